@@ -1,0 +1,1 @@
+//! What the benches share: inputs and the memcpy they are measured against.

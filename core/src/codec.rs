@@ -1,0 +1,171 @@
+//! The three kinds of codec, told apart by type.
+//!
+//! * [`Gather`]: a frame for each worker; frames are gathered and added as they are decoded.
+//! * [`Linear`]: payloads of all workers may be summed, so the codec rides on all-reduce, round by round.
+//! * Gossip codecs, the same between two neighbours on the difference of their models, are the third kind; none is
+//!   built yet.
+//!
+//! A gather codec does not fit where an all-reduce is asked for: the compiler says so.
+
+use crate::error::EncodeError;
+use crate::grad::Grad;
+use crate::key::StepKey;
+use crate::layout::LayoutRef;
+use crate::memory::Memory;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::unit::Unit;
+use crate::wire::header::CodecId;
+
+/// A codec whose frames are gathered: it turns the units of a gradient into one self-describing frame.
+///
+/// Codecs hold parameters and no state: what a method remembers from step to step is in the [`Memory`], which the
+/// caller lends, saves and restores.
+pub trait Gather: Send + Sync {
+    /// The number of the method on the wire.
+    fn id(&self) -> CodecId;
+
+    /// Largest number of bytes that a frame of these units can take, whatever the gradient; `None` on overflow.
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize>;
+
+    /// Working memory that [`encode`](Self::encode) needs for these units.
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen;
+
+    /// Writes one frame with all `units` of the flat gradient `grad` to the front of `out` and returns its bytes.
+    ///
+    /// With a memory, what is encoded is p = fl(residual + gradient), and the residual becomes p less what the frame
+    /// decodes to, exactly. `grad` and the memory have `layout.len()` elements; units are ascending and do not overlap.
+    /// Every worker's frame holds the same units.
+    ///
+    /// # Errors
+    /// As the variants of [`EncodeError`] say; the memory is then as it was, bit for bit.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// Same parameters, key, layout, units, gradient and residual: same bytes, on every machine.
+    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError>;
+}
+
+/// How the payloads of one round of a [`Linear`] codec become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Sum of f32 payloads, in the written order of the exchange.
+    SumF32,
+    /// Sum of i32 payloads; the codec proves that it cannot overflow.
+    SumI32,
+    /// Largest of f32 payloads.
+    MaxF32,
+}
+
+/// What one round lends to the exchange, to be replaced in place by its reduction over all workers.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// For [`Reduction::SumF32`] and [`Reduction::MaxF32`].
+    F32(&'a mut [f32]),
+    /// For [`Reduction::SumI32`].
+    I32(&'a mut [i32]),
+}
+
+/// What follows a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// Another round: its payload is ready.
+    Round,
+    /// The mean is written and the memory holds the new residual.
+    Done,
+}
+
+/// One unit on its way through the rounds of a [`Linear`] codec.
+///
+/// The exchange repeats: reduce [`payload`](Self::payload) in place by [`reduction`](Self::reduction), then
+/// [`advance`](Self::advance), until that is [`Advance::Done`]. An exchange that cannot finish calls
+/// [`abandon`](Self::abandon), which keeps everything back in the memory.
+pub trait Session {
+    /// How the payload of the present round is reduced.
+    fn reduction(&self) -> Reduction;
+
+    /// The payload of the present round.
+    fn payload(&mut self) -> Payload<'_>;
+
+    /// Takes the reduced payload of `contributors` workers. When the codec is done, `mean` (one element a coordinate
+    /// of the unit) holds the mean over the contributors, and the memory the new residual.
+    ///
+    /// # Panics
+    /// When `mean` or the memory has another length than the unit, or `contributors` is zero.
+    fn advance(&mut self, contributors: u32, mean: &mut [f32], memory: Option<&mut Memory<'_>>) -> Advance;
+
+    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost.
+    fn abandon(&mut self, memory: Option<&mut Memory<'_>>);
+}
+
+/// A codec whose payloads may be summed over workers: it rides on all-reduce.
+pub trait Linear: Send + Sync {
+    /// The session of one unit.
+    type Session<'s>: Session
+    where
+        Self: 's;
+
+    /// Working memory of one session over a unit of `len` elements.
+    fn session_scratch_len(&self, len: usize) -> LinearScratchLen;
+
+    /// Starts the rounds of one unit; `grad` and the memory are those of the unit. The memory is not changed before
+    /// [`Session::advance`] or [`Session::abandon`].
+    ///
+    /// # Errors
+    /// As the variants of [`EncodeError`] say.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the unit.
+    fn begin<'s>(
+        &'s self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: LinearScratch<'s>,
+    ) -> Result<Self::Session<'s>, EncodeError>;
+}
+
+/// Working memory of a [`Linear`] session, held until it is done.
+#[derive(Debug)]
+pub struct LinearScratch<'a> {
+    /// At least [`LinearScratchLen::words`] elements.
+    pub words: &'a mut [u32],
+    /// At least [`LinearScratchLen::floats`] elements.
+    pub floats: &'a mut [f32],
+    /// At least [`LinearScratchLen::ints`] elements.
+    pub ints: &'a mut [i32],
+}
+
+impl LinearScratch<'_> {
+    /// Refuses memory that is smaller than `needed`.
+    pub(crate) fn require(&self, needed: LinearScratchLen) -> Result<(), EncodeError> {
+        let holds = self.words.len() >= needed.words
+            && self.floats.len() >= needed.floats
+            && self.ints.len() >= needed.ints;
+        if holds { Ok(()) } else { Err(EncodeError::LinearScratchTooSmall { needed }) }
+    }
+}
+
+/// How much working memory a [`Linear`] session needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinearScratchLen {
+    /// Words of 32 bits.
+    pub words: usize,
+    /// f32 elements.
+    pub floats: usize,
+    /// i32 elements.
+    pub ints: usize,
+}

@@ -1,0 +1,231 @@
+//! Every codec in one value: what a spelling stands for.
+
+use crate::codec::{Advance, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Session};
+use crate::dense::{Dense, DenseSum, DenseSumSession};
+use crate::error::EncodeError;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::grad::Grad;
+use crate::key::StepKey;
+use crate::layout::LayoutRef;
+use crate::memory::Memory;
+use crate::qsgd::{Qsgd, Rounding};
+use crate::randomk::{Estimator, RandomK, RandomKSession};
+use crate::scratch::{Scratch, ScratchLen};
+use crate::spec::MemoryChoice;
+use crate::threshold::Threshold;
+use crate::topk::TopK;
+use crate::unit::Unit;
+use crate::wire::header::{CodecId, Kind};
+use crate::wire::writer::Writer;
+
+/// A codec of one of the kinds that [`codec`](crate::codec) tells apart.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Codec {
+    /// Frames are gathered.
+    Gather(GatherCodec),
+    /// Payloads are summed by all-reduce.
+    Linear(LinearCodec),
+}
+
+/// Every [`Gather`](crate::Gather) codec.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GatherCodec {
+    /// `none`, `f16`, `bf16`
+    Dense(Dense),
+    /// `topk`
+    TopK(TopK),
+    /// `threshold`
+    Threshold(Threshold),
+    /// `qsgd`
+    Qsgd(Qsgd),
+}
+
+/// Every [`Linear`] codec.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LinearCodec {
+    /// Dense f32 as a sum; `none` where an all-reduce is at hand.
+    DenseSum(DenseSum),
+    /// `randomk`
+    RandomK(RandomK),
+}
+
+impl Codec {
+    /// The name that spellings begin with.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Gather(GatherCodec::Dense(Dense::F32)) | Self::Linear(LinearCodec::DenseSum(_)) => "none",
+            Self::Gather(GatherCodec::Dense(Dense::F16)) => "f16",
+            Self::Gather(GatherCodec::Dense(Dense::Bf16)) => "bf16",
+            Self::Gather(GatherCodec::TopK(_)) => "topk",
+            Self::Gather(GatherCodec::Threshold(_)) => "threshold",
+            Self::Gather(GatherCodec::Qsgd(_)) => "qsgd",
+            Self::Linear(LinearCodec::RandomK(_)) => "randomk",
+        }
+    }
+
+    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in the last
+    /// place; and none where error feedback would not converge.
+    #[must_use]
+    pub fn default_memory(&self) -> MemoryChoice {
+        let needs_feedback = match self {
+            Self::Gather(GatherCodec::Dense(_)) | Self::Linear(LinearCodec::DenseSum(_)) => false,
+            Self::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_)) => true,
+            Self::Gather(GatherCodec::Qsgd(qsgd)) => {
+                qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
+            }
+            Self::Linear(LinearCodec::RandomK(randomk)) => randomk.estimator() == Estimator::Contraction,
+        };
+        if needs_feedback { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
+    }
+
+    /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.
+    #[must_use]
+    pub fn as_linear(&self) -> Option<LinearCodec> {
+        match self {
+            Self::Linear(linear) => Some(*linear),
+            Self::Gather(GatherCodec::Dense(Dense::F32)) => Some(LinearCodec::DenseSum(DenseSum)),
+            Self::Gather(_) => None,
+        }
+    }
+
+    fn unit_codec(&self) -> &dyn EncodeUnit {
+        match self {
+            Self::Gather(gather) => gather.inner(),
+            Self::Linear(linear) => linear.inner(),
+        }
+    }
+}
+
+impl GatherCodec {
+    fn inner(&self) -> &dyn EncodeUnit {
+        match self {
+            Self::Dense(dense) => dense,
+            Self::TopK(topk) => topk,
+            Self::Threshold(threshold) => threshold,
+            Self::Qsgd(qsgd) => qsgd,
+        }
+    }
+}
+
+impl LinearCodec {
+    fn inner(&self) -> &dyn EncodeUnit {
+        match self {
+            Self::DenseSum(_) => &Dense::F32,
+            Self::RandomK(randomk) => randomk,
+        }
+    }
+}
+
+/// Frames of any codec: those of a linear codec hold what one worker alone would contribute.
+macro_rules! delegate_frames {
+    ($codec:ty, $inner:ident) => {
+        impl EncodeUnit for $codec {
+            fn codec_id(&self) -> CodecId {
+                self.$inner().codec_id()
+            }
+
+            fn kind(&self) -> Kind {
+                self.$inner().kind()
+            }
+
+            fn max_body_bytes(&self, len: usize) -> Option<usize> {
+                self.$inner().max_body_bytes(len)
+            }
+
+            fn unit_scratch_len(&self, len: usize) -> ScratchLen {
+                self.$inner().unit_scratch_len(len)
+            }
+
+            fn overflow_bound(&self) -> f32 {
+                self.$inner().overflow_bound()
+            }
+
+            fn encode_body(
+                &self,
+                input: UnitInput<'_, '_>,
+                scratch: &mut Scratch<'_>,
+                writer: &mut Writer<'_>,
+            ) -> Result<(), EncodeError> {
+                self.$inner().encode_body(input, scratch, writer)
+            }
+        }
+    };
+}
+
+delegate_frames!(Codec, unit_codec);
+delegate_frames!(GatherCodec, inner);
+delegate_frames!(LinearCodec, inner);
+
+/// The session of any linear codec.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum LinearSession<'s> {
+    /// Of [`DenseSum`].
+    DenseSum(DenseSumSession<'s>),
+    /// Of [`RandomK`].
+    RandomK(RandomKSession<'s>),
+}
+
+impl Linear for LinearCodec {
+    type Session<'s> = LinearSession<'s>;
+
+    fn session_scratch_len(&self, len: usize) -> LinearScratchLen {
+        match self {
+            Self::DenseSum(dense) => dense.session_scratch_len(len),
+            Self::RandomK(randomk) => randomk.session_scratch_len(len),
+        }
+    }
+
+    fn begin<'s>(
+        &'s self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: LinearScratch<'s>,
+    ) -> Result<LinearSession<'s>, EncodeError> {
+        Ok(match self {
+            Self::DenseSum(dense) => {
+                LinearSession::DenseSum(dense.begin(key, layout, unit, grad, memory, scratch)?)
+            }
+            Self::RandomK(randomk) => {
+                LinearSession::RandomK(randomk.begin(key, layout, unit, grad, memory, scratch)?)
+            }
+        })
+    }
+}
+
+impl Session for LinearSession<'_> {
+    fn reduction(&self) -> Reduction {
+        match self {
+            Self::DenseSum(session) => session.reduction(),
+            Self::RandomK(session) => session.reduction(),
+        }
+    }
+
+    fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::DenseSum(session) => session.payload(),
+            Self::RandomK(session) => session.payload(),
+        }
+    }
+
+    fn advance(&mut self, contributors: u32, mean: &mut [f32], memory: Option<&mut Memory<'_>>) -> Advance {
+        match self {
+            Self::DenseSum(session) => session.advance(contributors, mean, memory),
+            Self::RandomK(session) => session.advance(contributors, mean, memory),
+        }
+    }
+
+    fn abandon(&mut self, memory: Option<&mut Memory<'_>>) {
+        match self {
+            Self::DenseSum(session) => session.abandon(memory),
+            Self::RandomK(session) => session.abandon(memory),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Every coordinate: as it is, or cast to a narrower format.
+
+use crate::codec::{Advance, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Session};
+use crate::error::EncodeError;
+use crate::gather::{EncodeUnit, UnitInput, fold};
+use crate::grad::Grad;
+use crate::key::StepKey;
+use crate::layout::LayoutRef;
+use crate::memory::Memory;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::unit::Unit;
+use crate::values::{ValueFormat, narrow};
+use crate::wire::header::{CodecId, Kind};
+use crate::wire::writer::Writer;
+
+/// Every coordinate of the unit, in order.
+///
+/// The casts round to nearest, ties to even. Their bias is at most half a unit in the last place, so they use no
+/// error feedback unless asked to. Half precision refuses magnitudes from 65520 up, which would round to infinity:
+/// scale the gradient down first.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dense {
+    /// As it is.
+    F32,
+    /// IEEE half precision: 11 significant bits, smallest magnitude 2⁻²⁴.
+    F16,
+    /// bfloat16: 8 significant bits, the range of f32.
+    Bf16,
+}
+
+impl Dense {
+    fn format(self) -> ValueFormat {
+        match self {
+            Self::F32 => ValueFormat::F32,
+            Self::F16 => ValueFormat::F16,
+            Self::Bf16 => ValueFormat::Bf16,
+        }
+    }
+}
+
+impl EncodeUnit for Dense {
+    fn codec_id(&self) -> CodecId {
+        match self {
+            Self::F32 => CodecId::None,
+            Self::F16 => CodecId::F16,
+            Self::Bf16 => CodecId::Bf16,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Dense
+    }
+
+    fn max_body_bytes(&self, len: usize) -> Option<usize> {
+        len.checked_mul(self.format().fixed_bytes()?)?.checked_add(1)
+    }
+
+    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
+        ScratchLen { words: len, bytes: 0 }
+    }
+
+    fn overflow_bound(&self) -> f32 {
+        narrow::overflow_bound(self.format())
+    }
+
+    fn encode_body(
+        &self,
+        input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let p = &mut scratch.words[..input.unit.len];
+        input.fold(self.overflow_bound(), p)?;
+        let format = self.format();
+        writer.u8(format as u8);
+        for &bits in &*p {
+            narrow::put(format, f32::from_bits(bits), writer);
+        }
+        if let Some(memory) = input.memory {
+            for (residual, &bits) in memory.residual_mut().iter_mut().zip(&*p) {
+                let value = f32::from_bits(bits);
+                // Exact: what a value rounds to lies between its half and its double, or is zero.
+                *residual = value - narrow::rounded(format, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Dense f32 over all-reduce: the baseline that every codec is measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DenseSum;
+
+/// One unit of [`DenseSum`]: one round, a sum of f32.
+#[derive(Debug)]
+pub struct DenseSumSession<'s> {
+    sum: &'s mut [f32],
+    p: &'s [u32],
+}
+
+impl Linear for DenseSum {
+    type Session<'s> = DenseSumSession<'s>;
+
+    fn session_scratch_len(&self, len: usize) -> LinearScratchLen {
+        LinearScratchLen { words: len, floats: len, ints: 0 }
+    }
+
+    fn begin<'s>(
+        &'s self,
+        _key: StepKey,
+        _layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: LinearScratch<'s>,
+    ) -> Result<DenseSumSession<'s>, EncodeError> {
+        scratch.require(self.session_scratch_len(unit.len))?;
+        let p = &mut scratch.words[..unit.len];
+        fold(unit, grad, memory.map(Memory::residual), f32::INFINITY, p)?;
+        let sum = &mut scratch.floats[..unit.len];
+        sum.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
+        Ok(DenseSumSession { sum, p })
+    }
+}
+
+impl Session for DenseSumSession<'_> {
+    fn reduction(&self) -> Reduction {
+        Reduction::SumF32
+    }
+
+    fn payload(&mut self) -> Payload<'_> {
+        Payload::F32(self.sum)
+    }
+
+    fn advance(&mut self, contributors: u32, mean: &mut [f32], memory: Option<&mut Memory<'_>>) -> Advance {
+        assert_eq!(mean.len(), self.sum.len(), "mean and unit differ in length");
+        assert_ne!(contributors, 0, "a mean over nobody");
+        mean.iter_mut().zip(&*self.sum).for_each(|(mean, sum)| *mean = sum / contributors as f32);
+        if let Some(memory) = memory {
+            memory.clear();
+        }
+        Advance::Done
+    }
+
+    fn abandon(&mut self, memory: Option<&mut Memory<'_>>) {
+        if let Some(memory) = memory {
+            let kept = memory.residual_mut().iter_mut().zip(self.p);
+            kept.for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+        }
+    }
+}

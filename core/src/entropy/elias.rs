@@ -1,0 +1,230 @@
+//! Elias's omega code: the reference level coder of the QSGD paper.
+//!
+//! ```text
+//! code(v) = "0"; x = v
+//! while x > 1: code = binary(x) code; x = (number of digits of binary(x)) - 1
+//! ```
+//! The leftmost digit is written first.
+//!
+//! # Source
+//! P. Elias, "Universal codeword sets and representations of the integers", IEEE Transactions on Information
+//! Theory 21(2), 1975; used for levels in D. Alistarh et al., "QSGD", arXiv 1610.02132, section 3.2.
+
+use crate::bits::{BitReader, BitWriter};
+
+/// Every code of at most this many bits is read through [`SHORT_VALUES`]: those of 1 to 15.
+const SHORT_BITS: u32 = 7;
+
+/// `SHORT_CODES[v]` is length << 12 | code, for the values whose code has at most 12 bits.
+static SHORT_CODES: [u16; 64] = {
+    let mut codes = [0; 64];
+    let mut v = 0;
+    while v < codes.len() {
+        let (code, len) = code(v as u32);
+        codes[v] = (len << 12 | code as u32) as u16;
+        v += 1;
+    }
+    codes
+};
+
+/// Length << 4 | value of the code that the index, the next seven bits, begins with; 0 if it is longer.
+static SHORT_VALUES: [u8; 1 << SHORT_BITS] = {
+    let mut values = [0; 1 << SHORT_BITS];
+    let mut v = 1;
+    while v < 16 {
+        let (code, len) = code(v);
+        let mut above = 0;
+        while above < 1 << (SHORT_BITS - len) {
+            values[code as usize | above << len] = (len << 4 | v) as u8;
+            above += 1;
+        }
+        v += 1;
+    }
+    values
+};
+
+/// The code of `v`, first digit lowest, and its length in bits, at most 43.
+const fn code(v: u32) -> (u64, u32) {
+    let (mut code, mut total) = (0, 1);
+    let mut x = v;
+    while x > 1 {
+        let width = x.ilog2() + 1;
+        code = code << width | (x.reverse_bits() >> (32 - width)) as u64;
+        total += width;
+        x = width - 1;
+    }
+    (code, total)
+}
+
+/// Appends the code of `v`, which is at least 1.
+#[inline]
+pub(crate) fn put(writer: &mut BitWriter<'_>, v: u32) {
+    debug_assert!(v >= 1, "the code has no zero");
+    match SHORT_CODES.get(v as usize) {
+        Some(&short) => writer.put(u64::from(short & 0xfff), u32::from(short >> 12)),
+        None => {
+            let (code, len) = code(v);
+            writer.put(code, len);
+        }
+    }
+}
+
+/// Length of the code of `v` in bits, without writing it; `v` is at least 1.
+#[inline]
+pub(crate) fn len(v: u32) -> u32 {
+    debug_assert!(v >= 1, "the code has no zero");
+    match SHORT_CODES.get(v as usize) {
+        Some(&short) => u32::from(short >> 12),
+        None => code(v).1,
+    }
+}
+
+/// Consumes one code and returns its value, or `max` if that is smaller; `max` is at least 1.
+///
+/// Total: any bits give a value in 1..=`max`. A group that would need more than 32 digits ends the code at
+/// its first digit and counts as a value above every `max`. At most 43 bits are consumed; past the end zeros
+/// are read, so the value is 1.
+#[inline]
+pub(crate) fn take(reader: &mut BitReader<'_>, max: u32) -> u32 {
+    debug_assert!(max >= 1, "the code has no zero");
+    let word = reader.peek();
+    let short = SHORT_VALUES[(word & ((1 << SHORT_BITS) - 1)) as usize];
+    let (value, len) = if short != 0 { (u32::from(short & 15), u32::from(short >> 4)) } else { decode(word) };
+    reader.skip(len);
+    value.min(max)
+}
+
+/// Value and length of the code that the low bits of `word` begin with.
+fn decode(word: u64) -> (u32, u32) {
+    let (mut value, mut used) = (1, 0);
+    while word >> used & 1 == 1 {
+        if value > 31 {
+            return (u32::MAX, used + 1);
+        }
+        let width = value + 1;
+        value = ((word >> used) as u32).reverse_bits() >> (32 - width);
+        used += width;
+    }
+    (value, used + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use proptest::prelude::*;
+    use std::format;
+    use std::string::String;
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The definition, with digits in a string.
+    fn textbook(v: u32) -> String {
+        let (mut code, mut x) = (String::from("0"), v);
+        while x > 1 {
+            code = format!("{x:b}{code}");
+            x = x.ilog2();
+        }
+        code
+    }
+
+    fn written(v: u32) -> String {
+        let mut out = [0xa5; 16];
+        let mut writer = BitWriter::new(&mut out);
+        put(&mut writer, v);
+        let bits = writer.bits() as u32;
+        assert_eq!(bits, len(v));
+        writer.finish().unwrap();
+        let mut reader = BitReader::new(&out);
+        (0..bits).map(|_| if reader.take(1) == 1 { '1' } else { '0' }).collect()
+    }
+
+    #[test]
+    fn codes_are_those_of_the_textbook() {
+        let oracles = [(1, "0"), (2, "100"), (3, "110"), (4, "101000"), (8, "1110000"), (16, "10100100000")];
+        for (v, code) in oracles {
+            assert_eq!(written(v), code);
+        }
+        for v in (1..5000).chain((5..32).flat_map(|k| [(1 << k) - 1, 1 << k, (1 << k) + 1])).chain([u32::MAX])
+        {
+            assert_eq!(written(v), textbook(v));
+        }
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_textbook() {
+        let ranges = [(1..=1, 1), (2..=3, 3), (4..=7, 6), (8..=15, 7), (16..=31, 11)];
+        for (values, bits) in ranges {
+            values.for_each(|v| assert_eq!(len(v), bits));
+        }
+        assert_eq!(len(u32::MAX), 43);
+    }
+
+    #[test]
+    fn values_above_the_maximum_become_it() {
+        let mut out = [0; 16];
+        let mut writer = BitWriter::new(&mut out);
+        put(&mut writer, 1_000_000);
+        put(&mut writer, 7);
+        writer.finish().unwrap();
+        let mut reader = BitReader::new(&out);
+        assert_eq!((take(&mut reader, 127), take(&mut reader, 3)), (127, 3));
+        assert_eq!(reader.position(), u64::from(len(1_000_000) + len(7)));
+    }
+
+    #[test]
+    fn an_over_long_group_becomes_the_maximum() {
+        let mut reader = BitReader::new(&[0xff; 16]);
+        // "11", "1111", sixteen ones, and the first digit of a group of 65536.
+        assert_eq!(take(&mut reader, u32::MAX), u32::MAX);
+        assert_eq!(reader.position(), 2 + 4 + 16 + 1);
+    }
+
+    #[test]
+    fn past_the_end_every_value_is_one() {
+        let mut reader = BitReader::new(&[]);
+        (0..100).for_each(|_| assert_eq!(take(&mut reader, 9), 1));
+        assert!(reader.overran());
+    }
+
+    #[test]
+    fn the_short_table_agrees_with_the_definition() {
+        for word in 0..1 << 16 {
+            let bytes = (word as u32).to_le_bytes();
+            let mut reader = BitReader::new(&bytes);
+            let value = take(&mut reader, u32::MAX);
+            assert_eq!((value, reader.position() as u32), decode(word));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn values_survive_the_round_trip(values in prop::collection::vec((any::<u32>(), 0_u32..32), 0..100)) {
+            let values: Vec<u32> = values.into_iter().map(|(v, shift)| (v >> shift).max(1)).collect();
+            let mut out = [0xa5; 1000];
+            let mut writer = BitWriter::new(&mut out);
+            values.iter().for_each(|&v| put(&mut writer, v));
+            let bits: u64 = values.iter().map(|&v| u64::from(len(v))).sum();
+            prop_assert_eq!(writer.bits(), bits);
+            let bytes = writer.finish().unwrap();
+            let mut reader = BitReader::new(&out[..bytes]);
+            for &v in &values {
+                prop_assert_eq!(take(&mut reader, u32::MAX), v);
+            }
+            prop_assert_eq!(reader.position(), bits);
+        }
+
+        #[test]
+        fn any_bits_decode_to_values_in_range(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            max in 1..200_u32,
+        ) {
+            let mut reader = BitReader::new(&bytes);
+            for _ in 0..100 {
+                let before = reader.position();
+                prop_assert!((1..=max).contains(&take(&mut reader, max)));
+                prop_assert!((1..=43).contains(&(reader.position() - before)));
+            }
+        }
+    }
+}

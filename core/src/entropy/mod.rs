@@ -1,0 +1,7 @@
+//! Entropy coders: small numbers in, bits out; knows nothing of frames.
+//!
+//! Both coders are total on the decoding side: any bits decode to the asked number of values, each in range.
+
+pub(crate) mod elias;
+pub(crate) mod rans;
+pub(crate) mod section;

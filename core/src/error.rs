@@ -1,0 +1,209 @@
+//! What can go wrong while encoding and while decoding. Both errors are small, `Copy`, and carry no heap.
+
+use core::fmt;
+
+/// Why a gradient could not be encoded. Whatever the variant, codec and memory are as they were before the call;
+/// what the output buffer holds is unspecified.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodeError {
+    /// The output buffer holds `actual` bytes; the worst case of this codec and unit is `needed`.
+    BufferTooSmall {
+        /// Bytes that [`Gather::max_frame_bytes`](crate::Gather::max_frame_bytes) asks for.
+        needed: usize,
+        /// Bytes the caller lent.
+        actual: usize,
+    },
+    /// The gradient, or residual + gradient, is NaN or infinite at `index` of the flat gradient.
+    NonFiniteInput {
+        /// First offending coordinate, counted from the start of the layout.
+        index: usize,
+    },
+    /// The scratch memory is smaller than [`Gather::scratch_len`](crate::Gather::scratch_len) asks for.
+    ScratchTooSmall {
+        /// What the codec needs.
+        needed: crate::ScratchLen,
+    },
+    /// The working memory of a linear session is smaller than [`Linear::session_scratch_len`](crate::Linear::session_scratch_len) asks
+    /// for.
+    LinearScratchTooSmall {
+        /// What the session needs.
+        needed: crate::LinearScratchLen,
+    },
+    /// A unit, a message or a count does not fit the fields of the wire format.
+    TooLarge,
+    /// The units handed to one message are not ascending, overlap or reach beyond the layout; `unit` is the first.
+    UnitOutOfOrder {
+        /// Identifier of the offending unit.
+        unit: u32,
+    },
+    /// The value at `index` is finite but too large for the narrow format it would be sent in.
+    ValueOverflow {
+        /// First offending coordinate, counted from the start of the layout.
+        index: usize,
+    },
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::BufferTooSmall { needed, actual } => {
+                write!(f, "output buffer holds {actual} bytes, the worst case needs {needed}")
+            }
+            Self::NonFiniteInput { index } => write!(f, "non-finite value at coordinate {index}"),
+            Self::ScratchTooSmall { needed } => {
+                write!(f, "scratch too small: {} words and {} bytes are needed", needed.words, needed.bytes)
+            }
+            Self::LinearScratchTooSmall { needed } => write!(
+                f,
+                "scratch too small: {} words, {} floats and {} integers are needed",
+                needed.words, needed.floats, needed.ints
+            ),
+            Self::TooLarge => f.write_str("unit or message too large for the wire format"),
+            Self::UnitOutOfOrder { unit } => {
+                write!(f, "unit {unit} is out of order, overlaps or leaves the layout")
+            }
+            Self::ValueOverflow { index } => {
+                write!(f, "value at coordinate {index} overflows the narrow format it is sent in")
+            }
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+/// Why a byte string is not a frame that the caller can accept. Nothing was changed, and nothing was sized from
+/// the bytes before the caller's [`Limits`](crate::Limits) and the bytes present had both allowed it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The first two bytes are not the magic number.
+    BadMagic,
+    /// The CRC-32C in the header differs from that of the bytes.
+    ChecksumMismatch {
+        /// What the header says.
+        stated: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
+    /// A field has a value that its definition in FORMAT.md does not allow.
+    InvalidField(Field),
+    /// An index is not inside its unit, or not above the one before it.
+    IndexOutOfRange,
+    /// The frame was made for another layout.
+    LayoutMismatch {
+        /// Fingerprint in the frame.
+        frame: u64,
+        /// Fingerprint of the caller's layout.
+        layout: u64,
+    },
+    /// The frame asks for more than the caller's limits allow.
+    LimitExceeded(Limit),
+    /// A value is NaN or infinite.
+    NonFiniteValue,
+    /// The scratch memory is smaller than [`frame_scratch_len`](crate::frame_scratch_len) asks for.
+    ScratchTooSmall {
+        /// Words of 32 bits that this frame needs.
+        needed: usize,
+    },
+    /// Bytes are left over behind the frame or behind one of its sections, or padding bits are not zero.
+    TrailingBytes,
+    /// The bytes end before the frame does.
+    Truncated {
+        /// Bytes that the next field or section needs.
+        needed: usize,
+        /// Bytes that are left for it.
+        actual: usize,
+    },
+    /// This reader does not know the codec identifier.
+    UnknownCodec(u8),
+    /// A flag is set that this reader does not know, or a reserved bit is not zero.
+    UnknownFlag(u16),
+    /// A unit reaches beyond the layout.
+    UnitOutOfRange,
+    /// The version is not one that this reader knows.
+    UnsupportedVersion(u8),
+}
+
+/// The field that an [`DecodeError::InvalidField`] speaks of, named as in FORMAT.md.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// A varint with superfluous bytes, or one that does not fit its type.
+    Varint,
+    /// `unit_count`: zero, or more than the body can hold.
+    UnitCount,
+    /// `unit`: beyond 32 bits.
+    Unit,
+    /// `kind`: unknown, or not one that the frame's codec makes.
+    Kind,
+    /// `k`: more entries than coordinates.
+    Entries,
+    /// `coding`: unknown index or value coder, or reserved bits.
+    Coding,
+    /// `bits`: level width outside its range.
+    Bits,
+    /// `norm`: unknown norm.
+    Norm,
+    /// `bucket`: zero.
+    Bucket,
+    /// `packing`: unknown, or not possible with this width.
+    Packing,
+    /// A scale is negative, or its largest level overflows.
+    Scale,
+    /// `block_log2` or a Rice parameter outside its range.
+    Rice,
+    /// Codebook size outside its range, or entries that do not ascend.
+    Codebook,
+    /// A frequency table that does not sum to its total.
+    Table,
+    /// The bitmap holds another number of ones than `k`.
+    Bitmap,
+    /// A saved memory whose kind or length differs from the one it is loaded into.
+    Memory,
+}
+
+/// The limit that a [`DecodeError::LimitExceeded`] speaks of, named as the field of [`Limits`](crate::Limits).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// `max_elements`
+    Elements,
+    /// `max_body_bytes`
+    BodyBytes,
+    /// `max_entries`
+    Entries,
+    /// `max_units`
+    Units,
+    /// `max_magnitude`
+    Magnitude,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::BadMagic => f.write_str("not a gradwire frame: bad magic number"),
+            Self::ChecksumMismatch { stated, computed } => {
+                write!(f, "checksum mismatch: header says {stated:08x}, bytes give {computed:08x}")
+            }
+            Self::InvalidField(field) => write!(f, "invalid field: {field:?}"),
+            Self::IndexOutOfRange => f.write_str("index outside its unit"),
+            Self::LayoutMismatch { frame, layout } => {
+                write!(f, "layout mismatch: frame has fingerprint {frame:016x}, reader has {layout:016x}")
+            }
+            Self::LimitExceeded(limit) => write!(f, "limit exceeded: {limit:?}"),
+            Self::NonFiniteValue => f.write_str("non-finite value in frame"),
+            Self::ScratchTooSmall { needed } => write!(f, "scratch too small: {needed} words are needed"),
+            Self::TrailingBytes => f.write_str("trailing bytes or padding bits behind a section"),
+            Self::Truncated { needed, actual } => {
+                write!(f, "truncated: {needed} bytes are needed, {actual} are left")
+            }
+            Self::UnknownCodec(id) => write!(f, "unknown codec {id}"),
+            Self::UnknownFlag(flags) => write!(f, "unknown flag or reserved bit in {flags:#06x}"),
+            Self::UnitOutOfRange => f.write_str("unit reaches beyond the layout"),
+            Self::UnsupportedVersion(version) => write!(f, "unsupported version {version}"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}

@@ -1,0 +1,105 @@
+//! What a gather codec has to say about one unit; the rest of [`Gather`] follows from it.
+
+use crate::codec::Gather;
+use crate::error::EncodeError;
+use crate::grad::Grad;
+use crate::kernels;
+use crate::key::StepKey;
+use crate::layout::LayoutRef;
+use crate::memory::Memory;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::unit::Unit;
+use crate::wire::header::{CodecId, Kind};
+use crate::wire::message;
+use crate::wire::writer::Writer;
+
+/// What a codec is handed for one unit: the unit's own slices.
+pub struct UnitInput<'i, 'm> {
+    pub(crate) key: StepKey,
+    pub(crate) unit: &'i Unit,
+    pub(crate) grad: Grad<'i>,
+    pub(crate) memory: Option<&'i mut Memory<'m>>,
+}
+
+impl UnitInput<'_, '_> {
+    /// Writes the bits of p = fl(residual + gradient) to `p`; magnitudes must be below `bound`.
+    pub(crate) fn fold(&self, bound: f32, p: &mut [u32]) -> Result<(), EncodeError> {
+        let residual = self.memory.as_ref().map(|memory| memory.residual());
+        fold(self.unit, self.grad, residual, bound, p)
+    }
+}
+
+/// Writes the bits of p = fl(residual + gradient) of one unit to `p`.
+///
+/// # Errors
+/// `NonFiniteInput` or `ValueOverflow`, with the first coordinate whose magnitude is not below `bound`.
+pub(crate) fn fold(
+    unit: &Unit,
+    grad: Grad<'_>,
+    residual: Option<&[f32]>,
+    bound: f32,
+    p: &mut [u32],
+) -> Result<(), EncodeError> {
+    kernels::fold(grad, residual, bound, p).map_err(|i| {
+        let index = unit.start + i;
+        let is_finite = f32::from_bits(p[i]).is_finite();
+        if is_finite { EncodeError::ValueOverflow { index } } else { EncodeError::NonFiniteInput { index } }
+    })
+}
+
+/// One unit's part of a codec. Not nameable outside of this crate: a codec without a number on the wire could not
+/// be decoded.
+pub trait EncodeUnit: Send + Sync {
+    /// The number of the method on the wire.
+    fn codec_id(&self) -> CodecId;
+
+    /// How its bodies are laid out.
+    fn kind(&self) -> Kind;
+
+    /// Largest body of a unit of `len` elements.
+    fn max_body_bytes(&self, len: usize) -> Option<usize>;
+
+    /// Working memory for a unit of `len` elements; at least one word an element.
+    fn unit_scratch_len(&self, len: usize) -> ScratchLen;
+
+    /// Magnitudes of p must be below this.
+    fn overflow_bound(&self) -> f32 {
+        f32::INFINITY
+    }
+
+    /// Writes the body and commits the memory. The only errors are those of [`UnitInput::fold`], raised before
+    /// anything is changed.
+    fn encode_body(
+        &self,
+        input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError>;
+}
+
+impl<C: EncodeUnit> Gather for C {
+    fn id(&self) -> CodecId {
+        self.codec_id()
+    }
+
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
+        message::max_frame_bytes(self, units)
+    }
+
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
+        message::scratch_len(self, units)
+    }
+
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        message::Encoding { codec: self, key, layout, units, grad }.encode(memory, scratch, out)
+    }
+}

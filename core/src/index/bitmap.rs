@@ -1,0 +1,29 @@
+//! One bit a coordinate, the first coordinate in the lowest bit of the first byte.
+
+use crate::error::{DecodeError, Field};
+use crate::wire::writer::Writer;
+use bitvec::{order::Lsb0, slice::BitSlice};
+
+pub(super) fn section_bytes(len: usize) -> usize {
+    len.div_ceil(8)
+}
+
+pub(super) fn write(indices: &[u32], len: usize, writer: &mut Writer<'_>) {
+    let section = writer.reserve(section_bytes(len));
+    section.fill(0);
+    let bits = BitSlice::<u8, Lsb0>::from_slice_mut(section);
+    for &index in indices {
+        bits.set(index as usize, true);
+    }
+}
+
+pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
+    let bits = BitSlice::<u8, Lsb0>::from_slice(section);
+    let mut ones = bits.iter_ones();
+    for (slot, index) in indices.iter_mut().zip(&mut ones) {
+        *slot = index as u32;
+    }
+    let in_range = indices.last().is_none_or(|&last| (last as usize) < len);
+    let complete = ones.next().is_none() && bits.count_ones() == indices.len();
+    if complete && in_range { Ok(()) } else { Err(DecodeError::InvalidField(Field::Bitmap)) }
+}

@@ -1,0 +1,205 @@
+//! Index coders: the ascending positions of the entries of a sparse unit, in as few bytes as they cost.
+
+mod bitmap;
+mod raw;
+mod rice;
+
+use crate::error::{DecodeError, Field};
+use crate::wire::reader::Reader;
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
+
+/// How the positions of one unit are written. Numbers 3 and 4 are set aside for context-modelled coders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum IndexCoder {
+    Raw = 0,
+    Bitmap = 1,
+    Rice = 2,
+}
+
+impl IndexCoder {
+    pub(crate) fn from_wire(coder: u8) -> Result<Self, DecodeError> {
+        Ok(match coder {
+            0 => Self::Raw,
+            1 => Self::Bitmap,
+            2 => Self::Rice,
+            _ => return Err(DecodeError::InvalidField(Field::Coding)),
+        })
+    }
+
+    /// Name as in a codec spelling.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Bitmap => "bitmap",
+            Self::Rice => "rice",
+        }
+    }
+}
+
+/// Which index coder the encoder uses: the key `index=` of a spelling.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum IndexChoice {
+    /// The cheapest of `raw`, `bitmap` and `rice` by exact bytes; ties go to the first named.
+    #[default]
+    Auto,
+    /// Every position in as many bits as the largest possible one needs.
+    Raw,
+    /// One bit a coordinate.
+    Bitmap,
+    /// Gaps in Rice codes, with the best parameter of each block.
+    Rice,
+}
+
+impl IndexChoice {
+    /// Largest number of bytes that the section of `k` positions below `len` can take.
+    pub(crate) fn max_section_bytes(self, k: usize, len: usize) -> Option<usize> {
+        match self {
+            Self::Bitmap => Some(bitmap::section_bytes(len)),
+            // `auto` takes the smallest, which is never above `raw`.
+            Self::Auto | Self::Raw => raw::section_bytes(k, len),
+            Self::Rice => rice::max_section_bytes(k, len)?.checked_add(MAX_VARINT_BYTES),
+        }
+    }
+
+    /// The coder for these positions: by exact section bytes, never by features or machine.
+    pub(crate) fn choose(self, indices: &[u32], len: usize) -> IndexCoder {
+        match self {
+            Self::Raw => IndexCoder::Raw,
+            Self::Bitmap => IndexCoder::Bitmap,
+            Self::Rice => IndexCoder::Rice,
+            Self::Auto => [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice]
+                .into_iter()
+                .min_by_key(|coder| coder.section_bytes(indices, len))
+                .unwrap_or(IndexCoder::Raw),
+        }
+    }
+}
+
+impl IndexCoder {
+    /// Exact bytes of the section for `indices`, ascending and below `len`.
+    pub(crate) fn section_bytes(self, indices: &[u32], len: usize) -> usize {
+        match self {
+            Self::Raw => raw::section_bytes(indices.len(), len).unwrap_or(usize::MAX),
+            Self::Bitmap => bitmap::section_bytes(len),
+            Self::Rice => {
+                let bytes = rice::section_bytes(indices);
+                bytes.saturating_add(varint_len(bytes as u64))
+            }
+        }
+    }
+
+    /// Writes the section.
+    pub(crate) fn write(self, indices: &[u32], len: usize, writer: &mut Writer<'_>) {
+        match self {
+            Self::Raw => raw::write(indices, len, writer),
+            Self::Bitmap => bitmap::write(indices, len, writer),
+            Self::Rice => {
+                let bytes = rice::section_bytes(indices);
+                writer.varint(bytes as u64);
+                rice::write(indices, writer.reserve(bytes));
+            }
+        }
+    }
+
+    /// Takes the bytes of the section of `k` positions below `len` off the reader, undecoded.
+    pub(crate) fn section<'a>(
+        self,
+        k: usize,
+        len: usize,
+        reader: &mut Reader<'a>,
+    ) -> Result<&'a [u8], DecodeError> {
+        let bytes = match self {
+            Self::Raw => raw::section_bytes(k, len).ok_or(DecodeError::InvalidField(Field::Entries))?,
+            Self::Bitmap => bitmap::section_bytes(len),
+            Self::Rice => reader.varint_usize()?,
+        };
+        reader.take(bytes)
+    }
+
+    /// Decodes a section into `indices`, one word an entry; the result ascends and stays below `len`.
+    pub(crate) fn read(self, section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
+        match self {
+            Self::Raw => raw::read(section, len, indices),
+            Self::Bitmap => bitmap::read(section, len, indices),
+            Self::Rice => rice::read(section, len, indices),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::{vec, vec::Vec};
+
+    fn round_trip(coder: IndexCoder, indices: &[u32], len: usize) {
+        let mut out = vec![0xa5; coder.section_bytes(indices, len)];
+        let mut writer = Writer::new(&mut out);
+        coder.write(indices, len, &mut writer);
+        assert_eq!(writer.len(), out.len());
+        let mut reader = Reader::new(&out);
+        let section = coder.section(indices.len(), len, &mut reader).unwrap();
+        reader.finish().unwrap();
+        let mut decoded = vec![0; indices.len()];
+        coder.read(section, len, &mut decoded).unwrap();
+        assert_eq!(decoded, indices, "{coder:?}");
+    }
+
+    const ALL: [IndexCoder; 3] = [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice];
+
+    #[test]
+    fn every_subset_of_small_units_round_trips() {
+        for len in 1..=9usize {
+            for mask in 1..1u32 << len {
+                let indices: Vec<u32> = (0..len as u32).filter(|i| mask >> i & 1 == 1).collect();
+                ALL.iter().for_each(|&coder| round_trip(coder, &indices, len));
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_positions_round_trip() {
+        for len in [1 << 16, (1 << 16) + 1, u32::MAX as usize] {
+            let last = (len - 1) as u32;
+            for coder in [IndexCoder::Raw, IndexCoder::Rice] {
+                round_trip(coder, &[last], len);
+                round_trip(coder, &[0, last], len);
+                round_trip(coder, &[0, 1, last - 1, last], len);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_subsets_round_trip(
+            gaps in proptest::collection::vec(prop_oneof![0u32..4, 0u32..300, 0u32..100_000], 1..700),
+            slack in 0u32..1000,
+        ) {
+            let indices: Vec<u32> = gaps.iter().scan(0u32, |next, gap| {
+                let index = *next + gap;
+                *next = index + 1;
+                Some(index)
+            }).collect();
+            let len = (indices.last().unwrap() + 1 + slack) as usize;
+            ALL.iter().for_each(|&coder| round_trip(coder, &indices, len));
+            let bound = IndexChoice::Rice.max_section_bytes(indices.len(), len).unwrap();
+            prop_assert!(IndexCoder::Rice.section_bytes(&indices, len) <= bound);
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), k in 1usize..300, len in 1usize..2000) {
+            for coder in ALL {
+                let mut reader = Reader::new(&bytes);
+                let mut decoded = vec![0; k.min(len)];
+                let Ok(section) = coder.section(decoded.len(), len, &mut reader) else { continue };
+                if coder.read(section, len, &mut decoded).is_ok() {
+                    prop_assert!(decoded.windows(2).all(|pair| pair[0] < pair[1]));
+                    prop_assert!((*decoded.last().unwrap() as usize) < len);
+                }
+            }
+        }
+    }
+}

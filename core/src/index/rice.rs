@@ -1,0 +1,211 @@
+//! Gaps between positions in Rice codes, with the exactly best parameter of each block of entries.
+//!
+//! The section is `block_log2` (one byte), then three planes, each padded to a byte:
+//! ```text
+//! parameters: for each block of 2^block_log2 entries its parameter r, 5 bits
+//! lows:       for each entry the lower r bits of its gap
+//! highs:      for each entry gap >> r zeros and a one
+//! ```
+//! where the gap of an entry is its position less that of the entry before it, less one (the first entry: its
+//! position). Planes instead of whole codes, because fixed-width fields and unary runs each have a fast loop of
+//! their own, and because a hostile run of zeros can then cost no more than the bytes it is made of.
+
+use crate::bits::{BitReader, BitWriter};
+use crate::error::{DecodeError, Field};
+
+/// Entries of a block as a power of two: small enough to follow the layers of a model, large enough that five bits
+/// a block stay below 1 % of the section.
+const BLOCK_LOG2: u32 = 7;
+
+const BLOCK: usize = 1 << BLOCK_LOG2;
+
+/// Block sizes that a reader accepts.
+const BLOCK_LOG2_RANGE: core::ops::RangeInclusive<u32> = 4..=16;
+
+const PARAMETER_BITS: u32 = 5;
+
+pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
+    // With r = the width of a position every high part is a single one; the best parameter does no worse.
+    let code_bits = usize::BITS - len.leading_zeros() + 2;
+    let bits = k.checked_mul(code_bits as usize)?.checked_add(k.div_ceil(BLOCK) * PARAMETER_BITS as usize)?;
+    Some(bits / 8 + 8)
+}
+
+/// The gaps of up to one block; returns how many, and the position that the next gap counts from.
+fn block_gaps(indices: &[u32], mut next: u32, gaps: &mut [u32; BLOCK]) -> u32 {
+    for (gap, &index) in gaps.iter_mut().zip(indices) {
+        *gap = index.wrapping_sub(next);
+        next = index.wrapping_add(1);
+    }
+    next
+}
+
+/// The smallest r that minimises the bits of these gaps.
+///
+/// Cost(r) = Σ (gap >> r) + len·(r + 1) is convex in r: Cost(r + 1) − Cost(r) = len − Σ ⌈(gap >> r) / 2⌉, which does
+/// not fall with r. The best r is therefore the first at which it is not negative, found by walking from a guess.
+fn best_parameter(gaps: &[u32]) -> u32 {
+    let cheaper_above =
+        |r: u32| gaps.iter().map(|&gap| u64::from((gap >> r).div_ceil(2))).sum::<u64>() > gaps.len() as u64;
+    let mean = gaps.iter().map(|&gap| u64::from(gap)).sum::<u64>() / gaps.len().max(1) as u64;
+    let mut r = (64 - mean.leading_zeros()).saturating_sub(1).min(31);
+    while r < 31 && cheaper_above(r) {
+        r += 1;
+    }
+    while r > 0 && !cheaper_above(r - 1) {
+        r -= 1;
+    }
+    r
+}
+
+/// Calls `f(gaps, r)` for each block.
+fn for_each_block(indices: &[u32], mut f: impl FnMut(&[u32], u32)) {
+    let mut buffer = [0; BLOCK];
+    let mut next = 0;
+    for block in indices.chunks(BLOCK) {
+        next = block_gaps(block, next, &mut buffer);
+        let gaps = &buffer[..block.len()];
+        f(gaps, best_parameter(gaps));
+    }
+}
+
+/// Bytes of the parameter, low and high planes.
+fn plane_bytes(indices: &[u32]) -> [usize; 3] {
+    let (mut lows, mut highs) = (0u64, 0u64);
+    for_each_block(indices, |gaps, r| {
+        lows += gaps.len() as u64 * u64::from(r);
+        highs += gaps.iter().map(|&gap| u64::from(gap >> r) + 1).sum::<u64>();
+    });
+    let parameters = indices.len().div_ceil(BLOCK) as u64 * u64::from(PARAMETER_BITS);
+    [parameters, lows, highs].map(|bits| usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX))
+}
+
+pub(super) fn section_bytes(indices: &[u32]) -> usize {
+    plane_bytes(indices).iter().fold(1, |sum, &bytes| sum.saturating_add(bytes))
+}
+
+/// Fills `section`, which is exactly as long as [`section_bytes`] says.
+pub(super) fn write(indices: &[u32], section: &mut [u8]) {
+    let [parameter_bytes, low_bytes, _] = plane_bytes(indices);
+    let (block_log2, planes) = section.split_at_mut(1);
+    block_log2[0] = BLOCK_LOG2 as u8;
+    let (parameters, planes) = planes.split_at_mut(parameter_bytes);
+    let (lows, highs) = planes.split_at_mut(low_bytes);
+    let [mut parameters, mut lows, mut highs] = [parameters, lows, highs].map(BitWriter::new);
+    for_each_block(indices, |gaps, r| {
+        parameters.put(u64::from(r), PARAMETER_BITS);
+        for &gap in gaps {
+            lows.put(u64::from(gap & ((1 << r) - 1)), r);
+            highs.put_unary(u64::from(gap >> r));
+        }
+    });
+    let complete = [parameters, lows, highs].map(BitWriter::finish).iter().all(Option::is_some);
+    debug_assert!(complete, "the planes were measured before they were written");
+}
+
+/// Splits `section` into its block size and planes; the parameters say how long the low plane is.
+fn planes(section: &[u8], k: usize) -> Result<(usize, [BitReader<'_>; 3]), DecodeError> {
+    let truncated = |needed, actual| DecodeError::Truncated { needed, actual };
+    let (&block_log2, planes) = section.split_first().ok_or(truncated(1, 0))?;
+    if !BLOCK_LOG2_RANGE.contains(&u32::from(block_log2)) {
+        return Err(DecodeError::InvalidField(Field::Rice));
+    }
+    let block = 1usize << block_log2;
+    let parameter_bytes = (k.div_ceil(block) as u64 * u64::from(PARAMETER_BITS)).div_ceil(8) as usize;
+    let (parameters, planes) =
+        planes.split_at_checked(parameter_bytes).ok_or(truncated(parameter_bytes, planes.len()))?;
+    let mut reader = BitReader::new(parameters);
+    let mut low_bits = 0u64;
+    for first in (0..k).step_by(block) {
+        low_bits += reader.take(PARAMETER_BITS) * block.min(k - first) as u64;
+    }
+    let low_bytes = usize::try_from(low_bits.div_ceil(8)).unwrap_or(usize::MAX);
+    let (lows, highs) = planes.split_at_checked(low_bytes).ok_or(truncated(low_bytes, planes.len()))?;
+    Ok((block, [parameters, lows, highs].map(BitReader::new)))
+}
+
+pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
+    let (block, [mut parameters, mut lows, mut highs]) = planes(section, indices.len())?;
+    let mut next = 0u64;
+    for slots in indices.chunks_mut(block) {
+        let r = parameters.take(PARAMETER_BITS) as u32;
+        for slot in slots {
+            let high = highs.take_unary().ok_or(DecodeError::Truncated { needed: 1, actual: 0 })?;
+            if high > len as u64 >> r {
+                return Err(DecodeError::IndexOutOfRange);
+            }
+            let index = next + (high << r | lows.take(r));
+            if index >= len as u64 {
+                return Err(DecodeError::IndexOutOfRange);
+            }
+            *slot = index as u32;
+            next = index + 1;
+        }
+    }
+    let is_padding =
+        |mut plane: BitReader<'_>| plane.remaining() < 8 && plane.take(plane.remaining() as u32) == 0;
+    if [parameters, lows, highs].into_iter().all(is_padding) {
+        Ok(())
+    } else {
+        Err(DecodeError::TrailingBytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    fn cost(gaps: &[u32], r: u32) -> u64 {
+        gaps.iter().map(|&gap| u64::from(gap >> r) + u64::from(r) + 1).sum()
+    }
+
+    #[test]
+    fn the_parameter_is_the_exactly_best_one() {
+        let mut state = 1u32;
+        for spread in 0..32 {
+            for len in [1, 2, 7, 128] {
+                let gaps: Vec<u32> = (0..len)
+                    .map(|_| {
+                        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        state >> spread
+                    })
+                    .collect();
+                let best = (0..32).min_by_key(|&r| cost(&gaps, r)).unwrap();
+                assert_eq!(best_parameter(&gaps), best, "{gaps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_of_memoryless_gaps_are_the_textbook_ones() {
+        // Density 10 %, 1 %, 0.1 %: r = 3, 6, 9. Gaps at evenly spaced quantiles of the geometric distribution.
+        for (density, r) in [(0.1f64, 3), (0.01, 6), (0.001, 9)] {
+            let quantile = |i: usize| ((1.0 - (i as f64 + 0.5) / 128.0).ln() / (1.0 - density).ln()) as u32;
+            let gaps: Vec<u32> = (0..128).map(quantile).collect();
+            assert_eq!(best_parameter(&gaps), r);
+        }
+    }
+
+    /// r = 3 of gap 13 is "10" + "101" in the textbook's unary-of-ones; here a zero and a one in the high plane.
+    #[test]
+    fn one_gap_has_the_documented_bits() {
+        let indices = [13u32];
+        let mut section = std::vec![0xa5; section_bytes(&indices)];
+        write(&indices, &mut section);
+        let r = best_parameter(&[13]);
+        assert_eq!(section, [7, r as u8, 13 & ((1 << r) - 1), 1 << (13 >> r)]);
+    }
+
+    #[test]
+    fn a_wasted_byte_behind_a_plane_is_refused() {
+        let indices = [3u32, 70, 71];
+        let mut section = std::vec![0; section_bytes(&indices) + 1];
+        let exact = section.len() - 1;
+        write(&indices, &mut section[..exact]);
+        let mut decoded = [0; 3];
+        assert_eq!(read(&section, 100, &mut decoded), Err(DecodeError::TrailingBytes));
+        assert_eq!(read(&section[..exact], 100, &mut decoded), Ok(()));
+    }
+}

@@ -1,0 +1,52 @@
+//! What names the random draws of one step.
+
+use crate::rng::{Purpose, Stream};
+
+/// Who draws: one rank for itself, or all ranks the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Draws of one rank, unrelated to those of any other. Ranks below 2³⁰ − 1.
+    Rank(u32),
+    /// Draws that every rank repeats alike, as codecs for all-reduce need.
+    Shared,
+}
+
+impl Source {
+    fn word(self) -> u32 {
+        match self {
+            Self::Rank(rank) => rank,
+            Self::Shared => u32::MAX >> 2,
+        }
+    }
+}
+
+/// Names every random draw of one step on one rank, together with the unit. The same key, unit and gradient give
+/// the same bytes on every machine; resuming a run needs no other counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StepKey {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Step of the run; written into every frame.
+    pub step: u64,
+    /// Who draws.
+    pub source: Source,
+}
+
+impl StepKey {
+    /// The draws for stochastic rounding in `unit`.
+    pub(crate) fn rounding(&self, unit: u32) -> Stream {
+        Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Rounding)
+    }
+
+    /// The draws that choose coordinates in `unit`; always shared, so that every rank chooses alike.
+    pub(crate) fn shared_selection(&self, unit: u32) -> Stream {
+        Stream::new(self.seed, self.step, unit, Source::Shared.word(), Purpose::Selection)
+    }
+
+    /// Draws for the caller's own use (initial weights, shuffles, masks), apart from all that codecs draw. `unit`
+    /// keeps several uses in one step apart.
+    #[must_use]
+    pub fn stream(&self, unit: u32) -> Stream {
+        Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Caller)
+    }
+}

@@ -1,0 +1,105 @@
+//! Gradient compression codecs with a specified, checksummed wire format.
+//!
+//! A gradient goes in, a *frame* comes out: one self-describing message that any reader of FORMAT.md can decode. What a
+//! lossy codec does not send is kept in a [`Memory`] and added to the next gradient, so nothing is lost in silence.
+//!
+//! ```
+//! use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey};
+//!
+//! let grad = [0.5, -3.0, 0.0, 1.0];
+//! let layout = LayoutRef::flat(grad.len());
+//! let spec = Spec::parse("topk:density=0.25")?;
+//! let units: Vec<_> = spec.units.units(&layout).collect();
+//! let mut residual = [0.0; 4];
+//! let mut memory = Memory::new(&mut residual);
+//!
+//! let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+//! let mut encoder = Encoder::new();
+//! let frame = encoder.encode(&spec.codec, key, &layout, &units, Grad::F32(&grad), Some(&mut memory))?;
+//!
+//! let mut decoder = Decoder::new();
+//! let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout))?;
+//! let mut sum = [0.0; 4];
+//! frame.add_scaled_to(1.0, &mut sum);
+//! assert_eq!(sum, [0.0, -3.0, 0.0, 0.0]);
+//! assert_eq!(memory.residual(), [0.5, 0.0, 0.0, 1.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The life of a frame
+//! A flat gradient and its [`LayoutRef`], cut into [`Unit`]s, go through a [`Gather`] codec with a [`StepKey`] that names
+//! every random draw; [`Frame::parse`] checks received bytes once, completely, and [`Frame::add_scaled_to`] adds them up.
+//! Codecs whose payloads may be summed are [`Linear`] and ride on all-reduce instead.
+//!
+//! # Features
+//! | feature | adds |
+//! | --- | --- |
+//! | `std` (default) | run-time detection of CPU features; implies `alloc` |
+//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder` |
+//!
+//! Without either, everything else is there: encoding and decoding need no heap.
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+mod bits;
+pub mod codec;
+mod codecs;
+mod dense;
+mod density;
+mod entropy;
+mod error;
+mod gather;
+mod grad;
+mod index;
+mod kernels;
+mod key;
+mod layout;
+mod limits;
+mod memory;
+mod qsgd;
+mod randomk;
+mod rng;
+mod scratch;
+mod sparse;
+mod spec;
+mod threshold;
+mod topk;
+mod unit;
+mod values;
+mod wire;
+#[cfg(feature = "alloc")]
+mod workspace;
+
+pub use codec::{Advance, Gather, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Session};
+pub use codecs::{Codec, GatherCodec, LinearCodec, LinearSession};
+pub use dense::{Dense, DenseSum, DenseSumSession};
+pub use density::Density;
+pub use error::{DecodeError, EncodeError, Field, Limit};
+pub use grad::Grad;
+pub use half::{bf16, f16};
+pub use index::IndexChoice;
+pub use key::{Source, StepKey};
+#[cfg(feature = "alloc")]
+pub use layout::{Layout, Tensor};
+pub use layout::{LayoutError, LayoutRef, TensorRef};
+pub use limits::Limits;
+pub use memory::Memory;
+pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
+pub use rand_core;
+pub use randomk::{Estimator, RandomK, RandomKSession};
+pub use rng::Stream;
+pub use scratch::{Scratch, ScratchLen};
+pub use spec::{Expected, MemoryChoice, Spec, SpecError, UnitPolicy};
+pub use threshold::Threshold;
+pub use topk::TopK;
+pub use unit::Unit;
+pub use values::ValueChoice;
+pub use wire::frame::{Frame, FrameUnit, UnitInfo, frame_scratch_len};
+pub use wire::header::{CodecId, Divisor, HEADER_BYTES, Header};
+#[cfg(feature = "alloc")]
+pub use workspace::{Decoder, Encoder};

@@ -1,0 +1,189 @@
+//! The body of a levels unit as received. Level streams are total by construction: once lengths, norms and tables are
+//! checked, any bits decode to levels in range.
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
+use super::encode::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, TERNARY_PER_BYTE};
+use crate::bits::BitReader;
+use crate::entropy::elias;
+use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
+use crate::error::{DecodeError, Field};
+use crate::values::codebook::check_padding;
+use crate::values::{check_magnitude, f32_values};
+use crate::wire::reader::Reader;
+
+/// Structure of a levels body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LevelsFields<'a> {
+    len: usize,
+    bits: u32,
+    bucket: usize,
+    norms: &'a [u8],
+    packing: Packing<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Packing<'a> {
+    Fixed(&'a [u8]),
+    Ternary(&'a [u8]),
+    Elias(&'a [u8]),
+    Rans(CodedSymbols<'a>),
+}
+
+/// Entropy coders skip the buckets whose norm is zero; fields of fixed width stand for all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Buckets {
+    All,
+    Coded,
+}
+
+impl<'a> LevelsFields<'a> {
+    pub(crate) fn read(len: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let invalid = DecodeError::InvalidField;
+        let form = reader.u8()?;
+        let bits = u32::from(form & 0x0f);
+        if !(2..=8).contains(&bits) {
+            return Err(invalid(Field::Bits));
+        }
+        if form >> 4 & 3 > 1 {
+            return Err(invalid(Field::Norm));
+        }
+        let bucket = reader.varint_usize()?;
+        if bucket == 0 || u32::try_from(bucket).is_err() {
+            return Err(invalid(Field::Bucket));
+        }
+        let norms = reader.take(len.div_ceil(bucket).checked_mul(4).ok_or(invalid(Field::Bucket))?)?;
+        let packing = match form >> 6 {
+            PACKING_FIXED => {
+                let bits = len.checked_mul(bits as usize).ok_or(invalid(Field::Bits))?;
+                Packing::Fixed(reader.take(bits.div_ceil(8))?)
+            }
+            PACKING_ELIAS => {
+                let bytes = reader.varint_usize()?;
+                Packing::Elias(reader.take(bytes)?)
+            }
+            PACKING_RANS => Packing::Rans(CodedSymbols::fields(coded_len(len, bucket, norms), reader)?),
+            _ if bits == 2 => Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?),
+            _ => return Err(invalid(Field::Packing)),
+        };
+        Ok(Self { len, bits, bucket, norms, packing })
+    }
+
+    pub(crate) fn scratch_words(&self) -> usize {
+        if matches!(self.packing, Packing::Rans(_)) { SLOT_WORDS } else { 0 }
+    }
+
+    fn levels(&self) -> u32 {
+        (1 << (self.bits - 1)) - 1
+    }
+
+    /// Every norm finite, not negative and within the limit; tables valid; padding zero.
+    pub(crate) fn check(&self, max_magnitude: f32, slots: &mut [u32]) -> Result<(), DecodeError> {
+        for norm in f32_values(self.norms) {
+            check_magnitude(norm, max_magnitude)?;
+            let largest = norm / self.levels() as f32 * self.levels() as f32;
+            if norm.is_sign_negative() || !largest.is_finite() {
+                return Err(DecodeError::InvalidField(Field::Scale));
+            }
+        }
+        match self.packing {
+            Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
+            Packing::Ternary(_) => Ok(()),
+            Packing::Elias(bytes) => self.check_elias(bytes),
+            Packing::Rans(coded) => coded.check(2 * self.levels() as usize + 1, slots),
+        }
+    }
+
+    /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same levels.
+    fn check_elias(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut bits = BitReader::new(bytes);
+        for _ in 0..coded_len(self.len, self.bucket, self.norms) {
+            take_elias(&mut bits, self.levels());
+        }
+        let used = bits.position();
+        let available = bytes.len() as u64 * 8;
+        if used > available {
+            return Err(DecodeError::Truncated { needed: used.div_ceil(8) as usize, actual: bytes.len() });
+        }
+        if available - used >= 8 { Err(DecodeError::TrailingBytes) } else { check_padding(bytes, used) }
+    }
+
+    /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero may be
+    /// left out.
+    #[inline]
+    pub(crate) fn for_each(&self, slots: &[u32], mut f: impl FnMut(usize, f32)) {
+        let levels = self.levels();
+        match self.packing {
+            Packing::Fixed(bytes) => {
+                let mut bits = BitReader::new(bytes);
+                for (i, scale) in self.coordinates(Buckets::All) {
+                    let field = bits.take(self.bits) as u32;
+                    f(i, value(field & levels, field > levels, scale));
+                }
+            }
+            Packing::Ternary(bytes) => {
+                for (i, scale) in self.coordinates(Buckets::All) {
+                    let byte = bytes.get(i / TERNARY_PER_BYTE).copied().unwrap_or(0);
+                    let digit = u32::from(byte) / 3u32.pow((i % TERNARY_PER_BYTE) as u32) % 3;
+                    f(i, value(u32::from(digit > 0), digit == 2, scale));
+                }
+            }
+            Packing::Elias(bytes) => {
+                let mut bits = BitReader::new(bytes);
+                for (i, scale) in self.coordinates(Buckets::Coded) {
+                    let (level, is_negative) = take_elias(&mut bits, levels);
+                    f(i, value(level, is_negative, scale));
+                }
+            }
+            Packing::Rans(coded) => {
+                let mut coordinates = self.coordinates(Buckets::Coded);
+                coded.for_each(2 * levels as usize + 1, slots, |symbol| {
+                    if let Some((i, scale)) = coordinates.next() {
+                        let level = u32::from(symbol).div_ceil(2);
+                        f(i, value(level, symbol & 1 == 0, scale));
+                    }
+                });
+            }
+        }
+    }
+
+    /// Position and scale of every coordinate of the buckets asked for.
+    fn coordinates(&self, which: Buckets) -> impl Iterator<Item = (usize, f32)> + 'a {
+        let (len, bucket, levels) = (self.len, self.bucket, self.levels() as f32);
+        let buckets = f32_values(self.norms).enumerate();
+        let buckets = buckets.filter(move |&(_, norm)| which == Buckets::All || norm != 0.0);
+        buckets.flat_map(move |(i, norm)| {
+            let first = i * bucket;
+            let scale = norm / levels;
+            (first..len.min(first.saturating_add(bucket))).map(move |coordinate| (coordinate, scale))
+        })
+    }
+
+    /// Name and bytes of the packing, and bytes of the norms, for inspection.
+    pub(crate) fn packing_bytes(&self) -> (&'static str, usize, usize) {
+        let (name, bytes) = match self.packing {
+            Packing::Fixed(bytes) => ("fixed", bytes.len()),
+            Packing::Ternary(bytes) => ("ternary", bytes.len()),
+            Packing::Elias(bytes) => ("elias", bytes.len()),
+            Packing::Rans(coded) => ("rans", coded.section_bytes()),
+        };
+        (name, bytes, self.norms.len())
+    }
+}
+
+/// Coordinates of the buckets whose norm is not zero.
+fn coded_len(len: usize, bucket: usize, norms: &[u8]) -> usize {
+    let sizes = (0..len).step_by(bucket).map(|first| bucket.min(len - first));
+    f32_values(norms).zip(sizes).filter(|&(norm, _)| norm != 0.0).map(|(_, size)| size).sum()
+}
+
+fn take_elias(bits: &mut BitReader<'_>, levels: u32) -> (u32, bool) {
+    let level = elias::take(bits, levels + 1) - 1;
+    let sign = bits.take(u32::from(level > 0));
+    (level, sign == 1)
+}
+
+#[inline]
+fn value(level: u32, is_negative: bool, scale: f32) -> f32 {
+    let magnitude = scale * level as f32;
+    if is_negative { -magnitude } else { magnitude }
+}

@@ -1,0 +1,40 @@
+//! Working memory lent by the caller.
+
+/// Working memory for one call. Its contents do not matter before and are unspecified after.
+#[derive(Debug)]
+pub struct Scratch<'a> {
+    /// At least [`ScratchLen::words`] elements.
+    pub words: &'a mut [u32],
+    /// At least [`ScratchLen::bytes`] elements.
+    pub bytes: &'a mut [u8],
+}
+
+/// How much working memory a call needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScratchLen {
+    /// Words of 32 bits.
+    pub words: usize,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+impl ScratchLen {
+    /// Enough for either of two calls.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { words: self.words.max(other.words), bytes: self.bytes.max(other.bytes) }
+    }
+}
+
+impl Scratch<'_> {
+    /// Whether the memory is enough for `needed`.
+    pub(crate) fn holds(&self, needed: ScratchLen) -> bool {
+        self.words.len() >= needed.words && self.bytes.len() >= needed.bytes
+    }
+
+    /// A shorter borrow of the same memory.
+    #[must_use]
+    pub fn reborrow(&mut self) -> Scratch<'_> {
+        Scratch { words: self.words, bytes: self.bytes }
+    }
+}

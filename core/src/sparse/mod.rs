@@ -1,0 +1,7 @@
+//! Sparse units: the part that all sparsifiers share, from chosen coordinates to bytes and back.
+
+mod encode;
+mod view;
+
+pub(crate) use encode::{SparseCoding, encode_selected, max_body_bytes, scratch_len, split_scratch};
+pub(crate) use view::SparseFields;

@@ -1,0 +1,583 @@
+//! The one spelling of a codec, in Rust, on the command line and in files: `topk:density=0.01,values=q8`.
+
+use crate::codecs::{Codec, GatherCodec, LinearCodec};
+use crate::dense::Dense;
+use crate::density::Density;
+use crate::index::IndexChoice;
+use crate::layout::LayoutRef;
+use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
+use crate::randomk::{Estimator, RandomK};
+use crate::threshold::Threshold;
+use crate::topk::TopK;
+use crate::unit::Unit;
+use crate::values::ValueChoice;
+use core::fmt;
+use core::num::NonZeroU32;
+
+/// What a codec keeps back: the key `memory=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryChoice {
+    /// Nothing: what is not sent is lost.
+    None,
+    /// Error feedback: what is not sent is added to the next gradient.
+    ErrorFeedback,
+}
+
+/// How the layout is cut into units: the keys `unit=`, `dense_below=` and `dense_1d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct UnitPolicy {
+    /// Every tensor is a unit (`unit=tensor`); else neighbours that are treated alike are one unit (`unit=model`).
+    pub per_tensor: bool,
+    /// Tensors with fewer elements are sent dense.
+    pub dense_below: usize,
+    /// Tensors of at most one dimension are sent dense.
+    pub dense_1d: bool,
+}
+
+impl UnitPolicy {
+    /// The units of a layout, in order; identifiers count from 0. A layout without tensors is one empty unit.
+    pub fn units<'l>(self, layout: &'l LayoutRef<'_>) -> impl Iterator<Item = Unit> + 'l {
+        let mut tensors = layout.tensors().peekable();
+        let mut id = 0;
+        core::iter::from_fn(move || {
+            let mut unit = match tensors.next() {
+                Some(tensor) => Unit {
+                    id,
+                    start: tensor.offset,
+                    len: tensor.checked_len().unwrap_or(0),
+                    dense: self.is_dense(tensor.shape, tensor.checked_len().unwrap_or(0)),
+                },
+                None if id == 0 => Unit::whole(0),
+                None => return None,
+            };
+            id += 1;
+            let joins = |tensor: &crate::TensorRef<'_>| {
+                !self.per_tensor
+                    && self.is_dense(tensor.shape, tensor.checked_len().unwrap_or(0)) == unit.dense
+            };
+            let mut len = unit.len;
+            while let Some(tensor) = tensors.next_if(joins) {
+                len += tensor.checked_len().unwrap_or(0);
+            }
+            unit.len = len;
+            Some(unit)
+        })
+    }
+
+    fn is_dense(&self, shape: &[usize], len: usize) -> bool {
+        len < self.dense_below || (self.dense_1d && shape.len() <= 1)
+    }
+}
+
+/// A codec with its memory and its units: what a spelling says.
+///
+/// # Examples
+/// ```
+/// use gradwire::{Codec, MemoryChoice, Spec};
+/// let spec = Spec::parse("topk:density=0.01,values=q8").unwrap();
+/// assert!(matches!(spec.codec, Codec::Gather(_)));
+/// assert_eq!(spec.memory, MemoryChoice::ErrorFeedback);
+/// assert_eq!(spec.to_string(), "topk:density=0.01,values=q8");
+///
+/// let error = Spec::parse("topk:density=7").unwrap_err();
+/// assert_eq!(error.to_string(), "density=7: expected a fraction from 1e-9 to 1");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// The codec.
+    pub codec: Codec,
+    /// What it keeps back.
+    pub memory: MemoryChoice,
+    /// How the layout is cut.
+    pub units: UnitPolicy,
+}
+
+/// Why a spelling was refused. Displays the key and what is allowed.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecError<'a> {
+    /// No codec of that name.
+    UnknownCodec(&'a str),
+    /// The codec has no such key.
+    UnknownKey {
+        /// The codec.
+        codec: &'static str,
+        /// The key.
+        key: &'a str,
+        /// Keys that it has.
+        known: &'static str,
+    },
+    /// A key was given twice.
+    DuplicateKey(&'a str),
+    /// A key that has no default was not given.
+    MissingKey(&'static str),
+    /// The value is not one that the key allows.
+    BadValue {
+        /// The key.
+        key: &'a str,
+        /// The value.
+        value: &'a str,
+        /// What is allowed.
+        expected: Expected,
+    },
+    /// Keys that are each allowed, but not together; the text says why.
+    Conflict(&'static str),
+}
+
+/// What a key allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// A number, in words.
+    Number(&'static str),
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(range) => f.write_str(range),
+            Self::OneOf(words) => {
+                f.write_str("one of")?;
+                words.iter().try_for_each(|word| write!(f, " {word}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for SpecError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownCodec(name) => write!(f, "unknown codec '{name}': expected one of {}", Spec::CODECS),
+            Self::UnknownKey { codec, key, known } => {
+                write!(f, "{codec} has no key '{key}': expected one of {known}")
+            }
+            Self::DuplicateKey(key) => write!(f, "key '{key}' is given twice"),
+            Self::MissingKey(key) => write!(f, "key '{key}' is missing"),
+            Self::BadValue { key, value, expected } => write!(f, "{key}={value}: expected {expected}"),
+            Self::Conflict(why) => f.write_str(why),
+        }
+    }
+}
+
+impl core::error::Error for SpecError<'_> {}
+
+/// The words of a key, in the order of its values.
+struct Words<T: 'static> {
+    words: &'static [&'static str],
+    values: &'static [T],
+}
+
+impl<T: Copy + PartialEq> Words<T> {
+    fn parse<'a>(&self, key: &'a str, value: &'a str) -> Result<T, SpecError<'a>> {
+        let found = self.words.iter().position(|&word| word == value);
+        let expected = Expected::OneOf(self.words);
+        found.map(|i| self.values[i]).ok_or(SpecError::BadValue { key, value, expected })
+    }
+
+    fn word(&self, value: T) -> &'static str {
+        self.values.iter().position(|&other| other == value).map_or("", |i| self.words[i])
+    }
+}
+
+const INDEX: Words<IndexChoice> = Words {
+    words: &["auto", "raw", "bitmap", "rice"],
+    values: &[IndexChoice::Auto, IndexChoice::Raw, IndexChoice::Bitmap, IndexChoice::Rice],
+};
+const VALUES: Words<ValueChoice> = Words {
+    words: &["f32", "f16", "bf16", "q8", "q4", "q2"],
+    values: &[
+        ValueChoice::F32,
+        ValueChoice::F16,
+        ValueChoice::Bf16,
+        ValueChoice::Q8,
+        ValueChoice::Q4,
+        ValueChoice::Q2,
+    ],
+};
+const NORM: Words<Norm> = Words { words: &["max", "l2"], values: &[Norm::Max, Norm::L2] };
+const ENTROPY: Words<EntropyChoice> = Words {
+    words: &["auto", "fixed", "elias", "rans"],
+    values: &[EntropyChoice::Auto, EntropyChoice::Fixed, EntropyChoice::Elias, EntropyChoice::Rans],
+};
+const ROUNDING: Words<Rounding> =
+    Words { words: &["stochastic", "nearest"], values: &[Rounding::Stochastic, Rounding::Nearest] };
+const ESTIMATOR: Words<Estimator> =
+    Words { words: &["contraction", "unbiased"], values: &[Estimator::Contraction, Estimator::Unbiased] };
+const MEMORY: Words<MemoryChoice> =
+    Words { words: &["none", "ef"], values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback] };
+const UNIT: Words<bool> = Words { words: &["model", "tensor"], values: &[false, true] };
+const FLAG: Words<bool> = Words { words: &["false", "true"], values: &[false, true] };
+const BITS: Words<LevelBits> = Words {
+    words: &["ternary", "2", "3", "4", "5", "6", "7", "8"],
+    values: &[
+        LevelBits::Ternary,
+        LevelBits::Bits(2),
+        LevelBits::Bits(3),
+        LevelBits::Bits(4),
+        LevelBits::Bits(5),
+        LevelBits::Bits(6),
+        LevelBits::Bits(7),
+        LevelBits::Bits(8),
+    ],
+};
+
+/// Density of `topk` and `randomk` where none is given: the usual one of the literature.
+const DEFAULT_DENSITY: f64 = 0.01;
+
+fn number<'a, T: core::str::FromStr>(
+    key: &'a str,
+    value: &'a str,
+    range: &'static str,
+    accept: impl FnOnce(&T) -> bool,
+) -> Result<T, SpecError<'a>> {
+    let expected = Expected::Number(range);
+    value.parse().ok().filter(accept).ok_or(SpecError::BadValue { key, value, expected })
+}
+
+fn density<'a>(key: &'a str, value: &'a str) -> Result<Density, SpecError<'a>> {
+    let expected = Expected::Number("a fraction from 1e-9 to 1");
+    let density = value.parse().ok().and_then(Density::new);
+    density.ok_or(SpecError::BadValue { key, value, expected })
+}
+
+/// A spelling as it is read: every key that some codec knows, where given.
+#[derive(Clone, Copy, Default)]
+struct Keys {
+    density: Option<Density>,
+    index: Option<IndexChoice>,
+    values: Option<ValueChoice>,
+    threshold: Option<f32>,
+    bits: Option<LevelBits>,
+    bucket: Option<NonZeroU32>,
+    norm: Option<Norm>,
+    entropy: Option<EntropyChoice>,
+    rounding: Option<Rounding>,
+    estimator: Option<Estimator>,
+    memory: Option<MemoryChoice>,
+    units: UnitPolicy,
+}
+
+impl Keys {
+    /// Reads `key=value` pairs; `known` lists the keys of this codec, separated by spaces.
+    fn parse<'a>(codec: &'static str, known: &'static str, pairs: &'a str) -> Result<Self, SpecError<'a>> {
+        let mut keys = Self::default();
+        let split = |pair: &'a str| pair.split_once('=').unwrap_or((pair, "true"));
+        for (before, pair) in pairs.split(',').filter(|_| !pairs.is_empty()).enumerate() {
+            let (key, value) = split(pair);
+            if !known.split(' ').any(|name| name == key) {
+                return Err(SpecError::UnknownKey { codec, key, known });
+            }
+            if pairs.split(',').take(before).any(|other| split(other).0 == key) {
+                return Err(SpecError::DuplicateKey(key));
+            }
+            keys.set(key, value)?;
+        }
+        Ok(keys)
+    }
+
+    fn set<'a>(&mut self, key: &'a str, value: &'a str) -> Result<(), SpecError<'a>> {
+        match key {
+            "density" => self.density = Some(density(key, value)?),
+            "index" => self.index = Some(INDEX.parse(key, value)?),
+            "values" => self.values = Some(VALUES.parse(key, value)?),
+            "value" => {
+                let range = "a finite number, not negative";
+                self.threshold = Some(number(key, value, range, |v: &f32| v.is_finite() && *v >= 0.0)?);
+            }
+            "bits" => self.bits = Some(BITS.parse(key, value)?),
+            "bucket" => {
+                self.bucket = Some(number(key, value, "a whole number from 1 to 4294967295", |_| true)?);
+            }
+            "norm" => self.norm = Some(NORM.parse(key, value)?),
+            "entropy" => self.entropy = Some(ENTROPY.parse(key, value)?),
+            "rounding" => self.rounding = Some(ROUNDING.parse(key, value)?),
+            "estimator" => self.estimator = Some(ESTIMATOR.parse(key, value)?),
+            "memory" => self.memory = Some(MEMORY.parse(key, value)?),
+            "unit" => self.units.per_tensor = UNIT.parse(key, value)?,
+            "dense_below" => self.units.dense_below = number(key, value, "a whole number", |_| true)?,
+            // `Keys::parse` lets known keys through alone.
+            _ => self.units.dense_1d = FLAG.parse(key, value)?,
+        }
+        Ok(())
+    }
+
+    fn density(&self) -> Density {
+        self.density.or(Density::new(DEFAULT_DENSITY)).unwrap_or_else(|| unreachable!("a valid density"))
+    }
+
+    fn topk(&self) -> TopK {
+        TopK::new(self.density(), self.index.unwrap_or_default(), self.values.unwrap_or_default())
+    }
+
+    fn threshold(&self) -> Result<Threshold, SpecError<'static>> {
+        let value = self.threshold.ok_or(SpecError::MissingKey("value"))?;
+        Threshold::new(value, self.index.unwrap_or_default(), self.values.unwrap_or_default())
+            .ok_or(SpecError::MissingKey("value"))
+    }
+
+    fn qsgd(&self) -> Qsgd {
+        Qsgd::new(self.bits.unwrap_or(LevelBits::Bits(4)))
+            .with_bucket(self.bucket.unwrap_or(Qsgd::DEFAULT_BUCKET))
+            .with_norm(self.norm.unwrap_or_default())
+            .with_entropy(self.entropy.unwrap_or_default())
+            .with_rounding(self.rounding.unwrap_or_default())
+    }
+
+    fn randomk(&self) -> RandomK {
+        RandomK::new(self.density(), self.estimator.unwrap_or_default())
+    }
+}
+
+const KEYS_CAST: &str = "memory";
+const KEYS_TOPK: &str = "density index values memory unit dense_below dense_1d";
+const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d";
+const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d";
+const KEYS_RANDOMK: &str = "density estimator memory unit dense_below dense_1d";
+
+impl Spec {
+    /// Names of the codecs.
+    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk";
+
+    /// A codec with the memory that it has by default, the whole model in one unit.
+    #[must_use]
+    pub fn new(codec: Codec) -> Self {
+        Self { codec, memory: codec.default_memory(), units: UnitPolicy::default() }
+    }
+
+    /// Reads a spelling: a name, then `:key=value` and further pairs behind commas.
+    ///
+    /// # Errors
+    /// [`SpecError`], which names the key and what is allowed.
+    pub fn parse(spelling: &str) -> Result<Self, SpecError<'_>> {
+        let (name, pairs) = spelling.split_once(':').unwrap_or((spelling, ""));
+        let dense = |dense| Codec::Gather(GatherCodec::Dense(dense));
+        let (keys, codec) = match name {
+            "none" => (Keys::parse("none", KEYS_CAST, pairs)?, dense(Dense::F32)),
+            "f16" => (Keys::parse("f16", KEYS_CAST, pairs)?, dense(Dense::F16)),
+            "bf16" => (Keys::parse("bf16", KEYS_CAST, pairs)?, dense(Dense::Bf16)),
+            "topk" => {
+                let keys = Keys::parse("topk", KEYS_TOPK, pairs)?;
+                (keys, Codec::Gather(GatherCodec::TopK(keys.topk())))
+            }
+            "threshold" => {
+                let keys = Keys::parse("threshold", KEYS_THRESHOLD, pairs)?;
+                (keys, Codec::Gather(GatherCodec::Threshold(keys.threshold()?)))
+            }
+            "qsgd" => {
+                let keys = Keys::parse("qsgd", KEYS_QSGD, pairs)?;
+                (keys, Codec::Gather(GatherCodec::Qsgd(keys.qsgd())))
+            }
+            "randomk" => {
+                let keys = Keys::parse("randomk", KEYS_RANDOMK, pairs)?;
+                (keys, Codec::Linear(LinearCodec::RandomK(keys.randomk())))
+            }
+            _ => return Err(SpecError::UnknownCodec(name)),
+        };
+        let memory = keys.memory.unwrap_or(codec.default_memory());
+        let spec = Self { codec, memory, units: keys.units };
+        spec.conflict().map_or(Ok(spec), |why| Err(SpecError::Conflict(why)))
+    }
+
+    /// Why this codec and this memory do not go together, if they do not.
+    #[must_use]
+    pub fn conflict(&self) -> Option<&'static str> {
+        if self.memory == MemoryChoice::None {
+            return None;
+        }
+        match self.codec {
+            Codec::Gather(GatherCodec::Dense(Dense::F32)) => {
+                Some("memory=ef: none sends everything and keeps nothing back")
+            }
+            Codec::Gather(GatherCodec::Qsgd(qsgd)) if !qsgd.proves_contraction() => Some(
+                "memory=ef: qsgd is a proven contraction only with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
+            ),
+            Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
+                Some(
+                    "memory=ef: estimator=unbiased scales by n/k and diverges under error feedback; use estimator=contraction",
+                )
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Prints the spelling: the name, the main parameters, and every other key that differs from its default.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.codec.name())?;
+        let mut out = Printer { f, separator: ':' };
+        match self.codec {
+            Codec::Gather(GatherCodec::Dense(_)) | Codec::Linear(LinearCodec::DenseSum(_)) => {}
+            Codec::Gather(GatherCodec::TopK(topk)) => {
+                out.always("density", topk.density())?;
+                out.sparse(topk.index(), topk.values())?;
+            }
+            Codec::Gather(GatherCodec::Threshold(threshold)) => {
+                out.always("value", threshold.value())?;
+                out.sparse(threshold.index(), threshold.values())?;
+            }
+            Codec::Gather(GatherCodec::Qsgd(qsgd)) => out.qsgd(&qsgd)?,
+            Codec::Linear(LinearCodec::RandomK(randomk)) => {
+                out.always("density", randomk.density())?;
+                let estimator = randomk.estimator();
+                out.unless(estimator == Estimator::default(), "estimator", ESTIMATOR.word(estimator))?;
+            }
+        }
+        out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
+        out.unless(!self.units.per_tensor, "unit", "tensor")?;
+        out.unless(self.units.dense_below == 0, "dense_below", self.units.dense_below)?;
+        out.unless(!self.units.dense_1d, "dense_1d", true)
+    }
+}
+
+/// Writes `key=value` pairs behind a name.
+struct Printer<'f, 'o> {
+    f: &'f mut fmt::Formatter<'o>,
+    separator: char,
+}
+
+impl Printer<'_, '_> {
+    fn always(&mut self, key: &str, value: impl fmt::Display) -> fmt::Result {
+        write!(self.f, "{}{key}={value}", self.separator)?;
+        self.separator = ',';
+        Ok(())
+    }
+
+    fn unless(&mut self, is_default: bool, key: &str, value: impl fmt::Display) -> fmt::Result {
+        if is_default { Ok(()) } else { self.always(key, value) }
+    }
+
+    fn sparse(&mut self, index: IndexChoice, values: ValueChoice) -> fmt::Result {
+        self.unless(index == IndexChoice::default(), "index", INDEX.word(index))?;
+        self.unless(values == ValueChoice::default(), "values", VALUES.word(values))
+    }
+
+    fn qsgd(&mut self, qsgd: &Qsgd) -> fmt::Result {
+        self.always("bits", BITS.word(qsgd.bits()))?;
+        self.unless(qsgd.bucket() == Qsgd::DEFAULT_BUCKET, "bucket", qsgd.bucket())?;
+        self.unless(qsgd.norm() == Norm::default(), "norm", NORM.word(qsgd.norm()))?;
+        self.unless(qsgd.entropy() == EntropyChoice::default(), "entropy", ENTROPY.word(qsgd.entropy()))?;
+        self.unless(qsgd.rounding() == Rounding::default(), "rounding", ROUNDING.word(qsgd.rounding()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::TensorRef;
+    use std::{string::ToString, vec::Vec};
+
+    #[test]
+    fn spellings_print_as_they_were_read() {
+        for spelling in [
+            "none",
+            "f16",
+            "bf16:memory=ef",
+            "topk:density=0.01",
+            "topk:density=0.001,index=rice,values=q4,memory=none,unit=tensor,dense_below=100,dense_1d=true",
+            "threshold:value=0.5,values=bf16",
+            "qsgd:bits=4",
+            "qsgd:bits=ternary,bucket=128,norm=l2,entropy=elias",
+            "qsgd:bits=4,rounding=nearest",
+            "randomk:density=0.000000001,estimator=unbiased",
+        ] {
+            assert_eq!(Spec::parse(spelling).unwrap().to_string(), spelling);
+        }
+    }
+
+    #[test]
+    fn defaults_may_be_spelled_out() {
+        let spelled =
+            "topk:density=0.01,index=auto,values=f32,memory=ef,unit=model,dense_below=0,dense_1d=false";
+        assert_eq!(Spec::parse(spelled), Spec::parse("topk"));
+        assert_eq!(
+            Spec::parse("qsgd:bits=4,bucket=512,norm=max,entropy=auto,rounding=stochastic,memory=none"),
+            Spec::parse("qsgd")
+        );
+    }
+
+    #[test]
+    fn biased_codecs_have_error_feedback_by_default_and_unbiased_ones_none() {
+        for (spelling, memory) in [
+            ("none", MemoryChoice::None),
+            ("bf16", MemoryChoice::None),
+            ("topk", MemoryChoice::ErrorFeedback),
+            ("threshold:value=1", MemoryChoice::ErrorFeedback),
+            ("qsgd", MemoryChoice::None),
+            ("qsgd:rounding=nearest", MemoryChoice::ErrorFeedback),
+            ("randomk", MemoryChoice::ErrorFeedback),
+        ] {
+            assert_eq!(Spec::parse(spelling).unwrap().memory, memory, "{spelling}");
+        }
+    }
+
+    #[test]
+    fn unbiased_randomk_has_no_error_feedback_by_default() {
+        let spec = Spec::parse("randomk:estimator=unbiased").unwrap();
+        assert_eq!(spec.memory, MemoryChoice::None);
+    }
+
+    #[test]
+    fn bad_spellings_name_the_key_and_what_is_allowed() {
+        for (spelling, message) in [
+            ("top", "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk"),
+            ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
+            ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
+            ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
+            (
+                "topk:bits=4",
+                "topk has no key 'bits': expected one of density index values memory unit dense_below dense_1d",
+            ),
+            ("topk:", "topk"),
+            ("topk:density=0.1,density=0.1", "key 'density' is given twice"),
+            ("threshold", "key 'value' is missing"),
+            ("threshold:value=-1", "value=-1: expected a finite number, not negative"),
+            ("qsgd:bits=9", "bits=9: expected one of ternary 2 3 4 5 6 7 8"),
+            ("qsgd:bucket=0", "bucket=0: expected a whole number from 1 to 4294967295"),
+        ] {
+            match Spec::parse(spelling) {
+                Err(error) => assert_eq!(error.to_string(), message),
+                Ok(spec) => assert!(spec.to_string().starts_with(message), "{spelling}"),
+            }
+        }
+    }
+
+    #[test]
+    fn memories_that_would_diverge_are_conflicts() {
+        for spelling in [
+            "none:memory=ef",
+            "randomk:estimator=unbiased,memory=ef",
+            "qsgd:memory=ef",
+            "qsgd:bits=2,norm=l2,rounding=nearest,memory=ef",
+            "qsgd:bits=2,norm=l2,rounding=nearest",
+        ] {
+            let refused = matches!(Spec::parse(spelling), Err(SpecError::Conflict(_)));
+            let has_memory =
+                Spec::parse(spelling).is_ok_and(|spec| spec.memory == MemoryChoice::ErrorFeedback);
+            assert!(refused || !has_memory, "{spelling}");
+        }
+        assert!(Spec::parse("qsgd:bits=8,bucket=128,norm=l2,rounding=nearest,memory=ef").is_ok());
+    }
+
+    #[test]
+    fn units_merge_neighbours_that_are_treated_alike() {
+        let shapes: [(&[usize], usize); 4] = [(&[4, 4], 0), (&[4], 16), (&[4], 20), (&[8, 4], 24)];
+        let tensors = shapes.map(|(shape, offset)| TensorRef { name: "t", shape, offset });
+        let layout = LayoutRef::new(&tensors).unwrap();
+        let units = |policy: UnitPolicy| -> Vec<_> {
+            policy.units(&layout).map(|unit| (unit.id, unit.start, unit.len, unit.dense)).collect()
+        };
+        assert_eq!(units(UnitPolicy::default()), [(0, 0, 56, false)]);
+        let per_tensor = UnitPolicy { per_tensor: true, ..Default::default() };
+        assert_eq!(
+            units(per_tensor),
+            [(0, 0, 16, false), (1, 16, 4, false), (2, 20, 4, false), (3, 24, 32, false)]
+        );
+        let dense_1d = UnitPolicy { dense_1d: true, ..Default::default() };
+        assert_eq!(units(dense_1d), [(0, 0, 16, false), (1, 16, 8, true), (2, 24, 32, false)]);
+        let empty = LayoutRef::new(&[]).unwrap();
+        assert_eq!(UnitPolicy::default().units(&empty).collect::<Vec<_>>(), [Unit::whole(0)]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Fixed threshold: all coordinates at or above a given magnitude.
+
+use crate::error::EncodeError;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::index::IndexChoice;
+use crate::kernels::scalar::MAGNITUDE;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::sparse::{self, SparseCoding};
+use crate::values::ValueChoice;
+use crate::wire::header::{CodecId, Kind};
+use crate::wire::writer::Writer;
+
+/// Sends every coordinate whose magnitude is at least `value`; a zero is never sent. Frames vary in length and may
+/// hold no entry at all.
+///
+/// Biased: needs error feedback.
+///
+/// # Source
+/// Dutta et al.: On the Discrepancy between the Theoretical Analysis and Practical Implementations of Compressed
+/// Communication for Distributed Deep Learning (arXiv 1911.08250). The threshold is never lowered to the largest
+/// value of the unit, as some implementations do, with its sign.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Threshold {
+    value: f32,
+    coding: SparseCoding,
+}
+
+impl Threshold {
+    /// A threshold that is finite and not negative, with index and value coders; else `None`.
+    #[must_use]
+    pub fn new(value: f32, index: IndexChoice, values: ValueChoice) -> Option<Self> {
+        let is_valid = value.is_finite() && value >= 0.0;
+        is_valid.then_some(Self { value: value.abs(), coding: SparseCoding { index, values } })
+    }
+
+    /// The threshold.
+    #[must_use]
+    pub fn value(&self) -> f32 {
+        self.value
+    }
+
+    /// The index coder.
+    #[must_use]
+    pub fn index(&self) -> IndexChoice {
+        self.coding.index
+    }
+
+    /// The value coder.
+    #[must_use]
+    pub fn values(&self) -> ValueChoice {
+        self.coding.values
+    }
+}
+
+impl EncodeUnit for Threshold {
+    fn codec_id(&self) -> CodecId {
+        CodecId::Threshold
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Sparse
+    }
+
+    fn max_body_bytes(&self, len: usize) -> Option<usize> {
+        sparse::max_body_bytes(self.coding, len, len)
+    }
+
+    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
+        sparse::scratch_len(self.coding, len, len)
+    }
+
+    fn overflow_bound(&self) -> f32 {
+        self.coding.values.overflow_bound()
+    }
+
+    fn encode_body(
+        &self,
+        input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let (p, scratch) = sparse::split_scratch(scratch, input.unit.len);
+        input.fold(self.overflow_bound(), p)?;
+        let least = self.value.to_bits().max(1);
+        let mut k = 0;
+        for (i, _) in p.iter().enumerate().filter(|&(_, &bits)| bits & MAGNITUDE >= least) {
+            scratch.words[k] = i as u32;
+            k += 1;
+        }
+        sparse::encode_selected(self.coding, p, k, input.memory, scratch, writer);
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Value coders: the values of the entries of a sparse unit, exact or in few bits.
+//!
+//! Every coder is total and conserving: for each entry it either gives a decoded value `d`, not zero, whose error
+//! `p − d` is exactly a float, or it leaves the entry out. What is left out stays in the residual whole; so what is
+//! sent and what is kept add up to what was there, bit for bit, for every coder and input.
+
+pub(crate) mod codebook;
+pub(crate) mod narrow;
+
+use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
+use crate::error::{DecodeError, Field};
+use crate::wire::reader::Reader;
+use crate::wire::writer::Writer;
+use codebook::Codebook;
+use half::{bf16, f16};
+
+/// How the values of a sparse unit are sent: the key `values=` of a spelling.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum ValueChoice {
+    /// As they are.
+    #[default]
+    F32,
+    /// IEEE half precision, nearest even. Magnitudes that round above 65504 are an error.
+    F16,
+    /// bfloat16, nearest even.
+    Bf16,
+    /// A sign and one of up to 128 magnitudes fitted to the unit.
+    Q8,
+    /// A sign and one of up to 8 magnitudes fitted to the unit.
+    Q4,
+    /// A sign and one of up to 2 magnitudes fitted to the unit.
+    Q2,
+}
+
+impl ValueChoice {
+    /// Magnitudes of the largest codebook as a power of two; `None` where values have a fixed format.
+    fn codebook_log2(self) -> Option<u32> {
+        match self {
+            Self::Q8 => Some(7),
+            Self::Q4 => Some(3),
+            Self::Q2 => Some(1),
+            Self::F32 | Self::F16 | Self::Bf16 => None,
+        }
+    }
+
+    /// The number of this choice in the `coding` byte.
+    pub(crate) fn format(self) -> ValueFormat {
+        match self {
+            Self::F32 => ValueFormat::F32,
+            Self::F16 => ValueFormat::F16,
+            Self::Bf16 => ValueFormat::Bf16,
+            Self::Q8 | Self::Q4 | Self::Q2 => ValueFormat::Codebook,
+        }
+    }
+
+    /// Largest number of bytes that the values of `k` entries can take.
+    pub(crate) fn max_section_bytes(self, k: usize) -> Option<usize> {
+        match self.codebook_log2() {
+            None => k.checked_mul(self.format().fixed_bytes().unwrap_or(4)),
+            Some(log2) => codebook::max_section_bytes(log2, k),
+        }
+    }
+
+    /// Values must stay below this magnitude.
+    pub(crate) fn overflow_bound(self) -> f32 {
+        narrow::overflow_bound(self.format())
+    }
+
+    /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent without loss
+    /// of conservation: the first [`Prepared::kept`] elements of every slice are then the entries that are sent.
+    pub(crate) fn prepare(self, entries: &mut Entries<'_>) -> Prepared {
+        match self.codebook_log2() {
+            None => Prepared { kept: narrow::prepare(self.format(), entries), book: None },
+            Some(log2) => {
+                let (kept, book) = codebook::prepare(log2, entries);
+                Prepared { kept, book: Some(book) }
+            }
+        }
+    }
+}
+
+/// The entries of a unit on their way to the wire. All slices have one element an entry.
+#[derive(Debug)]
+pub(crate) struct Entries<'a> {
+    /// Positions in the unit, ascending.
+    pub(crate) indices: &'a mut [u32],
+    /// Bits of the values.
+    pub(crate) values: &'a mut [u32],
+    /// Bits of what each value decodes to.
+    pub(crate) decoded: &'a mut [u32],
+    /// One symbol an entry; empty for values in a fixed format.
+    pub(crate) symbols: &'a mut [u8],
+}
+
+/// What [`ValueChoice::prepare`] decided.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    kept: usize,
+    book: Option<Codebook>,
+}
+
+impl Prepared {
+    /// Entries that are sent.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Writes the values of the kept entries.
+    pub(crate) fn write(&self, format: ValueFormat, entries: &Entries<'_>, writer: &mut Writer<'_>) {
+        match &self.book {
+            None => narrow::write(format, &entries.decoded[..self.kept], writer),
+            Some(book) => book.write(&entries.symbols[..self.kept], writer),
+        }
+    }
+}
+
+/// The value coders as the wire numbers them. Number 4 and above are set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ValueFormat {
+    F32 = 0,
+    F16 = 1,
+    Bf16 = 2,
+    Codebook = 3,
+}
+
+impl ValueFormat {
+    pub(crate) fn from_wire(format: u8) -> Result<Self, DecodeError> {
+        Ok(match format {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::Bf16,
+            3 => Self::Codebook,
+            _ => return Err(DecodeError::InvalidField(Field::Coding)),
+        })
+    }
+
+    /// Name as in a codec spelling, where it has one.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Codebook => "codebook",
+        }
+    }
+
+    /// Bytes of one value, where that does not depend on the frame.
+    pub(crate) fn fixed_bytes(self) -> Option<usize> {
+        match self {
+            Self::F32 => Some(4),
+            Self::F16 | Self::Bf16 => Some(2),
+            Self::Codebook => None,
+        }
+    }
+}
+
+/// The value section of a sparse, seeded or dense unit. Before [`check`](Self::check) its structure is known and
+/// nothing else; after it, decoding cannot fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Values<'a> {
+    F32(&'a [u8]),
+    F16(&'a [u8]),
+    Bf16(&'a [u8]),
+    Codebook(codebook::CodebookView<'a>),
+}
+
+impl<'a> Values<'a> {
+    /// Takes the section of `k` values off the reader.
+    pub(crate) fn fields(
+        format: ValueFormat,
+        k: usize,
+        reader: &mut Reader<'a>,
+    ) -> Result<Self, DecodeError> {
+        let entries = DecodeError::InvalidField(Field::Entries);
+        let mut fixed = |bytes: usize| reader.take(k.checked_mul(bytes).ok_or(entries)?);
+        Ok(match format {
+            ValueFormat::F32 => Self::F32(fixed(4)?),
+            ValueFormat::F16 => Self::F16(fixed(2)?),
+            ValueFormat::Bf16 => Self::Bf16(fixed(2)?),
+            ValueFormat::Codebook => Self::Codebook(codebook::CodebookView::fields(k, reader)?),
+        })
+    }
+
+    /// Words of scratch memory that decoding needs.
+    pub(crate) fn scratch_words(&self) -> usize {
+        match self {
+            Self::Codebook(view) if view.is_entropy_coded() => SLOT_WORDS,
+            _ => 0,
+        }
+    }
+
+    /// All checks: every value finite and within `max_magnitude`, tables valid. Fills `slots`, which has
+    /// [`scratch_words`](Self::scratch_words) words.
+    pub(crate) fn check(&self, max_magnitude: f32, slots: &mut [u32]) -> Result<(), DecodeError> {
+        match *self {
+            Self::F32(bytes) => check_magnitudes(f32_values(bytes), max_magnitude),
+            Self::F16(bytes) => check_magnitudes(f16_values(bytes), max_magnitude),
+            Self::Bf16(bytes) => check_magnitudes(bf16_values(bytes), max_magnitude),
+            Self::Codebook(view) => view.check(max_magnitude, slots),
+        }
+    }
+
+    /// Calls `f` with each value in order. `slots` is what [`check`](Self::check) filled.
+    #[inline]
+    pub(crate) fn for_each(&self, slots: &[u32], f: impl FnMut(f32)) {
+        match *self {
+            Self::F32(bytes) => f32_values(bytes).for_each(f),
+            Self::F16(bytes) => f16_values(bytes).for_each(f),
+            Self::Bf16(bytes) => bf16_values(bytes).for_each(f),
+            Self::Codebook(view) => view.for_each(slots, f),
+        }
+    }
+
+    /// Bytes of the section.
+    pub(crate) fn section_bytes(&self) -> usize {
+        match self {
+            Self::F32(bytes) | Self::F16(bytes) | Self::Bf16(bytes) => bytes.len(),
+            Self::Codebook(view) => view.section_bytes(),
+        }
+    }
+
+    /// The format's name.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::F32(_) => ValueFormat::F32.name(),
+            Self::F16(_) => ValueFormat::F16.name(),
+            Self::Bf16(_) => ValueFormat::Bf16.name(),
+            Self::Codebook(_) => ValueFormat::Codebook.name(),
+        }
+    }
+}
+
+pub(crate) fn f32_values(bytes: &[u8]) -> impl ExactSizeIterator<Item = f32> + Clone + '_ {
+    bytes.as_chunks::<4>().0.iter().map(|&chunk| f32::from_le_bytes(chunk))
+}
+
+fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
+    bytes.as_chunks::<2>().0.iter().map(|&chunk| f16::from_le_bytes(chunk).to_f32())
+}
+
+fn bf16_values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
+    bytes.as_chunks::<2>().0.iter().map(|&chunk| bf16::from_le_bytes(chunk).to_f32())
+}
+
+/// Finite first, then within the caller's limit, so that the two errors are told apart.
+pub(crate) fn check_magnitudes(
+    mut values: impl Iterator<Item = f32>,
+    max_magnitude: f32,
+) -> Result<(), DecodeError> {
+    values.try_for_each(|value| check_magnitude(value, max_magnitude))
+}
+
+pub(crate) fn check_magnitude(value: f32, max_magnitude: f32) -> Result<(), DecodeError> {
+    if !value.is_finite() {
+        Err(DecodeError::NonFiniteValue)
+    } else if value.abs() > max_magnitude {
+        Err(DecodeError::LimitExceeded(crate::error::Limit::Magnitude))
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether `p − d` is exactly a float, so that adding `d` back to it restores `p` bit for bit.
+///
+/// # Source
+/// The error term of Knuth's TwoSum (The Art of Computer Programming, volume 2, section 4.2.2, theorem B).
+pub(crate) fn difference_is_exact(p: f32, d: f32) -> bool {
+    let difference = p - d;
+    let d_seen = p - difference;
+    let p_seen = difference + d_seen;
+    (p - p_seen) + (d_seen - d) == 0.0
+}
+
+pub(crate) use crate::entropy::section::write_symbols;
+pub(crate) type Coded<'a> = CodedSymbols<'a>;

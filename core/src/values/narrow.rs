@@ -1,0 +1,69 @@
+//! Values in a fixed format: f32, f16, bf16.
+
+use super::{Entries, ValueFormat, difference_is_exact};
+use crate::wire::writer::Writer;
+use half::{bf16, f16};
+
+/// What `value` becomes on the wire and back.
+pub(crate) fn rounded(format: ValueFormat, value: f32) -> f32 {
+    match format {
+        ValueFormat::F16 => f16::from_f32(value).to_f32(),
+        ValueFormat::Bf16 => bf16::from_f32(value).to_f32(),
+        ValueFormat::F32 | ValueFormat::Codebook => value,
+    }
+}
+
+/// The smallest magnitude that rounds to infinity in `format`: values must stay below it.
+pub(crate) fn overflow_bound(format: ValueFormat) -> f32 {
+    match format {
+        // Halfway between the largest finite value and the next power of two; ties go to the even side, upwards.
+        ValueFormat::F16 => 65_520.0,
+        ValueFormat::Bf16 => f32::from_bits(0x7f7f_8000),
+        ValueFormat::F32 | ValueFormat::Codebook => f32::INFINITY,
+    }
+}
+
+/// Appends one value that is exactly representable in `format`.
+pub(crate) fn put(format: ValueFormat, value: f32, writer: &mut Writer<'_>) {
+    match format {
+        ValueFormat::F16 => writer.bytes(&f16::from_f32(value).to_le_bytes()),
+        ValueFormat::Bf16 => writer.bytes(&bf16::from_f32(value).to_le_bytes()),
+        ValueFormat::F32 | ValueFormat::Codebook => writer.bytes(&value.to_le_bytes()),
+    }
+}
+
+/// Rounds every entry, dropping those that round to zero; see [`super::ValueChoice::prepare`].
+pub(super) fn prepare(format: ValueFormat, entries: &mut Entries<'_>) -> usize {
+    let mut kept = 0;
+    for i in 0..entries.values.len() {
+        let value = f32::from_bits(entries.values[i]);
+        let decoded = rounded(format, value);
+        if decoded != 0.0 && difference_is_exact(value, decoded) {
+            entries.indices[kept] = entries.indices[i];
+            entries.values[kept] = entries.values[i];
+            entries.decoded[kept] = decoded.to_bits();
+            kept += 1;
+        }
+    }
+    kept
+}
+
+pub(super) fn write(format: ValueFormat, decoded: &[u32], writer: &mut Writer<'_>) {
+    for &bits in decoded {
+        put(format, f32::from_bits(bits), writer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overflow_bound_is_the_first_value_that_rounds_to_infinity() {
+        for format in [ValueFormat::F16, ValueFormat::Bf16] {
+            let bound = overflow_bound(format);
+            assert!(rounded(format, bound).is_infinite());
+            assert!(rounded(format, bound.next_down()).is_finite());
+        }
+    }
+}

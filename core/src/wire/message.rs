@@ -1,0 +1,136 @@
+//! Writing one message of many units.
+
+use crate::dense::Dense;
+use crate::error::EncodeError;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::grad::Grad;
+use crate::key::StepKey;
+use crate::layout::LayoutRef;
+use crate::memory::Memory;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::unit::Unit;
+use crate::wire::header::{Divisor, HEADER_BYTES, Header, VERSION};
+use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+
+/// The codec of one unit: the frame's own, or dense f32 where the unit asks for it.
+fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn EncodeUnit {
+    if unit.dense { &Dense::F32 } else { codec }
+}
+
+pub(crate) fn max_frame_bytes(codec: &dyn EncodeUnit, units: &[Unit]) -> Option<usize> {
+    units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
+        sum.checked_add(codec_of(codec, unit).max_body_bytes(unit.len)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
+    })
+}
+
+pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
+    let needs = units.iter().map(|unit| codec_of(codec, unit).unit_scratch_len(unit.len));
+    needs.fold(ScratchLen::default(), ScratchLen::max)
+}
+
+/// What is encoded, without what is changed.
+pub(crate) struct Encoding<'a> {
+    pub(crate) codec: &'a dyn EncodeUnit,
+    pub(crate) key: StepKey,
+    pub(crate) layout: &'a LayoutRef<'a>,
+    pub(crate) units: &'a [Unit],
+    pub(crate) grad: Grad<'a>,
+}
+
+impl Encoding<'_> {
+    /// See [`Gather::encode`](crate::Gather::encode).
+    pub(crate) fn encode(
+        &self,
+        mut memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
+        if let Some(memory) = &memory {
+            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
+        }
+        self.check_structure(scratch, out.len())?;
+        if self.units.len() > 1 {
+            self.check_values(memory.as_deref_mut(), scratch)?;
+        }
+        let (header, body) = out.split_at_mut(HEADER_BYTES);
+        let mut writer = Writer::new(body);
+        self.write_units(memory, scratch, &mut writer)?;
+        let body_bytes = writer.len();
+        header.copy_from_slice(&self.header(body_bytes).to_bytes(&body[..body_bytes]));
+        Ok(HEADER_BYTES + body_bytes)
+    }
+
+    /// Everything that can be wrong with units and buffers, before a value is looked at.
+    fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
+        let mut cursor = Cursor::default();
+        for unit in self.units {
+            if !cursor.accepts(unit) || unit.start + unit.len > self.layout.len() {
+                return Err(EncodeError::UnitOutOfOrder { unit: unit.id });
+            }
+            if unit.len > MAX_UNIT_LEN {
+                return Err(EncodeError::TooLarge);
+            }
+            cursor.pass(unit);
+        }
+        let needed = max_frame_bytes(self.codec, self.units).ok_or(EncodeError::TooLarge)?;
+        let fits_fields = u32::try_from(needed).is_ok() && u16::try_from(self.units.len()).is_ok();
+        if !fits_fields || self.units.is_empty() {
+            return Err(EncodeError::TooLarge);
+        }
+        if out_len < needed {
+            return Err(EncodeError::BufferTooSmall { needed, actual: out_len });
+        }
+        let needed = scratch_len(self.codec, self.units);
+        if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
+    }
+
+    /// With several units, the last may hold the value that must be refused when the memory of the first is already
+    /// changed. So all values are looked at first, at the price of reading a message of many units twice.
+    fn check_values(
+        &self,
+        mut memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), EncodeError> {
+        for unit in self.units {
+            let bound = codec_of(self.codec, unit).overflow_bound();
+            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+            self.input(unit, memory.as_mut()).fold(bound, &mut scratch.words[..unit.len])?;
+        }
+        Ok(())
+    }
+
+    fn write_units(
+        &self,
+        mut memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        writer.varint(self.key.step);
+        let mut cursor = Cursor::default();
+        for unit in self.units {
+            let codec = codec_of(self.codec, unit);
+            cursor.write(writer, unit, codec.kind());
+            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+            codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
+        }
+        Ok(())
+    }
+
+    fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
+        UnitInput { key: self.key, unit, grad: self.grad.slice(unit.start, unit.len), memory }
+    }
+
+    fn header(&self, body_bytes: usize) -> Header {
+        Header {
+            version: VERSION,
+            codec: self.codec.codec_id(),
+            divisor: Divisor::Contributors,
+            unit_count: self.units.len() as u16,
+            fingerprint: self.layout.fingerprint(),
+            body_bytes: body_bytes as u32,
+            checksum: 0,
+        }
+    }
+}

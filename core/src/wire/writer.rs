@@ -1,0 +1,72 @@
+//! The cursor that frames are written through.
+
+/// Appends fields to the caller's buffer.
+///
+/// The buffer was checked against the codec's bound before the first field is written, so running over it is a bug
+/// of the bound; it panics by slice index rather than write a broken frame.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    out: &'a mut [u8],
+    len: usize,
+}
+
+/// Bytes of the longest varint.
+pub(crate) const MAX_VARINT_BYTES: usize = 10;
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(out: &'a mut [u8]) -> Self {
+        Self { out, len: 0 }
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.out[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.bytes(&[value]);
+    }
+
+    /// Overwrites the byte at `position`, which is already written.
+    pub(crate) fn patch(&mut self, position: usize, value: u8) {
+        debug_assert!(position < self.len);
+        self.out[position] = value;
+    }
+
+    /// An unsigned LEB128 integer in its shortest form.
+    pub(crate) fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8);
+    }
+
+    /// The part of the buffer not yet written; [`advance`](Self::advance) says how much of it was filled.
+    pub(crate) fn spare(&mut self) -> &mut [u8] {
+        &mut self.out[self.len..]
+    }
+
+    /// Counts `len` bytes of [`spare`](Self::spare) as written.
+    pub(crate) fn advance(&mut self, len: usize) {
+        debug_assert!(len <= self.out.len() - self.len);
+        self.len += len;
+    }
+
+    /// The next `len` bytes, counted as written, for the caller to fill.
+    pub(crate) fn reserve(&mut self, len: usize) -> &mut [u8] {
+        let start = self.len;
+        self.len += len;
+        &mut self.out[start..start + len]
+    }
+}
+
+/// Bytes of `value` as a varint.
+pub(crate) fn varint_len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}

@@ -1,0 +1,1 @@
+//! The naive reference: every codec again, written for clarity.
