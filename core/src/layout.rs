@@ -107,6 +107,13 @@ impl<'a> LayoutRef<'a> {
         Self { tensors: Tensors::Flat(shape), len, fingerprint }
     }
 
+    /// A layout of which nothing is known but its length and its fingerprint, as when a frame is read from a file
+    /// without the shapes that it was made for: one nameless tensor, and the fingerprint taken on trust.
+    #[must_use]
+    pub fn opaque(len: usize, fingerprint: u64) -> Self {
+        Self { tensors: Tensors::Flat([len]), len, fingerprint }
+    }
+
     /// Elements of the flat gradient.
     #[must_use]
     pub fn len(&self) -> usize {

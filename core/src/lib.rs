@@ -99,7 +99,7 @@ pub use threshold::Threshold;
 pub use topk::TopK;
 pub use unit::Unit;
 pub use values::ValueChoice;
-pub use wire::frame::{Frame, FrameUnit, UnitInfo, frame_scratch_len};
+pub use wire::frame::{Frame, FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
 pub use wire::header::{CodecId, Divisor, HEADER_BYTES, Header};
 #[cfg(feature = "alloc")]
 pub use workspace::{Decoder, Encoder};

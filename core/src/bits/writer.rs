@@ -57,6 +57,7 @@ impl<'a> BitWriter<'a> {
 
     /// Bits put so far. Exact until the buffer has overflowed, then some number above its capacity.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn bits(&self) -> u64 {
         (self.stored as u64).saturating_mul(8).saturating_add(u64::from(self.pending))
     }

@@ -482,6 +482,7 @@ impl<'a> Decoder<'a> {
 
     /// Whether everything decoded so far is a whole, undamaged stream: every lane has come back to the state
     /// that encoding began with, and every word has been taken. Finds most damage, not all.
+    #[cfg(test)]
     pub(crate) fn is_intact(&self) -> bool {
         self.taken == self.words.len() && self.states == [LOWER; MAX_LANES]
     }

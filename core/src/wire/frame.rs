@@ -115,16 +115,23 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Header, limits, length and checksum: everything that can be said before the units are looked at.
-fn open<'a>(
+/// As [`open`], and the frame must be for this layout.
+fn open_for<'a>(
     bytes: &'a [u8],
     layout: &LayoutRef<'_>,
     limits: &Limits,
 ) -> Result<(Header, &'a [u8]), DecodeError> {
-    let header = Header::parse(bytes)?;
-    if header.fingerprint != layout.fingerprint() {
-        return Err(DecodeError::LayoutMismatch { frame: header.fingerprint, layout: layout.fingerprint() });
+    let frame = Header::parse(bytes)?.fingerprint;
+    if frame == layout.fingerprint() {
+        open(bytes, limits)
+    } else {
+        Err(DecodeError::LayoutMismatch { frame, layout: layout.fingerprint() })
     }
+}
+
+/// Header, limits, length and checksum: everything that can be said before the units are looked at.
+fn open<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(Header, &'a [u8]), DecodeError> {
+    let header = Header::parse(bytes)?;
     let body_bytes = header.body_bytes as usize;
     if body_bytes > limits.max_body_bytes {
         return Err(DecodeError::LimitExceeded(Limit::BodyBytes));
@@ -155,18 +162,34 @@ pub fn frame_scratch_len(
     layout: &LayoutRef<'_>,
     limits: &Limits,
 ) -> Result<usize, DecodeError> {
-    let (header, body) = open(bytes, layout, limits)?;
-    scratch_words(header, body, layout, limits)
+    let (header, body) = open_for(bytes, layout, limits)?;
+    scratch_words(header, body, layout.len(), limits)
+}
+
+/// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout is not at
+/// hand; [`LayoutRef::opaque`] then stands for it.
+///
+/// # Errors
+/// As [`frame_scratch_len`], but for the layout.
+pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
+    let (header, body) = open(bytes, limits)?;
+    scratch_words(header, body, usize::MAX, limits)?;
+    let mut walk = Walk::new(header, body, usize::MAX)?;
+    let mut end = 0;
+    while let Some((unit, _)) = walk.next()? {
+        end = unit.range().end;
+    }
+    Ok(end)
 }
 
 /// Walks the structure once, against the limits, before any work that grows with what the frame asks for.
 fn scratch_words(
     header: Header,
     body: &[u8],
-    layout: &LayoutRef<'_>,
+    layout_len: usize,
     limits: &Limits,
 ) -> Result<usize, DecodeError> {
-    let mut walk = Walk::new(header, body, layout.len())?;
+    let mut walk = Walk::new(header, body, layout_len)?;
     let (mut elements, mut entries, mut words) = (0usize, 0usize, 0usize);
     while let Some((unit, body)) = walk.next()? {
         elements = elements.saturating_add(unit.len);
@@ -232,8 +255,8 @@ impl<'a> Frame<'a> {
         limits: &Limits,
         scratch: &'a mut [u32],
     ) -> Result<Self, DecodeError> {
-        let (header, body) = open(bytes, layout, limits)?;
-        let needed = scratch_words(header, body, layout, limits)?;
+        let (header, body) = open_for(bytes, layout, limits)?;
+        let needed = scratch_words(header, body, layout.len(), limits)?;
         let (mut rest, _) =
             scratch.split_at_mut_checked(needed).ok_or(DecodeError::ScratchTooSmall { needed })?;
         let mut walk = Walk::new(header, body, layout.len())?;
