@@ -77,68 +77,69 @@ pub enum Payload<'a> {
     I32(&'a mut [i32]),
 }
 
-/// What follows a round.
+/// One unit on its way through the rounds of a [`Linear`] codec; what it carries along is in the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advance {
-    /// Another round: its payload is ready.
-    Round,
-    /// The mean is written and the memory holds the new residual.
-    Done,
-}
-
-/// One unit on its way through the rounds of a [`Linear`] codec.
-///
-/// The exchange repeats: reduce [`payload`](Self::payload) in place by [`reduction`](Self::reduction), then
-/// [`advance`](Self::advance), until that is [`Advance::Done`]. An exchange that cannot finish calls
-/// [`abandon`](Self::abandon), which keeps everything back in the memory.
-pub trait Session {
-    /// How the payload of the present round is reduced.
-    fn reduction(&self) -> Reduction;
-
-    /// The payload of the present round.
-    fn payload(&mut self) -> Payload<'_>;
-
-    /// Takes the reduced payload of `contributors` workers. When the codec is done, `mean` (one element a coordinate
-    /// of the unit) holds the mean over the contributors, and the memory the new residual.
-    ///
-    /// # Panics
-    /// When `mean` or the memory has another length than the unit, or `contributors` is zero.
-    fn advance(&mut self, contributors: u32, mean: &mut [f32], memory: Option<&mut Memory<'_>>) -> Advance;
-
-    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost.
-    fn abandon(&mut self, memory: Option<&mut Memory<'_>>);
+pub struct Round {
+    /// Counts the rounds of the unit from 0.
+    pub index: u32,
+    /// How the payload of this round is reduced.
+    pub reduction: Reduction,
+    /// The unit.
+    pub unit: Unit,
+    /// Elements of the payload.
+    pub payload_len: usize,
 }
 
 /// A codec whose payloads may be summed over workers: it rides on all-reduce.
+///
+/// The exchange calls [`begin`](Self::begin), and then repeats: reduce [`payload`](Self::payload) in place by the round's
+/// reduction, then [`advance`](Self::advance), until no round is left. An exchange that cannot finish calls
+/// [`abandon`](Self::abandon), which keeps everything back in the memory. The scratch memory is the unit's own from
+/// `begin` to the end.
 pub trait Linear: Send + Sync {
-    /// The session of one unit.
-    type Session<'s>: Session
-    where
-        Self: 's;
-
-    /// Working memory of one session over a unit of `len` elements.
-    fn session_scratch_len(&self, len: usize) -> LinearScratchLen;
+    /// Working memory of one unit of `len` elements.
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
 
     /// Starts the rounds of one unit; `grad` and the memory are those of the unit. The memory is not changed before
-    /// [`Session::advance`] or [`Session::abandon`].
+    /// [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the unit.
-    fn begin<'s>(
-        &'s self,
+    fn begin(
+        &self,
         key: StepKey,
         layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-        scratch: LinearScratch<'s>,
-    ) -> Result<Self::Session<'s>, EncodeError>;
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError>;
+
+    /// The payload of the round, to be replaced in place by its reduction over all workers.
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
+
+    /// Takes the reduced payload of `contributors` workers and returns the next round. When there is none, `mean` (one
+    /// element a coordinate of the unit) holds the mean over the contributors, and the memory the new residual.
+    ///
+    /// # Panics
+    /// When `mean` or the memory has another length than the unit, or `contributors` is zero.
+    fn advance(
+        &self,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round>;
+
+    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost.
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>);
 }
 
-/// Working memory of a [`Linear`] session, held until it is done.
+/// Working memory of one unit of a [`Linear`] codec, its own from the first round to the last.
 #[derive(Debug)]
 pub struct LinearScratch<'a> {
     /// At least [`LinearScratchLen::words`] elements.
@@ -159,7 +160,7 @@ impl LinearScratch<'_> {
     }
 }
 
-/// How much working memory a [`Linear`] session needs.
+/// How much working memory a unit of a [`Linear`] codec needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearScratchLen {
     /// Words of 32 bits.

@@ -1,7 +1,7 @@
 //! Every codec in one value: what a spelling stands for.
 
-use crate::codec::{Advance, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Session};
-use crate::dense::{Dense, DenseSum, DenseSumSession};
+use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Round};
+use crate::dense::{Dense, DenseSum};
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
@@ -9,7 +9,7 @@ use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::qsgd::{Qsgd, Rounding};
-use crate::randomk::{Estimator, RandomK, RandomKSession};
+use crate::randomk::{Estimator, RandomK};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::spec::MemoryChoice;
 use crate::threshold::Threshold;
@@ -160,72 +160,48 @@ delegate_frames!(Codec, unit_codec);
 delegate_frames!(GatherCodec, inner);
 delegate_frames!(LinearCodec, inner);
 
-/// The session of any linear codec.
-#[non_exhaustive]
-#[derive(Debug)]
-pub enum LinearSession<'s> {
-    /// Of [`DenseSum`].
-    DenseSum(DenseSumSession<'s>),
-    /// Of [`RandomK`].
-    RandomK(RandomKSession<'s>),
+impl LinearCodec {
+    fn linear(&self) -> &dyn Linear {
+        match self {
+            Self::DenseSum(dense) => dense,
+            Self::RandomK(randomk) => randomk,
+        }
+    }
 }
 
 impl Linear for LinearCodec {
-    type Session<'s> = LinearSession<'s>;
-
-    fn session_scratch_len(&self, len: usize) -> LinearScratchLen {
-        match self {
-            Self::DenseSum(dense) => dense.session_scratch_len(len),
-            Self::RandomK(randomk) => randomk.session_scratch_len(len),
-        }
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        self.linear().round_scratch_len(len)
     }
 
-    fn begin<'s>(
-        &'s self,
+    fn begin(
+        &self,
         key: StepKey,
         layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-        scratch: LinearScratch<'s>,
-    ) -> Result<LinearSession<'s>, EncodeError> {
-        Ok(match self {
-            Self::DenseSum(dense) => {
-                LinearSession::DenseSum(dense.begin(key, layout, unit, grad, memory, scratch)?)
-            }
-            Self::RandomK(randomk) => {
-                LinearSession::RandomK(randomk.begin(key, layout, unit, grad, memory, scratch)?)
-            }
-        })
-    }
-}
-
-impl Session for LinearSession<'_> {
-    fn reduction(&self) -> Reduction {
-        match self {
-            Self::DenseSum(session) => session.reduction(),
-            Self::RandomK(session) => session.reduction(),
-        }
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        self.linear().begin(key, layout, unit, grad, memory, scratch)
     }
 
-    fn payload(&mut self) -> Payload<'_> {
-        match self {
-            Self::DenseSum(session) => session.payload(),
-            Self::RandomK(session) => session.payload(),
-        }
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        self.linear().payload(round, scratch)
     }
 
-    fn advance(&mut self, contributors: u32, mean: &mut [f32], memory: Option<&mut Memory<'_>>) -> Advance {
-        match self {
-            Self::DenseSum(session) => session.advance(contributors, mean, memory),
-            Self::RandomK(session) => session.advance(contributors, mean, memory),
-        }
+    fn advance(
+        &self,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        self.linear().advance(round, scratch, contributors, mean, memory)
     }
 
-    fn abandon(&mut self, memory: Option<&mut Memory<'_>>) {
-        match self {
-            Self::DenseSum(session) => session.abandon(memory),
-            Self::RandomK(session) => session.abandon(memory),
-        }
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        self.linear().abandon(round, scratch, memory);
     }
 }

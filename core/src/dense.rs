@@ -1,6 +1,6 @@
 //! Every coordinate: as it is, or cast to a narrower format.
 
-use crate::codec::{Advance, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Session};
+use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput, fold};
 use crate::grad::Grad;
@@ -88,65 +88,55 @@ impl EncodeUnit for Dense {
     }
 }
 
-/// Dense f32 over all-reduce: the baseline that every codec is measured against.
+/// Dense f32 over all-reduce, one round, a sum of f32: the baseline that every codec is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DenseSum;
 
-/// One unit of [`DenseSum`]: one round, a sum of f32.
-#[derive(Debug)]
-pub struct DenseSumSession<'s> {
-    sum: &'s mut [f32],
-    p: &'s [u32],
-}
-
 impl Linear for DenseSum {
-    type Session<'s> = DenseSumSession<'s>;
-
-    fn session_scratch_len(&self, len: usize) -> LinearScratchLen {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
         LinearScratchLen { words: len, floats: len, ints: 0 }
     }
 
-    fn begin<'s>(
-        &'s self,
+    fn begin(
+        &self,
         _key: StepKey,
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-        scratch: LinearScratch<'s>,
-    ) -> Result<DenseSumSession<'s>, EncodeError> {
-        scratch.require(self.session_scratch_len(unit.len))?;
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        scratch.require(self.round_scratch_len(unit.len))?;
         let p = &mut scratch.words[..unit.len];
         fold(unit, grad, memory.map(Memory::residual), f32::INFINITY, p)?;
-        let sum = &mut scratch.floats[..unit.len];
-        sum.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
-        Ok(DenseSumSession { sum, p })
-    }
-}
-
-impl Session for DenseSumSession<'_> {
-    fn reduction(&self) -> Reduction {
-        Reduction::SumF32
+        scratch.floats.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
+        Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
     }
 
-    fn payload(&mut self) -> Payload<'_> {
-        Payload::F32(self.sum)
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        Payload::F32(&mut scratch.floats[..round.payload_len])
     }
 
-    fn advance(&mut self, contributors: u32, mean: &mut [f32], memory: Option<&mut Memory<'_>>) -> Advance {
-        assert_eq!(mean.len(), self.sum.len(), "mean and unit differ in length");
+    fn advance(
+        &self,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
         assert_ne!(contributors, 0, "a mean over nobody");
-        mean.iter_mut().zip(&*self.sum).for_each(|(mean, sum)| *mean = sum / contributors as f32);
+        mean.iter_mut().zip(&*scratch.floats).for_each(|(mean, sum)| *mean = sum / contributors as f32);
         if let Some(memory) = memory {
             memory.clear();
         }
-        Advance::Done
+        None
     }
 
-    fn abandon(&mut self, memory: Option<&mut Memory<'_>>) {
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
         if let Some(memory) = memory {
-            let kept = memory.residual_mut().iter_mut().zip(self.p);
-            kept.for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+            memory.keep_all(&scratch.words[..round.unit.len]);
         }
     }
 }

@@ -24,10 +24,10 @@ pub enum EncodeError {
         /// What the codec needs.
         needed: crate::ScratchLen,
     },
-    /// The working memory of a linear session is smaller than [`Linear::session_scratch_len`](crate::Linear::session_scratch_len) asks
+    /// The working memory of a linear codec's unit is smaller than [`Linear::round_scratch_len`](crate::Linear::round_scratch_len) asks
     /// for.
     LinearScratchTooSmall {
-        /// What the session needs.
+        /// What the unit needs.
         needed: crate::LinearScratchLen,
     },
     /// A unit, a message or a count does not fit the fields of the wire format.

@@ -75,9 +75,9 @@ mod wire;
 #[cfg(feature = "alloc")]
 mod workspace;
 
-pub use codec::{Advance, Gather, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Session};
-pub use codecs::{Codec, GatherCodec, LinearCodec, LinearSession};
-pub use dense::{Dense, DenseSum, DenseSumSession};
+pub use codec::{Gather, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+pub use codecs::{Codec, GatherCodec, LinearCodec};
+pub use dense::{Dense, DenseSum};
 pub use density::Density;
 pub use error::{DecodeError, EncodeError, Field, Limit};
 pub use grad::Grad;
@@ -91,7 +91,7 @@ pub use limits::Limits;
 pub use memory::Memory;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 pub use rand_core;
-pub use randomk::{Estimator, RandomK, RandomKSession};
+pub use randomk::{Estimator, RandomK};
 pub use rng::Stream;
 pub use scratch::{Scratch, ScratchLen};
 pub use spec::{Expected, MemoryChoice, Spec, SpecError, UnitPolicy};

@@ -50,6 +50,12 @@ impl<'a> Memory<'a> {
         self.residual
     }
 
+    /// The residual becomes the values whose bits are `p`: everything is kept back.
+    pub(crate) fn keep_all(&mut self, p: &[u32]) {
+        assert_eq!(self.len(), p.len(), "memory and unit differ in length");
+        self.residual.iter_mut().zip(p).for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+    }
+
     /// Number of coordinates.
     #[must_use]
     pub fn len(&self) -> usize {

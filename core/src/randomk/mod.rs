@@ -1,12 +1,11 @@
 //! Random-k with a shared seed: every worker sends the same coordinates, so values alone are sent, and may be summed.
 
-mod session;
 mod view;
 
-use crate::codec::{Linear, LinearScratch, LinearScratchLen};
+use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use crate::density::Density;
 use crate::error::EncodeError;
-use crate::gather::{EncodeUnit, UnitInput};
+use crate::gather::{EncodeUnit, UnitInput, fold};
 use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
@@ -18,7 +17,6 @@ use crate::values::{ValueFormat, narrow};
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
-pub use session::RandomKSession;
 pub(crate) use view::SeededFields;
 
 /// What the values are multiplied by: the key `estimator=` of a spelling.
@@ -151,22 +149,22 @@ impl EncodeUnit for RandomK {
             narrow::put(ValueFormat::F32, f32::from_bits(p[index as usize]) * factor, writer);
         }
         if let Some(memory) = input.memory {
-            commit(p, indices, memory.residual_mut());
+            commit(p, indices, memory);
         }
         Ok(())
     }
 }
 
 /// residual = p, and zero at the coordinates sent.
-fn commit(p: &[u32], indices: &[u32], residual: &mut [f32]) {
-    residual.iter_mut().zip(p).for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+fn commit(p: &[u32], indices: &[u32], memory: &mut Memory<'_>) {
+    memory.keep_all(p);
+    let residual = memory.residual_mut();
     indices.iter().for_each(|&index| residual[index as usize] = 0.0);
 }
 
+/// One round, a sum of f32: the values at the shared coordinates.
 impl Linear for RandomK {
-    type Session<'s> = RandomKSession<'s>;
-
-    fn session_scratch_len(&self, len: usize) -> LinearScratchLen {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
         let k = self.density.count(len);
         LinearScratchLen {
             words: len.saturating_add(k).saturating_add(bitmap_words(len)),
@@ -175,16 +173,58 @@ impl Linear for RandomK {
         }
     }
 
-    fn begin<'s>(
-        &'s self,
+    fn begin(
+        &self,
         key: StepKey,
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-        scratch: LinearScratch<'s>,
-    ) -> Result<RandomKSession<'s>, EncodeError> {
-        RandomKSession::begin(self, key, unit, grad, memory, scratch)
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        scratch.require(self.round_scratch_len(unit.len))?;
+        let k = self.density.count(unit.len);
+        let (p, words) = scratch.words.split_at_mut(unit.len);
+        let (indices, words) = words.split_at_mut(k);
+        fold(unit, grad, memory.map(Memory::residual), self.bound(), p)?;
+        sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
+        let factor = self.factor(k, unit.len);
+        for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {
+            *value = f32::from_bits(p[index as usize]) * factor;
+        }
+        Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: k })
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        Payload::F32(&mut scratch.floats[..round.payload_len])
+    }
+
+    fn advance(
+        &self,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
+        assert_ne!(contributors, 0, "a mean over nobody");
+        let (p, words) = scratch.words.split_at(round.unit.len);
+        let indices = &words[..round.payload_len];
+        mean.fill(0.0);
+        for (&index, &sum) in indices.iter().zip(&*scratch.floats) {
+            mean[index as usize] = sum / contributors as f32;
+        }
+        if let Some(memory) = memory {
+            commit(p, indices, memory);
+        }
+        None
+    }
+
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        if let Some(memory) = memory {
+            memory.keep_all(&scratch.words[..round.unit.len]);
+        }
     }
 }
 

@@ -65,13 +65,14 @@ pub(crate) fn encode_selected(
         prepared.write(format, &entries, writer);
     }
     if let Some(memory) = memory {
-        commit(p, &entries, kept, memory.residual_mut());
+        commit(p, &entries, kept, memory);
     }
 }
 
 /// residual = p − decoded, which is exact at every entry and p elsewhere.
-fn commit(p: &[u32], entries: &Entries<'_>, kept: usize, residual: &mut [f32]) {
-    residual.iter_mut().zip(p).for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+fn commit(p: &[u32], entries: &Entries<'_>, kept: usize, memory: &mut Memory<'_>) {
+    memory.keep_all(p);
+    let residual = memory.residual_mut();
     let sent = entries.indices.iter().zip(entries.values.iter()).zip(entries.decoded.iter());
     for ((&index, &value), &decoded) in sent.take(kept) {
         residual[index as usize] = f32::from_bits(value) - f32::from_bits(decoded);
