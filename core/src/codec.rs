@@ -100,21 +100,21 @@ pub trait Linear: Send + Sync {
     /// Working memory of one unit of `len` elements.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
 
-    /// Starts the rounds of one unit; `grad` and the memory are those of the unit. The memory is not changed before
-    /// [`advance`](Self::advance) or [`abandon`](Self::abandon).
+    /// Starts the rounds of one unit; `grad` and `residual` (what its memory keeps) are those of the unit. The memory is
+    /// not changed before [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say.
     ///
     /// # Panics
-    /// When `grad` or the memory has another length than the unit.
+    /// When `grad` or `residual` has another length than the unit.
     fn begin(
         &self,
         key: StepKey,
         layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        memory: Option<&Memory<'_>>,
+        residual: Option<&[f32]>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError>;
 
@@ -135,7 +135,8 @@ pub trait Linear: Send + Sync {
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round>;
 
-    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost.
+    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost. May also follow the last
+    /// [`advance`](Self::advance), and undoes it, when the mean must be refused.
     fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>);
 }
 

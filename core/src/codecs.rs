@@ -180,10 +180,10 @@ impl Linear for LinearCodec {
         layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        memory: Option<&Memory<'_>>,
+        residual: Option<&[f32]>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        self.linear().begin(key, layout, unit, grad, memory, scratch)
+        self.linear().begin(key, layout, unit, grad, residual, scratch)
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {

@@ -103,12 +103,12 @@ impl Linear for DenseSum {
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        memory: Option<&Memory<'_>>,
+        residual: Option<&[f32]>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         scratch.require(self.round_scratch_len(unit.len))?;
         let p = &mut scratch.words[..unit.len];
-        fold(unit, grad, memory.map(Memory::residual), f32::INFINITY, p)?;
+        fold(unit, grad, residual, f32::INFINITY, p)?;
         scratch.floats.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
         Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
     }

@@ -77,6 +77,15 @@ impl<'a> Memory<'a> {
         Memory { residual: &mut self.residual[range] }
     }
 
+    /// The residual of a part of the gradient, to read.
+    ///
+    /// # Panics
+    /// When the range reaches beyond the memory.
+    #[must_use]
+    pub fn view(&self, range: Range<usize>) -> &[f32] {
+        &self.residual[range]
+    }
+
     /// Returns the content of a frame that did not enter the mean: lost, late, refused. Given back right after the
     /// encode that made it, the residual is fl(residual + gradient) of that step again, bit for bit.
     ///

@@ -18,6 +18,7 @@ pub struct Encoder {
     words: Vec<u32>,
     bytes: Vec<u8>,
     frame: Vec<u8>,
+    len: usize,
 }
 
 impl Encoder {
@@ -45,8 +46,15 @@ impl Encoder {
         grow(&mut self.bytes, needed.bytes);
         grow(&mut self.frame, codec.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?);
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-        let len = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
-        Ok(&self.frame[..len])
+        self.len = 0;
+        self.len = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
+        Ok(self.frame())
+    }
+
+    /// The frame of the last successful call; empty before it, and after an error.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        &self.frame[..self.len]
     }
 }
 

@@ -179,14 +179,14 @@ impl Linear for RandomK {
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        memory: Option<&Memory<'_>>,
+        residual: Option<&[f32]>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         scratch.require(self.round_scratch_len(unit.len))?;
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
-        fold(unit, grad, memory.map(Memory::residual), self.bound(), p)?;
+        fold(unit, grad, residual, self.bound(), p)?;
         sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
         let factor = self.factor(k, unit.len);
         for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {

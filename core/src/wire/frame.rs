@@ -329,6 +329,15 @@ impl FrameUnit<'_> {
         self.unit.range()
     }
 
+    /// Coordinates that the frame sends: the entries of a sparse or seeded unit, all of a dense or levels unit.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match self.body {
+            Body::Dense(_) | Body::Levels(_) => self.unit.len,
+            Body::Sparse(_) | Body::Seeded(_) => self.body.entries(),
+        }
+    }
+
     /// Calls `f(coordinate, value)` for every coordinate that the frame holds, ascending, counted from the start of the
     /// unit.
     pub fn for_each(&self, f: impl FnMut(usize, f32)) {
@@ -351,8 +360,6 @@ impl FrameUnit<'_> {
     /// What the unit is made of.
     #[must_use]
     pub fn info(&self) -> UnitInfo {
-        let mut held = 0;
-        self.for_each(|_, _| held += 1);
         let (kind, index, values) = match self.body {
             Body::Dense(values) => ("dense", None, Some((values.name(), values.section_bytes()))),
             Body::Sparse(sparse) => match sparse.coders() {
@@ -365,7 +372,7 @@ impl FrameUnit<'_> {
             }
             Body::Seeded(seeded) => ("seeded", None, Some(seeded.values())),
         };
-        UnitInfo { unit: self.unit, kind, held, index, values }
+        UnitInfo { unit: self.unit, kind, held: self.held(), index, values }
     }
 }
 
@@ -376,7 +383,7 @@ pub struct UnitInfo {
     pub unit: Unit,
     /// Name of the body's kind.
     pub kind: &'static str,
-    /// Coordinates that the frame holds a value for.
+    /// Coordinates that the frame sends; see [`FrameUnit::held`].
     pub held: usize,
     /// Name and bytes of the index section, or of the norms of a levels unit.
     pub index: Option<(&'static str, usize)>,

@@ -1,0 +1,169 @@
+//! The arithmetic of a reduction: how a segment is written, folded and put in place.
+
+use std::ops::Range;
+
+use half::bf16;
+
+/// What an f32 takes on the wire between two hops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// Four bytes, exact.
+    #[default]
+    F32,
+    /// Two bytes: partial sums are f32 and are rounded to bfloat16 (nearest, ties to even) once per hop.
+    Bf16,
+}
+
+/// A reduction and the vector it works on, of the same length at every rank.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reduce<'a> {
+    /// The sum of f32, in the written order of [`reduce_scatter`](super::reduce_scatter).
+    SumF32(&'a mut [f32], Wire),
+    /// The sum of i32 modulo 2^32 (two's complement): it wraps, in debug builds too. Callers prove that theirs does
+    /// not overflow; the order does not matter.
+    SumI32(&'a mut [i32]),
+    /// The largest f32 as [`max_f32`] defines it; the order does not matter.
+    MaxF32(&'a mut [f32]),
+}
+
+/// The larger of two, the same whatever the order: a NaN wins and becomes the quiet NaN 0x7fc00000, and +0 is larger
+/// than −0.
+pub fn max_f32(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() {
+        return f32::from_bits(0x7fc0_0000);
+    }
+    if a.total_cmp(&b).is_lt() { b } else { a }
+}
+
+/// Elements of segment `position` when `len` are cut for `world` ranks: from ⌊position·len/world⌋ up to, not
+/// including, ⌊(position+1)·len/world⌋. Lengths differ by at most one; some are 0 when `len` < `world`.
+pub fn segment(len: usize, world: usize, position: usize) -> Range<usize> {
+    // Wide, so that the product cannot overflow; the quotient is at most `len`.
+    let start = |at: usize| (at as u128 * len as u128 / world as u128) as usize;
+    start(position)..start(position + 1)
+}
+
+impl Reduce<'_> {
+    /// Elements of the vector.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::SumF32(data, _) | Self::MaxF32(data) => data.len(),
+            Self::SumI32(data) => data.len(),
+        }
+    }
+
+    /// Whether the vector has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that one element takes on the wire.
+    pub fn element_bytes(&self) -> usize {
+        if matches!(self, Self::SumF32(_, Wire::Bf16)) { 2 } else { 4 }
+    }
+
+    /// Writes the elements of `range` into `out`, little-endian.
+    pub(super) fn write(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        out.resize(range.len() * self.element_bytes(), 0);
+        match self {
+            Self::SumF32(data, Wire::Bf16) => {
+                put(out, &data[range], |x: f32| bf16::from_f32(x).to_le_bytes());
+            }
+            Self::SumF32(data, Wire::F32) | Self::MaxF32(data) => put(out, &data[range], f32::to_le_bytes),
+            Self::SumI32(data) => put(out, &data[range], i32::to_le_bytes),
+        }
+    }
+
+    /// Folds what came in into the elements of `range`: incoming on the left, own on the right.
+    pub(super) fn fold(&mut self, range: Range<usize>, incoming: &[u8]) {
+        match self {
+            Self::SumF32(data, Wire::F32) => {
+                merge(&mut data[range], incoming, |b, own| f32::from_le_bytes(b) + own);
+            }
+            Self::SumF32(data, Wire::Bf16) => {
+                merge(&mut data[range], incoming, |b, own| bf16::from_le_bytes(b).to_f32() + own);
+            }
+            Self::SumI32(data) => {
+                merge(&mut data[range], incoming, |b, own| i32::from_le_bytes(b).wrapping_add(own));
+            }
+            Self::MaxF32(data) => {
+                merge(&mut data[range], incoming, |b, own| max_f32(f32::from_le_bytes(b), own));
+            }
+        }
+    }
+
+    /// Replaces the elements of `range` by what came in.
+    pub(super) fn replace(&mut self, range: Range<usize>, incoming: &[u8]) {
+        match self {
+            Self::SumF32(data, Wire::Bf16) => {
+                merge(&mut data[range], incoming, |b, _| bf16::from_le_bytes(b).to_f32());
+            }
+            Self::SumF32(data, Wire::F32) | Self::MaxF32(data) => {
+                merge(&mut data[range], incoming, |b, _| f32::from_le_bytes(b));
+            }
+            Self::SumI32(data) => merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b)),
+        }
+    }
+
+    /// Makes a finished segment what the others will read from the wire.
+    pub(super) fn settle(&mut self, range: Range<usize>) {
+        if let Self::SumF32(data, Wire::Bf16) = self {
+            data[range].iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
+        }
+    }
+}
+
+/// Writes each value as `N` bytes.
+fn put<T: Copy, const N: usize>(out: &mut [u8], values: &[T], bytes: impl Fn(T) -> [u8; N]) {
+    for (slot, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
+        *slot = bytes(*value);
+    }
+}
+
+/// Replaces each value by a function of `N` incoming bytes and itself.
+fn merge<T: Copy, const N: usize>(values: &mut [T], incoming: &[u8], with: impl Fn([u8; N], T) -> T) {
+    for (value, bytes) in values.iter_mut().zip(incoming.as_chunks().0) {
+        *value = with(*bytes, *value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_cover_every_element_once_and_differ_by_at_most_one() {
+        for (len, world) in [(0, 3), (1, 3), (2, 5), (7, 3), (12, 4), (1000, 7)] {
+            let cuts: Vec<_> = (0..world).map(|at| segment(len, world, at)).collect();
+            assert_eq!((cuts[0].start, cuts[world - 1].end), (0, len));
+            assert!(cuts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let lens = cuts.iter().map(ExactSizeIterator::len);
+            assert!(lens.clone().max().unwrap() - lens.min().unwrap() <= 1);
+        }
+        assert_eq!(segment(7, 3, 1), 2..4);
+        assert_eq!(segment(usize::MAX, 2, 1).end, usize::MAX);
+    }
+
+    #[test]
+    fn the_largest_does_not_depend_on_the_order() {
+        let nan = f32::from_bits(0xffc0_1234);
+        for (a, b) in [(0.0, -0.0), (nan, 1.0), (nan, f32::INFINITY), (-1.0, -2.0), (nan, f32::NAN)] {
+            assert_eq!(max_f32(a, b).to_bits(), max_f32(b, a).to_bits());
+        }
+        assert_eq!(max_f32(-0.0, 0.0).to_bits(), 0.0_f32.to_bits());
+        assert_eq!(max_f32(nan, 1.0).to_bits(), 0x7fc0_0000);
+        assert_eq!(max_f32(f32::NEG_INFINITY, -3.0), -3.0);
+    }
+
+    #[test]
+    fn bf16_rounds_to_nearest_even_and_settling_matches_the_wire() {
+        // 1 + 2^-8 lies halfway between 1 and 1 + 2^-7: ties to even gives 1. 1 + 3·2^-8 gives 1 + 2^-6.
+        let mut data = [1.003_906_3_f32, 1.011_718_8, -3.0];
+        let mut wire = Vec::new();
+        Reduce::SumF32(&mut data, Wire::Bf16).write(0..3, &mut wire);
+        assert_eq!(wire, [0x80, 0x3f, 0x82, 0x3f, 0x40, 0xc0]);
+        Reduce::SumF32(&mut data, Wire::Bf16).settle(0..3);
+        assert_eq!(data, [1.0, 1.015_625, -3.0]);
+    }
+}

@@ -1,0 +1,175 @@
+//! One suite that checks every clause of the contract of [`Transport`].
+//!
+//! A check is a function that every rank of a world runs at the same time and that panics where the contract is
+//! broken. [`run`] gives each rank a thread; a transport whose ranks are processes calls [`run_rank`] in each of them.
+//! Checks that take a rank away run only in [`run`], in worlds of their own.
+//!
+//! # Examples
+//! ```
+//! use gradwire_transports::{Transport, conformance, local};
+//!
+//! let factory = |world: usize| -> Vec<Box<dyn Transport>> {
+//!     local::world(world as u32).into_iter().map(|rank| Box::new(rank) as _).collect()
+//! };
+//! conformance::run(&factory, &[1, 3]);
+//! ```
+
+mod collectives;
+mod departures;
+mod messages;
+mod reductions;
+mod reference;
+
+use std::panic;
+use std::thread;
+use std::time::Duration;
+
+pub use reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32};
+
+use crate::rank::Rank;
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// Makes the transports of a new world, in rank order.
+pub type Factory<'a> = &'a dyn Fn(usize) -> Vec<Box<dyn Transport>>;
+
+/// Something that every rank of a world does at the same time. Panics where the contract is broken.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// The clause, as a sentence.
+    pub name: &'static str,
+    /// What a rank does.
+    pub run: fn(&mut Peer<'_>),
+}
+
+/// How long a check waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a check waits for what must not come.
+const BRIEFLY: Duration = Duration::from_millis(40);
+/// How much later than asked a deadline may be noticed, on a busy machine.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// A rank in a check: its transport and tags that no other check uses.
+pub struct Peer<'a> {
+    /// The end of the transport under test.
+    pub transport: &'a mut dyn Transport,
+    first_step: u64,
+}
+
+/// Steps that belong to one check.
+const STEPS: u64 = 1000;
+
+impl<'a> Peer<'a> {
+    /// Rank of the check that has number `check` in this world.
+    pub fn new(transport: &'a mut dyn Transport, check: u64) -> Self {
+        Self { transport, first_step: 1 + check * STEPS }
+    }
+
+    fn tag(&self, step: u64) -> Tag {
+        assert!(step < STEPS, "a check has {STEPS} steps");
+        Tag::new(self.transport.membership().epoch, self.first_step + step)
+    }
+
+    fn rank(&self) -> Rank {
+        self.transport.rank()
+    }
+
+    fn ranks(&self) -> Vec<Rank> {
+        self.transport.membership().ranks.as_slice().to_vec()
+    }
+
+    fn world(&self) -> usize {
+        self.transport.membership().world()
+    }
+
+    fn position(&self) -> usize {
+        self.transport.membership().ranks.position(self.rank()).expect("a rank is in its own membership")
+    }
+
+    fn others(&self) -> Vec<Rank> {
+        self.ranks().into_iter().filter(|rank| *rank != self.rank()).collect()
+    }
+
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8]) {
+        self.transport.send(to, tag, payload, patience()).unwrap();
+    }
+
+    fn recv(&mut self, from: Rank, tag: Tag) -> Vec<u8> {
+        let mut payload = vec![0xa5; 3];
+        self.transport.recv(from, tag, &mut payload, patience()).unwrap();
+        payload
+    }
+}
+
+fn patience() -> Deadline {
+    Deadline::after(PATIENCE)
+}
+
+fn briefly() -> Deadline {
+    Deadline::after(BRIEFLY)
+}
+
+/// Every check that leaves all ranks in place, in the order in which [`run_rank`] runs them.
+pub fn checks() -> Vec<Check> {
+    [messages::CHECKS, collectives::CHECKS, reductions::CHECKS].concat()
+}
+
+/// Runs the whole suite, each rank in a thread, for worlds of the given sizes.
+///
+/// # Panics
+/// If a check fails; the message names the check and the world.
+pub fn run(factory: Factory<'_>, worlds: &[usize]) {
+    for &world in worlds {
+        checks().iter().for_each(|check| run_check(factory, world, check));
+        departures::CHECKS.iter().for_each(|check| run_threads(factory, world, check, check.run));
+    }
+}
+
+/// Runs every check of [`checks`] on one rank of a world whose other ranks do the same.
+///
+/// # Panics
+/// If a check fails; the message on standard error names it.
+pub fn run_rank(transport: &mut dyn Transport) {
+    for (number, check) in checks().into_iter().enumerate() {
+        let mut peer = Peer::new(transport, number as u64);
+        let rank = peer.rank();
+        if let Err(panic) = panic::catch_unwind(panic::AssertUnwindSafe(|| run_together(&mut peer, check))) {
+            eprintln!("conformance: {} failed at {rank}", check.name);
+            panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Runs one check in a world of its own, each rank in a thread.
+///
+/// # Panics
+/// If the check fails at any rank.
+pub fn run_check(factory: Factory<'_>, world: usize, check: &Check) {
+    let body = *check;
+    run_threads(factory, world, check, move |peer| run_together(peer, body));
+}
+
+/// Runs a check and waits until all ranks have done so: none leaves while another still needs it.
+fn run_together(peer: &mut Peer<'_>, check: Check) {
+    (check.run)(peer);
+    let end = peer.tag(STEPS - 1);
+    peer.transport.retire(end);
+    peer.transport.barrier(end, patience()).unwrap();
+}
+
+fn run_threads(
+    factory: Factory<'_>,
+    world: usize,
+    check: &Check,
+    body: impl Fn(&mut Peer<'_>) + Copy + Send + 'static,
+) {
+    let transports = factory(world);
+    assert_eq!(transports.len(), world, "the factory makes one transport for each rank");
+    let spawn =
+        |mut transport: Box<dyn Transport>| thread::spawn(move || body(&mut Peer::new(&mut *transport, 0)));
+    let threads: Vec<_> = transports.into_iter().map(spawn).collect();
+    // All are joined before any is judged, so that a failure ends the whole world.
+    let results: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    assert_eq!(failed, 0, "conformance: {} failed at {failed} of {world} ranks", check.name);
+}

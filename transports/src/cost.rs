@@ -1,0 +1,175 @@
+//! What an exchange costs on a link, as plain formulas: α for a message, bytes over bandwidth for its length.
+//!
+//! B is the length of the dense vector and b that of a frame, in bytes; N is the world, α the one-way latency and BW the
+//! bandwidth. Links are full duplex and alike, and nothing overlaps unless a name says so. These are lower bounds:
+//! packet headers, ramp-up and the arithmetic of a reduction are not in them.
+
+/// A link of the cost model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// α: from sending an empty message to having it, in seconds.
+    pub latency_s: f64,
+    /// BW: each way, in bytes per second.
+    pub bytes_per_s: f64,
+}
+
+impl Link {
+    /// A link of `gbps` · 10^9 bit/s.
+    pub fn from_gbps(gbps: f64, latency_s: f64) -> Self {
+        Self { latency_s, bytes_per_s: gbps * 1e9 / 8.0 }
+    }
+
+    /// Seconds of a ring all-reduce: 2(N−1)·α + 2(N−1)/N · B/BW.
+    pub fn ring_all_reduce_s(&self, world: usize, dense_bytes: f64) -> f64 {
+        let hops = 2.0 * peers(world);
+        hops * self.latency_s + ring_bytes(world, dense_bytes) / self.bytes_per_s
+    }
+
+    /// Seconds until every rank has the frames of all: (N−1)·α + (N−1)·b/BW.
+    pub fn all_gather_s(&self, world: usize, frame_bytes: f64) -> f64 {
+        peers(world) * (self.latency_s + frame_bytes / self.bytes_per_s)
+    }
+
+    /// Seconds of a parameter server that sends only after it has received all: 2α + N·(up + down)/BW. `workers` does
+    /// not count the server, whose one link carries everything.
+    pub fn parameter_server_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
+        2.0 * self.latency_s + workers as f64 * (up_bytes + down_bytes) / self.bytes_per_s
+    }
+
+    /// Seconds of a parameter server whose downlink runs while its uplink does: 2α + N·max(up, down)/BW.
+    pub fn parameter_server_overlapped_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
+        2.0 * self.latency_s + workers as f64 * up_bytes.max(down_bytes) / self.bytes_per_s
+    }
+}
+
+/// Bytes that each rank sends, and receives, in a ring all-reduce: 2(N−1)/N · B.
+pub fn ring_bytes(world: usize, dense_bytes: f64) -> f64 {
+    if world == 0 { 0.0 } else { 2.0 * peers(world) / world as f64 * dense_bytes }
+}
+
+/// Bytes that each rank sends, and receives, when every frame of `frame_bytes` goes to all: (N−1)·b.
+pub fn all_gather_bytes(world: usize, frame_bytes: f64) -> f64 {
+    peers(world) * frame_bytes
+}
+
+/// The expected entries in the union of N random sets of density ρ out of n: n·(1 − (1−ρ)^N).
+///
+/// Real gradients agree on coordinates more than random sets do, so this is an upper estimate for them.
+pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
+    // Written with expm1 and ln_1p, because (1−ρ)^N loses all digits of a small ρ.
+    -(world as f64 * (-density).ln_1p()).exp_m1() * n as f64
+}
+
+/// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s:
+/// 8·(2(N−1)/N·B − (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 where frames are more bytes than the ring's.
+///
+/// Every rank decodes the frames of all, its own included. Against a bf16 ring, `dense_bytes` is half.
+pub fn break_even_gather_gbps(
+    world: usize,
+    dense_bytes: f64,
+    frame_bytes: f64,
+    encode_s: f64,
+    decode_s: f64,
+) -> f64 {
+    let saved = ring_bytes(world, dense_bytes) - all_gather_bytes(world, frame_bytes);
+    break_even_gbps(saved, encode_s + world as f64 * decode_s)
+}
+
+/// The bandwidth below which a reduced payload of b bytes takes less time than a dense ring, in Gbit/s:
+/// 8·2(N−1)/N·(B − b) / (t_enc + t_dec), with bytes in GB; 0 where the payload is not shorter.
+///
+/// Against a bf16 ring, `dense_bytes` is half.
+pub fn break_even_linear_gbps(
+    world: usize,
+    dense_bytes: f64,
+    payload_bytes: f64,
+    encode_s: f64,
+    decode_s: f64,
+) -> f64 {
+    break_even_gbps(ring_bytes(world, dense_bytes - payload_bytes), encode_s + decode_s)
+}
+
+/// Infinite where bytes are saved and no time is spent.
+fn break_even_gbps(saved_bytes: f64, spent_s: f64) -> f64 {
+    if saved_bytes > 0.0 { 8.0 * saved_bytes / 1e9 / spent_s } else { 0.0 }
+}
+
+/// N−1, and 0 for an empty world.
+fn peers(world: usize) -> f64 {
+    world.saturating_sub(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_close(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() <= 1e-9 * expected.abs(), "{actual} is not {expected}");
+    }
+
+    #[test]
+    fn a_link_of_one_gigabit_carries_125_megabytes_a_second() {
+        assert_eq!(Link::from_gbps(1.0, 0.0).bytes_per_s, 125e6);
+    }
+
+    #[test]
+    fn ring_time_matches_a_value_computed_by_hand() {
+        // 4 ranks, 10 MB, 12.5 MB/s, 1 ms: 6 hops of 1 ms and 1.5 · 10 MB / 12.5 MB/s = 0.006 + 1.2 s.
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        assert_close(link.ring_all_reduce_s(4, 10e6), 1.206);
+        assert_eq!(ring_bytes(4, 10e6), 15e6);
+    }
+
+    #[test]
+    fn gather_time_matches_a_value_computed_by_hand() {
+        // 8 ranks, 100 kB frames, 12.5 MB/s, 1 ms: 7 · (1 ms + 8 ms).
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        assert_close(link.all_gather_s(8, 100e3), 0.063);
+        assert_eq!(all_gather_bytes(8, 100e3), 700e3);
+    }
+
+    #[test]
+    fn server_time_matches_values_computed_by_hand() {
+        // 3 workers, 10 MB up, 5 MB down, 12.5 MB/s, 1 ms: 2 ms + 45/12.5 s, overlapped 2 ms + 30/12.5 s.
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        assert_close(link.parameter_server_s(3, 10e6, 5e6), 3.602);
+        assert_close(link.parameter_server_overlapped_s(3, 10e6, 5e6), 2.402);
+    }
+
+    #[test]
+    fn fill_in_matches_values_computed_by_hand() {
+        // 1000 · (1 − 0.9²) and 1000 · (1 − 0.9³).
+        assert_close(fill_in(1000, 0.1, 2), 190.0);
+        assert_close(fill_in(1000, 0.1, 3), 271.0);
+        assert_close(fill_in(1000, 0.1, 1), 100.0);
+        assert_eq!(fill_in(1000, 1.0, 2), 1000.0);
+        assert_eq!((fill_in(1000, 0.0, 9), fill_in(1000, 0.5, 0)), (0.0, 0.0));
+        // A density so small that 1 − ρ is 1 in an f64.
+        assert_close(fill_in(1 << 60, 1e-18, 2), 2e-18 * (1_u64 << 60) as f64);
+    }
+
+    #[test]
+    fn break_even_of_a_gather_codec_matches_a_value_computed_by_hand() {
+        // 8 ranks, B = 100 MB, b = 1 MB: ring 175 MB, frames 7 MB, saved 168 MB = 1.344 Gbit;
+        // spent 40 ms + 8 · 2.5 ms = 60 ms: 22.4 Gbit/s.
+        assert_close(break_even_gather_gbps(8, 100e6, 1e6, 0.040, 0.0025), 22.4);
+        // Against bf16: ring 87.5 MB, saved 80.5 MB = 0.644 Gbit: 10.7333… Gbit/s.
+        assert_close(break_even_gather_gbps(8, 50e6, 1e6, 0.040, 0.0025), 0.644 / 0.060);
+        assert_eq!(break_even_gather_gbps(8, 100e6, 25e6, 0.040, 0.0025), 0.0);
+    }
+
+    #[test]
+    fn break_even_of_a_linear_codec_matches_a_value_computed_by_hand() {
+        // 8 ranks, B = 100 MB, b = 20 MB: 1.75 · 80 MB = 140 MB = 1.12 Gbit; spent 56 ms: 20 Gbit/s.
+        assert_close(break_even_linear_gbps(8, 100e6, 20e6, 0.050, 0.006), 20.0);
+        assert_eq!(break_even_linear_gbps(8, 100e6, 100e6, 0.050, 0.006), 0.0);
+    }
+
+    #[test]
+    fn a_world_of_one_moves_nothing_and_never_breaks_even() {
+        let link = Link { latency_s: 1.0, bytes_per_s: 1.0 };
+        assert_eq!((link.ring_all_reduce_s(1, 9.0), link.all_gather_s(1, 9.0)), (0.0, 0.0));
+        assert_eq!((ring_bytes(0, 9.0), all_gather_bytes(0, 9.0)), (0.0, 0.0));
+        assert_eq!(break_even_gather_gbps(1, 9.0, 1.0, 1.0, 1.0), 0.0);
+    }
+}

@@ -1,0 +1,74 @@
+//! Bytes and messages, counted where they are sent and taken.
+
+use std::ops::{AddAssign, Sub};
+
+/// What went one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages, empty ones included.
+    pub messages: u64,
+    /// Payload as given to `send`, in bytes.
+    pub payload_bytes: u64,
+    /// What the transport adds to carry the payload, in bytes.
+    pub envelope_bytes: u64,
+}
+
+impl Traffic {
+    /// One message of `payload_bytes` that needs `envelope_bytes` more.
+    pub fn message(payload_bytes: usize, envelope_bytes: usize) -> Self {
+        Self { messages: 1, payload_bytes: payload_bytes as u64, envelope_bytes: envelope_bytes as u64 }
+    }
+
+    /// Payload and envelopes together, in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        self.payload_bytes + self.envelope_bytes
+    }
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.payload_bytes += other.payload_bytes;
+        self.envelope_bytes += other.envelope_bytes;
+    }
+}
+
+impl Sub for Traffic {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            messages: self.messages - earlier.messages,
+            payload_bytes: self.payload_bytes - earlier.payload_bytes,
+            envelope_bytes: self.envelope_bytes - earlier.envelope_bytes,
+        }
+    }
+}
+
+/// What one rank sent and received since it was made.
+///
+/// A sent message counts when it leaves this rank, whether or not it arrives; a received one counts when it is
+/// handed to the caller, so what was dropped as a duplicate or as too old is in no `down`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sent.
+    pub up: Traffic,
+    /// Received.
+    pub down: Traffic,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.up += other.up;
+        self.down += other.down;
+    }
+}
+
+impl Sub for Counters {
+    type Output = Self;
+
+    /// What was added since `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self { up: self.up - earlier.up, down: self.down - earlier.down }
+    }
+}

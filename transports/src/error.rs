@@ -1,0 +1,106 @@
+//! What can go wrong between two ranks.
+
+use std::fmt;
+
+use crate::rank::Rank;
+use crate::tag::Tag;
+
+/// Why a message was not sent or not received, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The deadline passed before the message arrived.
+    Timeout {
+        /// Who was to send it.
+        from: Rank,
+        /// What was waited for.
+        tag: Tag,
+    },
+    /// The deadline passed before the receiver had room for the message; it was not sent.
+    NoRoom {
+        /// Whose inbox stayed full.
+        to: Rank,
+        /// The message that was not sent.
+        tag: Tag,
+    },
+    /// The peer is gone, and nothing more will come from it.
+    Disconnected {
+        /// Who is gone.
+        rank: Rank,
+    },
+    /// The message is larger than this transport carries.
+    TooLarge {
+        /// To whom it was addressed.
+        to: Rank,
+        /// The message that was not sent.
+        tag: Tag,
+        /// Its length.
+        bytes: usize,
+        /// The largest length that is carried.
+        limit: usize,
+    },
+    /// A message of a collective has a length that the collective cannot have sent.
+    WrongLength {
+        /// Who sent it.
+        from: Rank,
+        /// Which message.
+        tag: Tag,
+        /// The length it must have.
+        expected: usize,
+        /// The length it has.
+        actual: usize,
+    },
+    /// The rank is not in the membership, or is this rank itself.
+    NotAPeer {
+        /// Who was named.
+        rank: Rank,
+    },
+    /// A collective was called with the tag of another epoch than the membership's.
+    WrongEpoch {
+        /// The tag it was called with.
+        tag: Tag,
+        /// The epoch of the membership.
+        current: u32,
+    },
+    /// The chunk or the world is too large for the tags of a collective.
+    TagOutOfRange {
+        /// The tag it was called with.
+        tag: Tag,
+    },
+    /// The tag is older than what this rank still takes.
+    Retired {
+        /// What was asked for.
+        tag: Tag,
+    },
+    /// This end was closed.
+    Closed,
+    /// The transport has no such operation.
+    Unsupported {
+        /// The operation.
+        operation: &'static str,
+    },
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout { from, tag } => write!(f, "no message from {from} in time ({tag})"),
+            Self::NoRoom { to, tag } => write!(f, "the inbox of {to} stayed full until the deadline ({tag})"),
+            Self::Disconnected { rank } => write!(f, "{rank} is gone"),
+            Self::TooLarge { to, tag, bytes, limit } => {
+                write!(f, "message of {bytes} bytes to {to} is over the limit of {limit} ({tag})")
+            }
+            Self::WrongLength { from, tag, expected, actual } => {
+                write!(f, "message from {from} has {actual} bytes instead of {expected} ({tag})")
+            }
+            Self::NotAPeer { rank } => write!(f, "{rank} is not a peer of this rank"),
+            Self::WrongEpoch { tag, current } => write!(f, "tag of another epoch than {current} ({tag})"),
+            Self::TagOutOfRange { tag } => write!(f, "chunk or world too large for a collective ({tag})"),
+            Self::Retired { tag } => write!(f, "messages this old are no longer taken ({tag})"),
+            Self::Closed => write!(f, "this end of the transport is closed"),
+            Self::Unsupported { operation } => write!(f, "this transport has no {operation}"),
+        }
+    }
+}
+
+impl std::error::Error for TransportError {}

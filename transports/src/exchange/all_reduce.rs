@@ -1,0 +1,159 @@
+//! Payloads of linear codecs, summed around a ring, unit by unit and round by round.
+
+use gradwire::{
+    DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
+    Unit,
+};
+
+use super::incoming::first_non_finite;
+use super::{Clock, ExchangeError, Report, Step, timed};
+use crate::collective::{Reduce, Scratch, Wire};
+use crate::error::TransportError;
+use crate::rank::RankSet;
+
+#[derive(Debug)]
+pub(super) struct AllReduce {
+    codec: LinearCodec,
+    wire: Wire,
+    scratch: Scratch,
+    units: Vec<UnitState>,
+}
+
+/// One unit's working memory, its own from the start of a step to its finish.
+#[derive(Debug, Default)]
+struct UnitState {
+    words: Vec<u32>,
+    floats: Vec<f32>,
+    ints: Vec<i32>,
+    first: Option<Round>,
+}
+
+impl UnitState {
+    fn grow(&mut self, needed: LinearScratchLen) {
+        grow(&mut self.words, needed.words);
+        grow(&mut self.floats, needed.floats);
+        grow(&mut self.ints, needed.ints);
+    }
+
+    fn scratch(&mut self) -> LinearScratch<'_> {
+        LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
+    }
+}
+
+fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+}
+
+/// A unit that is sent dense is a plain sum whatever the codec.
+fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
+    if unit.dense { &DenseSum } else { codec }
+}
+
+impl AllReduce {
+    pub(super) fn new(codec: LinearCodec, wire: Wire, units: usize) -> Self {
+        let units = (0..units).map(|_| UnitState::default()).collect();
+        Self { codec, wire, scratch: Scratch::new(), units }
+    }
+
+    /// Begins every unit. The memory is read, and changed by `finish` alone.
+    pub(super) fn start(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
+        let (key, layout) = (step.key, step.layout.as_ref());
+        timed(&mut step.clock.encode, || {
+            for (state, unit) in self.units.iter_mut().zip(step.units) {
+                let codec = codec_of(&self.codec, unit);
+                state.grow(codec.round_scratch_len(unit.len));
+                let grad = grad.slice(unit.start, unit.len);
+                let memory = memory.map(|memory| memory.view(unit.range()));
+                state.first = Some(codec.begin(key, &layout, unit, grad, memory, &mut state.scratch())?);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Report, ExchangeError> {
+        let result = self.reduce(step, mean, memory);
+        if result.is_err() {
+            self.abandon(step.units, memory);
+        }
+        result
+    }
+
+    fn reduce(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Report, ExchangeError> {
+        let mut contributors = step.transport.membership().ranks;
+        let Clock { mut exchange, mut decode, encode } = step.clock;
+        let (mut frame_bytes, mut held) = (0, 0);
+        for (state, unit) in self.units.iter_mut().zip(step.units) {
+            let codec = codec_of(&self.codec, unit);
+            let mut next = state.first;
+            while let Some(round) = next {
+                let mut scratch = state.scratch();
+                let payload = codec.payload(&round, &mut scratch);
+                frame_bytes += round.payload_len * element_bytes(&round, self.wire);
+                held += if round.index == 0 { round.payload_len } else { 0 };
+                contributors = timed(&mut exchange, || {
+                    reduce_payload(step, &round, payload, self.wire, &mut self.scratch)
+                })?;
+                next = timed(&mut decode, || {
+                    let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+                    let workers = contributors.len() as u32;
+                    codec.advance(round, &mut scratch, workers, &mut mean[unit.range()], memory.as_mut())
+                });
+            }
+        }
+        match timed(&mut decode, || first_non_finite(mean)) {
+            Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
+            None => {
+                Ok(Report { contributors, refused: Vec::new(), frame_bytes, held, encode, exchange, decode })
+            }
+        }
+    }
+
+    /// Every unit keeps everything back, those that were done as well.
+    fn abandon(&mut self, units: &[Unit], memory: &mut Option<&mut Memory<'_>>) {
+        for (state, unit) in self.units.iter_mut().zip(units) {
+            if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
+                let mut memory = memory.slice(unit.range());
+                codec_of(&self.codec, unit).abandon(round, &mut state.scratch(), Some(&mut memory));
+            }
+        }
+    }
+}
+
+fn element_bytes(round: &Round, wire: Wire) -> usize {
+    if round.reduction == Reduction::SumF32 && wire == Wire::Bf16 { 2 } else { 4 }
+}
+
+/// Replaces the payload by its reduction over all members.
+fn reduce_payload(
+    step: &mut Step<'_>,
+    round: &Round,
+    payload: Payload<'_>,
+    wire: Wire,
+    scratch: &mut Scratch,
+) -> Result<RankSet, TransportError> {
+    let data = match (round.reduction, payload) {
+        (Reduction::MaxF32, Payload::F32(data)) => Reduce::MaxF32(data),
+        (_, Payload::F32(data)) => Reduce::SumF32(data, wire),
+        (_, Payload::I32(data)) => Reduce::SumI32(data),
+    };
+    let tag = step.tag.unit(round.unit.id).chunk(round.index);
+    step.transport.all_reduce(tag, data, scratch, step.deadline)
+}

@@ -1,0 +1,109 @@
+//! What can go wrong while gradients become a mean.
+
+use std::fmt;
+
+use gradwire::{DecodeError, EncodeError};
+
+use crate::error::TransportError;
+use crate::rank::Rank;
+
+/// Why a step's exchange failed, and because of whom.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// The codec's payloads cannot be summed, so it cannot ride on all-reduce.
+    NotLinear {
+        /// Name of the codec.
+        codec: &'static str,
+    },
+    /// A step was started before the one in front of it was finished.
+    Busy,
+    /// A step was finished that was not started.
+    NotStarted,
+    /// This rank's gradient could not be encoded.
+    Encode(EncodeError),
+    /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is missing, this
+    /// rank cannot know whether its frame entered the mean: the frame is given back, and may then count twice.
+    Transport(TransportError),
+    /// The frame of `rank` was refused.
+    Frame {
+        /// Who sent it.
+        rank: Rank,
+        /// Why.
+        error: DecodeError,
+    },
+    /// The frame of `rank` belongs to another step.
+    WrongStep {
+        /// Who sent it.
+        rank: Rank,
+        /// The step of the frame.
+        frame: u64,
+        /// The step of this rank.
+        own: u64,
+    },
+    /// The frame of `rank` was made by another codec, holds other units, or asks for another divisor.
+    WrongUnits {
+        /// Who sent it.
+        rank: Rank,
+    },
+    /// The mean is not finite. `rank` is the first whose frame made it so, where that can be known.
+    NonFiniteMean {
+        /// First coordinate that is not finite.
+        index: usize,
+        /// The rank to blame.
+        rank: Option<Rank>,
+    },
+    /// Too few frames reached the server in time; nobody's entered a mean.
+    NoQuorum {
+        /// Frames that did.
+        arrived: usize,
+        /// Frames needed.
+        quorum: usize,
+    },
+    /// The server's answer names ranks that are not members, or is cut short.
+    BadVerdict {
+        /// The server.
+        server: Rank,
+    },
+}
+
+impl fmt::Display for ExchangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLinear { codec } => {
+                write!(f, "{codec} frames cannot be summed: use all-gather or a server")
+            }
+            Self::Busy => write!(f, "the step before this one is not finished"),
+            Self::NotStarted => write!(f, "no step was started"),
+            Self::Encode(error) => write!(f, "gradient not encoded: {error}"),
+            Self::Transport(error) => write!(f, "{error}"),
+            Self::Frame { rank, error } => write!(f, "frame of {rank} refused: {error}"),
+            Self::WrongStep { rank, frame, own } => {
+                write!(f, "frame of {rank} belongs to step {frame}, this rank is at step {own}")
+            }
+            Self::WrongUnits { rank } => {
+                write!(f, "frame of {rank} has another codec, other units or another divisor")
+            }
+            Self::NonFiniteMean { index, rank: Some(rank) } => {
+                write!(f, "mean not finite at coordinate {index} with the frame of {rank}")
+            }
+            Self::NonFiniteMean { index, rank: None } => write!(f, "mean not finite at coordinate {index}"),
+            Self::NoQuorum { arrived, quorum } => write!(f, "{arrived} frames in time, {quorum} needed"),
+            Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
+        }
+    }
+}
+
+impl std::error::Error for ExchangeError {}
+
+impl From<TransportError> for ExchangeError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+impl From<EncodeError> for ExchangeError {
+    fn from(error: EncodeError) -> Self {
+        Self::Encode(error)
+    }
+}

@@ -1,0 +1,90 @@
+//! Frames on their way in: checked against the step and added to a sum.
+
+use gradwire::{CodecId, Decoder, Divisor, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
+
+use super::{ExchangeError, Step};
+use crate::rank::Rank;
+
+/// Parses frames of one codec and one layout. Grows once, and then allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    decoder: Decoder,
+}
+
+/// What a frame must be to enter the sum.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    pub(super) key: StepKey,
+    pub(super) codec: CodecId,
+    pub(super) units: &'a [Unit],
+    pub(super) limits: Limits,
+}
+
+impl<'a> Expected<'a> {
+    /// Frames of `codec` with the units of the step. The byte limit is what the codec can make at the most.
+    pub(super) fn of(step: &Step<'a>, codec: &impl Gather) -> Self {
+        let layout = step.layout.as_ref();
+        let mut limits = Limits::for_layout(&layout);
+        limits.max_body_bytes = codec.max_frame_bytes(step.units).unwrap_or(limits.max_body_bytes);
+        Self { key: step.key, codec: codec.id(), units: step.units, limits }
+    }
+
+    fn check(&self, rank: Rank, frame: &Frame<'_>) -> Result<(), ExchangeError> {
+        if frame.step() != self.key.step {
+            return Err(ExchangeError::WrongStep { rank, frame: frame.step(), own: self.key.step });
+        }
+        let header = frame.header();
+        let same_units = frame
+            .units()
+            .map(|unit| (unit.id(), unit.range()))
+            .eq(self.units.iter().map(|unit| (unit.id, unit.range())));
+        let fits = header.codec == self.codec && header.divisor == Divisor::Contributors && same_units;
+        if fits { Ok(()) } else { Err(ExchangeError::WrongUnits { rank }) }
+    }
+}
+
+impl Incoming {
+    /// Parses and checks the frame of `rank`.
+    pub(super) fn parse<'f>(
+        &'f mut self,
+        rank: Rank,
+        bytes: &'f [u8],
+        layout: &LayoutRef<'_>,
+        expected: &Expected<'_>,
+    ) -> Result<Frame<'f>, ExchangeError> {
+        let parsed = self.decoder.parse(bytes, layout, &expected.limits);
+        let frame = parsed.map_err(|error| ExchangeError::Frame { rank, error })?;
+        expected.check(rank, &frame)?;
+        Ok(frame)
+    }
+
+    /// Returns this rank's own frame to its memory.
+    pub(super) fn give_back(
+        &mut self,
+        own: &[u8],
+        layout: &LayoutRef<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) {
+        let Some(memory) = memory else { return };
+        // The bytes are those that this rank encoded itself.
+        if let Ok(frame) = self.decoder.parse(own, layout, &Limits::for_layout(layout)) {
+            memory.give_back(&frame);
+        }
+    }
+}
+
+/// Divides the sum by the number of contributors.
+pub(super) fn divide(sum: &mut [f32], contributors: usize) {
+    let divisor = contributors as f32;
+    sum.iter_mut().for_each(|sum| *sum /= divisor);
+}
+
+/// The first coordinate that is not finite, if there is one.
+pub(super) fn first_non_finite(mean: &[f32]) -> Option<usize> {
+    mean.iter().position(|value| !value.is_finite())
+}
+
+/// Coordinates that a frame sends.
+pub(super) fn held(frame: &Frame<'_>) -> usize {
+    frame.units().map(|unit| unit.held()).sum()
+}

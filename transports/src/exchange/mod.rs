@@ -1,0 +1,248 @@
+//! How the gradients of a step become one mean over the workers.
+//!
+//! An [`Exchange`] belongs to one rank. [`start`](Exchange::start) encodes and sends, [`finish`](Exchange::finish)
+//! receives, decodes and divides; what a rank computes between the two overlaps with the network.
+//!
+//! | route | codecs | order of the sum | bytes each rank sends |
+//! | --- | --- | --- | --- |
+//! | [`Route::AllGather`] | all | ranks ascending, coordinates ascending | (N−1)·frame |
+//! | [`Route::AllReduce`] | linear | [`collective::reduce_scatter`](crate::collective::reduce_scatter) | 2(N−1)/N·payload |
+//! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
+//!
+//! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is the number
+//! of workers whose frame entered the sum. The owner of a frame decodes its own bytes like everyone else.
+//!
+//! # Conservation
+//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame that the server
+//! refused or did not wait for.
+
+mod all_gather;
+mod all_reduce;
+mod error;
+mod incoming;
+mod server;
+
+use std::time::{Duration, Instant};
+
+use gradwire::{DecodeError, Grad, Layout, Memory, Spec, StepKey, Unit};
+
+use crate::collective::Wire;
+use crate::rank::{Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+use self::all_gather::AllGather;
+use self::all_reduce::AllReduce;
+pub use self::error::ExchangeError;
+use self::server::Server;
+
+/// How frames travel.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Route {
+    /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and succeed at
+    /// another: a rank whose step failed must leave the run or fetch the parameters anew.
+    AllGather,
+    /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`] does.
+    AllReduce {
+        /// What an f32 takes between two hops.
+        wire: Wire,
+    },
+    /// Every frame goes to one rank, which sends back the mean.
+    Server(ServerOptions),
+}
+
+/// Settings of a parameter server. The server is a member that contributes a gradient of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerOptions {
+    /// Which rank serves.
+    pub server: Rank,
+    /// Frames, the server's own included, without which a step fails; 0 stands for all.
+    pub quorum: usize,
+    /// How long the server waits for frames; it then goes on with those it has. `None`: until the deadline of the step.
+    pub patience: Option<Duration>,
+    /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
+    pub downlink: Spec,
+}
+
+impl Default for ServerOptions {
+    /// Rank 0 serves, waits for all, and answers with dense f32.
+    fn default() -> Self {
+        let dense = gradwire::Codec::Gather(gradwire::GatherCodec::Dense(gradwire::Dense::F32));
+        Self { server: Rank(0), quorum: 0, patience: None, downlink: Spec::new(dense) }
+    }
+}
+
+/// What one rank has to say of a step's exchange.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Whose gradients the mean is made of.
+    pub contributors: RankSet,
+    /// Frames that this rank refused, and why. Known to the server alone.
+    pub refused: Vec<(Rank, DecodeError)>,
+    /// Bytes of this rank's own frame, or of its all-reduce payload.
+    pub frame_bytes: usize,
+    /// Coordinates that this rank sent.
+    pub held: usize,
+    /// Time spent encoding.
+    pub encode: Duration,
+    /// Time spent sending and waiting.
+    pub exchange: Duration,
+    /// Time spent parsing, adding and dividing.
+    pub decode: Duration,
+}
+
+/// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
+#[derive(Debug)]
+pub struct Exchange {
+    spec: Spec,
+    layout: Layout,
+    units: Vec<Unit>,
+    route: State,
+    started: Option<Started>,
+}
+
+#[derive(Debug)]
+enum State {
+    AllGather(AllGather),
+    AllReduce(AllReduce),
+    Server(Box<Server>),
+}
+
+/// A step between its start and its finish.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    key: StepKey,
+    tag: Tag,
+    encode: Duration,
+    exchange: Duration,
+}
+
+/// What every route works with in a step.
+struct Step<'a> {
+    transport: &'a mut dyn Transport,
+    spec: &'a Spec,
+    layout: &'a Layout,
+    units: &'a [Unit],
+    key: StepKey,
+    tag: Tag,
+    deadline: Deadline,
+    clock: Clock,
+}
+
+/// Adds up where the time goes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    encode: Duration,
+    exchange: Duration,
+    decode: Duration,
+}
+
+/// Runs `work` and adds its time to `sum`.
+fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    *sum += start.elapsed();
+    result
+}
+
+impl Exchange {
+    /// An exchange of gradients of that layout, by that route.
+    ///
+    /// # Errors
+    /// `NotLinear` for [`Route::AllReduce`] with a codec whose payloads cannot be summed.
+    pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
+        let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
+        let route = match route {
+            Route::AllGather => State::AllGather(AllGather::default()),
+            Route::AllReduce { wire } => {
+                let linear =
+                    spec.codec.as_linear().ok_or(ExchangeError::NotLinear { codec: spec.codec.name() })?;
+                State::AllReduce(AllReduce::new(linear, wire, units.len()))
+            }
+            Route::Server(options) => State::Server(Box::new(Server::new(options, layout.len()))),
+        };
+        Ok(Self { spec, layout, units, route, started: None })
+    }
+
+    /// All-reduce where the codec allows it, else all-gather.
+    pub fn best_route(spec: &Spec) -> Route {
+        match spec.codec.as_linear() {
+            Some(_) => Route::AllReduce { wire: Wire::F32 },
+            None => Route::AllGather,
+        }
+    }
+
+    /// The units that every frame holds.
+    pub fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is what the codec of the spelling
+    /// asks for: `Some` with error feedback, else `None`.
+    ///
+    /// Every member starts the same steps in the same order, and finishes each before it starts the next.
+    ///
+    /// # Errors
+    /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    pub fn start(
+        &mut self,
+        transport: &mut dyn Transport,
+        key: StepKey,
+        grad: Grad<'_>,
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        let tag = Tag::new(transport.membership().epoch, key.step);
+        transport.retire(tag);
+        let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
+        let mut step = Step { transport, spec, layout, units, key, tag, deadline, clock: Clock::default() };
+        match &mut self.route {
+            State::AllGather(gather) => gather.start(&mut step, grad, &mut memory)?,
+            State::AllReduce(reduce) => reduce.start(&mut step, grad, memory.as_deref())?,
+            State::Server(server) => server.start(&mut step, grad, &mut memory)?,
+        }
+        let Clock { encode, exchange, .. } = step.clock;
+        self.started = Some(Started { key, tag, encode, exchange });
+        Ok(())
+    }
+
+    /// Receives, decodes in rank order, and writes the mean over the contributors to `mean`, one element a coordinate,
+    /// every one of them finite.
+    ///
+    /// # Errors
+    /// `NotStarted`, `Transport`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`. The step is then
+    /// refused: the memory holds everything again (but see [`ExchangeError::Transport`] for a server that is gone),
+    /// and `mean` is unspecified.
+    ///
+    /// # Panics
+    /// When `mean` or the memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// The mean has the same bits at every rank, on every transport, whatever arrived first.
+    pub fn finish(
+        &mut self,
+        transport: &mut dyn Transport,
+        mean: &mut [f32],
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<Report, ExchangeError> {
+        assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
+        let started = self.started.take().ok_or(ExchangeError::NotStarted)?;
+        let Started { key, tag, encode, exchange } = started;
+        let clock = Clock { encode, exchange, decode: Duration::ZERO };
+        let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
+        let mut step = Step { transport, spec, layout, units, key, tag, deadline, clock };
+        match &mut self.route {
+            State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
+            State::AllReduce(reduce) => reduce.finish(&mut step, mean, &mut memory),
+            State::Server(server) => server.finish(&mut step, mean, &mut memory),
+        }
+    }
+}

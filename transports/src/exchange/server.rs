@@ -1,0 +1,293 @@
+//! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
+
+use std::time::Duration;
+
+use gradwire::{Encoder, Grad, Memory, MemoryChoice};
+
+use super::all_gather::encode;
+use super::incoming::{Expected, Incoming, divide, first_non_finite, held};
+use super::{Clock, ExchangeError, Report, ServerOptions, Step, timed};
+use crate::error::TransportError;
+use crate::rank::{Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+
+/// The chunk of the server's answer; frames of workers have chunk 0.
+const VERDICT_CHUNK: u32 = 1;
+
+#[derive(Debug)]
+pub(super) struct Server {
+    options: ServerOptions,
+    encoder: Encoder,
+    incoming: Incoming,
+    buffer: Vec<u8>,
+    downlink: Downlink,
+}
+
+/// The mean on its way back; only the server's is ever used.
+#[derive(Debug)]
+struct Downlink {
+    encoder: Encoder,
+    residual: Vec<f32>,
+}
+
+/// Frames that reached the server.
+struct Gathered {
+    contributors: Vec<Rank>,
+    refused: Vec<(Rank, gradwire::DecodeError)>,
+}
+
+impl Server {
+    pub(super) fn new(options: ServerOptions, len: usize) -> Self {
+        let keeps = options.downlink.memory == MemoryChoice::ErrorFeedback;
+        let residual = vec![0.0; if keeps { len } else { 0 }];
+        let downlink = Downlink { encoder: Encoder::new(), residual };
+        Self { options, encoder: Encoder::new(), incoming: Incoming::default(), buffer: Vec::new(), downlink }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        encode(&mut self.encoder, step, grad, memory)?;
+        let server = self.options.server;
+        if step.transport.rank() == server {
+            return Ok(());
+        }
+        let mut exchange = step.clock.exchange;
+        let frame = self.encoder.frame();
+        let sent = timed(&mut exchange, || step.transport.send(server, step.tag, frame, step.deadline));
+        step.clock.exchange = exchange;
+        sent.map_err(|error| {
+            self.incoming.give_back(self.encoder.frame(), &step.layout.as_ref(), memory);
+            error.into()
+        })
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Report, ExchangeError> {
+        let is_server = step.transport.rank() == self.options.server;
+        let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
+        let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
+        if !is_in {
+            self.incoming.give_back(self.encoder.frame(), &step.layout.as_ref(), memory);
+        }
+        result
+    }
+
+    /// The server's part of a step. Whatever fails, the workers get an answer.
+    fn serve(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Report, ExchangeError> {
+        let mut clock = step.clock;
+        let members = step.transport.membership().ranks;
+        let made = self.make_mean(step, &members, mean, &mut clock);
+        let contributors = made.as_ref().map_or(&[][..], |gathered| &gathered.contributors);
+        write_verdict(contributors, self.downlink.encoder.frame(), &mut self.buffer);
+        timed(&mut clock.exchange, || answer(step, &members, &self.buffer))?;
+        let Gathered { contributors, refused } = made?;
+        let held = self.apply_downlink(step, mean, &mut clock)?;
+        let frame_bytes = self.encoder.frame().len();
+        let contributors = contributors.into_iter().collect();
+        let Clock { encode, exchange, decode } = clock;
+        Ok(Report { contributors, refused, frame_bytes, held, encode, exchange, decode })
+    }
+
+    /// Gathers, divides, and encodes the mean for the way back.
+    fn make_mean(
+        &mut self,
+        step: &mut Step<'_>,
+        members: &RankSet,
+        mean: &mut [f32],
+        clock: &mut Clock,
+    ) -> Result<Gathered, ExchangeError> {
+        let gathered = self.gather(step, members, mean, clock)?;
+        let arrived = gathered.contributors.len();
+        let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
+        if arrived < quorum {
+            return Err(ExchangeError::NoQuorum { arrived, quorum });
+        }
+        timed(&mut clock.decode, || divide(mean, arrived));
+        if let Some(index) = timed(&mut clock.decode, || first_non_finite(mean)) {
+            return Err(ExchangeError::NonFiniteMean { index, rank: None });
+        }
+        self.encode_mean(step, mean, clock)?;
+        Ok(gathered)
+    }
+
+    /// Adds the frames that arrive in time and are accepted to `sum`, in rank order.
+    fn gather(
+        &mut self,
+        step: &mut Step<'_>,
+        members: &RankSet,
+        sum: &mut [f32],
+        clock: &mut Clock,
+    ) -> Result<Gathered, ExchangeError> {
+        let expected = Expected::of(step, &step.spec.codec);
+        let deadline = patience(self.options.patience, step.deadline);
+        let mut gathered = Gathered { contributors: Vec::with_capacity(members.len()), refused: Vec::new() };
+        sum.fill(0.0);
+        for rank in members.iter() {
+            let is_own = rank == step.transport.rank();
+            let buffer = &mut self.buffer;
+            if !is_own && !timed(&mut clock.exchange, || arrives(step, rank, buffer, deadline))? {
+                continue;
+            }
+            let bytes = if is_own { self.encoder.frame() } else { &self.buffer };
+            let parsed = timed(&mut clock.decode, || {
+                let frame = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
+                frame.add_scaled_to(1.0, sum);
+                Ok(())
+            });
+            match parsed {
+                Ok(()) => gathered.contributors.push(rank),
+                Err(ExchangeError::Frame { rank, error }) => gathered.refused.push((rank, error)),
+                // A frame of another step or codec from an honest peer is a bug of the run, not of the network.
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(gathered)
+    }
+
+    /// Encodes the mean for the way back, with the server's own error feedback if the downlink has any.
+    fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32], clock: &mut Clock) -> Result<(), ExchangeError> {
+        let Downlink { encoder, residual } = &mut self.downlink;
+        let keeps = !residual.is_empty();
+        let mut memory = Memory::new(residual);
+        let memory = keeps.then_some(&mut memory);
+        let (layout, units, codec) = (step.layout.as_ref(), step.units, &self.options.downlink.codec);
+        timed(&mut clock.encode, || {
+            encoder.encode(codec, step.key, &layout, units, Grad::F32(mean), memory).map(|_| ())
+        })?;
+        Ok(())
+    }
+
+    /// The server applies what it sent, not what it had, so that all replicas stay alike. Returns the coordinates of its
+    /// own frame.
+    fn apply_downlink(
+        &mut self,
+        step: &Step<'_>,
+        mean: &mut [f32],
+        clock: &mut Clock,
+    ) -> Result<usize, ExchangeError> {
+        let server = self.options.server;
+        let expected = Expected::of(step, &self.options.downlink.codec);
+        let own = Expected::of(step, &step.spec.codec);
+        let layout = step.layout.as_ref();
+        timed(&mut clock.decode, || {
+            let frame = self.incoming.parse(server, self.downlink.encoder.frame(), &layout, &expected)?;
+            mean.fill(0.0);
+            frame.add_scaled_to(1.0, mean);
+            Ok(held(&self.incoming.parse(server, self.encoder.frame(), &layout, &own)?))
+        })
+    }
+
+    /// A worker's part of a step.
+    fn ask(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Report, ExchangeError> {
+        let mut clock = step.clock;
+        let server = self.options.server;
+        let tag = step.tag.chunk(VERDICT_CHUNK);
+        let buffer = &mut self.buffer;
+        timed(&mut clock.exchange, || step.transport.recv(server, tag, buffer, step.deadline))?;
+        let members = step.transport.membership().ranks;
+        let (contributors, frame) =
+            read_verdict(&self.buffer, &members).ok_or(ExchangeError::BadVerdict { server })?;
+        if contributors.is_empty() {
+            return Err(ExchangeError::NoQuorum { arrived: 0, quorum: self.options.quorum });
+        }
+        let expected = Expected::of(step, &self.options.downlink.codec);
+        let own = Expected::of(step, &step.spec.codec);
+        let layout = step.layout.as_ref();
+        let own_held = timed(&mut clock.decode, || {
+            let frame = self.incoming.parse(server, frame, &layout, &expected)?;
+            mean.fill(0.0);
+            frame.add_scaled_to(1.0, mean);
+            let me = step.transport.rank();
+            Ok::<usize, ExchangeError>(held(&self.incoming.parse(me, self.encoder.frame(), &layout, &own)?))
+        })?;
+        let (frame_bytes, refused) = (self.encoder.frame().len(), Vec::new());
+        let Clock { encode, exchange, decode } = clock;
+        Ok(Report { contributors, refused, frame_bytes, held: own_held, encode, exchange, decode })
+    }
+}
+
+/// The earlier of the step's deadline and the end of the server's patience.
+fn patience(patience: Option<Duration>, deadline: Deadline) -> Deadline {
+    let own = patience.map_or(Deadline::NEVER, Deadline::after);
+    match (own.instant(), deadline.instant()) {
+        (Some(a), Some(b)) => Deadline::at(a.min(b)),
+        (Some(a), None) => Deadline::at(a),
+        (None, _) => deadline,
+    }
+}
+
+/// Whether the frame of `rank` came in time; a worker that is late or gone is not an error.
+fn arrives(
+    step: &mut Step<'_>,
+    rank: Rank,
+    into: &mut Vec<u8>,
+    deadline: Deadline,
+) -> Result<bool, TransportError> {
+    match step.transport.recv(rank, step.tag, into, deadline) {
+        Ok(()) => Ok(true),
+        Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+/// Sends the verdict to all; a worker that is gone is not an error.
+fn answer(step: &mut Step<'_>, members: &RankSet, verdict: &[u8]) -> Result<(), TransportError> {
+    let tag: Tag = step.tag.chunk(VERDICT_CHUNK);
+    for rank in members.iter().filter(|&rank| rank != step.transport.rank()).collect::<Vec<_>>() {
+        match step.transport.send(rank, tag, verdict, step.deadline) {
+            Ok(()) | Err(TransportError::Disconnected { .. }) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+/// Contributors (their number and each rank as u32 LE, ascending), then the frame of the mean. No contributors: the step
+/// failed, and no frame follows.
+fn write_verdict(contributors: &[Rank], frame: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
+    contributors.iter().for_each(|rank| out.extend_from_slice(&rank.0.to_le_bytes()));
+    if !contributors.is_empty() {
+        out.extend_from_slice(frame);
+    }
+}
+
+/// The contributors, who must be members, and the rest of the message.
+fn read_verdict<'v>(verdict: &'v [u8], members: &RankSet) -> Option<(RankSet, &'v [u8])> {
+    let (count, rest) = verdict.split_first_chunk()?;
+    let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|&count| count <= members.len())?;
+    let (ranks, frame) = rest.split_at_checked(count * 4)?;
+    let ranks: Vec<Rank> = ranks.as_chunks().0.iter().map(|&rank| Rank(u32::from_le_bytes(rank))).collect();
+    let ascending = ranks.windows(2).all(|pair| pair[0] < pair[1]);
+    let known = ranks.iter().all(|&rank| members.contains(rank));
+    (ascending && known).then(|| (ranks.into_iter().collect(), frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_round_trip_and_strange_ones_are_refused() {
+        let members = RankSet::contiguous(4);
+        let mut verdict = Vec::new();
+        write_verdict(&[Rank(1), Rank(3)], b"frame", &mut verdict);
+        let (contributors, frame) = read_verdict(&verdict, &members).unwrap();
+        assert_eq!((contributors.as_slice(), frame), (&[Rank(1), Rank(3)][..], &b"frame"[..]));
+        for strange in [vec![Rank(3), Rank(1)], vec![Rank(9)], vec![Rank(1), Rank(1)], vec![Rank(0); 5]] {
+            write_verdict(&strange, b"", &mut verdict);
+            assert_eq!(read_verdict(&verdict, &members), None, "{strange:?}");
+        }
+        assert_eq!(read_verdict(&[2, 0, 0, 0, 1, 0, 0, 0], &members), None);
+        assert_eq!(read_verdict(&[1, 0], &members), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! A box or a mutable reference of a transport is a transport; every call goes to what is inside, overrides included.
+
+use std::ops::Range;
+
+use crate::collective::{Gathered, Reduce, Scratch};
+use crate::counters::Counters;
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+macro_rules! forward {
+    ($pointer:ty) => {
+        impl<T: Transport + ?Sized> Transport for $pointer {
+            fn rank(&self) -> Rank {
+                (**self).rank()
+            }
+
+            fn membership(&self) -> Membership {
+                (**self).membership()
+            }
+
+            fn max_message_bytes(&self) -> usize {
+                (**self).max_message_bytes()
+            }
+
+            fn envelope_bytes(&self, payload_bytes: usize) -> usize {
+                (**self).envelope_bytes(payload_bytes)
+            }
+
+            fn send(
+                &mut self,
+                to: Rank,
+                tag: Tag,
+                payload: &[u8],
+                by: Deadline,
+            ) -> Result<(), TransportError> {
+                (**self).send(to, tag, payload, by)
+            }
+
+            fn recv(
+                &mut self,
+                from: Rank,
+                tag: Tag,
+                into: &mut Vec<u8>,
+                by: Deadline,
+            ) -> Result<(), TransportError> {
+                (**self).recv(from, tag, into, by)
+            }
+
+            fn try_progress(&mut self) -> Result<(), TransportError> {
+                (**self).try_progress()
+            }
+
+            fn retire(&mut self, before: Tag) {
+                (**self).retire(before);
+            }
+
+            fn close(&mut self, by: Deadline) -> Result<(), TransportError> {
+                (**self).close(by)
+            }
+
+            fn counters(&self) -> Counters {
+                (**self).counters()
+            }
+
+            fn barrier(&mut self, tag: Tag, by: Deadline) -> Result<RankSet, TransportError> {
+                (**self).barrier(tag, by)
+            }
+
+            fn broadcast(
+                &mut self,
+                root: Rank,
+                tag: Tag,
+                data: &mut Vec<u8>,
+                by: Deadline,
+            ) -> Result<(), TransportError> {
+                (**self).broadcast(root, tag, data, by)
+            }
+
+            fn gather(
+                &mut self,
+                root: Rank,
+                tag: Tag,
+                payload: &[u8],
+                out: &mut Gathered,
+                by: Deadline,
+            ) -> Result<RankSet, TransportError> {
+                (**self).gather(root, tag, payload, out, by)
+            }
+
+            fn all_gather(
+                &mut self,
+                tag: Tag,
+                payload: &[u8],
+                out: &mut Gathered,
+                by: Deadline,
+            ) -> Result<RankSet, TransportError> {
+                (**self).all_gather(tag, payload, out, by)
+            }
+
+            fn reduce_scatter(
+                &mut self,
+                tag: Tag,
+                data: Reduce<'_>,
+                scratch: &mut Scratch,
+                by: Deadline,
+            ) -> Result<(RankSet, Range<usize>), TransportError> {
+                (**self).reduce_scatter(tag, data, scratch, by)
+            }
+
+            fn all_reduce(
+                &mut self,
+                tag: Tag,
+                data: Reduce<'_>,
+                scratch: &mut Scratch,
+                by: Deadline,
+            ) -> Result<RankSet, TransportError> {
+                (**self).all_reduce(tag, data, scratch, by)
+            }
+
+            fn native_sum_f32(
+                &mut self,
+                tag: Tag,
+                data: &mut [f32],
+                by: Deadline,
+            ) -> Result<RankSet, TransportError> {
+                (**self).native_sum_f32(tag, data, by)
+            }
+        }
+    };
+}
+
+forward!(Box<T>);
+forward!(&mut T);

@@ -1,0 +1,302 @@
+//! Breaks messages on purpose, by seed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::counters::Counters;
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// How often a rank that waits for a peer behind a cut looks whether it was healed.
+const HEAL_POLL: Duration = Duration::from_millis(1);
+
+/// Probabilities, from 0 to 1, that a message suffers a fault. Each is drawn on its own; a dropped message suffers
+/// nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultPlan {
+    /// Chooses which messages suffer what.
+    pub seed: u64,
+    /// The message is not sent.
+    pub drop: f64,
+    /// It is sent twice.
+    pub duplicate: f64,
+    /// It is sent after the next message to the same peer, or when its sender next receives or asks for progress.
+    pub reorder: f64,
+    /// It is cut to a random length that is smaller.
+    pub truncate: f64,
+    /// One random bit of it is flipped.
+    pub flip: f64,
+}
+
+/// What was done to messages so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultTally {
+    /// Not sent, by chance.
+    pub dropped: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Sent later.
+    pub reordered: u64,
+    /// Shortened.
+    pub truncated: u64,
+    /// With one bit flipped.
+    pub flipped: u64,
+    /// Not sent, because the peer was cut off.
+    pub swallowed: u64,
+}
+
+/// Cuts peers off and heals them while the transport is in use in another thread.
+#[derive(Clone, Debug, Default)]
+pub struct Partition(Arc<Mutex<BTreeSet<Rank>>>);
+
+impl Partition {
+    /// From now on nothing that this rank sends to `peer` leaves it, and it sees nothing that comes from `peer`.
+    /// What `peer` sends meanwhile is seen after the healing, unless `peer` cuts this rank off too.
+    pub fn cut(&self, peer: Rank) {
+        self.peers().insert(peer);
+    }
+
+    /// Ends the cut. What was swallowed stays lost.
+    pub fn heal(&self, peer: Rank) {
+        self.peers().remove(&peer);
+    }
+
+    /// Whether `peer` is cut off now.
+    pub fn is_cut(&self, peer: Rank) -> bool {
+        self.peers().contains(&peer)
+    }
+
+    fn peers(&self) -> std::sync::MutexGuard<'_, BTreeSet<Rank>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Message {
+    to: Rank,
+    tag: Tag,
+    payload: Vec<u8>,
+}
+
+/// Drops, repeats, delays and damages what is sent through it.
+///
+/// # Determinism
+/// What happens to the j-th message that a rank sends to a peer depends on the seed, the two ranks and j alone.
+#[derive(Debug)]
+pub struct FaultInjector<T> {
+    inner: T,
+    plan: FaultPlan,
+    partition: Partition,
+    tally: FaultTally,
+    /// Messages sent so far, for each peer.
+    sent: Vec<(Rank, u64)>,
+    held: Vec<Message>,
+}
+
+impl<T: Transport> FaultInjector<T> {
+    /// Injects faults by `plan`.
+    ///
+    /// # Panics
+    /// If a probability is not between 0 and 1.
+    pub fn new(inner: T, plan: FaultPlan) -> Self {
+        let all = [plan.drop, plan.duplicate, plan.reorder, plan.truncate, plan.flip];
+        assert!(all.iter().all(|p| (0.0..=1.0).contains(p)), "a probability lies between 0 and 1");
+        let (partition, tally) = Default::default();
+        Self { inner, plan, partition, tally, sent: Vec::new(), held: Vec::new() }
+    }
+
+    /// A handle that cuts off this rank's peers and heals them.
+    pub fn partition(&self) -> Partition {
+        self.partition.clone()
+    }
+
+    /// What was done so far.
+    pub fn tally(&self) -> FaultTally {
+        self.tally
+    }
+
+    /// The transport inside.
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// The transport inside, without faults.
+    pub fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// The draws for the next message to `to`.
+    fn draws(&mut self, to: Rank) -> Draws {
+        let at = self.sent.iter().position(|(rank, _)| *rank == to).unwrap_or_else(|| {
+            self.sent.push((to, 0));
+            self.sent.len() - 1
+        });
+        let count = self.sent[at].1;
+        self.sent[at].1 += 1;
+        let pair = u64::from(self.inner.rank().0) << 32 | u64::from(to.0);
+        Draws(mix(mix(self.plan.seed ^ mix(pair)) ^ count))
+    }
+
+    /// A damaged copy of the payload, if it is to be damaged.
+    fn damage(&mut self, payload: &[u8], draws: &mut Draws) -> Option<Vec<u8>> {
+        let (truncate, flip) = (draws.happens(self.plan.truncate), draws.happens(self.plan.flip));
+        if payload.is_empty() || !(truncate || flip) {
+            return None;
+        }
+        let mut damaged = payload.to_vec();
+        if truncate {
+            damaged.truncate(draws.below(payload.len()));
+            self.tally.truncated += 1;
+        }
+        if flip && !damaged.is_empty() {
+            let at = draws.below(damaged.len());
+            damaged[at] ^= 1 << draws.below(8);
+            self.tally.flipped += 1;
+        }
+        Some(damaged)
+    }
+
+    /// Sends what was held back for `to`, or for everyone. Its senders were told long ago that it is on its way, so no
+    /// error of it is theirs: what finds no room is tried again later, what finds no receiver is lost.
+    fn release(&mut self, to: Option<Rank>) {
+        let mut at = 0;
+        while let Some(held) = self.held.get(at) {
+            let sent = to
+                .is_none_or(|to| held.to == to)
+                .then(|| self.inner.send(held.to, held.tag, &held.payload, Deadline::now()));
+            if matches!(sent, None | Some(Err(TransportError::NoRoom { .. }))) {
+                at += 1;
+            } else {
+                self.held.remove(at);
+            }
+        }
+    }
+
+    /// Waits while `from` is cut off.
+    fn wait_for_healing(&self, from: Rank, tag: Tag, deadline: Deadline) -> Result<(), TransportError> {
+        while self.partition.is_cut(from) {
+            if deadline.has_passed() {
+                return Err(TransportError::Timeout { from, tag });
+            }
+            thread::sleep(deadline.remaining().map_or(HEAL_POLL, |left| left.min(HEAL_POLL)));
+        }
+        Ok(())
+    }
+}
+
+impl<T: Transport> Transport for FaultInjector<T> {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+
+    fn membership(&self) -> Membership {
+        self.inner.membership()
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.inner.max_message_bytes()
+    }
+
+    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
+        self.inner.envelope_bytes(payload_bytes)
+    }
+
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        let mut draws = self.draws(to);
+        if self.partition.is_cut(to) {
+            self.tally.swallowed += 1;
+            return Ok(());
+        }
+        if draws.happens(self.plan.drop) {
+            self.tally.dropped += 1;
+            return Ok(());
+        }
+        let (duplicate, reorder) = (draws.happens(self.plan.duplicate), draws.happens(self.plan.reorder));
+        let damaged = self.damage(payload, &mut draws);
+        let payload = damaged.as_deref().unwrap_or(payload);
+        if reorder {
+            self.tally.reordered += 1;
+            self.held.push(Message { to, tag, payload: payload.to_vec() });
+            return Ok(());
+        }
+        self.inner.send(to, tag, payload, deadline)?;
+        if duplicate {
+            self.tally.duplicated += 1;
+            // The message was sent; what becomes of its double is no error of the caller's.
+            let _ = self.inner.send(to, tag, payload, Deadline::now());
+        }
+        self.release(Some(to));
+        Ok(())
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        self.release(None);
+        self.wait_for_healing(from, tag, deadline)?;
+        self.inner.recv(from, tag, into, deadline)
+    }
+
+    fn try_progress(&mut self) -> Result<(), TransportError> {
+        self.release(None);
+        self.inner.try_progress()
+    }
+
+    fn retire(&mut self, before: Tag) {
+        self.inner.retire(before);
+    }
+
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
+        self.release(None);
+        self.inner.close(deadline)
+    }
+
+    /// Those of the transport inside: what really left and what was handed out.
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    fn native_sum_f32(
+        &mut self,
+        tag: Tag,
+        data: &mut [f32],
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        self.inner.native_sum_f32(tag, data, deadline)
+    }
+}
+
+/// The random numbers of one message.
+#[derive(Clone, Copy, Debug)]
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        // 53 bits, as many as an f64 in [0, 1) holds exactly.
+        ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,205 @@
+//! Makes a fast transport as slow as a given link.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::counters::Counters;
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// What every rank's link carries, each way at the same time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpeed {
+    /// Bits per second, up and down each; payload and envelope count.
+    pub bits_per_second: f64,
+    /// From the last bit's departure to its arrival.
+    pub one_way_latency: Duration,
+    /// How many bytes a link that was idle lets through at once.
+    pub burst_bytes: u64,
+}
+
+impl LinkSpeed {
+    /// A link without bursts.
+    pub const fn new(bits_per_second: f64, one_way_latency: Duration) -> Self {
+        Self { bits_per_second, one_way_latency, burst_bytes: 0 }
+    }
+
+    fn time_of(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 * 8.0 / self.bits_per_second)
+    }
+}
+
+/// A token bucket, told by the moment at which all that was put in has flowed through.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    free_at: Instant,
+}
+
+impl Bucket {
+    /// Puts in `bytes` at `at`, or when the bucket is free; returns when the last of them has gone through.
+    fn pass(&mut self, at: Instant, bytes: u64, speed: &LinkSpeed) -> Instant {
+        let idle_since = at.checked_sub(speed.time_of(speed.burst_bytes)).unwrap_or(at);
+        self.free_at = self.free_at.max(idle_since) + speed.time_of(bytes);
+        self.free_at.max(at)
+    }
+}
+
+/// What all ranks of one simulated network share.
+#[derive(Debug)]
+struct Network {
+    speed: LinkSpeed,
+    /// Up and down, for each rank.
+    links: BTreeMap<Rank, (Bucket, Bucket)>,
+    /// When a message of (receiver, sender, tag) arrives.
+    due: BTreeMap<(Rank, Tag, Rank), Instant>,
+}
+
+impl Network {
+    /// Both links carry the message at the same time; the slower one decides when its last bit is through. A downlink
+    /// is charged in the order of sending even where an uplink holds a message back: it never stands idle for one.
+    fn depart(&mut self, from: Rank, to: Rank, bytes: u64, now: Instant) -> Instant {
+        let speed = self.speed;
+        let up = self.link(from, now).0.pass(now, bytes, &speed);
+        let down = self.link(to, now).1.pass(now, bytes, &speed);
+        up.max(down) + speed.one_way_latency
+    }
+
+    fn link(&mut self, rank: Rank, now: Instant) -> &mut (Bucket, Bucket) {
+        let idle =
+            Bucket { free_at: now.checked_sub(self.speed.time_of(self.speed.burst_bytes)).unwrap_or(now) };
+        self.links.entry(rank).or_insert((idle, idle))
+    }
+}
+
+/// Carries each message as late as a link of the given speed would.
+///
+/// `send` returns at once, as from a socket with a large buffer; the message is seen by `recv` when its last bit has
+/// passed the sender's uplink and the receiver's downlink, in the order of sending, and the latency is over. So
+/// messages travel while ranks compute, and a server that many send to is as slow as its one link.
+#[derive(Debug)]
+pub struct Throttle<T> {
+    inner: T,
+    network: Arc<Mutex<Network>>,
+    /// Arrived inside, but still under way here.
+    early: BTreeMap<(Tag, Rank), Vec<u8>>,
+}
+
+impl<T: Transport> Throttle<T> {
+    /// Joins the ranks of one process by a network in which every rank has a link of `speed`.
+    ///
+    /// # Panics
+    /// If the rate is not positive and finite.
+    pub fn network(transports: impl IntoIterator<Item = T>, speed: LinkSpeed) -> Vec<Self> {
+        let rate = speed.bits_per_second;
+        assert!(rate > 0.0 && rate.is_finite(), "a link has a positive rate");
+        let network = Network { speed, links: BTreeMap::new(), due: BTreeMap::new() };
+        let network = Arc::new(Mutex::new(network));
+        let join = |inner| Self { inner, network: Arc::clone(&network), early: BTreeMap::new() };
+        transports.into_iter().map(join).collect()
+    }
+
+    /// The transport inside.
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// The transport inside, at full speed.
+    pub fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Network> {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn due(&self, from: Rank, tag: Tag) -> Option<Instant> {
+        self.shared().due.get(&(self.inner.rank(), tag, from)).copied()
+    }
+}
+
+impl<T: Transport> Transport for Throttle<T> {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+
+    fn membership(&self) -> Membership {
+        self.inner.membership()
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.inner.max_message_bytes()
+    }
+
+    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
+        self.inner.envelope_bytes(payload_bytes)
+    }
+
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        let from = self.inner.rank();
+        let bytes = payload.len() + self.inner.envelope_bytes(payload.len());
+        {
+            let mut network = self.shared();
+            let at = network.depart(from, to, bytes as u64, Instant::now());
+            network.due.entry((to, tag, from)).or_insert(at);
+        }
+        self.inner.send(to, tag, payload, deadline)
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        if !self.early.contains_key(&(tag, from)) {
+            let mut message = Vec::new();
+            self.inner.recv(from, tag, &mut message, deadline)?;
+            self.early.insert((tag, from), message);
+        }
+        let due = self.due(from, tag);
+        let in_time = deadline.instant().zip(due).is_none_or(|(by, due)| due <= by.max(Instant::now()));
+        let until = if in_time { due } else { deadline.instant() };
+        thread::sleep(until.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now())));
+        if !in_time {
+            return Err(TransportError::Timeout { from, tag });
+        }
+        self.shared().due.remove(&(self.inner.rank(), tag, from));
+        *into = self.early.remove(&(tag, from)).unwrap_or_default();
+        Ok(())
+    }
+
+    fn try_progress(&mut self) -> Result<(), TransportError> {
+        self.inner.try_progress()
+    }
+
+    fn retire(&mut self, before: Tag) {
+        let me = self.inner.rank();
+        self.shared().due.retain(|(to, tag, _), _| *to != me || *tag >= before);
+        self.early.retain(|(tag, _), _| *tag >= before);
+        self.inner.retire(before);
+    }
+
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
+        self.early.clear();
+        self.inner.close(deadline)
+    }
+
+    /// Those of the transport inside; a message that is still under way here counts as received once it was asked for.
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    fn native_sum_f32(
+        &mut self,
+        tag: Tag,
+        data: &mut [f32],
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        self.inner.native_sum_f32(tag, data, deadline)
+    }
+}

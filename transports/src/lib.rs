@@ -1,0 +1,61 @@
+//! Moves gradient frames between the ranks that train a model together.
+//!
+//! Read in this order:
+//! 1. [`Rank`], [`Membership`] and [`Tag`]: who takes part, and what a message is about.
+//! 2. [`Transport`]: the contract of everything that moves bytes, blocking with deadlines.
+//! 3. [`collective`]: barrier, gather, broadcast and the ring all-reduce, each with one written order of its sums.
+//! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
+//! 5. [`local`]: threads of one process as ranks, with an [`inbox`] each.
+//! 6. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
+//! 7. [`cost`]: what a link of a given speed makes of all this, as formulas.
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `conformance` | the module `conformance`: one suite that checks every clause of [`Transport`]'s contract |
+//!
+//! # Examples
+//! Four threads sum a vector; every one ends with the same bits.
+//! ```
+//! use gradwire_transports::collective::{Reduce, Scratch, Wire};
+//! use gradwire_transports::{Deadline, Tag, Transport, local};
+//!
+//! let threads: Vec<_> = local::world(4)
+//!     .into_iter()
+//!     .map(|mut transport| {
+//!         std::thread::spawn(move || {
+//!             let mut gradient = [transport.rank().0 as f32, 0.5];
+//!             let sum = Reduce::SumF32(&mut gradient, Wire::F32);
+//!             let tag = Tag::new(0, 1);
+//!             transport.all_reduce(tag, sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
+//!             gradient
+//!         })
+//!     })
+//!     .collect();
+//! for thread in threads {
+//!     assert_eq!(thread.join().unwrap(), [6.0, 2.0]);
+//! }
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod collective;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod cost;
+pub mod exchange;
+pub mod inbox;
+pub mod layer;
+pub mod local;
+
+mod counters;
+mod error;
+mod forward;
+mod rank;
+mod tag;
+mod transport;
+
+pub use counters::{Counters, Traffic};
+pub use error::TransportError;
+pub use rank::{Membership, Rank, RankSet};
+pub use tag::{Deadline, Tag};
+pub use transport::Transport;

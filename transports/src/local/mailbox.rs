@@ -1,0 +1,150 @@
+//! Where one rank's messages arrive: an inbox, spare buffers and who is gone, behind one lock.
+
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::LocalLimits;
+use super::spares::Spares;
+use crate::error::TransportError;
+use crate::inbox::{Admission, Inbox};
+use crate::rank::Rank;
+use crate::tag::{Deadline, Tag};
+
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    slot: Mutex<Slot>,
+    /// A message came, or a sender went.
+    arrived: Condvar,
+    /// A message was taken, or the owner went.
+    room: Condvar,
+}
+
+#[derive(Debug)]
+struct Slot {
+    inbox: Inbox,
+    spares: Spares,
+    owner_gone: bool,
+    /// By position of the sender.
+    senders_gone: Vec<bool>,
+}
+
+impl Mailbox {
+    pub(super) fn new(world: usize, limits: LocalLimits) -> Self {
+        let slot = Slot {
+            inbox: Inbox::new(limits.inbox),
+            spares: Spares::new(limits.inbox.bytes),
+            owner_gone: false,
+            senders_gone: vec![false; world],
+        };
+        Self { slot: Mutex::new(slot), arrived: Condvar::new(), room: Condvar::new() }
+    }
+
+    /// Copies a message in, when there is room. The copy is made without holding the lock.
+    pub(super) fn deliver(
+        &self,
+        (to, from): (Rank, Rank),
+        tag: Tag,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        let Some(mut buffer) = self.reserve((to, from), tag, payload.len(), deadline)? else { return Ok(()) };
+        buffer.extend_from_slice(payload);
+        let mut slot = self.lock();
+        // Only this sender fills its room, so what was admitted still is, unless the owner retired it meanwhile.
+        if let Err((_, refused)) = slot.inbox.insert(from, tag, buffer) {
+            slot.spares.put(refused);
+        }
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Waits for room and takes a buffer; `None` when the message is to be dropped.
+    fn reserve(
+        &self,
+        (to, from): (Rank, Rank),
+        tag: Tag,
+        len: usize,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<u8>>, TransportError> {
+        let mut slot = self.lock();
+        loop {
+            if slot.owner_gone {
+                return Err(TransportError::Disconnected { rank: to });
+            }
+            match slot.inbox.admission(from, tag, len) {
+                Admission::Accepted => return Ok(Some(slot.spares.take(len))),
+                Admission::Duplicate | Admission::Stale => return Ok(None),
+                Admission::Full if deadline.has_passed() => return Err(TransportError::NoRoom { to, tag }),
+                Admission::Full => slot = wait(&self.room, slot, deadline),
+            }
+        }
+    }
+
+    /// Waits for the message of `from`, who stands at `position`.
+    pub(super) fn take(
+        &self,
+        (from, position): (Rank, usize),
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        let mut slot = self.lock();
+        loop {
+            if let Some(bytes) = slot.inbox.take(from, tag) {
+                slot.hand_over(bytes, into);
+                self.room.notify_all();
+                return Ok(());
+            }
+            if slot.inbox.is_retired(tag) {
+                return Err(TransportError::Retired { tag });
+            }
+            if slot.senders_gone[position] {
+                return Err(TransportError::Disconnected { rank: from });
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::Timeout { from, tag });
+            }
+            slot = wait(&self.arrived, slot, deadline);
+        }
+    }
+
+    pub(super) fn retire(&self, before: Tag) {
+        let slot = &mut *self.lock();
+        slot.inbox.retire(before, |buffer| slot.spares.put(buffer));
+        self.room.notify_all();
+    }
+
+    pub(super) fn owner_left(&self) {
+        self.lock().owner_gone = true;
+        self.room.notify_all();
+    }
+
+    pub(super) fn sender_left(&self, position: usize) {
+        self.lock().senders_gone[position] = true;
+        self.arrived.notify_one();
+    }
+
+    /// A rank that panicked elsewhere never leaves the slot half changed, so a poisoned lock is still good.
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// Gives the caller the message's buffer and keeps the caller's old one; an empty message has no buffer.
+    fn hand_over(&mut self, mut bytes: Vec<u8>, into: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            into.clear();
+        } else {
+            mem::swap(&mut bytes, into);
+        }
+        self.spares.put(bytes);
+    }
+}
+
+fn wait<'a>(signal: &Condvar, slot: MutexGuard<'a, Slot>, deadline: Deadline) -> MutexGuard<'a, Slot> {
+    match deadline.remaining() {
+        None => signal.wait(slot).unwrap_or_else(PoisonError::into_inner),
+        Some(left) => signal.wait_timeout(slot, left).unwrap_or_else(PoisonError::into_inner).0,
+    }
+}

@@ -1,0 +1,86 @@
+//! Message buffers that wait to be used again.
+
+/// How many buffers wait at most.
+const MOST: usize = 64;
+/// A message takes a used buffer only up to this multiple of its length, or up to `SMALL` bytes; otherwise short
+/// messages that nobody takes could hold on to the memory of long ones.
+const SLACK: usize = 4;
+/// One page.
+const SMALL: usize = 4096;
+
+/// Buffers by size, bounded in number and in bytes of capacity.
+#[derive(Debug)]
+pub(super) struct Spares {
+    /// Sorted by capacity; none is 0.
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+    most_bytes: usize,
+}
+
+impl Spares {
+    pub(super) fn new(most_bytes: usize) -> Self {
+        Self { buffers: Vec::with_capacity(MOST), bytes: 0, most_bytes }
+    }
+
+    /// An empty buffer with room for `len` bytes: the smallest that waits, unless it is far too large, or a new one.
+    pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
+        let at = self.buffers.partition_point(|buffer| buffer.capacity() < len);
+        let most = len.saturating_mul(SLACK).max(SMALL);
+        if len == 0 || self.buffers.get(at).is_none_or(|buffer| buffer.capacity() > most) {
+            return Vec::with_capacity(len);
+        }
+        let buffer = self.buffers.remove(at);
+        self.bytes -= buffer.capacity();
+        buffer
+    }
+
+    /// Keeps a buffer for later; when there are too many, the smallest give way.
+    pub(super) fn put(&mut self, mut buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if capacity == 0 || capacity > self.most_bytes {
+            return;
+        }
+        while self.buffers.len() == MOST || self.bytes + capacity > self.most_bytes {
+            self.bytes -= self.buffers.remove(0).capacity();
+        }
+        buffer.clear();
+        self.bytes += capacity;
+        let at = self.buffers.partition_point(|other| other.capacity() < capacity);
+        self.buffers.insert(at, buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_buffer_that_is_large_enough_is_used_again() {
+        let mut spares = Spares::new(1000);
+        for capacity in [100, 10, 50] {
+            spares.put(Vec::with_capacity(capacity));
+        }
+        assert_eq!(spares.take(11).capacity(), 50);
+        assert_eq!(spares.take(11).capacity(), 100);
+        assert_eq!((spares.take(11).capacity(), spares.bytes), (11, 10));
+    }
+
+    #[test]
+    fn a_short_message_does_not_hold_a_long_buffer() {
+        let mut spares = Spares::new(1 << 20);
+        spares.put(Vec::with_capacity(100_000));
+        assert_eq!(spares.take(24_999).capacity(), 24_999);
+        assert_eq!(spares.take(25_000).capacity(), 100_000);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number_and_bytes() {
+        let mut spares = Spares::new(1000);
+        spares.put(Vec::with_capacity(600));
+        spares.put(Vec::with_capacity(700));
+        spares.put(Vec::with_capacity(1001));
+        assert_eq!((spares.buffers.len(), spares.bytes), (1, 700));
+        (0..2 * MOST).for_each(|_| spares.put(Vec::with_capacity(1)));
+        assert_eq!(spares.buffers.len(), MOST);
+    }
+}

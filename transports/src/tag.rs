@@ -1,0 +1,161 @@
+//! What a message is about, and until when to wait for it.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::error::TransportError;
+
+/// Names one message between two ranks. Ordered by epoch, then step, unit and chunk.
+///
+/// A sender uses a tag once for each receiver; a message that repeats one is taken for a duplicate and dropped.
+/// Chunks from [`Tag::FIRST_COLLECTIVE_CHUNK`] upward belong to the collectives, which derive one tag for each
+/// of their messages from the tag they are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag {
+    /// The membership epoch in which the message was sent.
+    pub epoch: u32,
+    /// The training step.
+    pub step: u64,
+    /// The unit of the gradient.
+    pub unit: u32,
+    /// A part or round of that unit's exchange.
+    pub chunk: u32,
+}
+
+/// The collectives that derive tags; the number is part of the tag, so that two of them never share one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Barrier = 0,
+    Broadcast = 1,
+    Gather = 2,
+    AllGather = 3,
+    ReduceScatter = 4,
+    AllReduce = 5,
+}
+
+impl Tag {
+    /// Chunks below this are the caller's; a collective takes those below [`Tag::COLLECTIVE_CHUNKS`] only.
+    pub const FIRST_COLLECTIVE_CHUNK: u32 = 1 << 31;
+    /// How many collectives of one kind a unit may run in one step: 12 bits of the derived chunk.
+    pub const COLLECTIVE_CHUNKS: u32 = 1 << 12;
+    /// Length of a tag as written on a wire: 4 + 8 + 4 + 4 bytes.
+    pub const BYTES: usize = 20;
+
+    /// The first tag of a step: unit 0, chunk 0. No tag of the same step is smaller.
+    pub const fn new(epoch: u32, step: u64) -> Self {
+        Self { epoch, step, unit: 0, chunk: 0 }
+    }
+
+    /// The same tag for another unit.
+    pub const fn unit(self, unit: u32) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// The same tag for another chunk.
+    pub const fn chunk(self, chunk: u32) -> Self {
+        Self { chunk, ..self }
+    }
+
+    /// The tag of message `hop` of a collective: bit 31, 3 bits of kind, 12 of the caller's chunk, 16 of hop.
+    pub(crate) fn derive(self, kind: Kind, hop: usize) -> Result<Self, TransportError> {
+        let hop = u16::try_from(hop).map_err(|_| TransportError::TagOutOfRange { tag: self })?;
+        if self.chunk >= Self::COLLECTIVE_CHUNKS {
+            return Err(TransportError::TagOutOfRange { tag: self });
+        }
+        let chunk = Self::FIRST_COLLECTIVE_CHUNK | (kind as u32) << 28 | self.chunk << 16 | u32::from(hop);
+        Ok(self.chunk(chunk))
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {} step {} unit {} chunk {:#x}", self.epoch, self.step, self.unit, self.chunk)
+    }
+}
+
+/// The moment at which a wait becomes an error. Absolute, so that one deadline covers many calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// Waits as long as the peer lives.
+    pub const NEVER: Self = Self(None);
+
+    /// Already reached: a call takes what is there and does not wait.
+    pub fn now() -> Self {
+        Self(Some(Instant::now()))
+    }
+
+    /// At `instant`.
+    pub const fn at(instant: Instant) -> Self {
+        Self(Some(instant))
+    }
+
+    /// After `wait` from now; one that the clock cannot represent is [`Deadline::NEVER`].
+    pub fn after(wait: Duration) -> Self {
+        Self(Instant::now().checked_add(wait))
+    }
+
+    /// The moment itself, if there is one.
+    pub const fn instant(self) -> Option<Instant> {
+        self.0
+    }
+
+    /// How long is left, zero once it has passed; `None` for [`Deadline::NEVER`].
+    pub fn remaining(self) -> Option<Duration> {
+        self.0.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether the moment has come.
+    pub fn has_passed(self) -> bool {
+        self.remaining() == Some(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_ordered_by_epoch_then_step_then_unit_then_chunk() {
+        let tags = [
+            Tag { epoch: 0, step: 9, unit: 9, chunk: 9 },
+            Tag { epoch: 1, step: 0, unit: 9, chunk: 9 },
+            Tag { epoch: 1, step: 1, unit: 0, chunk: 9 },
+            Tag { epoch: 1, step: 1, unit: 1, chunk: 0 },
+            Tag { epoch: 1, step: 1, unit: 1, chunk: 1 },
+        ];
+        assert!(tags.is_sorted());
+    }
+
+    #[test]
+    fn derived_tags_of_different_collectives_chunks_and_hops_differ() {
+        let mut tags = Vec::new();
+        for kind in [Kind::Barrier, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce] {
+            for chunk in [0, 1, Tag::COLLECTIVE_CHUNKS - 1] {
+                tags.extend([0, 1, 65535].map(|hop| Tag::new(1, 2).chunk(chunk).derive(kind, hop).unwrap()));
+            }
+        }
+        let total = tags.len();
+        tags.sort();
+        tags.dedup();
+        assert_eq!(tags.len(), total);
+        assert!(tags.iter().all(|tag| tag.chunk >= Tag::FIRST_COLLECTIVE_CHUNK));
+    }
+
+    #[test]
+    fn a_chunk_or_hop_that_does_not_fit_is_an_error() {
+        let tag = Tag::new(0, 0);
+        let wide = tag.chunk(Tag::COLLECTIVE_CHUNKS);
+        assert_eq!(wide.derive(Kind::Barrier, 0), Err(TransportError::TagOutOfRange { tag: wide }));
+        assert_eq!(tag.derive(Kind::Barrier, 65536), Err(TransportError::TagOutOfRange { tag }));
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_clock_never_passes() {
+        assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
+        assert!(!Deadline::NEVER.has_passed());
+        assert!(Deadline::now().has_passed());
+        assert!(Deadline::after(Duration::from_secs(60)).remaining() > Some(Duration::from_secs(50)));
+    }
+}

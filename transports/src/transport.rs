@@ -1,0 +1,190 @@
+//! The contract of everything that moves bytes between ranks.
+
+use std::ops::Range;
+
+use crate::collective::{self, Gathered, Reduce, Scratch};
+use crate::counters::Counters;
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+
+/// Moves messages between ranks, blocking with deadlines; knows nothing of codecs.
+///
+/// # Messages
+/// - A message is any byte string up to [`max_message_bytes`](Self::max_message_bytes), the empty one included,
+///   named by sender, receiver and [`Tag`]. It arrives whole or not at all.
+/// - `recv` asks for one sender and one tag. What arrives for another tag is kept until it is asked for, in an
+///   inbox of bounded size; no message ever answers a `recv` for another tag, however late it comes.
+/// - A message whose sender and tag equal those of one in the inbox, or of one that was taken lately, is a
+///   duplicate and is dropped. The first one counts.
+/// - `send` does not wait for the receiver to call `recv`, only for room in its inbox: an inbox that holds nothing
+///   from a sender takes one message of any legal size from it. So ranks that send to each other first and
+///   receive afterwards do not block, as long as each has one message in flight to each other.
+///
+/// # Membership
+/// Ranks are names, not indices, and [`membership`](Self::membership) may change between two calls of one rank,
+/// with a larger epoch. Collectives work on the membership at their start and refuse a tag of another epoch.
+/// Fail-stop transports end the job when a member dies; fail-recover ones go on in the next epoch. Both give
+/// [`TransportError::Disconnected`] to those who wait for a rank that is known to be gone, and
+/// [`TransportError::Timeout`] where nobody knows.
+///
+/// # Collectives
+/// The provided collectives use `send` and `recv` alone. A transport may override them, but only with functions
+/// of the same result, bit for bit. Every member calls the same collectives, and with the same tag; two calls of
+/// one collective in the same step and unit need different chunks below [`Tag::COLLECTIVE_CHUNKS`].
+///
+/// # Determinism
+/// No result depends on the order in which messages arrive. Sums have the written order of
+/// [`collective::reduce_scatter`].
+pub trait Transport: Send {
+    /// Who this end is.
+    fn rank(&self) -> Rank;
+
+    /// Who takes part now, this rank included. Allocates nothing.
+    fn membership(&self) -> Membership;
+
+    /// The longest payload that `send` takes, in bytes.
+    fn max_message_bytes(&self) -> usize;
+
+    /// What the transport adds to carry a payload of `payload_bytes`, in bytes.
+    fn envelope_bytes(&self, payload_bytes: usize) -> usize;
+
+    /// Sends `payload` to `to`; the slice is the caller's again on return.
+    ///
+    /// # Errors
+    /// `NotAPeer`, `TooLarge`; `NoRoom` when the receiver's inbox stayed full until the deadline; `Disconnected`
+    /// when the receiver is known to be gone; `Closed`. After an error the message has not been sent.
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError>;
+
+    /// Waits for the message of `from` with `tag` and puts it in `into`, which it clears first.
+    ///
+    /// A transport may exchange the vector's storage for its own, so its capacity can change; used again and again,
+    /// a warm `recv` allocates nothing. With a deadline that has passed it takes what is there and does not wait.
+    ///
+    /// # Errors
+    /// `Timeout`; `NotAPeer`; `Disconnected` when the sender is gone and this message is not in the inbox;
+    /// `Retired` for a tag older than the mark of [`retire`](Self::retire); `Closed`. `into` is then unchanged.
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError>;
+
+    /// Moves what can be moved without waiting; called while computing, it lets messages travel meanwhile.
+    ///
+    /// # Errors
+    /// `Closed`.
+    fn try_progress(&mut self) -> Result<(), TransportError>;
+
+    /// Forgets every message with a tag smaller than `before`, those that arrive later included.
+    ///
+    /// Called once a step, it keeps what nobody asked for from filling the inbox.
+    fn retire(&mut self, before: Tag);
+
+    /// Leaves the run in an orderly way: what was sent is delivered, peers learn that this rank is gone.
+    ///
+    /// # Errors
+    /// `Closed` when it was closed before.
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError>;
+
+    /// What this rank sent and received so far.
+    fn counters(&self) -> Counters;
+
+    /// Waits until every member has called it; returns the members.
+    ///
+    /// # Errors
+    /// See [`collective::barrier`].
+    fn barrier(&mut self, tag: Tag, deadline: Deadline) -> Result<RankSet, TransportError> {
+        collective::barrier(self, tag, deadline)
+    }
+
+    /// Copies `data` of `root` to every member.
+    ///
+    /// # Errors
+    /// See [`collective::broadcast`].
+    fn broadcast(
+        &mut self,
+        root: Rank,
+        tag: Tag,
+        data: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        collective::broadcast(self, root, tag, data, deadline)
+    }
+
+    /// Collects at `root` what arrives before the deadline; returns whose payloads `root` has.
+    ///
+    /// # Errors
+    /// See [`collective::gather`].
+    fn gather(
+        &mut self,
+        root: Rank,
+        tag: Tag,
+        payload: &[u8],
+        out: &mut Gathered,
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        collective::gather(self, root, tag, payload, out, deadline)
+    }
+
+    /// Gives every member the payloads of all, of any lengths; returns whose they are.
+    ///
+    /// # Errors
+    /// See [`collective::all_gather`].
+    fn all_gather(
+        &mut self,
+        tag: Tag,
+        payload: &[u8],
+        out: &mut Gathered,
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        collective::all_gather(self, tag, payload, out, deadline)
+    }
+
+    /// Reduces equal-length vectors; each member ends with the result in its own segment, whose range is returned.
+    ///
+    /// # Errors
+    /// See [`collective::reduce_scatter`].
+    fn reduce_scatter(
+        &mut self,
+        tag: Tag,
+        data: Reduce<'_>,
+        scratch: &mut Scratch,
+        deadline: Deadline,
+    ) -> Result<(RankSet, Range<usize>), TransportError> {
+        collective::reduce_scatter(self, tag, data, scratch, deadline)
+    }
+
+    /// Reduces equal-length vectors; every member ends with the same bits. Returns who contributed.
+    ///
+    /// # Errors
+    /// See [`collective::all_reduce`].
+    fn all_reduce(
+        &mut self,
+        tag: Tag,
+        data: Reduce<'_>,
+        scratch: &mut Scratch,
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        collective::all_reduce(self, tag, data, scratch, deadline)
+    }
+
+    /// Sums equal-length vectors with the library's own all-reduce, in an order that only the library knows.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no such library; else those of [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Determinism
+    /// Every member ends with the same bits; other transports, and other worlds, may give other bits.
+    fn native_sum_f32(
+        &mut self,
+        tag: Tag,
+        data: &mut [f32],
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        let _ = (tag, data, deadline);
+        Err(TransportError::Unsupported { operation: "native all-reduce" })
+    }
+}

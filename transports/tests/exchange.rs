@@ -1,0 +1,375 @@
+//! The exchanges over the in-process transport: the mean, its order, its divisor, and that nothing is lost.
+
+use std::thread;
+use std::time::Duration;
+
+use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey, Stream};
+use gradwire_transports::collective::Wire;
+use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
+use gradwire_transports::layer::{FaultInjector, FaultPlan};
+use gradwire_transports::{Deadline, Rank, Transport, TransportError, local};
+
+const SPECS: [&str; 8] = [
+    "none",
+    "bf16",
+    "topk:density=0.05",
+    "topk:density=0.05,values=q4,dense_1d=true",
+    "threshold:value=1.5,unit=tensor",
+    "qsgd:bits=4,bucket=64",
+    "qsgd:bits=4,bucket=64,rounding=nearest",
+    "randomk:density=0.1",
+];
+
+fn layout() -> Layout {
+    Layout::packed([("w", vec![20, 33]), ("b", vec![33]), ("v", vec![7, 11])]).unwrap()
+}
+
+/// A gradient with heavy tails, different on every rank and step.
+fn gradient(rank: u32, step: u64, len: usize) -> Vec<f32> {
+    let stream: Stream = StepKey { seed: 99, step, source: Source::Rank(rank) }.stream(0);
+    (0..len as u64)
+        .map(|i| {
+            let uniform = stream.u64_at(i) as u32 as f32 / u32::MAX as f32 - 0.5;
+            uniform * uniform * uniform * 16.0
+        })
+        .collect()
+}
+
+fn key(rank: u32, step: u64) -> StepKey {
+    StepKey { seed: 7, step, source: Source::Rank(rank) }
+}
+
+/// One worker: runs `steps` and returns every mean with its report, and the residual.
+struct Worker {
+    transport: Box<dyn Transport>,
+    exchange: Exchange,
+    residual: Vec<f32>,
+    keeps: bool,
+    wait: Duration,
+}
+
+impl Worker {
+    fn new(transport: Box<dyn Transport>, spec: &str, route: Route) -> Self {
+        let spec = Spec::parse(spec).unwrap();
+        let layout = layout();
+        let residual = vec![0.0; layout.len()];
+        let keeps = spec.memory == MemoryChoice::ErrorFeedback;
+        let exchange = Exchange::new(spec, layout, route).unwrap();
+        Self { transport, exchange, residual, keeps, wait: Duration::from_secs(20) }
+    }
+
+    fn step(&mut self, step: u64) -> Result<(Vec<f32>, Report), ExchangeError> {
+        let rank = self.transport.rank().0;
+        let grad = gradient(rank, step, self.residual.len());
+        let mut mean = vec![f32::NAN; self.residual.len()];
+        let mut memory = Memory::new(&mut self.residual);
+        let mut memory = self.keeps.then_some(&mut memory);
+        let deadline = Deadline::after(self.wait);
+        let transport = self.transport.as_mut();
+        self.exchange.start(transport, key(rank, step), Grad::F32(&grad), memory.as_deref_mut(), deadline)?;
+        let report = self.exchange.finish(transport, &mut mean, memory, deadline)?;
+        Ok((mean, report))
+    }
+}
+
+/// Runs one closure a rank on threads of their own and returns what they return, in rank order.
+fn on_threads<T: Send>(workers: Vec<Worker>, run: impl Fn(Worker) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| run(worker))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn workers(world: u32, spec: &str, route: &Route) -> Vec<Worker> {
+    let transports = local::world(world).into_iter();
+    transports.map(|transport| Worker::new(Box::new(transport), spec, route.clone())).collect()
+}
+
+/// The mean by definition: every rank's own frame, decoded alone and added in rank order.
+fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
+    let spec = Spec::parse(spec).unwrap();
+    let layout = layout();
+    let layout = layout.as_ref();
+    let units: Vec<_> = spec.units.units(&layout).collect();
+    let mut residuals = vec![vec![0.0; layout.len()]; world as usize];
+    let (mut encoder, mut decoder) = (gradwire::Encoder::new(), gradwire::Decoder::new());
+    (0..steps)
+        .map(|step| {
+            let mut sum = vec![0.0f32; layout.len()];
+            for rank in 0..world {
+                let grad = gradient(rank, step, layout.len());
+                let mut memory = Memory::new(&mut residuals[rank as usize]);
+                let memory = (spec.memory == MemoryChoice::ErrorFeedback).then_some(&mut memory);
+                let grad = Grad::F32(&grad);
+                let frame =
+                    encoder.encode(&spec.codec, key(rank, step), &layout, &units, grad, memory).unwrap();
+                let limits = gradwire::Limits::for_layout(&layout);
+                decoder.parse(frame, &layout, &limits).unwrap().add_scaled_to(1.0, &mut sum);
+            }
+            sum.iter().map(|sum| sum / world as f32).collect()
+        })
+        .collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn gathered_and_served_means_are_the_frames_added_in_rank_order() {
+    for route in [Route::AllGather, Route::Server(ServerOptions::default())] {
+        for spec in SPECS {
+            for world in 1..=4 {
+                let expected = serial_means(world, spec, 3);
+                let means = on_threads(workers(world, spec, &route), |mut worker| {
+                    (0..3).map(|step| worker.step(step).unwrap().0).collect::<Vec<_>>()
+                });
+                for mean in &means {
+                    for (mean, expected) in mean.iter().zip(&expected) {
+                        assert_eq!(bits(mean), bits(expected), "{spec} over {world}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reduced_means_are_alike_on_all_ranks_and_near_the_serial_ones() {
+    for wire in [Wire::F32, Wire::Bf16] {
+        for spec in ["none", "randomk:density=0.1", "randomk:density=0.1,estimator=unbiased,dense_1d=true"] {
+            for world in 1..=5 {
+                let expected = serial_means(world, spec, 2);
+                let route = Route::AllReduce { wire };
+                let means = on_threads(workers(world, spec, &route), |mut worker| {
+                    (0..2).map(|step| worker.step(step).unwrap().0).collect::<Vec<_>>()
+                });
+                for mean in &means {
+                    assert_eq!(mean, &means[0], "{spec} over {world}");
+                }
+                // One rounding to 8 bits a hop for bf16; a few to 24 bits for f32.
+                let tolerance = if wire == Wire::Bf16 { 0.1 } else { 1e-5 };
+                let near = |a: &f32, b: &f32| (a - b).abs() <= tolerance * b.abs().max(1.0);
+                let pairs = means[0].iter().flatten().zip(expected.iter().flatten());
+                assert!(pairs.into_iter().all(|(a, b)| near(a, b)), "{spec} over {world}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_codec_that_cannot_be_summed_is_refused_where_all_reduce_is_asked_for() {
+    let spec = Spec::parse("topk").unwrap();
+    let route = Route::AllReduce { wire: Wire::F32 };
+    let error = Exchange::new(spec, layout(), route).unwrap_err();
+    assert_eq!(error, ExchangeError::NotLinear { codec: "topk" });
+    assert_eq!(Exchange::best_route(&spec), Route::AllGather);
+    assert!(matches!(Exchange::best_route(&Spec::parse("none").unwrap()), Route::AllReduce { .. }));
+}
+
+#[test]
+fn a_gathered_frame_is_charged_once_for_every_peer() {
+    let traffic = on_threads(workers(3, "topk:density=0.05", &Route::AllGather), |mut worker| {
+        let before = worker.transport.counters();
+        let report = worker.step(0).unwrap().1;
+        let traffic = worker.transport.counters() - before;
+        (report.frame_bytes as u64, traffic)
+    });
+    let all: u64 = traffic.iter().map(|(frame, _)| frame).sum();
+    for (frame, traffic) in traffic {
+        assert_eq!(traffic.up.payload_bytes, 2 * frame);
+        assert_eq!(traffic.down.payload_bytes, all - frame);
+    }
+}
+
+/// What was applied (mean · contributors, summed over steps) and what is kept must be all that there was, but for the
+/// rounding of the additions.
+fn assert_conserved(applied: &[f64], residuals: &[Vec<f32>], steps: u64) {
+    for (i, applied) in applied.iter().enumerate() {
+        let grads = (0..residuals.len() as u32).flat_map(|rank| (0..steps).map(move |step| (rank, step)));
+        let total: f64 =
+            grads.map(|(rank, step)| f64::from(gradient(rank, step, residuals[0].len())[i])).sum();
+        let kept: f64 = residuals.iter().map(|residual| f64::from(residual[i])).sum();
+        assert!((applied + kept - total).abs() < 1e-4, "coordinate {i}: {applied} + {kept} != {total}");
+    }
+}
+
+#[test]
+fn frames_lost_on_the_way_to_a_server_are_given_back_and_nothing_is_lost() {
+    // Only what goes up may be dropped: a lost verdict leaves a worker in doubt, which is another test.
+    let options =
+        ServerOptions { quorum: 1, patience: Some(Duration::from_millis(40)), ..ServerOptions::default() };
+    let route = Route::Server(options);
+    let steps = 25;
+    for spec in ["topk:density=0.05", "topk:density=0.05,values=q8", "qsgd:bits=4,bucket=64,rounding=nearest"]
+    {
+        let set = lossy_uplinks(4, 0.3, spec, &route);
+        let results = on_threads(set, |mut worker| {
+            let mut applied = vec![0.0f64; worker.residual.len()];
+            let mut contributions = 0;
+            for step in 0..steps {
+                let (mean, report) = worker.step(step).unwrap();
+                contributions += report.contributors.len();
+                let count = report.contributors.len() as f64;
+                applied.iter_mut().zip(&mean).for_each(|(sum, &mean)| *sum += f64::from(mean) * count);
+            }
+            (applied, contributions, worker.residual)
+        });
+        let contributions = results[0].1;
+        assert!((50..=95).contains(&contributions), "{contributions} of 100 frames arrived");
+        let residuals: Vec<_> = results.iter().map(|result| result.2.clone()).collect();
+        assert_conserved(&results[0].0, &residuals, steps);
+        assert!(results.iter().all(|result| result.0 == results[0].0), "replicas differ");
+    }
+}
+
+/// Workers whose messages are dropped with that probability, and a server whose messages are not.
+fn lossy_uplinks(world: u32, drop: f64, spec: &str, route: &Route) -> Vec<Worker> {
+    let transports = local::world(world).into_iter().enumerate();
+    transports
+        .map(|(rank, transport)| {
+            let drop = if rank == 0 { 0.0 } else { drop };
+            let transport =
+                FaultInjector::new(transport, FaultPlan { seed: 3, drop, ..FaultPlan::default() });
+            Worker::new(Box::new(transport), spec, route.clone())
+        })
+        .collect()
+}
+
+#[test]
+fn a_step_that_fails_leaves_everything_in_the_memory() {
+    // Rank 1 is cut off from rank 0's messages: its step fails, and its residual is the whole gradient.
+    let set = lossy_uplinks(2, 0.0, "topk:density=0.05", &Route::AllGather);
+    let results = on_threads(set, |mut worker| {
+        worker.wait = Duration::from_millis(200);
+        if worker.transport.rank() == Rank(0) {
+            return None;
+        }
+        Some((worker.step(0).unwrap_err(), worker.residual))
+    });
+    let (error, residual) = results[1].as_ref().unwrap();
+    let gone = matches!(
+        error,
+        ExchangeError::Transport(TransportError::Timeout { .. } | TransportError::Disconnected { .. })
+    );
+    assert!(gone, "{error}");
+    assert_eq!(bits(residual), bits(&gradient(1, 0, residual.len())));
+}
+
+#[test]
+fn an_all_reduce_that_fails_leaves_everything_in_the_memory() {
+    let route = Route::AllReduce { wire: Wire::F32 };
+    let results = on_threads(workers(3, "randomk:density=0.1,unit=tensor", &route), |mut worker| {
+        worker.wait = Duration::from_millis(200);
+        if worker.transport.rank() == Rank(2) {
+            return None;
+        }
+        Some((worker.transport.rank().0, worker.step(0).is_err(), worker.residual))
+    });
+    for (rank, failed, residual) in results.into_iter().flatten() {
+        assert!(failed);
+        assert_eq!(bits(&residual), bits(&gradient(rank, 0, residual.len())));
+    }
+}
+
+#[test]
+fn a_server_without_its_quorum_refuses_the_step_and_all_keep_everything() {
+    let options = ServerOptions { patience: Some(Duration::from_millis(50)), ..ServerOptions::default() };
+    let set = lossy_uplinks(3, 1.0, "topk:density=0.05", &Route::Server(options));
+    for (rank, (error, residual)) in
+        on_threads(set, |mut worker| (worker.step(0).unwrap_err(), worker.residual)).into_iter().enumerate()
+    {
+        assert!(matches!(error, ExchangeError::NoQuorum { .. }), "{error}");
+        assert_eq!(bits(&residual), bits(&gradient(rank as u32, 0, residual.len())));
+    }
+}
+
+#[test]
+fn a_damaged_frame_is_refused_by_the_server_and_given_back_by_its_sender() {
+    let options = ServerOptions { quorum: 1, ..ServerOptions::default() };
+    let route = Route::Server(options);
+    let transports = local::world(3).into_iter().enumerate();
+    let set = transports
+        .map(|(rank, transport)| {
+            let flip = if rank == 2 { 1.0 } else { 0.0 };
+            let transport =
+                FaultInjector::new(transport, FaultPlan { seed: 5, flip, ..FaultPlan::default() });
+            Worker::new(Box::new(transport), "topk:density=0.05", route.clone())
+        })
+        .collect();
+    let results = on_threads(set, |mut worker| {
+        let (_, report) = worker.step(0).unwrap();
+        (report, worker.residual)
+    });
+    assert_eq!(results[0].0.refused.len(), 1);
+    assert_eq!(results[0].0.refused[0].0, Rank(2));
+    for (report, _) in &results {
+        assert_eq!(report.contributors.as_slice(), [Rank(0), Rank(1)]);
+    }
+    assert_eq!(bits(&results[2].1), bits(&gradient(2, 0, results[2].1.len())));
+}
+
+#[test]
+fn a_compressed_downlink_keeps_back_what_it_does_not_send() {
+    let downlink = Spec::parse("topk:density=0.05").unwrap();
+    let route = Route::Server(ServerOptions { downlink, ..ServerOptions::default() });
+    let results = on_threads(workers(2, "none", &route), |mut worker| {
+        let mut applied = vec![0.0f64; worker.residual.len()];
+        for step in 0..60 {
+            let mean = worker.step(step).unwrap().0;
+            assert!(mean.iter().filter(|value| **value != 0.0).count() <= 39);
+            applied.iter_mut().zip(&mean).for_each(|(sum, &mean)| *sum += f64::from(mean));
+        }
+        applied
+    });
+    assert_eq!(results[0], results[1]);
+    // Without the server's memory the small coordinates would never arrive.
+    let arrived = results[0].iter().filter(|value| **value != 0.0).count();
+    assert!(arrived > results[0].len() / 2, "{arrived} coordinates arrived");
+}
+
+#[test]
+fn a_mean_that_overflows_is_refused_and_names_the_rank() {
+    let results = on_threads(workers(3, "none", &Route::AllGather), |mut worker| {
+        let rank = worker.transport.rank().0;
+        let mut grad = vec![0.0; worker.residual.len()];
+        grad[5] = if rank > 0 { f32::MAX } else { 1.0 };
+        let mut mean = vec![0.0; grad.len()];
+        let deadline = Deadline::after(worker.wait);
+        let transport = worker.transport.as_mut();
+        worker.exchange.start(transport, key(rank, 0), Grad::F32(&grad), None, deadline).unwrap();
+        worker.exchange.finish(transport, &mut mean, None, deadline).unwrap_err()
+    });
+    for error in results {
+        assert_eq!(error, ExchangeError::NonFiniteMean { index: 5, rank: Some(Rank(2)) });
+    }
+}
+
+#[test]
+fn a_frame_of_another_step_is_refused() {
+    let results = on_threads(workers(2, "topk:density=0.05", &Route::AllGather), |mut worker| {
+        let rank = worker.transport.rank().0;
+        let grad = gradient(rank, 0, worker.residual.len());
+        let mut memory = Memory::new(&mut worker.residual);
+        let deadline = Deadline::after(Duration::from_millis(300));
+        let transport = worker.transport.as_mut();
+        let key = key(rank, u64::from(rank));
+        worker.exchange.start(transport, key, Grad::F32(&grad), Some(&mut memory), deadline).unwrap();
+        let mut mean = vec![0.0; grad.len()];
+        worker.exchange.finish(transport, &mut mean, Some(&mut memory), deadline).is_err()
+    });
+    assert_eq!(results, [true, true]);
+}
+
+#[test]
+fn start_and_finish_take_turns() {
+    let mut worker = workers(1, "none", &Route::AllGather).remove(0);
+    let mut mean = vec![0.0; worker.residual.len()];
+    let transport = worker.transport.as_mut();
+    let finish = worker.exchange.finish(transport, &mut mean, None, Deadline::NEVER);
+    assert_eq!(finish.unwrap_err(), ExchangeError::NotStarted);
+    let grad = vec![0.0; mean.len()];
+    let mut start = || worker.exchange.start(transport, key(0, 0), Grad::F32(&grad), None, Deadline::NEVER);
+    assert_eq!(start(), Ok(()));
+    assert_eq!(start(), Err(ExchangeError::Busy));
+}
