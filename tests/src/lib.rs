@@ -1,1 +1,16 @@
-//! The naive reference: every codec again, written for clarity.
+//! What the tests share: the naive reference, inputs by name, and the manifests of golden and bad frames.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`naive`] | every codec again, written for clarity, and a decoder with every check |
+//! | [`inputs`] | gradients that a short name and a seed describe, the same on every machine |
+//! | [`golden`] | the manifest of `golden/`: how each frame was made and what it decodes to |
+//! | [`bad`] | the manifest of `bad/`: frames that must be refused, and with which error |
+//! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
+
+pub mod bad;
+pub mod golden;
+pub mod inputs;
+pub mod manifest;
+pub mod naive;
+pub mod run;

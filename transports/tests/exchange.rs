@@ -185,10 +185,13 @@ fn a_gathered_frame_is_charged_once_for_every_peer() {
 /// What was applied (mean · contributors, summed over steps) and what is kept must be all that there was, but for the
 /// rounding of the additions.
 fn assert_conserved(applied: &[f64], residuals: &[Vec<f32>], steps: u64) {
-    for (i, applied) in applied.iter().enumerate() {
-        let grads = (0..residuals.len() as u32).flat_map(|rank| (0..steps).map(move |step| (rank, step)));
-        let total: f64 =
-            grads.map(|(rank, step)| f64::from(gradient(rank, step, residuals[0].len())[i])).sum();
+    let mut totals = vec![0.0f64; applied.len()];
+    for (rank, step) in (0..residuals.len() as u32).flat_map(|rank| (0..steps).map(move |step| (rank, step)))
+    {
+        let grad = gradient(rank, step, totals.len());
+        totals.iter_mut().zip(grad).for_each(|(total, value)| *total += f64::from(value));
+    }
+    for (i, (applied, total)) in applied.iter().zip(totals).enumerate() {
         let kept: f64 = residuals.iter().map(|residual| f64::from(residual[i])).sum();
         assert!((applied + kept - total).abs() < 1e-4, "coordinate {i}: {applied} + {kept} != {total}");
     }
