@@ -2,12 +2,14 @@
 
 use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use crate::error::EncodeError;
-use crate::gather::{EncodeUnit, UnitInput, fold};
+use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
+use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
 use crate::unit::Unit;
 use crate::values::{ValueFormat, narrow};
 use crate::wire::header::{CodecId, Kind};
@@ -70,13 +72,12 @@ impl EncodeUnit for Dense {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
+        let isa = Isa::best();
         let p = &mut scratch.words[..input.unit.len];
-        input.fold(self.overflow_bound(), p)?;
+        input.source(self.overflow_bound()).fold(isa, 0, p)?;
         let format = self.format();
         writer.u8(format as u8);
-        for &bits in &*p {
-            narrow::put(format, f32::from_bits(bits), writer);
-        }
+        narrow::put_all(isa, format, p, writer);
         if let Some(memory) = input.memory {
             for (residual, &bits) in memory.residual_mut().iter_mut().zip(&*p) {
                 let value = f32::from_bits(bits);
@@ -108,7 +109,7 @@ impl Linear for DenseSum {
     ) -> Result<Round, EncodeError> {
         scratch.require(self.round_scratch_len(unit.len))?;
         let p = &mut scratch.words[..unit.len];
-        fold(unit, grad, residual, f32::INFINITY, p)?;
+        Source::new(grad, residual, unit.start, f32::INFINITY).fold(Isa::best(), 0, p)?;
         scratch.floats.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
         Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
     }

@@ -175,6 +175,8 @@ pub enum Limit {
     Entries,
     /// `max_units`
     Units,
+    /// `max_scratch_words`
+    ScratchWords,
     /// `max_magnitude`
     Magnitude,
 }

@@ -3,11 +3,11 @@
 use crate::codec::Gather;
 use crate::error::EncodeError;
 use crate::grad::Grad;
-use crate::kernels;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
 use crate::unit::Unit;
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::message;
@@ -22,29 +22,11 @@ pub struct UnitInput<'i, 'm> {
 }
 
 impl UnitInput<'_, '_> {
-    /// Writes the bits of p = fl(residual + gradient) to `p`; magnitudes must be below `bound`.
-    pub(crate) fn fold(&self, bound: f32, p: &mut [u32]) -> Result<(), EncodeError> {
+    /// The values to encode; magnitudes must be below `bound`.
+    pub(crate) fn source(&self, bound: f32) -> Source<'_> {
         let residual = self.memory.as_ref().map(|memory| memory.residual());
-        fold(self.unit, self.grad, residual, bound, p)
+        Source::new(self.grad, residual, self.unit.start, bound)
     }
-}
-
-/// Writes the bits of p = fl(residual + gradient) of one unit to `p`.
-///
-/// # Errors
-/// `NonFiniteInput` or `ValueOverflow`, with the first coordinate whose magnitude is not below `bound`.
-pub(crate) fn fold(
-    unit: &Unit,
-    grad: Grad<'_>,
-    residual: Option<&[f32]>,
-    bound: f32,
-    p: &mut [u32],
-) -> Result<(), EncodeError> {
-    kernels::fold(grad, residual, bound, p).map_err(|i| {
-        let index = unit.start + i;
-        let is_finite = f32::from_bits(p[i]).is_finite();
-        if is_finite { EncodeError::ValueOverflow { index } } else { EncodeError::NonFiniteInput { index } }
-    })
 }
 
 /// One unit's part of a codec. Not nameable outside of this crate: a codec without a number on the wire could not
@@ -59,7 +41,7 @@ pub trait EncodeUnit: Send + Sync {
     /// Largest body of a unit of `len` elements.
     fn max_body_bytes(&self, len: usize) -> Option<usize>;
 
-    /// Working memory for a unit of `len` elements; at least one word an element.
+    /// Working memory for a unit of `len` elements.
     fn unit_scratch_len(&self, len: usize) -> ScratchLen;
 
     /// Magnitudes of p must be below this.
@@ -67,8 +49,8 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
-    /// Writes the body and commits the memory. The only errors are those of [`UnitInput::fold`], raised before
-    /// anything is changed.
+    /// Writes the body and commits the memory. The only errors are those of [`Source::fold`], raised before
+    /// the memory is changed.
     fn encode_body(
         &self,
         input: UnitInput<'_, '_>,

@@ -65,6 +65,7 @@ mod qsgd;
 mod randomk;
 mod rng;
 mod scratch;
+mod source;
 mod sparse;
 mod spec;
 mod threshold;

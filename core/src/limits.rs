@@ -14,22 +14,29 @@ pub struct Limits {
     pub max_entries: usize,
     /// Units of one frame.
     pub max_units: usize,
-    /// Largest magnitude of a decoded value. Bounds what one peer can do to the mean.
+    /// Words of 32 bits that parsing may use: one an entry, 4096 for each unit in rANS, and one bit a coordinate of seeded
+    /// units.
+    pub max_scratch_words: usize,
+    /// Largest magnitude of a decoded value; of levels, the largest norm, which is what the highest level decodes to. Bounds
+    /// what one peer can do to the mean.
     pub max_magnitude: f32,
 }
 
 impl Limits {
-    /// What an honest frame for `layout` can need at the most: every coordinate once, as f32, in one frame.
+    /// What an honest frame for `layout` can need at the most: every coordinate once, with its position and as f32, in
+    /// units that are tensors or larger.
     ///
     /// `max_magnitude` is `f32::MAX`; set it lower where the scale of the gradients is known.
     #[must_use]
     pub fn for_layout(layout: &LayoutRef<'_>) -> Self {
         let n = layout.len();
+        let units = layout.tensor_count().max(1);
         Self {
             max_elements: n,
-            // A dense f32 body, and room for the unit headers of the finest cut a message allows.
-            max_body_bytes: n.saturating_mul(6).saturating_add(1 << 16),
+            // Four bytes of position or norm and four of value, and every unit's header, parameters and tables.
+            max_body_bytes: n.saturating_mul(8).saturating_add(units.saturating_mul(1 << 10)),
             max_entries: n,
+            max_scratch_words: n.saturating_mul(2).saturating_add(units.saturating_mul(1 << 12)),
             max_units: usize::from(u16::MAX),
             max_magnitude: f32::MAX,
         }

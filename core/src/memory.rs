@@ -111,7 +111,7 @@ impl<'a> Memory<'a> {
     /// L2 norm of what is kept back; f64 sum in the order of the coordinates' eight strides.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        libm::sqrt(crate::kernels::scalar::sum_of_squares_f32(self.residual))
+        libm::sqrt(crate::kernels::sum_of_squares_f32(crate::kernels::Isa::best(), self.residual))
     }
 
     /// Bytes that [`save`](Self::save) writes; `None` on overflow.

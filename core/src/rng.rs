@@ -38,6 +38,26 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2], rounds: u32) -> [u32; 4] {
     counter
 }
 
+/// [`philox`] with the rounds of a draw, on eight counters at once: `words[w][lane]` is word `w` of a counter.
+#[inline(always)]
+fn philox_lanes(words: &mut [[u32; 8]; 4], mut key: [u32; 2]) {
+    for round in 0..DRAW_ROUNDS {
+        if round > 0 {
+            key[0] = key[0].wrapping_add(WEYL[0]);
+            key[1] = key[1].wrapping_add(WEYL[1]);
+        }
+        let [w0, w1, w2, w3] = *words;
+        for lane in 0..8 {
+            let a = u64::from(MULTIPLIER[0]) * u64::from(w0[lane]);
+            let b = u64::from(MULTIPLIER[1]) * u64::from(w2[lane]);
+            words[0][lane] = (b >> 32) as u32 ^ w1[lane] ^ key[0];
+            words[1][lane] = b as u32;
+            words[2][lane] = (a >> 32) as u32 ^ w3[lane] ^ key[1];
+            words[3][lane] = a as u32;
+        }
+    }
+}
+
 /// What the draws of a stream are for. Two purposes of one key never share a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -96,6 +116,32 @@ impl Stream {
     pub fn u16x8_at(&self, i: u64) -> [u16; 8] {
         let words = self.block(i);
         core::array::from_fn(|j| (words[j / 2] >> (16 * (j % 2))) as u16)
+    }
+
+    /// The 16-bit draws of consecutive blocks, `8·first …`, in order; the length is a multiple of 8.
+    ///
+    /// Eight blocks at a time, word by word, so that the products of a round fill vector registers.
+    #[inline(always)]
+    pub(crate) fn fill_u16(&self, first: u64, draws: &mut [u16]) {
+        const LANES: usize = 8;
+        let mut block = first;
+        for draws in draws.chunks_mut(8 * LANES) {
+            let mut words = [[0u32; LANES]; 4];
+            for lane in 0..LANES {
+                let i = block.wrapping_add(lane as u64);
+                words[0][lane] = i as u32;
+                words[1][lane] = (i >> 32) as u32;
+                words[2][lane] = self.upper[0];
+                words[3][lane] = self.upper[1];
+            }
+            philox_lanes(&mut words, self.key);
+            for (lane, draws) in draws.chunks_mut(8).enumerate() {
+                for (j, draw) in draws.iter_mut().enumerate() {
+                    *draw = (words[j / 2][lane] >> (16 * (j % 2))) as u16;
+                }
+            }
+            block = block.wrapping_add(LANES as u64);
+        }
     }
 
     /// An integer below `bound` from the 64-bit draw at position `i`, as the upper half of draw × bound. No value
@@ -157,6 +203,16 @@ mod tests {
         let expected: [u64; 5] = core::array::from_fn(|i| stream.u64_at(i as u64));
         let drawn: [u64; 5] = core::array::from_fn(|_| stream.next_u64());
         assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn draws_made_together_are_the_draws_made_one_by_one() {
+        let stream = Stream::new(7, 3, 2, 1, Purpose::Rounding);
+        let mut together = [0u16; 128];
+        stream.fill_u16((1 << 32) - 3, &mut together);
+        for (i, draws) in together.chunks(8).enumerate() {
+            assert_eq!(draws, stream.u16x8_at((1 << 32) - 3 + i as u64));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
-use crate::kernels::scalar::MAGNITUDE;
+use crate::kernels::{self, CANDIDATE_SLACK, Isa};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::sparse::{self, SparseCoding};
 use crate::values::ValueChoice;
@@ -66,7 +66,7 @@ impl EncodeUnit for Threshold {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        sparse::scratch_len(self.coding, len, len)
+        sparse::scratch_len(self.coding, len, len.saturating_add(CANDIDATE_SLACK))
     }
 
     fn overflow_bound(&self) -> f32 {
@@ -79,15 +79,14 @@ impl EncodeUnit for Threshold {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let (p, scratch) = sparse::split_scratch(scratch, input.unit.len);
-        input.fold(self.overflow_bound(), p)?;
-        let least = self.value.to_bits().max(1);
-        let mut k = 0;
-        for (i, _) in p.iter().enumerate().filter(|&(_, &bits)| bits & MAGNITUDE >= least) {
-            scratch.words[k] = i as u32;
-            k += 1;
-        }
-        sparse::encode_selected(self.coding, p, k, input.memory, scratch, writer);
+        let source = input.source(self.overflow_bound());
+        let (mut candidates, scratch) = sparse::split_scratch(scratch, source.len() + CANDIDATE_SLACK);
+        let (isa, least) = (Isa::best(), self.value.to_bits().max(1));
+        source.try_for_each_block(|first, grad, residual| {
+            let max = kernels::keep_from(isa, grad, residual, first as u32, least, &mut candidates);
+            if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(first, grad.len())) }
+        })?;
+        sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }
 }

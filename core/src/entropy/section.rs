@@ -30,7 +30,7 @@ pub(crate) fn max_section_bytes(n: usize, alphabet: usize) -> Option<usize> {
 }
 
 /// Writes the section if it takes fewer than `limit` bytes, its length included; else writes nothing and returns
-/// false. The spare part of the writer's buffer must hold [`max_section_bytes`] or `limit` + 10 bytes.
+/// false. The spare part of the writer's buffer must hold [`max_section_bytes`] or `limit` + 20 bytes.
 pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, writer: &mut Writer<'_>) -> bool {
     let mut counts = [0u32; rans::MAX_ALPHABET];
     symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
@@ -39,7 +39,8 @@ pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, write
         return false;
     }
     let spare = writer.spare();
-    let room = spare.len().min(limit.saturating_add(MAX_VARINT_BYTES));
+    // Lengths are written with room to spare and then moved together.
+    let room = spare.len().min(limit.saturating_add(2 * MAX_VARINT_BYTES));
     let (_, section) = spare[..room].split_at_mut(MAX_VARINT_BYTES);
     let Some(bytes) = encode_section(symbols, alphabet, &table, section) else { return false };
     let length = varint_len(bytes as u64);
@@ -105,6 +106,10 @@ impl<'a> CodedSymbols<'a> {
         let mut bits = BitReader::new(self.section);
         let invalid = DecodeError::InvalidField(Field::Table);
         let table = Table::read(&mut bits, alphabet).filter(|_| !bits.overran()).ok_or(invalid)?;
+        let padding = bits.take((bits.position().next_multiple_of(8) - bits.position()) as u32);
+        if padding != 0 {
+            return Err(DecodeError::TrailingBytes);
+        }
         let slots = slots.first_chunk_mut().ok_or(invalid)?;
         table.fill_lookup(slots);
         let mut streams = self.streams(alphabet)?;
@@ -130,6 +135,12 @@ impl<'a> CodedSymbols<'a> {
     /// Calls `f` with each symbol in order. `slots` is what [`check`](Self::check) filled, for the same alphabet.
     #[inline]
     pub(crate) fn for_each(&self, alphabet: usize, slots: &[u32], mut f: impl FnMut(u8)) {
+        self.for_each_chunk(alphabet, slots, |symbols| symbols.iter().for_each(|&symbol| f(symbol)));
+    }
+
+    /// Calls `f` with the symbols in order, a few at a time.
+    #[inline]
+    pub(crate) fn for_each_chunk(&self, alphabet: usize, slots: &[u32], mut f: impl FnMut(&[u8])) {
         let (Some(slots), Ok(mut streams)) = (slots.first_chunk(), self.streams(alphabet)) else { return };
         let mut chunk = [0; CHUNK];
         for n in block_lens(self.n) {
@@ -138,7 +149,7 @@ impl<'a> CodedSymbols<'a> {
             for first in (0..n).step_by(CHUNK) {
                 let symbols = &mut chunk[..CHUNK.min(n - first)];
                 decoder.decode_into(symbols);
-                symbols.iter().for_each(|&symbol| f(symbol));
+                f(symbols);
             }
         }
     }
@@ -217,7 +228,7 @@ mod tests {
         assert!(write_symbols(&symbols, 15, usize::MAX, &mut writer));
         let exact = writer.len();
         for (limit, fits) in [(exact + 1, true), (exact, false), (20, false)] {
-            let mut out = vec![0; limit + MAX_VARINT_BYTES];
+            let mut out = vec![0; limit + 2 * MAX_VARINT_BYTES];
             let mut writer = Writer::new(&mut out);
             assert_eq!(write_symbols(&symbols, 15, limit, &mut writer), fits);
             assert_eq!(writer.len(), if fits { exact } else { 0 });

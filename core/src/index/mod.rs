@@ -64,43 +64,69 @@ impl IndexChoice {
     }
 
     /// The coder for these positions: by exact section bytes, never by features or machine.
-    pub(crate) fn choose(self, indices: &[u32], len: usize) -> IndexCoder {
+    pub(crate) fn plan<'i>(self, indices: &'i [u32], len: usize) -> Plan<'i> {
+        let plan = |coder: IndexCoder| coder.plan(indices, len);
         match self {
-            Self::Raw => IndexCoder::Raw,
-            Self::Bitmap => IndexCoder::Bitmap,
-            Self::Rice => IndexCoder::Rice,
-            Self::Auto => [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice]
-                .into_iter()
-                .min_by_key(|coder| coder.section_bytes(indices, len))
-                .unwrap_or(IndexCoder::Raw),
+            Self::Raw => plan(IndexCoder::Raw),
+            Self::Bitmap => plan(IndexCoder::Bitmap),
+            Self::Rice => plan(IndexCoder::Rice),
+            Self::Auto => {
+                let (raw, bitmap, rice) =
+                    (plan(IndexCoder::Raw), plan(IndexCoder::Bitmap), plan(IndexCoder::Rice));
+                let fixed = if bitmap.bytes() < raw.bytes() { bitmap } else { raw };
+                if rice.bytes() < fixed.bytes() { rice } else { fixed }
+            }
+        }
+    }
+}
+
+/// One index coder, measured against the positions it is going to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'i> {
+    coder: IndexCoder,
+    indices: &'i [u32],
+    len: usize,
+    planes: rice::Planes,
+    bytes: usize,
+}
+
+impl Plan<'_> {
+    pub(crate) fn coder(&self) -> IndexCoder {
+        self.coder
+    }
+
+    /// Exact bytes of the section.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Writes the section.
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        match self.coder {
+            IndexCoder::Raw => raw::write(self.indices, self.len, writer),
+            IndexCoder::Bitmap => bitmap::write(self.indices, self.len, writer),
+            IndexCoder::Rice => {
+                writer.varint(self.planes.section_bytes() as u64);
+                rice::write(self.indices, self.planes, writer.reserve(self.planes.section_bytes()));
+            }
         }
     }
 }
 
 impl IndexCoder {
-    /// Exact bytes of the section for `indices`, ascending and below `len`.
-    pub(crate) fn section_bytes(self, indices: &[u32], len: usize) -> usize {
-        match self {
+    /// Measures the section for `indices`, ascending and below `len`.
+    fn plan(self, indices: &[u32], len: usize) -> Plan<'_> {
+        let mut planes = rice::Planes::default();
+        let bytes = match self {
             Self::Raw => raw::section_bytes(indices.len(), len).unwrap_or(usize::MAX),
             Self::Bitmap => bitmap::section_bytes(len),
             Self::Rice => {
-                let bytes = rice::section_bytes(indices);
+                planes = rice::Planes::measure(indices);
+                let bytes = planes.section_bytes();
                 bytes.saturating_add(varint_len(bytes as u64))
             }
-        }
-    }
-
-    /// Writes the section.
-    pub(crate) fn write(self, indices: &[u32], len: usize, writer: &mut Writer<'_>) {
-        match self {
-            Self::Raw => raw::write(indices, len, writer),
-            Self::Bitmap => bitmap::write(indices, len, writer),
-            Self::Rice => {
-                let bytes = rice::section_bytes(indices);
-                writer.varint(bytes as u64);
-                rice::write(indices, writer.reserve(bytes));
-            }
-        }
+        };
+        Plan { coder: self, indices, len, planes, bytes }
     }
 
     /// Takes the bytes of the section of `k` positions below `len` off the reader, undecoded.
@@ -136,9 +162,10 @@ mod tests {
     use std::{vec, vec::Vec};
 
     fn round_trip(coder: IndexCoder, indices: &[u32], len: usize) {
-        let mut out = vec![0xa5; coder.section_bytes(indices, len)];
+        let plan = coder.plan(indices, len);
+        let mut out = vec![0xa5; plan.bytes()];
         let mut writer = Writer::new(&mut out);
-        coder.write(indices, len, &mut writer);
+        plan.write(&mut writer);
         assert_eq!(writer.len(), out.len());
         let mut reader = Reader::new(&out);
         let section = coder.section(indices.len(), len, &mut reader).unwrap();
@@ -186,7 +213,7 @@ mod tests {
             let len = (indices.last().unwrap() + 1 + slack) as usize;
             ALL.iter().for_each(|&coder| round_trip(coder, &indices, len));
             let bound = IndexChoice::Rice.max_section_bytes(indices.len(), len).unwrap();
-            prop_assert!(IndexCoder::Rice.section_bytes(&indices, len) <= bound);
+            prop_assert!(IndexCoder::Rice.plan(&indices, len).bytes() <= bound);
         }
 
         #[test]

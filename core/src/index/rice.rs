@@ -69,28 +69,37 @@ fn for_each_block(indices: &[u32], mut f: impl FnMut(&[u32], u32)) {
     }
 }
 
-/// Bytes of the parameter, low and high planes.
-fn plane_bytes(indices: &[u32]) -> [usize; 3] {
-    let (mut lows, mut highs) = (0u64, 0u64);
-    for_each_block(indices, |gaps, r| {
-        lows += gaps.len() as u64 * u64::from(r);
-        highs += gaps.iter().map(|&gap| u64::from(gap >> r) + 1).sum::<u64>();
-    });
-    let parameters = indices.len().div_ceil(BLOCK) as u64 * u64::from(PARAMETER_BITS);
-    [parameters, lows, highs].map(|bits| usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX))
+/// Bytes of the planes of a section.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Planes {
+    parameters: usize,
+    lows: usize,
+    highs: usize,
 }
 
-pub(super) fn section_bytes(indices: &[u32]) -> usize {
-    plane_bytes(indices).iter().fold(1, |sum, &bytes| sum.saturating_add(bytes))
+impl Planes {
+    pub(super) fn measure(indices: &[u32]) -> Self {
+        let (mut lows, mut highs) = (0u64, 0u64);
+        for_each_block(indices, |gaps, r| {
+            lows += gaps.len() as u64 * u64::from(r);
+            highs += gaps.iter().map(|&gap| u64::from(gap >> r) + 1).sum::<u64>();
+        });
+        let parameters = indices.len().div_ceil(BLOCK) as u64 * u64::from(PARAMETER_BITS);
+        let bytes = |bits: u64| usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX);
+        Self { parameters: bytes(parameters), lows: bytes(lows), highs: bytes(highs) }
+    }
+
+    pub(super) fn section_bytes(&self) -> usize {
+        1usize.saturating_add(self.parameters).saturating_add(self.lows).saturating_add(self.highs)
+    }
 }
 
-/// Fills `section`, which is exactly as long as [`section_bytes`] says.
-pub(super) fn write(indices: &[u32], section: &mut [u8]) {
-    let [parameter_bytes, low_bytes, _] = plane_bytes(indices);
-    let (block_log2, planes) = section.split_at_mut(1);
+/// Fills `section`, which is exactly as long as [`Planes::section_bytes`] says.
+pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
+    let (block_log2, rest) = section.split_at_mut(1);
     block_log2[0] = BLOCK_LOG2 as u8;
-    let (parameters, planes) = planes.split_at_mut(parameter_bytes);
-    let (lows, highs) = planes.split_at_mut(low_bytes);
+    let (parameters, rest) = rest.split_at_mut(planes.parameters);
+    let (lows, highs) = rest.split_at_mut(planes.lows);
     let [mut parameters, mut lows, mut highs] = [parameters, lows, highs].map(BitWriter::new);
     for_each_block(indices, |gaps, r| {
         parameters.put(u64::from(r), PARAMETER_BITS);
@@ -192,8 +201,9 @@ mod tests {
     #[test]
     fn one_gap_has_the_documented_bits() {
         let indices = [13u32];
-        let mut section = std::vec![0xa5; section_bytes(&indices)];
-        write(&indices, &mut section);
+        let planes = Planes::measure(&indices);
+        let mut section = std::vec![0xa5; planes.section_bytes()];
+        write(&indices, planes, &mut section);
         let r = best_parameter(&[13]);
         assert_eq!(section, [7, r as u8, 13 & ((1 << r) - 1), 1 << (13 >> r)]);
     }
@@ -201,9 +211,10 @@ mod tests {
     #[test]
     fn a_wasted_byte_behind_a_plane_is_refused() {
         let indices = [3u32, 70, 71];
-        let mut section = std::vec![0; section_bytes(&indices) + 1];
+        let planes = Planes::measure(&indices);
+        let mut section = std::vec![0; planes.section_bytes() + 1];
         let exact = section.len() - 1;
-        write(&indices, &mut section[..exact]);
+        write(&indices, planes, &mut section[..exact]);
         let mut decoded = [0; 3];
         assert_eq!(read(&section, 100, &mut decoded), Err(DecodeError::TrailingBytes));
         assert_eq!(read(&section[..exact], 100, &mut decoded), Ok(()));

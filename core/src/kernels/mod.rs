@@ -1,25 +1,122 @@
-//! The loops that touch every element, behind one dispatch point. This file only chooses; [`scalar`] defines every
-//! result, and any other kernel has to match it bit for bit.
+//! The loops that touch every element, behind one dispatch point. [`scalar`] defines every result; it is compiled for
+//! each instruction set that is worth it, and the few loops that compilers do not vectorise are written out beside it
+//! and have to match it bit for bit.
 
+mod isa;
 pub(crate) mod scalar;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
+mod x86_64;
 
-use crate::grad::Grad;
 use crate::rng::Stream;
+pub(crate) use isa::Isa;
+use isa::compile_for_each_isa;
 
 /// CRC-32C of `bytes`, continuing `crc`.
 pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if Isa::best() != Isa::Baseline {
+        return x86_64::crc32c(crc, bytes);
+    }
     crate::wire::checksum::crc32c_scalar(crc, bytes)
 }
 
-/// Writes the bits of p = residual + gradient (or of the gradient alone) to `p`.
-///
-/// # Errors
-/// The first element whose magnitude is not below `bound` (an infinite bound finds NaN and infinities).
+/// Positions and bits of the values that a selection has kept so far, ascending; the first `len` of each.
+#[derive(Debug)]
+pub(crate) struct Candidates<'a> {
+    pub(crate) indices: &'a mut [u32],
+    pub(crate) values: &'a mut [u32],
+    pub(crate) len: usize,
+}
+
+/// Elements behind the last candidate that [`keep_from`] may overwrite: one vector.
+pub(crate) const CANDIDATE_SLACK: usize = 16;
+
+/// Appends every element of p = fl(residual + gradient) (or of the gradient alone, where there is no residual) whose
+/// magnitude bits are at least `least`, with its position counted from `first`. Returns the largest magnitude bits of
+/// all.
 ///
 /// # Panics
-/// When the lengths differ.
-pub(crate) fn fold(grad: Grad<'_>, residual: Option<&[f32]>, bound: f32, p: &mut [u32]) -> Result<(), usize> {
-    scalar::fold(grad, residual, bound, p)
+/// When the lengths differ or the candidates have no room for every element and [`CANDIDATE_SLACK`] more.
+pub(crate) fn keep_from(
+    isa: Isa,
+    grad: &[f32],
+    residual: Option<&[f32]>,
+    first: u32,
+    least: u32,
+    candidates: &mut Candidates<'_>,
+) -> u32 {
+    let room = candidates.indices.len().min(candidates.values.len()) - candidates.len;
+    assert!(room >= grad.len() + CANDIDATE_SLACK, "no room for the candidates");
+    assert!(
+        residual.is_none_or(|residual| residual.len() == grad.len()),
+        "gradient and residual differ in length"
+    );
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::keep_from(grad, residual, first, least, candidates),
+        _ => scalar::keep_from(grad, residual, first, least, candidates),
+    }
+}
+
+compile_for_each_isa! {
+    /// Adds the gradient to the residual: residual[i] = fl(residual[i] + gradient[i]).
+    pub(crate) fn add_assign(isa, residual: &mut [f32], grad: &[f32]) = scalar::add_assign;
+}
+
+compile_for_each_isa! {
+    /// Writes the bits of p = fl(residual + gradient) to `p`; returns the largest magnitude bits.
+    pub(crate) fn add_to(isa, residual: &[f32], grad: &[f32], p: &mut [u32]) -> u32 = scalar::add_to;
+}
+
+compile_for_each_isa! {
+    /// Writes the bits of the gradient to `p`; returns the largest magnitude bits.
+    pub(crate) fn copy_to(isa, grad: &[f32], p: &mut [u32]) -> u32 = scalar::copy_to;
+}
+
+compile_for_each_isa! {
+    /// The largest magnitude bits; 0 for no elements.
+    pub(crate) fn max_magnitude(isa, p: &[u32]) -> u32 = scalar::max_magnitude;
+}
+
+compile_for_each_isa! {
+    /// The largest magnitude bits of little-endian f32; 0 for no elements.
+    pub(crate) fn max_magnitude_bytes(isa, values: &[[u8; 4]]) -> u32 = scalar::max_magnitude_bytes;
+}
+
+compile_for_each_isa! {
+    /// The largest magnitude bits of little-endian half-precision or bfloat16 values; 0 for no elements.
+    pub(crate) fn max_magnitude_narrow(isa, values: &[[u8; 2]]) -> u16 = scalar::max_magnitude_narrow;
+}
+
+compile_for_each_isa! {
+    /// acc[i] += weight · value[i] for little-endian f32.
+    pub(crate) fn add_f32(isa, values: &[[u8; 4]], weight: f32, acc: &mut [f32]) = scalar::add_f32;
+}
+
+compile_for_each_isa! {
+    /// acc[i] += weight · value[i] for little-endian bfloat16.
+    pub(crate) fn add_bf16(isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) = scalar::add_bf16;
+}
+
+compile_for_each_isa! {
+    /// acc[i] += weight · value[i] for little-endian half precision.
+    pub(crate) fn add_f16(isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) = scalar::add_f16;
+}
+
+compile_for_each_isa! {
+    /// Writes bits as little-endian f32.
+    pub(crate) fn put_f32(isa, p: &[u32], out: &mut [[u8; 4]]) = scalar::put_f32;
+}
+
+compile_for_each_isa! {
+    /// Writes bits rounded to bfloat16, nearest even. Infinities and NaN do not occur.
+    pub(crate) fn put_bf16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_bf16;
+}
+
+compile_for_each_isa! {
+    /// Writes bits rounded to half precision, nearest even. Infinities and NaN do not occur.
+    pub(crate) fn put_f16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_f16;
 }
 
 /// What [`quantize`] needs to know of a bucket.
@@ -35,20 +132,38 @@ pub(crate) struct Bucket {
     pub(crate) levels: u32,
 }
 
-/// Rounds the values whose bits are `p` to levels, one byte each: the level, and the sign in bit 7.
-///
-/// With a stream, stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw, both as multiples
-/// of 2⁻¹⁶ (a rounded to nearest, so the bias of one element is at most 2⁻¹⁷ levels). Without, nearest, halves up.
-pub(crate) fn quantize(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
-    scalar::quantize(p, bucket, stream, fields);
+compile_for_each_isa! {
+    /// Rounds the values whose bits are `p` to levels, one byte each: the level, and the sign in bit 7.
+    ///
+    /// With a stream, stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw, both as multiples
+    /// of 2⁻¹⁶ (a rounded to nearest, so the bias of one element is at most 2⁻¹⁷ levels). Without, nearest, halves up.
+    pub(crate) fn quantize(isa, p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) = scalar::quantize;
 }
 
-/// Sum of squares in f64: eight strided partial sums, then halves added to halves (0+4, 1+5, …; 0+2, 1+3; 0+1).
-pub(crate) fn sum_of_squares(p: &[u32]) -> f64 {
-    scalar::sum_of_squares(p)
+compile_for_each_isa! {
+    /// residual = p − sign · scale · level.
+    pub(crate) fn keep_rounding(isa, p: &[u32], fields: &[u8], scale: f32, residual: &mut [f32]) = scalar::keep_rounding;
 }
 
-/// The largest magnitude bits; 0 for no elements.
-pub(crate) fn max_magnitude(p: &[u32]) -> u32 {
-    scalar::max_magnitude(p)
+compile_for_each_isa! {
+    /// Two fields of four bits a byte, the first in the low half: level, and sign in the highest bit of each.
+    pub(crate) fn pack_nibbles(isa, fields: &[[u8; 2]], out: &mut [u8]) = scalar::pack_nibbles;
 }
+
+compile_for_each_isa! {
+    /// acc[2·i], acc[2·i + 1] += weight · (sign · scale · level) for the two fields of byte i.
+    pub(crate) fn add_nibbles(isa, packed: &[u8], scale: f32, weight: f32, acc: &mut [[f32; 2]]) = scalar::add_nibbles;
+}
+
+compile_for_each_isa! {
+    /// Sum of squares in f64: eight strided partial sums, then halves added to halves (0+4, 1+5, …; 0+2, 1+3; 0+1).
+    pub(crate) fn sum_of_squares(isa, p: &[u32]) -> f64 = scalar::sum_of_squares;
+}
+
+compile_for_each_isa! {
+    /// [`sum_of_squares`] of floats.
+    pub(crate) fn sum_of_squares_f32(isa, values: &[f32]) -> f64 = scalar::sum_of_squares_f32;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
-//! The plain loops that define every result.
+//! The plain loops that define every result. Inlined into one function for each instruction set; see
+//! [`compile_for_each_isa`](super::isa).
 
-use super::Bucket;
-use crate::grad::Grad;
+use super::{Bucket, Candidates};
 use crate::rng::Stream;
+use half::f16;
 
 /// Clears the sign of float bits.
 pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
@@ -10,57 +11,137 @@ pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 /// Fields carry the sign in this bit.
 pub(crate) const FIELD_SIGN: u8 = 0x80;
 
-pub(super) fn fold(grad: Grad<'_>, residual: Option<&[f32]>, bound: f32, p: &mut [u32]) -> Result<(), usize> {
-    match grad {
-        Grad::F32(values) => fold_as(values, |&value| value, residual, bound, p),
-        Grad::F16(values) => fold_as(values, |value| value.to_f32(), residual, bound, p),
-        Grad::Bf16(values) => fold_as(values, |value| value.to_f32(), residual, bound, p),
-    }
+#[inline(always)]
+pub(super) fn add_assign(residual: &mut [f32], grad: &[f32]) {
+    residual.iter_mut().zip(grad).for_each(|(residual, grad)| *residual += grad);
 }
 
-fn fold_as<T>(
-    values: &[T],
-    widen: impl Fn(&T) -> f32,
+#[inline(always)]
+pub(super) fn add_to(residual: &[f32], grad: &[f32], p: &mut [u32]) -> u32 {
+    let mut max = 0;
+    for ((p, residual), grad) in p.iter_mut().zip(residual).zip(grad) {
+        *p = (residual + grad).to_bits();
+        max = max.max(*p & MAGNITUDE);
+    }
+    max
+}
+
+#[inline(always)]
+pub(super) fn copy_to(grad: &[f32], p: &mut [u32]) -> u32 {
+    let mut max = 0;
+    for (p, grad) in p.iter_mut().zip(grad) {
+        *p = grad.to_bits();
+        max = max.max(*p & MAGNITUDE);
+    }
+    max
+}
+
+pub(super) fn keep_from(
+    grad: &[f32],
     residual: Option<&[f32]>,
-    bound: f32,
-    p: &mut [u32],
-) -> Result<(), usize> {
-    assert_eq!(values.len(), p.len(), "gradient and scratch differ in length");
-    match residual {
-        None => p.iter_mut().zip(values).for_each(|(p, value)| *p = widen(value).to_bits()),
-        Some(residual) => {
-            assert_eq!(residual.len(), p.len(), "gradient and residual differ in length");
-            for ((p, value), residual) in p.iter_mut().zip(values).zip(residual) {
-                *p = (residual + widen(value)).to_bits();
-            }
+    first: u32,
+    least: u32,
+    candidates: &mut Candidates<'_>,
+) -> u32 {
+    let mut max = 0;
+    for (i, grad) in grad.iter().enumerate() {
+        let bits = residual.map_or(*grad, |residual| residual[i] + grad).to_bits();
+        max = max.max(bits & MAGNITUDE);
+        if bits & MAGNITUDE >= least {
+            candidates.indices[candidates.len] = first + i as u32;
+            candidates.values[candidates.len] = bits;
+            candidates.len += 1;
         }
     }
-    // Magnitude bits order like magnitudes, infinities and NaN above all: one integer maximum finds every offender.
-    if max_magnitude(p) < bound.to_bits() {
-        return Ok(());
-    }
-    Err(p.iter().position(|&bits| bits & MAGNITUDE >= bound.to_bits()).unwrap_or(0))
+    max
 }
 
+#[inline(always)]
 pub(super) fn max_magnitude(p: &[u32]) -> u32 {
     p.iter().fold(0, |max, &bits| max.max(bits & MAGNITUDE))
 }
 
+#[inline(always)]
+pub(super) fn max_magnitude_bytes(values: &[[u8; 4]]) -> u32 {
+    values.iter().fold(0, |max, &bytes| max.max(u32::from_le_bytes(bytes) & MAGNITUDE))
+}
+
+#[inline(always)]
+pub(super) fn max_magnitude_narrow(values: &[[u8; 2]]) -> u16 {
+    values.iter().fold(0, |max, &bytes| max.max(u16::from_le_bytes(bytes) & (MAGNITUDE >> 16) as u16))
+}
+
+#[inline(always)]
+pub(super) fn add_f32(values: &[[u8; 4]], weight: f32, acc: &mut [f32]) {
+    acc.iter_mut().zip(values).for_each(|(acc, &bytes)| *acc += weight * f32::from_le_bytes(bytes));
+}
+
+#[inline(always)]
+pub(super) fn add_bf16(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
+    for (acc, &bytes) in acc.iter_mut().zip(values) {
+        *acc += weight * f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16);
+    }
+}
+
+#[inline(always)]
+pub(super) fn add_f16(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
+    for (acc, &bytes) in acc.iter_mut().zip(values) {
+        *acc += weight * widen_f16(u16::from_le_bytes(bytes));
+    }
+}
+
+/// A finite half-precision value as f32, without branches: the mantissa and exponent bits are read as a float 2¹¹²
+/// times too small, which subnormals survive as well as normals.
+#[inline(always)]
+fn widen_f16(bits: u16) -> f32 {
+    let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    f32::from_bits(magnitude.to_bits() | u32::from(bits & 0x8000) << 16)
+}
+
+#[inline(always)]
+pub(super) fn put_f32(p: &[u32], out: &mut [[u8; 4]]) {
+    out.iter_mut().zip(p).for_each(|(out, bits)| *out = bits.to_le_bytes());
+}
+
+#[inline(always)]
+pub(super) fn put_bf16(p: &[u32], out: &mut [[u8; 2]]) {
+    for (out, &bits) in out.iter_mut().zip(p) {
+        // Half of the last place, less one where the kept part is even: ties go to even.
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+        *out = ((rounded >> 16) as u16).to_le_bytes();
+    }
+}
+
+#[inline(always)]
+pub(super) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
+    for (out, &bits) in out.iter_mut().zip(p) {
+        *out = f16::from_f32_const(f32::from_bits(bits)).to_le_bytes();
+    }
+}
+
+#[inline(always)]
 pub(super) fn sum_of_squares(p: &[u32]) -> f64 {
     strided_squares(p, |&bits| f32::from_bits(bits))
 }
 
-pub(crate) fn sum_of_squares_f32(values: &[f32]) -> f64 {
+#[inline(always)]
+pub(super) fn sum_of_squares_f32(values: &[f32]) -> f64 {
     strided_squares(values, |&value| value)
 }
 
+#[inline(always)]
 fn strided_squares<T>(values: &[T], value: impl Fn(&T) -> f32) -> f64 {
     let mut sums = [0.0f64; 8];
-    for chunk in values.chunks(8) {
+    let (chunks, tail) = values.as_chunks::<8>();
+    for chunk in chunks {
         for (sum, element) in sums.iter_mut().zip(chunk) {
             let value = f64::from(value(element));
             *sum += value * value;
         }
+    }
+    for (sum, element) in sums.iter_mut().zip(tail) {
+        let value = f64::from(value(element));
+        *sum += value * value;
     }
     let [a, b, c, d, e, f, g, h] = sums;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
@@ -73,33 +154,83 @@ const ROUND_MAGIC: f32 = 8_388_608.0;
 /// Half a level in units of 2⁻¹⁶: what nearest rounding draws.
 const HALF: u32 = 1 << 15;
 
+/// Draws that are made at a time: 16 blocks of the generator.
+const DRAWS: usize = 128;
+
+#[inline(always)]
 pub(super) fn quantize(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
-    let mut draws = [0u16; 8];
-    let mut block = u64::MAX;
-    for (i, (field, &bits)) in fields.iter_mut().zip(p).enumerate() {
-        let position = bucket.first + i as u64;
-        let draw = match stream {
-            None => HALF,
-            Some(stream) => {
-                if position / 8 != block {
-                    block = position / 8;
-                    draws = stream.u16x8_at(block);
-                }
-                u32::from(draws[(position % 8) as usize])
-            }
-        };
-        let magnitude = f32::from_bits(bits & MAGNITUDE);
-        let mut level = (fixed_point(magnitude, bucket) + draw) >> 16;
-        // Nearest rounding under error feedback must leave an exact error: see `Qsgd`.
-        if stream.is_none() && level == 1 && magnitude + magnitude < bucket.scale {
-            level = 0;
+    let Some(stream) = stream else {
+        for (field, &bits) in fields.iter_mut().zip(p) {
+            *field = nearest(bits, bucket);
         }
-        *field = level as u8 | ((bits >> 24) as u8 & FIELD_SIGN);
+        return;
+    };
+    let mut draws = [0u16; DRAWS];
+    // The first draws may begin inside a block.
+    let mut skip = (bucket.first % 8) as usize;
+    let mut block = bucket.first / 8;
+    let (mut p, mut fields) = (p, fields);
+    while !p.is_empty() {
+        stream.fill_u16(block, &mut draws);
+        let len = p.len().min(DRAWS - skip);
+        let (now, later) = p.split_at(len);
+        let (fields_now, fields_later) = fields.split_at_mut(len);
+        for ((field, &bits), &draw) in fields_now.iter_mut().zip(now).zip(&draws[skip..]) {
+            *field = level_field(bits, fixed_point(bits, bucket) + u32::from(draw));
+        }
+        (p, fields) = (later, fields_later);
+        block += (DRAWS / 8) as u64;
+        skip = 0;
     }
 }
 
+/// Level from a sum in units of 2⁻¹⁶, and the sign of `bits` in bit 7.
+#[inline(always)]
+fn level_field(bits: u32, sum: u32) -> u8 {
+    (sum >> 16) as u8 | ((bits >> 24) as u8 & FIELD_SIGN)
+}
+
+#[inline(always)]
+fn nearest(bits: u32, bucket: &Bucket) -> u8 {
+    let magnitude = f32::from_bits(bits & MAGNITUDE);
+    let sum = fixed_point(bits, bucket) + HALF;
+    // Error feedback needs an exact error: a value below half of level 1 is level 0, however its product was rounded.
+    let is_zero = magnitude + magnitude < bucket.scale;
+    level_field(bits, if is_zero { 0 } else { sum })
+}
+
 /// min(|p|·inverse, levels) in units of 2⁻¹⁶, nearest even.
-fn fixed_point(magnitude: f32, bucket: &Bucket) -> u32 {
-    let level = (magnitude * bucket.inverse).min(bucket.levels as f32);
+#[inline(always)]
+fn fixed_point(bits: u32, bucket: &Bucket) -> u32 {
+    let level = f32::from_bits(bits & MAGNITUDE) * bucket.inverse;
+    let largest = bucket.levels as f32;
+    let level = if level < largest { level } else { largest };
     (level * 65_536.0 + ROUND_MAGIC).to_bits() & 0x007f_ffff
+}
+
+#[inline(always)]
+pub(super) fn keep_rounding(p: &[u32], fields: &[u8], scale: f32, residual: &mut [f32]) {
+    for ((residual, &bits), &field) in residual.iter_mut().zip(p).zip(fields) {
+        let magnitude = scale * f32::from(field & !FIELD_SIGN);
+        let decoded = f32::from_bits(magnitude.to_bits() | u32::from(field & FIELD_SIGN) << 24);
+        *residual = f32::from_bits(bits) - decoded;
+    }
+}
+
+#[inline(always)]
+pub(super) fn pack_nibbles(fields: &[[u8; 2]], out: &mut [u8]) {
+    let nibble = |field: u8| field & 7 | field >> 4 & 8;
+    out.iter_mut().zip(fields).for_each(|(out, &[low, high])| *out = nibble(low) | nibble(high) << 4);
+}
+
+#[inline(always)]
+pub(super) fn add_nibbles(packed: &[u8], scale: f32, weight: f32, acc: &mut [[f32; 2]]) {
+    let value = |nibble: u32| {
+        let magnitude = scale * (nibble & 7) as f32;
+        f32::from_bits(magnitude.to_bits() | (nibble & 8) << 28)
+    };
+    for (acc, &byte) in acc.iter_mut().zip(packed) {
+        acc[0] += weight * value(u32::from(byte));
+        acc[1] += weight * value(u32::from(byte) >> 4);
+    }
 }

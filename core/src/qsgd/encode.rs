@@ -3,9 +3,10 @@
 use super::{EntropyChoice, LevelBits, Norm, Qsgd};
 use crate::bits::BitWriter;
 use crate::entropy::{elias, section};
+use crate::error::EncodeError;
+use crate::gather::{EncodeUnit, UnitInput};
 use crate::kernels::scalar::FIELD_SIGN;
-use crate::kernels::{self, Bucket};
-use crate::memory::Memory;
+use crate::kernels::{self, Bucket, Isa};
 use crate::rng::Stream;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
@@ -45,7 +46,7 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
         EntropyChoice::Rans => section::max_section_bytes(len, 2 * qsgd.bits.levels() as usize + 1)?,
     };
     // The form, the bucket size, and the length of the levels.
-    norms.checked_add(levels)?.checked_add(1 + 2 * MAX_VARINT_BYTES)
+    norms.checked_add(levels)?.checked_add(1 + 3 * MAX_VARINT_BYTES)
 }
 
 /// Bits of the longest code, its sign included.
@@ -56,56 +57,102 @@ fn max_elias_bits(levels: u32) -> u32 {
 /// One body while it is written.
 pub(super) struct Body<'b> {
     pub(super) qsgd: &'b Qsgd,
-    /// Bits of the values.
-    pub(super) p: &'b [u32],
+    pub(super) isa: Isa,
     /// Draws of stochastic rounding; none for nearest.
     pub(super) stream: Option<Stream>,
     /// One field a coordinate: level, and sign in bit 7.
     pub(super) fields: &'b mut [u8],
     /// Room for one symbol a coordinate.
     pub(super) symbols: &'b mut [u8],
+    /// Symbols so far: those of all buckets whose norm is not zero.
+    pub(super) coded: usize,
 }
 
 impl Body<'_> {
-    pub(super) fn write(mut self, memory: Option<&mut Memory<'_>>, writer: &mut Writer<'_>) {
+    /// Writes norms and levels. `words` has one element a coordinate.
+    pub(super) fn write(
+        mut self,
+        input: UnitInput<'_, '_>,
+        words: &mut [u32],
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
         let form_at = writer.len();
         writer.u8(form(self.qsgd, PACKING_FIXED));
         writer.varint(u64::from(self.qsgd.bucket.get()));
-        let coded = self.quantize(memory, writer);
-        let packing = self.pack(coded, writer);
+        let size = self.qsgd.bucket.get() as usize;
+        let norms = writer.reserve(self.fields.len().div_ceil(size) * 4).as_chunks_mut().0;
+        if input.memory.is_some() {
+            self.quantize_with_memory(input, words, norms)?;
+        } else {
+            self.quantize_alone(&input, words, norms)?;
+        }
+        let packing = self.pack(writer);
         writer.patch(form_at, form(self.qsgd, packing));
+        Ok(())
     }
 
-    /// Writes the norms, fills the fields, commits the memory, and gathers the symbols of all buckets whose norm is
-    /// not zero; returns how many.
-    fn quantize(&mut self, memory: Option<&mut Memory<'_>>, writer: &mut Writer<'_>) -> usize {
+    /// Bucket by bucket, while it is in the cache.
+    fn quantize_alone(
+        &mut self,
+        input: &UnitInput<'_, '_>,
+        words: &mut [u32],
+        norms: &mut [[u8; 4]],
+    ) -> Result<(), EncodeError> {
         let size = self.qsgd.bucket.get() as usize;
-        let levels = self.qsgd.bits.levels();
-        let mut residual = memory.map(|memory| memory.residual_mut());
-        let (mut first, mut coded) = (0, 0);
-        for (p, fields) in self.p.chunks(size).zip(self.fields.chunks_mut(size)) {
-            let norm = bucket_norm(self.qsgd.norm, p);
-            writer.bytes(&norm.to_le_bytes());
-            let scale = norm / levels as f32;
-            let bucket = Bucket { first: first as u64, inverse: levels as f32 / norm, scale, levels };
-            if norm == 0.0 {
-                fields.fill(0);
-            } else {
-                kernels::quantize(p, &bucket, self.stream.as_ref(), fields);
-                symbols_of(fields, &mut self.symbols[coded..]);
-                coded += fields.len();
-            }
-            if let Some(residual) = &mut residual {
-                commit(p, fields, scale, &mut residual[first..first + p.len()]);
-            }
-            first += p.len();
+        let source = input.source(self.qsgd.overflow_bound());
+        for (i, norm) in norms.iter_mut().enumerate() {
+            let first = i * size;
+            let p = &mut words[..size.min(source.len() - first)];
+            source.fold(self.isa, first, p)?;
+            self.quantize_bucket(first, p, norm);
         }
-        coded
+        Ok(())
+    }
+
+    /// The whole unit is looked at first, because an error must leave the memory as it was.
+    fn quantize_with_memory(
+        &mut self,
+        input: UnitInput<'_, '_>,
+        words: &mut [u32],
+        norms: &mut [[u8; 4]],
+    ) -> Result<(), EncodeError> {
+        let size = self.qsgd.bucket.get() as usize;
+        input.source(self.qsgd.overflow_bound()).fold(self.isa, 0, words)?;
+        let mut residual = input.memory.map(|memory| memory.residual_mut());
+        for (i, (p, norm)) in words.chunks(size).zip(norms).enumerate() {
+            let range = i * size..i * size + p.len();
+            let scale = self.quantize_bucket(range.start, p, norm);
+            if let Some(residual) = &mut residual {
+                let fields = &self.fields[range.clone()];
+                kernels::keep_rounding(self.isa, p, fields, scale, &mut residual[range]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the norm of one bucket, fills its fields, and gathers its symbols; returns the value of level 1.
+    fn quantize_bucket(&mut self, first: usize, p: &[u32], out: &mut [u8; 4]) -> f32 {
+        let levels = self.qsgd.bits.levels();
+        let norm = bucket_norm(self.isa, self.qsgd.norm, p);
+        *out = norm.to_le_bytes();
+        let fields = &mut self.fields[first..first + p.len()];
+        let scale = norm / levels as f32;
+        if norm == 0.0 {
+            fields.fill(0);
+            return scale;
+        }
+        let bucket = Bucket { first: first as u64, inverse: levels as f32 / norm, scale, levels };
+        kernels::quantize(self.isa, p, &bucket, self.stream.as_ref(), fields);
+        if self.qsgd.entropy != EntropyChoice::Fixed {
+            symbols_of(fields, &mut self.symbols[self.coded..]);
+            self.coded += fields.len();
+        }
+        scale
     }
 
     /// Writes the levels in the packing asked for, or the smaller one; returns which.
-    fn pack(&self, coded: usize, writer: &mut Writer<'_>) -> u8 {
-        let symbols = &self.symbols[..coded];
+    fn pack(&self, writer: &mut Writer<'_>) -> u8 {
+        let symbols = &self.symbols[..self.coded];
         let alphabet = 2 * self.qsgd.bits.levels() as usize + 1;
         let fixed = fixed_bytes(self.qsgd.bits, self.fields.len()).unwrap_or(usize::MAX);
         match self.qsgd.entropy {
@@ -123,7 +170,7 @@ impl Body<'_> {
         }
         match self.qsgd.bits {
             LevelBits::Bits(bits) => {
-                write_fixed(self.fields, u32::from(bits), writer.reserve(fixed));
+                write_fixed(self.isa, self.fields, u32::from(bits), writer.reserve(fixed));
                 PACKING_FIXED
             }
             LevelBits::Ternary => {
@@ -135,10 +182,10 @@ impl Body<'_> {
 }
 
 /// The norm as the wire carries it: f32, zero when too small to divide by.
-fn bucket_norm(norm: Norm, p: &[u32]) -> f32 {
+fn bucket_norm(isa: Isa, norm: Norm, p: &[u32]) -> f32 {
     let norm = match norm {
-        Norm::L2 => libm::sqrt(kernels::sum_of_squares(p)) as f32,
-        Norm::Max => f32::from_bits(kernels::max_magnitude(p)),
+        Norm::L2 => libm::sqrt(kernels::sum_of_squares(isa, p)) as f32,
+        Norm::Max => f32::from_bits(kernels::max_magnitude(isa, p)),
     };
     if norm < LEAST_NORM { 0.0 } else { norm }
 }
@@ -152,17 +199,15 @@ fn symbols_of(fields: &[u8], symbols: &mut [u8]) {
     }
 }
 
-/// residual = p − sign · scale · level.
-fn commit(p: &[u32], fields: &[u8], scale: f32, residual: &mut [f32]) {
-    for ((residual, &bits), &field) in residual.iter_mut().zip(p).zip(fields) {
-        let magnitude = scale * f32::from(field & !FIELD_SIGN);
-        let decoded = if field & FIELD_SIGN != 0 { -magnitude } else { magnitude };
-        *residual = f32::from_bits(bits) - decoded;
-    }
-}
-
 /// Fields of equal width: the level, and the sign in the highest bit.
-fn write_fixed(fields: &[u8], bits: u32, out: &mut [u8]) {
+fn write_fixed(isa: Isa, fields: &[u8], bits: u32, out: &mut [u8]) {
+    // Two fields a byte have a loop of their own; a single one may be left.
+    let (pairs, fields, out) = match fields.as_chunks::<2>() {
+        (pairs, rest) if bits == 4 => (pairs, rest, out),
+        _ => (&[][..], fields, out),
+    };
+    let (nibbles, out) = out.split_at_mut(pairs.len());
+    kernels::pack_nibbles(isa, pairs, nibbles);
     let mut writer = BitWriter::new(out);
     for &field in fields {
         let sign = u64::from(field >> 7) << (bits - 1);
@@ -193,7 +238,7 @@ fn write_elias(symbols: &[u8], writer: &mut Writer<'_>) {
     let mut out = BitWriter::new(writer.reserve(bytes as usize));
     for (level, sign) in symbols.iter().map(split) {
         elias::put(&mut out, level + 1);
-        out.put(sign, u32::from(level > 0));
+        out.put(sign & u64::from(level > 0), u32::from(level > 0));
     }
     let complete = out.finish().is_some();
     debug_assert!(complete, "the codes were measured before they were written");

@@ -5,6 +5,7 @@ mod view;
 
 use crate::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
+use crate::kernels::Isa;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::Writer;
@@ -215,11 +216,9 @@ impl EncodeUnit for Qsgd {
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
         let len = input.unit.len;
-        let p = &mut scratch.words[..len];
-        input.fold(self.overflow_bound(), p)?;
         let stream = (self.rounding == Rounding::Stochastic).then(|| input.key.rounding(input.unit.id));
         let (fields, symbols) = scratch.bytes[..2 * len].split_at_mut(len);
-        encode::Body { qsgd: self, p, stream, fields, symbols }.write(input.memory, writer);
-        Ok(())
+        let body = encode::Body { qsgd: self, isa: Isa::best(), stream, fields, symbols, coded: 0 };
+        body.write(input, &mut scratch.words[..len], writer)
     }
 }

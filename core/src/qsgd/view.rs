@@ -7,6 +7,7 @@ use crate::bits::BitReader;
 use crate::entropy::elias;
 use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
 use crate::error::{DecodeError, Field};
+use crate::kernels::{self, Isa};
 use crate::values::codebook::check_padding;
 use crate::values::{check_magnitude, f32_values};
 use crate::wire::reader::Reader;
@@ -87,10 +88,18 @@ impl<'a> LevelsFields<'a> {
         }
         match self.packing {
             Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
-            Packing::Ternary(_) => Ok(()),
+            Packing::Ternary(bytes) => self.check_ternary(bytes),
             Packing::Elias(bytes) => self.check_elias(bytes),
             Packing::Rans(coded) => coded.check(2 * self.levels() as usize + 1, slots),
         }
+    }
+
+    /// Every byte holds five digits, and those behind the last coordinate are zero.
+    fn check_ternary(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let used = (self.len.wrapping_sub(1) % TERNARY_PER_BYTE) as u32 + 1;
+        let is_padded = bytes.last().is_none_or(|&last| u32::from(last) < 3u32.pow(used));
+        let is_valid = bytes.iter().all(|&byte| u32::from(byte) < 3u32.pow(TERNARY_PER_BYTE as u32));
+        if is_padded && is_valid { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
 
     /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same levels.
@@ -144,6 +153,61 @@ impl<'a> LevelsFields<'a> {
                 });
             }
         }
+    }
+
+    /// acc[i] += weight · value[i]; `acc` has one element a coordinate.
+    pub(crate) fn add_scaled_to(&self, slots: &[u32], weight: f32, acc: &mut [f32]) {
+        match self.packing {
+            Packing::Fixed(bytes) if self.bits == 4 && self.bucket.is_multiple_of(2) => {
+                self.add_nibbles(bytes, weight, acc);
+            }
+            Packing::Rans(coded) => self.add_coded(coded, slots, weight, acc),
+            _ => self.for_each(slots, |i, value| {
+                if let Some(acc) = acc.get_mut(i) {
+                    *acc += weight * value;
+                }
+            }),
+        }
+    }
+
+    /// Two levels a byte, and no byte in two buckets.
+    fn add_nibbles(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
+        let isa = Isa::best();
+        let buckets = bytes.chunks(self.bucket / 2).zip(acc.chunks_mut(self.bucket));
+        for ((bytes, acc), norm) in buckets.zip(f32_values(self.norms)) {
+            let scale = norm / self.levels() as f32;
+            let (pairs, single) = acc.as_chunks_mut();
+            kernels::add_nibbles(isa, bytes, scale, weight, pairs);
+            if let (Some(acc), Some(&field)) = (single.first_mut(), bytes.last()) {
+                let field = u32::from(field);
+                *acc += weight * value(field & self.levels(), field > self.levels(), scale);
+            }
+        }
+    }
+
+    /// Symbols come in chunks, which are cut where the bucket changes.
+    fn add_coded(&self, coded: CodedSymbols<'_>, slots: &[u32], weight: f32, acc: &mut [f32]) {
+        let levels = self.levels();
+        let mut buckets =
+            acc.chunks_mut(self.bucket).zip(f32_values(self.norms)).filter(|(_, norm)| *norm != 0.0);
+        let (mut acc, mut scale) = (Default::default(), 0.0);
+        coded.for_each_chunk(2 * levels as usize + 1, slots, |mut symbols| {
+            while !symbols.is_empty() {
+                let rest: &mut [f32] = core::mem::take(&mut acc);
+                if rest.is_empty() {
+                    let Some((bucket, norm)) = buckets.next() else { return };
+                    (acc, scale) = (bucket, norm / levels as f32);
+                    continue;
+                }
+                let len = symbols.len().min(rest.len());
+                let (now, later) = rest.split_at_mut(len);
+                let (symbols_now, symbols_later) = symbols.split_at(len);
+                for (acc, &symbol) in now.iter_mut().zip(symbols_now) {
+                    *acc += weight * value(u32::from(symbol).div_ceil(2), symbol & 1 == 0, scale);
+                }
+                (acc, symbols) = (later, symbols_later);
+            }
+        });
     }
 
     /// Position and scale of every coordinate of the buckets asked for.

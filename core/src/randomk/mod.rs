@@ -5,15 +5,17 @@ mod view;
 use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use crate::density::Density;
 use crate::error::EncodeError;
-use crate::gather::{EncodeUnit, UnitInput, fold};
+use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
+use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
 use crate::unit::Unit;
-use crate::values::{ValueFormat, narrow};
+use crate::values::ValueFormat;
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
@@ -137,7 +139,7 @@ impl EncodeUnit for RandomK {
     ) -> Result<(), EncodeError> {
         let len = input.unit.len;
         let (p, words) = scratch.words.split_at_mut(len);
-        input.fold(self.bound(), p)?;
+        input.source(self.bound()).fold(Isa::best(), 0, p)?;
         let k = self.density.count(len);
         let (indices, words) = words.split_at_mut(k);
         sample(&input.key.shared_selection(input.unit.id), len, indices, &mut words[..bitmap_words(len)]);
@@ -145,8 +147,9 @@ impl EncodeUnit for RandomK {
         writer.varint(k as u64);
         writer.u8(ValueFormat::F32 as u8);
         let factor = self.factor(k, len);
-        for &index in &*indices {
-            narrow::put(ValueFormat::F32, f32::from_bits(p[index as usize]) * factor, writer);
+        let values = writer.reserve(4 * k).as_chunks_mut::<4>().0;
+        for (value, &index) in values.iter_mut().zip(&*indices) {
+            *value = (f32::from_bits(p[index as usize]) * factor).to_le_bytes();
         }
         if let Some(memory) = input.memory {
             commit(p, indices, memory);
@@ -186,7 +189,7 @@ impl Linear for RandomK {
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
-        fold(unit, grad, residual, self.bound(), p)?;
+        Source::new(grad, residual, unit.start, self.bound()).fold(Isa::best(), 0, p)?;
         sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
         let factor = self.factor(k, unit.len);
         for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {

@@ -6,6 +6,7 @@ use crate::density::Density;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
+use crate::kernels::Isa;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::sparse::{self, SparseCoding};
 use crate::values::ValueChoice;
@@ -66,7 +67,8 @@ impl EncodeUnit for TopK {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        sparse::scratch_len(self.coding, self.density.count(len), len)
+        let k = self.density.count(len);
+        sparse::scratch_len(self.coding, k, select::capacity(k, len))
     }
 
     fn overflow_bound(&self) -> f32 {
@@ -79,11 +81,10 @@ impl EncodeUnit for TopK {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let (p, scratch) = sparse::split_scratch(scratch, input.unit.len);
-        input.fold(self.overflow_bound(), p)?;
-        let cut = select::cut(p, self.density.count(p.len()));
-        let k = select::gather(p, cut, scratch.words);
-        sparse::encode_selected(self.coding, p, k, input.memory, scratch, writer);
+        let k = self.density.count(input.unit.len);
+        let (mut candidates, scratch) = sparse::split_scratch(scratch, select::capacity(k, input.unit.len));
+        select::top_k(Isa::best(), &input.source(self.overflow_bound()), k, &mut candidates)?;
+        sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }
 }

@@ -1,10 +1,13 @@
 //! Which k coordinates: exact, in linear time whatever the input, ties to the lowest index.
 
+use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
+use crate::source::{BLOCK, Source};
 
 /// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+struct Cut {
     magnitude: u32,
     ties: usize,
 }
@@ -16,7 +19,7 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 ///
 /// Radix selection: the histogram of the highest digit says in which of its values the k-th largest lies; the next
 /// digit is counted among those alone, and so on. Four reads of `p` at the most, no data-dependent worst case.
-pub(super) fn cut(p: &[u32], k: usize) -> Cut {
+fn cut(p: &[u32], k: usize) -> Cut {
     let mut prefix = 0u32;
     let mut decided = 0u32;
     let mut wanted = k;
@@ -31,7 +34,7 @@ pub(super) fn cut(p: &[u32], k: usize) -> Cut {
 }
 
 /// Counts one digit of the magnitudes that agree with `prefix` in the bits of `decided`.
-fn histogram(p: &[u32], prefix: u32, decided: u32, shift: u32, bits: u32) -> [usize; 256] {
+fn histogram(p: &[u32], prefix: u32, decided: u32, shift: u32, bits: u32) -> [u32; 256] {
     let mut counts = [0; 256];
     let mask = (1 << bits) - 1;
     for &value in p {
@@ -44,73 +47,192 @@ fn histogram(p: &[u32], prefix: u32, decided: u32, shift: u32, bits: u32) -> [us
 }
 
 /// The digit that the `wanted`-th largest has, and how many have a larger one; digit 0 if there are not that many.
-fn digit_of_rank(counts: &[usize; 256], wanted: usize) -> (usize, usize) {
+fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     let mut above = 0;
     for digit in (1..counts.len()).rev() {
-        if above + counts[digit] >= wanted {
+        let count = counts[digit] as usize;
+        if above + count >= wanted {
             return (digit, above);
         }
-        above += counts[digit];
+        above += count;
     }
     (0, above)
 }
 
-/// Writes the positions that the cut selects to the front of `indices`, ascending; returns how many.
-pub(super) fn gather(p: &[u32], cut: Cut, indices: &mut [u32]) -> usize {
+/// Moves the candidates that the cut leaves to the front, in order.
+fn compact(candidates: &mut Candidates<'_>, cut: Cut) {
     let mut ties = cut.ties;
-    let mut count = 0;
-    for (i, &value) in p.iter().enumerate() {
+    let mut kept = 0;
+    for i in 0..candidates.len {
+        let (index, value) = (candidates.indices[i], candidates.values[i]);
         let magnitude = value & MAGNITUDE;
         let is_tie = magnitude == cut.magnitude && ties > 0;
-        if magnitude > cut.magnitude || is_tie {
-            ties -= usize::from(is_tie);
-            indices[count] = i as u32;
-            count += 1;
-        }
+        ties -= usize::from(is_tie);
+        // Written whether kept or not: a branch here would be mispredicted half of the time.
+        candidates.indices[kept] = index;
+        candidates.values[kept] = value;
+        kept += usize::from(magnitude > cut.magnitude || is_tie);
     }
-    count
+    candidates.len = kept;
+}
+
+/// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice as many as are wanted,
+/// so that a slightly low bound does no harm, and at least two blocks more; never more than there are.
+pub(super) fn capacity(k: usize, len: usize) -> usize {
+    let wanted = k.saturating_mul(2).max(k.saturating_add(2 * BLOCK));
+    wanted.min(len).saturating_add(CANDIDATE_SLACK)
+}
+
+/// Leaves the `k` largest magnitudes of the source, or all that are not zero where these are fewer, in `candidates`.
+/// Reads the source once where the sample was not misleading, and changes nothing else.
+///
+/// ```text
+/// least := a magnitude that a sample says about k elements, rather more than fewer, reach
+/// for each block of p:
+///     if there is no room for all of it: leave the k largest candidates, least := just above the smallest of them
+///     append every element that reaches least
+/// if fewer than k were found: least := the smallest magnitude that is not zero, once more
+/// leave the k largest candidates
+/// ```
+/// Leaving only k candidates loses nothing: a later element equal to the smallest of them has a higher index and loses
+/// the tie.
+///
+/// # Errors
+/// Those of [`Source::fold`].
+pub(super) fn top_k(
+    isa: Isa,
+    source: &Source<'_>,
+    k: usize,
+    candidates: &mut Candidates<'_>,
+) -> Result<(), EncodeError> {
+    let least = sampled_bound(isa, source, k, candidates.values);
+    collect(isa, source, k, least, candidates)?;
+    if candidates.len < k && least > 1 {
+        collect(isa, source, k, 1, candidates)?;
+    }
+    if candidates.len > k {
+        compact(candidates, cut(&candidates.values[..candidates.len], k));
+    }
+    Ok(())
+}
+
+fn collect(
+    isa: Isa,
+    source: &Source<'_>,
+    k: usize,
+    mut least: u32,
+    candidates: &mut Candidates<'_>,
+) -> Result<(), EncodeError> {
+    candidates.len = 0;
+    source.try_for_each_block(|first, grad, residual| {
+        if candidates.indices.len() - candidates.len < grad.len() + CANDIDATE_SLACK {
+            let cut = cut(&candidates.values[..candidates.len], k);
+            compact(candidates, cut);
+            least = cut.magnitude.saturating_add(1);
+        }
+        let max = kernels::keep_from(isa, grad, residual, first as u32, least, candidates);
+        if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(first, grad.len())) }
+    })
+}
+
+/// Elements of the sample, in runs of neighbours so that a run costs one or two cache lines.
+const SAMPLE: usize = 1 << 15;
+const RUN: usize = 8;
+
+/// A magnitude that more than k elements of the source reach, as far as a sample can tell; 1 where it cannot.
+///
+/// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large values are
+/// neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how many candidates
+/// there are to choose from, never which are chosen.
+fn sampled_bound(isa: Isa, source: &Source<'_>, k: usize, sample: &mut [u32]) -> u32 {
+    let runs = SAMPLE.min(sample.len()).min(source.len() / 8) / RUN;
+    let taken = runs * RUN;
+    let expected = (k as u64 * taken as u64 / source.len().max(1) as u64) as usize;
+    let rank = expected + 3 * (8 * expected).isqrt() + 8;
+    if rank >= taken {
+        return 1;
+    }
+    let stride = source.len() / runs;
+    for (run, values) in sample[..taken].chunks_mut(RUN).enumerate() {
+        // A value that is not finite is found, and reported, when every element is looked at.
+        let _ = source.fold(isa, run * stride, values);
+    }
+    cut(&sample[..taken], rank).magnitude
 }
 
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
+    use crate::Grad;
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
 
     /// Sort by magnitude, ties by index; zeros are never taken.
-    fn naive(p: &[u32], k: usize) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..p.len() as u32).filter(|&i| p[i as usize] & MAGNITUDE != 0).collect();
-        order.sort_by_key(|&i| (std::cmp::Reverse(p[i as usize] & MAGNITUDE), i));
+    fn naive(p: &[f32], k: usize) -> Vec<u32> {
+        let magnitude = |i: u32| p[i as usize].to_bits() & MAGNITUDE;
+        let mut order: Vec<u32> = (0..p.len() as u32).filter(|&i| magnitude(i) != 0).collect();
+        order.sort_by_key(|&i| (std::cmp::Reverse(magnitude(i)), i));
         order.truncate(k);
         order.sort_unstable();
         order
     }
 
-    fn selected(p: &[u32], k: usize) -> Vec<u32> {
-        let mut indices = vec![0; k];
-        let count = gather(p, cut(p, k), &mut indices);
-        indices.truncate(count);
+    fn selected(isa: Isa, p: &[f32], k: usize) -> Vec<u32> {
+        let source = Source::new(Grad::F32(p), None, 0, f32::INFINITY);
+        let mut indices = vec![0; capacity(k, p.len())];
+        let mut values = indices.clone();
+        let mut candidates = Candidates { indices: &mut indices, values: &mut values, len: 0 };
+        top_k(isa, &source, k, &mut candidates).unwrap();
+        let len = candidates.len;
+        assert!((0..len).all(|i| values[i] == p[indices[i] as usize].to_bits()));
+        indices.truncate(len);
         indices
+    }
+
+    fn finite() -> impl Strategy<Value = f32> {
+        let bits = any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |value| value.is_finite());
+        prop_oneof![bits, Just(0.0), Just(-0.0), Just(1.0), Just(-1.0), -2.0f32..2.0]
     }
 
     proptest! {
         #[test]
-        fn selection_is_the_naive_one(
-            p in proptest::collection::vec(prop_oneof![any::<u32>(), 0u32..4, Just(0x8000_0000u32), Just(0x3f80_0000)], 1..300),
-            k in 1usize..300,
-        ) {
+        fn selection_is_the_naive_one(p in proptest::collection::vec(finite(), 1..300), k in 1usize..300) {
             let k = k.min(p.len());
-            prop_assert_eq!(selected(&p, k), naive(&p, k));
+            for isa in Isa::available() {
+                prop_assert_eq!(selected(isa, &p, k), naive(&p, k));
+            }
+        }
+    }
+
+    #[test]
+    fn inputs_that_mislead_the_sample_are_selected_exactly() {
+        let n = 70_000;
+        let ascending: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let descending: Vec<f32> = ascending.iter().rev().copied().collect();
+        let equal = vec![0.5f32; n];
+        let steps: Vec<f32> = (0..n).map(|i| (i / 100 % 3) as f32).collect();
+        // Large exactly where the sample looks, and nowhere else; and the other way round.
+        let stride = n / ((n / 8).min(SAMPLE) / RUN);
+        let seen: Vec<f32> = (0..n).map(|i| if i % stride < RUN { 9.0 } else { (i % 7) as f32 }).collect();
+        let unseen: Vec<f32> =
+            seen.iter().map(|value| if *value == 9.0 { 0.0 } else { value + 1.0 }).collect();
+        for p in [ascending, descending, equal, steps, seen, unseen] {
+            for k in [1, 70, 700, 7_000, 40_000, n] {
+                for isa in Isa::available() {
+                    assert_eq!(selected(isa, &p, k), naive(&p, k), "k = {k}");
+                }
+            }
         }
     }
 
     #[test]
     fn ties_go_to_the_lowest_index_and_zeros_stay() {
-        let p = [2.0f32, -2.0, 0.0, 2.0, -0.0, 1.0].map(f32::to_bits);
+        let p = [2.0f32, -2.0, 0.0, 2.0, -0.0, 1.0];
+        let selected = |p: &[f32], k| selected(Isa::Baseline, p, k);
         assert_eq!(selected(&p, 2), [0, 1]);
         assert_eq!(selected(&p, 3), [0, 1, 3]);
         assert_eq!(selected(&p, 6), [0, 1, 3, 5]);
-        assert_eq!(selected(&[0.0f32.to_bits(); 4], 2), Vec::<u32>::new());
+        assert_eq!(selected(&[0.0; 4], 2), Vec::<u32>::new());
     }
 }

@@ -35,7 +35,7 @@ fn fixed_bytes(log2: u32, k: usize) -> Option<usize> {
 
 pub(super) fn max_section_bytes(log2: u32, k: usize) -> Option<usize> {
     // rANS is taken only where it is smaller, but is tried in the buffer.
-    fixed_bytes(log2, k)?.checked_add((2 << log2) + 1 + MAX_VARINT_BYTES)
+    fixed_bytes(log2, k)?.checked_add((2 << log2) + 1 + 2 * MAX_VARINT_BYTES)
 }
 
 /// The codebook is never larger than the values need: with k entries at most k magnitudes, rounded up to a power of

@@ -9,6 +9,7 @@ pub(crate) mod narrow;
 
 use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
 use crate::error::{DecodeError, Field};
+use crate::kernels::{self, Isa};
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;
 use codebook::Codebook;
@@ -109,7 +110,7 @@ impl Prepared {
     /// Writes the values of the kept entries.
     pub(crate) fn write(&self, format: ValueFormat, entries: &Entries<'_>, writer: &mut Writer<'_>) {
         match &self.book {
-            None => narrow::write(format, &entries.decoded[..self.kept], writer),
+            None => narrow::put_all(Isa::best(), format, &entries.decoded[..self.kept], writer),
             Some(book) => book.write(&entries.symbols[..self.kept], writer),
         }
     }
@@ -195,9 +196,9 @@ impl<'a> Values<'a> {
     /// [`scratch_words`](Self::scratch_words) words.
     pub(crate) fn check(&self, max_magnitude: f32, slots: &mut [u32]) -> Result<(), DecodeError> {
         match *self {
-            Self::F32(bytes) => check_magnitudes(f32_values(bytes), max_magnitude),
-            Self::F16(bytes) => check_magnitudes(f16_values(bytes), max_magnitude),
-            Self::Bf16(bytes) => check_magnitudes(bf16_values(bytes), max_magnitude),
+            Self::F32(bytes) => check_f32(bytes, max_magnitude),
+            Self::F16(bytes) => check_narrow(bytes, |bits| f16::from_bits(bits).to_f32(), max_magnitude),
+            Self::Bf16(bytes) => check_narrow(bytes, |bits| bf16::from_bits(bits).to_f32(), max_magnitude),
             Self::Codebook(view) => view.check(max_magnitude, slots),
         }
     }
@@ -213,6 +214,24 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// acc[i] += weight · value[i], for as many values as `acc` has elements.
+    pub(crate) fn add_scaled_to(&self, slots: &[u32], weight: f32, acc: &mut [f32]) {
+        let isa = Isa::best();
+        match *self {
+            Self::F32(bytes) => kernels::add_f32(isa, bytes.as_chunks().0, weight, acc),
+            Self::F16(bytes) => kernels::add_f16(isa, bytes.as_chunks().0, weight, acc),
+            Self::Bf16(bytes) => kernels::add_bf16(isa, bytes.as_chunks().0, weight, acc),
+            Self::Codebook(view) => {
+                let mut acc = acc.iter_mut();
+                view.for_each(slots, |value| {
+                    if let Some(acc) = acc.next() {
+                        *acc += weight * value;
+                    }
+                });
+            }
+        }
+    }
+
     /// Bytes of the section.
     pub(crate) fn section_bytes(&self) -> usize {
         match self {
@@ -221,14 +240,18 @@ impl<'a> Values<'a> {
         }
     }
 
+    pub(crate) fn format(&self) -> ValueFormat {
+        match self {
+            Self::F32(_) => ValueFormat::F32,
+            Self::F16(_) => ValueFormat::F16,
+            Self::Bf16(_) => ValueFormat::Bf16,
+            Self::Codebook(_) => ValueFormat::Codebook,
+        }
+    }
+
     /// The format's name.
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::F32(_) => ValueFormat::F32.name(),
-            Self::F16(_) => ValueFormat::F16.name(),
-            Self::Bf16(_) => ValueFormat::Bf16.name(),
-            Self::Codebook(_) => ValueFormat::Codebook.name(),
-        }
+        self.format().name()
     }
 }
 
@@ -242,6 +265,22 @@ fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
 
 fn bf16_values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
     bytes.as_chunks::<2>().0.iter().map(|&chunk| bf16::from_le_bytes(chunk).to_f32())
+}
+
+/// One integer maximum says whether there is anything to find: magnitude bits order like magnitudes, infinities and NaN
+/// above all.
+fn check_f32(bytes: &[u8], max_magnitude: f32) -> Result<(), DecodeError> {
+    let max = kernels::max_magnitude_bytes(Isa::best(), bytes.as_chunks().0);
+    if f32::from_bits(max) <= max_magnitude && f32::from_bits(max).is_finite() {
+        return Ok(());
+    }
+    check_magnitudes(f32_values(bytes), max_magnitude)
+}
+
+/// As [`check_f32`], for two formats whose magnitude bits order in the same way.
+fn check_narrow(bytes: &[u8], widen: impl Fn(u16) -> f32, max_magnitude: f32) -> Result<(), DecodeError> {
+    let max = kernels::max_magnitude_narrow(Isa::best(), bytes.as_chunks().0);
+    check_magnitude(widen(max), max_magnitude)
 }
 
 /// Finite first, then within the caller's limit, so that the two errors are told apart.

@@ -1,6 +1,7 @@
 //! Values in a fixed format: f32, f16, bf16.
 
 use super::{Entries, ValueFormat, difference_is_exact};
+use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
 use half::{bf16, f16};
 
@@ -23,12 +24,14 @@ pub(crate) fn overflow_bound(format: ValueFormat) -> f32 {
     }
 }
 
-/// Appends one value that is exactly representable in `format`.
-pub(crate) fn put(format: ValueFormat, value: f32, writer: &mut Writer<'_>) {
+/// Appends values, rounded to `format`.
+pub(crate) fn put_all(isa: Isa, format: ValueFormat, p: &[u32], writer: &mut Writer<'_>) {
     match format {
-        ValueFormat::F16 => writer.bytes(&f16::from_f32(value).to_le_bytes()),
-        ValueFormat::Bf16 => writer.bytes(&bf16::from_f32(value).to_le_bytes()),
-        ValueFormat::F32 | ValueFormat::Codebook => writer.bytes(&value.to_le_bytes()),
+        ValueFormat::F16 => kernels::put_f16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0),
+        ValueFormat::Bf16 => kernels::put_bf16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0),
+        ValueFormat::F32 | ValueFormat::Codebook => {
+            kernels::put_f32(isa, p, writer.reserve(4 * p.len()).as_chunks_mut().0);
+        }
     }
 }
 
@@ -46,12 +49,6 @@ pub(super) fn prepare(format: ValueFormat, entries: &mut Entries<'_>) -> usize {
         }
     }
     kept
-}
-
-pub(super) fn write(format: ValueFormat, decoded: &[u32], writer: &mut Writer<'_>) {
-    for &bits in decoded {
-        put(format, f32::from_bits(bits), writer);
-    }
 }
 
 #[cfg(test)]

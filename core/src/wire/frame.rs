@@ -111,6 +111,11 @@ impl<'a> Walk<'a> {
             return Err(DecodeError::InvalidField(Field::Kind));
         }
         let body = Body::read(kind, &unit, self.step, &mut self.reader)?;
+        if let Body::Dense(values) = body
+            && !self.header.codec.sends_dense(values.format())
+        {
+            return Err(DecodeError::InvalidField(Field::Coding));
+        }
         Ok(Some((unit, body)))
     }
 }
@@ -201,6 +206,9 @@ fn scratch_words(
         if entries > limits.max_entries {
             return Err(DecodeError::LimitExceeded(Limit::Entries));
         }
+        if words > limits.max_scratch_words {
+            return Err(DecodeError::LimitExceeded(Limit::ScratchWords));
+        }
     }
     Ok(words)
 }
@@ -216,7 +224,7 @@ fn scratch_words(
 /// let units = [Unit::whole(4)];
 /// let codec = TopK::new(Density::new(0.25).unwrap(), IndexChoice::Auto, ValueChoice::F32);
 /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
-/// let (mut residual, mut words, mut out) = ([0.0; 4], [0; 16], [0; 128]);
+/// let (mut residual, mut words, mut out) = ([0.0; 4], [0; 64], [0; 128]);
 /// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
 /// let grad = [0.5, -3.0, 0.0, 1.0];
 /// let mut memory = Memory::new(&mut residual);
@@ -350,6 +358,11 @@ impl FrameUnit<'_> {
     /// When `acc` has another length than the unit.
     pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
         assert_eq!(acc.len(), self.unit.len, "accumulator and unit differ in length");
+        match self.body {
+            Body::Dense(values) => return values.add_scaled_to(self.scratch, weight, acc),
+            Body::Levels(levels) => return levels.add_scaled_to(self.scratch, weight, acc),
+            Body::Sparse(_) | Body::Seeded(_) => {}
+        }
         self.for_each(|i, value| {
             if let Some(sum) = acc.get_mut(i) {
                 *sum += weight * value;

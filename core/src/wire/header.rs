@@ -1,6 +1,7 @@
 //! The fixed header in front of every message.
 
 use crate::error::{DecodeError, Field};
+use crate::values::ValueFormat;
 use crate::wire::checksum::crc32c;
 use crate::wire::reader::Reader;
 
@@ -61,6 +62,18 @@ impl CodecId {
             Kind::Sparse => matches!(self, Self::TopK | Self::Threshold),
             Kind::Levels => matches!(self, Self::Qsgd),
             Kind::Seeded => matches!(self, Self::RandomK),
+        }
+    }
+}
+
+impl CodecId {
+    /// Whether dense units of this codec may have values of that format: f32, or what the codec casts to.
+    pub(crate) fn sends_dense(self, format: ValueFormat) -> bool {
+        match format {
+            ValueFormat::F32 => true,
+            ValueFormat::F16 => self == Self::F16,
+            ValueFormat::Bf16 => self == Self::Bf16,
+            ValueFormat::Codebook => false,
         }
     }
 }

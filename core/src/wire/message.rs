@@ -4,6 +4,7 @@ use crate::dense::Dense;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
+use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
@@ -52,7 +53,7 @@ impl Encoding<'_> {
         }
         self.check_structure(scratch, out.len())?;
         if self.units.len() > 1 {
-            self.check_values(memory.as_deref_mut(), scratch)?;
+            self.check_values(memory.as_deref_mut())?;
         }
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let mut writer = Writer::new(body);
@@ -88,15 +89,11 @@ impl Encoding<'_> {
 
     /// With several units, the last may hold the value that must be refused when the memory of the first is already
     /// changed. So all values are looked at first, at the price of reading a message of many units twice.
-    fn check_values(
-        &self,
-        mut memory: Option<&mut Memory<'_>>,
-        scratch: &mut Scratch<'_>,
-    ) -> Result<(), EncodeError> {
+    fn check_values(&self, mut memory: Option<&mut Memory<'_>>) -> Result<(), EncodeError> {
         for unit in self.units {
             let bound = codec_of(self.codec, unit).overflow_bound();
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-            self.input(unit, memory.as_mut()).fold(bound, &mut scratch.words[..unit.len])?;
+            self.input(unit, memory.as_mut()).source(bound).check_all(Isa::best())?;
         }
         Ok(())
     }

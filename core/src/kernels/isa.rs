@@ -1,0 +1,98 @@
+//! Which instruction set the loops are compiled for, and how one is chosen.
+
+/// An instruction set that loops are compiled for. Later ones are faster; all give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Isa {
+    /// Whatever the target always has.
+    Baseline,
+    /// AVX2 with BMI2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The best that this machine has. Without `std` there is no detection at run time: what the program is compiled
+    /// for counts.
+    #[inline]
+    pub(crate) fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if has_avx512() {
+                return Self::Avx512;
+            }
+            if has_avx2() {
+                return Self::Avx2;
+            }
+        }
+        Self::Baseline
+    }
+
+    /// All that this machine has, for tests.
+    #[cfg(test)]
+    pub(crate) fn available() -> impl Iterator<Item = Self> {
+        let wide = [
+            #[cfg(target_arch = "x86_64")]
+            has_avx2().then_some(Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            has_avx512().then_some(Self::Avx512),
+        ];
+        core::iter::once(Self::Baseline).chain(wide.into_iter().flatten())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! has {
+    ($($feature:tt),+) => {{
+        #[cfg(feature = "std")]
+        { true $(&& std::is_x86_feature_detected!($feature))+ }
+        #[cfg(not(feature = "std"))]
+        { cfg!(all($(target_feature = $feature),+)) }
+    }};
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has_avx2() -> bool {
+    has!("avx2", "bmi1", "bmi2", "lzcnt", "popcnt", "sse4.2", "f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has_avx512() -> bool {
+    has_avx2() && has!("avx512f", "avx512bw", "avx512dq", "avx512vl")
+}
+
+/// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same Rust code,
+/// which neither reorders nor contracts float arithmetic, so every version gives the same bits.
+macro_rules! compile_for_each_isa {
+    ($(#[$meta:meta])* $visibility:vis fn $name:ident($isa:ident, $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:path;) => {
+        $(#[$meta])*
+        #[allow(unsafe_code, reason = "calls of functions for instruction sets that were detected")]
+        $visibility fn $name($isa: $crate::kernels::Isa, $($argument: $type),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,sse4.2,f16c")]
+                fn avx2($($argument: $type),*) $(-> $result)? {
+                    $body($($argument),*)
+                }
+                #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,sse4.2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512($($argument: $type),*) $(-> $result)? {
+                    $body($($argument),*)
+                }
+                match $isa {
+                    $crate::kernels::Isa::Baseline => {}
+                    // SAFETY: `Isa::best` and `Isa::available` name an instruction set only where the machine has it.
+                    $crate::kernels::Isa::Avx2 => return unsafe { avx2($($argument),*) },
+                    // SAFETY: as above.
+                    $crate::kernels::Isa::Avx512 => return unsafe { avx512($($argument),*) },
+                }
+            }
+            $body($($argument),*)
+        }
+    };
+}
+
+pub(super) use compile_for_each_isa;

@@ -1,0 +1,157 @@
+//! Every kernel that this machine has gives the bits of the plain loop.
+
+extern crate std;
+
+use super::*;
+use crate::{Source, StepKey};
+use half::{bf16, f16};
+use proptest::prelude::*;
+use std::{vec, vec::Vec};
+
+/// Lengths around every vector width, and what is left over.
+const LENGTHS: [usize; 14] = [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 127, 130, 1000];
+
+fn floats(len: usize) -> Vec<f32> {
+    let stream = StepKey { seed: 3, step: 0, source: Source::Shared }.stream(0);
+    (0..len as u64).map(|i| (stream.u64_at(i) as i32 as f32) * 1e-9).collect()
+}
+
+/// Runs `kernel` for every instruction set and compares what it returns with the baseline's.
+fn same_everywhere<T: PartialEq + core::fmt::Debug>(kernel: impl Fn(Isa) -> T) {
+    let expected = kernel(Isa::Baseline);
+    Isa::available().for_each(|isa| assert_eq!(kernel(isa), expected, "{isa:?}"));
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn additions_and_maxima_are_the_same_on_every_instruction_set() {
+    for len in LENGTHS {
+        let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());
+        same_everywhere(|isa| {
+            let mut sum = residual.clone();
+            add_assign(isa, &mut sum, &grad);
+            let mut p = vec![0xa5a5_a5a5; len];
+            let max = add_to(isa, &residual, &grad, &mut p);
+            assert_eq!(bits(&sum), p);
+            let copied = copy_to(isa, &grad, &mut p);
+            assert_eq!(copied, max_magnitude(isa, &p));
+            (bits(&sum), max, copied, sum_of_squares(isa, &p).to_bits())
+        });
+    }
+}
+
+#[test]
+fn candidates_are_the_same_on_every_instruction_set() {
+    for len in LENGTHS {
+        let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());
+        for least in [1, 0.5f32.to_bits(), 2.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX] {
+            for residual in [None, Some(residual.as_slice())] {
+                same_everywhere(|isa| {
+                    let (mut indices, mut values) =
+                        (vec![0; len + CANDIDATE_SLACK + 1], vec![0; len + CANDIDATE_SLACK + 1]);
+                    let mut candidates = Candidates { indices: &mut indices, values: &mut values, len: 1 };
+                    let max = keep_from(isa, &grad, residual, 77, least, &mut candidates);
+                    let kept = candidates.len;
+                    (max, indices[..kept].to_vec(), values[..kept].to_vec())
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn levels_are_the_same_on_every_instruction_set() {
+    let stream = StepKey { seed: 3, step: 1, source: Source::Rank(2) }.stream(4);
+    for len in LENGTHS {
+        let p = bits(&floats(len));
+        for (levels, first, stream) in [(7, 0, Some(&stream)), (127, 13, Some(&stream)), (1, 512, None)] {
+            let norm = 2.2f32;
+            let (inverse, scale) = (levels as f32 / norm, norm / levels as f32);
+            let bucket = Bucket { first, inverse, scale, levels };
+            same_everywhere(|isa| {
+                let mut fields = vec![0xa5; len];
+                quantize(isa, &p, &bucket, stream, &mut fields);
+                let mut residual = vec![0.0; len];
+                keep_rounding(isa, &p, &fields, scale, &mut residual);
+                let (pairs, _) = fields.as_chunks();
+                let mut packed = vec![0xa5; pairs.len()];
+                pack_nibbles(isa, pairs, &mut packed);
+                let mut sum = vec![[1.0f32; 2]; packed.len()];
+                add_nibbles(isa, &packed, scale, 0.5, &mut sum);
+                (fields, bits(&residual), packed, bits(sum.as_flattened()))
+            });
+        }
+    }
+}
+
+#[test]
+fn stochastic_draws_belong_to_coordinates_and_not_to_calls() {
+    let stream = StepKey { seed: 3, step: 1, source: Source::Rank(2) }.stream(4);
+    let p = bits(&floats(700));
+    let levels = |range: core::ops::Range<usize>| {
+        let bucket = Bucket { first: range.start as u64, inverse: 7.0 / 2.2, scale: 2.2 / 7.0, levels: 7 };
+        let mut fields = vec![0; range.len()];
+        quantize(Isa::best(), &p[range], &bucket, Some(&stream), &mut fields);
+        fields
+    };
+    let whole = levels(0..700);
+    for cut in [1, 5, 8, 127, 128, 129, 511] {
+        assert_eq!([levels(0..cut), levels(cut..700)].concat(), whole, "cut at {cut}");
+    }
+}
+
+#[test]
+fn casts_are_those_of_the_half_crate() {
+    // Every half-precision value, its neighbours in f32, and the midpoints between two.
+    let halves = (0..0x7c00u16).flat_map(|bits| [bits, bits | 0x8000]).map(f16::from_bits);
+    let near = |value: f32| [value, value.next_up(), value.next_down()];
+    let midpoint =
+        |value: f16| (value.to_f32() + f16::from_bits(value.to_bits().wrapping_add(1)).to_f32()) / 2.0;
+    let values = halves.flat_map(|value| near(value.to_f32()).into_iter().chain(near(midpoint(value))));
+    let p: Vec<u32> = values.filter(|value| value.abs() < 65_520.0).map(f32::to_bits).collect();
+    same_everywhere(|isa| {
+        let (mut narrow, mut brain) = (vec![[0; 2]; p.len()], vec![[0; 2]; p.len()]);
+        put_f16(isa, &p, &mut narrow);
+        put_bf16(isa, &p, &mut brain);
+        for ((&bits, narrow), brain) in p.iter().zip(&narrow).zip(&brain) {
+            let value = f32::from_bits(bits);
+            assert_eq!(*narrow, f16::from_f32(value).to_le_bytes(), "{value:e}");
+            assert_eq!(*brain, bf16::from_f32(value).to_le_bytes(), "{value:e}");
+        }
+    });
+}
+
+#[test]
+fn every_narrow_value_widens_as_in_the_half_crate() {
+    let all: Vec<[u8; 2]> =
+        (0..=u16::MAX).filter(|bits| f16::from_bits(*bits).is_finite()).map(u16::to_le_bytes).collect();
+    same_everywhere(|isa| {
+        let mut sum = vec![0.0f32; all.len()];
+        add_f16(isa, &all, 1.0, &mut sum);
+        for (sum, bytes) in sum.iter().zip(&all) {
+            assert_eq!(*sum, f16::from_le_bytes(*bytes).to_f32());
+        }
+    });
+}
+
+proptest! {
+    #[test]
+    fn additions_of_received_values_are_the_same_on_every_instruction_set(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        weight in -2.0f32..2.0,
+    ) {
+        same_everywhere(|isa| {
+            let (words, pairs) = (bytes.as_chunks().0, bytes.as_chunks().0);
+            let (mut single, mut brain) = (vec![1.0f32; words.len()], vec![1.0f32; pairs.len()]);
+            add_f32(isa, words, weight, &mut single);
+            add_bf16(isa, pairs, weight, &mut brain);
+            // A NaN that goes in may come out with another payload; frames with one are refused before.
+            let canonical = |value: &f32| if value.is_nan() { u32::MAX } else { value.to_bits() };
+            let bits = |values: &[f32]| values.iter().map(canonical).collect::<Vec<_>>();
+            (bits(&single), bits(&brain), max_magnitude_bytes(isa, words), max_magnitude_narrow(isa, pairs))
+        });
+    }
+}
