@@ -90,6 +90,8 @@ macro_rules! compile_for_each_isa {
                     $crate::kernels::Isa::Avx512 => return unsafe { avx512($($argument),*) },
                 }
             }
+            #[cfg(not(target_arch = "x86_64"))]
+            let $crate::kernels::Isa::Baseline = $isa;
             $body($($argument),*)
         }
     };

@@ -1,0 +1,675 @@
+#!/usr/bin/env python3
+"""Decodes one gradwire frame, as FORMAT.md says and from nothing else.
+
+usage: decode.py FRAME [--layout 'SHAPE;SHAPE'] [--out VALUES.f32]
+
+A shape is its dimensions joined by 'x' ('10x64'), 'scalar' for none. Without --layout the fingerprint is not compared
+and the last unit ends the gradient. Prints the header and the units; --out receives the decoded gradient as
+little-endian f32. A frame that breaks a rule prints the rule's name on stderr and ends with code 2.
+
+Written to be compared with FORMAT.md, section by section: plain before fast. Standard library only.
+"""
+
+import argparse
+import math
+import struct
+import sys
+from array import array
+
+# Elements that a gradient may have where no layout says how many it has.
+MOST_ELEMENTS = 1 << 28
+
+F32_MAX = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+SHARED = 0x3FFFFFFF
+SELECTION = 1
+LARGEST_U32 = 0xFFFFFFFF
+
+
+class FrameError(Exception):
+    """A rule of section 11.2 that the frame breaks; the text is its name."""
+
+
+def require(holds, name):
+    if not holds:
+        raise FrameError(name)
+
+
+# Section 1: conventions
+
+
+def fl(x):
+    """x rounded to f32. Exact for one operation on two f32, which f64 holds with digits to spare."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", x))[0]
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def f32_values(data):
+    values = array("f")
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def f16_values(data):
+    return struct.unpack(f"<{len(data) // 2}e", data)
+
+
+def bf16_values(data):
+    widened = bytearray(2 * len(data))
+    widened[2::4] = data[0::2]
+    widened[3::4] = data[1::2]
+    return f32_values(bytes(widened))
+
+
+class Reader:
+    """Bytes from front to back."""
+
+    def __init__(self, data):
+        self.data = data
+        self.at = 0
+
+    def left(self):
+        return len(self.data) - self.at
+
+    def take(self, count):
+        require(count <= self.left(), "Truncated")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def number(self, count):
+        return int.from_bytes(self.take(count), "little")
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.number(1)
+            require(shift == 0 or byte != 0, "InvalidField(Varint)")
+            require(shift < 63 or byte <= 1, "InvalidField(Varint)")
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def finish(self):
+        require(self.left() == 0, "TrailingBytes")
+
+
+class Bits:
+    """A bit string, from its first bit on; bits past the end are 0. Bytes enter a window as they are needed."""
+
+    def __init__(self, data):
+        self.data = data
+        self.total = 8 * len(data)
+        self.at = 0
+        self.window = 0
+        self.held = 0
+        self.loaded = 0
+
+    def fill(self, width):
+        while self.held < width:
+            chunk = self.data[self.loaded : self.loaded + 32]
+            self.window |= int.from_bytes(chunk, "little") << self.held
+            self.loaded += 32
+            self.held += 256
+
+    def take(self, width):
+        if self.held < width:
+            self.fill(width)
+        value = self.window & ((1 << width) - 1)
+        self.window >>= width
+        self.held -= width
+        self.at += width
+        return value
+
+    def unary(self):
+        """Zeros up to the next one, which is consumed too; None if no one is left."""
+        zeros = 0
+        while self.window == 0:
+            if self.at + self.held >= self.total:
+                return None
+            zeros += self.held
+            self.at += self.held
+            self.held = 0
+            self.fill(1)
+        more = (self.window & -self.window).bit_length()
+        self.take(more)
+        return zeros + more - 1
+
+    def left(self):
+        return self.total - self.at
+
+    def is_padding(self):
+        """Fewer than eight bits are left, all 0."""
+        left = self.left()
+        return 0 <= left < 8 and self.take(left) == 0
+
+
+# Section 2: message
+
+CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk"]
+KINDS = ["dense", "sparse", "levels", "seeded"]
+KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}]
+
+
+def crc32c_table():
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+CRC32C = crc32c_table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ CRC32C[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+class Header:
+    BYTES = 24
+
+    def __init__(self, data):
+        reader = Reader(data)
+        require(reader.take(2) == b"GW", "BadMagic")
+        require(reader.number(1) == 1, "UnsupportedVersion")
+        self.codec = reader.number(1)
+        require(self.codec < len(CODECS), "UnknownCodec")
+        self.flags = reader.number(2)
+        require(self.flags & 0xFFFE == 0, "UnknownFlag")
+        self.unit_count = reader.number(2)
+        require(self.unit_count > 0, "InvalidField(UnitCount)")
+        self.fingerprint = reader.number(8)
+        self.body_bytes = reader.number(4)
+        self.checksum = reader.number(4)
+
+    def __str__(self):
+        divisor = "senders" if self.flags & 1 else "contributors"
+        return (
+            f"version 1, codec {self.codec} {CODECS[self.codec]}, mean over {divisor}, {self.unit_count} units, "
+            f"fingerprint {self.fingerprint:016x}, body {self.body_bytes} bytes, checksum {self.checksum:08x}"
+        )
+
+
+# Section 3: layout fingerprint
+
+
+def absorb(state, word):
+    mask = (1 << 64) - 1
+    z = ((state ^ word) + 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+class Layout:
+    def __init__(self, shapes):
+        self.tensors = max(len(shapes), 1)
+        self.len = sum(math.prod(shape) for shape in shapes)
+        state = absorb(int.from_bytes(b"gradwire", "little"), len(shapes))
+        for shape in shapes:
+            state = absorb(state, len(shape))
+            for dimension in shape:
+                state = absorb(state, dimension)
+        self.fingerprint = state
+
+    @staticmethod
+    def parse(text):
+        """Shapes separated by ';' or, as in manifests, by '+'."""
+
+        def shape(part):
+            return [] if part in ("scalar", "-") else [int(dimension) for dimension in part.split("x")]
+
+        return Layout([shape(part) for part in text.replace("+", ";").split(";")] if text else [])
+
+
+class Limits:
+    """Section 11.1: the library's values for `n` elements in `tensors` tensors, unless told otherwise."""
+
+    def __init__(self, n, tensors=1, **others):
+        self.elements = n
+        self.body_bytes = 8 * n + 1024 * tensors
+        self.entries = n
+        self.scratch_words = 2 * n + 4096 * tensors
+        self.units = 65535
+        self.magnitude = F32_MAX
+        vars(self).update(others)
+
+
+# Section 4: body
+
+
+class Unit:
+    """A unit header, and what its body decodes to: `add` is a function of the accumulator."""
+
+    def __init__(self, unit_id, start, length, kind):
+        self.id = unit_id
+        self.start = start
+        self.len = length
+        self.kind = kind
+        self.entries = 0
+        self.scratch_words = 0
+        self.about = ""
+        self.add = None
+
+
+class Decoder:
+    def __init__(self, frame, layout=None, limits=None):
+        header = self.header = Header(frame)
+        require(layout is None or header.fingerprint == layout.fingerprint, "LayoutMismatch")
+        self.limits = limits or (Limits(layout.len, layout.tensors) if layout else Limits(MOST_ELEMENTS))
+        require(header.body_bytes <= self.limits.body_bytes, "LimitExceeded(BodyBytes)")
+        require(header.unit_count <= self.limits.units, "LimitExceeded(Units)")
+        whole = Reader(frame)
+        head = whole.take(Header.BYTES)
+        body = whole.take(header.body_bytes)
+        whole.finish()
+        require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
+        self.reader = Reader(body)
+        self.step = self.reader.varint()
+        self.units = []
+        next_id = next_start = elements = entries = scratch_words = 0
+        for _ in range(header.unit_count):
+            unit = self.unit_header(next_id, next_start, layout)
+            elements += unit.len
+            require(elements <= self.limits.elements, "LimitExceeded(Elements)")
+            [self.dense, self.sparse, self.levels, self.seeded][unit.kind](unit)
+            entries += unit.entries
+            require(entries <= self.limits.entries, "LimitExceeded(Entries)")
+            scratch_words += unit.entries + unit.scratch_words
+            require(scratch_words <= self.limits.scratch_words, "LimitExceeded(ScratchWords)")
+            next_id, next_start = unit.id + 1, unit.start + unit.len
+            self.units.append(unit)
+        self.reader.finish()
+        self.len = layout.len if layout else next_start
+
+    def unit_header(self, next_id, next_start, layout):
+        unit_id = next_id + self.reader.varint()
+        require(unit_id <= LARGEST_U32, "InvalidField(Unit)")
+        start = next_start + self.reader.varint()
+        length = self.reader.varint()
+        in_range = length <= LARGEST_U32 and (layout is None or start + length <= layout.len)
+        require(in_range, "UnitOutOfRange")
+        kind = self.reader.number(1)
+        require(kind in KINDS_OF[self.header.codec], "InvalidField(Kind)")
+        return Unit(unit_id, start, length, kind)
+
+    def gradient(self):
+        acc = array("f", bytes(4 * self.len))
+        for unit in self.units:
+            unit.add(acc)
+        return acc
+
+    def check_values(self, values):
+        require(all(map(math.isfinite, values)), "NonFiniteValue")
+        require(max(map(abs, values), default=0) <= self.limits.magnitude, "LimitExceeded(Magnitude)")
+
+    def fixed_values(self, value_format, count):
+        """Values in format 0, 1 or 2."""
+        width, parse = [(4, f32_values), (2, f16_values), (2, bf16_values)][value_format]
+        values = parse(self.reader.take(count * width))
+        self.check_values(values)
+        return values
+
+    # Section 5
+
+    def dense(self, unit):
+        value_format = self.reader.number(1)
+        # Formats 1 and 2 have the numbers of the codecs that cast to them.
+        require(value_format == 0 or value_format == self.header.codec <= 2, "InvalidField(Coding)")
+        values = self.fixed_values(value_format, unit.len)
+        unit.about = ["f32", "f16", "bf16"][value_format]
+
+        def add(acc):
+            for i, value in enumerate(values, unit.start):
+                acc[i] += value
+
+        unit.add = add
+
+    # Section 6
+
+    def sparse(self, unit):
+        k = unit.entries = self.reader.varint()
+        require(k <= unit.len, "InvalidField(Entries)")
+        if k == 0:
+            unit.about = "k 0"
+            unit.add = lambda acc: None
+            return
+        coding = self.reader.number(1)
+        coder, value_format = coding & 15, coding >> 4
+        require(coder <= 2 and value_format <= 3, "InvalidField(Coding)")
+        positions = [self.raw, self.bitmap, self.rice][coder](k, unit.len)
+        values = self.codebook(unit, k) if value_format == 3 else self.fixed_values(value_format, k)
+        coder_name = ["raw", "bitmap", "rice"][coder]
+        unit.about = f"k {k}, {coder_name}, {['f32', 'f16', 'bf16', 'codebook'][value_format]}"
+        unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
+
+    def raw(self, k, length):
+        width = (length - 1).bit_length()
+        bits = Bits(self.reader.take((k * width + 7) // 8))
+        positions = [bits.take(width) for _ in range(k)]
+        ascending = all(a < b for a, b in zip(positions, positions[1:]))
+        require(ascending and positions[-1] < length, "IndexOutOfRange")
+        require(bits.is_padding(), "TrailingBytes")
+        return positions
+
+    def bitmap(self, k, length):
+        section = self.reader.take((length + 7) // 8)
+        positions = [8 * i + bit for i, byte in enumerate(section) if byte for bit in range(8) if byte >> bit & 1]
+        require(len(positions) == k and positions[-1] < length, "InvalidField(Bitmap)")
+        return positions
+
+    def rice(self, k, length):
+        section = Reader(self.reader.take(self.reader.varint()))
+        block_log2 = section.number(1)
+        require(4 <= block_log2 <= 16, "InvalidField(Rice)")
+        blocks = (k + (1 << block_log2) - 1) >> block_log2
+        parameter_bits = Bits(section.take((5 * blocks + 7) // 8))
+        parameters = [parameter_bits.take(5) for _ in range(blocks)]
+        low_total = sum(r * min(1 << block_log2, k - (b << block_log2)) for b, r in enumerate(parameters))
+        lows = Bits(section.take((low_total + 7) // 8))
+        highs = Bits(section.take(section.left()))
+        positions = []
+        position = -1
+        for entry in range(k):
+            r = parameters[entry >> block_log2]
+            high = highs.unary()
+            require(high is not None, "Truncated")
+            position += 1 + (high << r | lows.take(r))
+            require(position < length, "IndexOutOfRange")
+            positions.append(position)
+        require(all(plane.is_padding() for plane in (parameter_bits, lows, highs)), "TrailingBytes")
+        return positions
+
+    def codebook(self, unit, k):
+        book = self.reader.number(1)
+        log2, packing = book & 15, book >> 4
+        require(log2 <= 7, "InvalidField(Codebook)")
+        magnitudes = bf16_values(self.reader.take(2 << log2))
+        require(packing <= 1, "InvalidField(Packing)")
+        self.check_values(magnitudes)
+        ascending = all(a <= b for a, b in zip(magnitudes, magnitudes[1:]))
+        require(magnitudes[0] > 0 and ascending, "InvalidField(Codebook)")
+        if packing == 1:
+            unit.scratch_words = 4096
+            symbols = self.rans(k, 2 << log2)
+        else:
+            bits = Bits(self.reader.take((k * (log2 + 1) + 7) // 8))
+            symbols = [bits.take(log2 + 1) for _ in range(k)]
+            require(bits.is_padding(), "TrailingBytes")
+        signed = [value for magnitude in magnitudes for value in (magnitude, -magnitude)]
+        return [signed[symbol] for symbol in symbols]
+
+    # Section 7
+
+    def levels(self, unit):
+        form = self.reader.number(1)
+        width, norm_kind, packing = form & 15, form >> 4 & 3, form >> 6
+        require(2 <= width <= 8, "InvalidField(Bits)")
+        require(norm_kind <= 1, "InvalidField(Norm)")
+        bucket = self.reader.varint()
+        require(1 <= bucket <= LARGEST_U32, "InvalidField(Bucket)")
+        data = self.reader.take((unit.len + bucket - 1) // bucket * 4)
+        require(packing != 3 or width == 2, "InvalidField(Packing)")
+        norms = f32_values(data)
+        s = (1 << (width - 1)) - 1
+        self.check_values(norms)
+        for norm in norms:
+            is_usable = math.copysign(1, norm) > 0 and math.isfinite(fl(fl(norm / s) * s))
+            require(is_usable, "InvalidField(Scale)")
+        starts = range(0, unit.len, bucket)
+        buckets = [(start, min(start + bucket, unit.len), norm) for start, norm in zip(starts, norms)]
+        if packing in (1, 2):
+            buckets = [bucket for bucket in buckets if bucket[2] != 0]
+        count = sum(end - start for start, end, _ in buckets)
+        unit.scratch_words = 4096 if packing == 2 else 0
+        levels = [self.fixed, self.elias, self.rans_levels, self.ternary][packing](count, width, s)
+        names = ["fixed", "elias", "rans", "ternary"]
+        unit.about = f"bits {width}, bucket {bucket}, norm {['l2', 'max'][norm_kind]}, {names[packing]}"
+
+        def add(acc):
+            signed_levels = iter(levels)
+            for start, end, norm in buckets:
+                scale = fl(norm / s)
+                # Level −s … s at its own index, as negative indices count from the end.
+                table = [fl(scale * level) for level in range(s + 1)]
+                table += [-value for value in table[:0:-1]]
+                for i in range(unit.start + start, unit.start + end):
+                    acc[i] += table[next(signed_levels)]
+
+        unit.add = add
+
+    def fixed(self, count, width, s):
+        bits = Bits(self.reader.take((count * width + 7) // 8))
+        fields = [bits.take(width) for _ in range(count)]
+        require(bits.is_padding(), "TrailingBytes")
+        return [-(field & s) if field > s else field for field in fields]
+
+    def elias(self, count, _width, s):
+        bits = Bits(self.reader.take(self.reader.varint()))
+        levels = []
+        for _ in range(count):
+            level = take_omega(bits, s + 1) - 1
+            levels.append(-level if level > 0 and bits.take(1) else level)
+        require(bits.left() >= 0, "Truncated")
+        require(bits.is_padding(), "TrailingBytes")
+        return levels
+
+    def rans_levels(self, count, _width, s):
+        signed = [(symbol + 1) // 2 * (1 if symbol % 2 else -1) for symbol in range(2 * s + 1)]
+        return [signed[symbol] for symbol in self.rans(count, 2 * s + 1)]
+
+    def ternary(self, count, _width, _s):
+        section = self.reader.take((count + 4) // 5)
+        used = (count - 1) % 5 + 1
+        require(all(byte < 243 for byte in section), "TrailingBytes")
+        require(not section or section[-1] < 3**used, "TrailingBytes")
+        return [(0, 1, -1)[section[i // 5] // 3 ** (i % 5) % 3] for i in range(count)]
+
+    # Section 8
+
+    def seeded(self, unit):
+        seed = self.reader.number(8)
+        k = unit.entries = self.reader.varint()
+        require(k <= unit.len, "InvalidField(Entries)")
+        value_format = self.reader.number(1)
+        require(value_format <= 2, "InvalidField(Coding)")
+        values = self.fixed_values(value_format, k)
+        unit.scratch_words = (unit.len + 31) // 32 if k else 0
+        stream = Stream(seed, self.step, unit.id, SHARED, SELECTION)
+        taken = set()
+        for draw in range(k):
+            j = unit.len - k + draw
+            t = stream.u64(draw) * (j + 1) >> 64
+            taken.add(j if t in taken else t)
+        positions = sorted(taken)
+        unit.about = f"k {k}, seed {seed}, {['f32', 'f16', 'bf16'][value_format]}"
+        unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
+
+    # Section 9
+
+    BLOCK = 1 << 18
+
+    def rans(self, count, alphabet):
+        section = self.reader.take(self.reader.varint())
+        bits = Bits(section)
+        freqs = read_table(bits, alphabet)
+        require(bits.take(-bits.at % 8) == 0, "TrailingBytes")
+        streams = Reader(section)
+        streams.take((bits.at + 7) // 8)
+        owner = [symbol for symbol, freq in enumerate(freqs) for _ in range(freq)]
+        starts = [sum(freqs[:symbol]) for symbol in range(alphabet)]
+        output = []
+        for first in range(0, count, self.BLOCK):
+            length = min(self.BLOCK, count - first)
+            is_last = first + length == count
+            stream = streams.take(streams.left() if is_last else streams.varint())
+            output += decode_stream(stream, length, freqs, starts, owner)
+        streams.finish()
+        return output
+
+
+def add_entries(acc, start, positions, values):
+    for position, value in zip(positions, values):
+        acc[start + position] += value
+
+
+def take_omega(bits, largest):
+    v = 1
+    while bits.take(1):
+        if v > 31:
+            return largest
+        group = 1
+        for _ in range(v):
+            group = group << 1 | bits.take(1)
+        v = group
+    return min(v, largest)
+
+
+def gamma(bits):
+    zeros = bits.unary()
+    require(zeros is not None and zeros <= 8, "InvalidField(Table)")
+    return 1 << zeros | bits.take(zeros)
+
+
+def read_table(bits, alphabet):
+    freqs = [0] * alphabet
+    left, previous, symbol = 4096, 1, 0
+    while left > 0 and symbol < alphabet - 1:
+        size = gamma(bits)
+        if previous > 0:
+            z = size - 1
+            size = previous + (z // 2 if z % 2 == 0 else -(z + 1) // 2)
+            require(size >= 0, "InvalidField(Table)")
+        if size == 0:
+            symbol += gamma(bits)
+        else:
+            require(size <= 13, "InvalidField(Table)")
+            freq = 1 << (size - 1) | bits.take(size - 1)
+            require(freq <= left, "InvalidField(Table)")
+            freqs[symbol] = freq
+            left -= freq
+            symbol += 1
+        previous = size
+    if left > 0:
+        require(symbol == alphabet - 1, "InvalidField(Table)")
+        freqs[symbol] = left
+    require(bits.left() >= 0, "InvalidField(Table)")
+    return freqs
+
+
+def decode_stream(stream, count, freqs, starts, owner):
+    lanes = 1 if count < 512 else 4 if count < 16384 else 32
+    require(len(stream) >= 4 * lanes, "Truncated")
+    states = list(struct.unpack(f"<{lanes}I", stream[: 4 * lanes]))
+    words = stream[4 * lanes :]
+    words += bytes(len(words) % 2)
+    words = iter(struct.unpack(f"<{len(words) // 2}H", words))
+    output = []
+    for i in range(count):
+        x = states[i % lanes]
+        slot = x & 0xFFF
+        symbol = owner[slot]
+        x = freqs[symbol] * (x >> 12) + slot - starts[symbol]
+        if x < 65536:
+            x = x << 16 | next(words, 0)
+        states[i % lanes] = x
+        output.append(symbol)
+    return output
+
+
+# Section 10: random draws
+
+
+def philox(counter, key, rounds):
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for turn in range(rounds):
+        if turn > 0:
+            k0 = (k0 + 0x9E3779B9) & LARGEST_U32
+            k1 = (k1 + 0xBB67AE85) & LARGEST_U32
+        a = 0xD2511F53 * c0
+        b = 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (b >> 32) ^ c1 ^ k0, b & LARGEST_U32, (a >> 32) ^ c3 ^ k1, a & LARGEST_U32
+    return c0, c1, c2, c3
+
+
+def halves(x):
+    return x & LARGEST_U32, x >> 32
+
+
+class Stream:
+    def __init__(self, seed, step, unit, source, purpose):
+        tail = (source & 0x3FFFFFFF) | purpose << 30
+        derived = philox((*halves(step), unit, tail), halves(seed), 10)
+        self.key, self.upper = derived[:2], derived[2:]
+
+    def block(self, i):
+        return philox((*halves(i), *self.upper), self.key, 7)
+
+    def u64(self, i):
+        words = self.block(i // 2)
+        return words[i % 2 * 2] | words[i % 2 * 2 + 1] << 32
+
+
+# Section 15: saved memory
+
+
+def decode_memory(data, layout):
+    reader = Reader(data)
+    require(reader.take(2) == b"GM", "BadMagic")
+    require(reader.number(1) == 1, "UnsupportedVersion")
+    require(reader.number(1) == 1, "InvalidField(Memory)")
+    require(reader.number(8) == layout.fingerprint, "LayoutMismatch")
+    require(reader.number(8) == layout.len, "InvalidField(Memory)")
+    residual = f32_values(reader.take(4 * layout.len))
+    checksum = reader.number(4)
+    reader.finish()
+    require(crc32c(data[:-4]) == checksum, "ChecksumMismatch")
+    require(all(map(math.isfinite, residual)), "NonFiniteValue")
+    return residual
+
+
+def to_bytes(values):
+    if sys.byteorder == "big":
+        values = array("f", values)
+        values.byteswap()
+    return values.tobytes()
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Decodes one gradwire frame.")
+    parser.add_argument("frame")
+    parser.add_argument("--layout", help="shapes, as in '10x64;10'; 'scalar' for an empty shape")
+    parser.add_argument("--out", help="file for the decoded gradient, little-endian f32")
+    arguments = parser.parse_args()
+    layout = None if arguments.layout is None else Layout.parse(arguments.layout)
+    try:
+        with open(arguments.frame, "rb") as file:
+            decoder = Decoder(file.read(), layout)
+        gradient = decoder.gradient()
+    except FrameError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{arguments.frame}: {error.strerror}", file=sys.stderr)
+        return 2
+    print(f"{decoder.header}, step {decoder.step}")
+    for unit in decoder.units:
+        print(f"unit {unit.id}: {unit.start} + {unit.len}, {KINDS[unit.kind]}: {unit.about}")
+    if arguments.out:
+        with open(arguments.out, "wb") as file:
+            file.write(to_bytes(gradient))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

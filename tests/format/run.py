@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Holds decode.py, which was written from FORMAT.md alone, against the worked frames of FORMAT.md and against folders.
+
+usage: run.py [FOLDER ...]
+
+Without folders: FORMAT.md, tests/golden and tests/bad. A folder has a manifest.txt of lines of key=value words. Those
+read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
+(`memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
+each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
+Ends with code 1 if anything differs or nothing was compared. Standard library only.
+"""
+
+import math
+import re
+import sys
+from array import array
+from pathlib import Path
+
+# Importing leaves no files behind.
+sys.dont_write_bytecode = True
+
+from decode import Decoder, FrameError, Layout, Limits, decode_memory, to_bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A block of FORMAT.md: its kind, shapes, hex and values.
+WORKED = re.compile(r"^```(frame|memory)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL)
+
+
+def hexadecimal_bytes(text):
+    return bytes.fromhex(text.partition(";")[0])
+
+
+def expected_values(text, length):
+    """Decimals in order, or position:value pairs with zeros between them."""
+    values = array("f", bytes(4 * length))
+    for position, word in enumerate(text.split()):
+        pair = word.split(":")
+        values[int(pair[0]) if len(pair) == 2 else position] = float(pair[-1])
+    return values
+
+
+def worked_frames():
+    """Yields what each block of FORMAT.md says and what its bytes decode to."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    for block in WORKED.finditer(text):
+        kind, shapes, lines, values = block.groups()
+        line = text.count("\n", 0, block.start()) + 1
+        layout = Layout.parse(shapes)
+        data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
+        yield f"FORMAT.md:{line}", expected_values(values, layout.len).tobytes(), outcome(data, layout, kind)
+
+
+def outcome(data, layout, kind="frame", limits=None):
+    """The decoded values as bytes, or the name of the rule that the bytes break."""
+    try:
+        return to_bytes(decode_memory(data, layout) if kind == "memory" else Decoder(data, layout, limits).gradient())
+    except FrameError as error:
+        return str(error)
+
+
+def error_name(text):
+    """The name of an error without what it was called with, but for the field or limit it speaks of."""
+    has_field = text.startswith(("InvalidField", "LimitExceeded"))
+    return text if has_field else re.match(r"\w+", text).group()
+
+
+def limits_of(words):
+    """The one limit that the line sets; the others stand in nobody's way."""
+    field, _, value = words.get("limit", "").partition(":")
+    return Limits(math.inf, **({field: float(value)} if field else {}))
+
+
+def digest(data):
+    """As manifests write it: the bits of up to 16 values, or FNV-1a over all bytes."""
+    if len(data) <= 64:
+        bits = [data[i : i + 4][::-1].hex() for i in range(0, len(data), 4)]
+        return f"[{','.join(bits)}]"
+    state = 0xCBF29CE484222325
+    for byte in data:
+        state = ((state ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return f"fnv:{state:016x}"
+
+
+def folder_frames(folder):
+    """Yields what the manifest expects of each frame, and what it decodes to."""
+    for line in (folder / "manifest.txt").read_text(encoding="utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
+        words = dict(word.split("=", 1) for word in line.split())
+        path = folder / f"{words['file']}.bin"
+        layout = Layout.parse(words["layout"])
+        actual = outcome(path.read_bytes(), layout, words.get("reader"), limits_of(words))
+        dump = path.with_suffix(".f32")
+        if "error" in words:
+            yield str(path), error_name(words["error"]), actual
+        elif dump.exists():
+            yield str(path), dump.read_bytes(), actual
+        else:
+            yield str(path), words["values"], actual if isinstance(actual, str) else digest(actual)
+
+
+def compare(name, results):
+    count = failures = 0
+    for source, expected, actual in results:
+        count += 1
+        if expected != actual:
+            failures += 1
+            shown = [one if isinstance(one, str) else digest(one) for one in (expected, actual)]
+            print(f"{source}: expected {shown[0]}, decoded {shown[1]}")
+    print(f"{name}: {count - failures} of {count} agree")
+    return count > 0 and failures == 0
+
+
+def main():
+    sources = [("FORMAT.md", worked_frames())] if len(sys.argv) == 1 else []
+    folders = sys.argv[1:] or [ROOT / "tests" / "golden", ROOT / "tests" / "bad"]
+    sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]
+    return 0 if all([compare(name, results) for name, results in sources]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
