@@ -10,8 +10,12 @@ use rand_core::{Rng, SeedableRng, TryRng};
 const MULTIPLIER: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
+/// Multipliers and Weyl constants, for kernels.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const CONSTANTS: [[u32; 2]; 2] = [MULTIPLIER, WEYL];
+
 /// Rounds for the draws: the fewest that the authors found to pass BigCrush.
-const DRAW_ROUNDS: u32 = 7;
+pub(crate) const DRAW_ROUNDS: u32 = 7;
 /// Rounds for deriving a stream from its key: the authors' default, with a margin, because it runs once a stream.
 const KEY_ROUNDS: u32 = 10;
 
@@ -92,6 +96,12 @@ impl Stream {
         let material = [step as u32, (step >> 32) as u32, unit, tail];
         let derived = philox(material, [seed as u32, (seed >> 32) as u32], KEY_ROUNDS);
         Self { key: [derived[0], derived[1]], upper: [derived[2], derived[3]], position: 0 }
+    }
+
+    /// The Philox key and the upper half of the counter, for kernels.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn words(&self) -> [[u32; 2]; 2] {
+        [self.key, self.upper]
     }
 
     /// Block `i` of the stream: 128 random bits as four words.

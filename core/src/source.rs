@@ -82,6 +82,29 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The bits of p for the elements `first … first + room.len()`: where the gradient is held, if that is what they are,
+    /// else in `room`.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    pub(crate) fn bits<'p>(
+        &self,
+        isa: Isa,
+        first: usize,
+        room: &'p mut [u32],
+    ) -> Result<&'p [u32], EncodeError>
+    where
+        'a: 'p,
+    {
+        if let (Grad::F32(values), None) = (self.grad, self.residual) {
+            let p = kernels::bits_of(&values[first..first + room.len()]);
+            self.check(kernels::max_magnitude(isa, p), first, p)?;
+            return Ok(p);
+        }
+        self.fold(isa, first, room)?;
+        Ok(room)
+    }
+
     /// Looks at every value and changes nothing.
     ///
     /// # Errors

@@ -133,11 +133,30 @@ pub(crate) struct Bucket {
 }
 
 compile_for_each_isa! {
-    /// Rounds the values whose bits are `p` to levels, one byte each: the level, and the sign in bit 7.
-    ///
-    /// With a stream, stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw, both as multiples
-    /// of 2⁻¹⁶ (a rounded to nearest, so the bias of one element is at most 2⁻¹⁷ levels). Without, nearest, halves up.
-    pub(crate) fn quantize(isa, p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) = scalar::quantize;
+    fn quantize_plain(isa, p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) = scalar::quantize;
+}
+
+/// Rounds the values whose bits are `p` to levels, one byte each: the level, and the sign in bit 7.
+///
+/// With a stream, stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw, both as multiples of
+/// 2⁻¹⁶ (a rounded to nearest, so the bias of one element is at most 2⁻¹⁷ levels). Without, nearest, halves up.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn quantize(isa: Isa, p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
+    assert_eq!(p.len(), fields.len(), "values and fields differ in length");
+    match (isa, stream) {
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, Some(stream)) => x86_64::quantize(p, bucket, stream, fields),
+        _ => quantize_plain(isa, p, bucket, stream, fields),
+    }
+}
+
+/// The bits of floats, in place.
+#[allow(unsafe_code, reason = "a view of the same memory as another type of the same size")]
+pub(crate) fn bits_of(values: &[f32]) -> &[u32] {
+    // SAFETY: f32 and u32 have the same size and alignment, every pattern is valid for both, and the borrow is the same.
+    unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
 }
 
 compile_for_each_isa! {

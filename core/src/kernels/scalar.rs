@@ -149,7 +149,7 @@ fn strided_squares<T>(values: &[T], value: impl Fn(&T) -> f32) -> f64 {
 
 /// Adding 2²³ to a float in 0 ‥ 2²³ leaves the nearest integer, ties to even, in the low mantissa bits: the rounding
 /// of the vector conversions, without a library call.
-const ROUND_MAGIC: f32 = 8_388_608.0;
+pub(super) const ROUND_MAGIC: f32 = 8_388_608.0;
 
 /// Half a level in units of 2⁻¹⁶: what nearest rounding draws.
 const HALF: u32 = 1 << 15;

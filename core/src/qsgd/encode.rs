@@ -102,8 +102,7 @@ impl Body<'_> {
         let source = input.source(self.qsgd.overflow_bound());
         for (i, norm) in norms.iter_mut().enumerate() {
             let first = i * size;
-            let p = &mut words[..size.min(source.len() - first)];
-            source.fold(self.isa, first, p)?;
+            let p = source.bits(self.isa, first, &mut words[..size.min(source.len() - first)])?;
             self.quantize_bucket(first, p, norm);
         }
         Ok(())
