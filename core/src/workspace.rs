@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::scratch::Scratch;
 use crate::unit::Unit;
-use crate::wire::frame::{Frame, frame_scratch_len};
+use crate::wire::frame::{Frame, Opened};
 use alloc::vec::Vec;
 
 /// Output and working memory of an encoder. Allocates on the first call, and then only when units grow.
@@ -82,8 +82,9 @@ impl Decoder {
         layout: &LayoutRef<'_>,
         limits: &Limits,
     ) -> Result<Frame<'a>, DecodeError> {
-        grow(&mut self.words, frame_scratch_len(bytes, layout, limits)?);
-        Frame::parse(bytes, layout, limits, &mut self.words)
+        let opened = Opened::new(bytes, layout, limits)?;
+        grow(&mut self.words, opened.scratch_words());
+        opened.check(&mut self.words)
     }
 }
 

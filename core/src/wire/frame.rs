@@ -158,6 +158,43 @@ fn open<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(Header, &'a [u8]), Deco
     Ok((header, body))
 }
 
+/// A frame of which header, checksum and structure are known to be right, and how much scratch memory it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened<'a> {
+    header: Header,
+    body: &'a [u8],
+    layout_len: usize,
+    max_magnitude: f32,
+    words: usize,
+}
+
+impl<'a> Opened<'a> {
+    pub(crate) fn new(bytes: &'a [u8], layout: &LayoutRef<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+        let (header, body) = open_for(bytes, layout, limits)?;
+        let words = scratch_words(header, body, layout.len(), limits)?;
+        Ok(Self { header, body, layout_len: layout.len(), max_magnitude: limits.max_magnitude, words })
+    }
+
+    /// Words of scratch memory that [`check`](Self::check) needs.
+    pub(crate) fn scratch_words(&self) -> usize {
+        self.words
+    }
+
+    /// Everything that is left to check.
+    pub(crate) fn check(self, scratch: &'a mut [u32]) -> Result<Frame<'a>, DecodeError> {
+        let Self { header, body, layout_len, max_magnitude, words } = self;
+        let (mut rest, _) =
+            scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
+        let mut walk = Walk::new(header, body, layout_len)?;
+        while let Some((_, body)) = walk.next()? {
+            let (own, others) = rest.split_at_mut(body.scratch_words());
+            body.check(max_magnitude, own)?;
+            rest = others;
+        }
+        Ok(Frame { header, step: walk.step, body, layout_len, scratch })
+    }
+}
+
 /// Words of scratch memory that [`Frame::parse`] needs for these bytes, within what `limits` allow.
 ///
 /// # Errors
@@ -167,8 +204,7 @@ pub fn frame_scratch_len(
     layout: &LayoutRef<'_>,
     limits: &Limits,
 ) -> Result<usize, DecodeError> {
-    let (header, body) = open_for(bytes, layout, limits)?;
-    scratch_words(header, body, layout.len(), limits)
+    Opened::new(bytes, layout, limits).map(|opened| opened.words)
 }
 
 /// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout is not at
@@ -263,17 +299,7 @@ impl<'a> Frame<'a> {
         limits: &Limits,
         scratch: &'a mut [u32],
     ) -> Result<Self, DecodeError> {
-        let (header, body) = open_for(bytes, layout, limits)?;
-        let needed = scratch_words(header, body, layout.len(), limits)?;
-        let (mut rest, _) =
-            scratch.split_at_mut_checked(needed).ok_or(DecodeError::ScratchTooSmall { needed })?;
-        let mut walk = Walk::new(header, body, layout.len())?;
-        while let Some((_, body)) = walk.next()? {
-            let (own, others) = rest.split_at_mut(body.scratch_words());
-            body.check(limits.max_magnitude, own)?;
-            rest = others;
-        }
-        Ok(Self { header, step: walk.step, body, layout_len: layout.len(), scratch })
+        Opened::new(bytes, layout, limits)?.check(scratch)
     }
 
     /// The header.
