@@ -2,8 +2,7 @@
 //!
 //! * [`Gather`]: a frame for each worker; frames are gathered and added as they are decoded.
 //! * [`Linear`]: payloads of all workers may be summed, so the codec rides on all-reduce, round by round.
-//! * Gossip codecs, the same between two neighbours on the difference of their models, are the third kind; none is
-//!   built yet.
+//! * [`Gossip`]: the same between two neighbours, on the difference of their models.
 //!
 //! A gather codec does not fit where an all-reduce is asked for: the compiler says so.
 
@@ -57,7 +56,8 @@ pub trait Gather: Send + Sync {
     ) -> Result<usize, EncodeError>;
 }
 
-/// How the payloads of one round of a [`Linear`] codec become one.
+/// What is done with the payload of one round.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Sum of f32 payloads, in the written order of the exchange.
@@ -66,9 +66,12 @@ pub enum Reduction {
     SumI32,
     /// Largest of f32 payloads.
     MaxF32,
+    /// f32 payloads change places between two neighbours.
+    Neighbour,
 }
 
 /// What one round lends to the exchange, to be replaced in place by its reduction over all workers.
+#[non_exhaustive]
 #[derive(Debug)]
 pub enum Payload<'a> {
     /// For [`Reduction::SumF32`] and [`Reduction::MaxF32`].
@@ -77,7 +80,7 @@ pub enum Payload<'a> {
     I32(&'a mut [i32]),
 }
 
-/// One unit on its way through the rounds of a [`Linear`] codec; what it carries along is in the scratch memory.
+/// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec; what it carries along is in the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Counts the rounds of the unit from 0.
@@ -140,7 +143,60 @@ pub trait Linear: Send + Sync {
     fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>);
 }
 
-/// Working memory of one unit of a [`Linear`] codec, its own from the first round to the last.
+/// Two neighbours, by rank; `low` is below `high`. Both ends name an edge alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// The lower rank.
+    pub low: u32,
+    /// The higher rank.
+    pub high: u32,
+}
+
+/// A codec between two neighbours, on the difference of their models instead of on gradients.
+///
+/// Both ends call [`begin`](Self::begin) with the same key and edge, and then repeat: send [`payload`](Self::payload) to
+/// the neighbour, receive its payload, [`advance`](Self::advance), until no round is left. All edges of a step use the
+/// models of its start.
+pub trait Gossip: Send + Sync {
+    /// Working memory of one unit of `len` elements.
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
+
+    /// Starts the rounds of one unit of one edge.
+    ///
+    /// # Errors
+    /// As the variants of [`EncodeError`] say.
+    ///
+    /// # Panics
+    /// When `model` has another length than the unit.
+    fn begin(
+        &self,
+        key: StepKey,
+        edge: Edge,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        model: &[f32],
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError>;
+
+    /// What this end sends in the round.
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
+
+    /// Takes the neighbour's payload and returns the next round; when there is none, `model` has moved towards the
+    /// neighbour's by `weight`, the edge's entry of the mixing matrix.
+    ///
+    /// # Panics
+    /// When `theirs` has another length than the payload, or `model` than the unit.
+    fn advance(
+        &self,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        theirs: &[f32],
+        weight: f32,
+        model: &mut [f32],
+    ) -> Option<Round>;
+}
+
+/// Working memory of one unit of a [`Linear`] or [`Gossip`] codec, its own from the first round to the last.
 #[derive(Debug)]
 pub struct LinearScratch<'a> {
     /// At least [`LinearScratchLen::words`] elements.
@@ -161,7 +217,7 @@ impl LinearScratch<'_> {
     }
 }
 
-/// How much working memory a unit of a [`Linear`] codec needs.
+/// How much working memory a unit of a [`Linear`] or [`Gossip`] codec needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearScratchLen {
     /// Words of 32 bits.

@@ -4,6 +4,7 @@ use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Round};
 use crate::dense::{Dense, DenseSum};
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
+use crate::gossip::Dpsgd;
 use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
@@ -26,6 +27,8 @@ pub enum Codec {
     Gather(GatherCodec),
     /// Payloads are summed by all-reduce.
     Linear(LinearCodec),
+    /// Models move towards those of their neighbours.
+    Gossip(GossipCodec),
 }
 
 /// Every [`Gather`](crate::Gather) codec.
@@ -52,6 +55,14 @@ pub enum LinearCodec {
     RandomK(RandomK),
 }
 
+/// Every [`Gossip`](crate::Gossip) codec.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GossipCodec {
+    /// `dpsgd`
+    Dpsgd(Dpsgd),
+}
+
 impl Codec {
     /// The name that spellings begin with.
     #[must_use]
@@ -64,6 +75,7 @@ impl Codec {
             Self::Gather(GatherCodec::Threshold(_)) => "threshold",
             Self::Gather(GatherCodec::Qsgd(_)) => "qsgd",
             Self::Linear(LinearCodec::RandomK(_)) => "randomk",
+            Self::Gossip(GossipCodec::Dpsgd(_)) => "dpsgd",
         }
     }
 
@@ -78,6 +90,7 @@ impl Codec {
                 qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
             }
             Self::Linear(LinearCodec::RandomK(randomk)) => randomk.estimator() == Estimator::Contraction,
+            Self::Gossip(GossipCodec::Dpsgd(_)) => false,
         };
         if needs_feedback { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
     }
@@ -88,7 +101,7 @@ impl Codec {
         match self {
             Self::Linear(linear) => Some(*linear),
             Self::Gather(GatherCodec::Dense(Dense::F32)) => Some(LinearCodec::DenseSum(DenseSum)),
-            Self::Gather(_) => None,
+            Self::Gather(_) | Self::Gossip(_) => None,
         }
     }
 
@@ -96,6 +109,7 @@ impl Codec {
         match self {
             Self::Gather(gather) => gather.inner(),
             Self::Linear(linear) => linear.inner(),
+            Self::Gossip(GossipCodec::Dpsgd(_)) => &Dense::F32,
         }
     }
 }
@@ -120,7 +134,8 @@ impl LinearCodec {
     }
 }
 
-/// Frames of any codec: those of a linear codec hold what one worker alone would contribute.
+/// Frames of any codec: those of a linear codec hold what one worker alone would contribute, those of a gossip codec
+/// what is handed to them, dense.
 macro_rules! delegate_frames {
     ($codec:ty, $inner:ident) => {
         impl EncodeUnit for $codec {

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 /// A borrowed flat gradient in one of the formats that trainers keep. Memories and accumulators are always f32.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub enum Grad<'a> {
     /// IEEE single precision.

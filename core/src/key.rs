@@ -3,6 +3,7 @@
 use crate::rng::{Purpose, Stream};
 
 /// Who draws: one rank for itself, or all ranks the same.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Draws of one rank, unrelated to those of any other. Ranks below 2³⁰ − 1.

@@ -54,6 +54,7 @@ mod density;
 mod entropy;
 mod error;
 mod gather;
+mod gossip;
 mod grad;
 mod index;
 mod kernels;
@@ -76,11 +77,12 @@ mod wire;
 #[cfg(feature = "alloc")]
 mod workspace;
 
-pub use codec::{Gather, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
-pub use codecs::{Codec, GatherCodec, LinearCodec};
+pub use codec::{Edge, Gather, Gossip, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+pub use codecs::{Codec, GatherCodec, GossipCodec, LinearCodec};
 pub use dense::{Dense, DenseSum};
 pub use density::Density;
 pub use error::{DecodeError, EncodeError, Field, Limit};
+pub use gossip::Dpsgd;
 pub use grad::Grad;
 pub use half::{bf16, f16};
 pub use index::IndexChoice;

@@ -1,8 +1,9 @@
 //! The one spelling of a codec, in Rust, on the command line and in files: `topk:density=0.01,values=q8`.
 
-use crate::codecs::{Codec, GatherCodec, LinearCodec};
+use crate::codecs::{Codec, GatherCodec, GossipCodec, LinearCodec};
 use crate::dense::Dense;
 use crate::density::Density;
+use crate::gossip::Dpsgd;
 use crate::index::IndexChoice;
 use crate::layout::LayoutRef;
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
@@ -15,6 +16,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 
 /// What a codec keeps back: the key `memory=`.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryChoice {
     /// Nothing: what is not sent is lost.
@@ -125,6 +127,7 @@ pub enum SpecError<'a> {
 }
 
 /// What a key allows.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// One of these words.
@@ -337,7 +340,7 @@ const KEYS_RANDOMK: &str = "density estimator memory unit dense_below dense_1d";
 
 impl Spec {
     /// Names of the codecs.
-    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk";
+    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk, dpsgd";
 
     /// A codec with the memory that it has by default, the whole model in one unit.
     #[must_use]
@@ -372,6 +375,7 @@ impl Spec {
                 let keys = Keys::parse("randomk", KEYS_RANDOMK, pairs)?;
                 (keys, Codec::Linear(LinearCodec::RandomK(keys.randomk())))
             }
+            "dpsgd" => (Keys::parse("dpsgd", KEYS_CAST, pairs)?, Codec::Gossip(GossipCodec::Dpsgd(Dpsgd))),
             _ => return Err(SpecError::UnknownCodec(name)),
         };
         let memory = keys.memory.unwrap_or(codec.default_memory());
@@ -389,6 +393,7 @@ impl Spec {
             Codec::Gather(GatherCodec::Dense(Dense::F32)) => {
                 Some("memory=ef: none sends everything and keeps nothing back")
             }
+            Codec::Gossip(_) => Some("memory=ef: dpsgd sends the whole model and keeps nothing back"),
             Codec::Gather(GatherCodec::Qsgd(qsgd)) if !qsgd.proves_contraction() => Some(
                 "memory=ef: qsgd is a proven contraction only with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
             ),
@@ -408,7 +413,9 @@ impl fmt::Display for Spec {
         f.write_str(self.codec.name())?;
         let mut out = Printer { f, separator: ':' };
         match self.codec {
-            Codec::Gather(GatherCodec::Dense(_)) | Codec::Linear(LinearCodec::DenseSum(_)) => {}
+            Codec::Gather(GatherCodec::Dense(_))
+            | Codec::Linear(LinearCodec::DenseSum(_))
+            | Codec::Gossip(GossipCodec::Dpsgd(_)) => {}
             Codec::Gather(GatherCodec::TopK(topk)) => {
                 out.always("density", topk.density())?;
                 out.sparse(topk.index(), topk.values())?;
@@ -522,7 +529,10 @@ mod tests {
     #[test]
     fn bad_spellings_name_the_key_and_what_is_allowed() {
         for (spelling, message) in [
-            ("top", "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk"),
+            (
+                "top",
+                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, dpsgd",
+            ),
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),

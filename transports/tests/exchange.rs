@@ -164,6 +164,8 @@ fn a_codec_that_cannot_be_summed_is_refused_where_all_reduce_is_asked_for() {
     let error = Exchange::new(spec, layout(), route).unwrap_err();
     assert_eq!(error, ExchangeError::NotLinear { codec: "topk" });
     assert_eq!(Exchange::best_route(&spec), Route::AllGather);
+    let gossip = Exchange::new(Spec::parse("dpsgd").unwrap(), layout(), Route::AllGather).unwrap_err();
+    assert_eq!(gossip, ExchangeError::Gossip { codec: "dpsgd" });
     assert!(matches!(Exchange::best_route(&Spec::parse("none").unwrap()), Route::AllReduce { .. }));
 }
 

@@ -14,6 +14,7 @@ use core::num::NonZeroU32;
 pub(crate) use view::LevelsFields;
 
 /// The norm that scales a bucket: the key `norm=` of a spelling.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Norm {
@@ -25,6 +26,7 @@ pub enum Norm {
 }
 
 /// How levels are written: the key `entropy=` of a spelling.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum EntropyChoice {
     /// The smaller of `fixed` and `rans` by exact bytes; ties go to `fixed`.
@@ -39,6 +41,7 @@ pub enum EntropyChoice {
 }
 
 /// How a magnitude between two levels is rounded: the key `rounding=` of a spelling.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
     /// Up with the probability that makes it unbiased. Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷
@@ -50,6 +53,7 @@ pub enum Rounding {
 }
 
 /// Width of a level.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LevelBits {
     /// A sign and `bits − 1` bits of magnitude: 2^(bits−1) − 1 levels per sign. 2 to 8.

@@ -22,6 +22,7 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 pub(crate) use view::SeededFields;
 
 /// What the values are multiplied by: the key `estimator=` of a spelling.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Estimator {
     /// Values as they are: a contraction, with δ = k/n in expectation. Needs error feedback.

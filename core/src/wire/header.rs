@@ -105,6 +105,7 @@ impl Kind {
 }
 
 /// How received frames become a mean. Written in every frame, so that two ends cannot divide differently.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Divisor {
     /// Every coordinate is divided by the number of workers whose frame entered the sum.

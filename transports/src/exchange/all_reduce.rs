@@ -151,8 +151,9 @@ fn reduce_payload(
 ) -> Result<RankSet, TransportError> {
     let data = match (round.reduction, payload) {
         (Reduction::MaxF32, Payload::F32(data)) => Reduce::MaxF32(data),
-        (_, Payload::F32(data)) => Reduce::SumF32(data, wire),
-        (_, Payload::I32(data)) => Reduce::SumI32(data),
+        (Reduction::SumF32, Payload::F32(data)) => Reduce::SumF32(data, wire),
+        (Reduction::SumI32, Payload::I32(data)) => Reduce::SumI32(data),
+        _ => return Err(TransportError::Unsupported { operation: "reduction of this kind" }),
     };
     let tag = step.tag.unit(round.unit.id).chunk(round.index);
     step.transport.all_reduce(tag, data, scratch, step.deadline)

@@ -16,6 +16,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec works between two neighbours and makes no mean over all.
+    Gossip {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// A step was started before the one in front of it was finished.
     Busy,
     /// A step was finished that was not started.
@@ -72,6 +77,9 @@ impl fmt::Display for ExchangeError {
         match self {
             Self::NotLinear { codec } => {
                 write!(f, "{codec} frames cannot be summed: use all-gather or a server")
+            }
+            Self::Gossip { codec } => {
+                write!(f, "{codec} is a gossip codec: it makes no mean over all workers")
             }
             Self::Busy => write!(f, "the step before this one is not finished"),
             Self::NotStarted => write!(f, "no step was started"),

@@ -24,7 +24,7 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{DecodeError, Grad, Layout, Memory, Spec, StepKey, Unit};
+use gradwire::{Codec, DecodeError, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::rank::{Rank, RankSet};
@@ -68,7 +68,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     /// Rank 0 serves, waits for all, and answers with dense f32.
     fn default() -> Self {
-        let dense = gradwire::Codec::Gather(gradwire::GatherCodec::Dense(gradwire::Dense::F32));
+        let dense = Codec::Gather(gradwire::GatherCodec::Dense(gradwire::Dense::F32));
         Self { server: Rank(0), quorum: 0, patience: None, downlink: Spec::new(dense) }
     }
 }
@@ -150,8 +150,12 @@ impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
     /// # Errors
-    /// `NotLinear` for [`Route::AllReduce`] with a codec whose payloads cannot be summed.
+    /// `NotLinear` for [`Route::AllReduce`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
+    /// neighbours, which makes no mean over all.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
+        if matches!(spec.codec, Codec::Gossip(_)) {
+            return Err(ExchangeError::Gossip { codec: spec.codec.name() });
+        }
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
             Route::AllGather => State::AllGather(AllGather::default()),
