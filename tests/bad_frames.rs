@@ -1,0 +1,111 @@
+//! Every file of `bad/` is refused with the error that its manifest states, and every error has a file.
+
+use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory, frame_scratch_len};
+use gradwire_tests::bad::{self, Bad, spelled};
+use gradwire_tests::{manifest, run};
+
+fn frame_error(bad: &Bad) -> DecodeError {
+    let layout = bad.layout();
+    let bytes = bad.bytes();
+    let error = run::parse(&bytes, &layout.as_ref(), &bad.limits, |_| ());
+    let error = error.expect_err(&format!("{} is accepted", bad.name));
+    let same = Decoder::new().parse(&bytes, &layout.as_ref(), &bad.limits).map(|_| ());
+    assert_eq!(same, Err(error), "{}: the decoder that allocates disagrees", bad.name);
+    error
+}
+
+fn memory_error(bad: &Bad) -> DecodeError {
+    let layout = bad.layout();
+    let mut residual = vec![0.25; layout.len()];
+    let error = Memory::new(&mut residual).load(&layout.as_ref(), &bad.bytes());
+    assert!(residual.iter().all(|&kept| kept == 0.25), "{}: the memory was changed", bad.name);
+    error.expect_err(&format!("{} is accepted", bad.name))
+}
+
+/// Checksums and fingerprints are numbers nobody can check by eye; the manifest may leave out what is behind the name.
+fn is_stated(error: &DecodeError, stated: &str) -> bool {
+    let spelled = spelled(error);
+    let without_numbers = matches!(error, DecodeError::ChecksumMismatch { .. } | DecodeError::LayoutMismatch { .. });
+    spelled == stated || (without_numbers && spelled.starts_with(stated))
+}
+
+#[test]
+fn every_bad_file_is_refused_with_the_stated_error() {
+    for bad in bad::all() {
+        let error = if bad.is_memory { memory_error(&bad) } else { frame_error(&bad) };
+        assert!(is_stated(&error, &bad.error), "{}: stated {}, got {}", bad.name, bad.error, spelled(&error));
+    }
+}
+
+#[test]
+fn the_naive_decoder_refuses_them_too() {
+    for bad in bad::all().iter().filter(|bad| !bad.is_memory && !bad.error.starts_with("LimitExceeded")) {
+        assert!(gradwire_tests::naive::decode::decode(&bad.bytes(), &bad.shapes).is_err(), "{} is accepted", bad.name);
+    }
+}
+
+#[test]
+fn no_bad_frame_is_refused_for_a_checksum_by_mistake() {
+    for bad in bad::all() {
+        let bytes = bad.bytes();
+        if bytes.len() < 24 || bad.is_memory || bad.error.starts_with("ChecksumMismatch") || bad.name == "header_alone" {
+            continue;
+        }
+        let stated = u32::from_le_bytes([bytes[20], bytes[21], bytes[22], bytes[23]]);
+        assert_eq!(gradwire_tests::naive::header::checksum_of(&bytes), stated, "{}", bad.name);
+    }
+}
+
+/// Variants of an enum of the crate under test, by reading its source: the enums are open, and a new variant without a
+/// file must be found.
+fn variants(name: &str) -> Vec<String> {
+    let path = manifest::folder("../core/src/error.rs");
+    let source = std::fs::read_to_string(&path).expect("the source of the errors is there");
+    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enum is there").1;
+    let lines = body.lines().take_while(|line| *line != "}");
+    let name_of = |line: &str| -> String { line.trim().chars().take_while(|c| c.is_alphanumeric()).collect() };
+    lines
+        .filter(|line| line.starts_with("    ") && line[4..].starts_with(|c: char| c.is_ascii_uppercase()))
+        .map(name_of)
+        .collect()
+}
+
+#[test]
+fn every_error_has_a_file() {
+    let stated: Vec<String> = bad::all().into_iter().map(|bad| bad.error).collect();
+    let missing = |spelling: &str| !stated.iter().any(|error| error.starts_with(spelling));
+    let top = variants("DecodeError");
+    assert!(top.len() >= 13, "the source was not understood");
+    // The one error that depends on the caller's memory, not on the bytes; it has a test of its own below.
+    for variant in top.iter().filter(|variant| *variant != "ScratchTooSmall") {
+        assert!(!missing(variant), "no file provokes {variant}");
+    }
+    for field in variants("Field") {
+        assert!(!missing(&format!("InvalidField({field})")), "no file provokes Field::{field}");
+    }
+    for limit in variants("Limit") {
+        assert!(!missing(&format!("LimitExceeded({limit})")), "no file provokes Limit::{limit}");
+    }
+}
+
+#[test]
+fn scratch_memory_of_one_word_less_is_refused() {
+    for golden in gradwire_tests::golden::all() {
+        let (frame, layout, limits) = (golden.frame(), golden.layout(), run::no_limits());
+        let needed = frame_scratch_len(&frame, &layout.as_ref(), &limits).unwrap();
+        if needed > 0 {
+            let mut words = vec![0; needed - 1];
+            let error = Frame::parse(&frame, &layout.as_ref(), &limits, &mut words).map(|_| ());
+            assert_eq!(error, Err(DecodeError::ScratchTooSmall { needed }), "{}", golden.name);
+        }
+    }
+}
+
+#[test]
+fn a_frame_for_another_layout_of_the_same_length_is_refused() {
+    for golden in gradwire_tests::golden::all().iter().filter(|golden| golden.shapes.len() != 1) {
+        let layout = LayoutRef::flat(golden.layout().len());
+        let error = run::decode(&golden.frame(), &layout);
+        assert!(matches!(error, Err(DecodeError::LayoutMismatch { .. })), "{}", golden.name);
+    }
+}

@@ -1,0 +1,483 @@
+//! Nothing is lost in silence: what a frame holds and what the memory keeps are, bit for bit, what was there.
+
+use gradwire::{
+    Codec, Density, EncodeError, Estimator, Gather, Grad, LayoutRef, Linear, LinearCodec, LinearScratch, Memory, Payload,
+    RandomK, Scratch, Source, Spec, StepKey, Unit,
+};
+use gradwire_tests::inputs::{Input, Words, power_of_two};
+use gradwire_tests::run::{self, bits};
+
+/// Every codec that may have a memory, with every value coder.
+const WITH_MEMORY: [&str; 23] = [
+    "f16:memory=ef",
+    "bf16:memory=ef",
+    "topk:density=0.01",
+    "topk:density=0.3",
+    "topk:density=1,index=raw",
+    "topk:density=0.1,values=f16",
+    "topk:density=0.5,values=bf16,index=bitmap",
+    "topk:density=0.2,values=q8,index=rice",
+    "topk:density=0.2,values=q4",
+    "topk:density=0.9,values=q2",
+    "threshold:value=0",
+    "threshold:value=0.5",
+    "threshold:value=1,values=f16",
+    "threshold:value=0.25,values=bf16",
+    "threshold:value=0.25,values=q8",
+    "threshold:value=0,values=q2",
+    "qsgd:bits=ternary,rounding=nearest,memory=ef",
+    "qsgd:bits=2,bucket=16,rounding=nearest,memory=ef",
+    "qsgd:bits=4,rounding=nearest,memory=ef",
+    "qsgd:bits=8,bucket=7,entropy=elias,rounding=nearest,memory=ef",
+    "qsgd:bits=8,norm=l2,bucket=128,entropy=rans,rounding=nearest,memory=ef",
+    "randomk:density=0.1",
+    "randomk:density=1",
+];
+
+fn codec(spelling: &str) -> Codec {
+    Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}")).codec
+}
+
+fn key(step: u64) -> StepKey {
+    StepKey { seed: 11, step, source: Source::Rank(3) }
+}
+
+/// fl(residual + gradient).
+fn folded(residual: &[f32], grad: &[f32]) -> Vec<f32> {
+    residual.iter().zip(grad).map(|(kept, grad)| kept + grad).collect()
+}
+
+/// Encodes one step; checks the law for the frame, and for the frame given back; leaves the new residual.
+fn step(spelling: &str, step: u64, units: &[Unit], grad: &[f32], residual: &mut [f32]) -> Vec<f32> {
+    let layout = LayoutRef::flat(grad.len());
+    let mut p = folded(residual, grad);
+    for i in (0..p.len()).filter(|i| !units.iter().any(|unit| unit.range().contains(i))) {
+        p[i] = residual[i];
+    }
+    let frame = run::encode(&codec(spelling), key(step), &layout, units, Grad::F32(grad), Some(residual), 0);
+    let frame = frame.unwrap_or_else(|error| panic!("{spelling}, step {step}: {error}"));
+    let sent = run::decode(&frame, &layout).unwrap();
+    let both: Vec<f32> = sent.iter().zip(residual.iter()).map(|(sent, kept)| sent + kept).collect();
+    assert_eq!(bits(&both), bits(&p), "{spelling}, step {step}: sent + kept is not residual + gradient");
+    let mut given_back = residual.to_vec();
+    run::parse(&frame, &layout, &run::no_limits(), |frame| Memory::new(&mut given_back).give_back(frame)).unwrap();
+    assert_eq!(bits(&given_back), bits(&p), "{spelling}, step {step}: given back, it is not residual + gradient");
+    sent
+}
+
+/// Inputs of every kind, scaled where half precision is to hold their sums.
+fn inputs(spelling: &str) -> Vec<Input> {
+    let mut inputs = vec![Input::Normal(1), Input::Denormal(3), Input::Ties(4), Input::Sparse(5), Input::Zero, Input::NegativeZero];
+    if !spelling.contains("f16") || spelling.contains("bf16") {
+        inputs.extend([Input::Heavy(2), Input::Range(6)]);
+    }
+    inputs
+}
+
+fn again(input: &Input, step: u64) -> Input {
+    match *input {
+        Input::Normal(seed) => Input::Normal(seed + 100 * step),
+        Input::Heavy(seed) => Input::Heavy(seed + 100 * step),
+        Input::Denormal(seed) => Input::Denormal(seed + 100 * step),
+        Input::Range(seed) => Input::Range(seed + 100 * step),
+        Input::Ties(seed) => Input::Ties(seed + 100 * step),
+        Input::Sparse(seed) => Input::Sparse(seed + 100 * step),
+        ref other => other.clone(),
+    }
+}
+
+#[test]
+fn at_every_step_sent_and_kept_are_what_was_there_bit_for_bit() {
+    for spelling in WITH_MEMORY {
+        for input in inputs(spelling) {
+            for n in [1, 2, 129, 700] {
+                let mut residual = vec![0.0; n];
+                for t in 0..8 {
+                    step(spelling, t, &[Unit::whole(n)], &again(&input, t).values(n), &mut residual);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_law_holds_for_arbitrary_residuals_of_any_magnitude() {
+    for spelling in WITH_MEMORY.into_iter().filter(|spelling| !spelling.contains("f16") || spelling.contains("bf16")) {
+        for seed in 0..20 {
+            let mut residual = Input::Range(seed).values(300);
+            step(spelling, seed, &[Unit::whole(300)], &Input::Range(1000 + seed).values(300), &mut residual);
+            let mut residual = Input::Denormal(seed).values(300);
+            // See `negative_zeros_kept_back_count_as_zeros`.
+            residual.iter_mut().for_each(|kept| *kept += 0.0);
+            step(spelling, seed, &[Unit::whole(300)], &Input::Denormal(1000 + seed).values(300), &mut residual);
+        }
+    }
+}
+
+#[test]
+fn the_law_holds_for_several_units_gaps_and_dense_units() {
+    let unit = |id, start, len, dense| Unit { id, start, len, dense };
+    let units = [unit(0, 0, 100, false), unit(4, 100, 0, false), unit(5, 110, 30, true), unit(9, 140, 60, false)];
+    for spelling in WITH_MEMORY {
+        let mut residual = vec![0.0; 210];
+        for t in 0..5 {
+            step(spelling, t, &units, &Input::Normal(t).values(210), &mut residual);
+        }
+        assert!(residual[100..140].iter().all(|&kept| kept == 0.0), "{spelling}: a dense unit kept something back");
+    }
+}
+
+/// Each step rounds residual + gradient once, by at most half a unit in the last place of the sum, 2⁻²⁴ of it; nothing
+/// else is inexact. So after T steps the error is at most T·2⁻²⁴·max|p|.
+#[test]
+fn over_a_long_run_all_that_was_sent_and_is_kept_is_the_sum_of_the_gradients() {
+    const STEPS: u64 = 300;
+    for spelling in WITH_MEMORY {
+        let n = 64;
+        let (mut residual, mut sent, mut grads, mut largest) = (vec![0.0; n], vec![0.0f64; n], vec![0.0f64; n], 0.0f64);
+        for t in 0..STEPS {
+            let grad = Input::Normal(t).values(n);
+            grads.iter_mut().zip(&grad).for_each(|(sum, &g)| *sum += f64::from(g));
+            let p = folded(&residual, &grad);
+            largest = p.iter().fold(largest, |largest, p| largest.max(f64::from(p.abs())));
+            let frame = step(spelling, t, &[Unit::whole(n)], &grad, &mut residual);
+            sent.iter_mut().zip(&frame).for_each(|(sum, &sent)| *sum += f64::from(sent));
+        }
+        let bound = STEPS as f64 * f64::from(power_of_two(-24)) * largest;
+        for i in 0..n {
+            let error = (sent[i] + f64::from(residual[i]) - grads[i]).abs();
+            assert!(error <= bound, "{spelling}: coordinate {i} is off by {error}, bound {bound}");
+        }
+    }
+}
+
+/// x − mean of what is kept back follows plain SGD on the true gradients, to rounding: the virtual iterate of
+/// error-feedback theory, here with two workers.
+#[test]
+fn the_virtual_iterate_is_plain_descent() {
+    let n = 50;
+    for spelling in WITH_MEMORY {
+        let (mut x, mut plain) = (vec![0.0f64; n], vec![0.0f64; n]);
+        let mut residuals = [vec![0.0; n], vec![0.0; n]];
+        for t in 0..40 {
+            for (worker, residual) in residuals.iter_mut().enumerate() {
+                let grad = Input::Normal(2 * t + worker as u64).values(n);
+                let sent = step(spelling, t, &[Unit::whole(n)], &grad, residual);
+                x.iter_mut().zip(&sent).for_each(|(x, &sent)| *x -= 0.05 * f64::from(sent));
+                plain.iter_mut().zip(&grad).for_each(|(x, &grad)| *x -= 0.05 * f64::from(grad));
+            }
+        }
+        for i in 0..n {
+            let kept = f64::from(residuals[0][i]) + f64::from(residuals[1][i]);
+            assert!((x[i] - 0.05 * kept - plain[i]).abs() < 1e-3 * 0.05, "{spelling}: coordinate {i}");
+        }
+    }
+}
+
+#[test]
+fn frames_that_were_not_delivered_are_not_lost() {
+    for spelling in WITH_MEMORY {
+        let (n, layout) = (200, LayoutRef::flat(200));
+        let mut residual = vec![0.0; n];
+        let mut words = Words::new(9);
+        let (mut delivered, mut grads) = (vec![0.0f64; n], vec![0.0f64; n]);
+        for t in 0..60 {
+            let grad = Input::Normal(t).values(n);
+            grads.iter_mut().zip(&grad).for_each(|(sum, &g)| *sum += f64::from(g));
+            let frame = run::encode(&codec(spelling), key(t), &layout, &[Unit::whole(n)], Grad::F32(&grad), Some(&mut residual), 0);
+            run::parse(&frame.unwrap(), &layout, &run::no_limits(), |frame| {
+                if words.below(3) == 0 {
+                    Memory::new(&mut residual).give_back(frame);
+                } else {
+                    let mut sent = vec![0.0; n];
+                    frame.add_scaled_to(1.0, &mut sent);
+                    delivered.iter_mut().zip(&sent).for_each(|(sum, &sent)| *sum += f64::from(sent));
+                }
+            })
+            .unwrap();
+        }
+        for i in 0..n {
+            assert!((delivered[i] + f64::from(residual[i]) - grads[i]).abs() < 1e-3, "{spelling}: coordinate {i}");
+        }
+    }
+}
+
+/// The one place where bits may differ: a sum of zeros is +0 unless both are −0. A −0 can only be there when the memory
+/// already held one, as after a tiny residual was rescaled; it counts as the zero that it is.
+#[test]
+fn negative_zeros_kept_back_count_as_zeros() {
+    for spelling in WITH_MEMORY {
+        let (layout, grad, mut residual) = (LayoutRef::flat(4), [-0.0, 0.0, 1.0, -0.0], [-0.0, -0.0, 1.0, 0.0]);
+        let frame = run::encode(&codec(spelling), key(0), &layout, &[Unit::whole(4)], Grad::F32(&grad), Some(&mut residual), 0);
+        let frame = frame.unwrap();
+        assert_eq!(folded(&run::decode(&frame, &layout).unwrap(), &residual), [0.0, 0.0, 2.0, 0.0], "{spelling}");
+        run::parse(&frame, &layout, &run::no_limits(), |frame| Memory::new(&mut residual).give_back(frame)).unwrap();
+        assert_eq!(residual, [0.0, 0.0, 2.0, 0.0], "{spelling}");
+    }
+}
+
+/// Everything that a failed call is tried with.
+struct Attempt<'a> {
+    spelling: &'a str,
+    units: &'a [Unit],
+    grad: &'a [f32],
+    residual: &'a [f32],
+    /// Bytes taken off the output buffer; words and bytes taken off the scratch memory.
+    short: [usize; 3],
+}
+
+impl Attempt<'_> {
+    /// The error, after a check that the memory is as it was.
+    fn error(&self) -> EncodeError {
+        let codec = codec(self.spelling);
+        let layout = LayoutRef::flat(self.grad.len());
+        let mut residual = self.residual.to_vec();
+        let needed = codec.scratch_len(self.units);
+        let [out, words, bytes] = self.short;
+        let mut words = vec![7; needed.words.saturating_sub(words)];
+        let mut bytes = vec![7; needed.bytes.saturating_sub(bytes)];
+        let mut out = vec![7; codec.max_frame_bytes(self.units).unwrap_or(0).saturating_sub(out)];
+        let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
+        let mut memory = Memory::new(&mut residual);
+        let grad = Grad::F32(self.grad);
+        let result = codec.encode(key(1), &layout, self.units, grad, Some(&mut memory), &mut scratch, &mut out);
+        let error = result.expect_err(self.spelling);
+        assert_eq!(bits(&residual), bits(self.residual), "{}: {error} changed the memory", self.spelling);
+        error
+    }
+}
+
+#[test]
+fn every_refused_gradient_leaves_the_memory_as_it_was() {
+    let n = 600;
+    let (whole, two) = ([Unit::whole(n)], [0, 300].map(|start| Unit { id: start as u32, start, len: 300, dense: false }));
+    let residual = Input::Normal(1).values(n);
+    let at_end = |value: f32| {
+        let mut grad = Input::Normal(2).values(n);
+        grad[n - 1] = value;
+        grad
+    };
+    for spelling in WITH_MEMORY {
+        for units in [&whole[..], &two] {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let attempt = Attempt { spelling, units, grad: &at_end(value), residual: &residual, short: [0; 3] };
+                assert_eq!(attempt.error(), EncodeError::NonFiniteInput { index: n - 1 }, "{spelling}");
+            }
+            let (mut kept, grad) = (residual.clone(), at_end(f32::MAX));
+            kept[n - 1] = f32::MAX;
+            let overflows = Attempt { spelling, units, grad: &grad, residual: &kept, short: [0; 3] };
+            assert_eq!(overflows.error(), EncodeError::NonFiniteInput { index: n - 1 }, "{spelling}");
+        }
+    }
+    for (spelling, value) in [
+        ("f16:memory=ef", 65_520.0),
+        ("topk:values=f16", -65_600.0),
+        ("threshold:value=1e5,values=f16", 70_000.0),
+        ("bf16:memory=ef", f32::MAX),
+        ("topk:values=bf16", -f32::MAX),
+        ("qsgd:rounding=nearest", power_of_two(126)),
+        ("qsgd:bits=8,norm=l2,bucket=128,rounding=nearest,memory=ef", power_of_two(111)),
+    ] {
+        for units in [&whole[..], &two] {
+            let mut kept = residual.clone();
+            kept[n - 1] = 0.0;
+            let attempt = Attempt { spelling, units, grad: &at_end(value), residual: &kept, short: [0; 3] };
+            assert_eq!(attempt.error(), EncodeError::ValueOverflow { index: n - 1 }, "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn buffers_that_are_too_small_are_refused_and_leave_the_memory_as_it_was() {
+    let n = 100;
+    let (grad, residual, units) = (Input::Normal(3).values(n), Input::Normal(4).values(n), [Unit::whole(n)]);
+    for spelling in WITH_MEMORY {
+        let attempt = |short| Attempt { spelling, units: &units, grad: &grad, residual: &residual, short }.error();
+        let needed = codec(spelling).max_frame_bytes(&units).unwrap();
+        assert_eq!(attempt([1, 0, 0]), EncodeError::BufferTooSmall { needed, actual: needed - 1 }, "{spelling}");
+        assert_eq!(attempt([needed, 0, 0]), EncodeError::BufferTooSmall { needed, actual: 0 }, "{spelling}");
+        let needed = codec(spelling).scratch_len(&units);
+        assert_eq!(attempt([0, 1, 0]), EncodeError::ScratchTooSmall { needed }, "{spelling}");
+        if needed.bytes > 0 {
+            assert_eq!(attempt([0, 0, 1]), EncodeError::ScratchTooSmall { needed }, "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn units_that_are_out_of_order_are_refused_and_leave_the_memory_as_it_was() {
+    let n = 100;
+    let (grad, residual) = (Input::Normal(3).values(n), Input::Normal(4).values(n));
+    let unit = |id, start, len| Unit { id, start, len, dense: false };
+    let wrong = [
+        (vec![unit(0, 0, 101)], 0),
+        (vec![unit(7, 100, 1)], 7),
+        (vec![unit(7, 101, 0)], 7),
+        (vec![unit(1, 0, 50), unit(1, 50, 50)], 1),
+        (vec![unit(2, 0, 50), unit(1, 50, 50)], 1),
+        (vec![unit(1, 0, 51), unit(2, 50, 50)], 2),
+        (vec![unit(1, 50, 50), unit(2, 0, 50)], 2),
+        (vec![unit(1, 0, 50), unit(2, 50, 51)], 2),
+    ];
+    for spelling in WITH_MEMORY {
+        for (units, first) in &wrong {
+            let attempt = Attempt { spelling, units, grad: &grad, residual: &residual, short: [0; 3] };
+            assert_eq!(attempt.error(), EncodeError::UnitOutOfOrder { unit: *first }, "{spelling}: {units:?}");
+        }
+        let overflow = [unit(3, usize::MAX, 2)];
+        let short = [0; 3];
+        if codec(spelling).max_frame_bytes(&overflow).is_some() {
+            let attempt = Attempt { spelling, units: &overflow, grad: &grad, residual: &residual, short };
+            assert_eq!(attempt.error(), EncodeError::UnitOutOfOrder { unit: 3 }, "{spelling}");
+        }
+        let none = Attempt { spelling, units: &[], grad: &grad, residual: &residual, short };
+        assert_eq!(none.error(), EncodeError::TooLarge, "{spelling}");
+    }
+    let many: Vec<Unit> = (0..65_536).map(|id| unit(id, 0, 0)).collect();
+    let attempt = Attempt { spelling: "topk", units: &many, grad: &grad, residual: &residual, short: [0; 3] };
+    assert_eq!(attempt.error(), EncodeError::TooLarge);
+}
+
+#[test]
+fn saved_memories_come_back_bit_for_bit() {
+    let shapes = [vec![10, 5], vec![], vec![13]];
+    let layout = run::layout(&shapes);
+    for input in [Input::Normal(1), Input::Denormal(2), Input::Range(3), Input::NegativeZero] {
+        let mut residual = input.values(64);
+        let expected = bits(&residual);
+        let memory = Memory::new(&mut residual);
+        let mut saved = vec![0xa5; memory.saved_bytes().unwrap() + 7];
+        let bytes = memory.save(&layout.as_ref(), &mut saved).unwrap();
+        assert_eq!(bytes, 64 * 4 + 24);
+        assert!(saved[bytes..].iter().all(|&byte| byte == 0xa5), "bytes behind the memory were written");
+        assert_eq!(memory.save(&layout.as_ref(), &mut vec![0; bytes - 1]), None);
+        let mut loaded = vec![f32::NAN; 64];
+        Memory::new(&mut loaded).load(&layout.as_ref(), &saved[..bytes]).unwrap();
+        assert_eq!(bits(&loaded), expected);
+    }
+}
+
+#[test]
+fn truncated_flipped_and_foreign_memories_are_refused_and_change_nothing() {
+    let layout = run::layout(&[vec![3, 3]]);
+    let mut residual = Input::Normal(1).values(9);
+    let mut saved = vec![0; 9 * 4 + 24];
+    Memory::new(&mut residual).save(&layout.as_ref(), &mut saved).unwrap();
+    let refused = |bytes: &[u8], layout: &LayoutRef<'_>| {
+        let mut kept = Input::Heavy(7).values(9);
+        let before = bits(&kept);
+        let refused = Memory::new(&mut kept).load(layout, bytes).is_err();
+        refused && bits(&kept) == before
+    };
+    for len in 0..saved.len() {
+        assert!(refused(&saved[..len], &layout.as_ref()), "cut to {len} bytes");
+    }
+    for bit in 0..8 * saved.len() {
+        let mut flipped = saved.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(refused(&flipped, &layout.as_ref()), "bit {bit} flipped");
+    }
+    assert!(refused(&[&saved[..], &[0]].concat(), &layout.as_ref()), "one byte more");
+    assert!(refused(&saved, &LayoutRef::flat(9)), "a layout of the same length");
+}
+
+#[test]
+fn a_run_resumed_from_a_saved_memory_goes_on_bit_for_bit() {
+    for spelling in WITH_MEMORY {
+        let (n, layout) = (150, LayoutRef::flat(150));
+        let go_on = |residual: &mut Vec<f32>, steps: std::ops::Range<u64>| -> Vec<Vec<f32>> {
+            steps.map(|t| step(spelling, t, &[Unit::whole(n)], &Input::Normal(t).values(n), residual)).collect()
+        };
+        let mut residual = vec![0.0; n];
+        go_on(&mut residual, 0..5);
+        let mut saved = vec![0; n * 4 + 24];
+        Memory::new(&mut residual).save(&layout, &mut saved).unwrap();
+        let expected = go_on(&mut residual, 5..9);
+        let mut resumed = vec![0.0; n];
+        Memory::new(&mut resumed).load(&layout, &saved).unwrap();
+        assert_eq!(go_on(&mut resumed, 5..9), expected, "{spelling}");
+        assert_eq!(bits(&resumed), bits(&residual), "{spelling}");
+    }
+}
+
+#[test]
+fn rescaling_multiplies_every_residual_once() {
+    let mut residual = Input::Heavy(1).values(100);
+    let expected: Vec<f32> = residual.iter().map(|kept| kept * 0.1).collect();
+    Memory::new(&mut residual).rescale(0.1);
+    assert_eq!(bits(&residual), bits(&expected));
+    Memory::new(&mut residual).rescale(1.0);
+    assert_eq!(bits(&residual), bits(&expected));
+    let mut memory = Memory::new(&mut residual);
+    memory.clear();
+    assert_eq!(memory.norm(), 0.0);
+}
+
+/// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.
+fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], mut kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
+    let n = grads[0].len();
+    let (unit, layout, needed) = (Unit::whole(n), LayoutRef::flat(n), linear.round_scratch_len(n));
+    let buffers = || (vec![7u32; needed.words], vec![7.0f32; needed.floats], vec![7i32; needed.ints]);
+    let (mut own, mut sum) = (None, vec![0.0; needed.floats]);
+    for (rank, grad) in grads.iter().enumerate() {
+        let (mut words, mut floats, mut ints) = buffers();
+        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
+        let residual = kept.as_deref().filter(|_| rank == 0).map(Vec::as_slice);
+        let key = StepKey { source: Source::Rank(rank as u32), ..key(5) };
+        let round = linear.begin(key, &layout, &unit, Grad::F32(grad), residual, &mut scratch).unwrap();
+        let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
+        assert_eq!(payload.len(), round.payload_len);
+        sum.iter_mut().zip(payload.iter()).for_each(|(sum, value)| *sum += value);
+        if rank == 0 {
+            own = Some((round, words, floats, ints));
+        }
+    }
+    let (round, mut words, mut floats, mut ints) = own.expect("there are workers");
+    let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
+    let mut memory = kept.as_deref_mut().map(|kept| Memory::new(kept));
+    let mut mean = vec![f32::NAN; n];
+    let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
+    payload.copy_from_slice(&sum[..round.payload_len]);
+    let next = linear.advance(round, &mut scratch, grads.len() as u32, &mut mean, memory.as_mut());
+    assert_eq!(next, None, "one round");
+    if abandon {
+        linear.abandon(round, &mut scratch, memory.as_mut());
+    }
+    mean
+}
+
+#[test]
+fn linear_codecs_conserve_too_and_keep_everything_when_abandoned() {
+    let randomk = |density| LinearCodec::RandomK(RandomK::new(Density::new(density).unwrap(), Estimator::Contraction));
+    let dense = codec("none").as_linear().expect("dense frames may be summed");
+    for linear in [randomk(0.1), randomk(1.0), randomk(1e-9), dense] {
+        let (before, grads) = (Input::Normal(7).values(129), [Input::Heavy(1).values(129)]);
+        let p = folded(&before, &grads[0]);
+        let mut kept = before.clone();
+        let mean = reduced(&linear, &grads, Some(&mut kept), false);
+        assert_eq!(bits(&folded(&mean, &kept)), bits(&p), "{linear:?}");
+        let mut kept = before;
+        reduced(&linear, &grads, Some(&mut kept), true);
+        assert_eq!(bits(&kept), bits(&p), "{linear:?}: abandoned");
+    }
+}
+
+#[test]
+fn random_k_of_the_mean_is_the_mean_of_random_k() {
+    // Multiples of 1/8 and four workers: sums and the mean are exact.
+    let grads: Vec<Vec<f32>> = (0..4)
+        .map(|rank| {
+            let mut words = Words::new(rank);
+            (0..200).map(|_| words.below(2001) as f32 / 8.0 - 125.0).collect()
+        })
+        .collect();
+    let mean: Vec<f32> = (0..200).map(|i| grads.iter().map(|grad| grad[i]).sum::<f32>() / 4.0).collect();
+    let unbiased = LinearCodec::RandomK(RandomK::new(Density::new(0.25).unwrap(), Estimator::Unbiased));
+    let expected = {
+        let codec = Codec::Linear(unbiased);
+        let frame = run::encode(&codec, key(5), &LayoutRef::flat(200), &[Unit::whole(200)], Grad::F32(&mean), None, 0);
+        run::decode(&frame.unwrap(), &LayoutRef::flat(200)).unwrap()
+    };
+    assert_eq!(expected.iter().filter(|&&value| value != 0.0).count(), 50);
+    assert_eq!(bits(&reduced(&unbiased, &grads, None, false)), bits(&expected));
+}

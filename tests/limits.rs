@@ -1,0 +1,249 @@
+//! What a frame from a stranger may ask for: every limit holds to the last unit of what it counts, and nothing is
+//! allocated beyond it.
+
+use gradwire::{DecodeError, Decoder, Encoder, Grad, LayoutRef, Limit, Limits, Source, Spec, StepKey, frame_scratch_len};
+use gradwire_tests::golden::{self, Golden};
+use gradwire_tests::inputs::Input;
+use gradwire_tests::naive::{self, header};
+use gradwire_tests::run;
+use std::alloc::{GlobalAlloc, Layout as Allocation, System};
+use std::cell::Cell;
+
+/// Counts what the current thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local integer and allocates
+// nothing.
+unsafe impl GlobalAlloc for Counting {
+    // SAFETY: as the trait says, which the caller keeps to.
+    unsafe fn alloc(&self, layout: Allocation) -> *mut u8 {
+        ALLOCATED.with(|allocated| allocated.set(allocated.get() + layout.size()));
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    // SAFETY: as the trait says, which the caller keeps to.
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Allocation) {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes that `work` allocates.
+fn allocated(work: impl FnOnce()) -> usize {
+    let before = ALLOCATED.with(Cell::get);
+    work();
+    ALLOCATED.with(Cell::get) - before
+}
+
+fn refused(frame: &[u8], layout: &LayoutRef<'_>, limits: &Limits) -> Option<DecodeError> {
+    run::parse(frame, layout, limits, |_| ()).err()
+}
+
+/// What a frame asks for, counted by the naive decoder: units, elements, entries.
+fn counts(golden: &Golden) -> [usize; 3] {
+    let decoded = naive::decode::decode(&golden.frame(), &golden.shapes).unwrap();
+    let elements = decoded.units.iter().map(|unit| unit.len).sum();
+    let sparse = decoded.units.iter().filter(|unit| unit.kind == 1 || unit.kind == 3);
+    [decoded.units.len(), elements, sparse.map(|unit| unit.entries.len()).sum()]
+}
+
+#[test]
+fn a_frame_that_asks_for_exactly_what_is_allowed_is_accepted_and_one_more_is_not() {
+    for golden in golden::all() {
+        let (frame, layout) = (golden.frame(), golden.layout());
+        let [units, elements, entries] = counts(&golden);
+        let words = frame_scratch_len(&frame, &layout.as_ref(), &run::no_limits()).unwrap();
+        let exact = Limits {
+            max_elements: elements,
+            max_body_bytes: frame.len() - header::HEADER_BYTES,
+            max_entries: entries,
+            max_units: units,
+            max_scratch_words: words,
+            max_magnitude: f32::MAX,
+        };
+        assert_eq!(refused(&frame, &layout.as_ref(), &exact), None, "{}", golden.name);
+        let less = |value: usize| value.checked_sub(1);
+        let tighter = [
+            (less(elements).map(|max_elements| Limits { max_elements, ..exact }), Limit::Elements),
+            (less(exact.max_body_bytes).map(|max_body_bytes| Limits { max_body_bytes, ..exact }), Limit::BodyBytes),
+            (less(entries).map(|max_entries| Limits { max_entries, ..exact }), Limit::Entries),
+            (less(units).map(|max_units| Limits { max_units, ..exact }), Limit::Units),
+            (less(words).map(|max_scratch_words| Limits { max_scratch_words, ..exact }), Limit::ScratchWords),
+        ];
+        for (limits, limit) in tighter {
+            if let Some(limits) = limits {
+                let error = refused(&frame, &layout.as_ref(), &limits);
+                assert_eq!(error, Some(DecodeError::LimitExceeded(limit)), "{}", golden.name);
+            }
+        }
+    }
+}
+
+/// Levels are bounded by their norm; the highest level of a norm may round to one unit in the last place above it.
+#[test]
+fn no_value_of_an_accepted_frame_is_above_the_largest_magnitude() {
+    for golden in golden::all() {
+        let (frame, layout) = (golden.frame(), golden.layout());
+        let sums = run::decode(&frame, &layout.as_ref()).unwrap();
+        let largest = sums.iter().fold(0.0f32, |largest, sum| largest.max(sum.abs()));
+        let limits = |max_magnitude| Limits { max_magnitude, ..run::no_limits() };
+        if largest > 0.0 {
+            let error = refused(&frame, &layout.as_ref(), &limits(largest.next_down().next_down()));
+            assert_eq!(error, Some(DecodeError::LimitExceeded(Limit::Magnitude)), "{}", golden.name);
+        }
+        if !golden.name.starts_with("qsgd") && !golden.name.contains("units") && !golden.name.contains("_q") {
+            assert_eq!(refused(&frame, &layout.as_ref(), &limits(largest)), None, "{}", golden.name);
+        }
+    }
+}
+
+#[test]
+fn the_limits_of_a_layout_admit_every_honest_frame() {
+    for golden in golden::all() {
+        let layout = golden.layout();
+        let limits = Limits::for_layout(&layout.as_ref());
+        assert_eq!(refused(&golden.frame(), &layout.as_ref(), &limits), None, "{}", golden.name);
+    }
+}
+
+/// The dearest frames that a spelling can ask for: one norm or one seed for every coordinate or tensor.
+#[test]
+fn the_limits_of_a_layout_admit_the_dearest_frames_of_many_tensors() {
+    let many_ones = vec![vec![1]; 9000];
+    let many_empty = vec![vec![0]; 9000];
+    let mixed: Vec<Vec<usize>> = (0..500).map(|i| vec![i % 7, i % 3]).collect();
+    for shapes in [many_ones, many_empty, mixed, vec![vec![3000]], vec![vec![700, 3], vec![3]]] {
+        let layout = run::layout(&shapes);
+        let layout = layout.as_ref();
+        let limits = Limits::for_layout(&layout);
+        for spelling in [
+            "none",
+            "topk:density=1,index=raw,unit=tensor",
+            "topk:density=1,index=rice,values=q8,unit=tensor",
+            "topk:density=0.5,index=bitmap,unit=tensor,dense_below=2",
+            "threshold:value=0,index=rice,unit=tensor",
+            "qsgd:bits=8,bucket=1,entropy=elias,unit=tensor",
+            "qsgd:bits=8,bucket=1,entropy=rans,unit=tensor",
+            "qsgd:bits=8,bucket=1,entropy=fixed",
+            "randomk:density=1,unit=tensor",
+        ] {
+            let spec = Spec::parse(spelling).unwrap();
+            let units: Vec<_> = spec.units.units(&layout).collect();
+            let grad = Input::Normal(3).values(layout.len());
+            let key = StepKey { seed: u64::MAX, step: u64::MAX, source: Source::Rank(1) };
+            let frame = run::encode(&spec.codec, key, &layout, &units, Grad::F32(&grad), None, 0).unwrap();
+            assert_eq!(refused(&frame, &layout, &limits), None, "{spelling} of {} tensors", shapes.len());
+        }
+    }
+}
+
+/// Frames that state as much as their fields can hold, with next to nothing behind it. All are well-formed up to the
+/// point where their sections would be decoded.
+fn claims(len: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let huge = header::varint(len as u64);
+    let unit = |codec, kind, body: &[u8]| {
+        let body = [&[0, 0, 0][..], &huge, &[kind], body].concat();
+        header::frame(codec, 1, 42, &body)
+    };
+    let table = {
+        let mut bits = naive::bits::Bits::default();
+        [(0, 4), (1, 1), (25 - 16, 4), (0, 12)].iter().for_each(|&(value, width)| bits.field(value, width));
+        bits.bytes()
+    };
+    let one_symbol = [&[table.len() as u8 + 128, 1][..], &table, &[0; 128]].concat();
+    let rans_book = [&[0x10, 0x80, 0x3f][..], &one_symbol].concat();
+    let rice_of = |section: &[u8]| [&[section.len() as u8][..], section].concat();
+    vec![
+        ("dense", unit(0, 0, &[0])),
+        ("raw", unit(3, 1, &[&huge[..], &[0x00]].concat())),
+        ("bitmap", unit(3, 1, &[&huge[..], &[0x01]].concat())),
+        ("rice and f32", unit(3, 1, &[&huge[..], &[0x02], &rice_of(&[7])].concat())),
+        ("rice and a coded codebook", unit(3, 1, &[&huge[..], &[0x32], &rice_of(&[16, 0]), &rans_book].concat())),
+        ("levels", unit(5, 2, &[2, 1])),
+        ("levels in one bucket", unit(5, 2, &[&[0x82][..], &huge, &[0, 0, 0x80, 0x3f], &one_symbol].concat())),
+        ("seeded", unit(6, 3, &[&[7; 8][..], &huge, &[0]].concat())),
+        ("one seeded entry", unit(6, 3, &[&[7; 8][..], &[1, 0, 0, 0, 0, 0]].concat())),
+        ("many coded units", {
+            let one = [&[0, 0, 0, 2, 0x82, 1][..], &[table.len() as u8], &table].concat();
+            let body: Vec<u8> = std::iter::once(0).chain(one.iter().copied().cycle().take(one.len() * 60_000)).collect();
+            header::frame(5, 60_000, 42, &body)
+        }),
+    ]
+}
+
+#[test]
+fn frames_that_claim_much_allocate_no_more_than_the_limits_allow() {
+    // A layout that does not stand in the way either.
+    let len = u32::MAX as usize;
+    let layout = LayoutRef::opaque(len, 42);
+    let limits = Limits { max_scratch_words: 10_000, ..run::no_limits() };
+    for (name, frame) in claims(len) {
+        let bytes = allocated(|| {
+            let _ = Decoder::new().parse(&frame, &layout, &limits).map(|_| ());
+        });
+        assert!(bytes <= 4 * limits.max_scratch_words, "{name}: {bytes} bytes for a frame of {}", frame.len());
+        for limits in [Limits { max_entries: 1000, ..limits }, Limits { max_elements: 1000, ..limits }] {
+            let bytes = allocated(|| {
+                let _ = Decoder::new().parse(&frame, &layout, &limits).map(|_| ());
+            });
+            assert!(bytes <= 4 * limits.max_scratch_words, "{name}: {bytes} bytes");
+        }
+    }
+}
+
+/// Entries take at least a bit each in every index coder, and so cannot be more than the section has bits.
+#[test]
+#[ignore = "the reader sizes its scratch memory from k before it looks at the length of a Rice section"]
+fn frames_that_claim_more_entries_than_they_have_bits_allocate_nothing_for_them() {
+    let len = 1 << 22;
+    let layout = LayoutRef::opaque(len, 42);
+    let limits = Limits::for_layout(&layout);
+    for (name, frame) in claims(len).into_iter().filter(|(name, _)| name.starts_with("rice")) {
+        let bytes = allocated(|| assert!(Decoder::new().parse(&frame, &layout, &limits).is_err(), "{name}"));
+        assert!(bytes <= 100 * frame.len(), "{name}: {bytes} bytes for a frame of {}", frame.len());
+    }
+}
+
+#[test]
+fn warm_buffers_allocate_nothing_per_step() {
+    let n = 5000;
+    let layout = LayoutRef::flat(n);
+    let limits = Limits::for_layout(&layout);
+    for spelling in ["none", "bf16", "topk:values=q4", "threshold:value=1", "qsgd:bits=4", "qsgd:entropy=elias", "randomk"] {
+        let spec = Spec::parse(spelling).unwrap();
+        let units: Vec<_> = spec.units.units(&layout).collect();
+        let grads: Vec<Vec<f32>> = (0..4).map(|seed| Input::Normal(seed).values(n)).collect();
+        let (mut encoder, mut decoder, mut sum) = (Encoder::new(), Decoder::new(), vec![0.0; n]);
+        let mut step = |t: u64| {
+            let key = StepKey { seed: 1, step: t, source: Source::Rank(0) };
+            let grad = Grad::F32(&grads[t as usize % 4]);
+            let frame = encoder.encode(&spec.codec, key, &layout, &units, grad, None).unwrap();
+            decoder.parse(frame, &layout, &limits).unwrap().add_scaled_to(0.5, &mut sum);
+        };
+        (0..4).for_each(&mut step);
+        assert_eq!(allocated(|| (4..12).for_each(&mut step)), 0, "{spelling}");
+    }
+}
+
+/// Units are the caller's, but an error is promised for those that leave the layout, not an attempt to hold them.
+#[test]
+#[ignore = "the encoder grows its buffers before it looks at the units"]
+fn an_encoder_refuses_units_beyond_the_layout_before_it_allocates_for_them() {
+    let unit = gradwire::Unit { id: 7, start: 0, len: 1 << 24, dense: false };
+    let spec = Spec::parse("topk").unwrap();
+    let key = StepKey { seed: 1, step: 1, source: Source::Rank(0) };
+    let bytes = allocated(|| {
+        let mut encoder = Encoder::new();
+        let result = encoder.encode(&spec.codec, key, &LayoutRef::flat(4), &[unit], Grad::F32(&[0.0; 4]), None);
+        assert_eq!(result.err(), Some(gradwire::EncodeError::UnitOutOfOrder { unit: 7 }));
+    });
+    assert!(bytes < 1 << 16, "{bytes} bytes");
+}

@@ -1,0 +1,261 @@
+//! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an output
+//! buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch memory.
+
+use gradwire::{Gather, LayoutRef, MemoryChoice, Source, Spec, StepKey, Unit};
+use gradwire_tests::inputs::Input;
+use gradwire_tests::run::{self, Gradient, bits};
+use gradwire_tests::{naive, naive::encode::Job};
+use proptest::prelude::*;
+
+/// One encode, named well enough to repeat it.
+#[derive(Clone, Debug)]
+struct Case {
+    spelling: String,
+    key: StepKey,
+    format: &'static str,
+    grad: Vec<f32>,
+    residual: Option<Vec<f32>>,
+    units: Vec<Unit>,
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        8 => prop::sample::select(vec![0, 1, 2, 3, 5, 7, 8, 9, 31, 33, 63, 65, 127, 128, 129, 255, 257, 511, 512, 513]),
+        4 => 0usize..600,
+        1 => prop::sample::select(vec![2047, 2048, 4097, 5000]),
+    ]
+}
+
+fn inputs() -> impl Strategy<Value = Input> {
+    let seeded = (any::<u64>(), 0..6).prop_map(|(seed, kind)| match kind {
+        0 => Input::Normal(seed),
+        1 => Input::Heavy(seed),
+        2 => Input::Denormal(seed),
+        3 => Input::Range(seed),
+        4 => Input::Ties(seed),
+        _ => Input::Sparse(seed),
+    });
+    prop_oneof![12 => seeded, 1 => Just(Input::Zero), 1 => Just(Input::NegativeZero)]
+}
+
+/// Inputs that half precision can hold, and so can the values that are sent in it.
+fn moderate() -> impl Strategy<Value = Input> {
+    (any::<u64>(), 0..4).prop_map(|(seed, kind)| match kind {
+        0 => Input::Normal(seed),
+        1 => Input::Heavy(seed),
+        2 => Input::Denormal(seed),
+        _ => Input::Ties(seed),
+    })
+}
+
+fn keys() -> impl Strategy<Value = StepKey> {
+    (any::<u64>(), prop_oneof![0u64..1000, any::<u64>()], 0u32..(1 << 30) - 1)
+        .prop_map(|(seed, step, rank)| StepKey { seed, step, source: Source::Rank(rank) })
+}
+
+fn words(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> + Clone {
+    prop::sample::select(words)
+}
+
+fn spelling() -> BoxedStrategy<String> {
+    let index = words(&["auto", "raw", "bitmap", "rice"]);
+    let values = words(&["f32", "f16", "bf16", "q8", "q4", "q2"]);
+    let density = words(&["0.001", "0.01", "0.05", "0.3", "0.5", "0.9", "1"]);
+    let dense = (words(&["none", "f16", "bf16", "f16:memory=ef", "bf16:memory=ef"])).prop_map(str::to_owned);
+    let memory = words(&["ef", "none"]);
+    let topk = (density.clone(), index.clone(), values.clone(), memory.clone())
+        .prop_map(|(d, i, v, m)| format!("topk:density={d},index={i},values={v},memory={m}"));
+    let least = words(&["0", "0.001", "0.5", "1", "2.5", "1e30"]);
+    let threshold = (least, index, values, memory.clone())
+        .prop_map(|(t, i, v, m)| format!("threshold:value={t},index={i},values={v},memory={m}"));
+    let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]);
+    let entropy = words(&["auto", "fixed", "elias", "rans"]);
+    let bucket = words(&["1", "2", "5", "8", "64", "127", "128", "512", "100000"]);
+    let stochastic = (bits.clone(), bucket.clone(), words(&["max", "l2"]), entropy.clone())
+        .prop_map(|(b, d, n, e)| format!("qsgd:bits={b},bucket={d},norm={n},entropy={e}"));
+    let nearest = (bits, bucket, entropy, memory)
+        .prop_map(|(b, d, e, m)| format!("qsgd:bits={b},bucket={d},entropy={e},rounding=nearest,memory={m}"));
+    let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
+        .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
+    prop_oneof![2 => dense, 6 => topk, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk].boxed()
+}
+
+/// Values that the narrow formats overflow on are an error of their own, proved elsewhere.
+fn is_narrow(spelling: &str) -> bool {
+    spelling.contains("f16") && !spelling.contains("bf16")
+}
+
+fn units(n: usize) -> impl Strategy<Value = Vec<Unit>> {
+    let whole = Just(vec![Unit::whole(n)]);
+    let cuts = prop::collection::vec((0u32..5, 0..=n, any::<bool>()), 1..6).prop_map(move |mut cuts| {
+        cuts.sort_by_key(|&(_, end, _)| end);
+        let (mut id, mut start, mut units) = (0, 0, Vec::new());
+        for (more, end, flag) in cuts {
+            let end = end.max(start);
+            id += more;
+            units.push(Unit { id, start, len: end - start, dense: flag && more == 1 });
+            // Where the flag is set, a gap of one coordinate that no unit covers.
+            start = (end + usize::from(flag)).min(n);
+            id += 1;
+        }
+        units
+    });
+    prop_oneof![3 => whole, 1 => cuts]
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    (spelling(), lengths(), keys(), words(&["f32", "f32", "f16", "bf16"])).prop_flat_map(|(spelling, n, key, format)| {
+        let input = if format == "f16" || is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
+        let kept = if is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
+        (Just(spelling), Just(key), Just(format), input, kept, units(n)).prop_map(move |(spelling, key, format, grad, kept, units)| {
+            let with_memory = Spec::parse(&spelling).unwrap().memory == MemoryChoice::ErrorFeedback;
+            let residual = with_memory.then(|| kept.values(n));
+            Case { spelling, key, format, grad: grad.values(n), residual, units }
+        })
+    })
+}
+
+fn check(case: &Case) -> Result<(), TestCaseError> {
+    let spec = Spec::parse(&case.spelling).unwrap();
+    let gradient = Gradient::new(case.format, &case.grad);
+    let shapes = vec![vec![case.grad.len()]];
+    let layout = LayoutRef::flat(case.grad.len());
+    let (grad, codec, units) = (gradient.widened(), &spec.codec, &case.units);
+    let job = Job { codec, key: case.key, shapes: &shapes, units, grad: &grad, residual: case.residual.as_deref() };
+    let expected = naive::encode::encode(&job);
+    let mut kept = [case.residual.clone(), case.residual.clone()];
+    let [exact, dirty] = [0, 100].map(|more| {
+        let residual = kept[usize::from(more > 0)].as_deref_mut();
+        run::encode(codec, case.key, &layout, units, gradient.as_grad(), residual, more)
+    });
+    prop_assert_eq!(&dirty, &exact, "the bytes depend on what the scratch memory held");
+    let expected = match (expected, exact) {
+        (Err(expected), exact) => {
+            prop_assert_eq!(exact, Err(expected));
+            prop_assert_eq!(kept[0].as_deref().map(bits), case.residual.as_deref().map(bits));
+            return Ok(());
+        }
+        (Ok(expected), exact) => {
+            prop_assert_eq!(exact.as_deref(), Ok(&expected.frame[..]));
+            expected
+        }
+    };
+    for kept in kept.iter().flatten() {
+        prop_assert_eq!(bits(kept), bits(&expected.residual));
+    }
+    let decoded = run::decode(&expected.frame, &layout).unwrap();
+    // An accumulator of zeros does not keep the sign of a zero.
+    let sums: Vec<f32> = expected.decoded.iter().map(|value| 0.0 + value).collect();
+    prop_assert_eq!(bits(&decoded), bits(&sums));
+    let read = naive::decode::decode(&expected.frame, &shapes).map_err(TestCaseError::fail)?;
+    prop_assert_eq!(bits(&read.dense(case.grad.len())), bits(&sums));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(debug_assertions) { 2_000 } else { 20_000 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_codec_is_the_naive_one_byte_for_byte(case in cases()) {
+        check(&case)?;
+    }
+
+    #[test]
+    fn non_finite_and_too_large_values_are_found_where_the_naive_reference_finds_them(
+        mut case in cases(),
+        position in any::<prop::sample::Index>(),
+        bad in prop::sample::select(vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -1e38, 65_520.0, 65_519.9, 2e33, 1e37]),
+    ) {
+        if !case.grad.is_empty() {
+            let at = position.index(case.grad.len());
+            case.grad[at] = bad;
+        }
+        check(&case)?;
+    }
+}
+
+/// The slow paths: lanes, blocks and tables that only long units reach.
+#[test]
+fn long_units_are_the_naive_ones() {
+    for (spelling, n, input) in [
+        ("qsgd:bits=4,entropy=rans", 16_383, Input::Normal(1)),
+        ("qsgd:bits=4,entropy=auto", 16_384, Input::Heavy(2)),
+        ("qsgd:bits=8,norm=l2,entropy=elias", 20_000, Input::Normal(3)),
+        ("qsgd:bits=8,entropy=auto,rounding=nearest", 20_000, Input::Normal(4)),
+        ("topk:density=0.2,values=q8", 20_000, Input::Normal(5)),
+        ("topk:density=0.01,index=rice", 70_000, Input::Heavy(6)),
+        ("randomk:density=0.01", 30_000, Input::Normal(7)),
+    ] {
+        let spec = Spec::parse(spelling).unwrap();
+        let grad = input.values(n);
+        let residual = (spec.memory == MemoryChoice::ErrorFeedback).then(|| vec![0.0; n]);
+        let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
+        let spelling = spelling.to_owned();
+        check(&Case { spelling, key, format: "f32", grad, residual, units: vec![Unit::whole(n)] }).unwrap();
+    }
+}
+
+/// Long units in whose sample the selection is mistaken: ramps, plateaus, and large values where few are looked at.
+#[test]
+fn misleading_magnitudes_are_selected_like_the_naive_ones() {
+    let n = 20_000usize;
+    let shapes: [(&str, fn(usize) -> f32); 8] = [
+        ("rising", |i| i as f32),
+        ("falling", |i| 20_000.0 - i as f32),
+        ("equal", |_| 1.0),
+        ("two values", |i| if i % 3 == 0 { -2.0 } else { 2.0 }),
+        ("a plateau at the end", |i| if i < 15_000 { (i % 7) as f32 } else { 7.0 }),
+        ("a plateau at the start", |i| if i < 5_000 { 7.0 } else { (i % 7) as f32 }),
+        ("peaks between the samples", |i| if i % 64 == 63 { 1e3 + i as f32 } else { 1e-3 }),
+        ("almost nothing", |i| if i % 5_001 == 5_000 { -1e-40 } else { 0.0 }),
+    ];
+    for (name, value) in shapes {
+        let grad: Vec<f32> = (0..n).map(value).collect();
+        for density in ["0.00005", "0.001", "0.01", "0.1", "0.4", "0.75"] {
+            for residual in [None, Some(Input::Zero.values(n)), Some(grad.iter().map(|value| value / 2.0).collect())] {
+                let memory = if residual.is_some() { "ef" } else { "none" };
+                let spelling = format!("topk:density={density},index=bitmap,memory={memory}");
+                let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
+                let case = Case { spelling, key, format: "f32", grad: grad.clone(), residual, units: vec![Unit::whole(n)] };
+                if let Err(error) = check(&case) {
+                    panic!("{name}, density {density}, memory {memory}: {}", first_line(&error.to_string()));
+                }
+            }
+        }
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    &text[..text.len().min(200)]
+}
+
+/// Tables for every shape of histogram, through codebooks whose symbols are few.
+#[test]
+fn frequency_tables_are_the_naive_ones_for_every_small_histogram() {
+    let spec = Spec::parse("topk:density=1,values=q2,memory=none").unwrap();
+    for a in 0..12usize {
+        for b in 0..12 {
+            for c in [0, 1, 2, 50, 400] {
+                let grad: Vec<f32> = [(1.0, a), (-1.0, b), (8.0, c), (-8.0, a * b)]
+                    .iter()
+                    .flat_map(|&(value, count)| std::iter::repeat_n(value, count))
+                    .collect();
+                let key = StepKey { seed: 1, step: 1, source: Source::Rank(1) };
+                let units = vec![Unit::whole(grad.len())];
+                check(&Case { spelling: spec.to_string(), key, format: "f32", grad, residual: None, units }).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_are_at_least_what_is_written() {
+    for golden in gradwire_tests::golden::all() {
+        let bound = golden.spec.codec.max_frame_bytes(&golden.units).unwrap();
+        assert!(golden.frame().len() <= bound, "{}", golden.name);
+    }
+}

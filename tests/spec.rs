@@ -1,0 +1,128 @@
+//! Spellings: what is printed reads back, and every key does what it says in the frame.
+
+use gradwire::{Codec, Gather, Layout, MemoryChoice, Spec, SpecError};
+use gradwire_tests::golden;
+use proptest::prelude::*;
+
+fn spelling() -> impl Strategy<Value = String> {
+    let pairs = [
+        ("density", &["1", "0.5", "0.01", "1e-9", "0.123456789", "+0.1", "1e-3"][..]),
+        ("index", &["auto", "raw", "bitmap", "rice"]),
+        ("values", &["f32", "f16", "bf16", "q8", "q4", "q2"]),
+        ("value", &["0", "-0", "0.5", "1e-45", "3.4028235e38", "1e10", "0.1"]),
+        ("bits", &["ternary", "2", "3", "4", "5", "6", "7", "8"]),
+        ("bucket", &["1", "128", "512", "4294967295"]),
+        ("norm", &["max", "l2"]),
+        ("entropy", &["auto", "fixed", "elias", "rans"]),
+        ("rounding", &["stochastic", "nearest"]),
+        ("estimator", &["contraction", "unbiased"]),
+        ("memory", &["none", "ef"]),
+        ("unit", &["model", "tensor"]),
+        ("dense_below", &["0", "1", "65536"]),
+        ("dense_1d", &["true", "false"]),
+    ];
+    let pair = prop::sample::select(pairs.to_vec())
+        .prop_flat_map(|(key, values)| prop::sample::select(values).prop_map(move |value| format!("{key}={value}")));
+    let name = prop::sample::select(vec!["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk"]);
+    (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_same(spelling in spelling()) {
+        if let Ok(spec) = Spec::parse(&spelling) {
+            let printed = spec.to_string();
+            prop_assert_eq!(Spec::parse(&printed), Ok(spec), "{} is printed as {}", spelling, printed);
+            prop_assert_eq!(Spec::parse(&printed).unwrap().to_string(), printed);
+            prop_assert!(spec.conflict().is_none());
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_spelling_or_an_error_that_can_be_shown(text in "\\PC{0,60}|(topk|qsgd):[a-z_=0-9.,-]{0,40}") {
+        if let Err(error) = Spec::parse(&text) {
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn golden_spellings_read_back() {
+    for golden in golden::all() {
+        assert_eq!(Spec::parse(&golden.spec.to_string()), Ok(golden.spec), "{}", golden.name);
+    }
+}
+
+#[test]
+fn errors_name_the_key_and_what_is_allowed() {
+    for (spelling, words) in [
+        ("topk:density=7", ["density", "1e-9 to 1"]),
+        ("topk:density=0", ["density", "1e-9 to 1"]),
+        ("topk:density=-0.1", ["density", "1e-9 to 1"]),
+        ("topk:index=context", ["index", "raw bitmap rice"]),
+        ("qsgd:bits=1", ["bits", "ternary 2"]),
+        ("qsgd:bucket=4294967296", ["bucket", "1 to 4294967295"]),
+        ("qsgd:norm=l1", ["norm", "max l2"]),
+        ("randomk:estimator=biased", ["estimator", "contraction unbiased"]),
+        ("threshold:value=inf", ["value", "finite"]),
+        ("threshold:value=NaN", ["value", "finite"]),
+        ("topk:dense_below=-1", ["dense_below", "whole number"]),
+        ("none:density=0.1", ["density", "memory"]),
+        ("topk:memory=yes", ["memory", "none ef"]),
+        ("topk:density=0.1,density=0.2", ["density", "twice"]),
+        ("dgc", ["dgc", "topk"]),
+        ("", ["''", "topk"]),
+        ("topk:,", ["''", "density"]),
+        ("randomk:estimator=unbiased,memory=ef", ["estimator", "memory=ef"]),
+        ("qsgd:memory=ef", ["memory=ef", "rounding=nearest"]),
+        ("none:memory=ef", ["memory=ef", "none"]),
+    ] {
+        let shown = Spec::parse(spelling).expect_err(spelling).to_string();
+        assert!(words.iter().all(|word| shown.contains(word)), "{spelling}: {shown}");
+        assert!(!shown.contains('\n'), "{spelling}: more than one line");
+    }
+    assert!(matches!(Spec::parse("threshold"), Err(SpecError::MissingKey("value"))));
+}
+
+#[test]
+fn biased_codecs_keep_a_memory_by_default() {
+    for (spelling, memory) in [
+        ("topk", MemoryChoice::ErrorFeedback),
+        ("threshold:value=1", MemoryChoice::ErrorFeedback),
+        ("randomk", MemoryChoice::ErrorFeedback),
+        ("qsgd:rounding=nearest", MemoryChoice::ErrorFeedback),
+        ("randomk:estimator=unbiased", MemoryChoice::None),
+        ("qsgd", MemoryChoice::None),
+        ("none", MemoryChoice::None),
+    ] {
+        assert_eq!(Spec::parse(spelling).unwrap().memory, memory, "{spelling}");
+    }
+}
+
+#[test]
+fn only_payloads_that_may_be_summed_are_linear() {
+    for (spelling, linear) in [("none", true), ("randomk", true), ("topk", false), ("qsgd", false), ("f16", false), ("threshold:value=1", false)] {
+        let codec = Spec::parse(spelling).unwrap().codec;
+        assert_eq!(codec.as_linear().is_some(), linear, "{spelling}");
+        assert_eq!(matches!(codec, Codec::Linear(_)), spelling == "randomk", "{spelling}");
+    }
+}
+
+#[test]
+fn units_cover_every_coordinate_once_in_order() {
+    let shapes: Vec<Vec<usize>> = vec![vec![4, 4], vec![4], vec![], vec![0], vec![8, 4], vec![3]];
+    let layout = Layout::packed(shapes.iter().map(|shape| ("t", shape.clone()))).unwrap();
+    for spelling in ["topk", "topk:unit=tensor", "topk:dense_1d", "topk:dense_below=10", "topk:unit=tensor,dense_1d,dense_below=17"] {
+        let spec = Spec::parse(spelling).unwrap();
+        let units: Vec<_> = spec.units.units(&layout.as_ref()).collect();
+        let mut next = 0;
+        for (id, unit) in units.iter().enumerate() {
+            assert_eq!((unit.id as usize, unit.start), (id, next), "{spelling}");
+            next = unit.range().end;
+        }
+        assert_eq!(next, layout.len(), "{spelling}");
+        assert!(spec.codec.max_frame_bytes(&units).is_some());
+    }
+}

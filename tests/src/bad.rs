@@ -1,0 +1,87 @@
+//! The manifest of `bad/`: bytes that must be refused, and with which error.
+//!
+//! | word | says |
+//! | --- | --- |
+//! | `file` | the bytes are in `bad/FILE.bin` |
+//! | `error` | the error, as `Debug` prints it, without spaces |
+//! | `layout` | shapes, as in `golden/` |
+//! | `limit` | `field:value` of the one limit that is set; the others stand in nobody's way |
+//! | `reader` | `memory` where the bytes are a saved memory and not a frame |
+
+use crate::manifest::{self, Line};
+use crate::run;
+use gradwire::{DecodeError, Layout, Limits};
+
+/// One string of bytes that must be refused.
+#[derive(Clone, Debug)]
+pub struct Bad {
+    /// Name of the file, without its ending.
+    pub name: String,
+    /// The error as it is printed.
+    pub error: String,
+    /// Shapes of the reader's layout.
+    pub shapes: Vec<Vec<usize>>,
+    /// The reader's limits.
+    pub limits: Limits,
+    /// Whether the bytes are a saved memory.
+    pub is_memory: bool,
+}
+
+impl Bad {
+    /// # Panics
+    /// When a word is missing or not understood.
+    #[must_use]
+    pub fn new(line: &Line) -> Self {
+        Self {
+            name: line.value("file").to_owned(),
+            error: line.value("error").to_owned(),
+            shapes: manifest::shapes(line.value("layout")),
+            limits: line.find("limit").map_or_else(run::no_limits, limits),
+            is_memory: line.find("reader") == Some("memory"),
+        }
+    }
+
+    /// The layout.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        run::layout(&self.shapes)
+    }
+
+    /// The bytes of the file.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let path = manifest::folder("bad").join(format!("{}.bin", self.name));
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+}
+
+/// An error as the manifest prints it.
+#[must_use]
+pub fn spelled(error: &DecodeError) -> String {
+    format!("{error:?}").replace(' ', "")
+}
+
+fn limits(text: &str) -> Limits {
+    let (field, value) = text.split_once(':').unwrap_or_else(|| panic!("limit '{text}'"));
+    let mut limits = run::no_limits();
+    let count = || value.parse().unwrap_or_else(|_| panic!("limit '{text}'"));
+    match field {
+        "elements" => limits.max_elements = count(),
+        "body_bytes" => limits.max_body_bytes = count(),
+        "entries" => limits.max_entries = count(),
+        "units" => limits.max_units = count(),
+        "scratch_words" => limits.max_scratch_words = count(),
+        "magnitude" => limits.max_magnitude = value.parse().unwrap_or_else(|_| panic!("limit '{text}'")),
+        _ => panic!("unknown limit '{text}'"),
+    }
+    limits
+}
+
+/// All bytes that must be refused.
+#[must_use]
+pub fn all() -> Vec<Bad> {
+    manifest::lines(&manifest::folder("bad")).iter().map(Bad::new).collect()
+}

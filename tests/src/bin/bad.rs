@@ -1,0 +1,395 @@
+//! Completes `bad/`: writes every frame of the list below that is not there yet, and its line of the manifest. Files that
+//! exist are never touched. Checksums are right, unless they are the point.
+
+use gradwire_tests::manifest;
+use gradwire_tests::naive::bits::Bits;
+use gradwire_tests::naive::header::{self, fingerprint, frame, varint};
+use std::fmt::Write as _;
+
+/// Codecs as the wire numbers them.
+const NONE: u8 = 0;
+const F16: u8 = 1;
+const BF16: u8 = 2;
+const TOPK: u8 = 3;
+const QSGD: u8 = 5;
+const RANDOMK: u8 = 6;
+
+/// Kinds as the wire numbers them.
+const DENSE: u8 = 0;
+const SPARSE: u8 = 1;
+const LEVELS: u8 = 2;
+const SEEDED: u8 = 3;
+
+/// One string of bytes, the words of its line behind the name, and the bytes.
+struct Case {
+    name: &'static str,
+    error: &'static str,
+    words: String,
+    bytes: Vec<u8>,
+}
+
+fn main() {
+    let folder = manifest::folder("bad");
+    let mut text = manifest::text(&folder);
+    let known: Vec<String> = manifest::lines(&folder).iter().map(|line| line.value("file").to_owned()).collect();
+    for case in headers().into_iter().chain(units()).chain(dense()).chain(sparse()).chain(levels()).chain(seeded()).chain(memories()) {
+        if known.iter().any(|name| name == case.name) {
+            continue;
+        }
+        let path = folder.join(format!("{}.bin", case.name));
+        assert!(!path.exists(), "{} exists", path.display());
+        std::fs::write(path, case.bytes).expect("the frame can be written");
+        writeln!(text, "file={} error={}{}", case.name, case.error, case.words).expect("strings grow");
+    }
+    std::fs::write(folder.join("manifest.txt"), text).expect("the manifest can be written");
+}
+
+fn case(name: &'static str, error: &'static str, len: usize, bytes: Vec<u8>) -> Case {
+    Case { name, error, words: format!(" layout={len}"), bytes }
+}
+
+fn limited(limit: &str, case: Case) -> Case {
+    Case { words: format!("{} limit={limit}", case.words), ..case }
+}
+
+/// A frame at step 0 for a flat layout of `len` elements with `count` units whose bytes are `units`.
+fn message(codec: u8, len: usize, count: u16, units: &[u8]) -> Vec<u8> {
+    frame(codec, count, fingerprint(&[vec![len]]), &[&[0], units].concat())
+}
+
+/// The bytes of a unit right behind the one before it.
+fn unit(len: usize, kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[0, 0][..], &varint(len as u64), &[kind], body].concat()
+}
+
+/// A frame whose only unit is the whole layout.
+fn whole(codec: u8, len: usize, kind: u8, body: &[u8]) -> Vec<u8> {
+    message(codec, len, 1, &unit(len, kind, body))
+}
+
+/// A good frame to be spoiled: four dense values.
+fn good() -> Vec<u8> {
+    whole(NONE, 4, DENSE, &[0; 17])
+}
+
+fn spoiled(spoil: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = good();
+    spoil(&mut frame);
+    header::patch_checksum(&mut frame);
+    frame
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn fields(fields: &[(u64, u32)]) -> Vec<u8> {
+    let mut bits = Bits::default();
+    fields.iter().for_each(|&(value, width)| bits.field(value, width));
+    bits.bytes()
+}
+
+fn headers() -> Vec<Case> {
+    vec![
+        case("header_empty", "Truncated{needed:2,actual:0}", 4, vec![]),
+        case("header_cut", "Truncated{needed:4,actual:3}", 4, good()[..23].to_vec()),
+        case("header_alone", "Truncated{needed:22,actual:0}", 4, good()[..24].to_vec()),
+        case("magic", "BadMagic", 4, spoiled(|frame| frame[1] = b'w')),
+        case("version_0", "UnsupportedVersion(0)", 4, spoiled(|frame| frame[2] = 0)),
+        case("version_2", "UnsupportedVersion(2)", 4, spoiled(|frame| frame[2] = 2)),
+        case("codec_7", "UnknownCodec(7)", 4, spoiled(|frame| frame[3] = 7)),
+        case("codec_experimental", "UnknownCodec(240)", 4, spoiled(|frame| frame[3] = 0xf0)),
+        case("codec_reserved", "UnknownCodec(255)", 4, spoiled(|frame| frame[3] = 0xff)),
+        case("flag_1", "UnknownFlag(2)", 4, spoiled(|frame| frame[4] = 2)),
+        case("flag_15", "UnknownFlag(32769)", 4, spoiled(|frame| (frame[4], frame[5]) = (1, 0x80))),
+        case("unit_count_0", "InvalidField(UnitCount)", 4, spoiled(|frame| frame[6] = 0)),
+        case("layout_of_another_length", "LayoutMismatch", 5, good()),
+        case("body_longer_than_stated", "TrailingBytes", 4, spoiled(|frame| frame.push(0))),
+        case("body_shorter_than_stated", "Truncated{needed:22,actual:21}", 4, spoiled(|frame| frame.truncate(45))),
+        case("body_bytes_largest", "Truncated{needed:4294967295,actual:22}", 4, spoiled(|frame| frame[16..20].fill(255))),
+        case("checksum_of_header", "ChecksumMismatch", 4, {
+            let mut frame = good();
+            frame[4] = 1;
+            frame
+        }),
+        case("checksum_of_body", "ChecksumMismatch", 4, {
+            let mut frame = good();
+            frame[45] ^= 1;
+            frame
+        }),
+        case("checksum_itself", "ChecksumMismatch", 4, {
+            let mut frame = good();
+            frame[20] ^= 1;
+            frame
+        }),
+        limited("body_bytes:21", case("limit_body_bytes", "LimitExceeded(BodyBytes)", 4, good())),
+        limited("elements:3", case("limit_elements", "LimitExceeded(Elements)", 4, good())),
+        limited("magnitude:1", case("limit_magnitude", "LimitExceeded(Magnitude)", 1, whole(NONE, 1, DENSE, &[0, 1, 0, 128, 63]))),
+        limited("units:1", case("limit_units", "LimitExceeded(Units)", 2, {
+            message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
+        })),
+        limited("elements:1", case("limit_elements_of_two_units", "LimitExceeded(Elements)", 2, {
+            message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
+        })),
+    ]
+}
+
+fn units() -> Vec<Case> {
+    let body = |body: &[u8]| frame(NONE, 1, fingerprint(&[vec![4]]), body);
+    let huge = varint(u64::MAX);
+    vec![
+        case("step_missing", "Truncated{needed:1,actual:0}", 4, body(&[])),
+        case("step_superfluous_byte", "InvalidField(Varint)", 4, body(&[&[0x80, 0][..], &unit(4, DENSE, &[0; 17])].concat())),
+        case("step_above_64_bits", "InvalidField(Varint)", 4, body(&[&[0xff; 9][..], &[2]].concat())),
+        case("step_never_ends", "InvalidField(Varint)", 4, body(&[0xff; 11])),
+        case("unit_missing", "Truncated{needed:1,actual:0}", 4, body(&[0])),
+        case("unit_missing_after_first", "Truncated{needed:1,actual:0}", 4, message(NONE, 4, 2, &unit(4, DENSE, &[0; 17]))),
+        case("unit_left_over", "TrailingBytes", 4, message(NONE, 4, 1, &[unit(2, DENSE, &[0; 9]), unit(2, DENSE, &[0; 9])].concat())),
+        case("unit_id_above_32_bits", "InvalidField(Unit)", 4, body(&[&[0][..], &varint(1 << 32), &[0, 4, 0], &[0; 17]].concat())),
+        case("unit_id_above_64_bits", "InvalidField(Unit)", 2, message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), [&huge[..], &[0, 1, 0], &[0; 5]].concat()].concat())),
+        case("unit_beyond_layout", "UnitOutOfRange", 4, body(&[&[0, 0, 0, 5, 0][..], &[0; 21]].concat())),
+        case("unit_starts_beyond_layout", "UnitOutOfRange", 4, body(&[&[0, 0, 1, 4, 0][..], &[0; 17]].concat())),
+        case("unit_end_overflows", "UnitOutOfRange", 4, body(&[&[0, 0][..], &huge, &[4, 0], &[0; 17]].concat())),
+        case("unit_len_overflows", "UnitOutOfRange", 4, body(&[&[0, 0, 1][..], &huge, &[0], &[0; 17]].concat())),
+        case("unit_start_overflows", "UnitOutOfRange", 2, message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), [&[0][..], &huge, &[1, 0], &[0; 5]].concat()].concat())),
+        case("unit_gap_superfluous_byte", "InvalidField(Varint)", 4, body(&[&[0, 0, 0x80, 0, 4, 0][..], &[0; 17]].concat())),
+        case("kind_missing", "Truncated{needed:1,actual:0}", 4, body(&[0, 0, 0, 4])),
+        case("kind_4", "InvalidField(Kind)", 4, whole(NONE, 4, 4, &[0; 17])),
+        case("kind_255", "InvalidField(Kind)", 4, whole(NONE, 4, 255, &[0; 17])),
+        case("kind_sparse_in_none", "InvalidField(Kind)", 4, whole(NONE, 4, SPARSE, &[0])),
+        case("kind_sparse_in_qsgd", "InvalidField(Kind)", 4, whole(QSGD, 4, SPARSE, &[0])),
+        case("kind_levels_in_topk", "InvalidField(Kind)", 4, whole(TOPK, 4, LEVELS, &[4, 4, 0, 0, 0, 0, 0, 0])),
+        case("kind_seeded_in_f16", "InvalidField(Kind)", 4, whole(F16, 4, SEEDED, &[0; 10])),
+    ]
+}
+
+fn dense() -> Vec<Case> {
+    let f32s = |values: &[f32]| whole(NONE, values.len(), DENSE, &[&[0][..], &floats(values)].concat());
+    vec![
+        case("dense_format_missing", "Truncated{needed:1,actual:0}", 4, whole(NONE, 4, DENSE, &[])),
+        case("dense_codebook", "InvalidField(Coding)", 4, whole(NONE, 4, DENSE, &[3; 20])),
+        case("dense_format_4", "InvalidField(Coding)", 4, whole(NONE, 4, DENSE, &[4; 20])),
+        case("dense_f16_in_none", "InvalidField(Coding)", 4, whole(NONE, 4, DENSE, &[&[1][..], &[0; 8]].concat())),
+        case("dense_f16_in_bf16", "InvalidField(Coding)", 4, whole(BF16, 4, DENSE, &[&[1][..], &[0; 8]].concat())),
+        case("dense_bf16_in_topk", "InvalidField(Coding)", 4, whole(TOPK, 4, DENSE, &[&[2][..], &[0; 8]].concat())),
+        case("dense_cut", "Truncated{needed:16,actual:15}", 4, whole(NONE, 4, DENSE, &[0; 16])),
+        case("dense_nan", "NonFiniteValue", 2, f32s(&[1.0, f32::NAN])),
+        case("dense_infinity", "NonFiniteValue", 2, f32s(&[f32::INFINITY, 1.0])),
+        case("dense_minus_infinity", "NonFiniteValue", 2, f32s(&[1.0, f32::NEG_INFINITY])),
+        case("dense_f16_infinity", "NonFiniteValue", 2, whole(F16, 2, DENSE, &[1, 0, 0, 0x00, 0x7c])),
+        case("dense_bf16_nan", "NonFiniteValue", 2, whole(BF16, 2, DENSE, &[2, 0, 0, 0xc0, 0x7f])),
+        case("dense_nan_in_second_unit", "NonFiniteValue", 2, message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0, 0, 0, 0xc0, 0x7f])].concat())),
+    ]
+}
+
+/// A sparse body over `len` coordinates with `k` entries, all of value 1.
+fn entries(name: &'static str, error: &'static str, len: usize, k: u64, coder: u8, section: &[u8]) -> Case {
+    let body = [&varint(k)[..], &[coder], section, &floats(&vec![1.0; k as usize])].concat();
+    case(name, error, len, whole(TOPK, len, SPARSE, &body))
+}
+
+/// A Rice section, its length in front.
+fn rice(block_log2: u8, planes: [&[u8]; 3]) -> Vec<u8> {
+    let section = [&[block_log2], planes[0], planes[1], planes[2]].concat();
+    [varint(section.len() as u64), section].concat()
+}
+
+/// A sparse body over four coordinates, all sent, whose values are this codebook section.
+fn book(name: &'static str, error: &'static str, section: &[u8]) -> Case {
+    case(name, error, 4, whole(TOPK, 4, SPARSE, &[&[4, 0x31, 0b1111][..], section].concat()))
+}
+
+/// The table that gives all slots to symbol 0 of at least two: gamma(25), then twelve zeros.
+fn one_symbol_table() -> Vec<u8> {
+    fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12)])
+}
+
+fn rans(table: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&varint((table.len() + rest.len()) as u64)[..], table, rest].concat()
+}
+
+fn sparse() -> Vec<Case> {
+    let raw = |indices: &[u64]| fields(&indices.iter().map(|&index| (index, 3)).collect::<Vec<_>>());
+    let sparse = |len, body: &[u8]| whole(TOPK, len, SPARSE, body);
+    let one = 0x80; // bfloat16 1.0 is 0x3f80.
+    let mut cases = vec![
+        case("entries_more_than_coordinates", "InvalidField(Entries)", 4, sparse(4, &[5, 0])),
+        case("entries_largest", "InvalidField(Entries)", 4, sparse(4, &varint(u64::MAX))),
+        case("entries_missing", "Truncated{needed:1,actual:0}", 4, sparse(4, &[])),
+        case("coding_missing", "Truncated{needed:1,actual:0}", 4, sparse(4, &[1])),
+        entries("coding_index_3", "InvalidField(Coding)", 4, 1, 3, &[0]),
+        entries("coding_index_15", "InvalidField(Coding)", 4, 1, 15, &[0]),
+        entries("coding_values_4", "InvalidField(Coding)", 4, 1, 0x40, &[0]),
+        limited("entries:1", entries("limit_entries", "LimitExceeded(Entries)", 8, 2, 1, &[3])),
+        limited("entries:3", case("limit_entries_of_two_units", "LimitExceeded(Entries)", 8, {
+            let own = unit(4, SPARSE, &[&[2, 1, 3][..], &floats(&[1.0; 2])].concat());
+            message(TOPK, 8, 2, &[own.clone(), own].concat())
+        })),
+        entries("raw_index_beyond_unit", "IndexOutOfRange", 5, 1, 0, &raw(&[7])),
+        entries("raw_index_first_beyond_unit", "IndexOutOfRange", 5, 2, 0, &raw(&[0, 5])),
+        entries("raw_indices_equal", "IndexOutOfRange", 5, 2, 0, &raw(&[3, 3])),
+        entries("raw_indices_descend", "IndexOutOfRange", 5, 3, 0, &raw(&[1, 3, 2])),
+        entries("raw_padding", "TrailingBytes", 5, 1, 0, &[0b1000]),
+        case("raw_cut", "Truncated{needed:2,actual:1}", 5, sparse(5, &[5, 0, 0])),
+        entries("bitmap_too_few", "InvalidField(Bitmap)", 9, 2, 1, &[1, 0]),
+        entries("bitmap_too_many", "InvalidField(Bitmap)", 9, 2, 1, &[7, 0]),
+        entries("bitmap_one_in_padding", "InvalidField(Bitmap)", 9, 2, 1, &[1, 2]),
+        entries("bitmap_one_more_in_padding", "InvalidField(Bitmap)", 9, 2, 1, &[3, 0x80]),
+        case("bitmap_cut", "Truncated{needed:2,actual:1}", 9, sparse(9, &[1, 1, 1])),
+        entries("rice_empty", "Truncated{needed:1,actual:0}", 9, 2, 2, &[0]),
+        entries("rice_length_beyond_frame", "Truncated{needed:200,actual:8}", 9, 2, 2, &[200, 1]),
+        entries("rice_block_3", "InvalidField(Rice)", 9, 2, 2, &rice(3, [&[0], &[], &[3]])),
+        entries("rice_block_17", "InvalidField(Rice)", 9, 2, 2, &rice(17, [&[0], &[], &[3]])),
+        entries("rice_no_parameters", "Truncated{needed:1,actual:0}", 9, 2, 2, &rice(7, [&[], &[], &[]])),
+        entries("rice_second_parameter_missing", "Truncated{needed:2,actual:1}", 33, 33, 2, &rice(4, [&[0], &[], &[]])),
+        entries("rice_lows_missing", "Truncated{needed:8,actual:1}", 9, 2, 2, &rice(7, [&[31], &[], &[3]])),
+        entries("rice_highs_missing", "Truncated{needed:1,actual:0}", 9, 2, 2, &rice(7, [&[0], &[], &[]])),
+        entries("rice_highs_end", "Truncated{needed:1,actual:0}", 90, 2, 2, &rice(7, [&[0], &[], &[1, 0, 0]])),
+        entries("rice_gap_beyond_unit", "IndexOutOfRange", 9, 1, 2, &rice(7, [&[0], &[], &[0, 0, 1]])),
+        entries("rice_index_beyond_unit", "IndexOutOfRange", 9, 2, 2, &rice(7, [&[0], &[], &[0x20, 0x10]])),
+        entries("rice_low_beyond_unit", "IndexOutOfRange", 9, 1, 2, &rice(7, [&[4], &[15], &[1]])),
+        entries("rice_parameter_padding", "TrailingBytes", 9, 2, 2, &rice(7, [&[0x20], &[], &[3]])),
+        entries("rice_low_padding", "TrailingBytes", 9, 1, 2, &rice(7, [&[1], &[2], &[1]])),
+        entries("rice_high_padding", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[7]])),
+        entries("rice_wasted_byte", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[3, 0]])),
+        case("sparse_values_cut", "Truncated{needed:8,actual:7}", 9, sparse(9, &[&[2, 0x01, 3, 0][..], &[0; 7]].concat())),
+        case("sparse_nan", "NonFiniteValue", 4, sparse(4, &[&[1, 0x01, 1][..], &floats(&[f32::NAN])].concat())),
+        case("sparse_f16_nan", "NonFiniteValue", 4, sparse(4, &[1, 0x11, 1, 0x01, 0x7c])),
+        case("sparse_bf16_infinity", "NonFiniteValue", 4, sparse(4, &[1, 0x21, 1, 0x80, 0xff])),
+    ];
+    let two = |a: [u8; 2], b: [u8; 2], symbols: &[u8]| [&[1][..], &a, &b, symbols].concat();
+    let fine = [one, 0x3f];
+    let mut rans_book = |name, error, section: &[u8]| cases.push(book(name, error, &[&[0x10, one, 0x3f][..], section].concat()));
+    rans_book("codebook_table_empty", "InvalidField(Table)", &rans(&[], &[]));
+    rans_book("codebook_table_padding", "TrailingBytes", &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (4, 3)]), &[0; 8]));
+    rans_book("codebook_stream_cut", "Truncated{needed:4,actual:3}", &rans(&one_symbol_table(), &[0; 3]));
+    rans_book("codebook_rans_beyond_frame", "Truncated{needed:100,actual:3}", &[100, 0, 0, 0]);
+    cases.extend([
+        book("codebook_missing", "Truncated{needed:1,actual:0}", &[]),
+        book("codebook_of_256", "InvalidField(Codebook)", &[8; 600]),
+        book("codebook_packing_2", "InvalidField(Packing)", &[0x20, one, 0x3f, 0]),
+        book("codebook_cut", "Truncated{needed:4,actual:3}", &[1, one, 0x3f, one]),
+        book("codebook_symbols_cut", "Truncated{needed:1,actual:0}", &two(fine, fine, &[])),
+        book("codebook_descends", "InvalidField(Codebook)", &two([0, 0x40], fine, &[0])),
+        book("codebook_zero", "InvalidField(Codebook)", &two([0, 0], fine, &[0])),
+        book("codebook_negative", "InvalidField(Codebook)", &two([one, 0xbf], fine, &[0])),
+        book("codebook_nan", "NonFiniteValue", &two(fine, [0xc0, 0x7f], &[0])),
+        book("codebook_infinity", "NonFiniteValue", &two(fine, [one, 0x7f], &[0])),
+        book("codebook_padding", "TrailingBytes", &[0, one, 0x3f, 0x10]),
+        limited("magnitude:1.5", book("limit_magnitude_of_codebook", "LimitExceeded(Magnitude)", &two(fine, [0, 0x40], &[0]))),
+    ]);
+    cases
+}
+
+/// A levels body over five coordinates in one bucket of norm 1.
+fn level(name: &'static str, error: &'static str, form: u8, packed: &[u8]) -> Case {
+    let body = [&[form, 5][..], &floats(&[1.0]), packed].concat();
+    case(name, error, 5, whole(QSGD, 5, LEVELS, &body))
+}
+
+/// A levels body over five coordinates in one bucket of this norm, all levels zero in fixed fields of two bits.
+fn norm(name: &'static str, error: &'static str, bits: u8, norm: f32) -> Case {
+    let body = [&[bits, 5][..], &floats(&[norm]), &vec![0; (5 * usize::from(bits)).div_ceil(8)]].concat();
+    case(name, error, 5, whole(QSGD, 5, LEVELS, &body))
+}
+
+fn levels() -> Vec<Case> {
+    let body = |body: &[u8]| whole(QSGD, 5, LEVELS, body);
+    let (elias, rans_form) = (0x42, 0x82);
+    let largest = (2..=8u8).find(|bits| {
+        let s = f32::from((1u8 << (bits - 1)) - 1);
+        (f32::MAX / s * s).is_infinite()
+    });
+    let largest = largest.expect("for some width the largest level of the largest norm overflows");
+    vec![
+        case("form_missing", "Truncated{needed:1,actual:0}", 5, body(&[])),
+        level("bits_0", "InvalidField(Bits)", 0, &[0; 9]),
+        level("bits_1", "InvalidField(Bits)", 1, &[0; 9]),
+        level("bits_9", "InvalidField(Bits)", 9, &[0; 9]),
+        level("bits_15", "InvalidField(Bits)", 15, &[0; 9]),
+        level("norm_2", "InvalidField(Norm)", 0x22, &[0; 2]),
+        level("norm_3", "InvalidField(Norm)", 0x32, &[0; 2]),
+        case("bucket_0", "InvalidField(Bucket)", 5, body(&[2, 0, 0, 0, 0, 0, 0, 0])),
+        case("bucket_above_32_bits", "InvalidField(Bucket)", 5, body(&[&[2][..], &varint(1 << 32), &[0; 6]].concat())),
+        case("bucket_missing", "Truncated{needed:1,actual:0}", 5, body(&[2])),
+        level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0xc3, &[0]),
+        case("norms_cut", "Truncated{needed:8,actual:7}", 5, body(&[&[2, 3][..], &[0; 7]].concat())),
+        norm("norm_nan", "NonFiniteValue", 2, f32::NAN),
+        norm("norm_infinite", "NonFiniteValue", 2, f32::INFINITY),
+        norm("norm_negative", "InvalidField(Scale)", 2, -1.0),
+        norm("norm_negative_zero", "InvalidField(Scale)", 2, -0.0),
+        norm("norm_whose_largest_level_overflows", "InvalidField(Scale)", largest, f32::MAX),
+        limited("magnitude:1", norm("limit_magnitude_of_norm", "LimitExceeded(Magnitude)", 2, 1.5)),
+        level("fixed_cut", "Truncated{needed:2,actual:1}", 2, &[0]),
+        level("fixed_padding", "TrailingBytes", 2, &[0, 0x04]),
+        level("ternary_cut", "Truncated{needed:1,actual:0}", 0xc2, &[]),
+        level("ternary_byte_243", "TrailingBytes", 0xc2, &[243]),
+        case("ternary_digit_in_padding", "TrailingBytes", 4, {
+            whole(QSGD, 4, LEVELS, &[&[0xc2, 5][..], &floats(&[1.0]), &[81]].concat())
+        }),
+        level("elias_beyond_frame", "Truncated{needed:9,actual:1}", elias, &[9, 0]),
+        level("elias_ends", "Truncated{needed:2,actual:1}", elias, &[1, 0b1001_1001]),
+        level("elias_wasted_byte", "TrailingBytes", elias, &[2, 0, 0]),
+        level("elias_padding", "TrailingBytes", elias, &[1, 0x20]),
+        level("rans_table_empty", "InvalidField(Table)", rans_form, &rans(&[], &[])),
+        level("rans_table_cut", "InvalidField(Table)", rans_form, &rans(&one_symbol_table()[..2], &[])),
+        level("rans_table_above_total", "InvalidField(Table)", rans_form, &rans(&fields(&[(0, 4), (1, 1), (9, 4), (1, 12)]), &[0; 8])),
+        level("rans_table_beyond_alphabet", "InvalidField(Table)", rans_form, &rans(&fields(&[(0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2)]), &[0; 8])),
+        level("rans_table_class_14", "InvalidField(Table)", rans_form, &rans(&fields(&[(0, 4), (1, 1), (27 - 16, 4), (0, 16)]), &[0; 8])),
+        level("rans_table_padding", "TrailingBytes", rans_form, &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (1, 1)]), &[0; 8])),
+        limited("scratch_words:4095", level("limit_scratch_words", "LimitExceeded(ScratchWords)", rans_form, &rans(&one_symbol_table(), &[0; 4]))),
+        level("rans_stream_cut", "Truncated{needed:4,actual:3}", rans_form, &rans(&one_symbol_table(), &[0; 3])),
+        case("rans_left_over_without_levels", "TrailingBytes", 5, {
+            body(&[&[rans_form, 5, 0, 0, 0, 0][..], &rans(&one_symbol_table(), &[0])].concat())
+        }),
+        case("rans_block_beyond_section", "Truncated{needed:100,actual:8}", (1 << 18) + 1, {
+            let len = (1 << 18) + 1;
+            let packed = rans(&one_symbol_table(), &[&[100][..], &[0; 8]].concat());
+            let body = [&[rans_form][..], &varint(len as u64), &floats(&[1.0]), &packed].concat();
+            whole(QSGD, len, LEVELS, &body)
+        }),
+    ]
+}
+
+fn seeded() -> Vec<Case> {
+    let body = |rest: &[u8]| whole(RANDOMK, 4, SEEDED, &[&[7; 8], rest].concat());
+    vec![
+        case("seed_cut", "Truncated{needed:8,actual:7}", 4, whole(RANDOMK, 4, SEEDED, &[7; 7])),
+        case("seeded_entries_more_than_coordinates", "InvalidField(Entries)", 4, body(&[5, 0])),
+        case("seeded_codebook", "InvalidField(Coding)", 4, body(&[1, 3, 0, 0, 0, 0])),
+        case("seeded_format_9", "InvalidField(Coding)", 4, body(&[1, 9, 0, 0, 0, 0])),
+        case("seeded_values_cut", "Truncated{needed:8,actual:4}", 4, body(&[2, 0, 0, 0, 0, 0])),
+        case("seeded_nan", "NonFiniteValue", 4, body(&[&[1, 0][..], &floats(&[f32::NAN])].concat())),
+        limited("entries:1", case("limit_entries_of_seeded", "LimitExceeded(Entries)", 4, body(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]))),
+    ]
+}
+
+/// A saved memory for a layout of two elements, its checksum made right after `spoil`.
+fn memory(name: &'static str, error: &'static str, values: [f32; 2], spoil: impl FnOnce(&mut Vec<u8>)) -> Case {
+    let mut bytes = [&b"GM\x01\x01"[..], &fingerprint(&[vec![2]]).to_le_bytes(), &2u64.to_le_bytes(), &floats(&values)].concat();
+    spoil(&mut bytes);
+    bytes.extend(gradwire_tests::naive::checksum::crc32c(&bytes).to_le_bytes());
+    Case { words: " layout=2 reader=memory".to_owned(), ..case(name, error, 2, bytes) }
+}
+
+fn memories() -> Vec<Case> {
+    let cut = |case: Case, len: usize| Case { bytes: case.bytes[..len].to_vec(), ..case };
+    let fine = [1.0, -2.0];
+    let mut flipped = memory("memory_checksum", "ChecksumMismatch", fine, |_| ());
+    flipped.bytes[20] ^= 1;
+    let mut longer = memory("memory_left_over", "TrailingBytes", fine, |_| ());
+    longer.bytes.push(0);
+    vec![
+        memory("memory_magic", "BadMagic", fine, |bytes| bytes[1] = b'W'),
+        memory("memory_version_2", "UnsupportedVersion(2)", fine, |bytes| bytes[2] = 2),
+        memory("memory_kind_2", "InvalidField(Memory)", fine, |bytes| bytes[3] = 2),
+        memory("memory_of_another_layout", "LayoutMismatch", fine, |bytes| bytes[4] ^= 1),
+        memory("memory_of_another_length", "InvalidField(Memory)", fine, |bytes| bytes[12] = 3),
+        memory("memory_nan", "NonFiniteValue", [1.0, f32::NAN], |_| ()),
+        memory("memory_infinite", "NonFiniteValue", [f32::INFINITY, 1.0], |_| ()),
+        cut(memory("memory_cut", "Truncated{needed:8,actual:7}", fine, |_| ()), 27),
+        cut(memory("memory_without_checksum", "Truncated{needed:4,actual:0}", fine, |_| ()), 28),
+        flipped,
+        longer,
+    ]
+}

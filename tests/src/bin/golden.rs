@@ -1,0 +1,31 @@
+//! Completes `golden/`: for every line of the manifest with `values=?`, writes the frame and fills the line in. Files
+//! that exist are never touched: a golden frame is added, not edited.
+
+use gradwire_tests::golden::Golden;
+use gradwire_tests::manifest::{self, Line, digest};
+use gradwire_tests::run;
+
+fn main() {
+    let folder = manifest::folder("golden");
+    let text = manifest::completed(&folder, complete);
+    std::fs::write(folder.join("manifest.txt"), text).expect("the manifest can be written");
+}
+
+fn complete(line: &mut Line) -> bool {
+    if line.value("values") != "?" {
+        return false;
+    }
+    let golden = Golden::new(line);
+    let (frame, residual) = golden.encode().unwrap_or_else(|error| panic!("{}: {error}", golden.name));
+    let naive = golden.encode_naively().expect("both or neither refuse the input");
+    assert_eq!(frame, naive.frame, "{}: the naive reference makes another frame", golden.name);
+    let path = manifest::folder("golden").join(format!("{}.bin", golden.name));
+    assert!(!path.exists(), "{} exists", path.display());
+    let values = run::decode(&frame, &golden.layout().as_ref()).expect("what was encoded decodes");
+    std::fs::write(path, frame).expect("the frame can be written");
+    line.set("values", digest(&values));
+    if let Some(residual) = residual {
+        line.set("kept", digest(&residual));
+    }
+    true
+}

@@ -1,0 +1,130 @@
+//! Index coders: the ascending positions of `k` entries below `len`.
+
+use super::bits::{BitSource, Bits};
+use super::decode::{Bytes, Checked, ensure};
+use super::header::varint;
+use gradwire::IndexChoice;
+
+/// Numbers of the index coders on the wire.
+const RAW: u8 = 0;
+const BITMAP: u8 = 1;
+const RICE: u8 = 2;
+
+/// Entries that share a Rice parameter, as the encoder cuts them.
+const RICE_BLOCK_LOG2: u8 = 7;
+
+/// Bits of one raw position: as many as the largest, len − 1, has digits.
+fn raw_width(len: usize) -> u32 {
+    (0..64).find(|&width| (len - 1) >> width == 0).expect("a position has fewer than 64 digits")
+}
+
+fn raw(indices: &[usize], len: usize) -> Vec<u8> {
+    let mut bits = Bits::default();
+    indices.iter().for_each(|&index| bits.field(index as u64, raw_width(len)));
+    bits.bytes()
+}
+
+fn bitmap(indices: &[usize], len: usize) -> Vec<u8> {
+    let mut bits = Bits::default();
+    (0..len).for_each(|i| bits.field(u64::from(indices.binary_search(&i).is_ok()), 1));
+    bits.bytes()
+}
+
+/// How many positions lie between an entry and the one before it.
+fn gaps(indices: &[usize]) -> Vec<u64> {
+    let before = std::iter::once(0).chain(indices.iter().map(|&index| index + 1));
+    indices.iter().zip(before).map(|(&index, next)| (index - next) as u64).collect()
+}
+
+/// The smallest r with the fewest bits, by trying all of them.
+#[must_use]
+pub fn best_rice_parameter(gaps: &[u64]) -> u32 {
+    let cost = |r: u32| gaps.iter().map(|gap| (gap >> r) + 1 + u64::from(r)).sum::<u64>();
+    (0..32).min_by_key(|&r| cost(r)).expect("there are 32 parameters")
+}
+
+/// The block size, then the planes: parameters, low bits, unary high parts.
+fn rice(indices: &[usize]) -> Vec<u8> {
+    let [mut parameters, mut lows, mut highs] = [const { Vec::<bool>::new() }; 3].map(|_| Bits::default());
+    for block in gaps(indices).chunks(1 << RICE_BLOCK_LOG2) {
+        let r = best_rice_parameter(block);
+        parameters.field(u64::from(r), 5);
+        for gap in block {
+            lows.field(gap % (1 << r), r);
+            highs.unary(gap >> r);
+        }
+    }
+    let planes = [vec![RICE_BLOCK_LOG2], parameters.bytes(), lows.bytes(), highs.bytes()].concat();
+    [varint(planes.len() as u64), planes].concat()
+}
+
+/// Number of the coder, and its section: the one asked for, or the shortest, the first of equals.
+#[must_use]
+pub fn section(choice: IndexChoice, indices: &[usize], len: usize) -> (u8, Vec<u8>) {
+    let all = [(RAW, raw(indices, len)), (BITMAP, bitmap(indices, len)), (RICE, rice(indices))];
+    match choice {
+        IndexChoice::Raw => all[0].clone(),
+        IndexChoice::Bitmap => all[1].clone(),
+        IndexChoice::Rice => all[2].clone(),
+        _ => all.into_iter().min_by_key(|(_, section)| section.len()).expect("three coders"),
+    }
+}
+
+/// Positions must ascend and stay below `len`.
+fn ascending(indices: Vec<u64>, len: usize) -> Checked<Vec<usize>> {
+    ensure(indices.windows(2).all(|pair| pair[0] < pair[1]), "positions do not ascend")?;
+    ensure(indices.iter().all(|&index| index < len as u64), "position outside of the unit")?;
+    Ok(indices.into_iter().map(|index| index as usize).collect())
+}
+
+fn read_raw(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>> {
+    let width = raw_width(len);
+    let mut bits = BitSource::new(bytes.take((k * width as usize).div_ceil(8))?);
+    let indices = (0..k).map(|_| bits.field(width)).collect::<Checked<_>>()?;
+    bits.finish()?;
+    ascending(indices, len)
+}
+
+fn read_bitmap(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>> {
+    let mut bits = BitSource::new(bytes.take(len.div_ceil(8))?);
+    let marks = (0..len).map(|_| bits.bit()).collect::<Checked<Vec<_>>>()?;
+    bits.finish()?;
+    let indices: Vec<usize> = (0..len).filter(|&i| marks[i]).collect();
+    ensure(indices.len() == k, "bitmap and k differ")?;
+    Ok(indices)
+}
+
+fn read_rice(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>> {
+    let length = bytes.varint_usize()?;
+    let mut planes = Bytes::new(bytes.take(length)?);
+    let block_log2 = planes.u8()?;
+    ensure((4..=16).contains(&block_log2), "block size out of range")?;
+    let block = 1usize << block_log2;
+    let mut parameters = BitSource::new(planes.take((5 * k.div_ceil(block)).div_ceil(8))?);
+    let rs = (0..k.div_ceil(block)).map(|_| parameters.field(5)).collect::<Checked<Vec<_>>>()?;
+    parameters.finish()?;
+    let r_of = |entry: usize| rs[entry / block] as u32;
+    let low_bits: u64 = (0..k).map(|entry| u64::from(r_of(entry))).sum();
+    let mut lows = BitSource::new(planes.take(low_bits.div_ceil(8) as usize)?);
+    let mut highs = BitSource::new(planes.rest());
+    let (mut indices, mut next) = (Vec::new(), 0);
+    for entry in 0..k {
+        let gap = highs.unary()? << r_of(entry) | lows.field(r_of(entry))?;
+        ensure(gap < len as u64, "gap beyond the unit")?;
+        indices.push(next + gap);
+        next += gap + 1;
+    }
+    lows.finish()?;
+    highs.finish()?;
+    ascending(indices, len)
+}
+
+/// Reads the section of coder number `coder`.
+pub fn read(coder: u8, bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>> {
+    match coder {
+        RAW => read_raw(bytes, k, len),
+        BITMAP => read_bitmap(bytes, k, len),
+        RICE => read_rice(bytes, k, len),
+        _ => Err("unknown index coder"),
+    }
+}

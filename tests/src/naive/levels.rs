@@ -1,0 +1,192 @@
+//! QSGD: norms, levels, and the four ways to pack them.
+
+use super::bits::{BitSource, Bits};
+use super::decode::{Bytes, Checked, ensure, finite};
+use super::draws::Draws;
+use super::header::varint;
+use super::{elias, rans};
+use gradwire::{EntropyChoice, LevelBits, Norm, Qsgd};
+
+/// Numbers of the packings on the wire.
+const FIXED: u8 = 0;
+const ELIAS: u8 = 1;
+const RANS: u8 = 2;
+const TERNARY: u8 = 3;
+
+/// Buckets whose norm is below this are sent as zeros: 2⁻¹⁰⁰.
+const LEAST_NORM: f64 = 7.888_609_052_210_118e-31;
+
+/// A level and whether it is negative.
+pub type Level = (u32, bool);
+
+/// The norm of one bucket as f32.
+#[must_use]
+pub fn bucket_norm(norm: Norm, p: &[f32]) -> f32 {
+    let norm = match norm {
+        Norm::L2 => sum_of_squares(p).sqrt() as f32,
+        Norm::Max => p.iter().fold(0.0f32, |max, value| max.max(value.abs())),
+        other => panic!("the reference does not know {other:?}"),
+    };
+    if f64::from(norm) < LEAST_NORM { 0.0 } else { norm }
+}
+
+/// In f64, as eight partial sums with a stride of eight; then halves are added to halves.
+fn sum_of_squares(p: &[f32]) -> f64 {
+    let lane =
+        |lane: usize| p.iter().skip(lane).step_by(8).fold(0.0, |sum, &v| sum + f64::from(v) * f64::from(v));
+    let sums: [f64; 8] = std::array::from_fn(lane);
+    let fours: [f64; 4] = std::array::from_fn(|i| sums[i] + sums[i + 4]);
+    let twos: [f64; 2] = std::array::from_fn(|i| fours[i] + fours[i + 2]);
+    twos[0] + twos[1]
+}
+
+/// The level of `value` in a bucket with this norm, with a 16-bit draw for stochastic rounding or none for nearest: in
+/// units of 2⁻¹⁶ levels, ⌊a + draw⌋, a rounded to nearest even; nearest draws one half.
+#[must_use]
+pub fn level(value: f32, norm: f32, levels: u32, draw: Option<u16>) -> Level {
+    let per_unit = levels as f32 / norm;
+    let a = (value.abs() * per_unit).min(levels as f32);
+    let fixed = (f64::from(a) * 65_536.0).round_ties_even() as u64;
+    let mut level = ((fixed + draw.map_or(32_768, u64::from)) / 65_536) as u32;
+    // The error of a level above twice the value would not be a float.
+    if draw.is_none() && level == 1 && 2.0 * value.abs() < norm / levels as f32 {
+        level = 0;
+    }
+    (level, value.is_sign_negative())
+}
+
+/// What a level decodes to.
+#[must_use]
+pub fn value((level, is_negative): Level, norm: f32, levels: u32) -> f32 {
+    let magnitude = norm / levels as f32 * level as f32;
+    if is_negative { -magnitude } else { magnitude }
+}
+
+/// Symbols in order of likelihood: 0, +1, −1, +2, −2, …
+fn symbol((level, is_negative): Level) -> u8 {
+    if level == 0 { 0 } else { (2 * level - u32::from(!is_negative)) as u8 }
+}
+
+fn from_symbol(symbol: u8) -> Level {
+    (u32::from(symbol).div_ceil(2), symbol > 0 && symbol % 2 == 0)
+}
+
+fn pack_fixed(levels: &[Level], bits: u32) -> Vec<u8> {
+    let mut out = Bits::default();
+    for &(level, is_negative) in levels {
+        out.field(u64::from(level), bits - 1);
+        out.field(u64::from(is_negative), 1);
+    }
+    out.bytes()
+}
+
+fn pack_ternary(levels: &[Level]) -> Vec<u8> {
+    let digit = |level: &Level| match level {
+        (0, _) => 0,
+        (_, false) => 1,
+        (_, true) => 2,
+    };
+    let byte = |levels: &[Level]| {
+        levels.iter().zip([1, 3, 9, 27, 81]).map(|(level, weight)| digit(level) * weight).sum()
+    };
+    levels.chunks(5).map(byte).collect()
+}
+
+/// The body of a unit, and what it decodes to.
+#[must_use]
+pub fn body(qsgd: &Qsgd, p: &[f32], draws: Option<&Draws>) -> (Vec<u8>, Vec<f32>) {
+    let (s, bucket) = (qsgd.bits().levels(), qsgd.bucket().get() as usize);
+    let (mut norms, mut all, mut coded, mut decoded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (first, values) in (0..).step_by(bucket).zip(p.chunks(bucket)) {
+        let norm = bucket_norm(qsgd.norm(), values);
+        norms.extend(norm.to_le_bytes());
+        for (i, &v) in values.iter().enumerate() {
+            let draw = draws.map(|draws| draws.u16_at(first + i as u64));
+            let level = if norm == 0.0 { (0, false) } else { level(v, norm, s, draw) };
+            decoded.push(value(level, norm, s));
+            all.push(level);
+            if norm != 0.0 {
+                coded.push(level);
+            }
+        }
+    }
+    let (field_bits, simple) = match qsgd.bits() {
+        LevelBits::Bits(bits) => (bits, (FIXED, pack_fixed(&all, u32::from(bits)))),
+        LevelBits::Ternary => (2, (TERNARY, pack_ternary(&all))),
+        other => panic!("the reference does not know {other:?}"),
+    };
+    let symbols: Vec<u8> = coded.iter().map(|&level| symbol(level)).collect();
+    let entropy = (RANS, rans::section(&symbols, 2 * s as usize + 1));
+    let (packing, packed) = match qsgd.entropy() {
+        EntropyChoice::Fixed => simple,
+        EntropyChoice::Elias => {
+            let codes = elias::pack(&coded);
+            (ELIAS, [varint(codes.len() as u64), codes].concat())
+        }
+        EntropyChoice::Rans => entropy,
+        EntropyChoice::Auto => {
+            if entropy.1.len() < simple.1.len() {
+                entropy
+            } else {
+                simple
+            }
+        }
+        other => panic!("the reference does not know {other:?}"),
+    };
+    let mut body = vec![field_bits | (qsgd.norm() as u8) << 4 | packing << 6];
+    body.extend(varint(bucket as u64));
+    body.extend(norms);
+    body.extend(packed);
+    (body, decoded)
+}
+
+/// Reads the body of a unit of `len` elements: one value a coordinate.
+pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
+    let form = bytes.u8()?;
+    let (bits, norm_kind, packing) = (u32::from(form & 15), form >> 4 & 3, form >> 6);
+    ensure((2..=8).contains(&bits), "level width out of range")?;
+    ensure(norm_kind < 2, "unknown norm")?;
+    let s = (1 << (bits - 1)) - 1;
+    let bucket = bytes.varint_usize()?;
+    ensure((1..=u32::MAX as usize).contains(&bucket), "bucket size out of range")?;
+    let norms =
+        (0..len.div_ceil(bucket)).map(|_| Ok(f32::from_bits(bytes.u32()?))).collect::<Checked<Vec<_>>>()?;
+    let norm_of = |i: usize| norms[i / bucket];
+    let coded: Vec<usize> = (0..len).filter(|&i| norm_of(i) != 0.0).collect();
+    let mut levels = vec![(0, false); len];
+    match packing {
+        FIXED => {
+            let mut source = BitSource::new(bytes.take((len * bits as usize).div_ceil(8))?);
+            for level in &mut levels {
+                *level = (source.field(bits - 1)? as u32, source.bit()?);
+            }
+            source.finish()?;
+        }
+        ELIAS => {
+            let length = bytes.varint_usize()?;
+            let read = elias::unpack(bytes.take(length)?, coded.len(), s)?;
+            coded.iter().zip(read).for_each(|(&i, level)| levels[i] = level);
+        }
+        RANS => {
+            let read = rans::read_section(bytes, coded.len(), 2 * s as usize + 1)?;
+            coded.iter().zip(read).for_each(|(&i, symbol)| levels[i] = from_symbol(symbol));
+        }
+        _ => {
+            ensure(bits == 2, "ternary packing of wider levels")?;
+            let packed = bytes.take(len.div_ceil(5))?;
+            ensure(packed.iter().all(|&byte| byte < 243), "more than five digits in a byte")?;
+            for i in 0..packed.len() * 5 {
+                let digit = packed[i / 5] / [1, 3, 9, 27, 81][i % 5] % 3;
+                match levels.get_mut(i) {
+                    Some(level) => *level = (u32::from(digit > 0), digit == 2),
+                    None => ensure(digit == 0, "padding digits are not zero")?,
+                }
+            }
+        }
+    }
+    for &norm in &norms {
+        ensure(!finite(norm)?.is_sign_negative(), "negative norm")?;
+        finite(value((s, false), norm, s))?;
+    }
+    Ok((0..len).map(|i| value(levels[i], norm_of(i), s)).collect())
+}

@@ -1,0 +1,18 @@
+//! Every codec again, written for clarity: `Vec<bool>` for bits, sorting for selection, one symbol at a time for
+//! entropy coders. Nothing here is fast, and nothing is shared with the crate under test but the types of its public
+//! interface.
+//!
+//! Where a choice is the encoder's (which codebook, which frequency table), the documented rule is followed, so that
+//! frames are equal byte for byte.
+
+pub mod bits;
+pub mod checksum;
+pub mod decode;
+pub mod draws;
+pub mod elias;
+pub mod encode;
+pub mod header;
+pub mod index;
+pub mod levels;
+pub mod rans;
+pub mod values;

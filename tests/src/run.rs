@@ -1,0 +1,136 @@
+//! Encoding and decoding through the public interface that needs no heap, in buffers of exactly the stated size.
+
+use gradwire::{
+    Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, Scratch,
+    StepKey, Unit, bf16, f16, frame_scratch_len,
+};
+
+/// A gradient in one of the formats that encode takes.
+#[derive(Clone, Debug)]
+pub enum Gradient {
+    /// Single precision.
+    F32(Vec<f32>),
+    /// Half precision.
+    F16(Vec<f16>),
+    /// bfloat16.
+    Bf16(Vec<bf16>),
+}
+
+impl Gradient {
+    /// `values` rounded to the format with this name.
+    ///
+    /// # Panics
+    /// When there is no such format.
+    #[must_use]
+    pub fn new(format: &str, values: &[f32]) -> Self {
+        match format {
+            "f32" => Self::F32(values.to_vec()),
+            "f16" => Self::F16(values.iter().map(|&value| f16::from_f32(value)).collect()),
+            "bf16" => Self::Bf16(values.iter().map(|&value| bf16::from_f32(value)).collect()),
+            _ => panic!("unknown format '{format}'"),
+        }
+    }
+
+    /// As encode takes it.
+    #[must_use]
+    pub fn as_grad(&self) -> Grad<'_> {
+        match self {
+            Self::F32(values) => Grad::F32(values),
+            Self::F16(values) => Grad::F16(values),
+            Self::Bf16(values) => Grad::Bf16(values),
+        }
+    }
+
+    /// As f32, which is exact.
+    #[must_use]
+    pub fn widened(&self) -> Vec<f32> {
+        match self {
+            Self::F32(values) => values.clone(),
+            Self::F16(values) => values.iter().map(|value| value.to_f32()).collect(),
+            Self::Bf16(values) => values.iter().map(|value| value.to_f32()).collect(),
+        }
+    }
+}
+
+/// A layout of tensors with these shapes.
+///
+/// # Panics
+/// When they do not fit the address space.
+#[must_use]
+pub fn layout(shapes: &[Vec<usize>]) -> Layout {
+    Layout::packed(shapes.iter().map(|shape| ("t", shape.clone()))).expect("shapes fit the address space")
+}
+
+/// What stands in every buffer before it is used.
+const FILL: u8 = 0xa5;
+
+/// Encodes into a buffer of exactly `max_frame_bytes`, filled with 0xa5, with exactly `scratch_len` of dirty scratch
+/// memory and `more` elements on top.
+///
+/// # Errors
+/// As [`Gather::encode`].
+///
+/// # Panics
+/// When a bound overflows.
+pub fn encode(
+    codec: &Codec,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    units: &[Unit],
+    grad: Grad<'_>,
+    residual: Option<&mut [f32]>,
+    more: usize,
+) -> Result<Vec<u8>, EncodeError> {
+    let needed = codec.scratch_len(units);
+    let mut words = vec![u32::from_le_bytes([FILL; 4]); needed.words + more];
+    let mut bytes = vec![FILL; needed.bytes + more];
+    let mut out = vec![FILL; codec.max_frame_bytes(units).expect("the bound fits the address space")];
+    let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
+    let mut memory = residual.map(Memory::new);
+    let written = codec.encode(key, layout, units, grad, memory.as_mut(), &mut scratch, &mut out)?;
+    out.truncate(written);
+    Ok(out)
+}
+
+/// Parses in dirty scratch memory of exactly `frame_scratch_len` and hands the frame to `then`.
+///
+/// # Errors
+/// As [`Frame::parse`].
+pub fn parse<T>(
+    bytes: &[u8],
+    layout: &LayoutRef<'_>,
+    limits: &Limits,
+    then: impl FnOnce(&Frame<'_>) -> T,
+) -> Result<T, DecodeError> {
+    let mut words = vec![u32::from_le_bytes([FILL; 4]); frame_scratch_len(bytes, layout, limits)?];
+    Frame::parse(bytes, layout, limits, &mut words).map(|frame| then(&frame))
+}
+
+/// Limits that stand in nobody's way, for tests of other things.
+#[must_use]
+pub fn no_limits() -> Limits {
+    Limits {
+        max_elements: usize::MAX,
+        max_body_bytes: usize::MAX,
+        max_entries: usize::MAX,
+        max_units: usize::MAX,
+        max_scratch_words: usize::MAX,
+        max_magnitude: f32::MAX,
+    }
+}
+
+/// What an accumulator of zeros holds after the frame was added with weight 1.
+///
+/// # Errors
+/// As [`Frame::parse`].
+pub fn decode(bytes: &[u8], layout: &LayoutRef<'_>) -> Result<Vec<f32>, DecodeError> {
+    let mut sum = vec![0.0; layout.len()];
+    parse(bytes, layout, &no_limits(), |frame| frame.add_scaled_to(1.0, &mut sum))?;
+    Ok(sum)
+}
+
+/// The bits of values, for comparisons that tell zeros apart.
+#[must_use]
+pub fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}

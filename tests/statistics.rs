@@ -1,0 +1,198 @@
+//! Means and variances of what is random. Seeds are fixed, so a test passes or fails for good; bounds are five standard
+//! deviations, or stated.
+
+use gradwire::{Codec, Grad, LayoutRef, Norm, Source, Spec, StepKey, Unit};
+use gradwire_tests::inputs::Input;
+use gradwire_tests::{naive, run};
+
+fn codec(spelling: &str) -> Codec {
+    Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}")).codec
+}
+
+fn frame(codec: &Codec, key: StepKey, grad: &[f32]) -> Vec<u8> {
+    run::encode(codec, key, &LayoutRef::flat(grad.len()), &[Unit::whole(grad.len())], Grad::F32(grad), None, 0).unwrap()
+}
+
+fn decoded(codec: &Codec, key: StepKey, grad: &[f32]) -> Vec<f64> {
+    let values = run::decode(&frame(codec, key, grad), &LayoutRef::flat(grad.len())).unwrap();
+    values.into_iter().map(f64::from).collect()
+}
+
+fn key(seed: u64, step: u64, rank: u32) -> StepKey {
+    StepKey { seed, step, source: Source::Rank(rank) }
+}
+
+fn energy(values: &[f32]) -> f64 {
+    values.iter().map(|&value| f64::from(value).powi(2)).sum()
+}
+
+fn distance(a: &[f64], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, &b)| (a - f64::from(b)).powi(2)).sum()
+}
+
+/// Mean of every coordinate, and mean squared error, over `trials` steps.
+fn moments(codec: &Codec, grad: &[f32], trials: u64) -> (Vec<f64>, f64) {
+    let (mut mean, mut error) = (vec![0.0; grad.len()], 0.0);
+    for step in 0..trials {
+        let sample = decoded(codec, key(5, step, 2), grad);
+        error += distance(&sample, grad) / trials as f64;
+        mean.iter_mut().zip(&sample).for_each(|(mean, value)| *mean += value / trials as f64);
+    }
+    (mean, error)
+}
+
+/// A coordinate between two levels that are R/s apart, at a fraction f of the way, has the variance (R/s)²·f·(1 − f).
+fn level_variances(spelling_norm: Norm, levels: f64, grad: &[f32]) -> (Vec<f64>, f64) {
+    let norm = f64::from(naive::levels::bucket_norm(spelling_norm, grad));
+    let scale = norm / levels;
+    let variance = |&v: &f32| {
+        let fraction = (f64::from(v.abs()) / scale).fract();
+        scale * scale * fraction * (1.0 - fraction)
+    };
+    (grad.iter().map(variance).collect(), scale)
+}
+
+#[test]
+fn qsgd_is_unbiased_and_its_variance_is_the_papers() {
+    const TRIALS: u64 = 4000;
+    let grad = Input::Normal(3).values(48);
+    for (bits, levels) in [("ternary", 1.0), ("2", 1.0), ("3", 3.0), ("4", 7.0), ("8", 127.0)] {
+        for (name, norm) in [("l2", Norm::L2), ("max", Norm::Max)] {
+            let codec = codec(&format!("qsgd:bits={bits},norm={name},bucket=48"));
+            let (mean, error) = moments(&codec, &grad, TRIALS);
+            let (variances, scale) = level_variances(norm, levels, &grad);
+            for i in 0..grad.len() {
+                // Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷ levels.
+                let bound = 5.0 * (variances[i] / TRIALS as f64).sqrt() + scale / 131_072.0 + 1e-6 * scale;
+                let off = (mean[i] - f64::from(grad[i])).abs();
+                assert!(off <= bound, "bits={bits},norm={name}: coordinate {i} is off by {off}, bound {bound}");
+            }
+            let expected: f64 = variances.iter().sum();
+            assert!((error / expected - 1.0).abs() < 0.05, "bits={bits},norm={name}: {error} against {expected}");
+            let d = grad.len() as f64;
+            let paper = (d / (levels * levels)).min(d.sqrt() / levels) * energy(&grad);
+            assert!(norm != Norm::L2 || error <= paper, "bits={bits}: {error} is above the bound {paper}");
+        }
+    }
+}
+
+/// E‖Q‖₀ ≤ s·(s + √d).
+#[test]
+fn qsgd_under_the_euclidean_norm_is_as_sparse_as_the_paper_says() {
+    let grad = Input::Normal(4).values(512);
+    for (bits, s) in [("2", 1.0), ("3", 3.0)] {
+        let codec = codec(&format!("qsgd:bits={bits},norm=l2,bucket=512"));
+        let count = |step| decoded(&codec, key(5, step, 2), &grad).iter().filter(|value| **value != 0.0).count() as f64;
+        let mean = (0..100).map(count).sum::<f64>() / 100.0;
+        assert!(mean <= s * (s + 512f64.sqrt()), "bits={bits}: {mean} non-zero levels");
+    }
+}
+
+#[test]
+fn nearest_rounding_is_a_contraction_wherever_it_says_so() {
+    for (spelling, bucket) in [("qsgd:bits=2,bucket=32,rounding=nearest", 32), ("qsgd:bits=4,norm=l2,bucket=128,rounding=nearest", 128), ("qsgd:bits=ternary,bucket=512,rounding=nearest", 512)] {
+        let Codec::Gather(gradwire::GatherCodec::Qsgd(qsgd)) = codec(spelling) else { panic!("{spelling}") };
+        assert!(qsgd.proves_contraction());
+        for seed in 0..50 {
+            let grad = Input::Heavy(seed).values(bucket);
+            let error = distance(&decoded(&codec(spelling), key(1, 1, 1), &grad), &grad);
+            assert!(error < energy(&grad), "{spelling}: {error}");
+        }
+    }
+}
+
+#[test]
+fn top_k_is_a_contraction_by_k_over_n() {
+    for (density, kept) in [("0.01", 0.01), ("0.1", 0.1), ("0.5", 0.5), ("1", 1.0)] {
+        for seed in 0..20 {
+            let grad = Input::Normal(seed).values(1000);
+            let error = distance(&decoded(&codec(&format!("topk:density={density}")), key(1, 1, 1), &grad), &grad);
+            assert!(error <= (1.0 - kept) * energy(&grad) * (1.0 + 1e-9), "density={density}: {error}");
+        }
+    }
+}
+
+#[test]
+fn unbiased_random_k_is_unbiased_with_variance_n_over_k_less_one() {
+    const TRIALS: u64 = 4000;
+    let grad = Input::Normal(6).values(40);
+    let codec = codec("randomk:density=0.2,estimator=unbiased");
+    let (mean, error) = moments(&codec, &grad, TRIALS);
+    for i in 0..grad.len() {
+        let v = f64::from(grad[i]);
+        let bound = 5.0 * v.abs() * (4.0 / TRIALS as f64).sqrt() + 1e-6;
+        assert!((mean[i] - v).abs() <= bound, "coordinate {i} is off by {}", mean[i] - v);
+    }
+    let expected = 4.0 * energy(&grad);
+    assert!((error / expected - 1.0).abs() < 0.05, "{error} against {expected}");
+}
+
+#[test]
+fn contracting_random_k_keeps_k_over_n_of_the_energy() {
+    let grad = Input::Normal(7).values(40);
+    let (_, error) = moments(&codec("randomk:density=0.2"), &grad, 4000);
+    let expected = 0.8 * energy(&grad);
+    assert!((error / expected - 1.0).abs() < 0.05, "{error} against {expected}");
+}
+
+#[test]
+fn every_coordinate_is_sampled_equally_often() {
+    const TRIALS: u64 = 5000;
+    let grad = vec![1.0; 30];
+    let (mean, _) = moments(&codec("randomk:density=0.1"), &grad, TRIALS);
+    let deviation = (0.1 * 0.9 / TRIALS as f64).sqrt();
+    assert!(mean.iter().all(|share| (share - 0.1).abs() < 5.0 * deviation), "{mean:?}");
+}
+
+#[test]
+fn the_same_key_gives_the_same_bytes_and_every_part_of_it_counts() {
+    let grad = Input::Normal(8).values(300);
+    let codec = codec("qsgd:bits=3,entropy=fixed");
+    // The step itself stands in the frame; compare what was drawn.
+    let drawn = |key| decoded(&codec, key, &grad);
+    let base = key(1, 2, 3);
+    assert_eq!(frame(&codec, base, &grad), frame(&codec, base, &grad));
+    for other in [key(2, 2, 3), key(1 + (1 << 32), 2, 3), key(1, 3, 3), key(1, 2 + (1 << 32), 3), key(1, 2, 4), StepKey { source: Source::Shared, ..base }] {
+        assert_ne!(drawn(other), drawn(base), "{other:?}");
+    }
+    let unit = |id| [Unit { id, ..Unit::whole(300) }];
+    let of_unit = |id| {
+        let frame = run::encode(&codec, base, &LayoutRef::flat(300), &unit(id), Grad::F32(&grad), None, 0).unwrap();
+        run::decode(&frame, &LayoutRef::flat(300)).unwrap()
+    };
+    assert_ne!(of_unit(0), of_unit(1));
+}
+
+/// Errors of two ranks on the same gradient are uncorrelated, so that averaging N workers divides the variance by N.
+#[test]
+fn ranks_round_independently() {
+    let grad = Input::Normal(9).values(64);
+    let codec = codec("qsgd:bits=3,bucket=64");
+    let (mut product, mut squares) = (0.0, 0.0);
+    for step in 0..2000 {
+        let error = |rank| -> Vec<f64> {
+            decoded(&codec, key(5, step, rank), &grad).iter().zip(&grad).map(|(a, &b)| a - f64::from(b)).collect()
+        };
+        let (a, b) = (error(0), error(1));
+        product += a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>();
+        squares += a.iter().map(|a| a * a).sum::<f64>();
+    }
+    // 2000 · 64 products of independent errors: the correlation has a standard deviation of 1/√128000 at the most.
+    assert!((product / squares).abs() < 5.0 / 128_000f64.sqrt() * 2.0, "correlation {}", product / squares);
+}
+
+#[test]
+fn every_rank_samples_the_same_coordinates_and_no_two_units_do() {
+    let grad = vec![1.0; 500];
+    let codec = codec("randomk:density=0.1");
+    let base = decoded(&codec, key(1, 2, 0), &grad);
+    for rank in [1, 2, 77, (1 << 30) - 2] {
+        assert_eq!(frame(&codec, key(1, 2, rank), &grad), frame(&codec, key(1, 2, 0), &grad));
+    }
+    assert_ne!(decoded(&codec, key(1, 3, 0), &grad), base);
+    assert_ne!(decoded(&codec, key(2, 2, 0), &grad), base);
+    let units = [0, 1].map(|id| Unit { id, start: 250 * id as usize, len: 250, dense: false });
+    let both = run::encode(&codec, key(1, 2, 0), &LayoutRef::flat(500), &units, Grad::F32(&grad), None, 0).unwrap();
+    let both = run::decode(&both, &LayoutRef::flat(500)).unwrap();
+    assert_ne!(both[..250], both[250..]);
+}

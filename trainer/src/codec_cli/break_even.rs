@@ -1,0 +1,81 @@
+//! When a codec pays: the bandwidth below which it makes a step shorter.
+
+use super::measure::Times;
+
+/// What a step moves, and how long encoding and decoding take. No overlap of computing and moving is assumed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traffic {
+    /// Workers that take part.
+    pub(super) workers: u32,
+    /// Bytes of the dense f32 gradient.
+    pub(super) dense_bytes: f64,
+    /// Bytes of the frame.
+    pub(super) frame_bytes: f64,
+    /// Whether payloads are summed by an all-reduce; else frames are gathered.
+    pub(super) is_linear: bool,
+    /// Times of one worker.
+    pub(super) times: Times,
+}
+
+impl Traffic {
+    /// Gigabits per second of a worker's link at which sending frames takes as long as a dense ring all-reduce with
+    /// elements of f32; 0 where the dense ring is always faster. Slower links gain from the codec.
+    ///
+    /// With N workers, dense bytes B and frame bytes b, a ring moves 2(N−1)/N·B for each worker. Gathered frames take
+    /// (N−1)·b, one encode and N decodes; a linear codec rides on the ring itself, with one of each.
+    pub(super) fn break_even_gbps(&self) -> f64 {
+        self.against_ring_of(self.dense_bytes)
+    }
+
+    /// The same against a ring whose elements are bf16, of half the bytes.
+    pub(super) fn break_even_gbps_bf16(&self) -> f64 {
+        self.against_ring_of(self.dense_bytes / 2.0)
+    }
+
+    fn against_ring_of(&self, ring_bytes: f64) -> f64 {
+        let workers = f64::from(self.workers);
+        let ring = |bytes: f64| 2.0 * (workers - 1.0) / workers * bytes;
+        let (moved, decodes) = match self.is_linear {
+            true => (ring(self.frame_bytes), 1.0),
+            false => ((workers - 1.0) * self.frame_bytes, workers),
+        };
+        let saved_bits = 8.0 * (ring(ring_bytes) - moved);
+        let seconds = self.times.encode + decodes * self.times.decode;
+        (saved_bits / 1e9 / seconds).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(is_linear: bool, frame_bytes: f64) -> Traffic {
+        let times = Times { encode: 0.002, decode: 0.001, memcpy: 0.0 };
+        Traffic { workers: 8, dense_bytes: 4e6, frame_bytes, is_linear, times }
+    }
+
+    fn assert_close(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() < 1e-9, "{actual} is not {expected}");
+    }
+
+    #[test]
+    fn gathered_frames_pay_for_every_peer() {
+        // 8 · (2·7/8·4 MB − 7·0.1 MB) / (2 ms + 8 ms)
+        assert_close(traffic(false, 1e5).break_even_gbps(), 5.04);
+        assert_close(traffic(false, 1e5).break_even_gbps_bf16(), 2.24);
+    }
+
+    #[test]
+    fn summed_payloads_ride_on_the_ring() {
+        // 8 · 2·7/8·(4 MB − 0.1 MB) / (2 ms + 1 ms)
+        assert_close(traffic(true, 1e5).break_even_gbps(), 18.2);
+        assert_close(traffic(true, 1e5).break_even_gbps_bf16(), 8.0 * 1.75 * 1.9e6 / 1e9 / 0.003);
+    }
+
+    #[test]
+    fn what_never_pays_is_zero() {
+        assert_eq!(traffic(false, 4e6).break_even_gbps(), 0.0);
+        let alone = Traffic { workers: 1, ..traffic(false, 1e5) };
+        assert_eq!(alone.break_even_gbps(), 0.0);
+    }
+}

@@ -1,0 +1,79 @@
+//! `trainer codec`: the codecs on the user's own gradients, from the command line.
+//!
+//! | command | does |
+//! | --- | --- |
+//! | `bench` | size, error, speed and break-even bandwidth of codecs on gradient files |
+//! | `encode` | one gradient file to one frame |
+//! | `decode` | one frame to a file that any safetensors reader opens |
+//! | `inspect` | what a frame is made of |
+//!
+//! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the order of their
+//! data, as f32. A frame file is one frame and nothing else. Files are checked before memory is allocated for what they
+//! claim, and outputs appear whole or not at all.
+
+mod bench;
+mod break_even;
+mod decode;
+mod encode;
+mod error;
+mod files;
+mod frame;
+mod gradient;
+mod inspect;
+mod job;
+mod measure;
+mod quality;
+mod report;
+mod table;
+
+use std::io::{self, ErrorKind, Write};
+
+pub use bench::BenchArgs;
+pub use decode::DecodeArgs;
+pub use encode::EncodeArgs;
+pub use error::{CliError, FileFault};
+pub use inspect::InspectArgs;
+
+/// Arguments of `trainer codec`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CodecArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CodecCommand,
+}
+
+/// The commands under `trainer codec`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum CodecCommand {
+    /// Measure codecs on gradient files: bytes, error, time, break-even bandwidth
+    Bench(BenchArgs),
+    /// Write the frame that a codec makes of a gradient file
+    Encode(EncodeArgs),
+    /// Write the gradient that a frame decodes to
+    Decode(DecodeArgs),
+    /// Show every field of a frame, and its units
+    Inspect(InspectArgs),
+}
+
+/// Runs one command and writes what it has to say to `out`. A reader of `out` that went away is not an error.
+///
+/// # Errors
+/// [`CliError`]; its text is one line that says what is wrong, and where. No file was written then.
+pub fn run(args: CodecArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let result = match args.command {
+        CodecCommand::Bench(args) => bench::run(&args, out),
+        CodecCommand::Encode(args) => encode::run(&args, out),
+        CodecCommand::Decode(args) => decode::run(&args, out),
+        CodecCommand::Inspect(args) => inspect::run(&args, out),
+    };
+    match result.and_then(|()| out.flush().map_err(CliError::Output)) {
+        Err(CliError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// One object as one line of JSON.
+fn write_json_line(out: &mut impl Write, object: &impl serde::Serialize) -> Result<(), CliError> {
+    let line = serde_json::to_string(object).map_err(|error| CliError::Output(io::Error::from(error)))?;
+    writeln!(out, "{line}").map_err(CliError::Output)
+}

@@ -1,0 +1,98 @@
+//! What a frame holds, and how far it is from the gradient.
+
+use gradwire::Frame;
+
+/// Entries of a frame, and the bytes they take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entries {
+    /// Entries with a value.
+    pub(super) sent: usize,
+    /// Entries whose position is written, and the bytes of those positions.
+    pub(super) positions: (usize, usize),
+    /// Bytes of values or levels, the norms that scale them included.
+    pub(super) value_bytes: usize,
+}
+
+impl Entries {
+    /// Entries of a parsed frame.
+    pub(super) fn of(frame: &Frame<'_>) -> Self {
+        let mut entries = Self::default();
+        for info in frame.units().map(|unit| unit.info()) {
+            entries.sent += info.held;
+            entries.value_bytes += info.values.map_or(0, |(_, bytes)| bytes);
+            match info.index {
+                // Norms take the place of positions in what a unit of levels tells about itself.
+                Some((_, bytes)) if info.kind == "levels" => entries.value_bytes += bytes,
+                Some((_, bytes)) => {
+                    entries.positions.0 += info.held;
+                    entries.positions.1 += bytes;
+                }
+                None => {}
+            }
+        }
+        entries
+    }
+
+    /// Bits that the position of an entry takes, where positions are written.
+    pub(super) fn index_bits(&self) -> Option<f64> {
+        bits_per(self.positions.1, self.positions.0)
+    }
+
+    /// Bits that the value of an entry takes.
+    pub(super) fn value_bits(&self) -> Option<f64> {
+        bits_per(self.value_bytes, self.sent)
+    }
+}
+
+/// Bits that each of `entries` takes of `bytes`; none where there are no entries.
+pub(super) fn bits_per(bytes: usize, entries: usize) -> Option<f64> {
+    (entries > 0).then(|| bytes as f64 * 8.0 / entries as f64)
+}
+
+/// How far two vectors are apart; sums in f64, coordinates ascending.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Distance {
+    /// ‖y − x‖² / ‖x‖²; none where x is zero and y is not.
+    pub(super) nmse: Option<f64>,
+    /// x·y / (‖x‖·‖y‖); none where one of them is zero.
+    pub(super) cosine: Option<f64>,
+}
+
+impl Distance {
+    /// The distance of `y` from `x`.
+    pub(super) fn between(x: &[f32], y: &[f32]) -> Self {
+        let (mut error, mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0, 0.0);
+        for (&x, &y) in x.iter().zip(y) {
+            let (x, y) = (f64::from(x), f64::from(y));
+            error += (y - x) * (y - x);
+            xx += x * x;
+            yy += y * y;
+            xy += x * y;
+        }
+        let nmse = if error == 0.0 { Some(0.0) } else { finite(error / xx) };
+        Self { nmse, cosine: finite(xy / (xx.sqrt() * yy.sqrt())) }
+    }
+}
+
+/// The number, unless it is none.
+pub(super) fn finite(number: f64) -> Option<f64> {
+    number.is_finite().then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_the_definition() {
+        let distance = Distance::between(&[3.0, 4.0], &[3.0, 0.0]);
+        assert_eq!(distance, Distance { nmse: Some(16.0 / 25.0), cosine: Some(9.0 / 15.0) });
+    }
+
+    #[test]
+    fn zeros_have_no_direction() {
+        assert_eq!(Distance::between(&[0.0], &[0.0]), Distance { nmse: Some(0.0), cosine: None });
+        assert_eq!(Distance::between(&[0.0], &[1.0]), Distance { nmse: None, cosine: None });
+        assert_eq!(Distance::between(&[1.0], &[0.0]), Distance { nmse: Some(1.0), cosine: None });
+    }
+}

@@ -1,0 +1,183 @@
+//! What `inspect` shows, as JSON and as a table. Fields of the frame have their names on the wire.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use gradwire::{Divisor, Header, UnitInfo};
+use serde::Serialize;
+
+use super::frame::codec_name;
+use super::quality::bits_per;
+use super::table::{Table, grouped, optional, significant};
+
+/// A frame. One whose checksum is wrong has no content worth showing.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    pub(super) header: HeaderReport,
+    #[serde(flatten)]
+    pub(super) content: Option<Content>,
+}
+
+/// The fields of the header.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct HeaderReport {
+    file: String,
+    frame_bytes: u64,
+    magic: String,
+    version: u8,
+    codec: u8,
+    codec_name: &'static str,
+    flags: u16,
+    divisor: &'static str,
+    unit_count: u16,
+    fingerprint: String,
+    body_bytes: u32,
+    checksum: String,
+    checksum_is_right: bool,
+}
+
+/// What is behind the header.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Content {
+    /// Step of the run.
+    pub(super) step: u64,
+    /// Coordinates of all units together.
+    pub(super) n: usize,
+    /// Dense f32 bytes of these coordinates over bytes of the frame.
+    pub(super) ratio: f64,
+    /// One entry a unit, in the order of the frame.
+    pub(super) units: Vec<UnitReport>,
+}
+
+/// One unit.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct UnitReport {
+    unit: u32,
+    start: usize,
+    pub(super) len: usize,
+    kind: &'static str,
+    held: usize,
+    index_coder: Option<&'static str>,
+    index_bytes: Option<usize>,
+    value_coder: Option<&'static str>,
+    value_bytes: Option<usize>,
+    bits_per_coord: Option<f64>,
+}
+
+impl HeaderReport {
+    /// The header in front of `bytes`.
+    pub(super) fn new(file: &Path, header: &Header, bytes: &[u8], checksum_is_right: bool) -> Self {
+        let field = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
+        Self {
+            file: file.display().to_string(),
+            frame_bytes: header.frame_bytes(),
+            magic: String::from_utf8_lossy(field(0..2)).into_owned(),
+            version: header.version,
+            codec: header.codec as u8,
+            codec_name: codec_name(header.codec),
+            flags: field(4..6).iter().rev().fold(0, |flags, &byte| flags << 8 | u16::from(byte)),
+            divisor: match header.divisor {
+                Divisor::Contributors => "contributors",
+                Divisor::Senders => "senders",
+                _ => "unknown",
+            },
+            unit_count: header.unit_count,
+            fingerprint: format!("{:016x}", header.fingerprint),
+            body_bytes: header.body_bytes,
+            checksum: format!("{:08x}", header.checksum),
+            checksum_is_right,
+        }
+    }
+
+    fn rows(&self) -> [(&'static str, String); 9] {
+        let verdict = if self.checksum_is_right { "right" } else { "WRONG" };
+        [
+            ("magic", self.magic.clone()),
+            ("version", self.version.to_string()),
+            ("codec", format!("{} ({})", self.codec, self.codec_name)),
+            ("flags", format!("{:#06x} (divisor: {})", self.flags, self.divisor)),
+            ("unit_count", self.unit_count.to_string()),
+            ("fingerprint", self.fingerprint.clone()),
+            ("body_bytes", grouped(self.body_bytes as usize)),
+            ("checksum", format!("{} ({verdict})", self.checksum)),
+            ("frame bytes", grouped(self.frame_bytes as usize)),
+        ]
+    }
+}
+
+impl UnitReport {
+    /// One unit of a parsed frame.
+    pub(super) fn new(info: UnitInfo) -> Self {
+        let bytes = info.index.map_or(0, |(_, bytes)| bytes) + info.values.map_or(0, |(_, bytes)| bytes);
+        Self {
+            unit: info.unit.id,
+            start: info.unit.start,
+            len: info.unit.len,
+            kind: info.kind,
+            held: info.held,
+            index_coder: info.index.map(|(name, _)| name),
+            index_bytes: info.index.map(|(_, bytes)| bytes),
+            value_coder: info.values.map(|(name, _)| name),
+            value_bytes: info.values.map(|(_, bytes)| bytes),
+            bits_per_coord: bits_per(bytes, info.unit.len),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let name = |name: Option<&str>| name.unwrap_or("-").to_owned();
+        let bytes = |bytes: Option<usize>| bytes.map_or_else(|| "-".to_owned(), grouped);
+        vec![
+            self.unit.to_string(),
+            grouped(self.start),
+            grouped(self.len),
+            self.kind.to_owned(),
+            grouped(self.held),
+            name(self.index_coder),
+            bytes(self.index_bytes),
+            name(self.value_coder),
+            bytes(self.value_bytes),
+            optional(self.bits_per_coord, 4),
+        ]
+    }
+}
+
+/// Titles of the table of units.
+const UNIT_TITLES: [(&str, &str); 10] = [
+    ("unit", ""),
+    ("start", ""),
+    ("len", ""),
+    ("kind", ""),
+    ("held", ""),
+    ("index", "coder"),
+    ("index", "bytes"),
+    ("value", "coder"),
+    ("value", "bytes"),
+    ("bits/", "coord"),
+];
+
+impl Report {
+    /// Writes the header field by field, then the units as a table.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", self.header.file)?;
+        let mut rows = self.header.rows().to_vec();
+        if let Some(content) = &self.content {
+            rows.push(("step", content.step.to_string()));
+            rows.push(("coordinates", grouped(content.n)));
+            rows.push((
+                "ratio",
+                format!("{} (dense f32 bytes / frame bytes)", significant(content.ratio, 4)),
+            ));
+        }
+        rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<11}  {value}"))?;
+        let Some(content) = &self.content else { return Ok(()) };
+        writeln!(out)?;
+        let mut table = Table::new(&UNIT_TITLES);
+        content.units.iter().for_each(|unit| table.push(unit.cells()));
+        table.write(out)?;
+        writeln!(
+            out,
+            "held: coordinates with a value; of levels units, index is the norms; bits/coord: both sections"
+        )
+    }
+}
