@@ -3,7 +3,8 @@
 //! A gradient goes in, a *frame* comes out: one self-describing message that any reader of FORMAT.md can decode. What a
 //! lossy codec does not send is kept in a [`Memory`] and added to the next gradient, so nothing is lost in silence.
 //!
-//! ```
+#![cfg_attr(feature = "alloc", doc = "```")]
+#![cfg_attr(not(feature = "alloc"), doc = "```ignore")]
 //! use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey};
 //!
 //! let grad = [0.5, -3.0, 0.0, 1.0];
@@ -40,6 +41,10 @@
 //! Without either, everything else is there: encoding and decoding need no heap.
 #![no_std]
 #![deny(unsafe_code)]
+
+#[cfg(all(doctest, feature = "alloc"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
