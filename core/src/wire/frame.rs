@@ -204,7 +204,7 @@ pub fn frame_scratch_len(
     layout: &LayoutRef<'_>,
     limits: &Limits,
 ) -> Result<usize, DecodeError> {
-    Opened::new(bytes, layout, limits).map(|opened| opened.words)
+    Opened::new(bytes, layout, limits).map(|opened| opened.scratch_words())
 }
 
 /// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout is not at
