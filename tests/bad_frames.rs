@@ -25,7 +25,8 @@ fn memory_error(bad: &Bad) -> DecodeError {
 /// Checksums and fingerprints are numbers nobody can check by eye; the manifest may leave out what is behind the name.
 fn is_stated(error: &DecodeError, stated: &str) -> bool {
     let spelled = spelled(error);
-    let without_numbers = matches!(error, DecodeError::ChecksumMismatch { .. } | DecodeError::LayoutMismatch { .. });
+    let without_numbers =
+        matches!(error, DecodeError::ChecksumMismatch { .. } | DecodeError::LayoutMismatch { .. });
     spelled == stated || (without_numbers && spelled.starts_with(stated))
 }
 
@@ -40,7 +41,11 @@ fn every_bad_file_is_refused_with_the_stated_error() {
 #[test]
 fn the_naive_decoder_refuses_them_too() {
     for bad in bad::all().iter().filter(|bad| !bad.is_memory && !bad.error.starts_with("LimitExceeded")) {
-        assert!(gradwire_tests::naive::decode::decode(&bad.bytes(), &bad.shapes).is_err(), "{} is accepted", bad.name);
+        assert!(
+            gradwire_tests::naive::decode::decode(&bad.bytes(), &bad.shapes).is_err(),
+            "{} is accepted",
+            bad.name
+        );
     }
 }
 
@@ -48,7 +53,11 @@ fn the_naive_decoder_refuses_them_too() {
 fn no_bad_frame_is_refused_for_a_checksum_by_mistake() {
     for bad in bad::all() {
         let bytes = bad.bytes();
-        if bytes.len() < 24 || bad.is_memory || bad.error.starts_with("ChecksumMismatch") || bad.name == "header_alone" {
+        if bytes.len() < 24
+            || bad.is_memory
+            || bad.error.starts_with("ChecksumMismatch")
+            || bad.name == "header_alone"
+        {
             continue;
         }
         let stated = u32::from_le_bytes([bytes[20], bytes[21], bytes[22], bytes[23]]);
@@ -63,7 +72,8 @@ fn variants(name: &str) -> Vec<String> {
     let source = std::fs::read_to_string(&path).expect("the source of the errors is there");
     let body = source.split_once(&format!("pub enum {name} {{")).expect("the enum is there").1;
     let lines = body.lines().take_while(|line| *line != "}");
-    let name_of = |line: &str| -> String { line.trim().chars().take_while(|c| c.is_alphanumeric()).collect() };
+    let name_of =
+        |line: &str| -> String { line.trim().chars().take_while(|c| c.is_alphanumeric()).collect() };
     lines
         .filter(|line| line.starts_with("    ") && line[4..].starts_with(|c: char| c.is_ascii_uppercase()))
         .map(name_of)

@@ -1,8 +1,8 @@
 //! Nothing is lost in silence: what a frame holds and what the memory keeps are, bit for bit, what was there.
 
 use gradwire::{
-    Codec, Density, EncodeError, Estimator, Gather, Grad, LayoutRef, Linear, LinearCodec, LinearScratch, Memory, Payload,
-    RandomK, Scratch, Source, Spec, StepKey, Unit,
+    Codec, Density, EncodeError, Estimator, Gather, Grad, LayoutRef, Linear, LinearCodec, LinearScratch,
+    Memory, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::run::{self, bits};
@@ -60,14 +60,26 @@ fn step(spelling: &str, step: u64, units: &[Unit], grad: &[f32], residual: &mut 
     let both: Vec<f32> = sent.iter().zip(residual.iter()).map(|(sent, kept)| sent + kept).collect();
     assert_eq!(bits(&both), bits(&p), "{spelling}, step {step}: sent + kept is not residual + gradient");
     let mut given_back = residual.to_vec();
-    run::parse(&frame, &layout, &run::no_limits(), |frame| Memory::new(&mut given_back).give_back(frame)).unwrap();
-    assert_eq!(bits(&given_back), bits(&p), "{spelling}, step {step}: given back, it is not residual + gradient");
+    run::parse(&frame, &layout, &run::no_limits(), |frame| Memory::new(&mut given_back).give_back(frame))
+        .unwrap();
+    assert_eq!(
+        bits(&given_back),
+        bits(&p),
+        "{spelling}, step {step}: given back, it is not residual + gradient"
+    );
     sent
 }
 
 /// Inputs of every kind, scaled where half precision is to hold their sums.
 fn inputs(spelling: &str) -> Vec<Input> {
-    let mut inputs = vec![Input::Normal(1), Input::Denormal(3), Input::Ties(4), Input::Sparse(5), Input::Zero, Input::NegativeZero];
+    let mut inputs = vec![
+        Input::Normal(1),
+        Input::Denormal(3),
+        Input::Ties(4),
+        Input::Sparse(5),
+        Input::Zero,
+        Input::NegativeZero,
+    ];
     if !spelling.contains("f16") || spelling.contains("bf16") {
         inputs.extend([Input::Heavy(2), Input::Range(6)]);
     }
@@ -102,14 +114,22 @@ fn at_every_step_sent_and_kept_are_what_was_there_bit_for_bit() {
 
 #[test]
 fn the_law_holds_for_arbitrary_residuals_of_any_magnitude() {
-    for spelling in WITH_MEMORY.into_iter().filter(|spelling| !spelling.contains("f16") || spelling.contains("bf16")) {
+    for spelling in
+        WITH_MEMORY.into_iter().filter(|spelling| !spelling.contains("f16") || spelling.contains("bf16"))
+    {
         for seed in 0..20 {
             let mut residual = Input::Range(seed).values(300);
             step(spelling, seed, &[Unit::whole(300)], &Input::Range(1000 + seed).values(300), &mut residual);
             let mut residual = Input::Denormal(seed).values(300);
             // See `negative_zeros_kept_back_count_as_zeros`.
             residual.iter_mut().for_each(|kept| *kept += 0.0);
-            step(spelling, seed, &[Unit::whole(300)], &Input::Denormal(1000 + seed).values(300), &mut residual);
+            step(
+                spelling,
+                seed,
+                &[Unit::whole(300)],
+                &Input::Denormal(1000 + seed).values(300),
+                &mut residual,
+            );
         }
     }
 }
@@ -117,13 +137,17 @@ fn the_law_holds_for_arbitrary_residuals_of_any_magnitude() {
 #[test]
 fn the_law_holds_for_several_units_gaps_and_dense_units() {
     let unit = |id, start, len, dense| Unit { id, start, len, dense };
-    let units = [unit(0, 0, 100, false), unit(4, 100, 0, false), unit(5, 110, 30, true), unit(9, 140, 60, false)];
+    let units =
+        [unit(0, 0, 100, false), unit(4, 100, 0, false), unit(5, 110, 30, true), unit(9, 140, 60, false)];
     for spelling in WITH_MEMORY {
         let mut residual = vec![0.0; 210];
         for t in 0..5 {
             step(spelling, t, &units, &Input::Normal(t).values(210), &mut residual);
         }
-        assert!(residual[100..140].iter().all(|&kept| kept == 0.0), "{spelling}: a dense unit kept something back");
+        assert!(
+            residual[100..140].iter().all(|&kept| kept == 0.0),
+            "{spelling}: a dense unit kept something back"
+        );
     }
 }
 
@@ -134,7 +158,8 @@ fn over_a_long_run_all_that_was_sent_and_is_kept_is_the_sum_of_the_gradients() {
     const STEPS: u64 = 300;
     for spelling in WITH_MEMORY {
         let n = 64;
-        let (mut residual, mut sent, mut grads, mut largest) = (vec![0.0; n], vec![0.0f64; n], vec![0.0f64; n], 0.0f64);
+        let (mut residual, mut sent, mut grads, mut largest) =
+            (vec![0.0; n], vec![0.0f64; n], vec![0.0f64; n], 0.0f64);
         for t in 0..STEPS {
             let grad = Input::Normal(t).values(n);
             grads.iter_mut().zip(&grad).for_each(|(sum, &g)| *sum += f64::from(g));
@@ -184,7 +209,15 @@ fn frames_that_were_not_delivered_are_not_lost() {
         for t in 0..60 {
             let grad = Input::Normal(t).values(n);
             grads.iter_mut().zip(&grad).for_each(|(sum, &g)| *sum += f64::from(g));
-            let frame = run::encode(&codec(spelling), key(t), &layout, &[Unit::whole(n)], Grad::F32(&grad), Some(&mut residual), 0);
+            let frame = run::encode(
+                &codec(spelling),
+                key(t),
+                &layout,
+                &[Unit::whole(n)],
+                Grad::F32(&grad),
+                Some(&mut residual),
+                0,
+            );
             run::parse(&frame.unwrap(), &layout, &run::no_limits(), |frame| {
                 if words.below(3) == 0 {
                     Memory::new(&mut residual).give_back(frame);
@@ -197,7 +230,10 @@ fn frames_that_were_not_delivered_are_not_lost() {
             .unwrap();
         }
         for i in 0..n {
-            assert!((delivered[i] + f64::from(residual[i]) - grads[i]).abs() < 1e-3, "{spelling}: coordinate {i}");
+            assert!(
+                (delivered[i] + f64::from(residual[i]) - grads[i]).abs() < 1e-3,
+                "{spelling}: coordinate {i}"
+            );
         }
     }
 }
@@ -207,11 +243,25 @@ fn frames_that_were_not_delivered_are_not_lost() {
 #[test]
 fn negative_zeros_kept_back_count_as_zeros() {
     for spelling in WITH_MEMORY {
-        let (layout, grad, mut residual) = (LayoutRef::flat(4), [-0.0, 0.0, 1.0, -0.0], [-0.0, -0.0, 1.0, 0.0]);
-        let frame = run::encode(&codec(spelling), key(0), &layout, &[Unit::whole(4)], Grad::F32(&grad), Some(&mut residual), 0);
+        let (layout, grad, mut residual) =
+            (LayoutRef::flat(4), [-0.0, 0.0, 1.0, -0.0], [-0.0, -0.0, 1.0, 0.0]);
+        let frame = run::encode(
+            &codec(spelling),
+            key(0),
+            &layout,
+            &[Unit::whole(4)],
+            Grad::F32(&grad),
+            Some(&mut residual),
+            0,
+        );
         let frame = frame.unwrap();
-        assert_eq!(folded(&run::decode(&frame, &layout).unwrap(), &residual), [0.0, 0.0, 2.0, 0.0], "{spelling}");
-        run::parse(&frame, &layout, &run::no_limits(), |frame| Memory::new(&mut residual).give_back(frame)).unwrap();
+        assert_eq!(
+            folded(&run::decode(&frame, &layout).unwrap(), &residual),
+            [0.0, 0.0, 2.0, 0.0],
+            "{spelling}"
+        );
+        run::parse(&frame, &layout, &run::no_limits(), |frame| Memory::new(&mut residual).give_back(frame))
+            .unwrap();
         assert_eq!(residual, [0.0, 0.0, 2.0, 0.0], "{spelling}");
     }
 }
@@ -240,7 +290,8 @@ impl Attempt<'_> {
         let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
         let mut memory = Memory::new(&mut residual);
         let grad = Grad::F32(self.grad);
-        let result = codec.encode(key(1), &layout, self.units, grad, Some(&mut memory), &mut scratch, &mut out);
+        let result =
+            codec.encode(key(1), &layout, self.units, grad, Some(&mut memory), &mut scratch, &mut out);
         let error = result.expect_err(self.spelling);
         assert_eq!(bits(&residual), bits(self.residual), "{}: {error} changed the memory", self.spelling);
         error
@@ -250,7 +301,8 @@ impl Attempt<'_> {
 #[test]
 fn every_refused_gradient_leaves_the_memory_as_it_was() {
     let n = 600;
-    let (whole, two) = ([Unit::whole(n)], [0, 300].map(|start| Unit { id: start as u32, start, len: 300, dense: false }));
+    let (whole, two) =
+        ([Unit::whole(n)], [0, 300].map(|start| Unit { id: start as u32, start, len: 300, dense: false }));
     let residual = Input::Normal(1).values(n);
     let at_end = |value: f32| {
         let mut grad = Input::Normal(2).values(n);
@@ -260,7 +312,8 @@ fn every_refused_gradient_leaves_the_memory_as_it_was() {
     for spelling in WITH_MEMORY {
         for units in [&whole[..], &two] {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                let attempt = Attempt { spelling, units, grad: &at_end(value), residual: &residual, short: [0; 3] };
+                let attempt =
+                    Attempt { spelling, units, grad: &at_end(value), residual: &residual, short: [0; 3] };
                 assert_eq!(attempt.error(), EncodeError::NonFiniteInput { index: n - 1 }, "{spelling}");
             }
             let (mut kept, grad) = (residual.clone(), at_end(f32::MAX));
@@ -292,9 +345,14 @@ fn buffers_that_are_too_small_are_refused_and_leave_the_memory_as_it_was() {
     let n = 100;
     let (grad, residual, units) = (Input::Normal(3).values(n), Input::Normal(4).values(n), [Unit::whole(n)]);
     for spelling in WITH_MEMORY {
-        let attempt = |short| Attempt { spelling, units: &units, grad: &grad, residual: &residual, short }.error();
+        let attempt =
+            |short| Attempt { spelling, units: &units, grad: &grad, residual: &residual, short }.error();
         let needed = codec(spelling).max_frame_bytes(&units).unwrap();
-        assert_eq!(attempt([1, 0, 0]), EncodeError::BufferTooSmall { needed, actual: needed - 1 }, "{spelling}");
+        assert_eq!(
+            attempt([1, 0, 0]),
+            EncodeError::BufferTooSmall { needed, actual: needed - 1 },
+            "{spelling}"
+        );
         assert_eq!(attempt([needed, 0, 0]), EncodeError::BufferTooSmall { needed, actual: 0 }, "{spelling}");
         let needed = codec(spelling).scratch_len(&units);
         assert_eq!(attempt([0, 1, 0]), EncodeError::ScratchTooSmall { needed }, "{spelling}");
@@ -322,7 +380,11 @@ fn units_that_are_out_of_order_are_refused_and_leave_the_memory_as_it_was() {
     for spelling in WITH_MEMORY {
         for (units, first) in &wrong {
             let attempt = Attempt { spelling, units, grad: &grad, residual: &residual, short: [0; 3] };
-            assert_eq!(attempt.error(), EncodeError::UnitOutOfOrder { unit: *first }, "{spelling}: {units:?}");
+            assert_eq!(
+                attempt.error(),
+                EncodeError::UnitOutOfOrder { unit: *first },
+                "{spelling}: {units:?}"
+            );
         }
         let overflow = [unit(3, usize::MAX, 2)];
         let short = [0; 3];
@@ -386,7 +448,9 @@ fn a_run_resumed_from_a_saved_memory_goes_on_bit_for_bit() {
     for spelling in WITH_MEMORY {
         let (n, layout) = (150, LayoutRef::flat(150));
         let go_on = |residual: &mut Vec<f32>, steps: std::ops::Range<u64>| -> Vec<Vec<f32>> {
-            steps.map(|t| step(spelling, t, &[Unit::whole(n)], &Input::Normal(t).values(n), residual)).collect()
+            steps
+                .map(|t| step(spelling, t, &[Unit::whole(n)], &Input::Normal(t).values(n), residual))
+                .collect()
         };
         let mut residual = vec![0.0; n];
         go_on(&mut residual, 0..5);
@@ -414,7 +478,7 @@ fn rescaling_multiplies_every_residual_once() {
 }
 
 /// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.
-fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], mut kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
+fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
     let n = grads[0].len();
     let (unit, layout, needed) = (Unit::whole(n), LayoutRef::flat(n), linear.round_scratch_len(n));
     let buffers = || (vec![7u32; needed.words], vec![7.0f32; needed.floats], vec![7i32; needed.ints]);
@@ -425,7 +489,9 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], mut kept: Option<&mut Vec<f
         let residual = kept.as_deref().filter(|_| rank == 0).map(Vec::as_slice);
         let key = StepKey { source: Source::Rank(rank as u32), ..key(5) };
         let round = linear.begin(key, &layout, &unit, Grad::F32(grad), residual, &mut scratch).unwrap();
-        let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
+        let Payload::F32(payload) = linear.payload(&round, &mut scratch) else {
+            panic!("a payload of floats")
+        };
         assert_eq!(payload.len(), round.payload_len);
         sum.iter_mut().zip(payload.iter()).for_each(|(sum, value)| *sum += value);
         if rank == 0 {
@@ -434,7 +500,7 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], mut kept: Option<&mut Vec<f
     }
     let (round, mut words, mut floats, mut ints) = own.expect("there are workers");
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
-    let mut memory = kept.as_deref_mut().map(|kept| Memory::new(kept));
+    let mut memory = kept.map(|kept| Memory::new(kept));
     let mut mean = vec![f32::NAN; n];
     let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
     payload.copy_from_slice(&sum[..round.payload_len]);
@@ -448,7 +514,8 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], mut kept: Option<&mut Vec<f
 
 #[test]
 fn linear_codecs_conserve_too_and_keep_everything_when_abandoned() {
-    let randomk = |density| LinearCodec::RandomK(RandomK::new(Density::new(density).unwrap(), Estimator::Contraction));
+    let randomk =
+        |density| LinearCodec::RandomK(RandomK::new(Density::new(density).unwrap(), Estimator::Contraction));
     let dense = codec("none").as_linear().expect("dense frames may be summed");
     for linear in [randomk(0.1), randomk(1.0), randomk(1e-9), dense] {
         let (before, grads) = (Input::Normal(7).values(129), [Input::Heavy(1).values(129)]);
@@ -475,7 +542,15 @@ fn random_k_of_the_mean_is_the_mean_of_random_k() {
     let unbiased = LinearCodec::RandomK(RandomK::new(Density::new(0.25).unwrap(), Estimator::Unbiased));
     let expected = {
         let codec = Codec::Linear(unbiased);
-        let frame = run::encode(&codec, key(5), &LayoutRef::flat(200), &[Unit::whole(200)], Grad::F32(&mean), None, 0);
+        let frame = run::encode(
+            &codec,
+            key(5),
+            &LayoutRef::flat(200),
+            &[Unit::whole(200)],
+            Grad::F32(&mean),
+            None,
+            0,
+        );
         run::decode(&frame.unwrap(), &LayoutRef::flat(200)).unwrap()
     };
     assert_eq!(expected.iter().filter(|&&value| value != 0.0).count(), 50);

@@ -62,20 +62,35 @@ fn golden_frames_hold_every_kind_coder_and_packing() {
     let mut seen = std::collections::BTreeSet::new();
     for_each(|golden| {
         let layout = golden.layout();
-        run::parse(&golden.frame(), &layout.as_ref(), &run::no_limits(), |frame| frame.units().map(|unit| unit.info()).collect::<Vec<_>>())
-            .unwrap()
-            .into_iter()
-            .for_each(|info| {
-                let name = |part: Option<(&'static str, usize)>| part.map_or("", |(name, _)| name);
-                seen.insert(format!("{} {} {}", info.kind, name(info.index), name(info.values)));
-            });
+        run::parse(&golden.frame(), &layout.as_ref(), &run::no_limits(), |frame| {
+            frame.units().map(|unit| unit.info()).collect::<Vec<_>>()
+        })
+        .unwrap()
+        .into_iter()
+        .for_each(|info| {
+            let name = |part: Option<(&'static str, usize)>| part.map_or("", |(name, _)| name);
+            seen.insert(format!("{} {} {}", info.kind, name(info.index), name(info.values)));
+        });
     });
-    for expected in ["dense  f32", "dense  f16", "dense  bf16", "sparse  ", "levels norms fixed", "levels norms ternary", "levels norms elias", "levels norms rans", "seeded  f32"] {
+    for expected in [
+        "dense  f32",
+        "dense  f16",
+        "dense  bf16",
+        "sparse  ",
+        "levels norms fixed",
+        "levels norms ternary",
+        "levels norms elias",
+        "levels norms rans",
+        "seeded  f32",
+    ] {
         assert!(seen.contains(expected), "no golden frame is '{expected}'");
     }
     for index in ["raw", "bitmap", "rice"] {
         for values in ["f32", "f16", "bf16", "codebook"] {
-            assert!(seen.contains(&format!("sparse {index} {values}")), "no golden frame is 'sparse {index} {values}'");
+            assert!(
+                seen.contains(&format!("sparse {index} {values}")),
+                "no golden frame is 'sparse {index} {values}'"
+            );
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What a frame from a stranger may ask for: every limit holds to the last unit of what it counts, and nothing is
 //! allocated beyond it.
 
-use gradwire::{DecodeError, Decoder, Encoder, Grad, LayoutRef, Limit, Limits, Source, Spec, StepKey, frame_scratch_len};
+use gradwire::{
+    DecodeError, Decoder, Encoder, Grad, LayoutRef, Limit, Limits, Source, Spec, StepKey, frame_scratch_len,
+};
 use gradwire_tests::golden::{self, Golden};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::{self, header};
@@ -73,7 +75,10 @@ fn a_frame_that_asks_for_exactly_what_is_allowed_is_accepted_and_one_more_is_not
         let less = |value: usize| value.checked_sub(1);
         let tighter = [
             (less(elements).map(|max_elements| Limits { max_elements, ..exact }), Limit::Elements),
-            (less(exact.max_body_bytes).map(|max_body_bytes| Limits { max_body_bytes, ..exact }), Limit::BodyBytes),
+            (
+                less(exact.max_body_bytes).map(|max_body_bytes| Limits { max_body_bytes, ..exact }),
+                Limit::BodyBytes,
+            ),
             (less(entries).map(|max_entries| Limits { max_entries, ..exact }), Limit::Entries),
             (less(units).map(|max_units| Limits { max_units, ..exact }), Limit::Units),
             (less(words).map(|max_scratch_words| Limits { max_scratch_words, ..exact }), Limit::ScratchWords),
@@ -166,14 +171,21 @@ fn claims(len: usize) -> Vec<(&'static str, Vec<u8>)> {
         ("raw", unit(3, 1, &[&huge[..], &[0x00]].concat())),
         ("bitmap", unit(3, 1, &[&huge[..], &[0x01]].concat())),
         ("rice and f32", unit(3, 1, &[&huge[..], &[0x02], &rice_of(&[7])].concat())),
-        ("rice and a coded codebook", unit(3, 1, &[&huge[..], &[0x32], &rice_of(&[16, 0]), &rans_book].concat())),
+        (
+            "rice and a coded codebook",
+            unit(3, 1, &[&huge[..], &[0x32], &rice_of(&[16, 0]), &rans_book].concat()),
+        ),
         ("levels", unit(5, 2, &[2, 1])),
-        ("levels in one bucket", unit(5, 2, &[&[0x82][..], &huge, &[0, 0, 0x80, 0x3f], &one_symbol].concat())),
+        (
+            "levels in one bucket",
+            unit(5, 2, &[&[0x82][..], &huge, &[0, 0, 0x80, 0x3f], &one_symbol].concat()),
+        ),
         ("seeded", unit(6, 3, &[&[7; 8][..], &huge, &[0]].concat())),
         ("one seeded entry", unit(6, 3, &[&[7; 8][..], &[1, 0, 0, 0, 0, 0]].concat())),
         ("many coded units", {
             let one = [&[0, 0, 0, 2, 0x82, 1][..], &[table.len() as u8], &table].concat();
-            let body: Vec<u8> = std::iter::once(0).chain(one.iter().copied().cycle().take(one.len() * 60_000)).collect();
+            let body: Vec<u8> =
+                std::iter::once(0).chain(one.iter().copied().cycle().take(one.len() * 60_000)).collect();
             header::frame(5, 60_000, 42, &body)
         }),
     ]
@@ -189,7 +201,11 @@ fn frames_that_claim_much_allocate_no_more_than_the_limits_allow() {
         let bytes = allocated(|| {
             let _ = Decoder::new().parse(&frame, &layout, &limits).map(|_| ());
         });
-        assert!(bytes <= 4 * limits.max_scratch_words, "{name}: {bytes} bytes for a frame of {}", frame.len());
+        assert!(
+            bytes <= 4 * limits.max_scratch_words,
+            "{name}: {bytes} bytes for a frame of {}",
+            frame.len()
+        );
         for limits in [Limits { max_entries: 1000, ..limits }, Limits { max_elements: 1000, ..limits }] {
             let bytes = allocated(|| {
                 let _ = Decoder::new().parse(&frame, &layout, &limits).map(|_| ());
@@ -217,7 +233,15 @@ fn warm_buffers_allocate_nothing_per_step() {
     let n = 5000;
     let layout = LayoutRef::flat(n);
     let limits = Limits::for_layout(&layout);
-    for spelling in ["none", "bf16", "topk:values=q4", "threshold:value=1", "qsgd:bits=4", "qsgd:entropy=elias", "randomk"] {
+    for spelling in [
+        "none",
+        "bf16",
+        "topk:values=q4",
+        "threshold:value=1",
+        "qsgd:bits=4",
+        "qsgd:entropy=elias",
+        "randomk",
+    ] {
         let spec = Spec::parse(spelling).unwrap();
         let units: Vec<_> = spec.units.units(&layout).collect();
         let grads: Vec<Vec<f32>> = (0..4).map(|seed| Input::Normal(seed).values(n)).collect();
@@ -242,7 +266,8 @@ fn an_encoder_refuses_units_beyond_the_layout_before_it_allocates_for_them() {
     let key = StepKey { seed: 1, step: 1, source: Source::Rank(0) };
     let bytes = allocated(|| {
         let mut encoder = Encoder::new();
-        let result = encoder.encode(&spec.codec, key, &LayoutRef::flat(4), &[unit], Grad::F32(&[0.0; 4]), None);
+        let result =
+            encoder.encode(&spec.codec, key, &LayoutRef::flat(4), &[unit], Grad::F32(&[0.0; 4]), None);
         assert_eq!(result.err(), Some(gradwire::EncodeError::UnitOutOfOrder { unit: 7 }));
     });
     assert!(bytes < 1 << 16, "{bytes} bytes");

@@ -13,7 +13,8 @@ const KEY: StepKey = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
 
 fn frame(spelling: &str, grad: &[f32], residual: Option<&mut [f32]>) -> Vec<u8> {
     let units = [Unit::whole(grad.len())];
-    run::encode(&codec(spelling), KEY, &LayoutRef::flat(grad.len()), &units, Grad::F32(grad), residual, 0).unwrap()
+    run::encode(&codec(spelling), KEY, &LayoutRef::flat(grad.len()), &units, Grad::F32(grad), residual, 0)
+        .unwrap()
 }
 
 fn decoded(spelling: &str, grad: &[f32]) -> Vec<f32> {
@@ -22,7 +23,9 @@ fn decoded(spelling: &str, grad: &[f32]) -> Vec<f32> {
 
 /// Bytes of the index and of the value section of a frame of one unit, and its entries.
 fn sections(frame: &[u8], n: usize) -> (usize, usize, usize) {
-    let info = run::parse(frame, &LayoutRef::flat(n), &run::no_limits(), |frame| frame.units().next().unwrap().info());
+    let info = run::parse(frame, &LayoutRef::flat(n), &run::no_limits(), |frame| {
+        frame.units().next().unwrap().info()
+    });
     let info = info.unwrap();
     (info.index.unwrap().1, info.values.unwrap().1, info.held)
 }
@@ -45,7 +48,8 @@ fn values_that_are_levels_are_sent_without_randomness() {
         let exact = |spelling: &str, grad: [f32; 3]| {
             let key = StepKey { step, ..KEY };
             let layout = LayoutRef::flat(3);
-            let frame = run::encode(&codec(spelling), key, &layout, &[Unit::whole(3)], Grad::F32(&grad), None, 0);
+            let frame =
+                run::encode(&codec(spelling), key, &layout, &[Unit::whole(3)], Grad::F32(&grad), None, 0);
             assert_eq!(run::decode(&frame.unwrap(), &layout).unwrap(), grad, "{spelling}");
         };
         // Largest magnitude 3 and Euclidean norm 3, three levels: the levels are the values.
@@ -132,18 +136,28 @@ fn rice_parameters_of_memoryless_gaps_are_those_of_the_literature() {
 fn rice_indices_cost_what_the_literature_says() {
     for (density, bits) in [("0.1", 4.756), ("0.01", 8.108)] {
         let n = 200_000;
-        let frame = frame(&format!("topk:density={density},index=rice,memory=none"), &Input::Normal(3).values(n), None);
+        let frame = frame(
+            &format!("topk:density={density},index=rice,memory=none"),
+            &Input::Normal(3).values(n),
+            None,
+        );
         let (index_bytes, _, entries) = sections(&frame, n);
         let per_entry = index_bytes as f64 * 8.0 / entries as f64;
-        assert!((bits - 0.06..bits + 5.0 / 128.0 + 0.06).contains(&per_entry), "density {density}: {per_entry} bits");
+        assert!(
+            (bits - 0.06..bits + 5.0 / 128.0 + 0.06).contains(&per_entry),
+            "density {density}: {per_entry} bits"
+        );
     }
 }
 
 #[test]
 fn bitmaps_take_over_where_entries_are_dense() {
     for (density, name) in [("0.3", "rice"), ("0.45", "bitmap")] {
-        let frame = frame(&format!("topk:density={density},memory=none"), &Input::Normal(4).values(20_000), None);
-        let info = run::parse(&frame, &LayoutRef::flat(20_000), &run::no_limits(), |frame| frame.units().next().unwrap().info());
+        let frame =
+            frame(&format!("topk:density={density},memory=none"), &Input::Normal(4).values(20_000), None);
+        let info = run::parse(&frame, &LayoutRef::flat(20_000), &run::no_limits(), |frame| {
+            frame.units().next().unwrap().info()
+        });
         assert_eq!(info.unwrap().index.unwrap().0, name, "density {density}");
     }
 }
@@ -151,7 +165,12 @@ fn bitmaps_take_over_where_entries_are_dense() {
 /// Order-0 entropy of the signed level and relative error of a Gaussian source, buckets of 512, from simulation.
 #[test]
 fn rans_meets_the_entropy_of_the_levels() {
-    for (bits, norm, entropy, nmse) in [("3", "max", 2.080, 0.197), ("4", "max", 3.197, 0.036), ("8", "max", 7.349, 0.036 * 49.0 / 16_129.0), ("4", "l2", 1.054, 1.58)] {
+    for (bits, norm, entropy, nmse) in [
+        ("3", "max", 2.080, 0.197),
+        ("4", "max", 3.197, 0.036),
+        ("8", "max", 7.349, 0.036 * 49.0 / 16_129.0),
+        ("4", "l2", 1.054, 1.58),
+    ] {
         let n = 1 << 17;
         let grad = Input::Normal(5).values(n);
         let spelling = format!("qsgd:bits={bits},norm={norm},bucket=512,entropy=rans");
@@ -159,11 +178,19 @@ fn rans_meets_the_entropy_of_the_levels() {
         let (norm_bytes, level_bytes, _) = sections(&frame, n);
         assert_eq!(norm_bytes, n / 512 * 4);
         let per_element = level_bytes as f64 * 8.0 / n as f64;
-        assert!((per_element / entropy - 1.0).abs() < 0.025, "{spelling}: {per_element} bits against {entropy}");
-        let (error, energy) = decoded(&spelling, &grad).iter().zip(&grad).fold((0.0, 0.0), |(error, energy), (a, b)| {
-            (error + f64::from(a - b).powi(2), energy + f64::from(*b).powi(2))
-        });
-        assert!((error / energy / nmse - 1.0).abs() < 0.12, "{spelling}: error {} against {nmse}", error / energy);
+        assert!(
+            (per_element / entropy - 1.0).abs() < 0.025,
+            "{spelling}: {per_element} bits against {entropy}"
+        );
+        let (error, energy) =
+            decoded(&spelling, &grad).iter().zip(&grad).fold((0.0, 0.0), |(error, energy), (a, b)| {
+                (error + f64::from(a - b).powi(2), energy + f64::from(*b).powi(2))
+            });
+        assert!(
+            (error / energy / nmse - 1.0).abs() < 0.12,
+            "{spelling}: error {} against {nmse}",
+            error / energy
+        );
     }
 }
 
@@ -177,15 +204,27 @@ fn ternary_levels_take_a_fifth_of_a_byte() {
 #[test]
 fn casts_have_the_range_and_precision_of_their_formats() {
     // The largest finite value, the smallest magnitude, and what is lost below it.
-    assert_eq!(decoded("f16", &[65_504.0, power_of_two(-24), power_of_two(-25), -power_of_two(-26)]), [65_504.0, power_of_two(-24), 0.0, 0.0]);
-    assert_eq!(decoded("bf16", &[bf16::MAX.to_f32(), f32::from_bits(1 << 16)]), [bf16::MAX.to_f32(), f32::from_bits(1 << 16)]);
+    assert_eq!(
+        decoded("f16", &[65_504.0, power_of_two(-24), power_of_two(-25), -power_of_two(-26)]),
+        [65_504.0, power_of_two(-24), 0.0, 0.0]
+    );
+    assert_eq!(
+        decoded("bf16", &[bf16::MAX.to_f32(), f32::from_bits(1 << 16)]),
+        [bf16::MAX.to_f32(), f32::from_bits(1 << 16)]
+    );
     let grad = Input::Range(7).values(1000);
     for (cast, value) in decoded("bf16", &grad).iter().zip(&grad).filter(|(_, value)| value.abs() > 1e-37) {
         assert!((cast / value - 1.0).abs() <= power_of_two(-8), "{value} becomes {cast}");
     }
     // Ties to even: halfway between two neighbours of 1.
-    assert_eq!(decoded("bf16", &[1.0 + power_of_two(-8), 1.0 + 3.0 * power_of_two(-8)]), [1.0, 1.0 + power_of_two(-6)]);
-    assert_eq!(decoded("f16", &[1.0 + power_of_two(-11), 1.0 + 3.0 * power_of_two(-11)]), [1.0, 1.0 + power_of_two(-9)]);
+    assert_eq!(
+        decoded("bf16", &[1.0 + power_of_two(-8), 1.0 + 3.0 * power_of_two(-8)]),
+        [1.0, 1.0 + power_of_two(-6)]
+    );
+    assert_eq!(
+        decoded("f16", &[1.0 + power_of_two(-11), 1.0 + 3.0 * power_of_two(-11)]),
+        [1.0, 1.0 + power_of_two(-9)]
+    );
 }
 
 #[test]
@@ -201,7 +240,16 @@ fn dense_frames_carry_negative_zeros() {
 
 #[test]
 fn entries_are_counted_by_rounding_halves_up_and_never_zero() {
-    for (density, n, k) in [(0.01, 269_722, 2697), (0.5, 3, 2), (0.5, 1, 1), (1e-9, 100, 1), (0.001, 1499, 1), (0.001, 1500, 2), (1.0, 7, 7), (0.1, 0, 0)] {
+    for (density, n, k) in [
+        (0.01, 269_722, 2697),
+        (0.5, 3, 2),
+        (0.5, 1, 1),
+        (1e-9, 100, 1),
+        (0.001, 1499, 1),
+        (0.001, 1500, 2),
+        (1.0, 7, 7),
+        (0.1, 0, 0),
+    ] {
         let density = Density::new(density).unwrap();
         assert_eq!((density.count(n), naive::encode::count(density, n)), (k, k), "{density} of {n}");
     }
@@ -210,7 +258,8 @@ fn entries_are_counted_by_rounding_halves_up_and_never_zero() {
 #[test]
 fn half_precision_inputs_are_widened_exactly() {
     let values = Input::Normal(8).values(100);
-    let (halves, brains): (Vec<f16>, Vec<bf16>) = values.iter().map(|&v| (f16::from_f32(v), bf16::from_f32(v))).unzip();
+    let (halves, brains): (Vec<f16>, Vec<bf16>) =
+        values.iter().map(|&v| (f16::from_f32(v), bf16::from_f32(v))).unzip();
     let layout = LayoutRef::flat(100);
     let same = |grad: Grad<'_>, widened: Vec<f32>| {
         let frame = run::encode(&codec("none"), KEY, &layout, &[Unit::whole(100)], grad, None, 0).unwrap();
@@ -230,9 +279,15 @@ fn only_the_casts_and_none_are_dense() {
 /// A published check value: Philox4x32-10 of zeros, and CRC-32C of the digits. What the reference itself stands on.
 #[test]
 fn the_naive_reference_agrees_with_published_vectors() {
-    assert_eq!(naive::draws::philox([0; 4], [0; 2], 10), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+    assert_eq!(
+        naive::draws::philox([0; 4], [0; 2], 10),
+        [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
+    );
     let pi = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
-    assert_eq!(naive::draws::philox(pi, [0xa409_3822, 0x299f_31d0], 10), [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
+    assert_eq!(
+        naive::draws::philox(pi, [0xa409_3822, 0x299f_31d0], 10),
+        [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+    );
     assert_eq!(naive::checksum::crc32c(b"123456789"), 0xe306_9283);
     assert_eq!(naive::checksum::crc32c(&[0; 32]), 0x8a91_36aa);
 }

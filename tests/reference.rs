@@ -61,7 +61,8 @@ fn spelling() -> BoxedStrategy<String> {
     let index = words(&["auto", "raw", "bitmap", "rice"]);
     let values = words(&["f32", "f16", "bf16", "q8", "q4", "q2"]);
     let density = words(&["0.001", "0.01", "0.05", "0.3", "0.5", "0.9", "1"]);
-    let dense = (words(&["none", "f16", "bf16", "f16:memory=ef", "bf16:memory=ef"])).prop_map(str::to_owned);
+    let dense =
+        (words(&["none", "dpsgd", "f16", "bf16", "f16:memory=ef", "bf16:memory=ef"])).prop_map(str::to_owned);
     let memory = words(&["ef", "none"]);
     let topk = (density.clone(), index.clone(), values.clone(), memory.clone())
         .prop_map(|(d, i, v, m)| format!("topk:density={d},index={i},values={v},memory={m}"));
@@ -104,15 +105,20 @@ fn units(n: usize) -> impl Strategy<Value = Vec<Unit>> {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    (spelling(), lengths(), keys(), words(&["f32", "f32", "f16", "bf16"])).prop_flat_map(|(spelling, n, key, format)| {
-        let input = if format == "f16" || is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
-        let kept = if is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
-        (Just(spelling), Just(key), Just(format), input, kept, units(n)).prop_map(move |(spelling, key, format, grad, kept, units)| {
-            let with_memory = Spec::parse(&spelling).unwrap().memory == MemoryChoice::ErrorFeedback;
-            let residual = with_memory.then(|| kept.values(n));
-            Case { spelling, key, format, grad: grad.values(n), residual, units }
-        })
-    })
+    (spelling(), lengths(), keys(), words(&["f32", "f32", "f16", "bf16"])).prop_flat_map(
+        |(spelling, n, key, format)| {
+            let input =
+                if format == "f16" || is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
+            let kept = if is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
+            (Just(spelling), Just(key), Just(format), input, kept, units(n)).prop_map(
+                move |(spelling, key, format, grad, kept, units)| {
+                    let with_memory = Spec::parse(&spelling).unwrap().memory == MemoryChoice::ErrorFeedback;
+                    let residual = with_memory.then(|| kept.values(n));
+                    Case { spelling, key, format, grad: grad.values(n), residual, units }
+                },
+            )
+        },
+    )
 }
 
 fn check(case: &Case) -> Result<(), TestCaseError> {
@@ -121,7 +127,8 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
     let shapes = vec![vec![case.grad.len()]];
     let layout = LayoutRef::flat(case.grad.len());
     let (grad, codec, units) = (gradient.widened(), &spec.codec, &case.units);
-    let job = Job { codec, key: case.key, shapes: &shapes, units, grad: &grad, residual: case.residual.as_deref() };
+    let job =
+        Job { codec, key: case.key, shapes: &shapes, units, grad: &grad, residual: case.residual.as_deref() };
     let expected = naive::encode::encode(&job);
     let mut kept = [case.residual.clone(), case.residual.clone()];
     let [exact, dirty] = [0, 100].map(|more| {
@@ -202,8 +209,9 @@ fn long_units_are_the_naive_ones() {
 /// Long units in whose sample the selection is mistaken: ramps, plateaus, and large values where few are looked at.
 #[test]
 fn misleading_magnitudes_are_selected_like_the_naive_ones() {
+    type Value = fn(usize) -> f32;
     let n = 20_000usize;
-    let shapes: [(&str, fn(usize) -> f32); 8] = [
+    let shapes: [(&str, Value); 8] = [
         ("rising", |i| i as f32),
         ("falling", |i| 20_000.0 - i as f32),
         ("equal", |_| 1.0),
@@ -216,11 +224,20 @@ fn misleading_magnitudes_are_selected_like_the_naive_ones() {
     for (name, value) in shapes {
         let grad: Vec<f32> = (0..n).map(value).collect();
         for density in ["0.00005", "0.001", "0.01", "0.1", "0.4", "0.75"] {
-            for residual in [None, Some(Input::Zero.values(n)), Some(grad.iter().map(|value| value / 2.0).collect())] {
+            for residual in
+                [None, Some(Input::Zero.values(n)), Some(grad.iter().map(|value| value / 2.0).collect())]
+            {
                 let memory = if residual.is_some() { "ef" } else { "none" };
                 let spelling = format!("topk:density={density},index=bitmap,memory={memory}");
                 let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
-                let case = Case { spelling, key, format: "f32", grad: grad.clone(), residual, units: vec![Unit::whole(n)] };
+                let case = Case {
+                    spelling,
+                    key,
+                    format: "f32",
+                    grad: grad.clone(),
+                    residual,
+                    units: vec![Unit::whole(n)],
+                };
                 if let Err(error) = check(&case) {
                     panic!("{name}, density {density}, memory {memory}: {}", first_line(&error.to_string()));
                 }
@@ -246,7 +263,8 @@ fn frequency_tables_are_the_naive_ones_for_every_small_histogram() {
                     .collect();
                 let key = StepKey { seed: 1, step: 1, source: Source::Rank(1) };
                 let units = vec![Unit::whole(grad.len())];
-                check(&Case { spelling: spec.to_string(), key, format: "f32", grad, residual: None, units }).unwrap();
+                check(&Case { spelling: spec.to_string(), key, format: "f32", grad, residual: None, units })
+                    .unwrap();
             }
         }
     }

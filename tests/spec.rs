@@ -21,9 +21,11 @@ fn spelling() -> impl Strategy<Value = String> {
         ("dense_below", &["0", "1", "65536"]),
         ("dense_1d", &["true", "false"]),
     ];
-    let pair = prop::sample::select(pairs.to_vec())
-        .prop_flat_map(|(key, values)| prop::sample::select(values).prop_map(move |value| format!("{key}={value}")));
-    let name = prop::sample::select(vec!["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk"]);
+    let pair = prop::sample::select(pairs.to_vec()).prop_flat_map(|(key, values)| {
+        prop::sample::select(values).prop_map(move |value| format!("{key}={value}"))
+    });
+    let name =
+        prop::sample::select(vec!["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dpsgd"]);
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
 
@@ -103,7 +105,15 @@ fn biased_codecs_keep_a_memory_by_default() {
 
 #[test]
 fn only_payloads_that_may_be_summed_are_linear() {
-    for (spelling, linear) in [("none", true), ("randomk", true), ("topk", false), ("qsgd", false), ("f16", false), ("threshold:value=1", false)] {
+    for (spelling, linear) in [
+        ("none", true),
+        ("randomk", true),
+        ("topk", false),
+        ("qsgd", false),
+        ("f16", false),
+        ("threshold:value=1", false),
+        ("dpsgd", false),
+    ] {
         let codec = Spec::parse(spelling).unwrap().codec;
         assert_eq!(codec.as_linear().is_some(), linear, "{spelling}");
         assert_eq!(matches!(codec, Codec::Linear(_)), spelling == "randomk", "{spelling}");
@@ -114,7 +124,13 @@ fn only_payloads_that_may_be_summed_are_linear() {
 fn units_cover_every_coordinate_once_in_order() {
     let shapes: Vec<Vec<usize>> = vec![vec![4, 4], vec![4], vec![], vec![0], vec![8, 4], vec![3]];
     let layout = Layout::packed(shapes.iter().map(|shape| ("t", shape.clone()))).unwrap();
-    for spelling in ["topk", "topk:unit=tensor", "topk:dense_1d", "topk:dense_below=10", "topk:unit=tensor,dense_1d,dense_below=17"] {
+    for spelling in [
+        "topk",
+        "topk:unit=tensor",
+        "topk:dense_1d",
+        "topk:dense_below=10",
+        "topk:unit=tensor,dense_1d,dense_below=17",
+    ] {
         let spec = Spec::parse(spelling).unwrap();
         let units: Vec<_> = spec.units.units(&layout.as_ref()).collect();
         let mut next = 0;

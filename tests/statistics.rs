@@ -10,7 +10,16 @@ fn codec(spelling: &str) -> Codec {
 }
 
 fn frame(codec: &Codec, key: StepKey, grad: &[f32]) -> Vec<u8> {
-    run::encode(codec, key, &LayoutRef::flat(grad.len()), &[Unit::whole(grad.len())], Grad::F32(grad), None, 0).unwrap()
+    run::encode(
+        codec,
+        key,
+        &LayoutRef::flat(grad.len()),
+        &[Unit::whole(grad.len())],
+        Grad::F32(grad),
+        None,
+        0,
+    )
+    .unwrap()
 }
 
 fn decoded(codec: &Codec, key: StepKey, grad: &[f32]) -> Vec<f64> {
@@ -65,10 +74,16 @@ fn qsgd_is_unbiased_and_its_variance_is_the_papers() {
                 // Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷ levels.
                 let bound = 5.0 * (variances[i] / TRIALS as f64).sqrt() + scale / 131_072.0 + 1e-6 * scale;
                 let off = (mean[i] - f64::from(grad[i])).abs();
-                assert!(off <= bound, "bits={bits},norm={name}: coordinate {i} is off by {off}, bound {bound}");
+                assert!(
+                    off <= bound,
+                    "bits={bits},norm={name}: coordinate {i} is off by {off}, bound {bound}"
+                );
             }
             let expected: f64 = variances.iter().sum();
-            assert!((error / expected - 1.0).abs() < 0.05, "bits={bits},norm={name}: {error} against {expected}");
+            assert!(
+                (error / expected - 1.0).abs() < 0.05,
+                "bits={bits},norm={name}: {error} against {expected}"
+            );
             let d = grad.len() as f64;
             let paper = (d / (levels * levels)).min(d.sqrt() / levels) * energy(&grad);
             assert!(norm != Norm::L2 || error <= paper, "bits={bits}: {error} is above the bound {paper}");
@@ -82,7 +97,9 @@ fn qsgd_under_the_euclidean_norm_is_as_sparse_as_the_paper_says() {
     let grad = Input::Normal(4).values(512);
     for (bits, s) in [("2", 1.0), ("3", 3.0)] {
         let codec = codec(&format!("qsgd:bits={bits},norm=l2,bucket=512"));
-        let count = |step| decoded(&codec, key(5, step, 2), &grad).iter().filter(|value| **value != 0.0).count() as f64;
+        let count = |step| {
+            decoded(&codec, key(5, step, 2), &grad).iter().filter(|value| **value != 0.0).count() as f64
+        };
         let mean = (0..100).map(count).sum::<f64>() / 100.0;
         assert!(mean <= s * (s + 512f64.sqrt()), "bits={bits}: {mean} non-zero levels");
     }
@@ -90,7 +107,11 @@ fn qsgd_under_the_euclidean_norm_is_as_sparse_as_the_paper_says() {
 
 #[test]
 fn nearest_rounding_is_a_contraction_wherever_it_says_so() {
-    for (spelling, bucket) in [("qsgd:bits=2,bucket=32,rounding=nearest", 32), ("qsgd:bits=4,norm=l2,bucket=128,rounding=nearest", 128), ("qsgd:bits=ternary,bucket=512,rounding=nearest", 512)] {
+    for (spelling, bucket) in [
+        ("qsgd:bits=2,bucket=32,rounding=nearest", 32),
+        ("qsgd:bits=4,norm=l2,bucket=128,rounding=nearest", 128),
+        ("qsgd:bits=ternary,bucket=512,rounding=nearest", 512),
+    ] {
         let Codec::Gather(gradwire::GatherCodec::Qsgd(qsgd)) = codec(spelling) else { panic!("{spelling}") };
         assert!(qsgd.proves_contraction());
         for seed in 0..50 {
@@ -106,7 +127,8 @@ fn top_k_is_a_contraction_by_k_over_n() {
     for (density, kept) in [("0.01", 0.01), ("0.1", 0.1), ("0.5", 0.5), ("1", 1.0)] {
         for seed in 0..20 {
             let grad = Input::Normal(seed).values(1000);
-            let error = distance(&decoded(&codec(&format!("topk:density={density}")), key(1, 1, 1), &grad), &grad);
+            let error =
+                distance(&decoded(&codec(&format!("topk:density={density}")), key(1, 1, 1), &grad), &grad);
             assert!(error <= (1.0 - kept) * energy(&grad) * (1.0 + 1e-9), "density={density}: {error}");
         }
     }
@@ -152,12 +174,20 @@ fn the_same_key_gives_the_same_bytes_and_every_part_of_it_counts() {
     let drawn = |key| decoded(&codec, key, &grad);
     let base = key(1, 2, 3);
     assert_eq!(frame(&codec, base, &grad), frame(&codec, base, &grad));
-    for other in [key(2, 2, 3), key(1 + (1 << 32), 2, 3), key(1, 3, 3), key(1, 2 + (1 << 32), 3), key(1, 2, 4), StepKey { source: Source::Shared, ..base }] {
+    for other in [
+        key(2, 2, 3),
+        key(1 + (1 << 32), 2, 3),
+        key(1, 3, 3),
+        key(1, 2 + (1 << 32), 3),
+        key(1, 2, 4),
+        StepKey { source: Source::Shared, ..base },
+    ] {
         assert_ne!(drawn(other), drawn(base), "{other:?}");
     }
     let unit = |id| [Unit { id, ..Unit::whole(300) }];
     let of_unit = |id| {
-        let frame = run::encode(&codec, base, &LayoutRef::flat(300), &unit(id), Grad::F32(&grad), None, 0).unwrap();
+        let frame =
+            run::encode(&codec, base, &LayoutRef::flat(300), &unit(id), Grad::F32(&grad), None, 0).unwrap();
         run::decode(&frame, &LayoutRef::flat(300)).unwrap()
     };
     assert_ne!(of_unit(0), of_unit(1));
@@ -171,7 +201,11 @@ fn ranks_round_independently() {
     let (mut product, mut squares) = (0.0, 0.0);
     for step in 0..2000 {
         let error = |rank| -> Vec<f64> {
-            decoded(&codec, key(5, step, rank), &grad).iter().zip(&grad).map(|(a, &b)| a - f64::from(b)).collect()
+            decoded(&codec, key(5, step, rank), &grad)
+                .iter()
+                .zip(&grad)
+                .map(|(a, &b)| a - f64::from(b))
+                .collect()
         };
         let (a, b) = (error(0), error(1));
         product += a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>();
@@ -192,7 +226,8 @@ fn every_rank_samples_the_same_coordinates_and_no_two_units_do() {
     assert_ne!(decoded(&codec, key(1, 3, 0), &grad), base);
     assert_ne!(decoded(&codec, key(2, 2, 0), &grad), base);
     let units = [0, 1].map(|id| Unit { id, start: 250 * id as usize, len: 250, dense: false });
-    let both = run::encode(&codec, key(1, 2, 0), &LayoutRef::flat(500), &units, Grad::F32(&grad), None, 0).unwrap();
+    let both =
+        run::encode(&codec, key(1, 2, 0), &LayoutRef::flat(500), &units, Grad::F32(&grad), None, 0).unwrap();
     let both = run::decode(&both, &LayoutRef::flat(500)).unwrap();
     assert_ne!(both[..250], both[250..]);
 }

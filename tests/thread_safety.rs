@@ -1,9 +1,9 @@
 //! Codecs and frames may be shared between threads and sent to others; traits stay usable behind `dyn`.
 
 use gradwire::{
-    Codec, DecodeError, Decoder, Dense, DenseSum, EncodeError, Encoder, Frame, FrameUnit, Gather, GatherCodec, Grad, Header,
-    Layout, LayoutRef, Limits, Linear, LinearCodec, Memory, Qsgd, RandomK, Scratch, Source, Spec, SpecError, StepKey, Stream,
-    Threshold, TopK, Unit, UnitPolicy,
+    Codec, DecodeError, Decoder, Dense, DenseSum, EncodeError, Encoder, Frame, FrameUnit, Gather,
+    GatherCodec, Gossip, Grad, Header, Layout, LayoutRef, Limits, Linear, LinearCodec, Memory, Qsgd, RandomK,
+    Scratch, Source, Spec, SpecError, StepKey, Stream, Threshold, TopK, Unit, UnitPolicy,
 };
 
 const fn crosses_threads<T: Send + Sync + ?Sized>() {}
@@ -38,6 +38,7 @@ const _: () = {
     crosses_threads::<DecodeError>();
     crosses_threads::<dyn Gather>();
     crosses_threads::<dyn Linear>();
+    crosses_threads::<dyn Gossip>();
 };
 
 #[test]
@@ -50,7 +51,10 @@ fn one_frame_is_added_by_many_threads_alike() {
     let frames: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let encode = || {
             let mut encoder = Encoder::new();
-            encoder.encode(codec, key, &layout, &[Unit::whole(1000)], Grad::F32(&grad), None).unwrap().to_vec()
+            encoder
+                .encode(codec, key, &layout, &[Unit::whole(1000)], Grad::F32(&grad), None)
+                .unwrap()
+                .to_vec()
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(encode)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()

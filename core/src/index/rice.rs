@@ -12,6 +12,7 @@
 
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{DecodeError, Field};
+use crate::kernels::{self, Isa};
 
 /// Entries of a block as a power of two: small enough to follow the layers of a model, large enough that five bits
 /// a block stay below 1 % of the section.
@@ -40,32 +41,16 @@ fn block_gaps(indices: &[u32], mut next: u32, gaps: &mut [u32; BLOCK]) -> u32 {
     next
 }
 
-/// The smallest r that minimises the bits of these gaps.
-///
-/// Cost(r) = Σ (gap >> r) + len·(r + 1) is convex in r: Cost(r + 1) − Cost(r) = len − Σ ⌈(gap >> r) / 2⌉, which does
-/// not fall with r. The best r is therefore the first at which it is not negative, found by walking from a guess.
-fn best_parameter(gaps: &[u32]) -> u32 {
-    let cheaper_above =
-        |r: u32| gaps.iter().map(|&gap| u64::from((gap >> r).div_ceil(2))).sum::<u64>() > gaps.len() as u64;
-    let mean = gaps.iter().map(|&gap| u64::from(gap)).sum::<u64>() / gaps.len().max(1) as u64;
-    let mut r = (64 - mean.leading_zeros()).saturating_sub(1).min(31);
-    while r < 31 && cheaper_above(r) {
-        r += 1;
-    }
-    while r > 0 && !cheaper_above(r - 1) {
-        r -= 1;
-    }
-    r
-}
-
-/// Calls `f(gaps, r)` for each block.
-fn for_each_block(indices: &[u32], mut f: impl FnMut(&[u32], u32)) {
+/// Calls `f(gaps, r, highs)` for each block, `highs` being the bits of its high plane.
+fn for_each_block(indices: &[u32], mut f: impl FnMut(&[u32], u32, u64)) {
+    let isa = Isa::best();
     let mut buffer = [0; BLOCK];
     let mut next = 0;
     for block in indices.chunks(BLOCK) {
         next = block_gaps(block, next, &mut buffer);
         let gaps = &buffer[..block.len()];
-        f(gaps, best_parameter(gaps));
+        let (r, highs) = kernels::rice_parameter(isa, gaps);
+        f(gaps, r, highs);
     }
 }
 
@@ -80,9 +65,9 @@ pub(super) struct Planes {
 impl Planes {
     pub(super) fn measure(indices: &[u32]) -> Self {
         let (mut lows, mut highs) = (0u64, 0u64);
-        for_each_block(indices, |gaps, r| {
+        for_each_block(indices, |gaps, r, high_bits| {
             lows += gaps.len() as u64 * u64::from(r);
-            highs += gaps.iter().map(|&gap| u64::from(gap >> r) + 1).sum::<u64>();
+            highs += high_bits;
         });
         let parameters = indices.len().div_ceil(BLOCK) as u64 * u64::from(PARAMETER_BITS);
         let bytes = |bits: u64| usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX);
@@ -101,7 +86,7 @@ pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
     let (parameters, rest) = rest.split_at_mut(planes.parameters);
     let (lows, highs) = rest.split_at_mut(planes.lows);
     let [mut parameters, mut lows, mut highs] = [parameters, lows, highs].map(BitWriter::new);
-    for_each_block(indices, |gaps, r| {
+    for_each_block(indices, |gaps, r, _| {
         parameters.put(u64::from(r), PARAMETER_BITS);
         for &gap in gaps {
             lows.put(u64::from(gap & ((1 << r) - 1)), r);
@@ -182,7 +167,10 @@ mod tests {
                     })
                     .collect();
                 let best = (0..32).min_by_key(|&r| cost(&gaps, r)).unwrap();
-                assert_eq!(best_parameter(&gaps), best, "{gaps:?}");
+                for isa in Isa::available() {
+                    let high_bits = cost(&gaps, best) - u64::from(best) * gaps.len() as u64;
+                    assert_eq!(kernels::rice_parameter(isa, &gaps), (best, high_bits), "{gaps:?}");
+                }
             }
         }
     }
@@ -193,7 +181,7 @@ mod tests {
         for (density, r) in [(0.1f64, 3), (0.01, 6), (0.001, 9)] {
             let quantile = |i: usize| ((1.0 - (i as f64 + 0.5) / 128.0).ln() / (1.0 - density).ln()) as u32;
             let gaps: Vec<u32> = (0..128).map(quantile).collect();
-            assert_eq!(best_parameter(&gaps), r);
+            assert_eq!(kernels::rice_parameter(Isa::Baseline, &gaps).0, r);
         }
     }
 
@@ -204,7 +192,7 @@ mod tests {
         let planes = Planes::measure(&indices);
         let mut section = std::vec![0xa5; planes.section_bytes()];
         write(&indices, planes, &mut section);
-        let r = best_parameter(&[13]);
+        let (r, _) = kernels::rice_parameter(Isa::Baseline, &[13]);
         assert_eq!(section, [7, r as u8, 13 & ((1 << r) - 1), 1 << (13 >> r)]);
     }
 

@@ -119,6 +119,12 @@ compile_for_each_isa! {
     pub(crate) fn put_f16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_f16;
 }
 
+compile_for_each_isa! {
+    /// The smallest Rice parameter r ≤ 31 that minimises the bits of these gaps, and the bits Σ (gap >> r) + 1 of their high
+    /// parts.
+    pub(crate) fn rice_parameter(isa, gaps: &[u32]) -> (u32, u64) = scalar::rice_parameter;
+}
+
 /// What [`quantize`] needs to know of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {

@@ -234,3 +234,21 @@ pub(super) fn add_nibbles(packed: &[u8], scale: f32, weight: f32, acc: &mut [[f3
         acc[1] += weight * value(u32::from(byte) >> 4);
     }
 }
+
+/// Cost(r) = Σ (gap >> r) + len·(r + 1) is convex in r: Cost(r + 1) − Cost(r) = len − Σ ⌈(gap >> r) / 2⌉, which does not
+/// fall with r. The best r is therefore the first at which it is not negative, found by walking from a guess.
+#[inline(always)]
+pub(super) fn rice_parameter(gaps: &[u32]) -> (u32, u64) {
+    let high_parts = |r: u32| gaps.iter().map(|&gap| u64::from(gap >> r)).sum::<u64>();
+    let halved = |r: u32| gaps.iter().map(|&gap| u64::from((gap >> r >> 1) + (gap >> r & 1))).sum::<u64>();
+    let cheaper_above = |r: u32| halved(r) > gaps.len() as u64;
+    let mean = high_parts(0) / gaps.len().max(1) as u64;
+    let mut r = (64 - mean.leading_zeros()).saturating_sub(1).min(31);
+    while r < 31 && cheaper_above(r) {
+        r += 1;
+    }
+    while r > 0 && !cheaper_above(r - 1) {
+        r -= 1;
+    }
+    (r, high_parts(r) + gaps.len() as u64)
+}

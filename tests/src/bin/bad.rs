@@ -31,8 +31,17 @@ struct Case {
 fn main() {
     let folder = manifest::folder("bad");
     let mut text = manifest::text(&folder);
-    let known: Vec<String> = manifest::lines(&folder).iter().map(|line| line.value("file").to_owned()).collect();
-    for case in headers().into_iter().chain(units()).chain(dense()).chain(sparse()).chain(levels()).chain(seeded()).chain(memories()) {
+    let known: Vec<String> =
+        manifest::lines(&folder).iter().map(|line| line.value("file").to_owned()).collect();
+    for case in headers()
+        .into_iter()
+        .chain(units())
+        .chain(dense())
+        .chain(sparse())
+        .chain(levels())
+        .chain(seeded())
+        .chain(memories())
+    {
         if known.iter().any(|name| name == case.name) {
             continue;
         }
@@ -105,8 +114,18 @@ fn headers() -> Vec<Case> {
         case("unit_count_0", "InvalidField(UnitCount)", 4, spoiled(|frame| frame[6] = 0)),
         case("layout_of_another_length", "LayoutMismatch", 5, good()),
         case("body_longer_than_stated", "TrailingBytes", 4, spoiled(|frame| frame.push(0))),
-        case("body_shorter_than_stated", "Truncated{needed:22,actual:21}", 4, spoiled(|frame| frame.truncate(45))),
-        case("body_bytes_largest", "Truncated{needed:4294967295,actual:22}", 4, spoiled(|frame| frame[16..20].fill(255))),
+        case(
+            "body_shorter_than_stated",
+            "Truncated{needed:22,actual:21}",
+            4,
+            spoiled(|frame| frame.truncate(45)),
+        ),
+        case(
+            "body_bytes_largest",
+            "Truncated{needed:4294967295,actual:22}",
+            4,
+            spoiled(|frame| frame[16..20].fill(255)),
+        ),
         case("checksum_of_header", "ChecksumMismatch", 4, {
             let mut frame = good();
             frame[4] = 1;
@@ -124,13 +143,27 @@ fn headers() -> Vec<Case> {
         }),
         limited("body_bytes:21", case("limit_body_bytes", "LimitExceeded(BodyBytes)", 4, good())),
         limited("elements:3", case("limit_elements", "LimitExceeded(Elements)", 4, good())),
-        limited("magnitude:1", case("limit_magnitude", "LimitExceeded(Magnitude)", 1, whole(NONE, 1, DENSE, &[0, 1, 0, 128, 63]))),
-        limited("units:1", case("limit_units", "LimitExceeded(Units)", 2, {
-            message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
-        })),
-        limited("elements:1", case("limit_elements_of_two_units", "LimitExceeded(Elements)", 2, {
-            message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
-        })),
+        limited(
+            "magnitude:1",
+            case(
+                "limit_magnitude",
+                "LimitExceeded(Magnitude)",
+                1,
+                whole(NONE, 1, DENSE, &[0, 1, 0, 128, 63]),
+            ),
+        ),
+        limited(
+            "units:1",
+            case("limit_units", "LimitExceeded(Units)", 2, {
+                message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
+            }),
+        ),
+        limited(
+            "elements:1",
+            case("limit_elements_of_two_units", "LimitExceeded(Elements)", 2, {
+                message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
+            }),
+        ),
     ]
 }
 
@@ -139,26 +172,91 @@ fn units() -> Vec<Case> {
     let huge = varint(u64::MAX);
     vec![
         case("step_missing", "Truncated{needed:1,actual:0}", 4, body(&[])),
-        case("step_superfluous_byte", "InvalidField(Varint)", 4, body(&[&[0x80, 0][..], &unit(4, DENSE, &[0; 17])].concat())),
+        case(
+            "step_superfluous_byte",
+            "InvalidField(Varint)",
+            4,
+            body(&[&[0x80, 0][..], &unit(4, DENSE, &[0; 17])].concat()),
+        ),
         case("step_above_64_bits", "InvalidField(Varint)", 4, body(&[&[0xff; 9][..], &[2]].concat())),
         case("step_never_ends", "InvalidField(Varint)", 4, body(&[0xff; 11])),
         case("unit_missing", "Truncated{needed:1,actual:0}", 4, body(&[0])),
-        case("unit_missing_after_first", "Truncated{needed:1,actual:0}", 4, message(NONE, 4, 2, &unit(4, DENSE, &[0; 17]))),
-        case("unit_left_over", "TrailingBytes", 4, message(NONE, 4, 1, &[unit(2, DENSE, &[0; 9]), unit(2, DENSE, &[0; 9])].concat())),
-        case("unit_id_above_32_bits", "InvalidField(Unit)", 4, body(&[&[0][..], &varint(1 << 32), &[0, 4, 0], &[0; 17]].concat())),
-        case("unit_id_above_64_bits", "InvalidField(Unit)", 2, message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), [&huge[..], &[0, 1, 0], &[0; 5]].concat()].concat())),
+        case(
+            "unit_missing_after_first",
+            "Truncated{needed:1,actual:0}",
+            4,
+            message(NONE, 4, 2, &unit(4, DENSE, &[0; 17])),
+        ),
+        case(
+            "unit_left_over",
+            "TrailingBytes",
+            4,
+            message(NONE, 4, 1, &[unit(2, DENSE, &[0; 9]), unit(2, DENSE, &[0; 9])].concat()),
+        ),
+        case(
+            "unit_id_above_32_bits",
+            "InvalidField(Unit)",
+            4,
+            body(&[&[0][..], &varint(1 << 32), &[0, 4, 0], &[0; 17]].concat()),
+        ),
+        case(
+            "unit_id_above_64_bits",
+            "InvalidField(Unit)",
+            2,
+            message(
+                NONE,
+                2,
+                2,
+                &[unit(1, DENSE, &[0; 5]), [&huge[..], &[0, 1, 0], &[0; 5]].concat()].concat(),
+            ),
+        ),
         case("unit_beyond_layout", "UnitOutOfRange", 4, body(&[&[0, 0, 0, 5, 0][..], &[0; 21]].concat())),
-        case("unit_starts_beyond_layout", "UnitOutOfRange", 4, body(&[&[0, 0, 1, 4, 0][..], &[0; 17]].concat())),
-        case("unit_end_overflows", "UnitOutOfRange", 4, body(&[&[0, 0][..], &huge, &[4, 0], &[0; 17]].concat())),
-        case("unit_len_overflows", "UnitOutOfRange", 4, body(&[&[0, 0, 1][..], &huge, &[0], &[0; 17]].concat())),
-        case("unit_start_overflows", "UnitOutOfRange", 2, message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), [&[0][..], &huge, &[1, 0], &[0; 5]].concat()].concat())),
-        case("unit_gap_superfluous_byte", "InvalidField(Varint)", 4, body(&[&[0, 0, 0x80, 0, 4, 0][..], &[0; 17]].concat())),
+        case(
+            "unit_starts_beyond_layout",
+            "UnitOutOfRange",
+            4,
+            body(&[&[0, 0, 1, 4, 0][..], &[0; 17]].concat()),
+        ),
+        case(
+            "unit_end_overflows",
+            "UnitOutOfRange",
+            4,
+            body(&[&[0, 0][..], &huge, &[4, 0], &[0; 17]].concat()),
+        ),
+        case(
+            "unit_len_overflows",
+            "UnitOutOfRange",
+            4,
+            body(&[&[0, 0, 1][..], &huge, &[0], &[0; 17]].concat()),
+        ),
+        case(
+            "unit_start_overflows",
+            "UnitOutOfRange",
+            2,
+            message(
+                NONE,
+                2,
+                2,
+                &[unit(1, DENSE, &[0; 5]), [&[0][..], &huge, &[1, 0], &[0; 5]].concat()].concat(),
+            ),
+        ),
+        case(
+            "unit_gap_superfluous_byte",
+            "InvalidField(Varint)",
+            4,
+            body(&[&[0, 0, 0x80, 0, 4, 0][..], &[0; 17]].concat()),
+        ),
         case("kind_missing", "Truncated{needed:1,actual:0}", 4, body(&[0, 0, 0, 4])),
         case("kind_4", "InvalidField(Kind)", 4, whole(NONE, 4, 4, &[0; 17])),
         case("kind_255", "InvalidField(Kind)", 4, whole(NONE, 4, 255, &[0; 17])),
         case("kind_sparse_in_none", "InvalidField(Kind)", 4, whole(NONE, 4, SPARSE, &[0])),
         case("kind_sparse_in_qsgd", "InvalidField(Kind)", 4, whole(QSGD, 4, SPARSE, &[0])),
-        case("kind_levels_in_topk", "InvalidField(Kind)", 4, whole(TOPK, 4, LEVELS, &[4, 4, 0, 0, 0, 0, 0, 0])),
+        case(
+            "kind_levels_in_topk",
+            "InvalidField(Kind)",
+            4,
+            whole(TOPK, 4, LEVELS, &[4, 4, 0, 0, 0, 0, 0, 0]),
+        ),
         case("kind_seeded_in_f16", "InvalidField(Kind)", 4, whole(F16, 4, SEEDED, &[0; 10])),
     ]
 }
@@ -169,16 +267,36 @@ fn dense() -> Vec<Case> {
         case("dense_format_missing", "Truncated{needed:1,actual:0}", 4, whole(NONE, 4, DENSE, &[])),
         case("dense_codebook", "InvalidField(Coding)", 4, whole(NONE, 4, DENSE, &[3; 20])),
         case("dense_format_4", "InvalidField(Coding)", 4, whole(NONE, 4, DENSE, &[4; 20])),
-        case("dense_f16_in_none", "InvalidField(Coding)", 4, whole(NONE, 4, DENSE, &[&[1][..], &[0; 8]].concat())),
-        case("dense_f16_in_bf16", "InvalidField(Coding)", 4, whole(BF16, 4, DENSE, &[&[1][..], &[0; 8]].concat())),
-        case("dense_bf16_in_topk", "InvalidField(Coding)", 4, whole(TOPK, 4, DENSE, &[&[2][..], &[0; 8]].concat())),
+        case(
+            "dense_f16_in_none",
+            "InvalidField(Coding)",
+            4,
+            whole(NONE, 4, DENSE, &[&[1][..], &[0; 8]].concat()),
+        ),
+        case(
+            "dense_f16_in_bf16",
+            "InvalidField(Coding)",
+            4,
+            whole(BF16, 4, DENSE, &[&[1][..], &[0; 8]].concat()),
+        ),
+        case(
+            "dense_bf16_in_topk",
+            "InvalidField(Coding)",
+            4,
+            whole(TOPK, 4, DENSE, &[&[2][..], &[0; 8]].concat()),
+        ),
         case("dense_cut", "Truncated{needed:16,actual:15}", 4, whole(NONE, 4, DENSE, &[0; 16])),
         case("dense_nan", "NonFiniteValue", 2, f32s(&[1.0, f32::NAN])),
         case("dense_infinity", "NonFiniteValue", 2, f32s(&[f32::INFINITY, 1.0])),
         case("dense_minus_infinity", "NonFiniteValue", 2, f32s(&[1.0, f32::NEG_INFINITY])),
         case("dense_f16_infinity", "NonFiniteValue", 2, whole(F16, 2, DENSE, &[1, 0, 0, 0x00, 0x7c])),
         case("dense_bf16_nan", "NonFiniteValue", 2, whole(BF16, 2, DENSE, &[2, 0, 0, 0xc0, 0x7f])),
-        case("dense_nan_in_second_unit", "NonFiniteValue", 2, message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0, 0, 0, 0xc0, 0x7f])].concat())),
+        case(
+            "dense_nan_in_second_unit",
+            "NonFiniteValue",
+            2,
+            message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0, 0, 0, 0xc0, 0x7f])].concat()),
+        ),
     ]
 }
 
@@ -221,10 +339,13 @@ fn sparse() -> Vec<Case> {
         entries("coding_index_15", "InvalidField(Coding)", 4, 1, 15, &[0]),
         entries("coding_values_4", "InvalidField(Coding)", 4, 1, 0x40, &[0]),
         limited("entries:1", entries("limit_entries", "LimitExceeded(Entries)", 8, 2, 1, &[3])),
-        limited("entries:3", case("limit_entries_of_two_units", "LimitExceeded(Entries)", 8, {
-            let own = unit(4, SPARSE, &[&[2, 1, 3][..], &floats(&[1.0; 2])].concat());
-            message(TOPK, 8, 2, &[own.clone(), own].concat())
-        })),
+        limited(
+            "entries:3",
+            case("limit_entries_of_two_units", "LimitExceeded(Entries)", 8, {
+                let own = unit(4, SPARSE, &[&[2, 1, 3][..], &floats(&[1.0; 2])].concat());
+                message(TOPK, 8, 2, &[own.clone(), own].concat())
+            }),
+        ),
         entries("raw_index_beyond_unit", "IndexOutOfRange", 5, 1, 0, &raw(&[7])),
         entries("raw_index_first_beyond_unit", "IndexOutOfRange", 5, 2, 0, &raw(&[0, 5])),
         entries("raw_indices_equal", "IndexOutOfRange", 5, 2, 0, &raw(&[3, 3])),
@@ -241,10 +362,24 @@ fn sparse() -> Vec<Case> {
         entries("rice_block_3", "InvalidField(Rice)", 9, 2, 2, &rice(3, [&[0], &[], &[3]])),
         entries("rice_block_17", "InvalidField(Rice)", 9, 2, 2, &rice(17, [&[0], &[], &[3]])),
         entries("rice_no_parameters", "Truncated{needed:1,actual:0}", 9, 2, 2, &rice(7, [&[], &[], &[]])),
-        entries("rice_second_parameter_missing", "Truncated{needed:2,actual:1}", 33, 33, 2, &rice(4, [&[0], &[], &[]])),
+        entries(
+            "rice_second_parameter_missing",
+            "Truncated{needed:2,actual:1}",
+            33,
+            33,
+            2,
+            &rice(4, [&[0], &[], &[]]),
+        ),
         entries("rice_lows_missing", "Truncated{needed:8,actual:1}", 9, 2, 2, &rice(7, [&[31], &[], &[3]])),
         entries("rice_highs_missing", "Truncated{needed:1,actual:0}", 9, 2, 2, &rice(7, [&[0], &[], &[]])),
-        entries("rice_highs_end", "Truncated{needed:1,actual:0}", 90, 2, 2, &rice(7, [&[0], &[], &[1, 0, 0]])),
+        entries(
+            "rice_highs_end",
+            "Truncated{needed:1,actual:0}",
+            90,
+            2,
+            2,
+            &rice(7, [&[0], &[], &[1, 0, 0]]),
+        ),
         entries("rice_gap_beyond_unit", "IndexOutOfRange", 9, 1, 2, &rice(7, [&[0], &[], &[0, 0, 1]])),
         entries("rice_index_beyond_unit", "IndexOutOfRange", 9, 2, 2, &rice(7, [&[0], &[], &[0x20, 0x10]])),
         entries("rice_low_beyond_unit", "IndexOutOfRange", 9, 1, 2, &rice(7, [&[4], &[15], &[1]])),
@@ -252,16 +387,32 @@ fn sparse() -> Vec<Case> {
         entries("rice_low_padding", "TrailingBytes", 9, 1, 2, &rice(7, [&[1], &[2], &[1]])),
         entries("rice_high_padding", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[7]])),
         entries("rice_wasted_byte", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[3, 0]])),
-        case("sparse_values_cut", "Truncated{needed:8,actual:7}", 9, sparse(9, &[&[2, 0x01, 3, 0][..], &[0; 7]].concat())),
-        case("sparse_nan", "NonFiniteValue", 4, sparse(4, &[&[1, 0x01, 1][..], &floats(&[f32::NAN])].concat())),
+        case(
+            "sparse_values_cut",
+            "Truncated{needed:8,actual:7}",
+            9,
+            sparse(9, &[&[2, 0x01, 3, 0][..], &[0; 7]].concat()),
+        ),
+        case(
+            "sparse_nan",
+            "NonFiniteValue",
+            4,
+            sparse(4, &[&[1, 0x01, 1][..], &floats(&[f32::NAN])].concat()),
+        ),
         case("sparse_f16_nan", "NonFiniteValue", 4, sparse(4, &[1, 0x11, 1, 0x01, 0x7c])),
         case("sparse_bf16_infinity", "NonFiniteValue", 4, sparse(4, &[1, 0x21, 1, 0x80, 0xff])),
     ];
     let two = |a: [u8; 2], b: [u8; 2], symbols: &[u8]| [&[1][..], &a, &b, symbols].concat();
     let fine = [one, 0x3f];
-    let mut rans_book = |name, error, section: &[u8]| cases.push(book(name, error, &[&[0x10, one, 0x3f][..], section].concat()));
+    let mut rans_book = |name, error, section: &[u8]| {
+        cases.push(book(name, error, &[&[0x10, one, 0x3f][..], section].concat()));
+    };
     rans_book("codebook_table_empty", "InvalidField(Table)", &rans(&[], &[]));
-    rans_book("codebook_table_padding", "TrailingBytes", &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (4, 3)]), &[0; 8]));
+    rans_book(
+        "codebook_table_padding",
+        "TrailingBytes",
+        &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (4, 3)]), &[0; 8]),
+    );
     rans_book("codebook_stream_cut", "Truncated{needed:4,actual:3}", &rans(&one_symbol_table(), &[0; 3]));
     rans_book("codebook_rans_beyond_frame", "Truncated{needed:100,actual:3}", &[100, 0, 0, 0]);
     cases.extend([
@@ -276,7 +427,10 @@ fn sparse() -> Vec<Case> {
         book("codebook_nan", "NonFiniteValue", &two(fine, [0xc0, 0x7f], &[0])),
         book("codebook_infinity", "NonFiniteValue", &two(fine, [one, 0x7f], &[0])),
         book("codebook_padding", "TrailingBytes", &[0, one, 0x3f, 0x10]),
-        limited("magnitude:1.5", book("limit_magnitude_of_codebook", "LimitExceeded(Magnitude)", &two(fine, [0, 0x40], &[0]))),
+        limited(
+            "magnitude:1.5",
+            book("limit_magnitude_of_codebook", "LimitExceeded(Magnitude)", &two(fine, [0, 0x40], &[0])),
+        ),
     ]);
     cases
 }
@@ -310,7 +464,12 @@ fn levels() -> Vec<Case> {
         level("norm_2", "InvalidField(Norm)", 0x22, &[0; 2]),
         level("norm_3", "InvalidField(Norm)", 0x32, &[0; 2]),
         case("bucket_0", "InvalidField(Bucket)", 5, body(&[2, 0, 0, 0, 0, 0, 0, 0])),
-        case("bucket_above_32_bits", "InvalidField(Bucket)", 5, body(&[&[2][..], &varint(1 << 32), &[0; 6]].concat())),
+        case(
+            "bucket_above_32_bits",
+            "InvalidField(Bucket)",
+            5,
+            body(&[&[2][..], &varint(1 << 32), &[0; 6]].concat()),
+        ),
         case("bucket_missing", "Truncated{needed:1,actual:0}", 5, body(&[2])),
         level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0xc3, &[0]),
         case("norms_cut", "Truncated{needed:8,actual:7}", 5, body(&[&[2, 3][..], &[0; 7]].concat())),
@@ -333,12 +492,45 @@ fn levels() -> Vec<Case> {
         level("elias_padding", "TrailingBytes", elias, &[1, 0x20]),
         level("rans_table_empty", "InvalidField(Table)", rans_form, &rans(&[], &[])),
         level("rans_table_cut", "InvalidField(Table)", rans_form, &rans(&one_symbol_table()[..2], &[])),
-        level("rans_table_above_total", "InvalidField(Table)", rans_form, &rans(&fields(&[(0, 4), (1, 1), (9, 4), (1, 12)]), &[0; 8])),
-        level("rans_table_beyond_alphabet", "InvalidField(Table)", rans_form, &rans(&fields(&[(0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2)]), &[0; 8])),
-        level("rans_table_class_14", "InvalidField(Table)", rans_form, &rans(&fields(&[(0, 4), (1, 1), (27 - 16, 4), (0, 16)]), &[0; 8])),
-        level("rans_table_padding", "TrailingBytes", rans_form, &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (1, 1)]), &[0; 8])),
-        limited("scratch_words:4095", level("limit_scratch_words", "LimitExceeded(ScratchWords)", rans_form, &rans(&one_symbol_table(), &[0; 4]))),
-        level("rans_stream_cut", "Truncated{needed:4,actual:3}", rans_form, &rans(&one_symbol_table(), &[0; 3])),
+        level(
+            "rans_table_above_total",
+            "InvalidField(Table)",
+            rans_form,
+            &rans(&fields(&[(0, 4), (1, 1), (9, 4), (1, 12)]), &[0; 8]),
+        ),
+        level(
+            "rans_table_beyond_alphabet",
+            "InvalidField(Table)",
+            rans_form,
+            &rans(&fields(&[(0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2)]), &[0; 8]),
+        ),
+        level(
+            "rans_table_class_14",
+            "InvalidField(Table)",
+            rans_form,
+            &rans(&fields(&[(0, 4), (1, 1), (27 - 16, 4), (0, 16)]), &[0; 8]),
+        ),
+        level(
+            "rans_table_padding",
+            "TrailingBytes",
+            rans_form,
+            &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (1, 1)]), &[0; 8]),
+        ),
+        limited(
+            "scratch_words:4095",
+            level(
+                "limit_scratch_words",
+                "LimitExceeded(ScratchWords)",
+                rans_form,
+                &rans(&one_symbol_table(), &[0; 4]),
+            ),
+        ),
+        level(
+            "rans_stream_cut",
+            "Truncated{needed:4,actual:3}",
+            rans_form,
+            &rans(&one_symbol_table(), &[0; 3]),
+        ),
         case("rans_left_over_without_levels", "TrailingBytes", 5, {
             body(&[&[rans_form, 5, 0, 0, 0, 0][..], &rans(&one_symbol_table(), &[0])].concat())
         }),
@@ -360,13 +552,28 @@ fn seeded() -> Vec<Case> {
         case("seeded_format_9", "InvalidField(Coding)", 4, body(&[1, 9, 0, 0, 0, 0])),
         case("seeded_values_cut", "Truncated{needed:8,actual:4}", 4, body(&[2, 0, 0, 0, 0, 0])),
         case("seeded_nan", "NonFiniteValue", 4, body(&[&[1, 0][..], &floats(&[f32::NAN])].concat())),
-        limited("entries:1", case("limit_entries_of_seeded", "LimitExceeded(Entries)", 4, body(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]))),
+        limited(
+            "entries:1",
+            case(
+                "limit_entries_of_seeded",
+                "LimitExceeded(Entries)",
+                4,
+                body(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            ),
+        ),
     ]
 }
 
 /// A saved memory for a layout of two elements, its checksum made right after `spoil`.
-fn memory(name: &'static str, error: &'static str, values: [f32; 2], spoil: impl FnOnce(&mut Vec<u8>)) -> Case {
-    let mut bytes = [&b"GM\x01\x01"[..], &fingerprint(&[vec![2]]).to_le_bytes(), &2u64.to_le_bytes(), &floats(&values)].concat();
+fn memory(
+    name: &'static str,
+    error: &'static str,
+    values: [f32; 2],
+    spoil: impl FnOnce(&mut Vec<u8>),
+) -> Case {
+    let mut bytes =
+        [&b"GM\x01\x01"[..], &fingerprint(&[vec![2]]).to_le_bytes(), &2u64.to_le_bytes(), &floats(&values)]
+            .concat();
     spoil(&mut bytes);
     bytes.extend(gradwire_tests::naive::checksum::crc32c(&bytes).to_le_bytes());
     Case { words: " layout=2 reader=memory".to_owned(), ..case(name, error, 2, bytes) }

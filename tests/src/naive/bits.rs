@@ -86,7 +86,7 @@ impl<'a> BitSource<'a> {
 
     /// The bits up to the next byte, which must be zero.
     pub fn pad(&mut self) -> Checked<()> {
-        while self.position % 8 > 0 {
+        while !self.position.is_multiple_of(8) {
             ensure(!self.bit()?, "padding bits are not zero")?;
         }
         Ok(())

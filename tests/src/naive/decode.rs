@@ -182,7 +182,10 @@ fn unit_entries(
     match (kind, codec) {
         (0, _) => {
             let format = bytes.u8()?;
-            ensure(format == values::F32 || (format == codec && codec <= values::BF16), "format not of the codec")?;
+            ensure(
+                format == values::F32 || (format == codec && codec <= values::BF16),
+                "format not of the codec",
+            )?;
             values::read(format, bytes, len).map(every)
         }
         (1, 3 | 4) => sparse_entries(len, bytes),

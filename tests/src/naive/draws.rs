@@ -63,14 +63,14 @@ impl Draws {
     #[must_use]
     pub fn u16_at(&self, i: u64) -> u16 {
         let word = self.block(i / 8)[(i % 8 / 2) as usize];
-        if i % 2 == 0 { word as u16 } else { (word >> 16) as u16 }
+        if i.is_multiple_of(2) { word as u16 } else { (word >> 16) as u16 }
     }
 
     /// The integer below `bound` at position `i`: the upper half of a 64-bit draw (two to a block) times `bound`.
     #[must_use]
     pub fn below_at(&self, i: u64, bound: u64) -> u64 {
         let block = self.block(i / 2);
-        let [low, high] = if i % 2 == 0 { [block[0], block[1]] } else { [block[2], block[3]] };
+        let [low, high] = if i.is_multiple_of(2) { [block[0], block[1]] } else { [block[2], block[3]] };
         let draw = u128::from(low) | u128::from(high) << 32;
         ((draw * u128::from(bound)) >> 64) as u64
     }

@@ -68,7 +68,7 @@ fn symbol((level, is_negative): Level) -> u8 {
 }
 
 fn from_symbol(symbol: u8) -> Level {
-    (u32::from(symbol).div_ceil(2), symbol > 0 && symbol % 2 == 0)
+    (u32::from(symbol).div_ceil(2), symbol > 0 && symbol.is_multiple_of(2))
 }
 
 fn pack_fixed(levels: &[Level], bits: u32) -> Vec<u8> {

@@ -169,7 +169,7 @@ fn stream(symbols: &[u8], freqs: &[u64]) -> Vec<u8> {
             words.push(*state as u16);
             *state >>= 16;
         }
-        *state = (*state / f << 12) + before + *state % f;
+        *state = ((*state / f) << 12) + before + *state % f;
     }
     let states = states.iter().flat_map(|&state| (state as u32).to_le_bytes());
     states.chain(words.iter().rev().flat_map(|word| word.to_le_bytes())).collect()
