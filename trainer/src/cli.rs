@@ -1,0 +1,257 @@
+//! The command line: arguments, commands, and how their errors are told.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::codec_cli::{self, CodecArgs};
+use crate::compare::{Comparison, Plan, file_name};
+use crate::config::{RunConfig, Settings};
+use crate::folder::{Folder, FolderError};
+use crate::job::{Job, JobError};
+use crate::range::{RangeError, require};
+use crate::run::RunError;
+use crate::single::run_into;
+use crate::table::{Table, footnotes};
+use crate::{quickstart, report};
+
+/// Trains real models with compressed gradients and says what it cost and what it gained.
+///
+/// Without a command it does the quick start: dense training against three codecs on shipped data, with four workers in
+/// this process, in about a minute; then a table, and a report to open in a browser.
+#[derive(Debug, Parser)]
+#[command(name = "trainer", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// Print source, licence and attribution of the shipped data, and end
+    #[arg(long)]
+    licenses: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One run
+    Train(Box<TrainArgs>),
+    /// Several codecs on the same task, same seeds, same budget: a table and a report
+    Compare(Box<CompareArgs>),
+    /// The codecs on your own gradients: bench, encode, decode, inspect
+    Codec(CodecArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct Output {
+    /// Folder for the results [default: a folder under runs/]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write into the folder even if it is not empty
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct TrainArgs {
+    /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
+    #[arg(long, value_name = "SPEC")]
+    codec: Option<String>,
+    /// TOML file with settings; the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, clap::Args)]
+struct CompareArgs {
+    /// A codec to compare; give it again for the next one
+    #[arg(long = "codec", value_name = "SPEC", required = true)]
+    codecs: Vec<String>,
+    /// Runs of each codec, with seeds that count up
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seeds: u64,
+    /// TOML file with settings; the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Why the program ends without having done its work. Told in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The command line cannot be read.
+    #[error("{0}")]
+    Usage(String),
+    /// A setting, a file or the data.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The output folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A command under `codec`.
+    #[error(transparent)]
+    Codec(#[from] codec_cli::CliError),
+    /// The run itself.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The result cannot be shown.
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    /// 2 for bad input, of which nothing was written; 1 for what went wrong later.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Codec(_) => 2,
+            Self::Run(_) | Self::Output(_) => 1,
+        }
+    }
+}
+
+impl From<RangeError> for Failure {
+    fn from(error: RangeError) -> Self {
+        Self::Job(error.into())
+    }
+}
+
+/// Reads the arguments, the program's name first, and does what they say.
+///
+/// # Errors
+///
+/// [`Failure`], for the caller to print. A reader of `out` that went away is not one.
+pub fn main(
+    arguments: impl Iterator<Item = std::ffi::OsString>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let result = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli.run(out),
+        Err(error) if error.use_stderr() => Err(Failure::Usage(first_paragraph(&error.to_string()))),
+        Err(help_or_version) => write!(out, "{help_or_version}").map_err(Failure::Output),
+    };
+    match result {
+        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// What the parser says before it begins to explain, in one line.
+fn first_paragraph(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+    lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned()
+}
+
+/// The command line as `clap` knows it, for checks and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+impl Cli {
+    fn run(self, out: &mut impl Write) -> Result<(), Failure> {
+        if self.licenses {
+            return Ok(write!(out, "{}", crate::DATA_LICENSES)?);
+        }
+        match self.command {
+            None => quick_start(&self.output, out),
+            Some(Command::Train(args)) => train(&args, out),
+            Some(Command::Compare(args)) => compare(&args, out),
+            Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
+        }
+    }
+}
+
+/// The settings of the command line over those of the file.
+fn settings(own: &Settings, file: Option<&PathBuf>) -> Result<Settings, JobError> {
+    Ok(match file {
+        Some(path) => own.clone().over(Settings::read(path)?),
+        None => own.clone(),
+    })
+}
+
+fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), Failure> {
+    let plan = quickstart::plan()?;
+    // The default folder is the quick start's own: it may be run again.
+    let (path, force) = match &output.out {
+        Some(path) => (path.clone(), output.force),
+        None => (PathBuf::from(quickstart::FOLDER), true),
+    };
+    let folder = Folder::create(&path, force)?;
+    let comparison = plan.run(&folder)?;
+    let title = "Quick start";
+    present(&comparison, title, &folder, out)?;
+    writeln!(
+        out,
+        "\n{}\n\nOpen the report in a browser: {}",
+        quickstart::HOW_TO_READ,
+        folder.file("report.html").display()
+    )?;
+    Ok(())
+}
+
+/// Lines of progress, in a pipe.
+const LINES: u64 = 20;
+
+fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let own = Settings { codec: args.codec.clone(), ..args.settings.clone() };
+    let config = RunConfig::resolve(&settings(&own, args.config.as_ref())?).map_err(JobError::from)?;
+    let job = Job::prepare(config)?;
+    let name = format!("runs/{}-{}-seed-{}", job.config.data, file_name(&job.config.codec), job.config.seed);
+    let folder = Folder::create(&args.output.out.clone().unwrap_or_else(|| name.into()), args.output.force)?;
+    let outcome = run_into(&job, &folder, &job.config.codec, LINES)?;
+    let hash = outcome.summary.params_hash.clone();
+    let comparison = Comparison::of_one(&job, outcome);
+    print_and_report(&comparison, "Training run", &folder, out)?;
+    writeln!(out, "\nparameters: {hash} on all {} workers", job.config.workers)?;
+    writeln!(out, "Results and report: {}", folder.file("report.html").display())?;
+    Ok(())
+}
+
+fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
+    require((1..=1000).contains(&args.seeds), "seeds", args.seeds, "1 to 1000")?;
+    let plan = Plan::new(&settings(&args.settings, args.config.as_ref())?, &args.codecs, args.seeds)?;
+    let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
+    let folder = Folder::create(&path, args.output.force)?;
+    let comparison = plan.run(&folder)?;
+    present(&comparison, "Comparison", &folder, out)?;
+    writeln!(out, "\nReport: {}", folder.file("report.html").display())?;
+    Ok(())
+}
+
+/// Table, report and summaries of several runs.
+fn present(
+    comparison: &Comparison,
+    title: &str,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let json = comparison.to_json().map_err(io::Error::from)?;
+    folder.write("summary.json", &(json + "\n"))?;
+    print_and_report(comparison, title, folder, out)
+}
+
+/// The table to `out`, the report to the folder.
+fn print_and_report(
+    comparison: &Comparison,
+    title: &str,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    folder.write("report.html", &report::html(comparison, title))?;
+    writeln!(out, "{}\n", report::task_line(comparison))?;
+    write!(out, "{}", Table::new(comparison).to_text())?;
+    for note in footnotes(comparison) {
+        writeln!(out, "{note}.")?;
+    }
+    for note in report::notes(comparison) {
+        writeln!(out, "Note: {note}.")?;
+    }
+    Ok(())
+}

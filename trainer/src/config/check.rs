@@ -1,0 +1,150 @@
+//! Defaults, ranges and conflicts.
+
+use gradwire::{Codec, GatherCodec, MemoryChoice, Spec};
+
+use super::{ConfigError, RunConfig, Settings};
+use crate::data::Source;
+use crate::model::ModelConfig;
+use crate::range::{RangeError, require};
+
+/// More workers than this in one process measure the scheduler, not the method.
+const MAX_WORKERS: usize = 256;
+
+fn or<T: Clone>(value: &Option<T>, default: T) -> T {
+    value.clone().unwrap_or(default)
+}
+
+fn word(value: &Option<String>, default: &str) -> String {
+    value.clone().unwrap_or_else(|| default.to_owned())
+}
+
+/// The configuration with defaults where the settings are silent.
+pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
+    let data = word(&settings.data, "optdigits");
+    let source: Source = data.parse()?;
+    let reads_text = matches!(source, Source::TinyShakespeare | Source::Text(_));
+    let model = word(&settings.model, if reads_text { "gpt" } else { "mlp" });
+    let optimizer = word(&settings.optimizer, "sgd");
+    let is_sgd = optimizer == "sgd";
+    let steps_down = settings.schedule.as_deref() == Some("step");
+    Ok(RunConfig {
+        data_dir: settings.data_dir.clone(),
+        hidden: settings.hidden.clone(),
+        codec: canonical(&word(&settings.codec, "topk:density=0.01"))?,
+        exchange: word(&settings.exchange, "auto"),
+        transport: word(&settings.transport, "local"),
+        workers: or(&settings.workers, 4),
+        batch: or(&settings.batch, 128),
+        epochs: settings.epochs.or((settings.steps.is_none()).then_some(20)),
+        steps: settings.steps,
+        momentum: settings.momentum.or(is_sgd.then_some(0.0)),
+        nesterov: settings.nesterov.or(is_sgd.then_some(false)),
+        weight_decay: or(&settings.weight_decay, if is_sgd { 0.0 } else { 0.01 }),
+        lr: or(&settings.lr, default_rate(&model, is_sgd)),
+        schedule: word(&settings.schedule, "constant"),
+        warmup: or(&settings.warmup, 0),
+        decay_every: settings.decay_every,
+        decay_factor: settings.decay_factor.or(steps_down.then_some(0.1)),
+        seed: or(&settings.seed, 1),
+        eval_every: or(&settings.eval_every, 50),
+        hash_every: or(&settings.hash_every, 50),
+        clip: settings.clip,
+        data,
+        model,
+        optimizer,
+    })
+}
+
+/// Rates at which plain SGD, and AdamW, train the shipped tasks without compression.
+fn default_rate(model: &str, is_sgd: bool) -> f64 {
+    match (is_sgd, model) {
+        (false, _) => 0.003,
+        (true, "mlp") => 0.3,
+        (true, _) => 0.1,
+    }
+}
+
+/// The spelling as the library prints it.
+fn canonical(spelling: &str) -> Result<String, ConfigError> {
+    let refused = |what: String| ConfigError::Codec { spelling: spelling.replace(['\n', '\r'], " "), what };
+    Spec::parse(spelling).map(|spec| spec.to_string()).map_err(|error| refused(error.to_string()))
+}
+
+fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeError> {
+    require(allowed.contains(&value), key, value, format!("one of {}", allowed.join(", ")))
+}
+
+/// Every key on its own.
+pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
+    one_of("model", &config.model, &ModelConfig::NAMES)?;
+    one_of("exchange", &config.exchange, &["auto", "all-gather", "all-reduce", "server"])?;
+    one_of("transport", &config.transport, &["local"])?;
+    one_of("optimizer", &config.optimizer, &["sgd", "adamw"])?;
+    one_of("schedule", &config.schedule, &["constant", "cosine", "step"])?;
+    let workers = config.workers;
+    require((1..=MAX_WORKERS).contains(&workers), "workers", workers, format!("1 to {MAX_WORKERS}"))?;
+    let shared = config.batch > 0 && config.batch.is_multiple_of(workers);
+    require(shared, "batch", config.batch, format!("a multiple of the {workers} workers"))?;
+    require(config.epochs != Some(0), "epochs", 0, "at least 1")?;
+    require(config.steps != Some(0), "steps", 0, "at least 1")?;
+    if let Some(clip) = config.clip {
+        require(clip.is_finite() && clip > 0.0, "clip", clip, "above 0")?;
+    }
+    Ok(())
+}
+
+fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
+    if holds { Err(ConfigError::Conflict(why.into())) } else { Ok(()) }
+}
+
+/// Keys that are each allowed, but not together.
+pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let is_adamw = config.optimizer == "adamw";
+    refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
+    refuse(
+        config.hidden.is_some() && config.model != "mlp",
+        format!("hidden with model = {}: it belongs to mlp", config.model),
+    )?;
+    refuse(
+        is_adamw && config.momentum.is_some(),
+        "momentum with optimizer = adamw: adamw has moments of its own; momentum belongs to sgd",
+    )?;
+    refuse(
+        is_adamw && config.nesterov.is_some(),
+        "nesterov with optimizer = adamw: it is a form of the momentum of sgd",
+    )?;
+    let steps_down = config.schedule == "step";
+    refuse(steps_down && config.decay_every.is_none(), "schedule = step: decay_every is missing")?;
+    refuse(
+        !steps_down && (config.decay_every.is_some() || config.decay_factor.is_some()),
+        format!(
+            "decay_every, decay_factor with schedule = {}: they belong to schedule = step",
+            config.schedule
+        ),
+    )?;
+    let spec = config.spec()?;
+    refuse(
+        config.exchange == "all-reduce" && spec.codec.as_linear().is_none(),
+        format!(
+            "exchange = all-reduce with codec = {}: its frames cannot be summed on the way; use all-gather or server",
+            config.codec
+        ),
+    )
+}
+
+/// What is allowed, but should be known.
+pub(super) fn notes(config: &RunConfig) -> Vec<String> {
+    let Ok(spec) = config.spec() else { return Vec::new() };
+    let is_sparse = matches!(
+        spec.codec,
+        Codec::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_)) | Codec::Linear(_)
+    ) && spec.codec.name() != "none";
+    let mut notes = Vec::new();
+    if config.optimizer == "adamw" && is_sparse {
+        notes.push(format!("adamw on the sparse means of {}: no guarantee that it converges", config.codec));
+    }
+    if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
+        notes.push(format!("{}: without a memory, what is not sent is lost", config.codec));
+    }
+    notes
+}

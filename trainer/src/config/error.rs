@@ -1,0 +1,33 @@
+//! What can be wrong with a configuration.
+
+use std::path::PathBuf;
+
+use crate::range::RangeError;
+
+/// A configuration was refused. The text is one line.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A key has a value that it must not have.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// The codec's spelling was refused.
+    #[error("codec = {spelling}: {what}")]
+    Codec {
+        /// As it was given.
+        spelling: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Keys that do not go together.
+    #[error("{0}")]
+    Conflict(String),
+    /// The configuration file cannot be read.
+    #[error("{}: {what}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The line and what is wrong with it.
+        what: String,
+    },
+}

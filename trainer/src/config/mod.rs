@@ -1,0 +1,234 @@
+//! What a run is to do: settings as the user gives them, and the complete configuration they stand for.
+//!
+//! [`Settings`] is filled by the command line and by `--config run.toml` alike; [`RunConfig::resolve`] checks it, fills
+//! in what was left out, and gives the configuration that a run echoes as `config.toml`. Reading that file again gives
+//! the same run.
+
+mod check;
+mod error;
+
+use std::path::{Path, PathBuf};
+
+use gradwire::Spec;
+use serde::{Deserialize, Serialize};
+
+pub use error::ConfigError;
+
+/// What the user said, and nothing more. Keys are spelled the same in a file and, as `--key`, on the command line.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[command(next_help_heading = "Run settings (each is also a key of the TOML file)")]
+pub struct Settings {
+    /// Data set: optdigits, tiny-shakespeare (both shipped), mnist, fashion-mnist, cifar-10, text, characters
+    #[arg(long, value_name = "NAME")]
+    pub data: Option<String>,
+    /// Folder with the files of a data set that is not shipped
+    #[arg(long = "data_dir", visible_alias = "data-dir", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Model: mlp or cnn for images, gpt for text [default: mlp or gpt]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub hidden: Option<Vec<usize>>,
+    /// How frames become one mean: auto, all-gather, all-reduce, server [default: auto]
+    #[arg(long, value_name = "KIND")]
+    pub exchange: Option<String>,
+    /// What carries the bytes: local, which is threads of this process
+    #[arg(long, value_name = "KIND")]
+    pub transport: Option<String>,
+    /// Number of workers [default: 4]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Examples per step of all workers together [default: 128]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// How often the training data is gone through [default: 20, unless steps are given]
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// Number of steps, instead of epochs
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+    /// sgd or adamw [default: sgd]
+    #[arg(long, value_name = "NAME")]
+    pub optimizer: Option<String>,
+    /// Momentum of sgd, on the mean of all workers [default: 0]
+    #[arg(long, value_name = "X")]
+    pub momentum: Option<f64>,
+    /// Nesterov's form of the momentum
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub nesterov: Option<bool>,
+    /// Weight decay [default: 0, or 0.01 for adamw]
+    #[arg(long = "weight_decay", visible_alias = "weight-decay", value_name = "X")]
+    pub weight_decay: Option<f64>,
+    /// Learning rate [default: 0.3 for mlp, 0.1 for cnn and gpt; 0.003 for adamw]
+    #[arg(long, value_name = "X")]
+    pub lr: Option<f64>,
+    /// What the rate does after the warm-up: constant, cosine, step [default: constant]
+    #[arg(long, value_name = "KIND")]
+    pub schedule: Option<String>,
+    /// Steps in which the rate rises to its full height [default: 0]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u64>,
+    /// Steps between two drops of schedule=step
+    #[arg(long = "decay_every", visible_alias = "decay-every", value_name = "N")]
+    pub decay_every: Option<u64>,
+    /// What schedule=step multiplies the rate by [default: 0.1]
+    #[arg(long = "decay_factor", visible_alias = "decay-factor", value_name = "X")]
+    pub decay_factor: Option<f64>,
+    /// Seed of weights, order of the data and codecs [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Steps between two evaluations; 0: only at the end [default: 50]
+    #[arg(long = "eval_every", visible_alias = "eval-every", value_name = "N")]
+    pub eval_every: Option<u64>,
+    /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
+    #[arg(long = "hash_every", visible_alias = "hash-every", value_name = "N")]
+    pub hash_every: Option<u64>,
+    /// Largest norm of a worker's gradient before it is compressed [default: no limit]
+    #[arg(long, value_name = "X")]
+    pub clip: Option<f64>,
+    /// Codec, such as none, topk:density=0.01, qsgd:bits=4; `compare` takes its own list instead
+    #[arg(skip)]
+    pub codec: Option<String>,
+}
+
+/// A complete and checked configuration. Serialised, it has the keys of [`Settings`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunConfig {
+    /// Name of the data set.
+    pub data: String,
+    /// Folder of its files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<PathBuf>,
+    /// Name of the model.
+    pub model: String,
+    /// Widths of the inner layers; for `mlp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Vec<usize>>,
+    /// Spelling of the codec, as [`Spec`] prints it.
+    pub codec: String,
+    /// `auto`, `all-gather`, `all-reduce` or `server`.
+    pub exchange: String,
+    /// `local`
+    pub transport: String,
+    /// Number of workers.
+    pub workers: usize,
+    /// Examples per step of all workers together: a multiple of `workers`.
+    pub batch: usize,
+    /// Passes over the training data; not with `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u64>,
+    /// Number of steps; not with `epochs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// `sgd` or `adamw`
+    pub optimizer: String,
+    /// Momentum; for `sgd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub momentum: Option<f64>,
+    /// Nesterov's form; for `sgd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nesterov: Option<bool>,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// `constant`, `cosine` or `step`
+    pub schedule: String,
+    /// Steps of warm-up.
+    pub warmup: u64,
+    /// For `schedule=step`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay_every: Option<u64>,
+    /// For `schedule=step`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay_factor: Option<f64>,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// Steps between evaluations, 0 for none before the end.
+    pub eval_every: u64,
+    /// Steps between comparisons of the replicas, 0 for none before the end.
+    pub hash_every: u64,
+    /// Largest norm of a worker's gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+}
+
+/// Takes the first of two options for each of the named fields.
+macro_rules! first_of {
+    ($first:ident, $second:ident: $($field:ident)*) => {
+        Settings { $($field: $first.$field.or($second.$field)),* }
+    };
+}
+
+impl Settings {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::File`], with the line and what is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
+        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let what = error.message().replace('\n', " ");
+            fault(line.map_or(what.clone(), |line| format!("line {line}: {what}")))
+        })
+    }
+
+    /// These settings, and `below` where they are silent. Steps here replace epochs there, and the other way round.
+    pub fn over(self, mut below: Self) -> Self {
+        if self.epochs.is_some() || self.steps.is_some() {
+            (below.epochs, below.steps) = (None, None);
+        }
+        first_of!(self, below: data data_dir model hidden exchange transport workers batch epochs steps optimizer momentum
+            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every clip codec)
+    }
+}
+
+impl RunConfig {
+    /// Fills in what the settings leave open, and checks everything that can be checked without the data.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the key and what it may be, or why keys do not go together.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gradwire_trainer::config::{RunConfig, Settings};
+    ///
+    /// let settings = Settings { codec: Some("topk:density=7".into()), ..Default::default() };
+    /// let error = RunConfig::resolve(&settings).unwrap_err();
+    /// assert_eq!(error.to_string(), "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1");
+    /// ```
+    pub fn resolve(settings: &Settings) -> Result<Self, ConfigError> {
+        let config = check::fill_in(settings)?;
+        check::ranges(&config)?;
+        check::conflicts(&config)?;
+        Ok(config)
+    }
+
+    /// The codec.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Codec`] if the spelling is not one.
+    pub fn spec(&self) -> Result<Spec, ConfigError> {
+        Spec::parse(&self.codec)
+            .map_err(|error| ConfigError::Codec { spelling: self.codec.clone(), what: error.to_string() })
+    }
+
+    /// What the user should know about this combination, in plain words.
+    pub fn notes(&self) -> Vec<String> {
+        check::notes(self)
+    }
+
+    /// The content of `config.toml`.
+    pub fn to_toml(&self) -> String {
+        // Every field is a string, a number or a truth value, which TOML can hold.
+        toml::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,137 @@
+//! What can be wrong with a data file.
+
+use std::path::{Path, PathBuf};
+
+/// A data set could not be read: which file, and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {fault}", file.display())]
+pub struct DataError {
+    /// The file, or the folder in which a file is missing.
+    pub file: PathBuf,
+    /// What is wrong.
+    pub fault: DataFault,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataFault {
+    /// The file cannot be opened or read.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The folder has none of the files that were looked for.
+    #[error("no such file: {wanted}")]
+    Missing {
+        /// Names that would have been accepted.
+        wanted: String,
+    },
+    /// More than one file could be meant.
+    #[error("more than one file for the {part} part: {names}")]
+    Ambiguous {
+        /// The part of the data set.
+        part: &'static str,
+        /// The files that could be meant.
+        names: String,
+    },
+    /// The file begins with other bytes than its format does.
+    #[error("bad magic {actual:#010x}: expected {expected:#010x}")]
+    BadMagic {
+        /// What the format begins with.
+        expected: u32,
+        /// What the file begins with.
+        actual: u32,
+    },
+    /// The gzip stream is damaged or ends early.
+    #[error("damaged gzip stream: {0}")]
+    BadGzip(std::io::Error),
+    /// The file ends before its content does.
+    #[error("truncated: {needed} bytes needed, {actual} present")]
+    Truncated {
+        /// Bytes that the header or the format asks for.
+        needed: u64,
+        /// Bytes that are there.
+        actual: u64,
+    },
+    /// The file goes on after its content.
+    #[error("{count} bytes after the end of the data")]
+    TrailingBytes {
+        /// How many bytes too many.
+        count: u64,
+    },
+    /// The file is not a whole number of records.
+    #[error("{bytes} bytes are not a whole number of records of {record_bytes}")]
+    BadRecordSize {
+        /// Length of the file, uncompressed.
+        bytes: u64,
+        /// Length of one record.
+        record_bytes: u64,
+    },
+    /// There is nothing in the file.
+    #[error("empty data set")]
+    Empty,
+    /// Too few tokens to predict one from another.
+    #[error("too short: {tokens} tokens")]
+    TooShort {
+        /// Tokens in the file.
+        tokens: usize,
+    },
+    /// The file, its header or its vocabulary asks for more than the limit.
+    #[error("{what} of {actual} is above the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// What the file asks for.
+        actual: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// A label is not the number of a class.
+    #[error("record {record}: label {label} is not below {classes}")]
+    LabelOutOfRange {
+        /// Number of the record, from 0.
+        record: usize,
+        /// The label.
+        label: u64,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// Images and labels do not belong together.
+    #[error("{images} images, but {labels} labels in {label_file}")]
+    CountMismatch {
+        /// Number of images.
+        images: usize,
+        /// Number of labels.
+        labels: usize,
+        /// The file with the labels.
+        label_file: String,
+    },
+    /// Training and test images have different shapes.
+    #[error("images of {actual:?}, but the training images are of {expected:?}")]
+    ShapeMismatch {
+        /// Channels, height, width of the training images.
+        expected: [usize; 3],
+        /// Channels, height, width of these images.
+        actual: [usize; 3],
+    },
+    /// A line of a table is not what it should be.
+    #[error("line {line}: {what}")]
+    BadLine {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The text is not UTF-8.
+    #[error("not UTF-8 from byte {offset} on")]
+    BadText {
+        /// Offset of the first bad byte.
+        offset: usize,
+    },
+}
+
+impl DataFault {
+    /// Names the file that has this fault.
+    pub(crate) fn of(self, file: impl AsRef<Path>) -> DataError {
+        DataError { file: file.as_ref().to_path_buf(), fault: self }
+    }
+}

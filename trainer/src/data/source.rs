@@ -1,0 +1,110 @@
+//! The data sets by name.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::{DataError, DataFault, Dataset, cifar, idx, optdigits, shakespeare, text};
+use crate::range::RangeError;
+
+/// What one token of a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// One character.
+    Characters,
+    /// What stands between white space; every line ends with a token of its own.
+    Words,
+}
+
+/// A data set that the trainer knows, by its name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Shipped digits of 8×8 pixels.
+    Optdigits,
+    /// Shipped text, by characters.
+    TinyShakespeare,
+    /// IDX files of MNIST.
+    Mnist,
+    /// IDX files of Fashion-MNIST.
+    FashionMnist,
+    /// Binary files of CIFAR-10.
+    Cifar10,
+    /// Text files of the user, by characters or words.
+    Text(Level),
+}
+
+impl Source {
+    /// Every source with its name.
+    pub const NAMES: [(&'static str, Self); 7] = [
+        ("optdigits", Self::Optdigits),
+        ("tiny-shakespeare", Self::TinyShakespeare),
+        ("mnist", Self::Mnist),
+        ("fashion-mnist", Self::FashionMnist),
+        ("cifar-10", Self::Cifar10),
+        ("text", Self::Text(Level::Words)),
+        ("characters", Self::Text(Level::Characters)),
+    ];
+
+    /// Whether the data set ships with the trainer.
+    pub fn is_shipped(self) -> bool {
+        matches!(self, Self::Optdigits | Self::TinyShakespeare)
+    }
+
+    /// Reads the data set; `folder` is not looked at by the shipped ones.
+    ///
+    /// # Errors
+    ///
+    /// `Missing` if a folder is needed and there is none; else as the loader says.
+    pub fn load(self, folder: Option<&Path>) -> Result<Dataset, DataError> {
+        let needed = || {
+            let wanted = "a folder with the files of this data set".to_owned();
+            folder.ok_or_else(|| DataFault::Missing { wanted }.of(PathBuf::from(self.to_string())))
+        };
+        match self {
+            Self::Optdigits => optdigits::load(),
+            Self::TinyShakespeare => shakespeare::load(),
+            Self::Mnist | Self::FashionMnist => idx::load(&self.to_string(), needed()?),
+            Self::Cifar10 => cifar::load(needed()?),
+            Self::Text(level) => text::load(needed()?, level),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Every variant is in the table; a test goes through them.
+        f.write_str(Self::NAMES.iter().find(|(_, source)| source == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Source {
+    type Err = RangeError;
+
+    fn from_str(name: &str) -> Result<Self, RangeError> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        let names = Self::NAMES.map(|(known, _)| known).join(", ");
+        found
+            .map(|&(_, source)| source)
+            .ok_or_else(|| RangeError::new("data", name, format!("one of {names}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_printed() {
+        for (name, source) in Source::NAMES {
+            assert_eq!(name.parse::<Source>().unwrap(), source);
+            assert_eq!(source.to_string(), name);
+        }
+        let error = "optdigit".parse::<Source>().unwrap_err();
+        assert!(error.to_string().starts_with("data = optdigit: expected one of optdigits, "), "{error}");
+    }
+
+    #[test]
+    fn a_needed_folder_is_asked_for() {
+        let error = Source::Cifar10.load(None).unwrap_err();
+        assert_eq!(error.to_string(), "cifar-10: no such file: a folder with the files of this data set");
+    }
+}

@@ -1,0 +1,78 @@
+//! How good a model is on a part of a data set.
+
+use crate::data::{Dataset, Part};
+use crate::model::{Model, ModelError, Score};
+
+/// What a model makes of one part of a data set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    score: Score,
+}
+
+impl Evaluation {
+    /// Mean cross-entropy, in nats.
+    pub fn loss(&self) -> f64 {
+        self.score.loss_sum / self.score.count as f64
+    }
+
+    /// Share of right predictions, 0 to 1.
+    pub fn accuracy(&self) -> f64 {
+        self.score.correct as f64 / self.score.count as f64
+    }
+
+    /// The smallest difference that an accuracy can show: one prediction.
+    pub fn resolution(&self) -> f64 {
+        1.0 / self.score.count as f64
+    }
+
+    /// e to the loss: among how many equally likely tokens the model hesitates.
+    pub fn perplexity(&self) -> f64 {
+        libm::exp(self.loss())
+    }
+
+    /// Number of predictions.
+    pub fn count(&self) -> u64 {
+        self.score.count
+    }
+}
+
+/// Evaluates a whole part, `items` images or windows of `context` tokens at once.
+///
+/// # Errors
+///
+/// [`ModelError::Batch`] if the data is not what the model was made for.
+///
+/// # Panics
+///
+/// If `items` is zero, or `context` is for a text.
+///
+/// # Determinism
+///
+/// Losses are added in `f64` in the order of the data.
+pub fn evaluate(
+    model: &mut dyn Model,
+    dataset: &Dataset,
+    part: Part,
+    items: usize,
+    context: usize,
+) -> Result<Evaluation, ModelError> {
+    let mut score = Score::default();
+    for batch in dataset.in_order(part, items, context) {
+        score += model.evaluate(&batch)?;
+    }
+    Ok(Evaluation { score })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_come_from_sums() {
+        let mut score = Score { loss_sum: 3.0, correct: 1, count: 2 };
+        score += Score { loss_sum: 1.0, correct: 2, count: 2 };
+        let evaluation = Evaluation { score };
+        assert_eq!((evaluation.loss(), evaluation.accuracy(), evaluation.resolution()), (1.0, 0.75, 0.25));
+        assert!((evaluation.perplexity() - std::f64::consts::E).abs() < 1e-15);
+    }
+}

@@ -1,0 +1,166 @@
+//! The folder that a command leaves behind.
+//!
+//! It is made only when everything was checked. Files appear whole or not at all, but for `metrics.jsonl`, which grows a
+//! line a step so that a run can be watched.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::record::Metrics;
+
+/// A folder cannot be made, or a file in it cannot be written. The text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// There is something already.
+    #[error("{}: not empty; give another --out, or --force to write over it", .0.display())]
+    NotEmpty(PathBuf),
+    /// The system refused.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A folder that this program may write into.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+fn fault(path: &Path) -> impl Fn(io::Error) -> FolderError + '_ {
+    |error| FolderError::Io { path: path.to_path_buf(), error }
+}
+
+impl Folder {
+    /// Makes the folder and tries whether it can be written to.
+    ///
+    /// # Errors
+    ///
+    /// `NotEmpty`, unless `force` is set; `Io`. Nothing is left behind then.
+    pub fn create(path: &Path, force: bool) -> Result<Self, FolderError> {
+        let first_new = path.ancestors().take_while(|folder| !folder.exists()).last().map(Path::to_path_buf);
+        let made = Self::try_create(path, force);
+        if let (Err(_), Some(first_new)) = (&made, first_new) {
+            // Folders that were made on the way hold nothing but each other.
+            let _ = fs::remove_dir_all(first_new);
+        }
+        made
+    }
+
+    fn try_create(path: &Path, force: bool) -> Result<Self, FolderError> {
+        fs::create_dir_all(path).map_err(fault(path))?;
+        let is_empty = fs::read_dir(path).map_err(fault(path))?.next().is_none();
+        if !is_empty && !force {
+            return Err(FolderError::NotEmpty(path.to_path_buf()));
+        }
+        tempfile::tempfile_in(path).map_err(fault(path))?;
+        Ok(Self { path: path.to_path_buf() })
+    }
+
+    /// A folder in this one. What is there is written over, as this folder itself may be.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn inner(&self, name: &str) -> Result<Self, FolderError> {
+        Self::create(&self.path.join(name), true)
+    }
+
+    /// The path of a file in this folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// `Io`; a file of that name is then as it was.
+    pub fn write(&self, name: &str, content: &str) -> Result<PathBuf, FolderError> {
+        let path = self.file(name);
+        let whole = || -> io::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
+            file.write_all(content.as_bytes())?;
+            make_readable(file.as_file())?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        whole().map_err(fault(&path))?;
+        Ok(path)
+    }
+
+    /// Begins `metrics.jsonl`.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn metrics(&self) -> Result<MetricsFile, FolderError> {
+        let path = self.file("metrics.jsonl");
+        let file = File::create(&path).map_err(fault(&path))?;
+        Ok(MetricsFile { path, file: BufWriter::new(file) })
+    }
+}
+
+/// Temporary files are for their owner alone; results are for everyone whom the folder lets in.
+#[cfg(unix)]
+fn make_readable(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn make_readable(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// `metrics.jsonl`: one object a line, one line a step.
+#[derive(Debug)]
+pub struct MetricsFile {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl MetricsFile {
+    /// Appends a line, which is on disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn push(&mut self, metrics: &Metrics) -> Result<(), FolderError> {
+        let mut write = || -> io::Result<()> {
+            serde_json::to_writer(&mut self.file, metrics)?;
+            self.file.write_all(b"\n")?;
+            self.file.flush()
+        };
+        write().map_err(fault(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_something_in_it_is_refused_unless_forced() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b");
+        Folder::create(&path, false).unwrap().write("x", "1").unwrap();
+        assert!(matches!(Folder::create(&path, false), Err(FolderError::NotEmpty(_))));
+        Folder::create(&path, true).unwrap().write("x", "2").unwrap();
+        assert_eq!(fs::read_to_string(path.join("x")).unwrap(), "2");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_leaves_nothing_behind() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("file"), "").unwrap();
+        assert!(Folder::create(&root.path().join("file/inside"), true).is_err());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+}

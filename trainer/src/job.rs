@@ -1,0 +1,155 @@
+//! A configuration with everything it names: data read, sizes known, all of it checked before anything is written.
+
+use gradwire::{Layout, LayoutError, Spec};
+use gradwire_transports::collective::Wire;
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
+
+use crate::config::{ConfigError, RunConfig};
+use crate::data::{Batches, DataError, Dataset, Part, Source};
+use crate::model::{MlpConfig, Model, ModelConfig, ModelError};
+use crate::optim::{AdamWConfig, Decay, OptimizerConfig, Schedule, SgdConfig};
+use crate::range::{RangeError, require};
+
+/// Why a run cannot begin. The text is one line; nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// A key, or a combination of keys.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The model does not fit the data.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The model has too many parameters.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The codec does not go with the exchange.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+}
+
+impl From<RangeError> for JobError {
+    fn from(error: RangeError) -> Self {
+        Self::Config(error.into())
+    }
+}
+
+/// All that the workers of a run share, and only read.
+#[derive(Debug)]
+pub struct Job {
+    /// As the user will find it in `config.toml`.
+    pub config: RunConfig,
+    /// The data.
+    pub dataset: Dataset,
+    /// The model with its sizes.
+    pub model: ModelConfig,
+    /// The codec.
+    pub spec: Spec,
+    /// How frames travel.
+    pub route: Route,
+    /// The tensors of the flat gradient.
+    pub layout: Layout,
+    /// The rate of every step.
+    pub schedule: Schedule,
+    /// The optimizer, at rest.
+    pub optimizer: OptimizerConfig,
+    /// Length of the run.
+    pub steps: u64,
+    /// Steps until all training data was seen once.
+    pub steps_per_epoch: u64,
+}
+
+impl Job {
+    /// Reads the data and checks that everything fits together.
+    ///
+    /// # Errors
+    ///
+    /// [`JobError`], which names the key or the file.
+    pub fn prepare(config: RunConfig) -> Result<Self, JobError> {
+        let source: Source = config.data.parse()?;
+        let dataset = source.load(config.data_dir.as_deref())?;
+        Self::with_data(config, dataset)
+    }
+
+    /// As [`Job::prepare`], with data that was read before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::prepare`].
+    pub fn with_data(config: RunConfig, dataset: Dataset) -> Result<Self, JobError> {
+        let spec = config.spec()?;
+        let model = match &config.hidden {
+            Some(hidden) => ModelConfig::Mlp(MlpConfig { hidden: hidden.clone() }),
+            None => ModelConfig::by_name(&config.model, &dataset.task())?,
+        };
+        let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
+        let route = route(&config.exchange, &spec);
+        Exchange::new(spec, layout.clone(), route.clone())?;
+        let share = config.batch / config.workers;
+        let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());
+        let steps_per_epoch =
+            batches.map_err(|error| for_all_workers(error, config.workers))?.steps_per_epoch() as u64;
+        require(dataset.examples(Part::Test) > 0, "data", &config.data, "a data set with a test part")?;
+        let steps =
+            config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
+        let schedule = schedule(&config, steps)?;
+        let optimizer = optimizer(&config);
+        optimizer.build(layout.len())?;
+        Ok(Self { config, dataset, model, spec, route, layout, schedule, optimizer, steps, steps_per_epoch })
+    }
+
+    /// A fresh model; all workers' are alike.
+    ///
+    /// # Errors
+    ///
+    /// As [`ModelConfig::build`].
+    pub fn build_model(&self) -> Result<Box<dyn Model>, ModelError> {
+        self.model.build(&self.dataset.task(), self.config.seed)
+    }
+
+    /// Whether something that is done every `every` steps, and at the end, is due after this step.
+    pub fn is_due(&self, every: u64, step: u64) -> bool {
+        step + 1 == self.steps || (every > 0 && (step + 1).is_multiple_of(every))
+    }
+}
+
+/// The key `batch` counts the examples of all workers, not of one.
+fn for_all_workers(error: RangeError, workers: usize) -> RangeError {
+    RangeError { value: format!("{} for each of {workers} workers", error.value), ..error }
+}
+
+fn route(exchange: &str, spec: &Spec) -> Route {
+    match exchange {
+        "all-gather" => Route::AllGather,
+        "all-reduce" => Route::AllReduce { wire: Wire::F32 },
+        "server" => Route::Server(ServerOptions::default()),
+        _ => Exchange::best_route(spec),
+    }
+}
+
+fn schedule(config: &RunConfig, steps: u64) -> Result<Schedule, RangeError> {
+    let decay = match config.schedule.as_str() {
+        "cosine" => Decay::Cosine { end: steps, floor: 0.0 },
+        "step" => Decay::Step {
+            every: config.decay_every.unwrap_or(0),
+            factor: config.decay_factor.unwrap_or(0.0) as f32,
+        },
+        _ => Decay::Constant,
+    };
+    Schedule::new(config.lr as f32, config.warmup, decay)
+}
+
+fn optimizer(config: &RunConfig) -> OptimizerConfig {
+    let weight_decay = config.weight_decay as f32;
+    if config.optimizer == "adamw" {
+        return OptimizerConfig::AdamW(AdamWConfig { weight_decay, ..AdamWConfig::default() });
+    }
+    OptimizerConfig::Sgd(SgdConfig {
+        momentum: config.momentum.unwrap_or(0.0) as f32,
+        nesterov: config.nesterov.unwrap_or(false),
+        weight_decay,
+    })
+}

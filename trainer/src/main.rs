@@ -1,0 +1,19 @@
+//! The `trainer` binary: arguments in, exit code out.
+
+use std::io::{Write, stderr, stdout};
+use std::process::ExitCode;
+
+/// Tensors are allocated and freed at every step; the system allocator returns their pages to the kernel each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match gradwire_trainer::cli::main(std::env::args_os(), &mut stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell when standard error is closed.
+            let _ = writeln!(stderr(), "trainer: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Any network as a [`Model`]: flat parameters, cross-entropy, backward pass.
+
+use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
+
+use super::init::{Spec, initial_values};
+use super::weights::Weights;
+use super::{Model, ModelError, Score};
+use crate::data::Batch;
+
+/// A network as a pure function of its parameters and a batch.
+pub(super) trait Network: Send {
+    /// The parameters, in the order of the flat slices.
+    fn specs(&self) -> Vec<Spec>;
+
+    /// Number of classes or tokens that are told apart.
+    fn classes(&self) -> usize;
+
+    /// Says what is wrong with a batch that is not of the task.
+    fn check(&self, batch: &Batch) -> Result<(), String>;
+
+    /// Scores `[predictions, classes]` of a batch that passed the check.
+    fn logits(&self, weights: &Weights<'_>, batch: &Batch, device: &Device) -> Tensor<2>;
+}
+
+/// A network with its parameters.
+pub(super) struct Autodiff<N> {
+    network: N,
+    specs: Vec<Spec>,
+    params: Vec<f32>,
+    plain: Device,
+    recording: Device,
+}
+
+impl<N: Network> Autodiff<N> {
+    /// The network with its initial weights.
+    pub(super) fn new(network: N, seed: u64) -> Self {
+        let specs = network.specs();
+        let params = initial_values(&specs, seed);
+        Self { network, specs, params, plain: Device::flex(), recording: Device::flex().autodiff() }
+    }
+
+    fn check(&self, batch: &Batch) -> Result<(), ModelError> {
+        let classes = self.network.classes();
+        let bad = |target: &&u32| **target as usize >= classes;
+        if batch.predictions() == 0 {
+            return Err(ModelError::Batch("it is empty".to_owned()));
+        }
+        if let Some(target) = batch.targets().iter().find(bad) {
+            return Err(ModelError::Batch(format!("target {target} is not below {classes}")));
+        }
+        self.network.check(batch).map_err(ModelError::Batch)
+    }
+
+    /// Logarithm of the probability of each class, and of the right one: `[predictions, classes]`, `[predictions, 1]`.
+    fn log_probabilities(&self, batch: &Batch, weights: &Weights<'_>, device: &Device) -> [Tensor<2>; 2] {
+        let all = log_softmax(self.network.logits(weights, batch, device), 1);
+        let right = all.clone().gather(1, indices(batch.targets(), [batch.predictions(), 1], device));
+        [all, right]
+    }
+}
+
+impl<N: Network> Model for Autodiff<N> {
+    fn layout(&self) -> Vec<(String, Vec<usize>)> {
+        self.specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.params.len()
+    }
+
+    fn params(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.params);
+    }
+
+    fn set_params(&mut self, params: &[f32]) {
+        self.params.copy_from_slice(params);
+    }
+
+    fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {
+        assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
+        self.check(batch)?;
+        let weights = Weights::new(&self.specs, &self.params, &self.recording);
+        let [_, right] = self.log_probabilities(batch, &weights, &self.recording);
+        let loss = right.mean().neg();
+        weights.read_gradients(loss.backward(), grad)?;
+        Ok(loss.into_scalar())
+    }
+
+    fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError> {
+        self.check(batch)?;
+        let weights = Weights::new(&self.specs, &self.params, &self.plain);
+        let [all, right] = self.log_probabilities(batch, &weights, &self.plain);
+        let all = all.into_data_as::<f32>();
+        let right = right.into_data_as::<f32>();
+        let (all, right) = (values(&all), values(&right));
+        let rows = all.chunks_exact(self.network.classes()).zip(batch.targets());
+        Ok(Score {
+            loss_sum: right.iter().map(|&value| -f64::from(value)).sum(),
+            correct: rows.filter(|(row, target)| first_maximum(row) == **target as usize).count() as u64,
+            count: batch.predictions() as u64,
+        })
+    }
+}
+
+/// The data was converted to `f32` just before.
+fn values(data: &TensorData) -> &[f32] {
+    data.as_slice().expect("converted to f32")
+}
+
+/// Index of the largest value; the first of equals, and a row that begins with NaN has its maximum there.
+fn first_maximum(row: &[f32]) -> usize {
+    let mut best = 0;
+    for (index, &value) in row.iter().enumerate() {
+        if value > row[best] {
+            best = index;
+        }
+    }
+    best
+}
+
+/// Token or class numbers as a tensor.
+pub(super) fn indices(numbers: &[u32], shape: [usize; 2], device: &Device) -> Tensor<2, Int> {
+    let numbers: Vec<i64> = numbers.iter().map(|&number| i64::from(number)).collect();
+    Tensor::from_data(TensorData::new(numbers, shape), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::init::Init;
+
+    /// Declares a parameter that it does not use.
+    struct Forgetful;
+
+    impl Network for Forgetful {
+        fn specs(&self) -> Vec<Spec> {
+            ["used", "forgotten"].map(|name| Spec::new(name, &[1, 2], Init::Constant(1.0))).to_vec()
+        }
+
+        fn classes(&self) -> usize {
+            2
+        }
+
+        fn check(&self, _: &Batch) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn logits(&self, weights: &Weights<'_>, _: &Batch, _: &Device) -> Tensor<2> {
+            weights.matrix("used")
+        }
+    }
+
+    fn batch(labels: Vec<u32>) -> Batch {
+        Batch::Images { shape: [labels.len(), 1, 1, 1], features: vec![0.0; labels.len()], labels }
+    }
+
+    #[test]
+    fn a_parameter_without_a_gradient_is_an_error() {
+        let mut grad = [7.0; 4];
+        let result = Autodiff::new(Forgetful, 0).forward_backward(&batch(vec![0]), &mut grad);
+        assert_eq!(result, Err(ModelError::Gradient("forgotten".to_owned())));
+        assert_eq!(grad, [7.0; 4]);
+    }
+
+    #[test]
+    fn a_target_that_is_no_class_is_an_error() {
+        let result = Autodiff::new(Forgetful, 0).evaluate(&batch(vec![2]));
+        assert_eq!(result, Err(ModelError::Batch("target 2 is not below 2".to_owned())));
+        let result = Autodiff::new(Forgetful, 0).evaluate(&batch(vec![]));
+        assert_eq!(result, Err(ModelError::Batch("it is empty".to_owned())));
+    }
+
+    #[test]
+    fn the_first_of_equal_scores_wins() {
+        assert_eq!(first_maximum(&[0.0, 3.0, 1.0, 3.0]), 1);
+    }
+}

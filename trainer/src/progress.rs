@@ -1,0 +1,77 @@
+//! What the user sees while a run goes on: a bar on a terminal, plain lines in a pipe. Always on standard error, so that
+//! tables can be redirected.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::record::Metrics;
+
+/// The progress of one run.
+#[derive(Debug)]
+pub struct Progress {
+    label: String,
+    steps: u64,
+    /// In a pipe, a line every so many steps.
+    every: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// A run of so many steps, with this name in front of its lines; in a pipe there are `lines` of them.
+    pub fn new(label: &str, steps: u64, lines: u64) -> Self {
+        let every = steps.div_ceil(lines.max(1)).max(1);
+        let bar = stderr().is_terminal().then(|| bar(label, steps));
+        Self { label: label.to_owned(), steps, every, bar }
+    }
+
+    /// A step is complete.
+    pub fn step(&self, metrics: &Metrics) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(metrics.step + 1);
+                bar.set_message(format!("loss {:.4}{}", metrics.loss, evaluation(metrics)));
+            }
+            None if (metrics.step + 1).is_multiple_of(self.every) || metrics.step + 1 == self.steps => {
+                let Self { label, steps, .. } = self;
+                let (step, loss, rest) = (metrics.step + 1, metrics.loss, evaluation(metrics));
+                self.line(&format!("{label}: step {step}/{steps}, loss {loss:.4}{rest}"));
+            }
+            None => {}
+        }
+    }
+
+    /// Something worth a line of its own.
+    pub fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            // A reader that went away is no reason to stop a run.
+            None => drop(writeln!(stderr(), "{text}")),
+        }
+    }
+
+    /// The run has ended.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(label: &str, steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps).with_prefix(label.to_owned());
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn evaluation(metrics: &Metrics) -> String {
+    match (metrics.perplexity, metrics.accuracy) {
+        (Some(perplexity), _) => format!(", perplexity {perplexity:.3}"),
+        (None, Some(accuracy)) => format!(", accuracy {:.2} %", 100.0 * accuracy),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,30 @@
+//! The error for a setting outside its allowed range.
+
+/// A setting has a value that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: expected {allowed}")]
+pub struct RangeError {
+    /// Name of the setting, as the user writes it.
+    pub key: &'static str,
+    /// The value that was given.
+    pub value: String,
+    /// What would have been accepted.
+    pub allowed: String,
+}
+
+impl RangeError {
+    /// Says that `key` must not be `value`, and what it may be.
+    pub fn new(key: &'static str, value: impl ToString, allowed: impl ToString) -> Self {
+        Self { key, value: value.to_string(), allowed: allowed.to_string() }
+    }
+}
+
+/// Gives the error unless `holds`.
+pub(crate) fn require(
+    holds: bool,
+    key: &'static str,
+    value: impl ToString,
+    allowed: impl ToString,
+) -> Result<(), RangeError> {
+    if holds { Ok(()) } else { Err(RangeError::new(key, value, allowed)) }
+}

@@ -1,0 +1,240 @@
+//! What is written down of a step and of a run.
+//!
+//! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in reports. Times are
+//! means over the workers.
+
+use std::time::Duration;
+
+use gradwire_transports::exchange::Report;
+use gradwire_transports::{Counters, Rank, cost};
+use serde::Serialize;
+
+use crate::eval::Evaluation;
+use crate::job::Job;
+
+/// What one worker says of one step.
+#[derive(Clone, Debug)]
+pub(crate) struct StepRecord {
+    pub(crate) rank: Rank,
+    pub(crate) step: u64,
+    pub(crate) loss: f32,
+    pub(crate) lr: f32,
+    pub(crate) bytes_up: u64,
+    pub(crate) bytes_down: u64,
+    pub(crate) frame_bytes: usize,
+    pub(crate) held: usize,
+    pub(crate) contributors: usize,
+    pub(crate) compute: Duration,
+    pub(crate) encode: Duration,
+    pub(crate) exchange: Duration,
+    pub(crate) decode: Duration,
+    pub(crate) residual_norm: f64,
+    pub(crate) hash: Option<u64>,
+    pub(crate) evaluation: Option<Evaluation>,
+    /// Why the step was skipped.
+    pub(crate) refusal: Option<String>,
+}
+
+impl StepRecord {
+    /// Nothing is known yet.
+    fn empty() -> Self {
+        Self {
+            rank: Rank(0),
+            step: 0,
+            loss: 0.0,
+            lr: 0.0,
+            bytes_up: 0,
+            bytes_down: 0,
+            frame_bytes: 0,
+            held: 0,
+            contributors: 0,
+            compute: Duration::ZERO,
+            encode: Duration::ZERO,
+            exchange: Duration::ZERO,
+            decode: Duration::ZERO,
+            residual_norm: 0.0,
+            hash: None,
+            evaluation: None,
+            refusal: None,
+        }
+    }
+
+    /// A step whose mean arrived.
+    pub(crate) fn delivered(report: &Report) -> Self {
+        Self {
+            frame_bytes: report.frame_bytes,
+            held: report.held,
+            contributors: report.contributors.len(),
+            encode: report.encode,
+            exchange: report.exchange,
+            decode: report.decode,
+            ..Self::empty()
+        }
+    }
+
+    /// A step whose mean was refused.
+    pub(crate) fn refused(why: String) -> Self {
+        Self { refusal: Some(why), ..Self::empty() }
+    }
+
+    pub(crate) fn set_step(&mut self, rank: Rank, step: u64, loss: f32, lr: f32, compute: Duration) {
+        (self.rank, self.step, self.loss, self.lr, self.compute) = (rank, step, loss, lr, compute);
+    }
+
+    pub(crate) fn set_traffic(&mut self, delta: Counters) {
+        (self.bytes_up, self.bytes_down) = (delta.up.total_bytes(), delta.down.total_bytes());
+    }
+}
+
+/// One line of `metrics.jsonl`: a step, all workers together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Counts from 0.
+    pub step: u64,
+    /// Counts from 0.
+    pub epoch: u64,
+    /// Mean of the workers' losses on their batches, before the step.
+    pub loss: f64,
+    /// Learning rate.
+    pub lr: f32,
+    /// Bytes that all workers sent, envelopes included.
+    pub bytes_up: u64,
+    /// Bytes that all workers received, envelopes included.
+    pub bytes_down: u64,
+    /// Dense f32 bytes over frame bytes; `null` when the step was refused.
+    pub ratio: Option<f64>,
+    /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends nothing.
+    pub wire_ratio: Option<f64>,
+    /// Workers whose gradients are in the mean.
+    pub contributors: usize,
+    /// Mean over the workers.
+    pub encode_ns: u64,
+    /// Mean over the workers, waiting included.
+    pub exchange_ns: u64,
+    /// Mean over the workers.
+    pub decode_ns: u64,
+    /// L2 norm of what all workers together keep back.
+    pub residual_norm: f64,
+    /// Share of the coordinates that was sent, mean over the workers.
+    pub density: f64,
+    /// Mean loss on the validation part, where there was an evaluation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_loss: Option<f64>,
+    /// Share of right predictions on the validation part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// e to the validation loss, for text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+}
+
+/// `a / b`, unless b is zero.
+pub(crate) fn over(a: f64, b: f64) -> Option<f64> {
+    (b != 0.0).then(|| a / b)
+}
+
+/// Bytes that a dense f32 ring of this job would send and receive in a step, all workers together.
+pub(crate) fn ring_bytes(job: &Job) -> f64 {
+    let workers = job.config.workers;
+    2.0 * workers as f64 * cost::ring_bytes(workers, 4.0 * job.layout.len() as f64)
+}
+
+impl Metrics {
+    /// Puts together the records of one step, which are in rank order.
+    pub(crate) fn new(job: &Job, records: &[StepRecord]) -> Self {
+        let (first, workers) = (&records[0], records.len() as f64);
+        let sum = |of: fn(&StepRecord) -> u64| records.iter().map(of).sum::<u64>();
+        let mean_ns = |of: fn(&StepRecord) -> Duration| {
+            (records.iter().map(|record| of(record).as_nanos() as f64).sum::<f64>() / workers) as u64
+        };
+        let dense = workers * 4.0 * job.layout.len() as f64;
+        let (up, down) = (sum(|record| record.bytes_up), sum(|record| record.bytes_down));
+        let squares: f64 = records.iter().map(|record| record.residual_norm * record.residual_norm).sum();
+        let evaluation = first.evaluation;
+        let is_text = job.model.context() > 0;
+        Self {
+            step: first.step,
+            epoch: first.step / job.steps_per_epoch,
+            loss: records.iter().map(|record| f64::from(record.loss)).sum::<f64>() / workers,
+            lr: first.lr,
+            bytes_up: up,
+            bytes_down: down,
+            ratio: over(dense, sum(|record| record.frame_bytes as u64) as f64),
+            wire_ratio: over(ring_bytes(job), (up + down) as f64),
+            contributors: first.contributors,
+            encode_ns: mean_ns(|record| record.encode),
+            exchange_ns: mean_ns(|record| record.exchange),
+            decode_ns: mean_ns(|record| record.decode),
+            residual_norm: squares.sqrt(),
+            density: 4.0 * sum(|record| record.held as u64) as f64 / dense,
+            eval_loss: evaluation.map(|evaluation| evaluation.loss()),
+            accuracy: evaluation.map(|evaluation| evaluation.accuracy()),
+            perplexity: evaluation.filter(|_| is_text).map(|evaluation| evaluation.perplexity()),
+        }
+    }
+}
+
+/// Bits that each worker saves against a dense f32 ring, over the seconds that it spends for that, in Gbit/s.
+pub(crate) fn break_even_gbps(job: &Job, steps: f64, bytes_up: u64, spent_seconds: f64) -> Option<f64> {
+    let workers = job.config.workers;
+    let ring = steps * cost::ring_bytes(workers, 4.0 * job.layout.len() as f64);
+    let saved = ring - bytes_up as f64 / workers as f64;
+    (saved > 0.0 && spent_seconds > 0.0).then(|| 8e-9 * saved / spent_seconds)
+}
+
+/// `summary.json`: a run in one object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Spelling of the codec.
+    pub codec: String,
+    /// Name of the data set.
+    pub data: String,
+    /// Name of the model.
+    pub model: String,
+    /// Number of parameters.
+    pub params: usize,
+    /// Number of workers.
+    pub workers: usize,
+    /// Seed.
+    pub seed: u64,
+    /// Steps, refused ones included.
+    pub steps: u64,
+    /// Steps whose mean was refused.
+    pub refused_steps: u64,
+    /// Mean loss on the test part, at the end.
+    pub final_loss: f64,
+    /// Mean training loss over the last steps, ten at the most.
+    pub train_loss: f64,
+    /// Share of right predictions on the test part.
+    pub accuracy: f64,
+    /// The smallest difference that the accuracy can show: one prediction.
+    pub accuracy_resolution: f64,
+    /// e to the test loss, for text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+    /// Bytes that all workers sent, envelopes included.
+    pub bytes_up: u64,
+    /// Bytes that all workers received, envelopes included.
+    pub bytes_down: u64,
+    /// Dense f32 bytes over frame bytes, over the whole run.
+    pub ratio: Option<f64>,
+    /// Bytes of a dense f32 ring over bytes sent and received, over the whole run.
+    pub wire_ratio: Option<f64>,
+    /// Time of the run, evaluations included.
+    pub seconds: f64,
+    /// Time in forward and backward passes, mean over the workers.
+    pub compute_seconds: f64,
+    /// Time spent encoding, mean over the workers.
+    pub encode_seconds: f64,
+    /// Time spent sending and waiting, mean over the workers.
+    pub exchange_seconds: f64,
+    /// Time spent parsing and adding frames, mean over the workers.
+    pub decode_seconds: f64,
+    /// Links slower than this, in Gbit/s, carry a step of this run faster than a dense f32 ring, encoding and decoding
+    /// included and nothing overlapped; `null` where no bytes are saved.
+    pub break_even_gbps: Option<f64>,
+    /// Hash of the final parameters, which every replica has.
+    pub params_hash: String,
+    /// What should be known about this combination of settings.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,182 @@
+//! One HTML file that needs nothing else: table, plots as SVG, and a few words for someone who sees this for the first
+//! time.
+
+mod plot;
+mod svg;
+
+use std::fmt::Write;
+
+use crate::compare::Comparison;
+use crate::table::{Table, footnotes};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The report. Text that comes from settings is escaped; nothing is loaded from anywhere.
+pub fn html(comparison: &Comparison, title: &str) -> String {
+    let mut page = String::new();
+    let title = escape(title);
+    let task = escape(&task_line(comparison));
+    // Writing to a string does not fail.
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>gradwire: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>{title}</h1>\n<p class=\"task\">{task}</p>\n{}\n{}\n{}{}\n{}\n</main>\n</body>\n</html>\n",
+        headline(comparison),
+        table(comparison),
+        note_list(comparison),
+        plots(comparison),
+        explanation(comparison),
+    );
+    page
+}
+
+/// What was trained, in one line.
+pub fn task_line(comparison: &Comparison) -> String {
+    let config = &comparison.config;
+    let seeds = match comparison.seeds() {
+        1 => format!("seed {}", config.seed),
+        n => format!("mean of {n} seeds"),
+    };
+    let optimizer = match (config.optimizer.as_str(), config.momentum) {
+        ("sgd", Some(momentum)) if momentum > 0.0 => format!("SGD with momentum {momentum}"),
+        ("sgd", _) => "plain SGD".to_owned(),
+        (other, _) => other.to_owned(),
+    };
+    format!(
+        "{} on {} ({} parameters), {} workers, {} steps of {} examples, {optimizer} at rate {}, {seeds}.",
+        config.model,
+        config.data,
+        thousands(comparison.params),
+        config.workers,
+        comparison.steps(),
+        config.batch,
+        config.lr
+    )
+}
+
+/// What should be known about some of the runs, each once.
+pub fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for run in comparison.entries.iter().flat_map(|entry| &entry.outcomes) {
+        let refused = run.summary.refused_steps;
+        let refused = (refused > 0).then(|| {
+            format!(
+                "{}, seed {}: {refused} steps refused, their mean was not finite",
+                run.summary.codec, run.summary.seed
+            )
+        });
+        for note in run.summary.notes.iter().cloned().chain(refused) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
+fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The result in one sentence, where there is a dense run to compare with.
+fn headline(comparison: &Comparison) -> String {
+    let Some(dense) = comparison.entries.iter().find(|entry| entry.codec == "none") else {
+        return String::new();
+    };
+    let best = comparison.entries.iter().filter(|entry| entry.codec != "none").max_by(|a, b| {
+        let saved = |entry: &crate::compare::Entry| entry.spread(|run| run.wire_ratio.unwrap_or(0.0)).mean;
+        saved(a).total_cmp(&saved(b))
+    });
+    let Some(best) = best.filter(|_| !comparison.is_text()) else { return String::new() };
+    let accuracy = |entry: &crate::compare::Entry| 100.0 * entry.spread(|run| run.accuracy).mean;
+    let saved = best.spread(|run| run.wire_ratio.unwrap_or(f64::NAN)).mean;
+    if !saved.is_finite() {
+        return String::new();
+    }
+    format!(
+        "<p class=\"headline\"><code>{}</code> moved <strong>{}</strong> fewer bytes than dense training and reached \
+         <strong>{:.1}&nbsp;%</strong> accuracy, dense training {:.1}&nbsp;%.</p>",
+        escape(&best.codec),
+        crate::table::ratio_text(saved),
+        accuracy(best),
+        accuracy(dense)
+    )
+}
+
+fn table(comparison: &Comparison) -> String {
+    let table = Table::new(comparison);
+    let head: String = table.head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
+    let rows = table.rows.iter().enumerate().map(|(number, row)| {
+        let cells = row.iter().enumerate().map(|(column, cell)| match column {
+            0 => format!("<th>{}<code>{}</code></th>", swatch(number), escape(cell)),
+            _ => format!("<td>{}</td>", escape(cell)),
+        });
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    });
+    let rows: String = rows.collect();
+    format!(
+        "<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>"
+    )
+}
+
+/// The colour of a codec, the same everywhere in the report.
+fn swatch(number: usize) -> String {
+    format!("<span class=\"swatch\" style=\"background:{}\"></span>", svg::css_colour(number))
+}
+
+fn note_list(comparison: &Comparison) -> String {
+    let all = footnotes(comparison).into_iter().chain(notes(comparison));
+    let items: String = all.map(|note| format!("<li>{}.</li>", escape(&note))).collect();
+    if items.is_empty() { items } else { format!("<ul class=\"notes\">{items}</ul>\n") }
+}
+
+fn legend(comparison: &Comparison) -> String {
+    let entries = comparison.entries.iter().enumerate();
+    let items: String = entries
+        .map(|(number, entry)| {
+            format!("<span>{}<code>{}</code></span>", swatch(number), escape(&entry.codec))
+        })
+        .collect();
+    format!("<p class=\"legend\">{items}</p>")
+}
+
+fn plots(comparison: &Comparison) -> String {
+    let figures = plot::all(comparison).into_iter().map(|figure| {
+        format!(
+            "<figure>\n<h2>{}</h2>\n{}\n{}\n<figcaption>{}</figcaption>\n</figure>\n",
+            escape(figure.title),
+            legend(comparison),
+            figure.svg,
+            escape(figure.caption)
+        )
+    });
+    format!("<div class=\"plots\">\n{}</div>", figures.collect::<String>())
+}
+
+fn explanation(comparison: &Comparison) -> String {
+    let toml = escape(&comparison.config.to_toml());
+    format!(
+        "{}\n<details><summary>Settings of the first run</summary><pre>{toml}</pre></details>",
+        include_str!("explanation.html")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_and_text_is_escaped() {
+        assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
+        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+    }
+}

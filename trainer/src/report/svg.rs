@@ -1,0 +1,181 @@
+//! Curves as SVG.
+//!
+//! The plotting library draws with fixed colours and one font; afterwards these become the variables and the font of the
+//! page's style sheet, so that one drawing suits light and dark.
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+
+/// Points from left to right.
+pub(super) type Curve = Vec<(f64, f64)>;
+
+/// One direction of a chart.
+pub(super) struct Axis<'a> {
+    pub(super) name: &'a str,
+    pub(super) is_log: bool,
+    pub(super) format: &'a dyn Fn(f64) -> String,
+}
+
+/// What a chart has besides its curves.
+pub(super) struct Chart<'a> {
+    pub(super) x: Axis<'a>,
+    pub(super) y: Axis<'a>,
+    /// Whether curves may lie on top of each other: earlier ones are then drawn wider, so that all can be seen.
+    pub(super) overlaps: bool,
+}
+
+const SIZE: (u32, u32) = (640, 400);
+
+/// Stand-ins that the style sheet's variables replace.
+const TEXT: RGBColor = RGBColor(1, 2, 1);
+const LINE: RGBColor = RGBColor(1, 2, 2);
+const GRID: RGBColor = RGBColor(1, 2, 3);
+const SERIES_RED: u8 = 2;
+/// Colours of the style sheet: `--c0` …
+const COLOURS: usize = 8;
+
+/// The colour of curve `number`.
+pub(super) fn css_colour(number: usize) -> String {
+    format!("var(--c{})", number % COLOURS)
+}
+
+fn series(number: usize) -> RGBColor {
+    RGBColor(SERIES_RED, 2, (number % COLOURS) as u8)
+}
+
+/// Bytes in powers of 1000.
+pub(super) fn bytes_label(value: f64) -> String {
+    let text = crate::table::bytes(value);
+    let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    let number =
+        if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{number} {unit}")
+}
+
+/// A number without superfluous digits.
+pub(super) fn plain_label(value: f64) -> String {
+    let digits = if value.abs() >= 10.0 { 0 } else { 4 };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The chart as an `svg` element; nothing where no curve has a point that can be shown.
+pub(super) fn draw(chart: &Chart<'_>, curves: &[Curve]) -> Option<String> {
+    let shown = |curve: &Curve| -> Curve {
+        let fits = |axis: &Axis<'_>, value: f64| value.is_finite() && (!axis.is_log || value > 0.0);
+        curve.iter().copied().filter(|&(x, y)| fits(&chart.x, x) && fits(&chart.y, y)).collect()
+    };
+    let curves: Vec<Curve> = curves.iter().map(shown).collect();
+    let (x, y) = (range(&chart.x, &curves, |point| point.0)?, range(&chart.y, &curves, |point| point.1)?);
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let drawn = match (chart.x.is_log, chart.y.is_log) {
+            (false, false) => on_axes(&area, chart, &curves, x, y),
+            (false, true) => on_axes(&area, chart, &curves, x, y.log_scale()),
+            (true, false) => on_axes(&area, chart, &curves, x.log_scale(), y),
+            (true, true) => on_axes(&area, chart, &curves, x.log_scale(), y.log_scale()),
+        };
+        drawn.ok()?;
+        area.present().ok()?;
+    }
+    Some(themed(&text))
+}
+
+/// From the smallest to the largest value, with a margin above and below.
+fn range(axis: &Axis<'_>, curves: &[Curve], of: fn(&(f64, f64)) -> f64) -> Option<std::ops::Range<f64>> {
+    let values = || curves.iter().flatten().map(of);
+    let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    Some(if axis.is_log {
+        let margin = (high / low).powf(0.06).max(1.25);
+        low / margin..high * margin
+    } else {
+        let margin = ((high - low) * 0.04).max(1e-9 * high.abs()).max(1e-9);
+        (if low == 0.0 { low } else { low - margin })..high + margin
+    })
+}
+
+type DrawResult = Result<(), Box<dyn std::error::Error>>;
+
+fn on_axes<X, Y>(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    chart: &Chart<'_>,
+    curves: &[Curve],
+    x: X,
+    y: Y,
+) -> DrawResult
+where
+    X: AsRangedCoord<Value = f64>,
+    Y: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+{
+    let mut context = ChartBuilder::on(area)
+        .margin(8)
+        .margin_right(24)
+        .x_label_area_size(56)
+        .y_label_area_size(84)
+        .build_cartesian_2d(x, y)
+        .map_err(|error| error.to_string())?;
+    context
+        .configure_mesh()
+        .x_desc(chart.x.name)
+        .y_desc(chart.y.name)
+        .x_labels(if chart.x.is_log { 6 } else { 8 })
+        .y_labels(7)
+        .x_label_formatter(&|value| (chart.x.format)(*value))
+        .y_label_formatter(&|value| (chart.y.format)(*value))
+        .label_style(("sans-serif", 17, &TEXT))
+        .axis_desc_style(("sans-serif", 18, &TEXT))
+        .axis_style(LINE)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .draw()
+        .map_err(|error| error.to_string())?;
+    for (number, curve) in curves.iter().enumerate() {
+        let under = if chart.overlaps { (curves.len() - 1 - number).min(3) as u32 } else { 0 };
+        let style = ShapeStyle::from(series(number)).stroke_width(2 + under);
+        context
+            .draw_series(LineSeries::new(curve.iter().copied(), style))
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Replaces stand-ins by variables of the style sheet.
+fn themed(svg: &str) -> String {
+    let mut svg = svg.replace("font-family=\"sans-serif\" ", "");
+    let mut replace = |colour: RGBColor, variable: &str| {
+        let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
+        for attribute in ["fill", "stroke"] {
+            let fixed = format!("{attribute}=\"{hex}\"");
+            svg = svg.replace(&fixed, &format!("style=\"{attribute}:var(--{variable})\""));
+        }
+    };
+    replace(TEXT, "text");
+    replace(LINE, "faint");
+    replace(GRID, "grid");
+    (0..COLOURS).for_each(|number| replace(series(number), &format!("c{number}")));
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_has_no_colour_of_its_own_and_nothing_is_drawn_of_nothing() {
+        let axis = |is_log| Axis { name: "x", is_log, format: &plain_label };
+        let chart = Chart { x: axis(false), y: axis(true), overlaps: false };
+        let svg = draw(&chart, &[vec![(0.0, 1.0), (1.0, 0.1)], vec![(0.0, f64::NAN)]]).unwrap();
+        assert!(svg.contains("var(--c0)") && svg.contains("var(--text)") && !svg.contains("#0"), "{svg}");
+        assert_eq!(draw(&chart, &[vec![(0.0, 0.0)]]), None);
+    }
+
+    #[test]
+    fn labels_are_short() {
+        assert_eq!([0.0, 0.05, 2.5, 97.5, 600.0].map(plain_label), ["0", "0.05", "2.5", "98", "600"]);
+        assert_eq!([1e3, 1.5e6].map(bytes_label), ["1 kB", "1.5 MB"]);
+    }
+}

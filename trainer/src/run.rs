@@ -1,0 +1,217 @@
+//! A whole run: one thread a worker, and one place where their records come together.
+//!
+//! Workers meet in the exchange alone, which waits for frames by rank and not by time, so what they compute does not
+//! depend on which thread runs when. The thread that called [`run`] puts the records of a step together when all are
+//! there, compares the replicas, and tells an [`Observer`].
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::ScopedJoinHandle;
+use std::time::Instant;
+
+use gradwire_transports::layer::Meter;
+use gradwire_transports::local::LocalTransport;
+use gradwire_transports::{Counters, Rank, Transport, local};
+
+use crate::collect::{MAX_REFUSED_IN_A_ROW, collect};
+use crate::data::Part;
+use crate::eval::Evaluation;
+use crate::job::{Job, JobError};
+use crate::model::{Model, ModelError};
+use crate::record::{Metrics, StepRecord, Summary};
+use crate::step::{StepError, Worker};
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A worker could not begin.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// A worker failed.
+    #[error("worker {} at step {step}: {error}", rank.0)]
+    Worker {
+        /// Which worker.
+        rank: Rank,
+        /// At which step.
+        step: u64,
+        /// Why.
+        error: StepError,
+    },
+    /// A worker panicked.
+    #[error("worker {} panicked: {message}", rank.0)]
+    Panic {
+        /// Which worker.
+        rank: Rank,
+        /// What it said.
+        message: String,
+    },
+    /// Replicas that must be the same are not.
+    #[error("replicas differ after step {step}: {}", differing(groups))]
+    Diverged {
+        /// After which step.
+        step: u64,
+        /// Parameter hashes, and who has them.
+        groups: Vec<(u64, Vec<Rank>)>,
+    },
+    /// The mean was refused again and again.
+    #[error("step {step}: the {MAX_REFUSED_IN_A_ROW}th mean in a row was refused: {why}")]
+    Refused {
+        /// The last of the steps.
+        step: u64,
+        /// What was wrong with its mean.
+        why: String,
+    },
+    /// What was observed could not be written.
+    #[error("{0}")]
+    Observer(String),
+}
+
+fn differing(groups: &[(u64, Vec<Rank>)]) -> String {
+    let name = |(hash, ranks): &(u64, Vec<Rank>)| {
+        let ranks: Vec<String> = ranks.iter().map(|rank| rank.0.to_string()).collect();
+        format!("{hash:016x} at rank {}", ranks.join(", "))
+    };
+    groups.iter().map(name).collect::<Vec<_>>().join("; ")
+}
+
+/// Hears of every step, in order, on the thread that called [`run`].
+pub trait Observer {
+    /// A step is complete.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, in one line; the run then ends.
+    fn step(&mut self, metrics: &Metrics) -> Result<(), String>;
+
+    /// A step was refused, and skipped by all workers.
+    fn refused(&mut self, step: u64, why: &str);
+}
+
+/// What a run leaves in memory.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The run in one object.
+    pub summary: Summary,
+    /// Every step.
+    pub metrics: Vec<Metrics>,
+    /// What each worker's meter counted, in rank order.
+    pub counters: Vec<Counters>,
+}
+
+/// What a worker says at the end.
+pub(crate) struct Final {
+    pub(crate) counters: Counters,
+    pub(crate) evaluation: Option<Evaluation>,
+}
+
+type WorkerResult = Result<Final, (u64, WorkerError)>;
+
+enum WorkerError {
+    Job(JobError),
+    Step(StepError),
+    /// Somebody else ended the run.
+    Stopped,
+}
+
+/// Runs the job to its end.
+///
+/// # Errors
+///
+/// [`RunError`]; all workers have ended then.
+///
+/// # Determinism
+///
+/// Everything but the times is the same whenever the same binary runs the same job on the same kind of CPU.
+pub fn run(job: &Job, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
+    run_with_models(job, &|_| job.build_model(), observer)
+}
+
+/// As [`run`], with models of the caller's, one for each rank. They must have the job's layout.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_with_models(
+    job: &Job,
+    model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
+    observer: &mut dyn Observer,
+) -> Result<Outcome, RunError> {
+    let started = Instant::now();
+    let stop = AtomicBool::new(false);
+    let (sender, receiver) = channel();
+    let transports = local::world(job.config.workers as u32);
+    let (collected, finals) = std::thread::scope(|scope| {
+        let spawn = |transport: LocalTransport| {
+            let (rank, sender, stop) = (transport.rank(), sender.clone(), &stop);
+            (rank, scope.spawn(move || work(job, transport, model, &sender, stop)))
+        };
+        let threads: Vec<_> = transports.into_iter().map(spawn).collect();
+        drop(sender);
+        let collected = collect(job, &receiver, observer, &stop);
+        (collected, threads.into_iter().map(|(rank, thread)| (rank, join(thread))).collect::<Vec<_>>())
+    });
+    let collected = collected?;
+    let finals = first_failure(finals)?;
+    Ok(collected.outcome(job, &finals, started.elapsed()))
+}
+
+/// What a worker's thread does.
+fn work(
+    job: &Job,
+    transport: LocalTransport,
+    model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
+    records: &Sender<StepRecord>,
+    stop: &AtomicBool,
+) -> WorkerResult {
+    let refused = |error: JobError| (0, WorkerError::Job(error));
+    let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
+    let mut worker = Worker::new(job, Box::new(Meter::new(transport)), model).map_err(refused)?;
+    for step in 0..job.steps {
+        if stop.load(Ordering::Relaxed) {
+            return Err((step, WorkerError::Stopped));
+        }
+        let failed = |error| (step, WorkerError::Step(error));
+        let mut record = worker.step(step).map_err(failed)?;
+        if worker.evaluates(step) {
+            record.evaluation = Some(worker.evaluate(Part::Valid).map_err(failed)?);
+        }
+        // Nobody listens any more only when the run is being ended.
+        if records.send(record).is_err() {
+            return Err((step, WorkerError::Stopped));
+        }
+    }
+    let tested = (worker.rank() == Rank(0)).then(|| worker.evaluate(Part::Test)).transpose();
+    let evaluation = tested.map_err(|error| (job.steps, WorkerError::Step(error)))?;
+    Ok(Final { counters: worker.counters(), evaluation })
+}
+
+fn join(thread: ScopedJoinHandle<'_, WorkerResult>) -> Result<WorkerResult, String> {
+    thread.join().map_err(|panic: Box<dyn Any + Send>| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        text.unwrap_or_else(|| "no message".to_owned()).replace('\n', " ")
+    })
+}
+
+/// The results of all workers, or the failure that explains the others.
+fn first_failure(results: Vec<(Rank, Result<WorkerResult, String>)>) -> Result<Vec<Final>, RunError> {
+    let mut finals = Vec::new();
+    let mut consequence = None;
+    for (rank, result) in results {
+        match result {
+            Ok(Ok(end)) => finals.push(end),
+            Err(message) => return Err(RunError::Panic { rank, message }),
+            Ok(Err((_, WorkerError::Job(error)))) => return Err(error.into()),
+            Ok(Err((step, WorkerError::Step(error)))) if !error.is_consequence() => {
+                return Err(RunError::Worker { rank, step, error });
+            }
+            Ok(Err((step, WorkerError::Step(error)))) => {
+                consequence.get_or_insert(RunError::Worker { rank, step, error });
+            }
+            Ok(Err((_, WorkerError::Stopped))) => {}
+        }
+    }
+    consequence.map_or(Ok(finals), Err)
+}

@@ -1,0 +1,197 @@
+//! One training step of one worker.
+
+use std::time::Instant;
+
+use gradwire::{Grad, Memory, MemoryChoice, Source, StepKey};
+use gradwire_transports::exchange::{Exchange, ExchangeError, Report};
+use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
+
+use crate::data::{Batches, Part};
+use crate::eval::{Evaluation, evaluate};
+use crate::hash::params_hash;
+use crate::job::Job;
+use crate::model::{Model, ModelError};
+use crate::optim::Optimizer;
+use crate::record::StepRecord;
+
+/// Images that are evaluated at once.
+const IMAGES_AT_ONCE: usize = 256;
+/// Tokens that are evaluated at once; each has a row of logits as long as the vocabulary.
+const TOKENS_AT_ONCE: usize = 2048;
+
+/// Why a worker cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The model refused its batch.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The gradients did not become a mean.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// The gradient of this worker cannot be sent.
+    #[error("{error}: training has diverged; a lower lr, a warmup or clip may help")]
+    Diverged {
+        /// What the codec said.
+        error: ExchangeError,
+    },
+}
+
+impl StepError {
+    /// Whether another worker's end may be all there is to it.
+    pub(crate) fn is_consequence(&self) -> bool {
+        let Self::Exchange(error) = self else { return false };
+        matches!(
+            error,
+            ExchangeError::NoQuorum { .. } | ExchangeError::Transport(TransportError::Disconnected { .. })
+        )
+    }
+}
+
+/// One worker: a replica of the model, its share of the data, and its end of the transport.
+pub(crate) struct Worker<'a> {
+    job: &'a Job,
+    transport: Box<dyn Transport>,
+    model: Box<dyn Model>,
+    batches: Batches<'a>,
+    optimizer: Box<dyn Optimizer>,
+    exchange: Exchange,
+    /// Empty without error feedback.
+    residual: Vec<f32>,
+    params: Vec<f32>,
+    grad: Vec<f32>,
+    mean: Vec<f32>,
+}
+
+/// The residual as a memory, where the codec has one.
+fn memory(residual: &mut [f32]) -> Option<Memory<'_>> {
+    (!residual.is_empty()).then(|| Memory::new(residual))
+}
+
+impl<'a> Worker<'a> {
+    /// A worker at the first step. The job was prepared, so nothing of it is refused here but a model of other sizes.
+    pub(crate) fn new(
+        job: &'a Job,
+        transport: Box<dyn Transport>,
+        model: Box<dyn Model>,
+    ) -> Result<Self, crate::job::JobError> {
+        let len = job.layout.len();
+        let (rank, world) = (transport.rank().0 as usize, job.config.workers);
+        let share = job.config.batch / world;
+        let keeps = job.spec.memory == MemoryChoice::ErrorFeedback;
+        let mut params = vec![0.0; len];
+        model.params(&mut params);
+        Ok(Self {
+            job,
+            transport,
+            model,
+            batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
+            optimizer: job.optimizer.build(len)?,
+            exchange: Exchange::new(job.spec, job.layout.clone(), job.route.clone())?,
+            residual: vec![0.0; if keeps { len } else { 0 }],
+            params,
+            grad: vec![0.0; len],
+            mean: vec![0.0; len],
+        })
+    }
+
+    /// One step, from the batch to the new parameters.
+    pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
+        let lr = self.job.schedule.lr(step);
+        let started = Instant::now();
+        let loss = self.forward_backward(step)?;
+        self.clip();
+        let compute = started.elapsed();
+
+        let before = self.transport.counters();
+        self.rescale_residual(step);
+        let mut record = match self.exchange(step)? {
+            Ok(report) => {
+                self.optimizer.step(&mut self.params, &self.mean, lr);
+                self.model.set_params(&self.params);
+                StepRecord::delivered(&report)
+            }
+            Err(refusal) => StepRecord::refused(refusal),
+        };
+
+        record.set_step(self.rank(), step, loss, lr, compute);
+        record.set_traffic(self.transport.counters() - before);
+        record.residual_norm = memory(&mut self.residual).map_or(0.0, |memory| memory.norm());
+        let is_compared = self.job.is_due(self.job.config.hash_every, step);
+        record.hash = is_compared.then(|| params_hash(&self.params));
+        Ok(record)
+    }
+
+    /// Loss and gradient on this worker's share of the step's batch.
+    fn forward_backward(&mut self, step: u64) -> Result<f32, ModelError> {
+        let (epoch, place) = (step / self.job.steps_per_epoch, step % self.job.steps_per_epoch);
+        let batch = self.batches.batch(epoch, place as usize);
+        self.model.forward_backward(&batch, &mut self.grad)
+    }
+
+    /// Shortens the gradient to the norm that the configuration allows. One that is not finite stays as it is, for the
+    /// codec to refuse.
+    fn clip(&mut self) {
+        let Some(limit) = self.job.config.clip else { return };
+        let squares: f64 = self.grad.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+        let norm = squares.sqrt();
+        if norm.is_finite() && norm > limit {
+            let scale = (limit / norm) as f32;
+            self.grad.iter_mut().for_each(|g| *g *= scale);
+        }
+    }
+
+    /// What was kept back at another rate moves the parameters as far as it would have then.
+    fn rescale_residual(&mut self, step: u64) {
+        if let Some(mut memory) = memory(&mut self.residual) {
+            memory.rescale(self.job.schedule.ratio(step));
+        }
+    }
+
+    /// Makes the mean of all workers' gradients. A mean that is not finite is refused by every worker alike, and the
+    /// step is skipped: the inner error says why, and the memory has everything back.
+    fn exchange(&mut self, step: u64) -> Result<Result<Report, String>, StepError> {
+        let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) };
+        let mut memory = memory(&mut self.residual);
+        let transport = self.transport.as_mut();
+        // A local peer that dies is noticed at once, so no wait needs an end of its own.
+        let never = Deadline::NEVER;
+        self.exchange
+            .start(transport, key, Grad::F32(&self.grad), memory.as_mut(), never)
+            .map_err(diverged_or_failed)?;
+        match self.exchange.finish(transport, &mut self.mean, memory.as_mut(), never) {
+            Ok(report) => Ok(Ok(report)),
+            Err(error @ ExchangeError::NonFiniteMean { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether this worker evaluates after a step: one is enough, for all replicas are the same.
+    pub(crate) fn evaluates(&self, step: u64) -> bool {
+        self.rank() == Rank(0) && self.job.is_due(self.job.config.eval_every, step)
+    }
+
+    /// How good the model is on a part of the data.
+    pub(crate) fn evaluate(&mut self, part: Part) -> Result<Evaluation, StepError> {
+        let context = self.job.model.context();
+        let items = TOKENS_AT_ONCE.checked_div(context).map_or(IMAGES_AT_ONCE, |windows| windows.max(1));
+        Ok(evaluate(self.model.as_mut(), &self.job.dataset, part, items, context)?)
+    }
+
+    /// Everything sent and received so far.
+    pub(crate) fn counters(&self) -> Counters {
+        self.transport.counters()
+    }
+
+    /// Who this worker is.
+    pub(crate) fn rank(&self) -> Rank {
+        self.transport.rank()
+    }
+}
+
+fn diverged_or_failed(error: ExchangeError) -> StepError {
+    match error {
+        ExchangeError::Encode(_) => StepError::Diverged { error },
+        other => other.into(),
+    }
+}

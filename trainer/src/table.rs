@@ -1,0 +1,169 @@
+//! The one table of a comparison, for the terminal and for the report.
+
+use crate::compare::{Comparison, Entry, Spread};
+
+/// Headings and rows of text.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// One for each column.
+    pub head: Vec<String>,
+    /// One for each codec.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The table of a comparison. Bytes are sums over all workers and steps, and means over the seeds like everything
+    /// else.
+    pub fn new(comparison: &Comparison) -> Self {
+        let quality = if comparison.is_text() { "perplexity" } else { "accuracy" };
+        let head = [
+            "codec",
+            quality,
+            "test loss",
+            "bytes up",
+            "bytes down",
+            "ratio",
+            "wire ratio",
+            "encode",
+            "decode",
+            "seconds",
+        ];
+        let rows = comparison.entries.iter().map(row);
+        Self { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+    }
+
+    /// The table as aligned text: the first column to the left, numbers to the right.
+    pub fn to_text(&self) -> String {
+        let lines = || std::iter::once(&self.head).chain(&self.rows);
+        let width = |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let mut text = String::new();
+        for (number, line) in lines().enumerate() {
+            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+            if number == 0 {
+                text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+/// What stands behind ±, and on which links each codec pays.
+pub fn footnotes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    let summaries = || comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary);
+    if let Some(run) = summaries().next().filter(|run| run.perplexity.is_none()) {
+        let point = 100.0 * run.accuracy_resolution;
+        notes.push(match comparison.seeds() {
+            1 => format!("± is what one test example is worth, {point:.2} points"),
+            n => format!(
+                "± is the standard deviation over {n} seeds; one test example is worth {point:.2} points"
+            ),
+        });
+    }
+    let pays = comparison.entries.iter().filter_map(|entry| {
+        let gbps = entry.spread(|run| run.break_even_gbps.unwrap_or(f64::NAN)).mean;
+        gbps.is_finite().then(|| format!("{} {}", entry.codec, bits_per_second(gbps)))
+    });
+    let pays: Vec<String> = pays.filter(|text| !text.starts_with("none ")).collect();
+    if !pays.is_empty() {
+        notes.push(format!("Saves time on links slower than (measured here): {}", pays.join(", ")));
+    }
+    notes
+}
+
+fn bits_per_second(gbps: f64) -> String {
+    scaled(gbps * 1e9, &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s")
+}
+
+fn row(entry: &Entry) -> Vec<String> {
+    let steps = entry.spread(|run| run.steps as f64).mean;
+    let per_step = |of: fn(&crate::record::Summary) -> f64| duration(entry.spread(of).mean / steps);
+    let times = |of: fn(&crate::record::Summary) -> Option<f64>| {
+        let ratio = entry.spread(move |run| of(run).unwrap_or(f64::NAN)).mean;
+        if ratio.is_finite() { ratio_text(ratio) } else { "-".to_owned() }
+    };
+    vec![
+        entry.codec.clone(),
+        quality(entry),
+        format!("{:.4}", entry.spread(|run| run.final_loss).mean),
+        bytes(entry.spread(|run| run.bytes_up as f64).mean),
+        bytes(entry.spread(|run| run.bytes_down as f64).mean),
+        times(|run| run.ratio),
+        times(|run| run.wire_ratio),
+        per_step(|run| run.encode_seconds),
+        per_step(|run| run.decode_seconds),
+        format!("{:.2}", entry.spread(|run| run.seconds).mean),
+    ]
+}
+
+/// Accuracy with the spread over the seeds, or for a single one with what it can resolve; perplexity.
+fn quality(entry: &Entry) -> String {
+    if entry.outcomes.iter().all(|run| run.summary.perplexity.is_some()) {
+        let Spread { mean, deviation } = entry.spread(|run| run.perplexity.unwrap_or(f64::NAN));
+        let is_single = entry.outcomes.len() == 1;
+        return if is_single { format!("{mean:.3}") } else { format!("{mean:.3} ± {deviation:.3}") };
+    }
+    let Spread { mean, deviation } = entry.spread(|run| 100.0 * run.accuracy);
+    let resolution = entry.spread(|run| 100.0 * run.accuracy_resolution).mean;
+    format!("{mean:.2} ± {:.2} %", if entry.outcomes.len() > 1 { deviation } else { resolution })
+}
+
+/// A ratio with three digits.
+pub(crate) fn ratio_text(ratio: f64) -> String {
+    if ratio >= 99.95 {
+        format!("{ratio:.0}x")
+    } else if ratio >= 9.995 {
+        format!("{ratio:.1}x")
+    } else {
+        format!("{ratio:.2}x")
+    }
+}
+
+/// Bytes with three digits, in powers of 1000.
+pub(crate) fn bytes(bytes: f64) -> String {
+    scaled(bytes, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")], "B")
+}
+
+/// A time with three digits.
+pub(crate) fn duration(seconds: f64) -> String {
+    scaled(seconds * 1e9, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs")], "ns")
+}
+
+fn scaled(value: f64, units: &[(f64, &str)], smallest: &str) -> String {
+    match units.iter().find(|(size, _)| value >= 0.9995 * size) {
+        Some((size, unit)) => {
+            let value = value / size;
+            let decimals = if value >= 99.95 {
+                0
+            } else if value >= 9.995 {
+                1
+            } else {
+                2
+            };
+            format!("{value:.decimals$} {unit}")
+        }
+        None => format!("{value:.0} {smallest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        assert_eq!(
+            [0.0, 999.0, 999.9, 1e3, 12_345.0, 123_456_789.0].map(bytes),
+            ["0 B", "999 B", "1.00 kB", "1.00 kB", "12.3 kB", "123 MB"]
+        );
+        assert_eq!([0.0, 5e-7, 1.5e-3, 2.0].map(duration), ["0 ns", "500 ns", "1.50 ms", "2.00 s"]);
+        assert_eq!([1.0, 76.06, 160.4].map(ratio_text), ["1.00x", "76.1x", "160x"]);
+    }
+}

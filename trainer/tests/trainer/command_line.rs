@@ -1,0 +1,152 @@
+//! The binary as a user meets it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn trainer(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn entries(folder: &Path) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+/// The one line that a refused command says; nothing may be written.
+fn refusal(arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    refusal_in(folder.path(), arguments)
+}
+
+fn refusal_in(folder: &Path, arguments: &[&str]) -> String {
+    let before = entries(folder);
+    let output = trainer(folder, arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(entries(folder), before, "{arguments:?} wrote something");
+    said.trim_end().strip_prefix("trainer: ").unwrap().to_owned()
+}
+
+#[test]
+fn bad_settings_are_refused_in_one_line() {
+    for (arguments, message) in [
+        (&["train", "--model", "lstm"][..], "model = lstm: expected one of mlp, cnn, gpt"),
+        (
+            &["train", "--codec", "topk:density=7"],
+            "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1",
+        ),
+        (&["train", "--workers", "0"], "workers = 0: expected 1 to 256"),
+        (&["train", "--batch", "130"], "batch = 130: expected a multiple of the 4 workers"),
+        (&["train", "--lr", "0"], "lr = 0: expected above 0"),
+        (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
+        (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
+        (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local"),
+        (&["train", "--momentum", "2"], "momentum = 2: expected at least 0, below 1"),
+        (&["train", "--nesterov"], "nesterov = true: expected false, or a momentum above 0"),
+        (&["train", "--hidden", "8", "--model", "cnn"], "hidden with model = cnn: it belongs to mlp"),
+        (&["compare", "--codec", "none", "--seeds", "0"], "seeds = 0: expected 1 to 1000"),
+        (&["train", "--unheard-of"], "unexpected argument '--unheard-of' found"),
+        (&["compare"], "the following required arguments were not provided: --codec <SPEC>"),
+    ] {
+        assert_eq!(refusal(arguments), message);
+    }
+}
+
+#[test]
+fn combinations_that_cannot_work_say_why() {
+    let message = refusal(&["train", "--codec", "topk", "--exchange", "all-reduce"]);
+    assert!(message.contains("cannot be summed"), "{message}");
+    let message = refusal(&["train", "--optimizer", "adamw", "--momentum", "0.9"]);
+    assert!(message.contains("adamw has moments of its own"), "{message}");
+    let message = refusal(&["train", "--codec", "none:memory=ef"]);
+    assert!(message.contains("sends everything"), "{message}");
+}
+
+#[test]
+fn data_that_is_missing_or_empty_is_refused_in_one_line() {
+    let message = refusal(&["train", "--data", "mnist"]);
+    assert!(message.starts_with("mnist: "), "{message}");
+    let message = refusal(&["train", "--data", "mnist", "--data_dir", "/nonexistent"]);
+    assert!(message.starts_with("/nonexistent: no such file"), "{message}");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("text.txt"), "").unwrap();
+    let message = refusal_in(folder.path(), &["train", "--data", "text", "--data_dir", "text.txt"]);
+    assert!(message.contains("empty"), "{message}");
+}
+
+#[test]
+fn configuration_files_are_read_and_their_faults_located() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.toml");
+    for (content, message) in [
+        ("steps = 5\nspeed = 3\n", "run.toml: line 2: unknown field `speed`"),
+        ("steps = \"many\"\n", "run.toml: line 1: invalid type"),
+        ("codec = [\n", "run.toml: line"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let said = refusal_in(folder.path(), &["train", "--config", "run.toml"]);
+        assert!(said.starts_with(message), "{said}");
+    }
+    let said = refusal_in(folder.path(), &["train", "--config", "other.toml"]);
+    assert!(said.starts_with("other.toml: "), "{said}");
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("run.toml"), "epochs = 9\nlr = 0.25\ncodec = \"qsgd:bits=8\"\n")
+        .unwrap();
+    let arguments = ["train", "--config", "run.toml", "--steps", "2", "--codec", "none", "--out", "a"];
+    let output = trainer(folder.path(), &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let config = std::fs::read_to_string(folder.path().join("a/config.toml")).unwrap();
+    for line in ["codec = \"none\"", "steps = 2", "lr = 0.25"] {
+        assert!(config.lines().any(|other| other == line), "{config}");
+    }
+    assert!(!config.contains("epochs"));
+}
+
+#[test]
+fn results_are_not_written_over_unless_forced() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["train", "--steps", "2", "--out", "a"];
+    assert!(trainer(folder.path(), &arguments).status.success());
+    let message = refusal_in(folder.path(), &arguments);
+    assert!(message.starts_with("a: not empty"), "{message}");
+    assert!(trainer(folder.path(), &[&arguments[..], &["--force"]].concat()).status.success());
+    for file in ["config.toml", "metrics.jsonl", "summary.json", "report.html"] {
+        assert!(folder.path().join("a").join(file).is_file(), "{file}");
+    }
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let message = refusal_in(folder.path(), &["train", "--steps", "2", "--out", "file/a"]);
+    assert!(message.starts_with("file/a: "), "{message}");
+}
+
+#[test]
+fn lines_in_a_pipe_and_a_table_come_out_of_a_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["compare", "--codec", "none", "--codec", "topk", "--steps", "4", "--seeds", "2", "--out", "c"];
+    let output = trainer(folder.path(), &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("accuracy") && table.contains("\ntopk:density=0.01 "), "{table}");
+    let progress = String::from_utf8(output.stderr).unwrap();
+    assert!(progress.lines().any(|line| line.starts_with("none, seed 2: step 4/4, loss ")), "{progress}");
+    assert!(!progress.contains('\u{1b}'), "no escape sequences in a pipe");
+}
+
+#[test]
+fn licences_and_version_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |argument| String::from_utf8(trainer(folder.path(), &[argument]).stdout).unwrap();
+    assert!(said("--licenses").contains("CC BY 4.0"));
+    assert_eq!(said("--version"), format!("trainer {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(said("--help").contains("compare"));
+}
+
+#[test]
+fn the_parser_is_consistent() {
+    gradwire_trainer::cli::command().debug_assert();
+}

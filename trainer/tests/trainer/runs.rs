@@ -1,0 +1,195 @@
+//! Laws of whole runs: the same results every time, the same parameters everywhere, and every byte counted.
+
+use gradwire_trainer::compare::Plan;
+use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::folder::Folder;
+use gradwire_trainer::job::Job;
+use gradwire_trainer::run::{Outcome, run};
+use gradwire_trainer::single::run_into;
+
+use crate::{Quiet, digits_job};
+
+const CODECS: [&str; 4] = ["none", "topk:density=0.01", "qsgd:bits=4", "randomk:density=0.05"];
+
+fn outcome(job: &Job) -> Outcome {
+    run(job, &mut Quiet::default()).unwrap()
+}
+
+fn hash(codec: &str) -> String {
+    let job = digits_job(codec, 30, |settings| settings.hash_every = Some(7));
+    outcome(&job).summary.params_hash
+}
+
+#[test]
+fn the_same_run_gives_the_same_parameters_alone_and_beside_another() {
+    for codec in CODECS {
+        let alone = hash(codec);
+        assert_eq!(alone, hash(codec), "{codec} twice");
+        std::thread::scope(|scope| {
+            let runs = [(); 2].map(|()| scope.spawn(|| hash(codec)));
+            for run in runs {
+                assert_eq!(alone, run.join().unwrap(), "{codec}, two at once");
+            }
+        });
+    }
+}
+
+#[test]
+fn the_seed_and_the_codec_matter() {
+    let hashes = [
+        hash("none"),
+        hash("topk:density=0.01"),
+        outcome(&digits_job("none", 30, |settings| settings.seed = Some(2))).summary.params_hash,
+    ];
+    assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2], "{hashes:?}");
+}
+
+#[test]
+fn every_route_trains_and_gathered_and_served_means_are_the_same() {
+    let by = |exchange: &str| {
+        let job =
+            digits_job("topk:density=0.01", 20, |settings| settings.exchange = Some(exchange.to_owned()));
+        outcome(&job).summary.params_hash
+    };
+    assert_eq!(by("auto"), by("all-gather"));
+    assert_eq!(by("auto"), by("server"));
+    let dense = |exchange: &str| {
+        let job = digits_job("none", 20, |settings| settings.exchange = Some(exchange.to_owned()));
+        outcome(&job).summary
+    };
+    let (auto, ring, gathered) = (dense("auto"), dense("all-reduce"), dense("all-gather"));
+    assert_eq!((auto.params_hash, auto.bytes_up), (ring.params_hash, ring.bytes_up));
+    // Another order of the sums, and twice the bytes for four workers.
+    assert!((gathered.final_loss - ring.final_loss).abs() < 1e-3);
+    assert!(gathered.bytes_up > ring.bytes_up);
+}
+
+#[test]
+fn metered_bytes_are_those_of_the_metrics_and_of_the_frames() {
+    let job = digits_job("topk:density=0.01,values=q8", 25, |settings| settings.workers = Some(4));
+    let outcome = outcome(&job);
+    let up: u64 = outcome.metrics.iter().map(|line| line.bytes_up).sum();
+    let down: u64 = outcome.metrics.iter().map(|line| line.bytes_down).sum();
+    let metered =
+        |of: fn(&gradwire_transports::Counters) -> u64| outcome.counters.iter().map(of).sum::<u64>();
+    assert_eq!(up, metered(|counters| counters.up.total_bytes()));
+    assert_eq!(down, metered(|counters| counters.down.total_bytes()));
+    assert_eq!((up, down), (outcome.summary.bytes_up, outcome.summary.bytes_down));
+    // Gathered: every frame goes to N-1 peers, and nothing else is sent.
+    let dense = 4.0 * 4.0 * job.layout.len() as f64;
+    let frames: f64 = outcome.metrics.iter().map(|line| (dense / line.ratio.unwrap()).round()).sum();
+    assert_eq!(metered(|counters| counters.up.payload_bytes), 3 * frames as u64);
+    assert_eq!(metered(|counters| counters.up.messages), 25 * 4 * 3);
+}
+
+#[test]
+fn a_dense_ring_has_a_wire_ratio_of_one_but_for_its_envelopes() {
+    let outcome = outcome(&digits_job("none", 3, |_| ()));
+    let (ratio, wire) = (outcome.summary.ratio.unwrap(), outcome.summary.wire_ratio.unwrap());
+    assert_eq!(ratio, 1.0);
+    let payload: u64 = outcome.counters.iter().map(|c| c.up.payload_bytes + c.down.payload_bytes).sum();
+    // 2 · 2(N−1)/N · 4n for each of four workers and three steps.
+    assert_eq!(payload, 3 * 4 * 2 * 2 * 3 * 9610);
+    assert!((0.99..1.0).contains(&wire), "{wire}");
+}
+
+#[test]
+fn one_worker_trains_and_sends_nothing() {
+    let outcome = outcome(&digits_job("topk:density=0.01", 5, |settings| settings.workers = Some(1)));
+    assert_eq!((outcome.summary.bytes_up, outcome.summary.wire_ratio), (0, None));
+    assert!(outcome.summary.ratio.unwrap() > 50.0);
+}
+
+#[test]
+fn a_changing_rate_rescales_what_was_kept_back() {
+    let plain = digits_job("topk:density=0.01", 12, |_| ());
+    let falling = digits_job("topk:density=0.01", 12, |settings| {
+        settings.schedule = Some("step".to_owned());
+        (settings.decay_every, settings.decay_factor) = (Some(11), Some(0.5));
+    });
+    let (plain, falling) = (outcome(&plain), outcome(&falling));
+    assert_eq!(plain.metrics[10].residual_norm, falling.metrics[10].residual_norm);
+    // The rate halves at step 11, so the residual doubles before the gradient is added.
+    let (before, after) = (falling.metrics[10].residual_norm, falling.metrics[11].residual_norm);
+    assert!(after > 1.5 * before, "{before} {after}");
+}
+
+#[test]
+fn metrics_have_exactly_their_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = digits_job("topk:density=0.01", 6, |settings| settings.eval_every = Some(3));
+    run_into(&job, &Folder::create(folder.path(), false).unwrap(), "", 1).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("metrics.jsonl")).unwrap();
+    let keys = [
+        "step",
+        "epoch",
+        "loss",
+        "lr",
+        "bytes_up",
+        "bytes_down",
+        "ratio",
+        "wire_ratio",
+        "contributors",
+        "encode_ns",
+        "exchange_ns",
+        "decode_ns",
+        "residual_norm",
+        "density",
+    ];
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 6);
+    for (step, line) in lines.iter().enumerate() {
+        let mut expected = keys.to_vec();
+        if step % 3 == 2 {
+            expected.extend(["eval_loss", "accuracy"]);
+        }
+        expected.sort_unstable();
+        let mut actual: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        actual.sort_unstable();
+        assert_eq!(actual, expected);
+        assert_eq!(line["step"], step);
+        assert_eq!(line["contributors"], 4);
+    }
+    let summary: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("summary.json")).unwrap()).unwrap();
+    for key in
+        ["final_loss", "accuracy", "bytes_up", "bytes_down", "ratio", "wire_ratio", "seconds", "params_hash"]
+    {
+        assert!(!summary[key].is_null(), "{key}");
+    }
+}
+
+#[test]
+fn the_echoed_configuration_repeats_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = digits_job("qsgd:bits=4", 10, |settings| {
+        (settings.lr, settings.momentum, settings.clip) = (Some(0.07), Some(0.5), Some(1.0));
+        settings.hidden = Some(vec![20, 30]);
+    });
+    let first = run_into(&job, &Folder::create(folder.path(), false).unwrap(), "", 1).unwrap();
+    let settings = Settings::read(&folder.path().join("config.toml")).unwrap();
+    let config = RunConfig::resolve(&settings).unwrap();
+    assert_eq!(config, job.config);
+    let again = outcome(&Job::prepare(config).unwrap());
+    assert_eq!(again.summary.params_hash, first.summary.params_hash);
+}
+
+#[test]
+fn a_comparison_leaves_one_report_that_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { steps: Some(4), eval_every: Some(2), ..Settings::default() };
+    let codecs = ["none".to_owned(), "topk:density=0.01".to_owned()];
+    let comparison = Plan::new(&settings, &codecs, 2)
+        .unwrap()
+        .run(&Folder::create(folder.path(), false).unwrap())
+        .unwrap();
+    let html = gradwire_trainer::report::html(&comparison, "Comparison");
+    assert_eq!(html.matches("<svg").count(), 4);
+    for foreign in ["src=", "href=", "@import", "url("] {
+        assert!(!html.contains(foreign), "{foreign}");
+    }
+    for run in ["none-seed-1", "none-seed-2", "topk-density-0.01-seed-1"] {
+        assert!(folder.path().join(run).join("summary.json").is_file(), "{run}");
+    }
+}
