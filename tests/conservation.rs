@@ -530,6 +530,32 @@ fn linear_codecs_conserve_too_and_keep_everything_when_abandoned() {
 }
 
 #[test]
+fn linear_codecs_refuse_bad_gradients_and_small_scratch_memory_at_the_start() {
+    let n = 40;
+    let (unit, layout) = (Unit { start: 5, ..Unit::whole(n) }, LayoutRef::flat(50));
+    for spelling in ["none", "randomk:density=0.2", "randomk:density=0.2,estimator=unbiased"] {
+        let linear = codec(spelling).as_linear().expect(spelling);
+        let needed = linear.round_scratch_len(n);
+        let begin = |grad: &[f32], residual: Option<&[f32]>, words: usize, floats: usize| {
+            let (mut words, mut floats) = (vec![7; needed.words - words], vec![7.0; needed.floats - floats]);
+            let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
+            linear.begin(key(1), &layout, &unit, Grad::F32(grad), residual, &mut scratch).map(|_| ())
+        };
+        let fine = Input::Normal(1).values(n);
+        assert_eq!(begin(&fine, Some(&fine), 0, 0), Ok(()), "{spelling}");
+        let too_small = Err(EncodeError::LinearScratchTooSmall { needed });
+        assert_eq!(begin(&fine, None, 1, 0), too_small, "{spelling}");
+        assert_eq!(begin(&fine, None, 0, 1), too_small, "{spelling}");
+        let mut bad = fine.clone();
+        bad[n - 1] = f32::NAN;
+        let last = Err(EncodeError::NonFiniteInput { index: 5 + n - 1 });
+        assert_eq!(begin(&bad, None, 0, 0), last, "{spelling}");
+        bad[n - 1] = f32::MAX;
+        assert_eq!(begin(&bad, Some(&bad), 0, 0), last, "{spelling}");
+    }
+}
+
+#[test]
 fn random_k_of_the_mean_is_the_mean_of_random_k() {
     // Multiples of 1/8 and four workers: sums and the mean are exact.
     let grads: Vec<Vec<f32>> = (0..4)

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `file` | the bytes are in `bad/FILE.bin` |
 //! | `error` | the error, as `Debug` prints it, without spaces |
+//! | `error32` | the error where addresses have 32 bits, where that is another: a count may not fit there |
 //! | `layout` | shapes, as in `golden/` |
 //! | `limit` | `field:value` of the one limit that is set; the others stand in nobody's way |
 //! | `reader` | `memory` where the bytes are a saved memory and not a frame |
@@ -32,9 +33,10 @@ impl Bad {
     /// When a word is missing or not understood.
     #[must_use]
     pub fn new(line: &Line) -> Self {
+        let narrow = line.find("error32").filter(|_| usize::BITS == 32);
         Self {
             name: line.value("file").to_owned(),
-            error: line.value("error").to_owned(),
+            error: narrow.unwrap_or(line.value("error")).to_owned(),
             shapes: manifest::shapes(line.value("layout")),
             limits: line.find("limit").map_or_else(run::no_limits, limits),
             is_memory: line.find("reader") == Some("memory"),
