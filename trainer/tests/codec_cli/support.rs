@@ -38,7 +38,6 @@ pub(crate) const SPELLINGS: [&str; 27] = [
     "randomk:density=0.01",
     "randomk:density=0.1,estimator=unbiased",
     "randomk:density=0.1,unit=tensor,dense_1d=true",
-    "dpsgd",
 ];
 
 /// Names are not in alphabetical order on purpose: the order of the data is what counts.
