@@ -134,6 +134,29 @@ fn the_law_holds_for_arbitrary_residuals_of_any_magnitude() {
     }
 }
 
+/// Half of level 1 is where the error of nearest rounding may fail to be a float: a value just below it whose product
+/// rounds up to it must stay at level 0.
+#[test]
+fn the_law_holds_next_to_every_border_between_levels() {
+    for (bits, levels) in [("ternary", 1u32), ("2", 1), ("3", 3), ("4", 7), ("8", 127)] {
+        for scale in [1.0, 0.75, power_of_two(-90), power_of_two(60), 1.0 / 3.0] {
+            let norm = scale * levels as f32;
+            let mut grad = vec![norm];
+            for halves in 1..8 {
+                let border = scale * 0.5 * halves as f32;
+                let near = [border.next_down().next_down(), border.next_down(), border, border.next_up()];
+                grad.extend(
+                    near.iter().flat_map(|&value| [value, -value]).filter(|value| value.abs() <= norm),
+                );
+            }
+            for norm in ["max", "l2"].into_iter().filter(|&norm| norm == "max" || 4 * levels * levels > 60) {
+                let spelling = format!("qsgd:bits={bits},bucket=60,norm={norm},rounding=nearest,memory=ef");
+                step(&spelling, 0, &[Unit::whole(grad.len())], &grad, &mut vec![0.0; grad.len()]);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_law_holds_for_several_units_gaps_and_dense_units() {
     let unit = |id, start, len, dense| Unit { id, start, len, dense };

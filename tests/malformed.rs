@@ -147,7 +147,7 @@ fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 3_000 } else { 100_000 },
+        cases: if cfg!(debug_assertions) { 1_500 } else { 100_000 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

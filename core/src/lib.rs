@@ -58,6 +58,9 @@ mod dense;
 mod density;
 mod entropy;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gather;
 mod gossip;
 mod grad;

@@ -31,7 +31,7 @@ impl Isa {
     }
 
     /// All that this machine has, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn available() -> impl Iterator<Item = Self> {
         let wide = [
             #[cfg(target_arch = "x86_64")]

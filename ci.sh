@@ -1,0 +1,429 @@
+#!/usr/bin/env bash
+# Every check of this repository, one function each. `./ci.sh help` says how to call it.
+#
+# Trees of dependencies are compiled as rarely as they can be: whatever needs the tensor library (lints, documentation,
+# the trainer's tests, the quick start) uses the release profile, and only the small packages are also tested in debug,
+# with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
+set -euo pipefail
+
+ordinary=(fmt shell words tree clippy doc features test no_std msrv package format bench-smoke quickstart fuzz)
+nightly=(miri deny arch fuzz-long bench-full)
+declare -A purpose=(
+  [fmt]="every package is formatted by rustfmt"
+  [shell]="shellcheck has nothing to say about the scripts"
+  [words]="the text holds no machine paths, no unfinished work and no issue numbers"
+  [tree]="the codec crate depends on its four libraries alone; Cargo.lock is up to date"
+  [clippy]="clippy finds nothing: workspace, all targets, and the codec crate with fewer features"
+  [doc]="the documentation builds without warnings, with the features that docs.rs uses"
+  [features]="the codec crate's own tests pass with each set of features"
+  [test]="all tests pass: small packages in debug, the trainer in release"
+  [no_std]="the codec crate builds for bare metal and for wasm, and the bare-metal example links"
+  [msrv]="each package builds with the oldest compiler that it declares"
+  [package]="the three published packages build from their archives, which hold licences and README"
+  [format]="the decoder written from FORMAT.md alone reads every golden frame"
+  [bench-smoke]="every bench runs once"
+  [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
+  [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
+  [miri]="Miri finds no undefined behaviour in the codec crate, its AVX2 loops included"
+  [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
+  [arch]="the codec crate's tests pass on aarch64, i686 and big-endian s390x under emulation"
+  [fuzz-long]="every fuzz target runs for minutes"
+  [bench-full]="all benches, measured"
+)
+
+published=(gradwire gradwire-transports gradwire-trainer)
+fuzz_seconds=${FUZZ_SECONDS:-5}
+fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
+quickstart_seconds=${QUICKSTART_SECONDS:-90}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root"
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+export CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never
+logs=$CARGO_TARGET_DIR/ci
+notes=$logs/notes
+
+# --- the checks ------------------------------------------------------------------------------------------------------
+
+check_fmt() {
+  need_component rustfmt
+  cargo fmt --all --check -- --color never
+  cargo fmt --manifest-path fuzz/Cargo.toml --check -- --color never
+  cargo fmt --manifest-path tests/no_std/Cargo.toml --check -- --color never
+}
+
+check_shell() {
+  need_command shellcheck shellcheck
+  local scripts
+  mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
+  shellcheck "${scripts[@]}"
+}
+
+# Brackets in the patterns keep this file from matching itself.
+check_words() {
+  need_command git git
+  forbid 'machine path' '(^|[^[:alnum:]_.~-])/(tm[p]|roo[t]|hom[e]|User[s]|wor[k])/'
+  forbid 'unfinished work' '(^|[^[:alnum:]_])(TOD[O]|FIXM[E]|todo[!]|unimplemented[!]|dbg[!])'
+  forbid 'issue number' '([Ii]ssu[e]|[Pp]ull reques[t]|P[R]) ?#?[0-9]+([^[:alnum:].]|$)'
+}
+
+check_tree() {
+  cargo tree --locked -p gradwire -e normal
+  local direct
+  direct=$(cargo tree -p gradwire -e normal --target all --depth 1 --prefix depth | sed -n 's/^1\([^ ]*\) .*/\1/p' | sort | xargs)
+  [[ $direct == "bitvec half libm rand_core" ]] || fail "the codec crate depends on: $direct"
+}
+
+check_clippy() {
+  need_component clippy
+  need_c_compiler
+  cargo clippy --release --workspace --all-targets -- -D warnings
+  cargo clippy --release -p gradwire --all-targets --no-default-features -- -D warnings
+  cargo clippy --release -p gradwire --all-targets --no-default-features --features alloc -- -D warnings
+}
+
+# The features are those of each package's [package.metadata.docs.rs].
+check_doc() {
+  need_c_compiler
+  RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire --all-features
+  RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance
+  RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-trainer
+}
+
+check_features() {
+  need_c_compiler
+  cargo test -p gradwire --no-default-features
+  cargo test -p gradwire --no-default-features --features alloc
+  cargo test -p gradwire
+}
+
+check_test() {
+  need_c_compiler
+  local failed=0
+  cargo test --no-fail-fast -p gradwire -p gradwire-transports -p gradwire-tests --features gradwire-transports/conformance || failed=1
+  cargo test --no-fail-fast --release -p gradwire-trainer || failed=1
+  ((failed == 0)) || fail "some tests failed"
+}
+
+check_no_std() {
+  local target
+  for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
+    need_target "$target"
+    cargo build -p gradwire --no-default-features --target "$target"
+    cargo build -p gradwire --no-default-features --features alloc --target "$target"
+  done
+  cargo build --release --manifest-path tests/no_std/Cargo.toml --target thumbv7em-none-eabihf
+}
+
+check_msrv() {
+  need_c_compiler
+  check_with_oldest_compiler core gradwire --all-features
+  check_with_oldest_compiler transports gradwire-transports --features conformance
+  check_with_oldest_compiler trainer gradwire-trainer
+}
+
+check_package() {
+  need_c_compiler
+  need_command git git
+  local flags=(--locked) selected=() name
+  for name in "${published[@]}"; do selected+=(-p "$name"); done
+  if [[ -n $(git status --porcelain) ]]; then
+    flags+=(--allow-dirty)
+    note "packaged with --allow-dirty: the working tree differs from the last commit"
+  fi
+  rm -rf "$CARGO_TARGET_DIR/package"
+  # The archives are built outside of the workspace, so with the plain dev profile; nothing of that is debugged.
+  CARGO_PROFILE_DEV_DEBUG=0 cargo package "${flags[@]}" "${selected[@]}"
+  for name in "${published[@]}"; do archive_is_complete "$name"; done
+}
+
+check_format() {
+  need_command python3 python3
+  python3 tests/format/run.py
+}
+
+check_bench_smoke() {
+  need_c_compiler
+  cargo bench -p gradwire-benches -- --test
+}
+
+check_quickstart() {
+  need_c_compiler
+  cargo build --release
+  local folder started report
+  folder=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  trap "rm -rf '$folder'" EXIT
+  started=$SECONDS
+  (cd "$folder" && timeout "$quickstart_seconds" cargo run --release --manifest-path "$root/Cargo.toml") ||
+    fail "the quick start failed, or took longer than $quickstart_seconds s"
+  echo "the quick start took $((SECONDS - started)) s"
+  report=$(find "$folder" -name report.html -size +0)
+  [[ -n $report ]] || fail "the quick start wrote no report.html"
+  # An SVG name space is a name; nothing loads it.
+  ! grep -nEi "(src|srcset|href|action|data|poster)=[\"']?(https?:)?//|url\\([\"']?(https?:)?//|@import|fetch\\(|XMLHttpRequest|WebSocket" "$report" ||
+    fail "the report refers to something remote"
+}
+
+check_fuzz() { fuzz_all_for "$fuzz_seconds"; }
+
+check_fuzz_long() { fuzz_all_for "$fuzz_long_seconds"; }
+
+# Left to the ordinary tests: those that go through all 16-bit values, or all tables, which takes Miri hours.
+check_miri() {
+  need_component miri nightly
+  need_component rust-src nightly
+  local modules=(kernels:: bits:: entropy:: index:: values:: wire:: topk:: memory::)
+  local exhaustive=(casts_are_those every_narrow_value every_table_of_two any_bytes bytes_are_those_of_the_definition
+    every_subset random_subsets)
+  local skip=() name
+  for name in "${exhaustive[@]}"; do skip+=(--skip "$name"); done
+  note "under Miri neither exhaustive tests nor AVX-512, which it does not know: ${exhaustive[*]}"
+  # Without isolation: proptest asks for the current folder.
+  export MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2
+  cargo +nightly miri test -p gradwire --lib -- "${skip[@]}" "${modules[@]}"
+  if [[ $(uname -m) == x86_64 ]]; then
+    # Without `std` the instruction set is that of the build; Miri shows none at run time.
+    RUSTFLAGS="-C target-feature=+avx2,+bmi1,+bmi2,+lzcnt,+popcnt,+sse4.2,+f16c" \
+      cargo +nightly miri test -p gradwire --no-default-features --lib -- "${skip[@]}" kernels:: wire::checksum
+  fi
+}
+
+check_deny() {
+  need_cargo_tool cargo-deny 0.20.2
+  cargo deny check --hide-inclusion-graph bans licenses sources
+  if cargo deny fetch db; then
+    cargo deny check advisories
+  else
+    note "ADVISORIES NOT CHECKED: their database could not be fetched"
+  fi
+}
+
+check_arch() {
+  need_c_compiler
+  cross_test aarch64-unknown-linux-gnu aarch64-linux-gnu qemu-aarch64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+  cross_test i686-unknown-linux-gnu i686-linux-gnu qemu-i386 gcc-i686-linux-gnu libc6-dev-i386-cross
+  cross_test s390x-unknown-linux-gnu s390x-linux-gnu qemu-s390x gcc-s390x-linux-gnu libc6-dev-s390x-cross
+}
+
+check_bench_full() {
+  need_c_compiler
+  cargo bench -p gradwire-benches
+}
+
+# --- parts of checks -------------------------------------------------------------------------------------------------
+
+# forbid WHAT PATTERN: fails where a text file of the repository has a line that matches.
+forbid() {
+  local status=0
+  git grep --untracked -nIE -e "$2" -- . ':!Cargo.lock' ':!*/Cargo.lock' ':!LICENSE-*' ':!*/LICENSE-*' || status=$?
+  case $status in
+    0) fail "$1 in the text above" ;;
+    1) ;;
+    *) fail "git grep failed" ;;
+  esac
+}
+
+# check_with_oldest_compiler FOLDER PACKAGE [FEATURE FLAGS]
+check_with_oldest_compiler() {
+  local folder=$1 package=$2 oldest toolchain
+  shift 2
+  oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$folder/Cargo.toml")
+  [[ -n $oldest ]] || fail "$folder/Cargo.toml declares no rust-version"
+  toolchain=$oldest
+  [[ $toolchain == *.*.* ]] || toolchain+=.0
+  if [[ $(rustc --version) == "rustc $toolchain "* ]]; then
+    # The compiler in use; in the release profile, whose dependencies the lints have checked already.
+    cargo check --release -p "$package" "$@"
+  else
+    need_toolchain "$toolchain"
+    cargo "+$toolchain" check --release -p "$package" "$@"
+  fi
+}
+
+archive_is_complete() {
+  local archives files wanted folder
+  archives=("$CARGO_TARGET_DIR/package/$1"-[0-9]*.crate)
+  files=$(tar -tzf "${archives[0]}" | cut -d/ -f2-)
+  printf '%s:\n%s\n' "$1" "$files"
+  for wanted in Cargo.toml README.md LICENSE-MIT LICENSE-APACHE src/lib.rs; do
+    grep -qxF "$wanted" <<<"$files" || fail "the archive of $1 lacks $wanted"
+  done
+  folder=${1#gradwire-}
+  folder=${folder/#gradwire/core}
+  for wanted in LICENSE-MIT LICENSE-APACHE; do
+    cmp "$wanted" "$folder/$wanted" || fail "$folder/$wanted differs from the workspace's"
+  done
+}
+
+# fuzz_all_for SECONDS: builds every target, then runs each from its corpus.
+fuzz_all_for() {
+  need_command c++ g++
+  need_toolchain nightly
+  need_cargo_tool cargo-fuzz 0.13.2
+  local targets target
+  mapfile -t targets < <(cargo +nightly fuzz list --fuzz-dir fuzz)
+  ((${#targets[@]} > 0)) || fail "there are no fuzz targets"
+  fuzz/seed.sh
+  cargo +nightly fuzz build --fuzz-dir fuzz
+  for target in "${targets[@]}"; do
+    cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- -max_total_time="$1" -timeout=10 -print_final_stats=1
+  done
+}
+
+# cross_test TARGET GNU_PREFIX EMULATOR PACKAGES…: the codec crate's tests for TARGET, under user-mode emulation.
+cross_test() {
+  local target=$1 prefix=$2 emulator=$3 variable
+  shift 3
+  need_command "$prefix-gcc" "$@"
+  need_command "$emulator" qemu-user
+  need_target "$target"
+  variable=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")
+  env "${variable}_LINKER=$prefix-gcc" "${variable}_RUNNER=$emulator -L /usr/$prefix" PROPTEST_CASES=32 \
+    cargo test -p gradwire --target "$target"
+}
+
+# --- what a check needs: installed where that is possible, else the command that would ------------------------------
+
+# need_command COMMAND DEBIAN_PACKAGES…
+need_command() {
+  local command=$1
+  shift
+  if command -v "$command" >/dev/null; then return; fi
+  local as_root=()
+  if ((EUID != 0)); then as_root=(sudo -n); fi
+  if command -v apt-get >/dev/null && { ((EUID == 0)) || sudo -n true 2>/dev/null; }; then
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" ||
+      fail "$command is missing; install it with: sudo apt-get install $*"
+  fi
+  command -v "$command" >/dev/null || fail "$command is missing; install it with: sudo apt-get install $*"
+}
+
+need_c_compiler() { need_command cc gcc libc6-dev; }
+
+need_rustup() { command -v rustup >/dev/null || fail "rustup is missing; install it as https://rustup.rs says"; }
+
+need_toolchain() {
+  if rustc "+$1" --version >/dev/null 2>&1; then return; fi
+  need_rustup
+  rustup toolchain install "$1" --profile minimal --no-self-update ||
+    fail "Rust $1 is missing; install it with: rustup toolchain install $1"
+}
+
+# need_component COMPONENT [TOOLCHAIN]
+need_component() {
+  local of=()
+  if (($# == 2)); then
+    need_toolchain "$2"
+    of=(--toolchain "$2")
+  elif cargo "$1" --version >/dev/null 2>&1 || cargo "${1#rust}" --version >/dev/null 2>&1; then
+    return
+  fi
+  need_rustup
+  rustup component add "$1" "${of[@]}" || fail "$1 is missing; install it with: rustup component add $1 ${of[*]}"
+}
+
+need_target() {
+  if [[ -d $(rustc --print sysroot)/lib/rustlib/$1/lib ]]; then return; fi
+  need_rustup
+  rustup target add "$1" || fail "target $1 is missing; install it with: rustup target add $1"
+}
+
+# need_cargo_tool NAME VERSION: any version that is there will do.
+need_cargo_tool() {
+  if command -v "$1" >/dev/null; then return; fi
+  need_c_compiler
+  env -u CARGO_TARGET_DIR cargo install --locked "$1" --version "$2" ||
+    fail "$1 is missing; install it with: cargo install --locked $1 --version $2"
+}
+
+# --- running them ----------------------------------------------------------------------------------------------------
+
+fail() {
+  echo "error: $*" >&2
+  exit 1
+}
+
+# note TEXT: stands beside the check in the summary, so that nothing is left out in silence.
+note() {
+  echo "note: $*" >&2
+  echo "$*" >>"$notes"
+}
+
+usage() {
+  cat <<USAGE
+./ci.sh            every ordinary check
+./ci.sh NAME…      only those
+./ci.sh nightly    the checks that take longer
+./ci.sh list       what there is
+
+Checks run one after the other, also after one has failed; the summary stands at the end and the exit code is 1 if any
+failed. Their output is kept in the target folder, under ci/.
+USAGE
+}
+
+list() {
+  local name
+  for name in "${ordinary[@]}"; do printf '%-12s %s\n' "$name" "${purpose[$name]}"; done
+  echo
+  echo "./ci.sh nightly:"
+  for name in "${nightly[@]}"; do printf '%-12s %s\n' "$name" "${purpose[$name]}"; done
+}
+
+# run_check NAME live|quiet: sets `status` and `took`.
+run_check() {
+  local log=$logs/$1.log started=$SECONDS
+  : >"$notes"
+  printf '== %s: %s\n' "$1" "${purpose[$1]}"
+  # The subshell stands in no condition, where bash would ignore `set -e` inside of it.
+  set +e
+  if [[ $2 == live ]]; then
+    (set -e && "check_${1//-/_}") 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+  else
+    (set -e && "check_${1//-/_}") >"$log" 2>&1
+    status=$?
+  fi
+  set -e
+  took=$((SECONDS - started))
+  if ((status != 0)) && [[ $2 == quiet ]]; then tail -n 60 "$log" | sed 's/^/   | /'; fi
+  printf '   %s after %d s\n' "$(verdict "$status")" "$took"
+}
+
+verdict() { if (($1 == 0)); then echo PASS; else echo FAIL; fi; }
+
+run_all() {
+  local how=$1 name failed=0 summary="" line
+  shift
+  mkdir -p "$logs"
+  for name in "$@"; do
+    run_check "$name" "$how"
+    if ((status != 0)); then failed=1; fi
+    summary+=$(printf '%-12s %s %6d s' "$name" "$(verdict "$status")" "$took")$'\n'
+    while IFS= read -r line; do summary+="             ! $line"$'\n'; done <"$notes"
+  done
+  printf '\n%s' "$summary"
+  printf '%-12s %s %6d s\n' total "$(verdict "$failed")" "$SECONDS"
+  return "$failed"
+}
+
+main() {
+  exec </dev/null
+  command -v cargo >/dev/null || fail "cargo is missing; install Rust as https://rustup.rs says"
+  case ${1-} in
+    "") run_all quiet "${ordinary[@]}" ;;
+    nightly) run_all quiet "${nightly[@]}" ;;
+    list) list ;;
+    help | -h | --help) usage ;;
+    *)
+      local name
+      for name in "$@"; do
+        [[ -n ${purpose[$name]-} ]] || fail "there is no check named '$name'; ./ci.sh list names them"
+      done
+      run_all live "$@"
+      ;;
+  esac
+}
+
+main "$@"

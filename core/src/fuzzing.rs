@@ -1,0 +1,107 @@
+//! Laws of parts that no public function reaches alone, for the fuzz targets. Compiled under `cfg(fuzzing)` only.
+
+use crate::bits::{BitReader, BitWriter};
+use crate::entropy::section::{CodedSymbols, SLOT_WORDS, max_section_bytes, write_symbols};
+use crate::entropy::{elias, rans};
+use crate::kernels::{self, Bucket, CANDIDATE_SLACK, Candidates, Isa};
+use crate::wire::reader::Reader;
+use crate::wire::writer::Writer;
+use crate::{Source, StepKey};
+use alloc::{vec, vec::Vec};
+
+/// Any bits decode to values in range; what was coded decodes to itself.
+pub fn bits_and_entropy(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else { return };
+    let max = u32::from(first) + 1;
+    let mut bits = BitReader::new(data);
+    while bits.remaining() > 0 {
+        assert!((1..=max).contains(&elias::take(&mut bits, max)));
+    }
+    let alphabet = usize::from(first) + 1;
+    if let Some(table) = rans::Table::read(&mut BitReader::new(data), alphabet) {
+        decode_anything(&table, data, alphabet);
+    }
+    let symbols: Vec<u8> = data.iter().map(|&byte| byte.min(first)).collect();
+    round_trip(&symbols, alphabet);
+    elias_round_trip(&symbols);
+}
+
+fn decode_anything(table: &rans::Table, data: &[u8], alphabet: usize) {
+    let mut slots = vec![0; rans::SLOTS];
+    let Some(slots) = slots.first_chunk_mut() else { return };
+    table.fill_lookup(slots);
+    for lanes_log2 in 0..=rans::MAX_LANES_LOG2 {
+        let mut decoded = vec![0; data.len() + 40];
+        rans::Decoder::new(data, slots, lanes_log2).decode_into(&mut decoded);
+        assert!(decoded.iter().all(|&symbol| usize::from(symbol) < alphabet));
+    }
+}
+
+fn round_trip(symbols: &[u8], alphabet: usize) {
+    let mut out = vec![0xa5; max_section_bytes(symbols.len(), alphabet).unwrap_or(0)];
+    let mut writer = Writer::new(&mut out);
+    assert!(write_symbols(symbols, alphabet, usize::MAX, &mut writer));
+    let len = writer.len();
+    let mut reader = Reader::new(&out[..len]);
+    let coded = CodedSymbols::fields(symbols.len(), &mut reader).expect("a section was written");
+    let mut slots = vec![0; SLOT_WORDS];
+    coded.check(alphabet, &mut slots).expect("a valid section was written");
+    let mut decoded = Vec::new();
+    coded.for_each(alphabet, &slots, |symbol| decoded.push(symbol));
+    assert_eq!(decoded, symbols);
+}
+
+fn elias_round_trip(symbols: &[u8]) {
+    let mut out = vec![0xa5; symbols.len() * 3 + 8];
+    let mut writer = BitWriter::new(&mut out);
+    symbols.iter().for_each(|&symbol| elias::put(&mut writer, u32::from(symbol) + 1));
+    let len = writer.finish().expect("a code of a byte takes at most 16 bits");
+    let mut reader = BitReader::new(&out[..len]);
+    for &symbol in symbols {
+        assert_eq!(elias::take(&mut reader, 256), u32::from(symbol) + 1);
+    }
+}
+
+/// Every kernel that this machine has gives the bits of the plain loop, for any finite input.
+pub fn scalar_vs_simd(data: &[u8]) {
+    let (words, _) = data.as_chunks::<4>();
+    let values = words.iter().map(|&word| f32::from_le_bytes(word)).filter(|value| value.is_finite());
+    let values: Vec<f32> = values.map(|value| value * 0.25).collect();
+    let (grad, residual) = values.split_at(values.len() / 2);
+    let residual = &residual[..grad.len()];
+    let expected = everything(Isa::Baseline, grad, residual);
+    for isa in Isa::available() {
+        assert!(everything(isa, grad, residual) == expected, "{isa:?}");
+    }
+}
+
+/// Everything the kernels make of an input, as bytes.
+fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
+    let mut all = Vec::new();
+    let mut p = vec![0; grad.len()];
+    all.push(kernels::add_to(isa, residual, grad, &mut p));
+    all.extend(&p);
+    let least = p.first().map_or(1, |bits| bits & 0x7fff_ffff);
+    let mut parts = [vec![0; p.len() + CANDIDATE_SLACK], vec![0; p.len() + CANDIDATE_SLACK]];
+    let [indices, values] = &mut parts;
+    let mut candidates = Candidates { indices, values, len: 0 };
+    all.push(kernels::keep_from(isa, grad, Some(residual), 0, least, &mut candidates));
+    let kept = candidates.len;
+    parts.iter().for_each(|part| all.extend(&part[..kept]));
+    all.push(kernels::sum_of_squares(isa, &p).to_bits() as u32);
+    let norm = f32::from_bits(kernels::max_magnitude(isa, &p)).max(f32::MIN_POSITIVE * 1e9);
+    let bucket = Bucket { first: 8, inverse: 7.0 / norm, scale: norm / 7.0, levels: 7 };
+    let stream = StepKey { seed: 1, step: 2, source: Source::Rank(3) }.stream(4);
+    for stream in [None, Some(&stream)] {
+        let mut fields = vec![0; p.len()];
+        kernels::quantize(isa, &p, &bucket, stream, &mut fields);
+        all.extend(fields.iter().map(|&field| u32::from(field)));
+        let mut kept = vec![0.0; p.len()];
+        kernels::keep_rounding(isa, &p, &fields, bucket.scale, &mut kept);
+        all.extend(kept.iter().map(|value| value.to_bits()));
+    }
+    let gaps: Vec<u32> = p.iter().take(128).copied().collect();
+    let (r, bits) = kernels::rice_parameter(isa, &gaps);
+    all.extend([r, bits as u32]);
+    all
+}

@@ -1,0 +1,23 @@
+//! Top-k and thresholds with any coder, any gradient and any residual, NaN and infinities among them: the bytes of the
+//! naive reference and the law of conservation, or an error that changes nothing.
+#![no_main]
+
+use gradwire_fuzz::{codec, conserves, pick};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let mut data = data;
+    let method = pick(
+        &mut data,
+        &[
+            "topk:density=0.01",
+            "topk:density=0.3",
+            "topk:density=1",
+            "threshold:value=0",
+            "threshold:value=1",
+        ],
+    );
+    let index = pick(&mut data, &["auto", "raw", "bitmap", "rice"]);
+    let values = pick(&mut data, &["f32", "f16", "bf16", "q8", "q4", "q2"]);
+    conserves(&codec(&format!("{method},index={index},values={values}")), data);
+});
