@@ -181,6 +181,11 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
+    /// acc[i] += weight · (sign · scale · level) for fields of eight bits.
+    pub(crate) fn add_bytes(isa, fields: &[u8], scale: f32, weight: f32, acc: &mut [f32]) = scalar::add_bytes;
+}
+
+compile_for_each_isa! {
     /// Sum of squares in f64: eight strided partial sums, then halves added to halves (0+4, 1+5, …; 0+2, 1+3; 0+1).
     pub(crate) fn sum_of_squares(isa, p: &[u32]) -> f64 = scalar::sum_of_squares;
 }

@@ -252,3 +252,11 @@ pub(super) fn rice_parameter(gaps: &[u32]) -> (u32, u64) {
     }
     (r, high_parts(r) + gaps.len() as u64)
 }
+
+#[inline(always)]
+pub(super) fn add_bytes(fields: &[u8], scale: f32, weight: f32, acc: &mut [f32]) {
+    for (acc, &field) in acc.iter_mut().zip(fields) {
+        let magnitude = scale * f32::from(field & !FIELD_SIGN);
+        *acc += weight * f32::from_bits(magnitude.to_bits() | u32::from(field & FIELD_SIGN) << 24);
+    }
+}

@@ -81,7 +81,9 @@ fn levels_are_the_same_on_every_instruction_set() {
                 pack_nibbles(isa, pairs, &mut packed);
                 let mut sum = vec![[1.0f32; 2]; packed.len()];
                 add_nibbles(isa, &packed, scale, 0.5, &mut sum);
-                (fields, bits(&residual), packed, bits(sum.as_flattened()))
+                let mut bytewise = vec![1.0f32; len];
+                add_bytes(isa, &fields, scale, 0.5, &mut bytewise);
+                (fields, bits(&residual), packed, bits(sum.as_flattened()), bits(&bytewise))
             });
         }
     }

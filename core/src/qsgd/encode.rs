@@ -200,6 +200,10 @@ fn symbols_of(fields: &[u8], symbols: &mut [u8]) {
 
 /// Fields of equal width: the level, and the sign in the highest bit.
 fn write_fixed(isa: Isa, fields: &[u8], bits: u32, out: &mut [u8]) {
+    // Eight bits are the fields as they are.
+    if bits == 8 {
+        return out.copy_from_slice(fields);
+    }
     // Two fields a byte have a loop of their own; a single one may be left.
     let (pairs, fields, out) = match fields.as_chunks::<2>() {
         (pairs, rest) if bits == 4 => (pairs, rest, out),

@@ -158,9 +158,12 @@ impl<'a> LevelsFields<'a> {
     /// acc[i] += weight · value[i]; `acc` has one element a coordinate.
     pub(crate) fn add_scaled_to(&self, slots: &[u32], weight: f32, acc: &mut [f32]) {
         match self.packing {
-            Packing::Fixed(bytes) if self.bits == 4 && self.bucket.is_multiple_of(2) => {
+            Packing::Fixed(bytes) if self.bits == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, weight, acc);
             }
+            Packing::Fixed(bytes) if self.bits == 8 => self.add_bytes(bytes, weight, acc),
+            Packing::Fixed(bytes) => self.add_fields(bytes, weight, acc),
+            Packing::Ternary(bytes) => self.add_ternary(bytes, weight, acc),
             Packing::Rans(coded) => self.add_coded(coded, slots, weight, acc),
             _ => self.for_each(slots, |i, value| {
                 if let Some(acc) = acc.get_mut(i) {
@@ -170,12 +173,54 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
+    /// Whether no byte of `fields` fields lies in two buckets.
+    fn has_whole_bytes(&self, fields: usize) -> bool {
+        self.bucket.is_multiple_of(fields) || self.bucket >= self.len
+    }
+
+    /// The accumulator bucket by bucket, each with the value of level 1.
+    fn buckets<'c>(&self, acc: &'c mut [f32]) -> impl Iterator<Item = (&'c mut [f32], f32)> + use<'a, 'c> {
+        let levels = self.levels() as f32;
+        acc.chunks_mut(self.bucket).zip(f32_values(self.norms).map(move |norm| norm / levels))
+    }
+
+    /// A level a byte.
+    fn add_bytes(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
+        let isa = Isa::best();
+        for ((acc, scale), bytes) in self.buckets(acc).zip(bytes.chunks(self.bucket)) {
+            kernels::add_bytes(isa, bytes, scale, weight, acc);
+        }
+    }
+
+    /// Fields of any width.
+    fn add_fields(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
+        let levels = self.levels();
+        let mut bits = BitReader::new(bytes);
+        for (acc, scale) in self.buckets(acc) {
+            for acc in acc {
+                let field = bits.take(self.bits) as u32;
+                *acc += weight * value(field & levels, field > levels, scale);
+            }
+        }
+    }
+
+    /// Five levels a byte.
+    fn add_ternary(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
+        let mut digits = bytes.iter().flat_map(|&byte| {
+            let byte = u32::from(byte);
+            [byte % 3, byte / 3 % 3, byte / 9 % 3, byte / 27 % 3, byte / 81 % 3]
+        });
+        for (acc, scale) in self.buckets(acc) {
+            for (acc, digit) in acc.iter_mut().zip(&mut digits) {
+                *acc += weight * value(u32::from(digit > 0), digit == 2, scale);
+            }
+        }
+    }
+
     /// Two levels a byte, and no byte in two buckets.
     fn add_nibbles(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
         let isa = Isa::best();
-        let buckets = bytes.chunks(self.bucket / 2).zip(acc.chunks_mut(self.bucket));
-        for ((bytes, acc), norm) in buckets.zip(f32_values(self.norms)) {
-            let scale = norm / self.levels() as f32;
+        for ((acc, scale), bytes) in self.buckets(acc).zip(bytes.chunks(self.bucket.div_ceil(2))) {
             let (pairs, single) = acc.as_chunks_mut();
             kernels::add_nibbles(isa, bytes, scale, weight, pairs);
             if let (Some(acc), Some(&field)) = (single.first_mut(), bytes.last()) {
