@@ -605,3 +605,20 @@ fn random_k_of_the_mean_is_the_mean_of_random_k() {
     assert_eq!(expected.iter().filter(|&&value| value != 0.0).count(), 50);
     assert_eq!(bits(&reduced(&unbiased, &grads, None, false)), bits(&expected));
 }
+
+#[test]
+fn codecs_that_cannot_keep_exactly_take_no_memory() {
+    let (layout, grad) = (LayoutRef::flat(4), [0.5f32, -3.0, 0.0, 1.0]);
+    let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+    for spelling in ["qsgd:bits=4", "randomk:density=0.5,estimator=unbiased"] {
+        let codec = Spec::parse(spelling).unwrap().codec;
+        let mut residual = [0.25f32; 4];
+        let memory = &mut Memory::new(&mut residual);
+        let mut encoder = gradwire::Encoder::new();
+        let refused = encoder
+            .encode(&codec, key, &layout, &[Unit::whole(4)], Grad::F32(&grad), Some(memory))
+            .map(|_| ());
+        assert_eq!(refused, Err(EncodeError::MemoryRefused), "{spelling}");
+        assert_eq!(residual, [0.25; 4]);
+    }
+}

@@ -159,6 +159,10 @@ macro_rules! delegate_frames {
                 self.$inner().overflow_bound()
             }
 
+            fn conserves(&self) -> bool {
+                self.$inner().conserves()
+            }
+
             fn encode_body(
                 &self,
                 input: UnitInput<'_, '_>,

@@ -14,6 +14,8 @@ pub enum EncodeError {
         /// Bytes the caller lent.
         actual: usize,
     },
+    /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased random-k.
+    MemoryRefused,
     /// The gradient, or residual + gradient, is NaN or infinite at `index` of the flat gradient.
     NonFiniteInput {
         /// First offending coordinate, counted from the start of the layout.
@@ -49,6 +51,9 @@ impl fmt::Display for EncodeError {
         match *self {
             Self::BufferTooSmall { needed, actual } => {
                 write!(f, "output buffer holds {actual} bytes, the worst case needs {needed}")
+            }
+            Self::MemoryRefused => {
+                f.write_str("this codec takes no memory: what it sends and keeps would not add up")
             }
             Self::NonFiniteInput { index } => write!(f, "non-finite value at coordinate {index}"),
             Self::ScratchTooSmall { needed } => {
@@ -131,7 +136,7 @@ pub enum DecodeError {
 pub enum Field {
     /// A varint with superfluous bytes, or one that does not fit its type.
     Varint,
-    /// `unit_count`: zero, or more than the body can hold.
+    /// `unit_count`: zero.
     UnitCount,
     /// `unit`: beyond 32 bits.
     Unit,

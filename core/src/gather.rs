@@ -49,6 +49,11 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
+    /// Whether sent + kept is exactly residual + gradient, so that a memory may be lent.
+    fn conserves(&self) -> bool {
+        true
+    }
+
     /// Writes the body and commits the memory. The only errors are those of [`Source::fold`], raised before
     /// the memory is changed.
     fn encode_body(

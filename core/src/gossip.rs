@@ -2,9 +2,15 @@
 
 use crate::codec::{Edge, Gossip, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use crate::error::EncodeError;
+use crate::grad::Grad;
+use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
+use crate::source::Source;
 use crate::unit::Unit;
+
+/// 2¹²⁶: the difference of two values below it is finite.
+const BOUND: f32 = f32::from_bits((127 + 126) << 23);
 
 /// The whole model as f32, one round: x ← x + w·(x' − x), where x' is the neighbour's model. The sum of the two models
 /// does not change but for rounding, and with w = 1/2 both end at their mean.
@@ -17,7 +23,7 @@ pub struct Dpsgd;
 
 impl Gossip for Dpsgd {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        LinearScratchLen { words: 0, floats: len, ints: 0 }
+        LinearScratchLen { words: len, floats: len, ints: 0 }
     }
 
     fn begin(
@@ -31,9 +37,8 @@ impl Gossip for Dpsgd {
     ) -> Result<Round, EncodeError> {
         assert_eq!(model.len(), unit.len, "model and unit differ in length");
         scratch.require(self.round_scratch_len(unit.len))?;
-        if let Some(i) = model.iter().position(|value| !value.is_finite()) {
-            return Err(EncodeError::NonFiniteInput { index: unit.start + i });
-        }
+        let words = &mut scratch.words[..unit.len];
+        Source::new(Grad::F32(model), None, unit.start, BOUND).fold(Isa::best(), 0, words)?;
         scratch.floats[..unit.len].copy_from_slice(model);
         Ok(Round { index: 0, reduction: Reduction::Neighbour, unit: *unit, payload_len: unit.len })
     }
@@ -63,18 +68,20 @@ impl Gossip for Dpsgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Source;
+    use crate::key::Source as Who;
 
     #[test]
     fn two_neighbours_meet_at_their_mean() {
         let layout = LayoutRef::flat(3);
         let unit = Unit::whole(3);
-        let key = StepKey { seed: 1, step: 0, source: Source::Shared };
+        let key = StepKey { seed: 1, step: 0, source: Who::Shared };
         let edge = Edge { low: 2, high: 5 };
         let mut models = [[1.0f32, -2.0, 0.5], [3.0, 2.0, 0.25]];
-        let mut floats = [[0.0; 3]; 2];
+        let (mut words, mut floats) = ([[0; 3]; 2], [[0.0; 3]; 2]);
         let [a, b] = &mut floats;
-        let mut scratch = [a, b].map(|floats| LinearScratch { words: &mut [], floats, ints: &mut [] });
+        let [c, d] = &mut words;
+        let mut scratch =
+            [(a, c), (b, d)].map(|(floats, words)| LinearScratch { words, floats, ints: &mut [] });
         let rounds: [Round; 2] = core::array::from_fn(|i| {
             Dpsgd.begin(key, edge, &layout, &unit, &models[i], &mut scratch[i]).unwrap()
         });
@@ -87,9 +94,9 @@ mod tests {
 
     #[test]
     fn a_model_that_is_not_finite_is_not_sent() {
-        let mut floats = [0.0; 2];
-        let mut scratch = LinearScratch { words: &mut [], floats: &mut floats, ints: &mut [] };
-        let key = StepKey { seed: 1, step: 0, source: Source::Shared };
+        let (mut words, mut floats) = ([0; 2], [0.0; 2]);
+        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
+        let key = StepKey { seed: 1, step: 0, source: Who::Shared };
         let (edge, unit) = (Edge { low: 0, high: 1 }, Unit { start: 7, ..Unit::whole(2) });
         let model = [1.0, f32::NAN];
         let error = Dpsgd.begin(key, edge, &LayoutRef::flat(9), &unit, &model, &mut scratch);

@@ -114,9 +114,7 @@ impl Stream {
     /// The 64-bit draw at position `i`: words 0 and 1 (even `i`) or 2 and 3 (odd `i`) of block `i / 2`.
     #[must_use]
     pub fn u64_at(&self, i: u64) -> u64 {
-        let words = self.block(i / 2);
-        let pair = (i % 2) as usize * 2;
-        u64::from(words[pair]) | u64::from(words[pair + 1]) << 32
+        self.u64_pair(i / 2)[(i % 2) as usize]
     }
 
     /// The eight 16-bit draws of positions `8·i … 8·i + 7`: word `w` of block `i` holds draws `2·w` (low half) and
@@ -154,11 +152,22 @@ impl Stream {
         }
     }
 
+    /// The 64-bit draws at positions `2·block` and `2·block + 1`.
+    pub(crate) fn u64_pair(&self, block: u64) -> [u64; 2] {
+        let words = self.block(block);
+        [0, 2].map(|i| u64::from(words[i]) | u64::from(words[i + 1]) << 32)
+    }
+
+    /// A draw scaled to an integer below `bound`: the upper half of draw × bound.
+    pub(crate) fn scaled(draw: u64, bound: u64) -> u64 {
+        ((u128::from(draw) * u128::from(bound)) >> 64) as u64
+    }
+
     /// An integer below `bound` from the 64-bit draw at position `i`, as the upper half of draw × bound. No value
     /// is more than `bound`/2⁶⁴ likelier than another.
     #[must_use]
     pub fn below_at(&self, i: u64, bound: u64) -> u64 {
-        ((u128::from(self.u64_at(i)) * u128::from(bound)) >> 64) as u64
+        Self::scaled(self.u64_at(i), bound)
     }
 }
 

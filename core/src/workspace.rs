@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::scratch::Scratch;
 use crate::unit::Unit;
 use crate::wire::frame::{Frame, Opened};
+use crate::wire::message::check_units;
 use alloc::vec::Vec;
 
 /// Output and working memory of an encoder. Allocates on the first call, and then only when units grow.
@@ -41,6 +42,8 @@ impl Encoder {
         grad: Grad<'_>,
         memory: Option<&mut Memory<'_>>,
     ) -> Result<&[u8], EncodeError> {
+        // Nothing is sized for units that will be refused.
+        check_units(layout, units)?;
         let needed = codec.scratch_len(units);
         grow(&mut self.words, needed.words);
         grow(&mut self.bytes, needed.bytes);

@@ -369,6 +369,7 @@ class Decoder:
 
     def rice(self, k, length):
         section = Reader(self.reader.take(self.reader.varint()))
+        require(section.left() >= (k + 7) // 8, "Truncated")
         block_log2 = section.number(1)
         require(4 <= block_log2 <= 16, "InvalidField(Rice)")
         blocks = (k + (1 << block_log2) - 1) >> block_log2

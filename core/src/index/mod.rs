@@ -141,6 +141,10 @@ impl IndexCoder {
             Self::Bitmap => bitmap::section_bytes(len),
             Self::Rice => reader.varint_usize()?,
         };
+        // An entry takes a bit at the least, so that memory for `k` positions is backed by bytes that are there.
+        if self == Self::Rice && k.div_ceil(8) > bytes {
+            return Err(DecodeError::Truncated { needed: k.div_ceil(8), actual: bytes });
+        }
         reader.take(bytes)
     }
 

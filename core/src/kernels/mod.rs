@@ -55,6 +55,8 @@ pub(crate) fn keep_from(
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => x86_64::keep_from(grad, residual, first, least, candidates),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::keep_from_with_avx2(grad, residual, first, least, candidates),
         _ => scalar::keep_from(grad, residual, first, least, candidates),
     }
 }

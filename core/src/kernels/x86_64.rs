@@ -139,6 +139,70 @@ unsafe fn keep_from_avx512<const ADD: bool>(
     _mm512_reduce_max_epu32(max).max(tail_max)
 }
 
+/// [`super::keep_from`] for AVX2, which the caller has detected and whose room the caller has checked.
+pub(super) fn keep_from_with_avx2(
+    grad: &[f32],
+    residual: Option<&[f32]>,
+    first: u32,
+    least: u32,
+    candidates: &mut Candidates<'_>,
+) -> u32 {
+    // SAFETY: `Isa::Avx2` is named only where the machine has it.
+    unsafe {
+        match residual {
+            None => keep_from_avx2::<false>(grad, grad, first, least, candidates),
+            Some(residual) => keep_from_avx2::<true>(grad, residual, first, least, candidates),
+        }
+    }
+}
+
+const AVX2_LANES: usize = 8;
+
+/// Compares eight at a time, and appends the few that are kept one by one.
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+fn keep_from_avx2<const ADD: bool>(
+    grad: &[f32],
+    residual: &[f32],
+    first: u32,
+    least: u32,
+    candidates: &mut Candidates<'_>,
+) -> u32 {
+    let magnitude = _mm256_set1_epi32(MAGNITUDE as i32);
+    let bound = _mm256_set1_epi32(least as i32);
+    let mut max = _mm256_setzero_si256();
+    let (groups, tail) = grad.as_chunks::<AVX2_LANES>();
+    let (residual_groups, residual_tail) = residual.as_chunks::<AVX2_LANES>();
+    for (group, (grad, residual)) in groups.iter().zip(residual_groups).enumerate() {
+        // SAFETY: both arrays hold eight floats.
+        let (grad, residual) =
+            unsafe { (_mm256_loadu_ps(grad.as_ptr()), _mm256_loadu_ps(residual.as_ptr())) };
+        let bits = _mm256_castps_si256(if ADD { _mm256_add_ps(residual, grad) } else { grad });
+        let magnitudes = _mm256_and_si256(bits, magnitude);
+        max = _mm256_max_epu32(max, magnitudes);
+        // There is no unsigned comparison: what is at least the bound is the larger of the two.
+        let is_kept = _mm256_cmpeq_epi32(_mm256_max_epu32(magnitudes, bound), magnitudes);
+        let mut kept = _mm256_movemask_ps(_mm256_castsi256_ps(is_kept)) as u32;
+        if kept != 0 {
+            let mut lanes = [0u32; AVX2_LANES];
+            // SAFETY: the array holds eight words.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), bits) };
+            while kept != 0 {
+                let lane = kept.trailing_zeros();
+                candidates.indices[candidates.len] = first + (group * AVX2_LANES) as u32 + lane;
+                candidates.values[candidates.len] = lanes[lane as usize];
+                candidates.len += 1;
+                kept &= kept - 1;
+            }
+        }
+    }
+    let mut lanes = [0u32; AVX2_LANES];
+    // SAFETY: the array holds eight words.
+    unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), max) };
+    let tail_first = first + (groups.len() * AVX2_LANES) as u32;
+    let tail_max = scalar::keep_from(tail, ADD.then_some(residual_tail), tail_first, least, candidates);
+    lanes.into_iter().fold(tail_max, u32::max)
+}
+
 /// Draws, and so elements, of one turn of [`quantize_avx512`]: eight blocks of the generator.
 const TURN: usize = 64;
 

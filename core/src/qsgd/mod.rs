@@ -205,6 +205,11 @@ impl EncodeUnit for Qsgd {
         ScratchLen { words: len, bytes: len.saturating_mul(2) }
     }
 
+    /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
+    fn conserves(&self) -> bool {
+        self.rounding == Rounding::Nearest
+    }
+
     /// Far below what f32 holds, so that no norm, and no level times its scale, overflows.
     fn overflow_bound(&self) -> f32 {
         match self.norm {

@@ -93,8 +93,12 @@ fn bitmap_words(len: usize) -> usize {
 fn sample(stream: &Stream, len: usize, indices: &mut [u32], bitmap: &mut [u32]) {
     bitmap.fill(0);
     let first = len - indices.len();
+    let mut pair = [0; 2];
     for (draw, j) in (first..len).enumerate() {
-        let t = stream.below_at(draw as u64, j as u64 + 1) as usize;
+        if draw.is_multiple_of(2) {
+            pair = stream.u64_pair(draw as u64 / 2);
+        }
+        let t = Stream::scaled(pair[draw % 2], j as u64 + 1) as usize;
         let taken = if bitmap[t / 32] >> (t % 32) & 1 == 1 { j } else { t };
         bitmap[taken / 32] |= 1 << (taken % 32);
     }
@@ -130,6 +134,10 @@ impl EncodeUnit for RandomK {
 
     fn overflow_bound(&self) -> f32 {
         self.bound()
+    }
+
+    fn conserves(&self) -> bool {
+        self.estimator == Estimator::Contraction
     }
 
     fn encode_body(

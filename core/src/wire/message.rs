@@ -30,6 +30,23 @@ pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen 
     needs.fold(ScratchLen::default(), ScratchLen::max)
 }
 
+/// Whether the units may stand in one message: one at the least, ascending, apart, inside the layout, and within the
+/// fields of the wire.
+pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), EncodeError> {
+    let mut cursor = Cursor::default();
+    for unit in units {
+        if !cursor.accepts(unit) || unit.start + unit.len > layout.len() {
+            return Err(EncodeError::UnitOutOfOrder { unit: unit.id });
+        }
+        if unit.len > MAX_UNIT_LEN {
+            return Err(EncodeError::TooLarge);
+        }
+        cursor.pass(unit);
+    }
+    let fits_field = u16::try_from(units.len()).is_ok();
+    if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
+}
+
 /// What is encoded, without what is changed.
 pub(crate) struct Encoding<'a> {
     pub(crate) codec: &'a dyn EncodeUnit,
@@ -51,6 +68,9 @@ impl Encoding<'_> {
         if let Some(memory) = &memory {
             assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
         }
+        if memory.is_some() && !self.codec.conserves() {
+            return Err(EncodeError::MemoryRefused);
+        }
         self.check_structure(scratch, out.len())?;
         if self.units.len() > 1 {
             self.check_values(memory.as_deref_mut())?;
@@ -65,19 +85,9 @@ impl Encoding<'_> {
 
     /// Everything that can be wrong with units and buffers, before a value is looked at.
     fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
-        let mut cursor = Cursor::default();
-        for unit in self.units {
-            if !cursor.accepts(unit) || unit.start + unit.len > self.layout.len() {
-                return Err(EncodeError::UnitOutOfOrder { unit: unit.id });
-            }
-            if unit.len > MAX_UNIT_LEN {
-                return Err(EncodeError::TooLarge);
-            }
-            cursor.pass(unit);
-        }
+        check_units(self.layout, self.units)?;
         let needed = max_frame_bytes(self.codec, self.units).ok_or(EncodeError::TooLarge)?;
-        let fits_fields = u32::try_from(needed).is_ok() && u16::try_from(self.units.len()).is_ok();
-        if !fits_fields || self.units.is_empty() {
+        if u32::try_from(needed).is_err() {
             return Err(EncodeError::TooLarge);
         }
         if out_len < needed {

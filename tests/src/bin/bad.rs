@@ -372,7 +372,7 @@ fn sparse() -> Vec<Case> {
         entries("rice_no_parameters", "Truncated{needed:1,actual:0}", 9, 2, 2, &rice(7, [&[], &[], &[]])),
         entries(
             "rice_second_parameter_missing",
-            "Truncated{needed:2,actual:1}",
+            "Truncated{needed:5,actual:2}",
             33,
             33,
             2,
