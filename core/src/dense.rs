@@ -9,7 +9,7 @@ use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::Source;
+use crate::source::{BLOCK, Source};
 use crate::unit::Unit;
 use crate::values::{ValueFormat, narrow};
 use crate::wire::header::{CodecId, Kind};
@@ -72,11 +72,19 @@ impl EncodeUnit for Dense {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let isa = Isa::best();
-        let p = &mut scratch.words[..input.unit.len];
-        input.source(self.overflow_bound()).fold(isa, 0, p)?;
-        let format = self.format();
+        let (isa, format) = (Isa::best(), self.format());
         writer.u8(format as u8);
+        let source = input.source(self.overflow_bound());
+        let p = &mut scratch.words[..source.len()];
+        if input.memory.is_none() {
+            // Block by block, while it is in the cache.
+            for first in (0..source.len()).step_by(BLOCK) {
+                let len = BLOCK.min(source.len() - first);
+                narrow::put_all(isa, format, source.bits(isa, first, &mut p[..len])?, writer);
+            }
+            return Ok(());
+        }
+        source.fold(isa, 0, p)?;
         narrow::put_all(isa, format, p, writer);
         if let Some(memory) = input.memory {
             for (residual, &bits) in memory.residual_mut().iter_mut().zip(&*p) {
