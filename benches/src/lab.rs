@@ -241,7 +241,8 @@ fn time(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
     let elapsed = start.elapsed();
-    elapsed.saturating_sub(waited_for_a_core().saturating_sub(waited))
+    // The two clocks are not read at the same instant, so a short work may seem to have done nothing but wait.
+    elapsed.saturating_sub(waited_for_a_core().saturating_sub(waited)).max(Duration::from_nanos(1))
 }
 
 /// For how long this thread was ready to run and had no core; zero where the system does not tell.
