@@ -4,7 +4,7 @@ use crate::codec::Gather;
 use crate::error::EncodeError;
 use crate::grad::Grad;
 use crate::key::StepKey;
-use crate::layout::LayoutRef;
+use crate::layout::{LayoutRef, Span};
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Source;
@@ -13,15 +13,21 @@ use crate::wire::header::{CodecId, Kind};
 use crate::wire::message;
 use crate::wire::writer::Writer;
 
-/// What a codec is handed for one unit: the unit's own slices.
+/// What a codec is handed for one unit: the unit's own slices, and the layout that it is a range of.
 pub struct UnitInput<'i, 'm> {
     pub(crate) key: StepKey,
+    pub(crate) layout: &'i LayoutRef<'i>,
     pub(crate) unit: &'i Unit,
     pub(crate) grad: Grad<'i>,
     pub(crate) memory: Option<&'i mut Memory<'m>>,
 }
 
-impl UnitInput<'_, '_> {
+impl<'i> UnitInput<'i, '_> {
+    /// The unit's range of the layout.
+    pub(crate) fn span(&self) -> Span<'i> {
+        Span { layout: self.layout, start: self.unit.start, len: self.unit.len }
+    }
+
     /// The values to encode; magnitudes must be below `bound`.
     pub(crate) fn source(&self, bound: f32) -> Source<'_> {
         let residual = self.memory.as_ref().map(|memory| memory.residual());

@@ -161,6 +161,21 @@ impl<'a> LayoutRef<'a> {
     }
 }
 
+/// A range of the flat gradient, with the layout that says which tensors are in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'l> {
+    pub(crate) layout: &'l LayoutRef<'l>,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+impl Span<'_> {
+    /// Whether the range lies inside the layout: units were checked before one is made.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.start <= self.layout.len() && self.len <= self.layout.len() - self.start
+    }
+}
+
 fn total_len<'a>(tensors: impl Iterator<Item = TensorRef<'a>>) -> Result<usize, LayoutError> {
     let mut end = 0usize;
     for (position, tensor) in tensors.enumerate() {

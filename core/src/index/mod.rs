@@ -5,6 +5,7 @@ mod raw;
 mod rice;
 
 use crate::error::{DecodeError, Field};
+use crate::layout::Span;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 
@@ -64,8 +65,8 @@ impl IndexChoice {
     }
 
     /// The coder for these positions: by exact section bytes, never by features or machine.
-    pub(crate) fn plan<'i>(self, indices: &'i [u32], len: usize) -> Plan<'i> {
-        let plan = |coder: IndexCoder| coder.plan(indices, len);
+    pub(crate) fn plan<'i>(self, indices: &'i [u32], span: Span<'_>) -> Plan<'i> {
+        let plan = |coder: IndexCoder| coder.plan(indices, span);
         match self {
             Self::Raw => plan(IndexCoder::Raw),
             Self::Bitmap => plan(IndexCoder::Bitmap),
@@ -114,8 +115,10 @@ impl Plan<'_> {
 }
 
 impl IndexCoder {
-    /// Measures the section for `indices`, ascending and below `len`.
-    fn plan(self, indices: &[u32], len: usize) -> Plan<'_> {
+    /// Measures the section for `indices`, ascending and inside `span`.
+    fn plan<'i>(self, indices: &'i [u32], span: Span<'_>) -> Plan<'i> {
+        debug_assert!(span.is_inside(), "units lie inside the layout");
+        let len = span.len;
         let mut planes = rice::Planes::default();
         let bytes = match self {
             Self::Raw => raw::section_bytes(indices.len(), len).unwrap_or(usize::MAX),
@@ -148,8 +151,10 @@ impl IndexCoder {
         reader.take(bytes)
     }
 
-    /// Decodes a section into `indices`, one word an entry; the result ascends and stays below `len`.
-    pub(crate) fn read(self, section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
+    /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`.
+    pub(crate) fn read(self, section: &[u8], span: Span<'_>, indices: &mut [u32]) -> Result<(), DecodeError> {
+        debug_assert!(span.is_inside(), "units lie inside the layout");
+        let len = span.len;
         match self {
             Self::Raw => raw::read(section, len, indices),
             Self::Bitmap => bitmap::read(section, len, indices),
@@ -162,11 +167,14 @@ impl IndexCoder {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::layout::LayoutRef;
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
 
     fn round_trip(coder: IndexCoder, indices: &[u32], len: usize) {
-        let plan = coder.plan(indices, len);
+        let layout = LayoutRef::flat(len);
+        let span = Span { layout: &layout, start: 0, len };
+        let plan = coder.plan(indices, span);
         let mut out = vec![0xa5; plan.bytes()];
         let mut writer = Writer::new(&mut out);
         plan.write(&mut writer);
@@ -175,7 +183,7 @@ mod tests {
         let section = coder.section(indices.len(), len, &mut reader).unwrap();
         reader.finish().unwrap();
         let mut decoded = vec![0; indices.len()];
-        coder.read(section, len, &mut decoded).unwrap();
+        coder.read(section, span, &mut decoded).unwrap();
         assert_eq!(decoded, indices, "{coder:?}");
     }
 
@@ -217,16 +225,20 @@ mod tests {
             let len = (indices.last().unwrap() + 1 + slack) as usize;
             ALL.iter().for_each(|&coder| round_trip(coder, &indices, len));
             let bound = IndexChoice::Rice.max_section_bytes(indices.len(), len).unwrap();
-            prop_assert!(IndexCoder::Rice.plan(&indices, len).bytes() <= bound);
+            let layout = LayoutRef::flat(len);
+            let span = Span { layout: &layout, start: 0, len };
+            prop_assert!(IndexCoder::Rice.plan(&indices, span).bytes() <= bound);
         }
 
         #[test]
         fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), k in 1usize..300, len in 1usize..2000) {
+            let layout = LayoutRef::flat(len);
+            let span = Span { layout: &layout, start: 0, len };
             for coder in ALL {
                 let mut reader = Reader::new(&bytes);
                 let mut decoded = vec![0; k.min(len)];
                 let Ok(section) = coder.section(decoded.len(), len, &mut reader) else { continue };
-                if coder.read(section, len, &mut decoded).is_ok() {
+                if coder.read(section, span, &mut decoded).is_ok() {
                     prop_assert!(decoded.windows(2).all(|pair| pair[0] < pair[1]));
                     prop_assert!((*decoded.last().unwrap() as usize) < len);
                 }

@@ -49,7 +49,7 @@ pub(crate) fn encode_selected(
     scratch: Scratch<'_>,
     writer: &mut Writer<'_>,
 ) {
-    let (k, len) = (candidates.len, input.unit.len);
+    let k = candidates.len;
     let is_coded = coding.values.format().fixed_bytes().is_none();
     let mut entries = Entries {
         indices: &mut candidates.indices[..k],
@@ -61,7 +61,7 @@ pub(crate) fn encode_selected(
     let kept = prepared.kept();
     writer.varint(kept as u64);
     if kept > 0 {
-        let indices = coding.index.plan(&entries.indices[..kept], len);
+        let indices = coding.index.plan(&entries.indices[..kept], input.span());
         let format = coding.values.format();
         writer.u8(indices.coder() as u8 | (format as u8) << 4);
         indices.write(writer);

@@ -3,6 +3,7 @@
 
 use crate::error::{DecodeError, Field};
 use crate::index::IndexCoder;
+use crate::layout::Span;
 use crate::values::{ValueFormat, Values};
 use crate::wire::reader::Reader;
 
@@ -10,7 +11,6 @@ use crate::wire::reader::Reader;
 /// memory; after that nothing can fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparseFields<'a> {
-    len: usize,
     k: usize,
     sections: Option<Sections<'a>>,
 }
@@ -29,7 +29,7 @@ impl<'a> SparseFields<'a> {
             return Err(DecodeError::InvalidField(Field::Entries));
         }
         let sections = if k == 0 { None } else { Some(Sections::read(k, len, reader)?) };
-        Ok(Self { len, k, sections })
+        Ok(Self { k, sections })
     }
 
     pub(crate) fn entries(&self) -> usize {
@@ -41,11 +41,17 @@ impl<'a> SparseFields<'a> {
         self.sections.map_or(0, |sections| self.k.saturating_add(sections.values.scratch_words()))
     }
 
-    /// Decodes and checks the positions, checks the values. `scratch` has [`scratch_words`](Self::scratch_words).
-    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+    /// Decodes and checks the positions, checks the values. `span` is the unit's, and `scratch` has
+    /// [`scratch_words`](Self::scratch_words).
+    pub(crate) fn check(
+        &self,
+        span: Span<'_>,
+        max_magnitude: f32,
+        scratch: &mut [u32],
+    ) -> Result<(), DecodeError> {
         let Some(sections) = self.sections else { return Ok(()) };
         let (indices, slots) = scratch.split_at_mut(self.k);
-        sections.coder.read(sections.index, self.len, indices)?;
+        sections.coder.read(sections.index, span, indices)?;
         sections.values.check(max_magnitude, slots)
     }
 

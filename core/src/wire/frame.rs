@@ -1,7 +1,7 @@
 //! Frames as received: parsed once, completely, and trusted afterwards.
 
 use crate::error::{DecodeError, Field, Limit};
-use crate::layout::LayoutRef;
+use crate::layout::{LayoutRef, Span};
 use crate::limits::Limits;
 use crate::qsgd::LevelsFields;
 use crate::randomk::SeededFields;
@@ -57,10 +57,10 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+    fn check(&self, span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         match self {
             Self::Dense(values) => values.check(max_magnitude, scratch),
-            Self::Sparse(sparse) => sparse.check(max_magnitude, scratch),
+            Self::Sparse(sparse) => sparse.check(span, max_magnitude, scratch),
             Self::Levels(levels) => levels.check(max_magnitude, scratch),
             Self::Seeded(seeded) => seeded.check(max_magnitude, scratch),
         }
@@ -160,19 +160,23 @@ fn open<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(Header, &'a [u8]), Deco
 
 /// A frame of which header, checksum and structure are known to be right, and how much scratch memory it needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened<'a> {
+pub(crate) struct Opened<'a, 'l> {
     header: Header,
     body: &'a [u8],
-    layout_len: usize,
+    layout: &'l LayoutRef<'l>,
     max_magnitude: f32,
     words: usize,
 }
 
-impl<'a> Opened<'a> {
-    pub(crate) fn new(bytes: &'a [u8], layout: &LayoutRef<'_>, limits: &Limits) -> Result<Self, DecodeError> {
+impl<'a, 'l> Opened<'a, 'l> {
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        layout: &'l LayoutRef<'l>,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
         let (header, body) = open_for(bytes, layout, limits)?;
         let words = scratch_words(header, body, layout.len(), limits)?;
-        Ok(Self { header, body, layout_len: layout.len(), max_magnitude: limits.max_magnitude, words })
+        Ok(Self { header, body, layout, max_magnitude: limits.max_magnitude, words })
     }
 
     /// Words of scratch memory that [`check`](Self::check) needs.
@@ -182,16 +186,17 @@ impl<'a> Opened<'a> {
 
     /// Everything that is left to check.
     pub(crate) fn check(self, scratch: &'a mut [u32]) -> Result<Frame<'a>, DecodeError> {
-        let Self { header, body, layout_len, max_magnitude, words } = self;
+        let Self { header, body, layout, max_magnitude, words } = self;
         let (mut rest, _) =
             scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
-        let mut walk = Walk::new(header, body, layout_len)?;
-        while let Some((_, body)) = walk.next()? {
+        let mut walk = Walk::new(header, body, layout.len())?;
+        while let Some((unit, body)) = walk.next()? {
             let (own, others) = rest.split_at_mut(body.scratch_words());
-            body.check(max_magnitude, own)?;
+            let span = Span { layout, start: unit.start, len: unit.len };
+            body.check(span, max_magnitude, own)?;
             rest = others;
         }
-        Ok(Frame { header, step: walk.step, body, layout_len, scratch })
+        Ok(Frame { header, step: walk.step, body, layout_len: layout.len(), scratch })
     }
 }
 

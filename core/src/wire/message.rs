@@ -126,7 +126,8 @@ impl Encoding<'_> {
     }
 
     fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
-        UnitInput { key: self.key, unit, grad: self.grad.slice(unit.start, unit.len), memory }
+        let grad = self.grad.slice(unit.start, unit.len);
+        UnitInput { key: self.key, layout: self.layout, unit, grad, memory }
     }
 
     fn header(&self, body_bytes: usize) -> Header {
