@@ -1,7 +1,7 @@
 //! Every file of `bad/` is refused with the error that its manifest states, and every error has a file.
 
-use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory, frame_scratch_len};
-use gradwire_tests::bad::{self, Bad, spelled};
+use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory, UnitState, frame_scratch_len};
+use gradwire_tests::bad::{self, Bad, Reader, spelled};
 use gradwire_tests::{manifest, run};
 
 fn frame_error(bad: &Bad) -> DecodeError {
@@ -16,9 +16,18 @@ fn frame_error(bad: &Bad) -> DecodeError {
 
 fn memory_error(bad: &Bad) -> DecodeError {
     let layout = bad.layout();
-    let mut residual = vec![0.25; layout.len()];
-    let error = Memory::new(&mut residual).load(&layout.as_ref(), &bad.bytes());
-    assert!(residual.iter().all(|&kept| kept == 0.25), "{}: the memory was changed", bad.name);
+    let (mut residual, mut momentum) = (vec![0.25; layout.len()], vec![0.5; layout.len()]);
+    let mut states = [UnitState::default()];
+    let memory = Memory::new(&mut residual);
+    let mut memory = match bad.reader {
+        Reader::FullMemory => memory.with_momentum(&mut momentum).with_states(&mut states),
+        _ => memory,
+    };
+    let error = memory.load(&layout.as_ref(), &bad.bytes());
+    let is_unchanged = residual.iter().all(|&kept| kept == 0.25)
+        && momentum.iter().all(|&momentum| momentum == 0.5)
+        && states == [UnitState::default()];
+    assert!(is_unchanged, "{}: the memory was changed", bad.name);
     error.expect_err(&format!("{} is accepted", bad.name))
 }
 
@@ -33,14 +42,16 @@ fn is_stated(error: &DecodeError, stated: &str) -> bool {
 #[test]
 fn every_bad_file_is_refused_with_the_stated_error() {
     for bad in bad::all() {
-        let error = if bad.is_memory { memory_error(&bad) } else { frame_error(&bad) };
+        let error = if bad.reader == Reader::Frame { frame_error(&bad) } else { memory_error(&bad) };
         assert!(is_stated(&error, &bad.error), "{}: stated {}, got {}", bad.name, bad.error, spelled(&error));
     }
 }
 
 #[test]
 fn the_naive_decoder_refuses_them_too() {
-    for bad in bad::all().iter().filter(|bad| !bad.is_memory && !bad.error.starts_with("LimitExceeded")) {
+    for bad in
+        bad::all().iter().filter(|bad| bad.reader == Reader::Frame && !bad.error.starts_with("LimitExceeded"))
+    {
         assert!(
             gradwire_tests::naive::decode::decode(&bad.bytes(), &bad.shapes).is_err(),
             "{} is accepted",
@@ -54,7 +65,7 @@ fn no_bad_frame_is_refused_for_a_checksum_by_mistake() {
     for bad in bad::all() {
         let bytes = bad.bytes();
         if bytes.len() < 24
-            || bad.is_memory
+            || bad.reader != Reader::Frame
             || bad.error.starts_with("ChecksumMismatch")
             || bad.name == "header_alone"
         {

@@ -1,10 +1,11 @@
 //! Nothing is lost in silence: what a frame holds and what the memory keeps are, bit for bit, what was there.
 
 use gradwire::{
-    Codec, Density, EncodeError, Estimator, Gather, Grad, LayoutRef, Linear, LinearCodec, LinearScratch,
-    Memory, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit,
+    Codec, DecodeError, Density, EncodeError, Estimator, Field, Gather, Grad, LayoutRef, Linear, LinearCodec,
+    LinearScratch, Memory, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit, UnitState,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
+use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::{self, bits};
 
 /// Every codec that may have a memory, with every value coder.
@@ -464,6 +465,119 @@ fn truncated_flipped_and_foreign_memories_are_refused_and_change_nothing() {
     }
     assert!(refused(&[&saved[..], &[0]].concat(), &layout.as_ref()), "one byte more");
     assert!(refused(&saved, &LayoutRef::flat(9)), "a layout of the same length");
+}
+
+/// Storage of a memory with every part, and its saved bytes.
+#[derive(Clone, Debug, PartialEq)]
+struct FullMemory {
+    residual: Vec<f32>,
+    momentum: Vec<f32>,
+    states: Vec<UnitState>,
+}
+
+impl FullMemory {
+    fn new(n: usize, units: usize) -> Self {
+        Self { residual: vec![0.0; n], momentum: vec![0.0; n], states: vec![UnitState::default(); units] }
+    }
+
+    fn lend(&mut self) -> Memory<'_> {
+        Memory::new(&mut self.residual).with_momentum(&mut self.momentum).with_states(&mut self.states)
+    }
+
+    fn saved(&mut self, layout: &LayoutRef<'_>) -> Vec<u8> {
+        let memory = self.lend();
+        let mut bytes = vec![0xa5; memory.saved_bytes().unwrap()];
+        assert_eq!(memory.save(layout, &mut bytes), Some(bytes.len()));
+        bytes
+    }
+}
+
+/// A saved memory with every part, made by hand: its states cannot be written through the public interface.
+fn full_saved(layout: &LayoutRef<'_>, residual: &[f32], momentum: &[f32], words: &[u32]) -> Vec<u8> {
+    let mut bytes = b"GM\x01\x07".to_vec();
+    bytes.extend(layout.fingerprint().to_le_bytes());
+    bytes.extend((residual.len() as u64).to_le_bytes());
+    bytes.extend((words.len() as u32 / 4).to_le_bytes());
+    bytes.extend(residual.iter().chain(momentum).flat_map(|value| value.to_le_bytes()));
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+#[test]
+fn memories_with_momentum_and_states_come_back_bit_for_bit() {
+    let layout = run::layout(&[vec![10, 5], vec![14]]);
+    let layout = layout.as_ref();
+    for (a, b) in [(Input::Normal(1), Input::Heavy(2)), (Input::Denormal(3), Input::NegativeZero)] {
+        let (residual, momentum) = (a.values(64), b.values(64));
+        let words: Vec<u32> = (0..12).map(|i| u32::MAX - i * 77).collect();
+        let saved = full_saved(&layout, &residual, &momentum, &words);
+        let mut memory = FullMemory::new(64, 3);
+        memory.lend().load(&layout, &saved).unwrap();
+        assert_eq!(bits(&memory.residual), bits(&residual));
+        assert_eq!(bits(&memory.momentum), bits(&momentum));
+        assert_eq!(memory.saved(&layout), saved, "states included");
+        assert_eq!(memory.lend().save(&layout, &mut vec![0; saved.len() - 1]), None);
+        memory.lend().clear();
+        assert_eq!(memory, FullMemory::new(64, 3));
+    }
+}
+
+#[test]
+fn memories_with_other_parts_are_refused_and_change_nothing() {
+    let layout = LayoutRef::flat(9);
+    let (residual, momentum) = (Input::Normal(1).values(9), Input::Normal(2).values(9));
+    let saved = full_saved(&layout, &residual, &momentum, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let refused = |bytes: &[u8], units: usize| {
+        let mut memory = FullMemory::new(9, units);
+        memory.residual.copy_from_slice(&momentum);
+        let before = memory.clone();
+        let refused = memory.lend().load(&layout, bytes).is_err();
+        refused && memory == before
+    };
+    assert!(!refused(&saved, 2));
+    for units in [1, 3] {
+        assert!(refused(&saved, units), "{units} states");
+    }
+    for len in 0..saved.len() {
+        assert!(refused(&saved[..len], 2), "cut to {len} bytes");
+    }
+    for bit in 0..8 * saved.len() {
+        let mut flipped = saved.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(refused(&flipped, 2), "bit {bit} flipped");
+    }
+    let mut without_states = FullMemory::new(9, 2);
+    let without_states = Memory::new(&mut without_states.residual)
+        .with_momentum(&mut without_states.momentum)
+        .load(&layout, &saved);
+    assert_eq!(without_states, Err(DecodeError::InvalidField(Field::Memory)));
+    let mut plain = residual.clone();
+    assert_eq!(
+        Memory::new(&mut plain).load(&layout, &saved),
+        Err(DecodeError::InvalidField(Field::Memory)),
+        "momentum would be lost"
+    );
+    assert_eq!(bits(&plain), bits(&residual));
+}
+
+#[test]
+fn a_slice_of_a_memory_holds_its_momentum_and_all_states() {
+    let mut full = FullMemory::new(10, 2);
+    full.residual.copy_from_slice(&Input::Normal(1).values(10));
+    full.momentum.copy_from_slice(&Input::Normal(2).values(10));
+    let (residual, momentum) = (full.residual.clone(), full.momentum.clone());
+    let mut memory = full.lend();
+    let mut slice = memory.slice(3..7);
+    assert_eq!(slice.residual(), &residual[3..7]);
+    assert_eq!(slice.momentum(), Some(&momentum[3..7]));
+    assert_eq!(slice.states().len(), 2);
+    slice.rescale(0.5);
+    assert_eq!(slice.momentum(), Some(&momentum[3..7]), "momentum works at the rate of its step");
+    slice.clear();
+    assert_eq!(full.residual[3..7], [0.0; 4]);
+    assert_eq!(full.momentum[3..7], [0.0; 4]);
+    assert_eq!((full.residual[2], full.momentum[7]), (residual[2], momentum[7]));
 }
 
 #[test]

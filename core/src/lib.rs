@@ -99,7 +99,7 @@ pub use key::{Source, StepKey};
 pub use layout::{Layout, Tensor};
 pub use layout::{LayoutError, LayoutRef, TensorRef};
 pub use limits::Limits;
-pub use memory::Memory;
+pub use memory::{Memory, UnitState};
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 pub use rand_core;
 pub use randomk::{Estimator, RandomK};

@@ -625,18 +625,24 @@ class Stream:
 
 
 def decode_memory(data, layout):
+    """The residual, and the momentum behind it if there is one."""
     reader = Reader(data)
     require(reader.take(2) == b"GM", "BadMagic")
     require(reader.number(1) == 1, "UnsupportedVersion")
-    require(reader.number(1) == 1, "InvalidField(Memory)")
+    kind = reader.number(1)
+    require(kind & 1 == 1 and kind < 8, "InvalidField(Memory)")
     require(reader.number(8) == layout.fingerprint, "LayoutMismatch")
     require(reader.number(8) == layout.len, "InvalidField(Memory)")
+    units = reader.number(4) if kind & 4 else 0
+    require(units > 0 or kind & 4 == 0, "InvalidField(Memory)")
     residual = f32_values(reader.take(4 * layout.len))
+    momentum = f32_values(reader.take(4 * layout.len if kind & 2 else 0))
+    reader.take(16 * units)
     checksum = reader.number(4)
     reader.finish()
     require(crc32c(data[:-4]) == checksum, "ChecksumMismatch")
-    require(all(map(math.isfinite, residual)), "NonFiniteValue")
-    return residual
+    require(all(map(math.isfinite, residual + momentum)), "NonFiniteValue")
+    return residual + momentum
 
 
 def to_bytes(values):

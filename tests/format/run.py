@@ -5,7 +5,7 @@ usage: run.py [FOLDER ...]
 
 Without folders: FORMAT.md, tests/golden and tests/bad. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
-(`memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
+(`memory` or `full-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
 each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
 Ends with code 1 if anything differs or nothing was compared. Standard library only.
 """
@@ -48,13 +48,14 @@ def worked_frames():
         line = text.count("\n", 0, block.start()) + 1
         layout = Layout.parse(shapes)
         data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
-        yield f"FORMAT.md:{line}", expected_values(values, layout.len).tobytes(), outcome(data, layout, kind)
+        count = len(values.split()) if kind == "memory" else layout.len
+        yield f"FORMAT.md:{line}", expected_values(values, count).tobytes(), outcome(data, layout, kind)
 
 
 def outcome(data, layout, kind="frame", limits=None):
     """The decoded values as bytes, or the name of the rule that the bytes break."""
     try:
-        return to_bytes(decode_memory(data, layout) if kind == "memory" else Decoder(data, layout, limits).gradient())
+        return to_bytes(decode_memory(data, layout) if kind.endswith("memory") else Decoder(data, layout, limits).gradient())
     except FrameError as error:
         return str(error)
 
@@ -90,7 +91,7 @@ def folder_frames(folder):
         words = dict(word.split("=", 1) for word in line.split())
         path = folder / f"{words['file']}.bin"
         layout = Layout.parse(words["layout"])
-        actual = outcome(path.read_bytes(), layout, words.get("reader"), limits_of(words))
+        actual = outcome(path.read_bytes(), layout, words.get("reader", "frame"), limits_of(words))
         dump = path.with_suffix(".f32")
         if "error" in words:
             yield str(path), error_name(words["error"]), actual

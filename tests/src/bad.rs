@@ -7,11 +7,22 @@
 //! | `error32` | the error where addresses have 32 bits, where that is another: a count may not fit there |
 //! | `layout` | shapes, as in `golden/` |
 //! | `limit` | `field:value` of the one limit that is set; the others stand in nobody's way |
-//! | `reader` | `memory` where the bytes are a saved memory and not a frame |
+//! | `reader` | where the bytes are no frame but a saved memory: `memory` of a residual, `full-memory` with momentum and a state |
 
 use crate::manifest::{self, Line};
 use crate::run;
 use gradwire::{DecodeError, Layout, Limits};
+
+/// Who reads the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A reader of frames.
+    Frame,
+    /// A memory of a residual.
+    Memory,
+    /// A memory of a residual, momentum and one unit state.
+    FullMemory,
+}
 
 /// One string of bytes that must be refused.
 #[derive(Clone, Debug)]
@@ -24,8 +35,8 @@ pub struct Bad {
     pub shapes: Vec<Vec<usize>>,
     /// The reader's limits.
     pub limits: Limits,
-    /// Whether the bytes are a saved memory.
-    pub is_memory: bool,
+    /// Who reads them.
+    pub reader: Reader,
 }
 
 impl Bad {
@@ -39,7 +50,7 @@ impl Bad {
             error: narrow.unwrap_or(line.value("error")).to_owned(),
             shapes: manifest::shapes(line.value("layout")),
             limits: line.find("limit").map_or_else(run::no_limits, limits),
-            is_memory: line.find("reader") == Some("memory"),
+            reader: line.find("reader").map_or(Reader::Frame, reader),
         }
     }
 
@@ -57,6 +68,14 @@ impl Bad {
     pub fn bytes(&self) -> Vec<u8> {
         let path = manifest::folder("bad").join(format!("{}.bin", self.name));
         std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+}
+
+fn reader(text: &str) -> Reader {
+    match text {
+        "memory" => Reader::Memory,
+        "full-memory" => Reader::FullMemory,
+        _ => panic!("unknown reader '{text}'"),
     }
 }
 

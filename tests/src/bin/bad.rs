@@ -587,6 +587,19 @@ fn memory(
     Case { words: " layout=2 reader=memory".to_owned(), ..case(name, error, 2, bytes) }
 }
 
+/// A saved memory of two elements with momentum and one unit state.
+fn full_memory(name: &'static str, error: &'static str, spoil: impl FnOnce(&mut Vec<u8>)) -> Case {
+    let with_parts = |bytes: &mut Vec<u8>| {
+        bytes[3] = 7;
+        bytes.splice(20..20, 1u32.to_le_bytes());
+        bytes.extend(floats(&[0.5, 4.0]));
+        bytes.extend([1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
+        spoil(bytes);
+    };
+    let case = memory(name, error, [1.0, -2.0], with_parts);
+    Case { words: " layout=2 reader=full-memory".to_owned(), ..case }
+}
+
 fn memories() -> Vec<Case> {
     let cut = |case: Case, len: usize| Case { bytes: case.bytes[..len].to_vec(), ..case };
     let fine = [1.0, -2.0];
@@ -606,5 +619,13 @@ fn memories() -> Vec<Case> {
         cut(memory("memory_without_checksum", "Truncated{needed:4,actual:0}", fine, |_| ()), 28),
         flipped,
         longer,
+        full_memory("memory_kind_15", "InvalidField(Memory)", |bytes| bytes[3] = 15),
+        full_memory("memory_without_residual", "InvalidField(Memory)", |bytes| bytes[3] = 6),
+        full_memory("memory_of_no_states", "InvalidField(Memory)", |bytes| bytes[20] = 0),
+        full_memory("memory_momentum_infinite", "NonFiniteValue", |bytes| {
+            bytes[32..36].copy_from_slice(&f32::INFINITY.to_le_bytes());
+        }),
+        cut(full_memory("memory_momentum_cut", "Truncated{needed:8,actual:7}", |_| ()), 39),
+        cut(full_memory("memory_states_cut", "Truncated{needed:16,actual:15}", |_| ()), 55),
     ]
 }

@@ -1,0 +1,158 @@
+//! What a worker keeps from step to step, in storage that the caller lends.
+
+mod saved;
+
+use crate::wire::frame::Frame;
+use core::ops::Range;
+
+/// What a codec keeps from step to step, in storage that the caller lends (an array, a slice, a `Vec`). Start from
+/// zeros.
+///
+/// * The residual, one element a coordinate: what was not sent yet. A codec that is handed a memory encodes
+///   p = fl(residual + gradient) and leaves p less what it sent, exactly: at every step sent + kept =
+///   fl(residual + gradient), bit for bit.
+/// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is then the step
+///   that momentum makes of it. It is no part of what is sent and kept.
+/// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
+///
+/// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
+/// fails leaves all of them as they were, bit for bit.
+///
+/// With a changing learning rate the residual, which is in units of the gradient, is [rescaled](Self::rescale) by
+/// the ratio of rates.
+///
+/// # Source
+/// Seide et al. 2014 and Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), algorithm 1; with
+/// momentum Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.
+#[derive(Debug)]
+pub struct Memory<'a> {
+    residual: &'a mut [f32],
+    momentum: Option<&'a mut [f32]>,
+    /// Empty where the codec has none.
+    states: &'a mut [UnitState],
+}
+
+/// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UnitState {
+    pub(crate) words: [u32; 4],
+}
+
+impl<'a> Memory<'a> {
+    /// Error feedback: a residual over the caller's storage, one element a coordinate.
+    pub fn new(residual: &'a mut [f32]) -> Self {
+        Self { residual, momentum: None, states: &mut [] }
+    }
+
+    /// With momentum, one element a coordinate.
+    ///
+    /// # Panics
+    /// When it has another length than the residual.
+    #[must_use]
+    pub fn with_momentum(self, momentum: &'a mut [f32]) -> Self {
+        assert_eq!(self.len(), momentum.len(), "residual and momentum differ in length");
+        Self { momentum: Some(momentum), ..self }
+    }
+
+    /// With the states of the units whose identifiers are below `states.len()`.
+    #[must_use]
+    pub fn with_states(self, states: &'a mut [UnitState]) -> Self {
+        Self { states, ..self }
+    }
+
+    /// What is kept back, one element a coordinate.
+    #[must_use]
+    pub fn residual(&self) -> &[f32] {
+        self.residual
+    }
+
+    /// The momentum, one element a coordinate, if there is one.
+    #[must_use]
+    pub fn momentum(&self) -> Option<&[f32]> {
+        self.momentum.as_deref()
+    }
+
+    /// The states of the units, by identifier.
+    #[must_use]
+    pub fn states(&self) -> &[UnitState] {
+        self.states
+    }
+
+    /// The storage of the residual, for codecs.
+    pub(crate) fn residual_mut(&mut self) -> &mut [f32] {
+        self.residual
+    }
+
+    /// The residual becomes the values whose bits are `p`: everything is kept back.
+    pub(crate) fn keep_all(&mut self, p: &[u32]) {
+        assert_eq!(self.len(), p.len(), "memory and unit differ in length");
+        self.residual.iter_mut().zip(p).for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+    }
+
+    /// Number of coordinates.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.residual.len()
+    }
+
+    /// Whether there are no coordinates.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.residual.is_empty()
+    }
+
+    /// The memory of a part of the gradient, with the states of all units.
+    ///
+    /// # Panics
+    /// When the range reaches beyond the memory.
+    #[must_use]
+    pub fn slice(&mut self, range: Range<usize>) -> Memory<'_> {
+        Memory {
+            momentum: self.momentum.as_deref_mut().map(|momentum| &mut momentum[range.clone()]),
+            residual: &mut self.residual[range],
+            states: self.states,
+        }
+    }
+
+    /// The residual of a part of the gradient, to read.
+    ///
+    /// # Panics
+    /// When the range reaches beyond the memory.
+    #[must_use]
+    pub fn view(&self, range: Range<usize>) -> &[f32] {
+        &self.residual[range]
+    }
+
+    /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual. Given back right
+    /// after the encode that made it, the residual is fl(residual + gradient) of that step again, bit for bit.
+    ///
+    /// Momentum and states stay as the encode left them: momentum that was cleared where the frame sent starts anew, since
+    /// the frame does not hold it.
+    ///
+    /// # Panics
+    /// When the memory has another length than the frame's layout.
+    pub fn give_back(&mut self, frame: &Frame<'_>) {
+        frame.add_scaled_to(1.0, self.residual);
+    }
+
+    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
+    /// much in the parameters as it did when it was kept. Momentum works at the rate of the step that uses it, and stays.
+    pub fn rescale(&mut self, ratio: f32) {
+        if ratio != 1.0 {
+            self.residual.iter_mut().for_each(|residual| *residual *= ratio);
+        }
+    }
+
+    /// Forgets everything, as before the first step.
+    pub fn clear(&mut self) {
+        self.residual.fill(0.0);
+        self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
+        self.states.fill(UnitState::default());
+    }
+
+    /// L2 norm of the residual; f64 sum in the order of the coordinates' eight strides.
+    #[must_use]
+    pub fn norm(&self) -> f64 {
+        libm::sqrt(crate::kernels::sum_of_squares_f32(crate::kernels::Isa::best(), self.residual))
+    }
+}

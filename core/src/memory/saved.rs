@@ -1,0 +1,138 @@
+//! Memories as bytes, from one run to the next.
+
+use super::Memory;
+use crate::error::{DecodeError, Field};
+use crate::layout::LayoutRef;
+use crate::values::{check_magnitudes, f32_values};
+use crate::wire::checksum::crc32c;
+use crate::wire::reader::Reader;
+use crate::wire::writer::Writer;
+
+/// ASCII "GM".
+const MAGIC: [u8; 2] = *b"GM";
+const VERSION: u8 = 1;
+
+/// Bits of the kind: what the memory holds. The residual is always there.
+const HAS_RESIDUAL: u8 = 1;
+const HAS_MOMENTUM: u8 = 2;
+const HAS_STATES: u8 = 4;
+
+/// Magic, version, kind, fingerprint and length in front, the checksum behind.
+const OVERHEAD: usize = 2 + 1 + 1 + 8 + 8 + 4;
+const STATE_BYTES: usize = 16;
+
+/// What a saved memory holds, as bytes that passed every check.
+struct Saved<'b> {
+    residual: &'b [u8],
+    momentum: &'b [u8],
+    states: &'b [u8],
+}
+
+impl Memory<'_> {
+    /// Bytes that [`save`](Self::save) writes; `None` on overflow.
+    #[must_use]
+    pub fn saved_bytes(&self) -> Option<usize> {
+        let floats = if self.momentum.is_some() { 8 } else { 4 };
+        let states = match self.states.len() {
+            0 => 0,
+            units => units.checked_mul(STATE_BYTES)?.checked_add(4)?,
+        };
+        self.len().checked_mul(floats)?.checked_add(states)?.checked_add(OVERHEAD)
+    }
+
+    /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`; returns the
+    /// bytes, or `None` when `out` is too small (see [`saved_bytes`](Self::saved_bytes)) or there are 2³² states or more.
+    ///
+    /// # Panics
+    /// When the memory has another length than the layout.
+    pub fn save(&self, layout: &LayoutRef<'_>, out: &mut [u8]) -> Option<usize> {
+        assert_eq!(self.len(), layout.len(), "memory and layout differ in length");
+        let bytes = self.saved_bytes()?;
+        let units = u32::try_from(self.states.len()).ok()?;
+        let out = out.get_mut(..bytes)?;
+        let mut writer = Writer::new(out);
+        writer.bytes(&MAGIC);
+        writer.u8(VERSION);
+        writer.u8(self.kind());
+        writer.bytes(&layout.fingerprint().to_le_bytes());
+        writer.bytes(&(self.len() as u64).to_le_bytes());
+        if units > 0 {
+            writer.bytes(&units.to_le_bytes());
+        }
+        let floats = self.residual.iter().chain(self.momentum().unwrap_or_default());
+        floats.for_each(|value| writer.bytes(&value.to_le_bytes()));
+        let words = self.states.iter().flat_map(|state| state.words);
+        words.for_each(|word| writer.bytes(&word.to_le_bytes()));
+        let (saved, checksum) = out.split_at_mut(bytes - 4);
+        checksum.copy_from_slice(&crc32c(0, saved).to_le_bytes());
+        Some(bytes)
+    }
+
+    /// Restores what [`save`](Self::save) wrote, bit for bit.
+    ///
+    /// # Errors
+    /// `BadMagic`, `UnsupportedVersion`, `InvalidField(Memory)` for other parts, another length or another number of
+    /// states, `LayoutMismatch`, `Truncated`, `TrailingBytes`, `ChecksumMismatch`, `NonFiniteValue`. The memory is then as
+    /// it was.
+    ///
+    /// # Panics
+    /// When the memory has another length than the layout.
+    pub fn load(&mut self, layout: &LayoutRef<'_>, bytes: &[u8]) -> Result<(), DecodeError> {
+        assert_eq!(self.len(), layout.len(), "memory and layout differ in length");
+        let saved = self.parse(layout, bytes)?;
+        let restore = |slots: &mut [f32], saved| {
+            slots.iter_mut().zip(f32_values(saved)).for_each(|(slot, value)| *slot = value);
+        };
+        restore(self.residual, saved.residual);
+        restore(self.momentum.as_deref_mut().unwrap_or_default(), saved.momentum);
+        let states = self.states.iter_mut().flat_map(|state| &mut state.words);
+        let words = saved.states.as_chunks().0.iter();
+        states.zip(words).for_each(|(slot, &word)| *slot = u32::from_le_bytes(word));
+        Ok(())
+    }
+
+    fn kind(&self) -> u8 {
+        let momentum = if self.momentum.is_some() { HAS_MOMENTUM } else { 0 };
+        let states = if self.states.is_empty() { 0 } else { HAS_STATES };
+        HAS_RESIDUAL | momentum | states
+    }
+
+    /// Every check; nothing is changed.
+    fn parse<'b>(&self, layout: &LayoutRef<'_>, bytes: &'b [u8]) -> Result<Saved<'b>, DecodeError> {
+        let other = DecodeError::InvalidField(Field::Memory);
+        let mut reader = Reader::new(bytes);
+        if reader.array()? != MAGIC {
+            return Err(DecodeError::BadMagic);
+        }
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::UnsupportedVersion(version));
+        }
+        if reader.u8()? != self.kind() {
+            return Err(other);
+        }
+        let frame = reader.u64()?;
+        if frame != layout.fingerprint() {
+            return Err(DecodeError::LayoutMismatch { frame, layout: layout.fingerprint() });
+        }
+        if reader.u64()? != layout.len() as u64 {
+            return Err(other);
+        }
+        if !self.states.is_empty() && reader.u32()? as usize != self.states.len() {
+            return Err(other);
+        }
+        // The caller holds as much: no product overflows.
+        let residual = reader.take(4 * self.residual.len())?;
+        let momentum = reader.take(4 * self.momentum().map_or(0, <[f32]>::len))?;
+        let states = reader.take(STATE_BYTES * self.states.len())?;
+        let stated = reader.u32()?;
+        reader.finish()?;
+        let computed = crc32c(0, &bytes[..bytes.len() - 4]);
+        if stated != computed {
+            return Err(DecodeError::ChecksumMismatch { stated, computed });
+        }
+        check_magnitudes(f32_values(residual), f32::MAX)?;
+        check_magnitudes(f32_values(momentum), f32::MAX)?;
+        Ok(Saved { residual, momentum, states })
+    }
+}
