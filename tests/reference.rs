@@ -78,7 +78,8 @@ fn spelling() -> BoxedStrategy<String> {
         .prop_map(|(b, d, e, m)| format!("qsgd:bits={b},bucket={d},entropy={e},rounding=nearest,memory={m}"));
     let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
-    prop_oneof![2 => dense, 6 => topk, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk].boxed()
+    let maxnorm = words(&["2", "3", "5", "8"]).prop_map(|b| format!("maxnorm:bits={b}"));
+    prop_oneof![2 => dense, 6 => topk, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 
 /// Values that the narrow formats overflow on are an error of their own, proved elsewhere.

@@ -2,8 +2,8 @@
 
 use gradwire::{
     Codec, DecodeError, Decoder, Dense, DenseSum, EncodeError, Encoder, Frame, FrameUnit, Gather,
-    GatherCodec, Gossip, Grad, Header, Layout, LayoutRef, Limits, Linear, LinearCodec, Memory, Qsgd, RandomK,
-    Scratch, Source, Spec, SpecError, StepKey, Stream, Threshold, TopK, Unit, UnitPolicy,
+    GatherCodec, Gossip, Grad, Header, Layout, LayoutRef, Limits, Linear, LinearCodec, MaxNorm, Memory, Qsgd,
+    RandomK, Scratch, Source, Spec, SpecError, StepKey, Stream, Threshold, TopK, Unit, UnitPolicy,
 };
 
 const fn crosses_threads<T: Send + Sync + ?Sized>() {}
@@ -18,6 +18,7 @@ const _: () = {
     crosses_threads::<Threshold>();
     crosses_threads::<Qsgd>();
     crosses_threads::<RandomK>();
+    crosses_threads::<MaxNorm>();
     crosses_threads::<Frame<'_>>();
     crosses_threads::<FrameUnit<'_>>();
     crosses_threads::<Header>();

@@ -103,6 +103,9 @@ pub trait Linear: Send + Sync {
     /// Working memory of one unit of `len` elements.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
 
+    /// Coordinates of a unit of `len` elements that the mean speaks of; the others stay with the memory.
+    fn held(&self, len: usize) -> usize;
+
     /// Starts the rounds of one unit; `grad` and `residual` (what its memory keeps) are those of the unit. The memory is
     /// not changed before [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///

@@ -8,6 +8,7 @@ use crate::gossip::Dpsgd;
 use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
+use crate::maxnorm::MaxNorm;
 use crate::memory::Memory;
 use crate::qsgd::{Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
@@ -53,6 +54,8 @@ pub enum LinearCodec {
     DenseSum(DenseSum),
     /// `randomk`
     RandomK(RandomK),
+    /// `maxnorm`
+    MaxNorm(MaxNorm),
 }
 
 /// Every [`Gossip`](crate::Gossip) codec.
@@ -75,6 +78,7 @@ impl Codec {
             Self::Gather(GatherCodec::Threshold(_)) => "threshold",
             Self::Gather(GatherCodec::Qsgd(_)) => "qsgd",
             Self::Linear(LinearCodec::RandomK(_)) => "randomk",
+            Self::Linear(LinearCodec::MaxNorm(_)) => "maxnorm",
             Self::Gossip(GossipCodec::Dpsgd(_)) => "dpsgd",
         }
     }
@@ -90,7 +94,7 @@ impl Codec {
                 qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
             }
             Self::Linear(LinearCodec::RandomK(randomk)) => randomk.estimator() == Estimator::Contraction,
-            Self::Gossip(GossipCodec::Dpsgd(_)) => false,
+            Self::Linear(LinearCodec::MaxNorm(_)) | Self::Gossip(GossipCodec::Dpsgd(_)) => false,
         };
         if needs_feedback { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
     }
@@ -130,6 +134,7 @@ impl LinearCodec {
         match self {
             Self::DenseSum(_) => &Dense::F32,
             Self::RandomK(randomk) => randomk,
+            Self::MaxNorm(maxnorm) => maxnorm,
         }
     }
 }
@@ -184,6 +189,7 @@ impl LinearCodec {
         match self {
             Self::DenseSum(dense) => dense,
             Self::RandomK(randomk) => randomk,
+            Self::MaxNorm(maxnorm) => maxnorm,
         }
     }
 }
@@ -191,6 +197,10 @@ impl LinearCodec {
 impl Linear for LinearCodec {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
         self.linear().round_scratch_len(len)
+    }
+
+    fn held(&self, len: usize) -> usize {
+        self.linear().held(len)
     }
 
     fn begin(

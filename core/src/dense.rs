@@ -106,6 +106,10 @@ impl Linear for DenseSum {
         LinearScratchLen { words: len, floats: len, ints: 0 }
     }
 
+    fn held(&self, len: usize) -> usize {
+        len
+    }
+
     fn begin(
         &self,
         _key: StepKey,

@@ -6,6 +6,7 @@ use crate::density::Density;
 use crate::gossip::Dpsgd;
 use crate::index::IndexChoice;
 use crate::layout::LayoutRef;
+use crate::maxnorm::MaxNorm;
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::threshold::Threshold;
@@ -330,6 +331,15 @@ impl Keys {
     fn randomk(&self) -> RandomK {
         RandomK::new(self.density(), self.estimator.unwrap_or_default())
     }
+
+    fn maxnorm(&self) -> Result<MaxNorm, SpecError<'static>> {
+        match self.bits.unwrap_or(LevelBits::Bits(4)) {
+            LevelBits::Bits(bits) => MaxNorm::new(bits).ok_or(SpecError::MissingKey("bits")),
+            LevelBits::Ternary => Err(SpecError::Conflict(
+                "bits=ternary: maxnorm sums levels in fields, which are as narrow with bits=2",
+            )),
+        }
+    }
 }
 
 const KEYS_CAST: &str = "memory";
@@ -337,10 +347,11 @@ const KEYS_TOPK: &str = "density index values memory unit dense_below dense_1d";
 const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d";
 const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d";
 const KEYS_RANDOMK: &str = "density estimator memory unit dense_below dense_1d";
+const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d";
 
 impl Spec {
     /// Names of the codecs.
-    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk, dpsgd";
+    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dpsgd";
 
     /// A codec with the memory that it has by default, the whole model in one unit.
     #[must_use]
@@ -375,6 +386,10 @@ impl Spec {
                 let keys = Keys::parse("randomk", KEYS_RANDOMK, pairs)?;
                 (keys, Codec::Linear(LinearCodec::RandomK(keys.randomk())))
             }
+            "maxnorm" => {
+                let keys = Keys::parse("maxnorm", KEYS_MAXNORM, pairs)?;
+                (keys, Codec::Linear(LinearCodec::MaxNorm(keys.maxnorm()?)))
+            }
             "dpsgd" => (Keys::parse("dpsgd", KEYS_CAST, pairs)?, Codec::Gossip(GossipCodec::Dpsgd(Dpsgd))),
             _ => return Err(SpecError::UnknownCodec(name)),
         };
@@ -392,6 +407,9 @@ impl Spec {
         match self.codec {
             Codec::Gather(GatherCodec::Dense(Dense::F32)) => {
                 Some("memory=ef: none sends everything and keeps nothing back")
+            }
+            Codec::Linear(LinearCodec::MaxNorm(_)) => {
+                Some("memory=ef: maxnorm rounds stochastically, which is unbiased and no contraction")
             }
             Codec::Gossip(_) => Some("memory=ef: dpsgd sends the whole model and keeps nothing back"),
             Codec::Gather(GatherCodec::Qsgd(qsgd)) if !qsgd.proves_contraction() => Some(
@@ -430,6 +448,7 @@ impl fmt::Display for Spec {
                 let estimator = randomk.estimator();
                 out.unless(estimator == Estimator::default(), "estimator", ESTIMATOR.word(estimator))?;
             }
+            Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => out.always("bits", maxnorm.bits())?,
         }
         out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
         out.unless(!self.units.per_tensor, "unit", "tensor")?;
@@ -489,6 +508,8 @@ mod tests {
             "qsgd:bits=ternary,bucket=128,norm=l2,entropy=elias",
             "qsgd:bits=4,rounding=nearest",
             "randomk:density=0.000000001,estimator=unbiased",
+            "maxnorm:bits=4",
+            "maxnorm:bits=8,unit=tensor,dense_1d=true",
         ] {
             assert_eq!(Spec::parse(spelling).unwrap().to_string(), spelling);
         }
@@ -531,7 +552,7 @@ mod tests {
         for (spelling, message) in [
             (
                 "top",
-                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, dpsgd",
+                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dpsgd",
             ),
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
@@ -559,6 +580,8 @@ mod tests {
         for spelling in [
             "none:memory=ef",
             "randomk:estimator=unbiased,memory=ef",
+            "maxnorm:memory=ef",
+            "maxnorm:bits=ternary",
             "qsgd:memory=ef",
             "qsgd:bits=2,norm=l2,rounding=nearest,memory=ef",
             "qsgd:bits=2,norm=l2,rounding=nearest",

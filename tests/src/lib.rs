@@ -6,6 +6,7 @@
 //! | [`inputs`] | gradients that a short name and a seed describe, the same on every machine |
 //! | [`golden`] | the manifest of `golden/`: how each frame was made and what it decodes to |
 //! | [`bad`] | the manifest of `bad/`: frames that must be refused, and with which error |
+//! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
 
 pub mod bad;
@@ -13,4 +14,5 @@ pub mod golden;
 pub mod inputs;
 pub mod manifest;
 pub mod naive;
+pub mod rounds;
 pub mod run;

@@ -158,6 +158,26 @@ fn reduced_means_are_alike_on_all_ranks_and_near_the_serial_ones() {
 }
 
 #[test]
+fn a_codec_of_two_rounds_agrees_on_its_range_before_it_sums() {
+    let spec = "maxnorm:bits=8,dense_1d=true";
+    for world in 1..=4 {
+        let expected = serial_means(world, "none", 1);
+        let route = Route::AllReduce { wire: Wire::F32 };
+        let results = on_threads(workers(world, spec, &route), |mut worker| worker.step(0).unwrap());
+        let largest =
+            (0..world).flat_map(|rank| gradient(rank, 0, layout().len())).fold(0.0, |m, g| g.abs().max(m));
+        for (mean, report) in &results {
+            assert_eq!(bits(mean), bits(&results[0].0), "{spec} over {world}");
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= largest / 127.0 * 1.001;
+            assert!(mean.iter().zip(&expected[0]).all(near), "{spec} over {world}");
+            assert_eq!(report.held, layout().len());
+            // A level of 8 bits and its share of the sum take 9 to 10 bits, three to a word.
+            assert!(report.frame_bytes < layout().len() * 4 * 2 / 3, "{} bytes", report.frame_bytes);
+        }
+    }
+}
+
+#[test]
 fn a_codec_that_cannot_be_summed_is_refused_where_all_reduce_is_asked_for() {
     let spec = Spec::parse("topk").unwrap();
     let route = Route::AllReduce { wire: Wire::F32 };

@@ -15,7 +15,7 @@ pub(super) const L2_BOUND: f32 = f32::from_bits((127 + 111) << 23);
 /// 2¹²⁶: the largest level times the scale stays below 2¹²⁷.
 pub(super) const MAX_BOUND: f32 = f32::from_bits((127 + 126) << 23);
 /// 2⁻¹⁰⁰: below it levels / norm could overflow. Such a bucket is sent as zeros.
-const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
+pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
 
 /// Packings as the `form` byte numbers them.
 pub(super) const PACKING_FIXED: u8 = 0;

@@ -11,6 +11,7 @@ use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::Writer;
 use core::num::NonZeroU32;
 
+pub(crate) use encode::LEAST_NORM;
 pub(crate) use view::LevelsFields;
 
 /// The norm that scales a bucket: the key `norm=` of a spelling.

@@ -185,6 +185,10 @@ impl Linear for RandomK {
         }
     }
 
+    fn held(&self, len: usize) -> usize {
+        self.density.count(len)
+    }
+
     fn begin(
         &self,
         key: StepKey,

@@ -4,9 +4,10 @@ use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
 use super::{index, levels, values};
 use gradwire::{
-    Codec, Dense, Density, EncodeError, Estimator, GatherCodec, IndexChoice, LinearCodec, Norm, Qsgd,
-    RandomK, Rounding, Source, StepKey, Unit, ValueChoice,
+    Codec, Dense, Density, EncodeError, EntropyChoice, Estimator, GatherCodec, IndexChoice, LevelBits,
+    LinearCodec, MaxNorm, Norm, Qsgd, RandomK, Rounding, Source, StepKey, Unit, ValueChoice,
 };
+use std::num::NonZeroU32;
 
 /// What is encoded. `grad` is already widened to f32, which is exact.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +93,13 @@ fn quantized(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> Body {
     Body { kind: 2, bytes, decoded, clears: None }
 }
 
+/// What one worker alone contributes: one bucket, norm `max`, fixed width.
+fn alone(maxnorm: &MaxNorm) -> Qsgd {
+    Qsgd::new(LevelBits::new(maxnorm.bits()).expect("2 to 8 bits"))
+        .with_bucket(NonZeroU32::MAX)
+        .with_entropy(EntropyChoice::Fixed)
+}
+
 fn seeded(randomk: &RandomK, key: StepKey, unit: u32, p: &[f32]) -> Body {
     let k = count(randomk.density(), p.len());
     let shared = StepKey { source: Source::Shared, ..key };
@@ -125,6 +133,7 @@ fn unit_body(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Body {
         }
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => quantized(qsgd, key, unit.id, p),
         Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
+        Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
         _ => dense(values::F32, p),
     }
 }
@@ -134,6 +143,10 @@ fn codec_id(codec: &Codec) -> u8 {
     if codec.name() == "dpsgd" {
         // Whole models are frames of `none`.
         return 0;
+    }
+    if codec.name() == "maxnorm" {
+        // One worker's levels are those of `qsgd`.
+        return 5;
     }
     let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk"];
     names.iter().position(|&name| name == codec.name()).expect("every codec has a number") as u8
@@ -150,6 +163,7 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
         Codec::Gather(GatherCodec::Threshold(threshold)) => {
             values::overflow_bound(values::format(threshold.values()).0)
         }
+        Codec::Linear(LinearCodec::MaxNorm(_)) => power(126),
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => power(if qsgd.norm() == Norm::L2 { 111 } else { 126 }),
         Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
             power(95)

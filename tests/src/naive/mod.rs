@@ -14,5 +14,6 @@ pub mod encode;
 pub mod header;
 pub mod index;
 pub mod levels;
+pub mod maxnorm;
 pub mod rans;
 pub mod values;

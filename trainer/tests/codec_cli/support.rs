@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Every codec of [`Spec::CODECS`], every coder, every cut into units.
-pub(crate) const SPELLINGS: [&str; 27] = [
+pub(crate) const SPELLINGS: [&str; 28] = [
     "none",
     "f16",
     "f16:memory=ef",
@@ -38,6 +38,7 @@ pub(crate) const SPELLINGS: [&str; 27] = [
     "randomk:density=0.01",
     "randomk:density=0.1,estimator=unbiased",
     "randomk:density=0.1,unit=tensor,dense_1d=true",
+    "maxnorm:bits=4",
 ];
 
 /// Names are not in alphabetical order on purpose: the order of the data is what counts.

@@ -103,11 +103,11 @@ impl AllReduce {
         for (state, unit) in self.units.iter_mut().zip(step.units) {
             let codec = codec_of(&self.codec, unit);
             let mut next = state.first;
+            held += codec.held(unit.len);
             while let Some(round) = next {
                 let mut scratch = state.scratch();
                 let payload = codec.payload(&round, &mut scratch);
                 frame_bytes += round.payload_len * element_bytes(&round, self.wire);
-                held += if round.index == 0 { round.payload_len } else { 0 };
                 contributors = timed(&mut exchange, || {
                     reduce_payload(step, &round, payload, self.wire, &mut self.scratch)
                 })?;

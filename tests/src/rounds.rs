@@ -1,0 +1,92 @@
+//! Linear codecs over several workers at once, their payloads reduced in the order of ranks.
+
+use gradwire::{Grad, LayoutRef, Linear, LinearScratch, Payload, Reduction, Round, Source, StepKey, Unit};
+
+/// One worker: its round and its working memory, filled with rubbish before the first.
+struct Worker {
+    round: Round,
+    words: Vec<u32>,
+    floats: Vec<f32>,
+    ints: Vec<i32>,
+}
+
+impl Worker {
+    fn scratch(&mut self) -> LinearScratch<'_> {
+        LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
+    }
+}
+
+/// The payloads of all workers, each replaced by their reduction.
+fn reduce(codec: &dyn Linear, workers: &mut [Worker]) {
+    let round = workers[0].round;
+    let (mut floats, mut ints): (Vec<f32>, Vec<i32>) = (Vec::new(), Vec::new());
+    for worker in workers.iter_mut() {
+        assert_eq!(worker.round, round, "all are in the same round");
+        match codec.payload(&round, &mut worker.scratch()) {
+            Payload::F32(payload) if floats.is_empty() => floats = payload.to_vec(),
+            Payload::F32(payload) => {
+                let add = |sum: f32, value: f32| match round.reduction {
+                    Reduction::MaxF32 => sum.max(value),
+                    _ => sum + value,
+                };
+                floats.iter_mut().zip(payload.iter()).for_each(|(sum, &value)| *sum = add(*sum, value));
+            }
+            Payload::I32(payload) if ints.is_empty() => ints = payload.to_vec(),
+            Payload::I32(payload) => {
+                let add = |sum: i32, value: i32| sum.checked_add(value).expect("sums fit");
+                ints.iter_mut().zip(payload.iter()).for_each(|(sum, &value)| *sum = add(*sum, value));
+            }
+            _ => panic!("a payload of another kind"),
+        }
+    }
+    for worker in workers {
+        match codec.payload(&round, &mut worker.scratch()) {
+            Payload::F32(payload) => payload.copy_from_slice(&floats),
+            Payload::I32(payload) => payload.copy_from_slice(&ints),
+            _ => panic!("a payload of another kind"),
+        }
+    }
+}
+
+/// The mean that every worker has at the end, and the lengths of the payloads of the rounds.
+///
+/// # Panics
+/// When a gradient is refused, or the workers do not agree.
+#[must_use]
+pub fn mean(
+    codec: &dyn Linear,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    unit: &Unit,
+    grads: &[Vec<f32>],
+) -> (Vec<f32>, Vec<usize>) {
+    let needed = codec.round_scratch_len(unit.len);
+    let begin = |(rank, grad): (usize, &Vec<f32>)| {
+        let (mut words, mut floats) = (vec![7u32; needed.words], vec![7.0f32; needed.floats]);
+        let mut ints = vec![7i32; needed.ints];
+        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
+        let key = StepKey { source: Source::Rank(rank as u32), ..key };
+        let round = codec.begin(key, layout, unit, Grad::F32(grad), None, &mut scratch).unwrap();
+        Worker { round, words, floats, ints }
+    };
+    let mut workers: Vec<Worker> = grads.iter().enumerate().map(begin).collect();
+    let mut payloads = Vec::new();
+    loop {
+        payloads.push(workers[0].round.payload_len);
+        reduce(codec, &mut workers);
+        let (mut means, mut last) = (Vec::new(), true);
+        for worker in &mut workers {
+            let mut mean = vec![f32::NAN; unit.len];
+            let round = worker.round;
+            let next = codec.advance(round, &mut worker.scratch(), grads.len() as u32, &mut mean, None);
+            last = next.is_none();
+            worker.round = next.unwrap_or(round);
+            means.push(mean);
+        }
+        if last {
+            let bits = |mean: &[f32]| mean.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert!(means.iter().all(|mean| bits(mean) == bits(&means[0])), "replicas differ");
+            return (means.swap_remove(0), payloads);
+        }
+    }
+}
