@@ -122,14 +122,13 @@ fn work(
     let mut exchange =
         Exchange::new(spec, layout, Exchange::best_route(&spec)).expect("a route for the codec");
     let mut mean = Aligned::filled(gradient.len(), 0.0);
-    let mut residual =
-        (spec.memory == MemoryChoice::ErrorFeedback).then(|| Aligned::filled(gradient.len(), 0.0));
+    let mut memory =
+        (spec.memory == MemoryChoice::ErrorFeedback).then(|| Memory::new(vec![0.0; gradient.len()]));
     let rank = transport.rank().0;
     while let Ok(order) = orders.recv() {
         let (Order::Step(step) | Order::Checked(step)) = order;
         let key = StepKey { seed: 3, step, source: Source::Rank(rank) };
         let grad = Grad::F32(gradient.step(step + u64::from(rank)));
-        let mut memory = residual.as_mut().map(|residual| Memory::new(residual.as_mut_slice()));
         let deadline = Deadline::after(Duration::from_secs(60));
         exchange.start(&mut transport, key, grad, memory.as_mut(), deadline).expect("the step starts");
         let finished = exchange.finish(&mut transport, mean.as_mut_slice(), memory.as_mut(), deadline);

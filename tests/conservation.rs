@@ -637,7 +637,7 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>
     }
     let (round, mut words, mut floats, mut ints) = own.expect("there are workers");
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
-    let mut memory = kept.map(|kept| Memory::new(kept));
+    let mut memory = kept.map(Memory::new);
     let mut mean = vec![f32::NAN; n];
     let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
     payload.copy_from_slice(&sum[..round.payload_len]);
@@ -735,4 +735,69 @@ fn codecs_that_cannot_keep_exactly_take_no_memory() {
         assert_eq!(refused, Err(EncodeError::MemoryRefused), "{spelling}");
         assert_eq!(residual, [0.25; 4]);
     }
+}
+
+/// Encodes with a memory that lives on, and with one made anew of the same values; both must do the same. Returns whether
+/// there was a frame.
+fn step_twice(spelling: &str, step: u64, units: &[Unit], grad: &[f32], kept: &mut Memory<'_>) -> bool {
+    let (layout, before) = (LayoutRef::flat(grad.len()), kept.residual().to_vec());
+    let mut anew = before.clone();
+    let expected =
+        run::encode(&codec(spelling), key(step), &layout, units, Grad::F32(grad), Some(&mut anew), 0);
+    let mut encoder = gradwire::Encoder::new();
+    let frame = encoder.encode(&codec(spelling), key(step), &layout, units, Grad::F32(grad), Some(kept));
+    assert_eq!(frame.map(<[u8]>::to_vec), expected, "{spelling}, step {step}");
+    assert_eq!(bits(kept.residual()), bits(&anew), "{spelling}, step {step}");
+    if expected.is_err() {
+        assert_eq!(bits(&anew), bits(&before), "{spelling}, step {step}");
+    }
+    expected.is_ok()
+}
+
+#[test]
+fn a_memory_that_lives_on_refuses_and_keeps_what_one_made_anew_does() {
+    let n = 1500;
+    let unit = |id: u32, start, len| Unit { id, start, len, dense: false };
+    let all_units = [
+        vec![Unit::whole(n)],
+        vec![unit(0, 0, 700), unit(1, 700, 800)],
+        vec![unit(3, 100, 600), unit(4, 1200, 300)],
+    ];
+    for (spelling, units) in
+        WITH_MEMORY.iter().flat_map(|spelling| all_units.iter().map(move |u| (spelling, u)))
+    {
+        let mut kept = Memory::new(vec![0.0; n]);
+        for step in 0..12 {
+            let mut grad = Input::Heavy(step).values(n);
+            // Every third gradient is bad, in its last value or somewhere, and some sums overflow that no gradient does.
+            match step {
+                2 => grad[n - 1] = f32::NAN,
+                3 | 4 => grad[n - 40..].fill(2.5e38),
+                5 => grad[300] = f32::NEG_INFINITY,
+                8 => kept.rescale(1.25),
+                9 => grad[n - 30..].fill(f32::MAX),
+                10 => kept.slice(1300..n).clear(),
+                11 => grad[n - 1] = f32::INFINITY,
+                _ => {}
+            }
+            let is_sent = step_twice(spelling, step, units, &grad, &mut kept);
+            let must_fail = matches!(step, 2 | 11) || step == 5 && units[0].start < 300;
+            assert!(!(must_fail && is_sent), "{spelling}, step {step}");
+            if is_sent && step == 7 {
+                kept.slice(200..300).rescale(f32::MAX);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_outside_of_the_units_of_a_step_is_not_forgotten() {
+    let n = 1500;
+    let mut kept = Memory::new(vec![0.0; n]);
+    let mut grad = Input::Heavy(1).values(n);
+    grad[n - 40..].fill(2.5e38);
+    assert!(step_twice("topk:density=0.01", 0, &[Unit::whole(n)], &grad, &mut kept));
+    let front = Unit { id: 0, start: 0, len: 700, dense: false };
+    assert!(step_twice("topk:density=0.01", 1, &[front], &grad, &mut kept));
+    assert!(!step_twice("topk:density=0.01", 2, &[Unit::whole(n)], &grad, &mut kept));
 }

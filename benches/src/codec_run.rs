@@ -20,7 +20,7 @@ pub struct CodecRun<'g> {
     layout: LayoutRef<'static>,
     units: Vec<Unit>,
     gradient: &'g Gradient,
-    residual: Option<Aligned>,
+    memory: Option<Memory<'static>>,
     encoder: Encoder,
     step: u64,
 }
@@ -35,9 +35,9 @@ impl<'g> CodecRun<'g> {
         let spec = Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}"));
         let layout = LayoutRef::flat(gradient.len());
         let units = spec.units.units(&layout).collect();
-        let residual =
-            (spec.memory == MemoryChoice::ErrorFeedback).then(|| Aligned::filled(gradient.len(), 0.0));
-        let mut run = Self { spec, layout, units, gradient, residual, encoder: Encoder::new(), step: 0 };
+        let memory =
+            (spec.memory == MemoryChoice::ErrorFeedback).then(|| Memory::new(vec![0.0; gradient.len()]));
+        let mut run = Self { spec, layout, units, gradient, memory, encoder: Encoder::new(), step: 0 };
         (0..WARM_UP_STEPS).for_each(|_| run.encode());
         run
     }
@@ -54,8 +54,7 @@ impl<'g> CodecRun<'g> {
         let key = StepKey { seed: 7, step: self.step, source: Source::Rank(0) };
         let grad = Grad::F32(black_box(self.gradient.step(self.step)));
         self.step += 1;
-        let mut memory = self.residual.as_mut().map(|residual| Memory::new(residual.as_mut_slice()));
-        self.encoder.encode(&self.spec.codec, key, &self.layout, &self.units, grad, memory.as_mut())
+        self.encoder.encode(&self.spec.codec, key, &self.layout, &self.units, grad, self.memory.as_mut())
     }
 
     /// The last frame.
@@ -71,16 +70,16 @@ impl<'g> CodecRun<'g> {
     #[must_use]
     pub fn checked_step(&mut self) -> Quality {
         let mut p = self.gradient.step(self.step).to_vec();
-        if let Some(residual) = &self.residual {
-            p.iter_mut().zip(residual.as_slice()).for_each(|(p, kept)| *p += kept);
+        if let Some(memory) = &self.memory {
+            p.iter_mut().zip(memory.residual()).for_each(|(p, kept)| *p += kept);
         }
         self.encode();
         let mut decoded = vec![0.0; p.len()];
         let mut decode = DecodeRun::new(self.frame(), p.len());
         decode.parse(|frame| frame.add_scaled_to(1.0, &mut decoded));
         let error = squared_error(&p, &decoded);
-        if let Some(residual) = &self.residual {
-            for ((p, decoded), kept) in p.iter().zip(&decoded).zip(residual.as_slice()) {
+        if let Some(memory) = &self.memory {
+            for ((p, decoded), kept) in p.iter().zip(&decoded).zip(memory.residual()) {
                 assert_eq!(decoded + kept, *p, "{}: what is kept is not what is missing", self.spec);
             }
         }

@@ -168,6 +168,10 @@ macro_rules! delegate_frames {
                 self.$inner().conserves()
             }
 
+            fn adds_early(&self) -> bool {
+                self.$inner().adds_early()
+            }
+
             fn encode_body(
                 &self,
                 input: UnitInput<'_, '_>,

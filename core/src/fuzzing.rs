@@ -85,7 +85,9 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
     let mut parts = [vec![0; p.len() + CANDIDATE_SLACK], vec![0; p.len() + CANDIDATE_SLACK]];
     let [indices, values] = &mut parts;
     let mut candidates = Candidates { indices, values, len: 0 };
-    all.push(kernels::keep_from(isa, grad, Some(residual), 0, least, &mut candidates));
+    let mut sum = residual.to_vec();
+    all.push(kernels::keep_from(isa, grad, Some(&mut sum), 0, least, &mut candidates));
+    all.extend(sum.iter().map(|value| value.to_bits()));
     let kept = candidates.len;
     parts.iter().for_each(|part| all.extend(&part[..kept]));
     all.push(kernels::sum_of_squares(isa, &p).to_bits() as u32);

@@ -7,7 +7,7 @@ use crate::key::StepKey;
 use crate::layout::{LayoutRef, Span};
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::Source;
+use crate::source::{Pass, Source};
 use crate::unit::Unit;
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::message;
@@ -32,6 +32,19 @@ impl<'i> UnitInput<'i, '_> {
     pub(crate) fn source(&self, bound: f32) -> Source<'_> {
         let residual = self.memory.as_ref().map(|memory| memory.residual());
         Source::new(self.grad, residual, self.unit.start, bound)
+    }
+
+    /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below `bound`. For
+    /// codecs that [add early](EncodeUnit::adds_early).
+    pub(crate) fn pass<T>(&mut self, bound: f32, select: impl FnOnce(&mut Pass<'_>) -> T) -> T {
+        let residual = self.memory.as_mut().map(|memory| memory.residual_mut());
+        let mut pass = Pass::new(self.grad, residual, self.unit.start, bound);
+        let selected = select(&mut pass);
+        let largest = pass.largest();
+        if let Some(memory) = &mut self.memory {
+            memory.bound_by(largest);
+        }
+        selected
     }
 }
 
@@ -58,6 +71,12 @@ pub trait EncodeUnit: Send + Sync {
     /// Whether sent + kept is exactly residual + gradient, so that a memory may be lent.
     fn conserves(&self) -> bool {
         true
+    }
+
+    /// Whether the memory changes before every value was seen, so that all of them have to be [made sure
+    /// of](Source::check_all) first: worth it where one pass can then do all the rest.
+    fn adds_early(&self) -> bool {
+        false
     }
 
     /// Writes the body and commits the memory. The only errors are those of [`Source::fold`], raised before

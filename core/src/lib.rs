@@ -101,7 +101,7 @@ pub use layout::{Layout, Tensor};
 pub use layout::{LayoutError, LayoutRef, TensorRef};
 pub use limits::Limits;
 pub use maxnorm::MaxNorm;
-pub use memory::{Memory, UnitState};
+pub use memory::{Memory, Storage, UnitState};
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 pub use rand_core;
 pub use randomk::{Estimator, RandomK};

@@ -2,8 +2,8 @@
 
 use crate::error::EncodeError;
 use crate::grad::Grad;
-use crate::kernels::{self, Isa, scalar::MAGNITUDE};
-use crate::memory::Memory;
+use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
+use core::convert::Infallible;
 
 /// Elements that are looked at together: small enough for the first cache level.
 pub(crate) const BLOCK: usize = 1024;
@@ -16,6 +16,8 @@ const NARROW_BLOCK: usize = 256;
 pub(crate) struct Source<'a> {
     grad: Grad<'a>,
     residual: Option<&'a [f32]>,
+    /// No magnitude of the residual is above this; infinite where nothing is known.
+    largest: f32,
     /// Position of the unit in the flat gradient, for errors.
     start: usize,
     /// Magnitudes must be below this.
@@ -28,27 +30,21 @@ impl<'a> Source<'a> {
     pub(crate) fn new(grad: Grad<'a>, residual: Option<&'a [f32]>, start: usize, bound: f32) -> Self {
         let same = residual.is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
-        Self { grad, residual, start, bound }
+        let largest = if residual.is_none() { 0.0 } else { f32::INFINITY };
+        Self { grad, residual, largest, start, bound }
+    }
+
+    /// The same, of whose residual no magnitude is above `largest`.
+    pub(crate) fn with_largest(self, largest: f32) -> Self {
+        Self { largest, ..self }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.grad.len()
     }
 
-    /// Calls `f(first, gradient, residual)` for consecutive blocks of at most [`BLOCK`] elements, until it fails.
-    pub(crate) fn try_for_each_block<E>(
-        &self,
-        mut f: impl FnMut(usize, &[f32], Option<&[f32]>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for first in (0..self.len()).step_by(BLOCK) {
-            let len = BLOCK.min(self.len() - first);
-            self.try_for_range(first, len, &mut f)?;
-        }
-        Ok(())
-    }
-
     /// Calls `f(first, gradient, residual)` for the elements `first … first + len`, in one or more pieces.
-    pub(crate) fn try_for_range<E>(
+    fn try_for_range<E>(
         &self,
         first: usize,
         len: usize,
@@ -105,11 +101,15 @@ impl<'a> Source<'a> {
         Ok(room)
     }
 
-    /// Looks at every value and changes nothing.
+    /// Makes sure of every value and changes nothing. Where the residual's largest magnitude is known, it reads the
+    /// gradient alone: rounding is monotone, so no sum is above that of the largest.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
     pub(crate) fn check_all(&self, isa: Isa) -> Result<(), EncodeError> {
+        if self.largest.is_finite() && self.largest + self.largest_of_gradient(isa) < self.bound {
+            return Ok(());
+        }
         let mut p = [0; NARROW_BLOCK];
         (0..self.len()).step_by(NARROW_BLOCK).try_for_each(|first| {
             let len = NARROW_BLOCK.min(self.len() - first);
@@ -117,8 +117,23 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Largest magnitude bits that a value may have.
-    pub(crate) fn is_within_bound(&self, max: u32) -> bool {
+    /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
+    /// start, and finds it in the cache.
+    fn largest_of_gradient(&self, isa: Isa) -> f32 {
+        let starts = (0..self.len().div_ceil(BLOCK)).rev().map(|block| block * BLOCK);
+        let mut max = 0;
+        for first in starts {
+            let len = BLOCK.min(self.len() - first);
+            let _: Result<(), Infallible> = self.try_for_range(first, len, |_, grad, _| {
+                max = max.max(kernels::max_magnitude(isa, kernels::bits_of(grad)));
+                Ok(())
+            });
+        }
+        f32::from_bits(max)
+    }
+
+    /// Whether magnitudes of at most `max`, as bits, are what a value may have.
+    fn is_within_bound(&self, max: u32) -> bool {
         // Magnitude bits order like magnitudes, infinities and NaN above all.
         max < self.bound.to_bits()
     }
@@ -137,7 +152,7 @@ impl<'a> Source<'a> {
     }
 
     /// The error of a block in which a value is not within the bound.
-    pub(crate) fn error_in(&self, first: usize, len: usize) -> EncodeError {
+    fn error_in(&self, first: usize, len: usize) -> EncodeError {
         let mut p = [0; NARROW_BLOCK];
         let blocks = (first..first + len).step_by(NARROW_BLOCK);
         let errors =
@@ -155,18 +170,71 @@ fn widen(grad: Grad<'_>, out: &mut [f32]) {
     }
 }
 
-/// residual = fl(residual + gradient), everywhere.
-pub(crate) fn add_gradient(isa: Isa, grad: Grad<'_>, memory: &mut Memory<'_>) {
-    let residual = memory.residual_mut();
-    let mut widened = [0.0; NARROW_BLOCK];
-    match grad {
-        Grad::F32(values) => kernels::add_assign(isa, residual, values),
-        narrow => {
-            for (i, residual) in residual.chunks_mut(NARROW_BLOCK).enumerate() {
-                let widened = &mut widened[..residual.len()];
-                widen(narrow.slice(i * NARROW_BLOCK, residual.len()), widened);
-                kernels::add_assign(isa, residual, widened);
-            }
+/// The values of one unit as a selection goes through them. Where there is a residual, the first pass adds the gradient
+/// to it, and the values are those that [`Source::check_all`] has made sure of.
+pub(crate) struct Pass<'a> {
+    /// The gradient alone.
+    source: Source<'a>,
+    residual: Option<&'a mut [f32]>,
+    /// Elements of the residual that the gradient was added to.
+    added: usize,
+    /// Largest magnitude bits of the elements seen so far.
+    max: u32,
+}
+
+impl<'a> Pass<'a> {
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn new(grad: Grad<'a>, residual: Option<&'a mut [f32]>, start: usize, bound: f32) -> Self {
+        let same = residual.as_ref().is_none_or(|residual| residual.len() == grad.len());
+        assert!(same, "gradient and residual differ in length");
+        Self { source: Source::new(grad, None, start, bound), residual, added: 0, max: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Largest magnitude of the elements seen so far.
+    pub(crate) fn largest(&self) -> f32 {
+        f32::from_bits(self.max)
+    }
+
+    /// Writes the bits of p for the elements `first … first + p.len()`, which are finite or not, before the first pass.
+    pub(crate) fn sample(&self, isa: Isa, first: usize, p: &mut [u32]) {
+        let source = Source { residual: self.residual.as_deref(), ..self.source };
+        // A value that is not finite is found, and reported, when every element is looked at.
+        let _ = source.fold(isa, first, p);
+    }
+
+    /// The blocks that a pass consists of, ascending: first element and number of elements.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let end = self.len();
+        (0..end).step_by(BLOCK).map(move |first| (first, BLOCK.min(end - first)))
+    }
+
+    /// Appends the elements of the block `first … first + len` whose magnitude bits are at least `least`.
+    ///
+    /// # Errors
+    /// Without a residual, those of [`Source::fold`].
+    pub(crate) fn keep_from(
+        &mut self,
+        isa: Isa,
+        (first, len): (usize, usize),
+        least: u32,
+        candidates: &mut Candidates<'_>,
+    ) -> Result<(), EncodeError> {
+        let source = self.source;
+        if let Some(sums) = self.residual.as_deref().filter(|_| first < self.added) {
+            kernels::keep_from(isa, &sums[first..first + len], None, first as u32, least, candidates);
+            return Ok(());
         }
+        self.added = first + len;
+        source.try_for_range(first, len, |at, grad, _| {
+            let residual = self.residual.as_deref_mut().map(|residual| &mut residual[at..at + grad.len()]);
+            let max = kernels::keep_from(isa, grad, residual, at as u32, least, candidates);
+            self.max = self.max.max(max);
+            if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(at, grad.len())) }
+        })
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
-use crate::kernels::{self, CANDIDATE_SLACK, Isa};
+use crate::kernels::{CANDIDATE_SLACK, Isa};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::sparse::{self, SparseCoding};
 use crate::values::ValueChoice;
@@ -73,18 +73,20 @@ impl EncodeUnit for Threshold {
         self.coding.values.overflow_bound()
     }
 
+    fn adds_early(&self) -> bool {
+        true
+    }
+
     fn encode_body(
         &self,
-        input: UnitInput<'_, '_>,
+        mut input: UnitInput<'_, '_>,
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let source = input.source(self.overflow_bound());
-        let (mut candidates, scratch) = sparse::split_scratch(scratch, source.len() + CANDIDATE_SLACK);
+        let (mut candidates, scratch) = sparse::split_scratch(scratch, input.unit.len + CANDIDATE_SLACK);
         let (isa, least) = (Isa::best(), self.value.to_bits().max(1));
-        source.try_for_each_block(|first, grad, residual| {
-            let max = kernels::keep_from(isa, grad, residual, first as u32, least, &mut candidates);
-            if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(first, grad.len())) }
+        input.pass(self.overflow_bound(), |pass| {
+            pass.blocks().try_for_each(|block| pass.keep_from(isa, block, least, &mut candidates))
         })?;
         sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())

@@ -56,16 +56,11 @@ pub(crate) struct Worker<'a> {
     batches: Batches<'a>,
     optimizer: Box<dyn Optimizer>,
     exchange: Exchange,
-    /// Empty without error feedback.
-    residual: Vec<f32>,
+    /// None without error feedback.
+    memory: Option<Memory<'static>>,
     params: Vec<f32>,
     grad: Vec<f32>,
     mean: Vec<f32>,
-}
-
-/// The residual as a memory, where the codec has one.
-fn memory(residual: &mut [f32]) -> Option<Memory<'_>> {
-    (!residual.is_empty()).then(|| Memory::new(residual))
 }
 
 impl<'a> Worker<'a> {
@@ -88,7 +83,7 @@ impl<'a> Worker<'a> {
             batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
             optimizer: job.optimizer.build(len)?,
             exchange: Exchange::new(job.spec, job.layout.clone(), job.route.clone())?,
-            residual: vec![0.0; if keeps { len } else { 0 }],
+            memory: keeps.then(|| Memory::new(vec![0.0; len])),
             params,
             grad: vec![0.0; len],
             mean: vec![0.0; len],
@@ -116,7 +111,7 @@ impl<'a> Worker<'a> {
 
         record.set_step(self.rank(), step, loss, lr, compute);
         record.set_traffic(self.transport.counters() - before);
-        record.residual_norm = memory(&mut self.residual).map_or(0.0, |memory| memory.norm());
+        record.residual_norm = self.memory.as_ref().map_or(0.0, Memory::norm);
         let is_compared = self.job.is_due(self.job.config.hash_every, step);
         record.hash = is_compared.then(|| params_hash(&self.params));
         Ok(record)
@@ -143,7 +138,7 @@ impl<'a> Worker<'a> {
 
     /// What was kept back at another rate moves the parameters as far as it would have then.
     fn rescale_residual(&mut self, step: u64) {
-        if let Some(mut memory) = memory(&mut self.residual) {
+        if let Some(memory) = &mut self.memory {
             memory.rescale(self.job.schedule.ratio(step));
         }
     }
@@ -152,14 +147,13 @@ impl<'a> Worker<'a> {
     /// step is skipped: the inner error says why, and the memory has everything back.
     fn exchange(&mut self, step: u64) -> Result<Result<Report, String>, StepError> {
         let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) };
-        let mut memory = memory(&mut self.residual);
         let transport = self.transport.as_mut();
         // A local peer that dies is noticed at once, so no wait needs an end of its own.
         let never = Deadline::NEVER;
         self.exchange
-            .start(transport, key, Grad::F32(&self.grad), memory.as_mut(), never)
+            .start(transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
             .map_err(diverged_or_failed)?;
-        match self.exchange.finish(transport, &mut self.mean, memory.as_mut(), never) {
+        match self.exchange.finish(transport, &mut self.mean, self.memory.as_mut(), never) {
             Ok(report) => Ok(Ok(report)),
             Err(error @ ExchangeError::NonFiniteMean { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(error.into()),

@@ -32,16 +32,16 @@ pub(crate) struct Candidates<'a> {
 /// Elements behind the last candidate that [`keep_from`] may overwrite: one vector.
 pub(crate) const CANDIDATE_SLACK: usize = 16;
 
-/// Appends every element of p = fl(residual + gradient) (or of the gradient alone, where there is no residual) whose
-/// magnitude bits are at least `least`, with its position counted from `first`. Returns the largest magnitude bits of
-/// all.
+/// Appends every element of p whose magnitude bits are at least `least`, with its position counted from `first`. Returns
+/// the largest magnitude bits of all. p is the gradient or, where there is a residual, fl(residual + gradient), which the
+/// residual becomes.
 ///
 /// # Panics
 /// When the lengths differ or the candidates have no room for every element and [`CANDIDATE_SLACK`] more.
 pub(crate) fn keep_from(
     isa: Isa,
     grad: &[f32],
-    residual: Option<&[f32]>,
+    residual: Option<&mut [f32]>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
@@ -49,7 +49,7 @@ pub(crate) fn keep_from(
     let room = candidates.indices.len().min(candidates.values.len()) - candidates.len;
     assert!(room >= grad.len() + CANDIDATE_SLACK, "no room for the candidates");
     assert!(
-        residual.is_none_or(|residual| residual.len() == grad.len()),
+        residual.as_ref().is_none_or(|residual| residual.len() == grad.len()),
         "gradient and residual differ in length"
     );
     match isa {
@@ -59,11 +59,6 @@ pub(crate) fn keep_from(
         Isa::Avx2 => x86_64::keep_from_with_avx2(grad, residual, first, least, candidates),
         _ => scalar::keep_from(grad, residual, first, least, candidates),
     }
-}
-
-compile_for_each_isa! {
-    /// Adds the gradient to the residual: residual[i] = fl(residual[i] + gradient[i]).
-    pub(crate) fn add_assign(isa, residual: &mut [f32], grad: &[f32]) = scalar::add_assign;
 }
 
 compile_for_each_isa! {

@@ -12,11 +12,6 @@ pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 pub(crate) const FIELD_SIGN: u8 = 0x80;
 
 #[inline(always)]
-pub(super) fn add_assign(residual: &mut [f32], grad: &[f32]) {
-    residual.iter_mut().zip(grad).for_each(|(residual, grad)| *residual += grad);
-}
-
-#[inline(always)]
 pub(super) fn add_to(residual: &[f32], grad: &[f32], p: &mut [u32]) -> u32 {
     let mut max = 0;
     for ((p, residual), grad) in p.iter_mut().zip(residual).zip(grad) {
@@ -38,14 +33,19 @@ pub(super) fn copy_to(grad: &[f32], p: &mut [u32]) -> u32 {
 
 pub(super) fn keep_from(
     grad: &[f32],
-    residual: Option<&[f32]>,
+    mut residual: Option<&mut [f32]>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
 ) -> u32 {
     let mut max = 0;
-    for (i, grad) in grad.iter().enumerate() {
-        let bits = residual.map_or(*grad, |residual| residual[i] + grad).to_bits();
+    for (i, &grad) in grad.iter().enumerate() {
+        let mut p = grad;
+        if let Some(residual) = &mut residual {
+            residual[i] += grad;
+            p = residual[i];
+        }
+        let bits = p.to_bits();
         max = max.max(bits & MAGNITUDE);
         if bits & MAGNITUDE >= least {
             candidates.indices[candidates.len] = first + i as u32;

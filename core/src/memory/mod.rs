@@ -1,12 +1,14 @@
-//! What a worker keeps from step to step, in storage that the caller lends.
+//! What a worker keeps from step to step.
 
 mod saved;
+mod storage;
 
 use crate::wire::frame::Frame;
 use core::ops::Range;
+pub use storage::Storage;
 
-/// What a codec keeps from step to step, in storage that the caller lends (an array, a slice, a `Vec`). Start from
-/// zeros.
+/// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a
+/// `Vec`). Start from zeros.
 ///
 /// * The residual, one element a coordinate: what was not sent yet. A codec that is handed a memory encodes
 ///   p = fl(residual + gradient) and leaves p less what it sent, exactly: at every step sent + kept =
@@ -16,7 +18,11 @@ use core::ops::Range;
 /// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
 ///
 /// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
-/// fails leaves all of them as they were, bit for bit.
+/// fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the residual in the same pass that
+/// selects, so they make sure beforehand that every sum is finite, which costs a read of the gradient. It is enough because
+/// a memory knows how large its residual can be, once an encode has left it there; a residual that came from elsewhere
+/// ([`new`](Self::new), [`load`](Self::load), [`give_back`](Self::give_back)) is read as well, once. So keep one memory from
+/// step to step.
 ///
 /// With a changing learning rate the residual, which is in units of the gradient, is [rescaled](Self::rescale) by
 /// the ratio of rates.
@@ -26,10 +32,12 @@ use core::ops::Range;
 /// momentum Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.
 #[derive(Debug)]
 pub struct Memory<'a> {
-    residual: &'a mut [f32],
-    momentum: Option<&'a mut [f32]>,
+    residual: Storage<'a, f32>,
+    /// No magnitude of the residual is above this; infinite where nothing is known.
+    largest: f32,
+    momentum: Option<Storage<'a, f32>>,
     /// Empty where the codec has none.
-    states: &'a mut [UnitState],
+    states: Storage<'a, UnitState>,
 }
 
 /// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
@@ -39,9 +47,10 @@ pub struct UnitState {
 }
 
 impl<'a> Memory<'a> {
-    /// Error feedback: a residual over the caller's storage, one element a coordinate.
-    pub fn new(residual: &'a mut [f32]) -> Self {
-        Self { residual, momentum: None, states: &mut [] }
+    /// Error feedback: a residual, one element a coordinate.
+    pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
+        let states = Storage::from(&mut []);
+        Self { residual: residual.into(), largest: f32::INFINITY, momentum: None, states }
     }
 
     /// With momentum, one element a coordinate.
@@ -49,21 +58,22 @@ impl<'a> Memory<'a> {
     /// # Panics
     /// When it has another length than the residual.
     #[must_use]
-    pub fn with_momentum(self, momentum: &'a mut [f32]) -> Self {
+    pub fn with_momentum(self, momentum: impl Into<Storage<'a, f32>>) -> Self {
+        let momentum = momentum.into();
         assert_eq!(self.len(), momentum.len(), "residual and momentum differ in length");
         Self { momentum: Some(momentum), ..self }
     }
 
     /// With the states of the units whose identifiers are below `states.len()`.
     #[must_use]
-    pub fn with_states(self, states: &'a mut [UnitState]) -> Self {
-        Self { states, ..self }
+    pub fn with_states(self, states: impl Into<Storage<'a, UnitState>>) -> Self {
+        Self { states: states.into(), ..self }
     }
 
     /// What is kept back, one element a coordinate.
     #[must_use]
     pub fn residual(&self) -> &[f32] {
-        self.residual
+        &self.residual
     }
 
     /// The momentum, one element a coordinate, if there is one.
@@ -75,18 +85,32 @@ impl<'a> Memory<'a> {
     /// The states of the units, by identifier.
     #[must_use]
     pub fn states(&self) -> &[UnitState] {
-        self.states
+        &self.states
     }
 
-    /// The storage of the residual, for codecs.
+    /// The storage of the residual, for codecs. How large its values can be is then unknown, until
+    /// [`bound_by`](Self::bound_by) says it.
     pub(crate) fn residual_mut(&mut self) -> &mut [f32] {
-        self.residual
+        self.largest = f32::INFINITY;
+        &mut self.residual
+    }
+
+    /// No magnitude of the residual is above this; infinite where nothing is known.
+    pub(crate) fn largest(&self) -> f32 {
+        self.largest
+    }
+
+    /// States that no magnitude of the residual is above `largest`.
+    pub(crate) fn bound_by(&mut self, largest: f32) {
+        debug_assert!(self.residual.iter().all(|value| value.abs() <= largest), "a value above {largest}");
+        self.largest = largest;
     }
 
     /// The residual becomes the values whose bits are `p`: everything is kept back.
     pub(crate) fn keep_all(&mut self, p: &[u32]) {
         assert_eq!(self.len(), p.len(), "memory and unit differ in length");
-        self.residual.iter_mut().zip(p).for_each(|(residual, &bits)| *residual = f32::from_bits(bits));
+        let values = p.iter().map(|&bits| f32::from_bits(bits));
+        self.residual_mut().iter_mut().zip(values).for_each(|(residual, value)| *residual = value);
     }
 
     /// Number of coordinates.
@@ -107,10 +131,12 @@ impl<'a> Memory<'a> {
     /// When the range reaches beyond the memory.
     #[must_use]
     pub fn slice(&mut self, range: Range<usize>) -> Memory<'_> {
+        let momentum = self.momentum.as_deref_mut().map(|momentum| &mut momentum[range.clone()]);
         Memory {
-            momentum: self.momentum.as_deref_mut().map(|momentum| &mut momentum[range.clone()]),
-            residual: &mut self.residual[range],
-            states: self.states,
+            momentum: momentum.map(Storage::from),
+            residual: Storage::from(&mut self.residual[range]),
+            largest: core::mem::replace(&mut self.largest, f32::INFINITY),
+            states: Storage::from(&mut *self.states),
         }
     }
 
@@ -132,7 +158,7 @@ impl<'a> Memory<'a> {
     /// # Panics
     /// When the memory has another length than the frame's layout.
     pub fn give_back(&mut self, frame: &Frame<'_>) {
-        frame.add_scaled_to(1.0, self.residual);
+        frame.add_scaled_to(1.0, self.residual_mut());
     }
 
     /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
@@ -140,12 +166,14 @@ impl<'a> Memory<'a> {
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
+            self.largest *= ratio.abs();
         }
     }
 
     /// Forgets everything, as before the first step.
     pub fn clear(&mut self) {
         self.residual.fill(0.0);
+        self.largest = 0.0;
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
         self.states.fill(UnitState::default());
     }
@@ -153,6 +181,6 @@ impl<'a> Memory<'a> {
     /// L2 norm of the residual; f64 sum in the order of the coordinates' eight strides.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        libm::sqrt(crate::kernels::sum_of_squares_f32(crate::kernels::Isa::best(), self.residual))
+        libm::sqrt(crate::kernels::sum_of_squares_f32(crate::kernels::Isa::best(), &self.residual))
     }
 }

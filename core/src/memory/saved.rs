@@ -83,7 +83,7 @@ impl Memory<'_> {
         let restore = |slots: &mut [f32], saved| {
             slots.iter_mut().zip(f32_values(saved)).for_each(|(slot, value)| *slot = value);
         };
-        restore(self.residual, saved.residual);
+        restore(self.residual_mut(), saved.residual);
         restore(self.momentum.as_deref_mut().unwrap_or_default(), saved.momentum);
         let states = self.states.iter_mut().flat_map(|state| &mut state.words);
         let words = saved.states.as_chunks().0.iter();

@@ -2,10 +2,9 @@
 
 use crate::gather::UnitInput;
 use crate::index::IndexChoice;
-use crate::kernels::{Candidates, Isa};
+use crate::kernels::Candidates;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source;
 use crate::values::{Entries, ValueChoice};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
@@ -40,8 +39,8 @@ pub(crate) fn split_scratch<'s>(
     (Candidates { indices, values, len: 0 }, Scratch { words, bytes: scratch.bytes })
 }
 
-/// Writes the body of a unit whose entries are the candidates, and commits the memory: the residual becomes p, less what
-/// each entry decodes to. Cannot fail.
+/// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it loses what each
+/// entry decodes to. Cannot fail.
 pub(crate) fn encode_selected(
     coding: SparseCoding,
     input: UnitInput<'_, '_>,
@@ -68,16 +67,19 @@ pub(crate) fn encode_selected(
         prepared.write(format, &entries, writer);
     }
     if let Some(memory) = input.memory {
-        source::add_gradient(Isa::best(), input.grad, memory);
         commit(&entries, kept, memory);
     }
 }
 
 /// Where an entry was sent, residual = p − decoded, which is exact.
 fn commit(entries: &Entries<'_>, kept: usize, memory: &mut Memory<'_>) {
+    let mut largest = memory.largest();
     let residual = memory.residual_mut();
     let sent = entries.indices.iter().zip(entries.values.iter()).zip(entries.decoded.iter());
     for ((&index, &value), &decoded) in sent.take(kept) {
-        residual[index as usize] = f32::from_bits(value) - f32::from_bits(decoded);
+        let rest = f32::from_bits(value) - f32::from_bits(decoded);
+        residual[index as usize] = rest;
+        largest = largest.max(rest.abs());
     }
+    memory.bound_by(largest);
 }

@@ -75,15 +75,19 @@ impl EncodeUnit for TopK {
         self.coding.values.overflow_bound()
     }
 
+    fn adds_early(&self) -> bool {
+        true
+    }
+
     fn encode_body(
         &self,
-        input: UnitInput<'_, '_>,
+        mut input: UnitInput<'_, '_>,
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
         let k = self.density.count(input.unit.len);
         let (mut candidates, scratch) = sparse::split_scratch(scratch, select::capacity(k, input.unit.len));
-        select::top_k(Isa::best(), &input.source(self.overflow_bound()), k, &mut candidates)?;
+        input.pass(self.overflow_bound(), |pass| select::top_k(Isa::best(), pass, k, &mut candidates))?;
         sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
-use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
-use crate::source::{BLOCK, Source};
+use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
+use crate::source::{BLOCK, Pass};
 
 /// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,8 @@ pub(super) fn capacity(k: usize, len: usize) -> usize {
     wanted.min(len).saturating_add(CANDIDATE_SLACK)
 }
 
-/// Leaves the `k` largest magnitudes of the source, or all that are not zero where these are fewer, in `candidates`.
-/// Reads the source once where the sample was not misleading, and changes nothing else.
+/// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, in `candidates`. One pass where the
+/// sample was not misleading, two where it was.
 ///
 /// ```text
 /// least := a magnitude that a sample says about k elements, rather more than fewer, reach
@@ -98,17 +98,17 @@ pub(super) fn capacity(k: usize, len: usize) -> usize {
 /// the tie.
 ///
 /// # Errors
-/// Those of [`Source::fold`].
+/// Those of [`Pass::keep_from`].
 pub(super) fn top_k(
     isa: Isa,
-    source: &Source<'_>,
+    pass: &mut Pass<'_>,
     k: usize,
     candidates: &mut Candidates<'_>,
 ) -> Result<(), EncodeError> {
-    let least = sampled_bound(isa, source, k, candidates.values);
-    collect(isa, source, k, least, candidates)?;
+    let least = sampled_bound(isa, pass, k, candidates.values);
+    collect(isa, pass, k, least, candidates)?;
     if candidates.len < k && least > 1 {
-        collect(isa, source, k, 1, candidates)?;
+        collect(isa, pass, k, 1, candidates)?;
     }
     if candidates.len > k {
         compact(candidates, cut(&candidates.values[..candidates.len], k));
@@ -118,44 +118,43 @@ pub(super) fn top_k(
 
 fn collect(
     isa: Isa,
-    source: &Source<'_>,
+    pass: &mut Pass<'_>,
     k: usize,
     mut least: u32,
     candidates: &mut Candidates<'_>,
 ) -> Result<(), EncodeError> {
     candidates.len = 0;
-    source.try_for_each_block(|first, grad, residual| {
-        if candidates.indices.len() - candidates.len < grad.len() + CANDIDATE_SLACK {
+    for block in pass.blocks() {
+        if candidates.indices.len() - candidates.len < block.1 + CANDIDATE_SLACK {
             let cut = cut(&candidates.values[..candidates.len], k);
             compact(candidates, cut);
             least = cut.magnitude.saturating_add(1);
         }
-        let max = kernels::keep_from(isa, grad, residual, first as u32, least, candidates);
-        if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(first, grad.len())) }
-    })
+        pass.keep_from(isa, block, least, candidates)?;
+    }
+    Ok(())
 }
 
 /// Elements of the sample, in runs of neighbours so that a run costs one or two cache lines.
 const SAMPLE: usize = 1 << 15;
 const RUN: usize = 8;
 
-/// A magnitude that more than k elements of the source reach, as far as a sample can tell; 1 where it cannot.
+/// A magnitude that more than k elements reach, as far as a sample can tell; 1 where it cannot.
 ///
 /// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large values are
 /// neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how many candidates
 /// there are to choose from, never which are chosen.
-fn sampled_bound(isa: Isa, source: &Source<'_>, k: usize, sample: &mut [u32]) -> u32 {
-    let runs = SAMPLE.min(sample.len()).min(source.len() / 8) / RUN;
+fn sampled_bound(isa: Isa, pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32 {
+    let runs = SAMPLE.min(sample.len()).min(pass.len() / 8) / RUN;
     let taken = runs * RUN;
-    let expected = (k as u64 * taken as u64 / source.len().max(1) as u64) as usize;
+    let expected = (k as u64 * taken as u64 / pass.len().max(1) as u64) as usize;
     let rank = expected + 3 * (8 * expected).isqrt() + 8;
     if rank >= taken {
         return 1;
     }
-    let stride = source.len() / runs;
+    let stride = pass.len() / runs;
     for (run, values) in sample[..taken].chunks_mut(RUN).enumerate() {
-        // A value that is not finite is found, and reported, when every element is looked at.
-        let _ = source.fold(isa, run * stride, values);
+        pass.sample(isa, run * stride, values);
     }
     cut(&sample[..taken], rank).magnitude
 }
@@ -179,11 +178,11 @@ mod tests {
     }
 
     fn selected(isa: Isa, p: &[f32], k: usize) -> Vec<u32> {
-        let source = Source::new(Grad::F32(p), None, 0, f32::INFINITY);
+        let mut pass = Pass::new(Grad::F32(p), None, 0, f32::INFINITY);
         let mut indices = vec![0; capacity(k, p.len())];
         let mut values = indices.clone();
         let mut candidates = Candidates { indices: &mut indices, values: &mut values, len: 0 };
-        top_k(isa, &source, k, &mut candidates).unwrap();
+        top_k(isa, &mut pass, k, &mut candidates).unwrap();
         let len = candidates.len;
         assert!((0..len).all(|i| values[i] == p[indices[i] as usize].to_bits()));
         indices.truncate(len);

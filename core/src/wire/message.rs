@@ -9,6 +9,7 @@ use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
 use crate::unit::Unit;
 use crate::wire::header::{Divisor, HEADER_BYTES, Header, VERSION};
 use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
@@ -60,7 +61,7 @@ impl Encoding<'_> {
     /// See [`Gather::encode`](crate::Gather::encode).
     pub(crate) fn encode(
         &self,
-        mut memory: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
@@ -72,8 +73,9 @@ impl Encoding<'_> {
             return Err(EncodeError::MemoryRefused);
         }
         self.check_structure(scratch, out.len())?;
-        if self.units.len() > 1 {
-            self.check_values(memory.as_deref_mut())?;
+        let adds_early = |unit| codec_of(self.codec, unit).adds_early();
+        if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
+            self.check_values(memory.as_deref())?;
         }
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let mut writer = Writer::new(body);
@@ -97,15 +99,17 @@ impl Encoding<'_> {
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 
-    /// With several units, the last may hold the value that must be refused when the memory of the first is already
-    /// changed. So all values are looked at first, at the price of reading a message of many units twice.
-    fn check_values(&self, mut memory: Option<&mut Memory<'_>>) -> Result<(), EncodeError> {
-        for unit in self.units {
+    /// The last value may be the one that must be refused when the memory of the first is already changed. So all values
+    /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
+    /// large its values can be.
+    fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        let largest = memory.map_or(0.0, |memory| memory.largest());
+        self.units.iter().try_for_each(|unit| {
+            let residual = memory.map(|memory| memory.view(unit.range()));
             let bound = codec_of(self.codec, unit).overflow_bound();
-            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-            self.input(unit, memory.as_mut()).source(bound).check_all(Isa::best())?;
-        }
-        Ok(())
+            let source = Source::new(self.grad.slice(unit.start, unit.len), residual, unit.start, bound);
+            source.with_largest(largest).check_all(Isa::best())
+        })
     }
 
     fn write_units(
@@ -116,11 +120,17 @@ impl Encoding<'_> {
     ) -> Result<(), EncodeError> {
         writer.varint(self.key.step);
         let mut cursor = Cursor::default();
+        let covers_all = self.units.iter().map(|unit| unit.len).sum::<usize>() == self.layout.len();
+        let mut largest = memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.largest());
         for unit in self.units {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.kind());
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
             codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
+            largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
+        }
+        if let Some(memory) = memory {
+            memory.bound_by(largest);
         }
         Ok(())
     }

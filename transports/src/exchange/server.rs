@@ -27,7 +27,7 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct Downlink {
     encoder: Encoder,
-    residual: Vec<f32>,
+    memory: Option<Memory<'static>>,
 }
 
 /// Frames that reached the server.
@@ -39,8 +39,8 @@ struct Gathered {
 impl Server {
     pub(super) fn new(options: ServerOptions, len: usize) -> Self {
         let keeps = options.downlink.memory == MemoryChoice::ErrorFeedback;
-        let residual = vec![0.0; if keeps { len } else { 0 }];
-        let downlink = Downlink { encoder: Encoder::new(), residual };
+        let downlink =
+            Downlink { encoder: Encoder::new(), memory: keeps.then(|| Memory::new(vec![0.0; len])) };
         Self { options, encoder: Encoder::new(), incoming: Incoming::default(), buffer: Vec::new(), downlink }
     }
 
@@ -154,13 +154,10 @@ impl Server {
 
     /// Encodes the mean for the way back, with the server's own error feedback if the downlink has any.
     fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32], clock: &mut Clock) -> Result<(), ExchangeError> {
-        let Downlink { encoder, residual } = &mut self.downlink;
-        let keeps = !residual.is_empty();
-        let mut memory = Memory::new(residual);
-        let memory = keeps.then_some(&mut memory);
+        let Downlink { encoder, memory } = &mut self.downlink;
         let (layout, units, codec) = (step.layout.as_ref(), step.units, &self.options.downlink.codec);
         timed(&mut clock.encode, || {
-            encoder.encode(codec, step.key, &layout, units, Grad::F32(mean), memory).map(|_| ())
+            encoder.encode(codec, step.key, &layout, units, Grad::F32(mean), memory.as_mut()).map(|_| ())
         })?;
         Ok(())
     }
