@@ -1,6 +1,6 @@
 //! Every codec in one value: what a spelling stands for.
 
-use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Round};
+use crate::codec::{Edge, Gossip, Linear, LinearScratch, LinearScratchLen, Payload, Round};
 use crate::dense::{Dense, DenseSum};
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
@@ -236,5 +236,46 @@ impl Linear for LinearCodec {
 
     fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
         self.linear().abandon(round, scratch, memory);
+    }
+}
+
+impl GossipCodec {
+    fn gossip(&self) -> &dyn Gossip {
+        match self {
+            Self::Dpsgd(dpsgd) => dpsgd,
+        }
+    }
+}
+
+impl Gossip for GossipCodec {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        self.gossip().round_scratch_len(len)
+    }
+
+    fn begin(
+        &self,
+        key: StepKey,
+        edge: Edge,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        model: &[f32],
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        self.gossip().begin(key, edge, layout, unit, model, scratch)
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        self.gossip().payload(round, scratch)
+    }
+
+    fn advance(
+        &self,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        theirs: &[f32],
+        weight: f32,
+        model: &mut [f32],
+    ) -> Option<Round> {
+        self.gossip().advance(round, scratch, theirs, weight, model)
     }
 }

@@ -5,9 +5,10 @@
 //! 2. [`Transport`]: the contract of everything that moves bytes, blocking with deadlines.
 //! 3. [`collective`]: barrier, gather, broadcast and the ring all-reduce, each with one written order of its sums.
 //! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
-//! 5. [`local`]: threads of one process as ranks, with an [`inbox`] each.
-//! 6. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
-//! 7. [`cost`]: what a link of a given speed makes of all this, as formulas.
+//! 5. [`gossip`]: models that move towards those of their neighbours, without a mean.
+//! 6. [`local`]: threads of one process as ranks, with an [`inbox`] each.
+//! 7. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
+//! 8. [`cost`]: what a link of a given speed makes of all this, as formulas.
 //!
 //! | feature | adds |
 //! | --- | --- |
@@ -43,6 +44,7 @@ pub mod collective;
 pub mod conformance;
 pub mod cost;
 pub mod exchange;
+pub mod gossip;
 pub mod inbox;
 pub mod layer;
 pub mod local;

@@ -31,6 +31,7 @@ pub(crate) enum Kind {
     AllGather = 3,
     ReduceScatter = 4,
     AllReduce = 5,
+    Gossip = 6,
 }
 
 impl Tag {

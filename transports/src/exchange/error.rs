@@ -21,6 +21,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec makes a mean over all workers, not between two neighbours.
+    NotGossip {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// A step was started before the one in front of it was finished.
     Busy,
     /// A step was finished that was not started.
@@ -58,6 +63,13 @@ pub enum ExchangeError {
         /// The rank to blame.
         rank: Option<Rank>,
     },
+    /// The payload of a neighbour is not finite.
+    NonFinitePayload {
+        /// Who sent it.
+        rank: Rank,
+        /// First element of the payload that is not finite.
+        index: usize,
+    },
     /// Too few frames reached the server in time; nobody's entered a mean.
     NoQuorum {
         /// Frames that did.
@@ -81,6 +93,9 @@ impl fmt::Display for ExchangeError {
             Self::Gossip { codec } => {
                 write!(f, "{codec} is a gossip codec: it makes no mean over all workers")
             }
+            Self::NotGossip { codec } => {
+                write!(f, "{codec} is no gossip codec: it makes a mean over all workers")
+            }
             Self::Busy => write!(f, "the step before this one is not finished"),
             Self::NotStarted => write!(f, "no step was started"),
             Self::Encode(error) => write!(f, "gradient not encoded: {error}"),
@@ -96,6 +111,9 @@ impl fmt::Display for ExchangeError {
                 write!(f, "mean not finite at coordinate {index} with the frame of {rank}")
             }
             Self::NonFiniteMean { index, rank: None } => write!(f, "mean not finite at coordinate {index}"),
+            Self::NonFinitePayload { rank, index } => {
+                write!(f, "payload of {rank} not finite at element {index}")
+            }
             Self::NoQuorum { arrived, quorum } => write!(f, "{arrived} frames in time, {quorum} needed"),
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }

@@ -1,0 +1,160 @@
+//! Models that move towards their neighbours': against the definition, over every topology.
+
+use std::thread;
+use std::time::Duration;
+
+use gradwire::{EncodeError, Layout, Source, Spec, StepKey, Stream};
+use gradwire_transports::exchange::ExchangeError;
+use gradwire_transports::gossip::{Mixed, Mixer, Topology};
+use gradwire_transports::local::{self, LocalTransport};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+
+const TOPOLOGIES: [Topology; 3] = [Topology::Ring, Topology::Torus, Topology::Complete];
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn layout() -> Layout {
+    Layout::packed([("w", vec![9, 7]), ("b", vec![5])]).unwrap()
+}
+
+fn model(rank: u32) -> Vec<f32> {
+    let stream: Stream = StepKey { seed: 5, step: 0, source: Source::Rank(rank) }.stream(0);
+    (0..layout().len() as u64).map(|i| stream.u64_at(i) as i32 as f32 / 1e9).collect()
+}
+
+fn key(rank: u32, step: u64) -> StepKey {
+    StepKey { seed: 7, step, source: Source::Rank(rank) }
+}
+
+fn mixer(spelling: &str, topology: Topology) -> Mixer {
+    Mixer::new(Spec::parse(spelling).unwrap(), layout(), topology).unwrap()
+}
+
+/// Every rank's model after `steps`, and what it said of the last one.
+fn mixed(world: u32, topology: Topology, steps: u64) -> Vec<(Vec<f32>, Mixed)> {
+    let run = move |mut transport: LocalTransport| {
+        let rank = transport.rank().0;
+        let (mut mixer, mut model) = (mixer("dpsgd", topology), model(rank));
+        let mut last = None;
+        for step in 1..=steps {
+            last = mixer.mix(&mut transport, key(rank, step), &mut model, Deadline::after(PATIENCE)).ok();
+        }
+        (model, last.unwrap())
+    };
+    let threads: Vec<_> =
+        local::world(world).into_iter().map(|transport| thread::spawn(move || run(transport))).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// One step by definition: x + w·(x' − x) for each neighbour x', ascending.
+fn by_definition(models: &[Vec<f32>], topology: Topology) -> Vec<Vec<f32>> {
+    let (world, weight) = (models.len(), topology.weight(models.len()));
+    let moved = |(at, model): (usize, &Vec<f32>)| {
+        let mut moved = model.clone();
+        for neighbour in topology.neighbours(world, at) {
+            let pairs = models[neighbour].iter().zip(model);
+            moved
+                .iter_mut()
+                .zip(pairs)
+                .for_each(|(value, (theirs, mine))| *value += weight * (theirs - mine));
+        }
+        moved
+    };
+    models.iter().enumerate().map(moved).collect()
+}
+
+fn bits(models: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    models.iter().map(|model| model.iter().map(|value| value.to_bits()).collect()).collect()
+}
+
+/// Largest distance of a model from the mean of all, over the coordinates.
+fn spread(models: &[Vec<f32>]) -> f64 {
+    let mean = |i: usize| models.iter().map(|model| f64::from(model[i])).sum::<f64>() / models.len() as f64;
+    let distance =
+        |i: usize| models.iter().map(move |model| (f64::from(model[i]) - mean(i)).abs()).fold(0.0, f64::max);
+    (0..models[0].len()).map(distance).fold(0.0, f64::max)
+}
+
+#[test]
+fn models_move_as_defined_bit_for_bit() {
+    for topology in TOPOLOGIES {
+        for world in 1..=9 {
+            let mut expected: Vec<Vec<f32>> = (0..world).map(model).collect();
+            for _ in 0..3 {
+                expected = by_definition(&expected, topology);
+            }
+            let models: Vec<Vec<f32>> =
+                mixed(world, topology, 3).into_iter().map(|(model, _)| model).collect();
+            assert_eq!(bits(&models), bits(&expected), "{topology:?} of {world}");
+        }
+    }
+}
+
+#[test]
+fn the_mean_stays_and_the_models_meet() {
+    for (topology, world, steps, shrinks_to) in [
+        // The second eigenvalue is (1 + 2·cos(2π/8))/3 = 0.805: 0.013 after 20 steps.
+        (Topology::Ring, 8, 20, 0.02),
+        // (3 + 2·cos(2π/3))/5 = 0.4: 1e-4 after 10 steps.
+        (Topology::Torus, 9, 10, 2e-4),
+        (Topology::Complete, 5, 1, 1e-6),
+    ] {
+        let before: Vec<Vec<f32>> = (0..world).map(model).collect();
+        let after: Vec<Vec<f32>> =
+            mixed(world, topology, steps).into_iter().map(|(model, _)| model).collect();
+        assert!(spread(&after) <= shrinks_to * spread(&before), "{topology:?}: {}", spread(&after));
+        for i in 0..layout().len() {
+            let mean = |models: &[Vec<f32>]| models.iter().map(|model| f64::from(model[i])).sum::<f64>();
+            assert!((mean(&before) - mean(&after)).abs() < 1e-5, "{topology:?}: coordinate {i}");
+        }
+    }
+}
+
+#[test]
+fn every_neighbour_is_charged_once() {
+    let (_, report) = mixed(9, Topology::Torus, 1).swap_remove(4);
+    assert_eq!(report.neighbours, [1, 3, 5, 7].map(Rank));
+    assert_eq!(report.sent_bytes, 4 * 4 * layout().len());
+}
+
+#[test]
+fn a_codec_that_makes_a_mean_is_refused() {
+    let error = Mixer::new(Spec::parse("topk").unwrap(), layout(), Topology::Ring).unwrap_err();
+    assert_eq!(error, ExchangeError::NotGossip { codec: "topk" });
+}
+
+/// Rank 0 mixes with rank 1, which sends `payload` and nothing else; returns the error, after a look at the model.
+fn refusal(payload: Option<Vec<u8>>, broken: impl Fn(&mut Vec<f32>)) -> ExchangeError {
+    let [mut a, mut b] = local::world(2).try_into().unwrap();
+    let (mut mixer, mut model) = (mixer("dpsgd", Topology::Ring), model(0));
+    broken(&mut model);
+    let before = bits(std::slice::from_ref(&model));
+    if let Some(payload) = payload {
+        // The tag of a gossip round: the sixth kind of collective, round 0.
+        let tag = Tag::new(0, 1).chunk(1 << 31 | 6 << 28);
+        b.send(Rank(0), tag, &payload, Deadline::NEVER).unwrap();
+    }
+    let deadline = Deadline::after(Duration::from_millis(50));
+    let error = mixer.mix(&mut a, key(0, 1), &mut model, deadline).unwrap_err();
+    assert_eq!(bits(&[model]), before, "an error leaves the model as it was");
+    error
+}
+
+#[test]
+fn what_a_neighbour_should_not_send_leaves_the_model_as_it_was() {
+    let n = layout().len();
+    let short = refusal(Some(vec![0; 4 * n - 1]), |_| ());
+    assert!(
+        matches!(short, ExchangeError::Transport(TransportError::WrongLength { from: Rank(1), .. })),
+        "{short}"
+    );
+    let mut payload = vec![0; 4 * n];
+    payload[4 * 17..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    assert_eq!(refusal(Some(payload), |_| ()), ExchangeError::NonFinitePayload { rank: Rank(1), index: 17 });
+    let silent = refusal(None, |_| ());
+    assert!(
+        matches!(silent, ExchangeError::Transport(TransportError::Timeout { from: Rank(1), .. })),
+        "{silent}"
+    );
+    let infinite = refusal(None, |model| model[3] = f32::INFINITY);
+    assert_eq!(infinite, ExchangeError::Encode(EncodeError::NonFiniteInput { index: 3 }));
+}
