@@ -1,0 +1,120 @@
+//! From a stream to symbols.
+
+use super::{GROUP, GROUP_BYTES, LOWER, MAX_LANES, SCALE_BITS, SLOTS, lanes};
+use crate::bits::load_padded;
+use core::hint::select_unpredictable;
+
+/// Decodes a stream symbol after symbol, in as many calls as the caller likes.
+///
+/// Total: any bytes decode to any number of symbols, each of them one that has slots. Bytes past the end, of
+/// states and of words, read as zero.
+#[derive(Clone, Debug)]
+pub(crate) struct Decoder<'a> {
+    slots: &'a [u32; SLOTS],
+    states: [u32; MAX_LANES],
+    lanes: usize,
+    /// Lane of the next symbol, modulo the largest number of lanes.
+    next: usize,
+    words: &'a [u8],
+    /// Bytes of `words` taken, which may exceed those there are.
+    taken: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// A decoder at the first symbol of the stream `bytes`, with the table that filled `slots`. `lanes_log2`
+    /// above 5 counts as 5.
+    pub(crate) fn new(bytes: &'a [u8], slots: &'a [u32; SLOTS], lanes_log2: u32) -> Self {
+        let lanes = lanes(lanes_log2);
+        let mut states = [LOWER; MAX_LANES];
+        for (lane, state) in states[..lanes].iter_mut().enumerate() {
+            *state = load_padded(bytes, 4 * lane) as u32;
+        }
+        let words = bytes.get(4 * lanes..).unwrap_or_default();
+        // States cut short leave bytes missing, which an empty sequence of words would not tell.
+        let taken = (4 * lanes).saturating_sub(bytes.len());
+        Decoder { slots, states, lanes, next: 0, words, taken }
+    }
+
+    /// Decodes the next `out.len()` symbols.
+    pub(crate) fn decode_into(&mut self, out: &mut [u8]) {
+        let lead = (self.next.wrapping_neg() % GROUP).min(out.len());
+        let (lead, rest) = out.split_at_mut(lead);
+        lead.iter_mut().for_each(|symbol| *symbol = self.next());
+        let (groups, tail) = rest.as_chunks_mut();
+        match self.lanes {
+            1 => self.groups::<1, 1>(groups),
+            2 => self.groups::<2, 1>(groups),
+            4 => self.groups::<4, 1>(groups),
+            _ => self.groups::<8, 4>(groups),
+        }
+        tail.iter_mut().for_each(|symbol| *symbol = self.next());
+    }
+
+    /// Decodes one symbol.
+    pub(crate) fn next(&mut self) -> u8 {
+        let state = &mut self.states[self.next & (self.lanes - 1)];
+        let mut words = 0;
+        let window = &mut [0; GROUP_BYTES];
+        let symbol = step(self.slots, state, window_at(self.words, self.taken, window), &mut words);
+        self.taken = self.taken.saturating_add(2 * words);
+        self.next = (self.next + 1) % MAX_LANES;
+        symbol
+    }
+
+    /// Whether everything decoded so far is a whole, undamaged stream: every lane has come back to the state
+    /// that encoding began with, and every word has been taken. Finds most damage, not all.
+    #[cfg(test)]
+    pub(crate) fn is_intact(&self) -> bool {
+        self.taken == self.words.len() && self.states == [LOWER; MAX_LANES]
+    }
+
+    /// Decodes groups of eight symbols, the first of which belongs to a lane that is a multiple of eight, or
+    /// to the first of less than eight lanes. `L` lanes, or a power of two up to `SETS` of sets of `L`.
+    fn groups<const L: usize, const SETS: usize>(&mut self, groups: &mut [[u8; GROUP]]) {
+        let Decoder { slots, words, mut taken, .. } = *self;
+        let mut sets = [[0; L]; SETS];
+        sets.as_flattened_mut().copy_from_slice(&self.states[..L * SETS]);
+        let first = self.next / GROUP;
+        let mask = self.lanes.div_ceil(L) - 1;
+        for (index, group) in groups.iter_mut().enumerate() {
+            let states = &mut sets[((first + index) & mask) % SETS];
+            let mut spare = [0; GROUP_BYTES];
+            let window = window_at(words, taken, &mut spare);
+            let mut count = 0;
+            for (at, symbol) in group.iter_mut().enumerate() {
+                *symbol = step(slots, &mut states[at % L], window, &mut count);
+            }
+            taken = taken.saturating_add(2 * count);
+        }
+        self.states[..L * SETS].copy_from_slice(sets.as_flattened());
+        self.taken = taken;
+        self.next = (self.next + groups.len() * GROUP) % MAX_LANES;
+    }
+}
+
+/// The bytes of `words` that a group may take, from `taken` on. `spare`, all zeros, serves near their end.
+#[inline(always)]
+fn window_at<'w>(words: &'w [u8], taken: usize, spare: &'w mut [u8; GROUP_BYTES]) -> &'w [u8; GROUP_BYTES] {
+    let rest = words.get(taken..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(window) => window,
+        None => {
+            spare[..rest.len()].copy_from_slice(rest);
+            spare
+        }
+    }
+}
+
+/// Decodes a symbol from `state`, which takes the word of the window at `count` if it needs one.
+#[inline(always)]
+fn step(slots: &[u32; SLOTS], state: &mut u32, window: &[u8; GROUP_BYTES], count: &mut usize) -> u8 {
+    let slot = slots[*state as usize % SLOTS];
+    // At most 2^12·(2^20 − 1) + 2^12 − 1: no state overflows, renormalised or not.
+    let x = ((slot >> 20) + 1) * (*state >> SCALE_BITS) + (slot >> 8 & 0xfff);
+    let at = *count % GROUP;
+    let word = u16::from_le_bytes([window[2 * at], window[2 * at + 1]]);
+    let short = x < LOWER;
+    *state = select_unpredictable(short, x << 16 | u32::from(word), x);
+    *count += usize::from(short);
+    slot as u8
+}

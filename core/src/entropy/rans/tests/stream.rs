@@ -1,0 +1,182 @@
+//! Streams: the definition, and what any bytes do.
+
+use super::super::encode::Entry;
+use super::*;
+
+#[test]
+fn bytes_are_those_of_the_definition() {
+    for n in LENGTHS {
+        for alphabet in [1, 2, 3, 15, 255, 256] {
+            let symbols = skewed(n, alphabet, n as u64);
+            let table = Table::from_counts(&counts(&symbols));
+            for lanes_log2 in 0..=MAX_LANES_LOG2 {
+                let bytes = encoded(&symbols, &table, lanes_log2);
+                assert_eq!(bytes, naive_encode(&symbols, &table, 1 << lanes_log2));
+                assert_eq!(decoded(&bytes, &table, lanes_log2, n), (symbols.clone(), true));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_stream_has_exactly_these_bytes() {
+    let table = Table::from_counts(&[6, 2]);
+    assert_eq!(table.freqs[..2], [3072, 1024]);
+    // By hand: x = 2^16; symbol 1 (f = 1024, c = 3072): 64·4096 + 3072 = 265216; symbol 0 (f = 3072, c =
+    // 0): 86·4096 + 1024 = 353280.
+    let bytes = encoded(&[0, 1], &table, 0);
+    assert_eq!(bytes, 353_280_u32.to_le_bytes());
+    assert_eq!(decoded(&bytes, &table, 0, 2), (vec![0, 1], true));
+}
+
+#[test]
+fn the_smallest_buffer_is_enough_and_one_byte_less_is_not() {
+    for n in [0, 1, 2, 5, 33, 600] {
+        let symbols = skewed(n, 100, 3);
+        let table = Table::from_counts(&counts(&symbols));
+        for lanes_log2 in 0..=MAX_LANES_LOG2 {
+            let bytes = encoded(&symbols, &table, lanes_log2);
+            let mut out = vec![0; bytes.len()];
+            assert_eq!(encode(&symbols, &table, lanes_log2, &mut out), Some(bytes.len()));
+            assert_eq!(out, bytes);
+            for room in 0..bytes.len() {
+                assert_eq!(encode(&symbols, &table, lanes_log2, &mut out[..room]), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_of_one_symbol_is_states_only() {
+    for lanes_log2 in 0..=MAX_LANES_LOG2 {
+        let symbols = [7; 1000];
+        let table = Table::from_counts(&counts(&symbols));
+        assert_eq!((table.freqs[7], table.cost_bits(&counts(&symbols))), (4096, 0));
+        let bytes = encoded(&symbols, &table, lanes_log2);
+        assert_eq!(bytes, LOWER.to_le_bytes().repeat(1 << lanes_log2));
+        assert_eq!(decoded(&bytes, &table, lanes_log2, 1000), (symbols.to_vec(), true));
+    }
+}
+
+#[test]
+fn an_empty_message_is_initial_states() {
+    for counts in [&[][..], &[0; 5], &[0; 256]] {
+        let table = Table::from_counts(counts);
+        assert_eq!(table.freqs[0], 4096);
+        let bytes = encoded(&[], &table, 2);
+        assert_eq!(bytes, LOWER.to_le_bytes().repeat(4));
+        assert_eq!(decoded(&bytes, &table, 2, 0), (vec![], true));
+    }
+}
+
+#[test]
+fn a_symbol_without_slots_is_an_error() {
+    let table = Table::from_counts(&[3, 0, 2]);
+    for symbols in [&[1][..], &[0, 2, 1, 0], &[200; 100]] {
+        assert_eq!(encode(symbols, &table, 2, &mut [0; 500]), None);
+    }
+}
+
+#[test]
+fn quotients_are_exact_for_every_frequency() {
+    for f in 1..=SLOTS as u16 {
+        let Entry { reciprocal, packed } = Entry::new(f, 0);
+        let f = u64::from(f);
+        let check = |x: u64| {
+            let product = (x << 32) + x * u64::from(reciprocal);
+            assert_eq!(product.wrapping_shr(packed >> 12), x / f, "{x} / {f}");
+        };
+        let top = f << 20;
+        (0..200).for_each(|i| check(top - 1 - i % f));
+        // Just below and at multiples of f, where a reciprocal that is off shows first.
+        (1..200).map(|i| i * (top / f / 200) * f).for_each(|x| [x, x - 1].into_iter().for_each(check));
+    }
+}
+
+#[test]
+fn streams_are_as_long_as_their_cost_says() {
+    for (n, alphabet) in [(100, 3), (5000, 15), (20_000, 255), (200_000, 31)] {
+        let symbols = skewed(n, alphabet, 11);
+        let counts = counts(&symbols);
+        let table = Table::from_counts(&counts);
+        let cost = table.cost_bits(&counts) as f64;
+        for lanes_log2 in 0..=MAX_LANES_LOG2 {
+            let lanes = f64::from(1 << lanes_log2);
+            let bits = encoded(&symbols, &table, lanes_log2).len() as f64 * 8.0;
+            assert!(bits >= 0.999 * cost + 16.0 * lanes - 1.0, "{n} {alphabet} {lanes} {cost} {bits}");
+            assert!(bits <= 1.001 * cost + 32.0 * lanes + 1.0, "{n} {alphabet} {lanes} {cost} {bits}");
+        }
+    }
+}
+
+#[test]
+fn most_damage_is_noticed() {
+    let symbols = skewed(700, 15, 5);
+    let table = Table::from_counts(&counts(&symbols));
+    for lanes_log2 in [0, 2, 5] {
+        let bytes = encoded(&symbols, &table, lanes_log2);
+        for len in 0..bytes.len() {
+            assert!(!decoded(&bytes[..len], &table, lanes_log2, 700).1, "cut to {len} bytes");
+        }
+        let flips = (0..8 * bytes.len()).filter(|bit| {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            decoded(&bytes, &table, lanes_log2, 700).1
+        });
+        assert!(flips.count() * 1000 < 8 * bytes.len());
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(!decoded(&longer, &table, lanes_log2, 700).1);
+        assert!(!decoded(&[&longer[..], &[0]].concat(), &table, lanes_log2, 700).1);
+    }
+}
+
+#[test]
+fn states_cut_off_an_empty_message_are_noticed() {
+    let table = Table::from_counts(&[1, 1]);
+    let bytes = encoded(&[], &table, 5);
+    for len in 0..bytes.len() {
+        assert!(!decoded(&bytes[..len], &table, 5, 0).1);
+    }
+}
+
+#[test]
+fn the_number_of_lanes_follows_the_length() {
+    let expected = [(0, 0), (511, 0), (512, 2), (16383, 2), (16384, 5), (usize::MAX, 5)];
+    expected.iter().for_each(|&(n, log2)| assert_eq!(lanes_log2_for(n), log2));
+}
+
+proptest! {
+    #[test]
+    fn messages_survive_the_round_trip_in_blocks_of_any_size(
+        n in prop::sample::select(&LENGTHS[..]),
+        alphabet in 1_u64..=256,
+        seed in any::<u64>(),
+        lanes_log2 in 0..=MAX_LANES_LOG2,
+        block in 1_usize..70,
+    ) {
+        let symbols = skewed(n, alphabet, seed);
+        let table = Table::from_counts(&counts(&symbols));
+        let bytes = encoded(&symbols, &table, lanes_log2);
+        let mut clean = vec![0; 2 * n + 128];
+        prop_assert_eq!(encode(&symbols, &table, lanes_log2, &mut clean), Some(bytes.len()));
+        prop_assert_eq!(&clean[..bytes.len()], &bytes[..]);
+        let slots = lookup(&table);
+        let mut decoder = Decoder::new(&bytes, &slots, lanes_log2);
+        let mut out = vec![0xa5; n];
+        out.chunks_mut(block).for_each(|block| decoder.decode_into(block));
+        prop_assert_eq!(out, symbols);
+        prop_assert!(decoder.is_intact());
+    }
+
+    #[test]
+    fn any_bytes_decode_as_the_definition_says(
+        bytes in prop::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..300),
+        counts in histogram(),
+        lanes_log2 in 0..=MAX_LANES_LOG2,
+        n in 0_usize..300,
+    ) {
+        let table = Table::from_counts(&counts);
+        let (symbols, _) = decoded(&bytes, &table, lanes_log2, n);
+        prop_assert_eq!(symbols, naive_decode(&bytes, &table, 1 << lanes_log2, n));
+    }
+}
