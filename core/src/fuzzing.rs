@@ -90,7 +90,9 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
     all.extend(sum.iter().map(|value| value.to_bits()));
     let kept = candidates.len;
     parts.iter().for_each(|part| all.extend(&part[..kept]));
-    all.push(kernels::sum_of_squares(isa, &p).to_bits() as u32);
+    let mut squares = [0.0; 8];
+    kernels::add_squares(isa, &p, &mut squares);
+    all.extend(squares.iter().map(|sum: &f64| sum.to_bits() as u32));
     let norm = f32::from_bits(kernels::max_magnitude(isa, &p)).max(f32::MIN_POSITIVE * 1e9);
     let bucket = Bucket { first: 8, inverse: 7.0 / norm, scale: norm / 7.0, levels: 7 };
     let stream = StepKey { seed: 1, step: 2, source: Source::Rank(3) }.stream(4);
@@ -98,6 +100,14 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
         let mut fields = vec![0; p.len()];
         kernels::quantize(isa, &p, &bucket, stream, &mut fields);
         all.extend(fields.iter().map(|&field| u32::from(field)));
+        for bits in 4..=8 {
+            let mut packed = vec![0xa5; (fields.len() * bits as usize).div_ceil(8)];
+            kernels::pack_fields(isa, bits, &fields, &mut packed);
+            let mut unpacked = vec![0xa5; fields.len()];
+            kernels::unpack_fields(isa, bits, &packed, &mut unpacked);
+            assert_eq!(unpacked, fields);
+            all.extend(packed.iter().map(|&byte| u32::from(byte)));
+        }
         let mut kept = vec![0.0; p.len()];
         kernels::keep_rounding(isa, &p, &fields, bucket.scale, &mut kept);
         all.extend(kept.iter().map(|value| value.to_bits()));

@@ -6,6 +6,7 @@
 use super::rans::{self, Decoder, Table};
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{DecodeError, Field};
+use crate::kernels::{self, Isa};
 use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 
@@ -14,6 +15,9 @@ const BLOCK: usize = 1 << 18;
 
 /// Words of scratch memory that decoding a section needs: the slot table.
 pub(crate) const SLOT_WORDS: usize = rans::SLOTS;
+
+/// Bytes above its limit that writing a section may use: lengths are written with room to spare and then moved together.
+pub(crate) const SLACK: usize = 2 * MAX_VARINT_BYTES;
 
 /// Symbols decoded at a time.
 const CHUNK: usize = 256;
@@ -30,16 +34,16 @@ pub(crate) fn max_section_bytes(n: usize, alphabet: usize) -> Option<usize> {
 }
 
 /// Writes the section if it takes fewer than `limit` bytes, its length included; else writes nothing and returns
-/// false. The spare part of the writer's buffer must hold [`max_section_bytes`] or `limit` + 20 bytes.
+/// false. The spare part of the writer's buffer must hold [`max_section_bytes`] or `limit` + [`SLACK`] bytes.
 pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, writer: &mut Writer<'_>) -> bool {
-    let counts = histogram(symbols);
+    let mut counts = [0; rans::MAX_ALPHABET];
+    kernels::histogram(Isa::best(), symbols, &mut counts[..alphabet]);
     let table = Table::from_counts(&counts[..alphabet]);
     if cannot_stay_below(limit, &table, &counts[..alphabet]) {
         return false;
     }
     let spare = writer.spare();
-    // Lengths are written with room to spare and then moved together.
-    let room = spare.len().min(limit.saturating_add(2 * MAX_VARINT_BYTES));
+    let room = spare.len().min(limit.saturating_add(SLACK));
     let (_, section) = spare[..room].split_at_mut(MAX_VARINT_BYTES);
     let Some(bytes) = encode_section(symbols, alphabet, &table, section) else { return false };
     let length = varint_len(bytes as u64);
@@ -50,22 +54,6 @@ pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, write
     writer.varint(bytes as u64);
     writer.advance(bytes);
     true
-}
-
-/// How often each symbol occurs.
-///
-/// Counted in two tables by turns: neighbours are often the same symbol, and one counter would wait for itself.
-fn histogram(symbols: &[u8]) -> [u32; rans::MAX_ALPHABET] {
-    let mut counts = [[0u32; rans::MAX_ALPHABET]; 2];
-    let (pairs, rest) = symbols.as_chunks::<2>();
-    for &[even, odd] in pairs {
-        counts[0][usize::from(even)] += 1;
-        counts[1][usize::from(odd)] += 1;
-    }
-    rest.iter().for_each(|&symbol| counts[0][usize::from(symbol)] += 1);
-    let [mut sum, other] = counts;
-    sum.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);
-    sum
 }
 
 /// Whether the ideal cost alone, which a stream meets to within 0.1 %, is so far above the limit that encoding would be
@@ -80,11 +68,13 @@ fn encode_section(symbols: &[u8], alphabet: usize, table: &Table, out: &mut [u8]
     let mut bits = BitWriter::new(out);
     table.write(&mut bits, alphabet);
     let mut end = bits.finish()?;
+    let isa = Isa::best();
     let mut blocks = symbols.chunks(BLOCK).peekable();
     while let Some(block) = blocks.next() {
         let is_last = blocks.peek().is_none();
         let start = if is_last { end } else { end + MAX_VARINT_BYTES };
-        let bytes = rans::encode(block, table, rans::lanes_log2_for(block.len()), out.get_mut(start..)?)?;
+        let bytes =
+            rans::encode(isa, block, table, rans::lanes_log2_for(block.len()), out.get_mut(start..)?)?;
         if !is_last {
             let mut length = Writer::new(&mut out[end..]);
             length.varint(bytes as u64);
@@ -160,7 +150,7 @@ impl<'a> CodedSymbols<'a> {
         let mut chunk = [0; CHUNK];
         for n in block_lens(self.n) {
             let Ok(stream) = streams.next(n) else { return };
-            let mut decoder = Decoder::new(stream, slots, rans::lanes_log2_for(n));
+            let mut decoder = Decoder::new(Isa::best(), stream, slots, rans::lanes_log2_for(n));
             for first in (0..n).step_by(CHUNK) {
                 let symbols = &mut chunk[..CHUNK.min(n - first)];
                 decoder.decode_into(symbols);
@@ -243,7 +233,7 @@ mod tests {
         assert!(write_symbols(&symbols, 15, usize::MAX, &mut writer));
         let exact = writer.len();
         for (limit, fits) in [(exact + 1, true), (exact, false), (20, false)] {
-            let mut out = vec![0; limit + 2 * MAX_VARINT_BYTES];
+            let mut out = vec![0; limit + SLACK];
             let mut writer = Writer::new(&mut out);
             assert_eq!(write_symbols(&symbols, 15, limit, &mut writer), fits);
             assert_eq!(writer.len(), if fits { exact } else { 0 });

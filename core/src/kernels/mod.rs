@@ -8,9 +8,12 @@ pub(crate) mod scalar;
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod x86_64;
 
+use crate::bits::load_padded;
+use crate::entropy::rans::{Entry, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::rng::Stream;
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
+pub(crate) use scalar::Squares;
 
 /// CRC-32C of `bytes`, continuing `crc`.
 pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
@@ -183,13 +186,137 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// Sum of squares in f64: eight strided partial sums, then halves added to halves (0+4, 1+5, …; 0+2, 1+3; 0+1).
-    pub(crate) fn sum_of_squares(isa, p: &[u32]) -> f64 = scalar::sum_of_squares;
+    /// Adds squares in f64 to eight strided partial sums, whose total is [`scalar::total_of`].
+    pub(crate) fn add_squares(isa, p: &[u32], sums: &mut Squares) = scalar::add_squares;
 }
 
 compile_for_each_isa! {
-    /// [`sum_of_squares`] of floats.
+    /// Sum of squares in f64: eight strided partial sums, then halves added to halves (0+4, 1+5, …; 0+2, 1+3; 0+1).
     pub(crate) fn sum_of_squares_f32(isa, values: &[f32]) -> f64 = scalar::sum_of_squares_f32;
+}
+
+compile_for_each_isa! {
+    /// Adds to `counts` how often each symbol occurs; symbols are below the number of counts, which is at most 256.
+    pub(crate) fn histogram(isa, symbols: &[u8], counts: &mut [u32]) = scalar::histogram;
+}
+
+compile_for_each_isa! {
+    /// Fields to symbols in order of likelihood: 0, +1, −1, +2, −2, …
+    pub(crate) fn symbols_of(isa, fields: &[u8], symbols: &mut [u8]) = scalar::symbols_of;
+}
+
+compile_for_each_isa! {
+    /// acc[i] += weight · (sign · scale · level) for symbols in order of likelihood.
+    pub(crate) fn add_symbols(isa, symbols: &[u8], scale: f32, weight: f32, acc: &mut [f32]) = scalar::add_symbols;
+}
+
+/// Packs fields of a byte each to `bits` bits each, 2 to 8: level, and sign in the highest bit. The first field fills the
+/// lowest bits of the first byte; what is left of the last byte is 0.
+///
+/// # Panics
+/// When `out` is not as long as that takes.
+pub(crate) fn pack_fields(isa: Isa, bits: u32, fields: &[u8], out: &mut [u8]) {
+    assert_eq!(out.len(), (fields.len() * bits as usize).div_ceil(8), "fields and bytes differ in length");
+    match bits {
+        8 => out.copy_from_slice(fields),
+        4 => {
+            let (pairs, single) = fields.as_chunks();
+            let (whole, rest) = out.split_at_mut(pairs.len());
+            pack_nibbles(isa, pairs, whole);
+            pack_tail(bits, single, rest);
+        }
+        _ => {
+            let (eights, few) = fields.as_chunks();
+            let (whole, rest) = out.split_at_mut(eights.len() * bits as usize);
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 | Isa::Avx2 => x86_64::fields::pack_eights(bits, eights, whole),
+                Isa::Baseline => {
+                    for (fields, out) in eights.iter().zip(whole.chunks_exact_mut(bits as usize)) {
+                        out.copy_from_slice(
+                            &scalar::pack_eight(*fields, bits).to_le_bytes()[..bits as usize],
+                        );
+                    }
+                }
+            }
+            pack_tail(bits, few, rest);
+        }
+    }
+}
+
+/// Fewer than eight fields.
+fn pack_tail(bits: u32, fields: &[u8], out: &mut [u8]) {
+    let mut eight = [0; 8];
+    eight[..fields.len()].copy_from_slice(fields);
+    out.copy_from_slice(&scalar::pack_eight(eight, bits).to_le_bytes()[..out.len()]);
+}
+
+/// What [`pack_fields`] made of `fields`, which begin with the first bit of `bytes`. Bytes past the end read as zero.
+pub(crate) fn unpack_fields(isa: Isa, bits: u32, bytes: &[u8], fields: &mut [u8]) {
+    if bits == 8 {
+        return fields.copy_from_slice(&bytes[..fields.len()]);
+    }
+    let (eights, few) = fields.as_chunks_mut();
+    let done = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => x86_64::fields::unpack_eights(bits, bytes, eights),
+        Isa::Baseline => 0,
+    };
+    let word = |i: usize| load_padded(bytes, i * bits as usize);
+    for (i, fields) in eights.iter_mut().enumerate().skip(done) {
+        *fields = scalar::unpack_eight(word(i), bits);
+    }
+    let last = scalar::unpack_eight(word(eights.len()), bits);
+    few.copy_from_slice(&last[..few.len()]);
+}
+
+compile_for_each_isa! {
+    /// Packs fields of level 0 or 1, five a byte, as digits of base 3; the last byte may hold fewer.
+    pub(crate) fn pack_ternary(isa, fields: &[u8], out: &mut [u8]) = scalar::pack_ternary;
+}
+
+compile_for_each_isa! {
+    /// What [`pack_ternary`] made of `fields`, which begin with the first digit of `bytes`.
+    pub(crate) fn unpack_ternary(isa, bytes: &[u8], fields: &mut [u8]) = scalar::unpack_ternary;
+}
+
+/// Decodes the first rounds of `out` by vectors, as long as a round cannot run out of words; returns how many, and moves
+/// `taken`, the bytes of `words` that are used. Machines without such vectors leave all of them to the caller.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "there are no such vectors"))]
+pub(crate) fn decode_rounds(
+    isa: Isa,
+    slots: &[u32; SLOTS],
+    states: &mut Lanes,
+    words: &[u8],
+    taken: &mut usize,
+    out: &mut [[u8; ROUND]],
+) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => x86_64::rans::decode(isa, slots, states, words, taken, out),
+        Isa::Baseline => 0,
+    }
+}
+
+/// Encodes rounds by vectors, from the last to the first, into words that end with the first `free` bytes of `out`, as
+/// long as there is room for all that a round can leave; returns how many rounds are left, and moves `free`. `seen`
+/// keeps the bits that what the entries of all symbols pack has in common. Machines without such vectors leave all
+/// rounds to the caller.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "there are no such vectors"))]
+pub(crate) fn encode_rounds(
+    isa: Isa,
+    rounds: &[[u8; ROUND]],
+    entries: &[Entry; MAX_ALPHABET],
+    states: &mut Lanes,
+    seen: &mut u32,
+    out: &mut [u8],
+    free: &mut usize,
+) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => x86_64::rans::encode(isa, rounds, entries, states, seen, out, free),
+        Isa::Baseline => rounds.len(),
+    }
 }
 
 #[cfg(test)]

@@ -119,19 +119,28 @@ pub(super) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
     }
 }
 
+/// Eight strided partial sums of squares; what is added to them begins at a multiple of eight.
+pub(crate) type Squares = [f64; 8];
+
+/// Halves are added to halves.
+pub(crate) fn total_of([a, b, c, d, e, f, g, h]: Squares) -> f64 {
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
 #[inline(always)]
-pub(super) fn sum_of_squares(p: &[u32]) -> f64 {
-    strided_squares(p, |&bits| f32::from_bits(bits))
+pub(super) fn add_squares(p: &[u32], sums: &mut Squares) {
+    strided_squares(p, sums, |&bits| f32::from_bits(bits));
 }
 
 #[inline(always)]
 pub(super) fn sum_of_squares_f32(values: &[f32]) -> f64 {
-    strided_squares(values, |&value| value)
+    let mut sums = [0.0; 8];
+    strided_squares(values, &mut sums, |&value| value);
+    total_of(sums)
 }
 
 #[inline(always)]
-fn strided_squares<T>(values: &[T], value: impl Fn(&T) -> f32) -> f64 {
-    let mut sums = [0.0f64; 8];
+fn strided_squares<T>(values: &[T], sums: &mut Squares, value: impl Fn(&T) -> f32) {
     let (chunks, tail) = values.as_chunks::<8>();
     for chunk in chunks {
         for (sum, element) in sums.iter_mut().zip(chunk) {
@@ -143,8 +152,6 @@ fn strided_squares<T>(values: &[T], value: impl Fn(&T) -> f32) -> f64 {
         let value = f64::from(value(element));
         *sum += value * value;
     }
-    let [a, b, c, d, e, f, g, h] = sums;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 /// Adding 2²³ to a float in 0 ‥ 2²³ leaves the nearest integer, ties to even, in the low mantissa bits: the rounding
@@ -258,5 +265,132 @@ pub(super) fn add_bytes(fields: &[u8], scale: f32, weight: f32, acc: &mut [f32])
     for (acc, &field) in acc.iter_mut().zip(fields) {
         let magnitude = scale * f32::from(field & !FIELD_SIGN);
         *acc += weight * f32::from_bits(magnitude.to_bits() | u32::from(field & FIELD_SIGN) << 24);
+    }
+}
+
+/// The bits of a byte that a field of `bits` bits keeps: the level, and the sign in the highest one.
+pub(super) fn field_mask(bits: u32) -> u8 {
+    FIELD_SIGN | ((1 << (bits - 1)) - 1)
+}
+
+/// Eight fields of `bits` bits in a row, the first lowest.
+pub(super) fn pack_eight(fields: [u8; 8], bits: u32) -> u64 {
+    let packed = |field: u8| field & field_mask(bits) & !FIELD_SIGN | field >> 7 << (bits - 1);
+    fields.iter().rev().fold(0, |word, &field| word << bits | u64::from(packed(field)))
+}
+
+/// What [`pack_eight`] made of eight fields, back to a byte each.
+pub(super) fn unpack_eight(word: u64, bits: u32) -> [u8; 8] {
+    let field = |i: usize| (word >> (bits as usize * i)) as u8 & ((1u16 << bits) - 1) as u8;
+    core::array::from_fn(|i| field(i) & field_mask(bits) & !FIELD_SIGN | field(i) >> (bits - 1) << 7)
+}
+
+/// Weights of five digits of base 3, the first coordinate's lowest, from the top: in a product with five bytes, each
+/// below 3, they meet in byte 4, and the bytes below it carry nothing into it.
+const DIGIT_WEIGHTS: u64 = u64::from_le_bytes([81, 27, 9, 3, 1, 0, 0, 0]);
+
+/// Five base-3 digits a byte: 0, 1 for +1, 2 for −1.
+#[inline(always)]
+pub(super) fn pack_ternary(fields: &[u8], out: &mut [u8]) {
+    let (fives, few) = fields.as_chunks::<5>();
+    let byte = |[a, b, c, d, e]: [u8; 5]| {
+        let fields = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+        let digits = fields & LOWEST_BITS;
+        // A level of 1 with its sign set counts twice.
+        let digits = digits + (digits & fields >> 7);
+        (digits.wrapping_mul(DIGIT_WEIGHTS) >> 32) as u8
+    };
+    out.iter_mut().zip(fives).for_each(|(out, &five)| *out = byte(five));
+    if let Some(last) = out.get_mut(fives.len()) {
+        let mut five = [0; 5];
+        five[..few.len()].copy_from_slice(few);
+        *last = byte(five);
+    }
+}
+
+/// The lowest bit of every byte.
+const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// The five fields of every byte of [`pack_ternary`], and three that belong to nobody.
+static FIVE_FIELDS: [[u8; 8]; 256] = {
+    let mut table = [[0; 8]; 256];
+    let mut i = 0;
+    while i < 243 * 5 {
+        let (byte, place) = (i / 5, i % 5);
+        let digit = byte / 3usize.pow(place as u32) % 3;
+        table[byte][place] = [0, 1, FIELD_SIGN | 1][digit];
+        i += 1;
+    }
+    table
+};
+
+#[inline(always)]
+pub(super) fn unpack_ternary(bytes: &[u8], fields: &mut [u8]) {
+    for (fields, &byte) in fields.chunks_mut(5).zip(bytes) {
+        let five = &FIVE_FIELDS[usize::from(byte)];
+        match fields.first_chunk_mut::<5>() {
+            Some(fields) => *fields = [five[0], five[1], five[2], five[3], five[4]],
+            None => fields.copy_from_slice(&five[..fields.len()]),
+        }
+    }
+}
+
+/// Symbols that are compared with one at a time to count it: a count of each lane fits a byte.
+const COUNTED: usize = 255 * LANES;
+
+/// Lanes of the byte counters: one cache line.
+const LANES: usize = 64;
+
+/// How often each symbol occurs, added to the counts; the symbols are below `counts.len()`.
+///
+/// Few symbols are counted one after the other, each in many lanes. With many, the counters are picked by symbol, in four
+/// tables by turns, because neighbours are often the same symbol, and one counter would wait for itself.
+#[inline(always)]
+pub(super) fn histogram(symbols: &[u8], counts: &mut [u32]) {
+    if counts.len() > 32 {
+        return histogram_of_many(symbols, counts);
+    }
+    for block in symbols.chunks(COUNTED) {
+        let (lines, rest) = block.as_chunks::<LANES>();
+        for (symbol, count) in (0u8..).zip(counts.iter_mut()) {
+            let mut lanes = [0u8; LANES];
+            for line in lines {
+                lanes.iter_mut().zip(line).for_each(|(lane, s)| *lane += u8::from(*s == symbol));
+            }
+            *count += lanes.iter().map(|&lane| u32::from(lane)).sum::<u32>();
+            *count += rest.iter().map(|&s| u32::from(s == symbol)).sum::<u32>();
+        }
+    }
+}
+
+#[inline(always)]
+fn histogram_of_many(symbols: &[u8], counts: &mut [u32]) {
+    let mut tables = [[0u32; 256]; 4];
+    let (fours, rest) = symbols.as_chunks::<4>();
+    for four in fours {
+        tables.iter_mut().zip(four).for_each(|(table, &symbol)| table[usize::from(symbol)] += 1);
+    }
+    rest.iter().for_each(|&symbol| tables[0][usize::from(symbol)] += 1);
+    for table in &tables {
+        counts.iter_mut().zip(table).for_each(|(count, more)| *count += more);
+    }
+}
+
+/// Symbols in order of likelihood: 0, +1, −1, +2, −2, …
+#[inline(always)]
+pub(super) fn symbols_of(fields: &[u8], symbols: &mut [u8]) {
+    for (symbol, &field) in symbols.iter_mut().zip(fields) {
+        let is_positive = !field >> 7;
+        *symbol = (field << 1).saturating_sub(is_positive);
+    }
+}
+
+#[inline(always)]
+pub(super) fn add_symbols(symbols: &[u8], scale: f32, weight: f32, acc: &mut [f32]) {
+    for (acc, &symbol) in acc.iter_mut().zip(symbols) {
+        let symbol = u32::from(symbol);
+        let magnitude = scale * symbol.div_ceil(2) as i32 as f32;
+        let is_negative = u32::from(symbol > 0) & !symbol;
+        *acc += weight * f32::from_bits(magnitude.to_bits() | is_negative << 31);
     }
 }

@@ -36,7 +36,10 @@ fn additions_and_maxima_are_the_same_on_every_instruction_set() {
             let mut p = vec![0xa5a5_a5a5; len];
             let copied = copy_to(isa, &grad, &mut p);
             assert_eq!(copied, max_magnitude(isa, &p));
-            (sum, max, copied, sum_of_squares(isa, &p).to_bits())
+            let mut squares = [0.0; 8];
+            add_squares(isa, &p, &mut squares);
+            assert_eq!(scalar::total_of(squares), sum_of_squares_f32(isa, &grad));
+            (sum, max, copied, squares.map(f64::to_bits))
         });
     }
 }
@@ -85,6 +88,90 @@ fn levels_are_the_same_on_every_instruction_set() {
                 (fields, bits(&residual), packed, bits(sum.as_flattened()), bits(&bytewise))
             });
         }
+    }
+}
+
+/// Fields of random levels of up to `levels`, some of them with a sign.
+fn fields(len: usize, levels: u8) -> Vec<u8> {
+    let draws = bits(&floats(len));
+    draws.iter().map(|&draw| (draw % (u32::from(levels) + 1)) as u8 | (draw >> 24) as u8 & 0x80).collect()
+}
+
+#[test]
+fn fields_of_every_width_are_packed_as_the_definition_says() {
+    for (bits, len) in (2..=8).flat_map(|bits| LENGTHS.map(|len| (bits, len))) {
+        let fields = fields(len, (1 << (bits - 1)) - 1);
+        // The definition: fields from the lowest bit up, the sign above the level.
+        let mut expected = vec![0u8; (len * bits as usize).div_ceil(8)];
+        for (i, &field) in fields.iter().enumerate() {
+            let packed = u32::from(field & 0x7f) | u32::from(field >> 7) << (bits - 1);
+            for bit in 0..bits as usize {
+                let at = i * bits as usize + bit;
+                expected[at / 8] |= ((packed >> bit & 1) as u8) << (at % 8);
+            }
+        }
+        for isa in Isa::available() {
+            let mut packed = vec![0xa5; expected.len()];
+            pack_fields(isa, bits, &fields, &mut packed);
+            assert_eq!(packed, expected, "{isa:?}, {len} fields of {bits} bits");
+            let mut unpacked = vec![0xa5; len];
+            unpack_fields(isa, bits, &packed, &mut unpacked);
+            assert_eq!(unpacked, fields, "{isa:?}, {len} fields of {bits} bits");
+        }
+    }
+}
+
+#[test]
+fn ternary_levels_are_digits_of_base_3() {
+    for len in LENGTHS {
+        let fields = fields(len, 1);
+        let digit = |field: &u8| [0, 1, 0, 2][usize::from(field & 1 | field >> 6)];
+        let byte = |five: &[u8]| five.iter().rev().fold(0, |sum, field| sum * 3 + digit(field));
+        let expected: Vec<u8> = fields.chunks(5).map(byte).collect();
+        for isa in Isa::available() {
+            let mut packed = vec![0xa5; expected.len()];
+            pack_ternary(isa, &fields, &mut packed);
+            assert_eq!(packed, expected);
+            let mut unpacked = vec![0xa5; len];
+            unpack_ternary(isa, &packed, &mut unpacked);
+            // A zero has no sign here.
+            let without = fields.iter().map(|&field| if field & 1 == 0 { 0 } else { field });
+            assert_eq!(unpacked, without.collect::<Vec<u8>>());
+        }
+    }
+}
+
+#[test]
+fn symbols_are_the_same_on_every_instruction_set() {
+    for (len, levels) in LENGTHS.into_iter().flat_map(|len| [(len, 1), (len, 7), (len, 15), (len, 127)]) {
+        let fields = fields(len, levels);
+        same_everywhere(|isa| {
+            let mut symbols = vec![0xa5; len];
+            symbols_of(isa, &fields, &mut symbols);
+            let mut counts = vec![3; 2 * usize::from(levels) + 1];
+            histogram(isa, &symbols, &mut counts);
+            for (symbol, &count) in counts.iter().enumerate() {
+                let occurs = symbols.iter().filter(|&&s| usize::from(s) == symbol).count();
+                assert_eq!(count as usize, 3 + occurs);
+            }
+            let (mut sum, mut expected) = (vec![1.0f32; len], vec![1.0f32; len]);
+            add_symbols(isa, &symbols, 0.3, 0.5, &mut sum);
+            add_bytes(isa, &fields, 0.3, 0.5, &mut expected);
+            assert_eq!(bits(&sum), bits(&expected));
+            (symbols, bits(&sum))
+        });
+    }
+}
+
+#[test]
+fn more_symbols_of_one_kind_are_counted_than_a_byte_holds() {
+    for (len, alphabet) in [(100_000, 15), (100_000, 256)] {
+        same_everywhere(|isa| {
+            let mut counts = vec![0; alphabet];
+            histogram(isa, &vec![3; len], &mut counts);
+            assert_eq!(counts[3] as usize, len);
+            counts
+        });
     }
 }
 

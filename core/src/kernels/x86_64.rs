@@ -1,5 +1,8 @@
 //! Loops that compilers do not vectorise, written out for x86-64.
 
+pub(super) mod fields;
+pub(super) mod rans;
+
 use super::scalar::MAGNITUDE;
 use super::{Bucket, Candidates, Isa, scalar};
 use crate::rng::Stream;

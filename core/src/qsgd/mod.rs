@@ -1,11 +1,11 @@
 //! QSGD: every coordinate rounded to one of a few levels of its bucket's norm.
 
 mod encode;
+mod pack;
 mod view;
 
 use crate::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
-use crate::kernels::Isa;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::Writer;
@@ -203,7 +203,7 @@ impl EncodeUnit for Qsgd {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        ScratchLen { words: len, bytes: len.saturating_mul(2) }
+        encode::scratch_len(self, len)
     }
 
     /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
@@ -227,8 +227,6 @@ impl EncodeUnit for Qsgd {
     ) -> Result<(), EncodeError> {
         let len = input.unit.len;
         let stream = (self.rounding == Rounding::Stochastic).then(|| input.key.rounding(input.unit.id));
-        let (fields, symbols) = scratch.bytes[..2 * len].split_at_mut(len);
-        let body = encode::Body { qsgd: self, isa: Isa::best(), stream, fields, symbols, coded: 0 };
-        body.write(input, &mut scratch.words[..len], writer)
+        encode::Body::new(self, stream, len, scratch.words, scratch.bytes).write(input, writer)
     }
 }

@@ -2,7 +2,7 @@
 //! checked, any bits decode to levels in range.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::encode::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, TERNARY_PER_BYTE};
+use super::pack::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, TERNARY_PER_BYTE};
 use crate::bits::BitReader;
 use crate::entropy::elias;
 use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
@@ -21,6 +21,9 @@ pub(crate) struct LevelsFields<'a> {
     norms: &'a [u8],
     packing: Packing<'a>,
 }
+
+/// Fields unpacked at a time: whole bytes in every packing.
+const UNPACKED: usize = 320;
 
 #[derive(Clone, Copy, Debug)]
 enum Packing<'a> {
@@ -148,7 +151,7 @@ impl<'a> LevelsFields<'a> {
                 coded.for_each(2 * levels as usize + 1, slots, |symbol| {
                     if let Some((i, scale)) = coordinates.next() {
                         let level = u32::from(symbol).div_ceil(2);
-                        f(i, value(level, symbol & 1 == 0, scale));
+                        f(i, value(level, symbol & 1 == 0 && symbol > 0, scale));
                     }
                 });
             }
@@ -162,8 +165,14 @@ impl<'a> LevelsFields<'a> {
                 self.add_nibbles(bytes, weight, acc);
             }
             Packing::Fixed(bytes) if self.bits == 8 => self.add_bytes(bytes, weight, acc),
-            Packing::Fixed(bytes) => self.add_fields(bytes, weight, acc),
-            Packing::Ternary(bytes) => self.add_ternary(bytes, weight, acc),
+            Packing::Fixed(bytes) => self.add_unpacked(weight, acc, |isa, first, fields| {
+                let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
+                kernels::unpack_fields(isa, self.bits, bytes, fields);
+            }),
+            Packing::Ternary(bytes) => self.add_unpacked(weight, acc, |isa, first, fields| {
+                let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
+                kernels::unpack_ternary(isa, bytes, fields);
+            }),
             Packing::Rans(coded) => self.add_coded(coded, slots, weight, acc),
             _ => self.for_each(slots, |i, value| {
                 if let Some(acc) = acc.get_mut(i) {
@@ -192,27 +201,28 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
-    /// Fields of any width.
-    fn add_fields(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
-        let levels = self.levels();
-        let mut bits = BitReader::new(bytes);
-        for (acc, scale) in self.buckets(acc) {
-            for acc in acc {
-                let field = bits.take(self.bits) as u32;
-                *acc += weight * value(field & levels, field > levels, scale);
-            }
-        }
-    }
-
-    /// Five levels a byte.
-    fn add_ternary(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
-        let mut digits = bytes.iter().flat_map(|&byte| {
-            let byte = u32::from(byte);
-            [byte % 3, byte / 3 % 3, byte / 9 % 3, byte / 27 % 3, byte / 81 % 3]
-        });
-        for (acc, scale) in self.buckets(acc) {
-            for (acc, digit) in acc.iter_mut().zip(&mut digits) {
-                *acc += weight * value(u32::from(digit > 0), digit == 2, scale);
+    /// Levels that `unpack(isa, first, fields)` gives as fields of a byte each, for the coordinates `first` and following; a
+    /// group of fields never begins inside a byte.
+    fn add_unpacked(&self, weight: f32, acc: &mut [f32], unpack: impl Fn(Isa, usize, &mut [u8])) {
+        let isa = Isa::best();
+        let mut buckets = self.buckets(acc);
+        let (mut rest, mut scale) = (Default::default(), 0.0);
+        let mut fields = [0; UNPACKED];
+        for first in (0..self.len).step_by(UNPACKED) {
+            let mut fields = fields.get_mut(..UNPACKED.min(self.len - first)).unwrap_or_default();
+            unpack(isa, first, fields);
+            while !fields.is_empty() {
+                let acc: &mut [f32] = core::mem::take(&mut rest);
+                if acc.is_empty() {
+                    let Some(bucket) = buckets.next() else { return };
+                    (rest, scale) = bucket;
+                    continue;
+                }
+                let len = fields.len().min(acc.len());
+                let (now, later) = acc.split_at_mut(len);
+                let (fields_now, fields_later) = fields.split_at_mut(len);
+                kernels::add_bytes(isa, fields_now, scale, weight, now);
+                (rest, fields) = (later, fields_later);
             }
         }
     }
@@ -232,7 +242,7 @@ impl<'a> LevelsFields<'a> {
 
     /// Symbols come in chunks, which are cut where the bucket changes.
     fn add_coded(&self, coded: CodedSymbols<'_>, slots: &[u32], weight: f32, acc: &mut [f32]) {
-        let levels = self.levels();
+        let (isa, levels) = (Isa::best(), self.levels());
         let mut buckets =
             acc.chunks_mut(self.bucket).zip(f32_values(self.norms)).filter(|(_, norm)| *norm != 0.0);
         let (mut acc, mut scale) = (Default::default(), 0.0);
@@ -247,9 +257,7 @@ impl<'a> LevelsFields<'a> {
                 let len = symbols.len().min(rest.len());
                 let (now, later) = rest.split_at_mut(len);
                 let (symbols_now, symbols_later) = symbols.split_at(len);
-                for (acc, &symbol) in now.iter_mut().zip(symbols_now) {
-                    *acc += weight * value(u32::from(symbol).div_ceil(2), symbol & 1 == 0, scale);
-                }
+                kernels::add_symbols(isa, symbols_now, scale, weight, now);
                 (acc, symbols) = (later, symbols_later);
             }
         });

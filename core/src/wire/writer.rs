@@ -38,6 +38,17 @@ impl<'a> Writer<'a> {
         self.out[position] = value;
     }
 
+    /// What was written so far.
+    pub(crate) fn written(&self) -> &[u8] {
+        &self.out[..self.len]
+    }
+
+    /// Takes back the last `len` bytes.
+    pub(crate) fn rewind(&mut self, len: usize) {
+        debug_assert!(len <= self.len);
+        self.len -= len;
+    }
+
     /// An unsigned LEB128 integer in its shortest form.
     pub(crate) fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {

@@ -1,7 +1,8 @@
 //! From a stream to symbols.
 
-use super::{GROUP, GROUP_BYTES, LOWER, MAX_LANES, SCALE_BITS, SLOTS, lanes};
+use super::{GROUP, GROUP_BYTES, LOWER, Lanes, MAX_LANES, ROUND, SCALE_BITS, SLOTS, lanes};
 use crate::bits::load_padded;
+use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
 
 /// Decodes a stream symbol after symbol, in as many calls as the caller likes.
@@ -10,8 +11,9 @@ use core::hint::select_unpredictable;
 /// states and of words, read as zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder<'a> {
+    isa: Isa,
     slots: &'a [u32; SLOTS],
-    states: [u32; MAX_LANES],
+    states: Lanes,
     lanes: usize,
     /// Lane of the next symbol, modulo the largest number of lanes.
     next: usize,
@@ -23,7 +25,7 @@ pub(crate) struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     /// A decoder at the first symbol of the stream `bytes`, with the table that filled `slots`. `lanes_log2`
     /// above 5 counts as 5.
-    pub(crate) fn new(bytes: &'a [u8], slots: &'a [u32; SLOTS], lanes_log2: u32) -> Self {
+    pub(crate) fn new(isa: Isa, bytes: &'a [u8], slots: &'a [u32; SLOTS], lanes_log2: u32) -> Self {
         let lanes = lanes(lanes_log2);
         let mut states = [LOWER; MAX_LANES];
         for (lane, state) in states[..lanes].iter_mut().enumerate() {
@@ -32,14 +34,16 @@ impl<'a> Decoder<'a> {
         let words = bytes.get(4 * lanes..).unwrap_or_default();
         // States cut short leave bytes missing, which an empty sequence of words would not tell.
         let taken = (4 * lanes).saturating_sub(bytes.len());
-        Decoder { slots, states, lanes, next: 0, words, taken }
+        Decoder { isa, slots, states, lanes, next: 0, words, taken }
     }
 
     /// Decodes the next `out.len()` symbols.
     pub(crate) fn decode_into(&mut self, out: &mut [u8]) {
-        let lead = (self.next.wrapping_neg() % GROUP).min(out.len());
+        let whole = if self.lanes == MAX_LANES { ROUND } else { GROUP };
+        let lead = (self.next.wrapping_neg() % whole).min(out.len());
         let (lead, rest) = out.split_at_mut(lead);
         lead.iter_mut().for_each(|symbol| *symbol = self.next());
+        let rest = self.rounds(rest);
         let (groups, tail) = rest.as_chunks_mut();
         match self.lanes {
             1 => self.groups::<1, 1>(groups),
@@ -48,6 +52,18 @@ impl<'a> Decoder<'a> {
             _ => self.groups::<8, 4>(groups),
         }
         tail.iter_mut().for_each(|symbol| *symbol = self.next());
+    }
+
+    /// Decodes rounds by vectors, as far as there are any and as long as they cannot run out of words; returns what is
+    /// left. The next symbol belongs to the first lane.
+    fn rounds<'o>(&mut self, out: &'o mut [u8]) -> &'o mut [u8] {
+        if self.lanes < MAX_LANES {
+            return out;
+        }
+        let Decoder { isa, slots, words, .. } = *self;
+        let rounds = out.as_chunks_mut().0;
+        let done = kernels::decode_rounds(isa, slots, &mut self.states, words, &mut self.taken, rounds);
+        &mut out[done * ROUND..]
     }
 
     /// Decodes one symbol.

@@ -1,15 +1,17 @@
 //! From symbols to a stream.
 
-use super::{GROUP, GROUP_BYTES, LOWER, MAX_ALPHABET, MAX_LANES, Table, lanes};
+use super::{GROUP, GROUP_BYTES, LOWER, Lanes, MAX_ALPHABET, MAX_LANES, Table, lanes};
+use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
 
 /// What the encoder needs of a symbol, ready for its hot loop.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Entry {
+#[repr(C)]
+pub(crate) struct Entry {
     /// The low 32 bits of m, see [`Entry::new`].
-    pub(super) reciprocal: u32,
+    pub(crate) reciprocal: u32,
     /// From the top: f − 1 in 12 bits, two zeros, k in 6 bits, c in 12 bits.
-    pub(super) packed: u32,
+    pub(crate) packed: u32,
 }
 
 /// The highest bit of k, which is set in every entry of a symbol with slots: 32 <= k <= 44.
@@ -25,6 +27,12 @@ impl Entry {
         let log = f.next_power_of_two().trailing_zeros();
         let reciprocal = (((1 << log) - f) << 32).div_ceil(f) as u32;
         Entry { reciprocal, packed: (f as u32 - 1) << 20 | (32 + log) << 12 | start }
+    }
+
+    /// Whether its symbol has no slots.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn is_absent(&self) -> bool {
+        self.packed & PRESENT == 0
     }
 
     /// Fills the entries of all symbols with slots. In place: returned by value, the 2 KiB would exist twice.
@@ -44,7 +52,13 @@ impl Entry {
 ///
 /// # Errors
 /// `None` if the stream does not fit `out`, or if the table has no slots for one of the symbols.
-pub(crate) fn encode(symbols: &[u8], table: &Table, lanes_log2: u32, out: &mut [u8]) -> Option<usize> {
+pub(crate) fn encode(
+    isa: Isa,
+    symbols: &[u8],
+    table: &Table,
+    lanes_log2: u32,
+    out: &mut [u8],
+) -> Option<usize> {
     let lanes = lanes(lanes_log2);
     let mut entries = [Entry::default(); MAX_ALPHABET];
     Entry::fill(&mut entries, table);
@@ -56,6 +70,7 @@ pub(crate) fn encode(symbols: &[u8], table: &Table, lanes_log2: u32, out: &mut [
         1 => encode_groups::<1, 1>(symbols, &entries, &mut states, 1, out)?,
         2 => encode_groups::<2, 1>(symbols, &entries, &mut states, 1, out)?,
         4 => encode_groups::<4, 1>(symbols, &entries, &mut states, 1, out)?,
+        MAX_LANES => encode_rounds(isa, symbols, &entries, &mut states, out)?,
         _ => encode_groups::<8, 4>(symbols, &entries, &mut states, lanes / 8, out)?,
     };
     let header = free.checked_sub(4 * lanes)?;
@@ -66,16 +81,35 @@ pub(crate) fn encode(symbols: &[u8], table: &Table, lanes_log2: u32, out: &mut [
     Some(room - header)
 }
 
+/// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, as far as there are any
+/// and as long as there is room to spare.
+fn encode_rounds(
+    isa: Isa,
+    symbols: &[u8],
+    entries: &[Entry; MAX_ALPHABET],
+    states: &mut Lanes,
+    out: &mut [u8],
+) -> Option<usize> {
+    let (rounds, tail) = symbols.as_chunks();
+    let mut free = encode_groups::<8, 4>(tail, entries, states, MAX_LANES / 8, out)?;
+    let mut seen = PRESENT;
+    let left = kernels::encode_rounds(isa, rounds, entries, states, &mut seen, out, &mut free);
+    (seen & PRESENT != 0).then_some(())?;
+    let rest = rounds[..left].as_flattened();
+    encode_groups::<8, 4>(rest, entries, states, MAX_LANES / 8, &mut out[..free])
+}
+
 /// Encodes all symbols, last to first, into words that end with `out`; returns how many bytes before them are
 /// free. The lanes are `sets`, a power of two up to `SETS`, times `L`.
 fn encode_groups<const L: usize, const SETS: usize>(
     symbols: &[u8],
     entries: &[Entry; MAX_ALPHABET],
-    lanes: &mut [u32; MAX_LANES],
+    lanes: &mut Lanes,
     sets: usize,
     out: &mut [u8],
 ) -> Option<usize> {
-    let mut states = [[LOWER; L]; SETS];
+    let mut states = [[0; L]; SETS];
+    states.as_flattened_mut().copy_from_slice(&lanes[..L * SETS]);
     let mut seen = PRESENT;
     let mut free = out.len();
     let (groups, tail) = symbols.as_chunks::<GROUP>();

@@ -27,11 +27,11 @@ mod table;
 mod tests;
 
 pub(crate) use decode::Decoder;
-pub(crate) use encode::encode;
+pub(crate) use encode::{Entry, encode};
 pub(crate) use table::Table;
 
 /// log2 of the sum of all frequencies.
-const SCALE_BITS: u32 = 12;
+pub(crate) const SCALE_BITS: u32 = 12;
 
 /// Sum of all frequencies, M: the number of slots that the symbols share.
 pub(crate) const SLOTS: usize = 1 << SCALE_BITS;
@@ -44,8 +44,14 @@ pub(crate) const MAX_LANES_LOG2: u32 = 5;
 
 const MAX_LANES: usize = 1 << MAX_LANES_LOG2;
 
+/// The states of all lanes; only the first count where there are fewer.
+pub(crate) type Lanes = [u32; MAX_LANES];
+
+/// Symbols of a round: one from each of the largest number of lanes.
+pub(crate) const ROUND: usize = MAX_LANES;
+
 /// Least value of a renormalised state, and the one that encoding begins and decoding ends with.
-const LOWER: u32 = 1 << 16;
+pub(crate) const LOWER: u32 = 1 << 16;
 
 /// Symbols coded with one test for the end of the words.
 const GROUP: usize = 8;

@@ -8,6 +8,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::bits::{BitReader, BitWriter, load_padded};
+use crate::kernels::Isa;
 
 mod stream;
 mod table;
@@ -24,20 +25,31 @@ fn lookup(table: &Table) -> Box<[u32; SLOTS]> {
     slots
 }
 
+/// The stream that every instruction set makes.
 fn encoded(symbols: &[u8], table: &Table, lanes_log2: u32) -> Vec<u8> {
-    let mut out = vec![0xa5; 2 * symbols.len() + 128];
-    let len = encode(symbols, table, lanes_log2, &mut out).unwrap();
-    out.truncate(len);
-    out
+    let encoded = |isa| {
+        let mut out = vec![0xa5; 2 * symbols.len() + 128];
+        let len = encode(isa, symbols, table, lanes_log2, &mut out).unwrap();
+        out.truncate(len);
+        out
+    };
+    let expected = encoded(Isa::Baseline);
+    Isa::available().for_each(|isa| assert_eq!(encoded(isa), expected, "{isa:?}"));
+    expected
 }
 
-/// `n` symbols of the stream, and whether it was intact.
+/// `n` symbols of the stream on every instruction set, and whether it was intact.
 fn decoded(bytes: &[u8], table: &Table, lanes_log2: u32, n: usize) -> (Vec<u8>, bool) {
     let slots = lookup(table);
-    let mut decoder = Decoder::new(bytes, &slots, lanes_log2);
-    let mut symbols = vec![0xa5; n];
-    decoder.decode_into(&mut symbols);
-    (symbols, decoder.is_intact())
+    let decoded = |isa| {
+        let mut decoder = Decoder::new(isa, bytes, &slots, lanes_log2);
+        let mut symbols = vec![0xa5; n];
+        decoder.decode_into(&mut symbols);
+        (symbols, decoder.is_intact())
+    };
+    let expected = decoded(Isa::Baseline);
+    Isa::available().for_each(|isa| assert_eq!(decoded(isa), expected, "{isa:?}"));
+    expected
 }
 
 fn written(table: &Table, alphabet: usize) -> Vec<u8> {

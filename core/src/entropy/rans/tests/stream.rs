@@ -31,16 +31,18 @@ fn a_small_stream_has_exactly_these_bytes() {
 
 #[test]
 fn the_smallest_buffer_is_enough_and_one_byte_less_is_not() {
-    for n in [0, 1, 2, 5, 33, 600] {
-        let symbols = skewed(n, 100, 3);
+    for (n, alphabet) in [(0, 1), (1, 2), (2, 100), (5, 9), (33, 100), (600, 100), (600, 15)] {
+        let symbols = skewed(n, alphabet, 3);
         let table = Table::from_counts(&counts(&symbols));
         for lanes_log2 in 0..=MAX_LANES_LOG2 {
             let bytes = encoded(&symbols, &table, lanes_log2);
             let mut out = vec![0; bytes.len()];
-            assert_eq!(encode(&symbols, &table, lanes_log2, &mut out), Some(bytes.len()));
-            assert_eq!(out, bytes);
-            for room in 0..bytes.len() {
-                assert_eq!(encode(&symbols, &table, lanes_log2, &mut out[..room]), None);
+            for isa in Isa::available() {
+                assert_eq!(encode(isa, &symbols, &table, lanes_log2, &mut out), Some(bytes.len()));
+                assert_eq!(out, bytes);
+                for room in 0..bytes.len() {
+                    assert_eq!(encode(isa, &symbols, &table, lanes_log2, &mut out[..room]), None);
+                }
             }
         }
     }
@@ -72,8 +74,13 @@ fn an_empty_message_is_initial_states() {
 #[test]
 fn a_symbol_without_slots_is_an_error() {
     let table = Table::from_counts(&[3, 0, 2]);
-    for symbols in [&[1][..], &[0, 2, 1, 0], &[200; 100]] {
-        assert_eq!(encode(symbols, &table, 2, &mut [0; 500]), None);
+    let mut last = [0; 100];
+    last[70] = 1;
+    for symbols in [&[1][..], &[0, 2, 1, 0], &[200; 100], &[16; 100], &last] {
+        for isa in Isa::available() {
+            assert_eq!(encode(isa, symbols, &table, 2, &mut [0; 500]), None);
+            assert_eq!(encode(isa, symbols, &table, MAX_LANES_LOG2, &mut [0; 500]), None);
+        }
     }
 }
 
@@ -158,10 +165,10 @@ proptest! {
         let table = Table::from_counts(&counts(&symbols));
         let bytes = encoded(&symbols, &table, lanes_log2);
         let mut clean = vec![0; 2 * n + 128];
-        prop_assert_eq!(encode(&symbols, &table, lanes_log2, &mut clean), Some(bytes.len()));
+        prop_assert_eq!(encode(Isa::best(), &symbols, &table, lanes_log2, &mut clean), Some(bytes.len()));
         prop_assert_eq!(&clean[..bytes.len()], &bytes[..]);
         let slots = lookup(&table);
-        let mut decoder = Decoder::new(&bytes, &slots, lanes_log2);
+        let mut decoder = Decoder::new(Isa::best(), &bytes, &slots, lanes_log2);
         let mut out = vec![0xa5; n];
         out.chunks_mut(block).for_each(|block| decoder.decode_into(block));
         prop_assert_eq!(out, symbols);

@@ -1,0 +1,64 @@
+//! Levels to bytes, in the packings that know nothing of frequencies.
+
+use super::LevelBits;
+use crate::bits::BitWriter;
+use crate::entropy::elias;
+use crate::kernels::{self, Isa};
+use crate::wire::writer::Writer;
+
+/// Packings as the `form` byte numbers them.
+pub(super) const PACKING_FIXED: u8 = 0;
+pub(super) const PACKING_ELIAS: u8 = 1;
+pub(super) const PACKING_RANS: u8 = 2;
+pub(super) const PACKING_TERNARY: u8 = 3;
+
+/// Coordinates of one byte of ternary levels: 3⁵ = 243 ≤ 256.
+pub(super) const TERNARY_PER_BYTE: usize = 5;
+
+/// Bytes of `len` levels where each has the same width.
+pub(super) fn fixed_bytes(bits: LevelBits, len: usize) -> Option<usize> {
+    match bits {
+        LevelBits::Bits(bits) => Some(len.checked_mul(usize::from(bits))?.div_ceil(8)),
+        LevelBits::Ternary => Some(len.div_ceil(TERNARY_PER_BYTE)),
+    }
+}
+
+/// Packs fields of equal width (five a byte for ternary levels); returns which packing that is.
+pub(super) fn fixed(isa: Isa, bits: LevelBits, fields: &[u8], out: &mut [u8]) {
+    match bits {
+        LevelBits::Bits(bits) => kernels::pack_fields(isa, u32::from(bits), fields, out),
+        LevelBits::Ternary => kernels::pack_ternary(isa, fields, out),
+    }
+}
+
+/// The packing of [`fixed`].
+pub(super) fn fixed_packing(bits: LevelBits) -> u8 {
+    match bits {
+        LevelBits::Bits(_) => PACKING_FIXED,
+        LevelBits::Ternary => PACKING_TERNARY,
+    }
+}
+
+/// Bits of the longest Elias code of a level, its sign included.
+pub(super) fn max_elias_bits(levels: u32) -> u32 {
+    elias::len(levels + 1) + 1
+}
+
+/// Elias omega of level + 1, then a sign bit where the level is not 0; the length in bytes stands in front.
+pub(super) fn elias(symbols: &[u8], writer: &mut Writer<'_>) {
+    let split = |&symbol: &u8| (u32::from(symbol).div_ceil(2), u64::from(symbol & 1 == 0));
+    let bits: u64 = symbols
+        .iter()
+        .map(split)
+        .map(|(level, _)| u64::from(elias::len(level + 1)) + u64::from(level > 0))
+        .sum();
+    let bytes = bits.div_ceil(8);
+    writer.varint(bytes);
+    let mut out = BitWriter::new(writer.reserve(bytes as usize));
+    for (level, sign) in symbols.iter().map(split) {
+        elias::put(&mut out, level + 1);
+        out.put(sign & u64::from(level > 0), u32::from(level > 0));
+    }
+    let complete = out.finish().is_some();
+    debug_assert!(complete, "the codes were measured before they were written");
+}
