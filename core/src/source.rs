@@ -8,6 +8,12 @@ use core::convert::Infallible;
 /// Elements that are looked at together: small enough for the first cache level.
 pub(crate) const BLOCK: usize = 1024;
 
+/// Neighbours that are sampled together, so that they cost one or two cache lines.
+pub(crate) const RUN: usize = 8;
+
+/// Elements that are read in one go where nothing is written.
+const CHUNK: usize = 1 << 16;
+
 /// Narrow gradients are widened on the stack this many at a time.
 const NARROW_BLOCK: usize = 256;
 
@@ -120,10 +126,10 @@ impl<'a> Source<'a> {
     /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
     /// start, and finds it in the cache.
     fn largest_of_gradient(&self, isa: Isa) -> f32 {
-        let starts = (0..self.len().div_ceil(BLOCK)).rev().map(|block| block * BLOCK);
+        let starts = (0..self.len().div_ceil(CHUNK)).rev().map(|chunk| chunk * CHUNK);
         let mut max = 0;
         for first in starts {
-            let len = BLOCK.min(self.len() - first);
+            let len = CHUNK.min(self.len() - first);
             let _: Result<(), Infallible> = self.try_for_range(first, len, |_, grad, _| {
                 max = max.max(kernels::max_magnitude(isa, kernels::bits_of(grad)));
                 Ok(())
@@ -200,11 +206,15 @@ impl<'a> Pass<'a> {
         f32::from_bits(self.max)
     }
 
-    /// Writes the bits of p for the elements `first … first + p.len()`, which are finite or not, before the first pass.
-    pub(crate) fn sample(&self, isa: Isa, first: usize, p: &mut [u32]) {
-        let source = Source { residual: self.residual.as_deref(), ..self.source };
-        // A value that is not finite is found, and reported, when every element is looked at.
-        let _ = source.fold(isa, first, p);
+    /// Writes the bits of p for at most [`RUN`] elements from `first` on, finite or not, before the first pass.
+    #[inline]
+    pub(crate) fn sample(&self, first: usize, p: &mut [u32]) {
+        let values = &mut [0.0; RUN][..p.len()];
+        widen(self.source.grad.slice(first, p.len()), values);
+        if let Some(residual) = &self.residual {
+            values.iter_mut().zip(&residual[first..]).for_each(|(value, residual)| *value += residual);
+        }
+        p.iter_mut().zip(values).for_each(|(p, value)| *p = value.to_bits());
     }
 
     /// The blocks that a pass consists of, ascending: first element and number of elements.

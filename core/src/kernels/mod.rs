@@ -32,7 +32,7 @@ pub(crate) struct Candidates<'a> {
     pub(crate) len: usize,
 }
 
-/// Elements behind the last candidate that [`keep_from`] may overwrite: one vector.
+/// Elements behind the last candidate that [`keep_from`] and [`keep_between`] may overwrite: one vector.
 pub(crate) const CANDIDATE_SLACK: usize = 16;
 
 /// Appends every element of p whose magnitude bits are at least `least`, with its position counted from `first`. Returns
@@ -57,10 +57,41 @@ pub(crate) fn keep_from(
     );
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => x86_64::keep_from(grad, residual, first, least, candidates),
+        Isa::Avx512 => x86_64::select::keep_from(grad, residual, first, least, candidates),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => x86_64::keep_from_with_avx2(grad, residual, first, least, candidates),
+        Isa::Avx2 => x86_64::select::keep_from_with_avx2(grad, residual, first, least, candidates),
         _ => scalar::keep_from(grad, residual, first, least, candidates),
+    }
+}
+
+/// Drops the candidates whose magnitude bits are below `least`; the others keep their order.
+pub(crate) fn compact(isa: Isa, candidates: &mut Candidates<'_>, least: u32) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::select::compact(candidates, least),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::select::compact_with_avx2(candidates, least),
+        _ => {
+            let len = candidates.len;
+            let parts = (&mut candidates.indices[..len], &mut candidates.values[..len]);
+            candidates.len = scalar::compact(parts.0, parts.1, 0, 0, least);
+        }
+    }
+}
+
+/// Writes the magnitude bits from `low` to `high`, both included, to the front of `out`, in order. Returns how many are
+/// above `high`, and how many it wrote.
+///
+/// # Panics
+/// When `out` has no room for every element and [`CANDIDATE_SLACK`] more.
+pub(crate) fn keep_between(isa: Isa, p: &[u32], range: (u32, u32), out: &mut [u32]) -> (usize, usize) {
+    assert!(out.len() >= p.len() + CANDIDATE_SLACK, "no room for what is kept");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::select::keep_between(p, range, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::select::keep_between_with_avx2(p, range, out),
+        _ => scalar::keep_between(p, range, out),
     }
 }
 

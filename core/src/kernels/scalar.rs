@@ -56,6 +56,32 @@ pub(super) fn keep_from(
     max
 }
 
+/// Entries from `at` on move down to `len` and above; returns how many there are then.
+pub(super) fn compact(
+    indices: &mut [u32],
+    values: &mut [u32],
+    at: usize,
+    mut len: usize,
+    least: u32,
+) -> usize {
+    for i in at..values.len() {
+        // Written whether kept or not: a branch here would be mispredicted half of the time.
+        (indices[len], values[len]) = (indices[i], values[i]);
+        len += usize::from(values[i] & MAGNITUDE >= least);
+    }
+    len
+}
+
+pub(super) fn keep_between(p: &[u32], (low, high): (u32, u32), out: &mut [u32]) -> (usize, usize) {
+    let (mut above, mut inside) = (0, 0);
+    for magnitude in p.iter().map(|bits| bits & MAGNITUDE) {
+        above += usize::from(magnitude > high);
+        out[inside] = magnitude;
+        inside += usize::from((low..=high).contains(&magnitude));
+    }
+    (above, inside)
+}
+
 #[inline(always)]
 pub(super) fn max_magnitude(p: &[u32]) -> u32 {
     p.iter().fold(0, |max, &bits| max.max(bits & MAGNITUDE))

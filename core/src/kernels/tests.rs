@@ -8,8 +8,9 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use std::{vec, vec::Vec};
 
-/// Lengths around every vector width, and what is left over.
-const LENGTHS: [usize; 14] = [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 127, 130, 1000];
+/// Lengths around every vector width, around the turns of selections, and what is left over.
+const LENGTHS: [usize; 19] =
+    [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 127, 130, 511, 512, 1000, 1024, 1041, 2100];
 
 fn floats(len: usize) -> Vec<f32> {
     let stream = StepKey { seed: 3, step: 0, source: Source::Shared }.stream(0);
@@ -58,6 +59,31 @@ fn candidates_are_the_same_on_every_instruction_set() {
                     let max = keep_from(isa, &grad, sum.as_deref_mut(), 77, least, &mut candidates);
                     let kept = candidates.len;
                     (max, sum.as_deref().map(bits), indices[..kept].to_vec(), values[..kept].to_vec())
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_candidates_is_the_same_on_every_instruction_set() {
+    for len in LENGTHS {
+        let p = bits(&floats(len));
+        for low in [0, 0.5f32.to_bits(), 1.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX] {
+            same_everywhere(|isa| {
+                let (mut indices, mut values): (Vec<u32>, Vec<u32>) = ((0..len as u32).collect(), p.clone());
+                let mut candidates = Candidates { indices: &mut indices, values: &mut values, len };
+                compact(isa, &mut candidates, low);
+                let kept = candidates.len;
+                (indices[..kept].to_vec(), values[..kept].to_vec())
+            });
+            for high in
+                [low, 1.5f32.to_bits(), u32::MAX - 1, u32::MAX].into_iter().filter(|&high| high >= low)
+            {
+                same_everywhere(|isa| {
+                    let mut out = vec![0; len + CANDIDATE_SLACK];
+                    let (above, inside) = keep_between(isa, &p, (low, high), &mut out);
+                    (above, out[..inside].to_vec())
                 });
             }
         }

@@ -2,9 +2,10 @@
 
 pub(super) mod fields;
 pub(super) mod rans;
+pub(super) mod select;
 
 use super::scalar::MAGNITUDE;
-use super::{Bucket, Candidates, Isa, scalar};
+use super::{Bucket, Isa, scalar};
 use crate::rng::Stream;
 use crate::wire::checksum::POLYNOMIAL;
 use core::arch::x86_64::*;
@@ -77,155 +78,7 @@ fn crc32c_sse42(crc: u32, bytes: &[u8]) -> u32 {
     !tail.iter().fold(state as u32, |state, &byte| _mm_crc32_u8(state, byte))
 }
 
-/// [`super::keep_from`] for AVX-512, which the caller has detected and whose room the caller has checked.
-pub(super) fn keep_from(
-    grad: &[f32],
-    residual: Option<&mut [f32]>,
-    first: u32,
-    least: u32,
-    candidates: &mut Candidates<'_>,
-) -> u32 {
-    // SAFETY: `Isa::Avx512` is named only where the machine has it; `super::keep_from` checked lengths and room.
-    unsafe {
-        match residual {
-            None => keep_from_avx512::<false>(grad, &mut [], first, least, candidates),
-            Some(residual) => keep_from_avx512::<true>(grad, residual, first, least, candidates),
-        }
-    }
-}
-
 const LANES: usize = 16;
-
-/// # Safety
-/// With `ADD`, `residual` is as long as `grad`. Both parts of the candidates have room for all of `grad` and one vector
-/// more.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi1,bmi2")]
-unsafe fn keep_from_avx512<const ADD: bool>(
-    grad: &[f32],
-    residual: &mut [f32],
-    first: u32,
-    least: u32,
-    candidates: &mut Candidates<'_>,
-) -> u32 {
-    let magnitude = _mm512_set1_epi32(MAGNITUDE as i32);
-    let bound = _mm512_set1_epi32(least as i32);
-    let step = _mm512_set1_epi32(LANES as i32);
-    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let mut positions = _mm512_add_epi32(lanes, _mm512_set1_epi32(first as i32));
-    let mut max = _mm512_setzero_si512();
-    let mut len = candidates.len;
-    let whole = grad.len() / LANES * LANES;
-    for at in (0..whole).step_by(LANES) {
-        // SAFETY: at + 16 ≤ whole ≤ length of `grad`, and of `residual` where it is used.
-        let p = unsafe {
-            let grad = _mm512_loadu_ps(grad.as_ptr().add(at));
-            if ADD {
-                let residual = residual.as_mut_ptr().add(at);
-                let p = _mm512_add_ps(_mm512_loadu_ps(residual), grad);
-                _mm512_storeu_ps(residual, p);
-                p
-            } else {
-                grad
-            }
-        };
-        let bits = _mm512_castps_si512(p);
-        let magnitudes = _mm512_and_si512(bits, magnitude);
-        max = _mm512_max_epu32(max, magnitudes);
-        let kept = _mm512_cmpge_epu32_mask(magnitudes, bound);
-        if kept != 0 {
-            // SAFETY: fewer than `grad.len()` candidates were added, so a whole vector fits behind them.
-            unsafe {
-                let positions = _mm512_maskz_compress_epi32(kept, positions);
-                _mm512_storeu_si512(candidates.indices.as_mut_ptr().add(len).cast(), positions);
-                let values = _mm512_maskz_compress_epi32(kept, bits);
-                _mm512_storeu_si512(candidates.values.as_mut_ptr().add(len).cast(), values);
-            }
-            len += kept.count_ones() as usize;
-        }
-        positions = _mm512_add_epi32(positions, step);
-    }
-    candidates.len = len;
-    let tail_residual = ADD.then(|| &mut residual[whole..]);
-    let tail_max = scalar::keep_from(&grad[whole..], tail_residual, first + whole as u32, least, candidates);
-    _mm512_reduce_max_epu32(max).max(tail_max)
-}
-
-/// [`super::keep_from`] for AVX2, which the caller has detected and whose room the caller has checked.
-pub(super) fn keep_from_with_avx2(
-    grad: &[f32],
-    residual: Option<&mut [f32]>,
-    first: u32,
-    least: u32,
-    candidates: &mut Candidates<'_>,
-) -> u32 {
-    // SAFETY: `Isa::Avx2` is named only where the machine has it; `super::keep_from` checked lengths and room.
-    unsafe {
-        match residual {
-            None => keep_from_avx2::<false>(grad, &mut [], first, least, candidates),
-            Some(residual) => keep_from_avx2::<true>(grad, residual, first, least, candidates),
-        }
-    }
-}
-
-const AVX2_LANES: usize = 8;
-
-/// # Safety
-/// As [`keep_from_avx512`].
-#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
-unsafe fn keep_from_avx2<const ADD: bool>(
-    grad: &[f32],
-    residual: &mut [f32],
-    first: u32,
-    least: u32,
-    candidates: &mut Candidates<'_>,
-) -> u32 {
-    let magnitude = _mm256_set1_epi32(MAGNITUDE as i32);
-    let bound = _mm256_set1_epi32(least as i32);
-    let mut max = _mm256_setzero_si256();
-    let mut len = candidates.len;
-    let whole = grad.len() / AVX2_LANES * AVX2_LANES;
-    for at in (0..whole).step_by(AVX2_LANES) {
-        // SAFETY: at + 8 ≤ whole ≤ length of `grad`, and of `residual` where it is used.
-        let p = unsafe {
-            let grad = _mm256_loadu_ps(grad.as_ptr().add(at));
-            if ADD {
-                let residual = residual.as_mut_ptr().add(at);
-                let p = _mm256_add_ps(_mm256_loadu_ps(residual), grad);
-                _mm256_storeu_ps(residual, p);
-                p
-            } else {
-                grad
-            }
-        };
-        let bits = _mm256_castps_si256(p);
-        let magnitudes = _mm256_and_si256(bits, magnitude);
-        max = _mm256_max_epu32(max, magnitudes);
-        // There is no unsigned comparison: what is at least the bound is the larger of the two.
-        let is_kept = _mm256_cmpeq_epi32(_mm256_max_epu32(magnitudes, bound), magnitudes);
-        let kept = _mm256_movemask_ps(_mm256_castsi256_ps(is_kept)) as u64;
-        if kept != 0 {
-            // A byte of ones for each lane that is kept, and so the numbers of those lanes, side by side.
-            let bytes = _pdep_u64(kept, 0x0101_0101_0101_0101).wrapping_mul(0xff);
-            let lanes = _pext_u64(0x0706_0504_0302_0100, bytes);
-            let lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(lanes as i64));
-            let positions = _mm256_add_epi32(lanes, _mm256_set1_epi32((first + at as u32) as i32));
-            // SAFETY: fewer than `grad.len()` candidates were added, so a whole vector fits behind them.
-            unsafe {
-                _mm256_storeu_si256(candidates.indices.as_mut_ptr().add(len).cast(), positions);
-                let values = _mm256_permutevar8x32_epi32(bits, lanes);
-                _mm256_storeu_si256(candidates.values.as_mut_ptr().add(len).cast(), values);
-            }
-            len += kept.count_ones() as usize;
-        }
-    }
-    candidates.len = len;
-    let mut lanes = [0u32; AVX2_LANES];
-    // SAFETY: the array holds eight words.
-    unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), max) };
-    let tail_residual = ADD.then(|| &mut residual[whole..]);
-    let tail_max = scalar::keep_from(&grad[whole..], tail_residual, first + whole as u32, least, candidates);
-    lanes.into_iter().fold(tail_max, u32::max)
-}
 
 /// Draws, and so elements, of one turn of [`quantize_avx512`]: eight blocks of the generator.
 const TURN: usize = 64;

@@ -87,7 +87,10 @@ impl EncodeUnit for TopK {
     ) -> Result<(), EncodeError> {
         let k = self.density.count(input.unit.len);
         let (mut candidates, scratch) = sparse::split_scratch(scratch, select::capacity(k, input.unit.len));
-        input.pass(self.overflow_bound(), |pass| select::top_k(Isa::best(), pass, k, &mut candidates))?;
+        let spare = &mut *scratch.words;
+        input.pass(self.overflow_bound(), |pass| {
+            select::top_k(Isa::best(), pass, k, &mut candidates, spare)
+        })?;
         sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
-use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
-use crate::source::{BLOCK, Pass};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
+use crate::source::{BLOCK, Pass, RUN};
 
 /// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,43 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 
 /// The cut that leaves the `k` largest magnitudes, or all that are not zero where these are fewer.
 ///
-/// Radix selection: the histogram of the highest digit says in which of its values the k-th largest lies; the next
+/// Where there are many, a sample of them brackets the answer, and only what is inside of the bracket is looked at
+/// closely. `spare` is room for that.
+///
+/// # Source
+/// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
+fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
+    bracketed_cut(isa, p, k, spare).unwrap_or_else(|| radix_cut(p, k))
+}
+
+/// Elements of the sample that brackets a cut, and how far from the expected rank the bracket reaches: three deviations of
+/// the rank of a median.
+const BRACKET_SAMPLE: usize = 1024;
+const BRACKET_REACH: usize = 48;
+
+/// The cut, unless it is outside of the bracket or `spare` has no room for what is inside.
+fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut> {
+    let stride = p.len() / BRACKET_SAMPLE;
+    let sample = spare.get_mut(..BRACKET_SAMPLE).filter(|_| stride >= 8)?;
+    sample.iter_mut().zip(p.iter().step_by(stride)).for_each(|(slot, &value)| *slot = value);
+    let rank = (k as u64 * BRACKET_SAMPLE as u64 / p.len() as u64) as usize;
+    let magnitude = |rank: usize| radix_cut(sample, rank).magnitude;
+    let high = if rank > BRACKET_REACH { magnitude(rank - BRACKET_REACH) } else { u32::MAX };
+    let low = if rank + BRACKET_REACH < BRACKET_SAMPLE { magnitude(rank + BRACKET_REACH) } else { 1 };
+    let (mut above, mut inside) = (0, 0);
+    for block in p.chunks(BLOCK) {
+        let room = spare.get_mut(inside..).filter(|room| room.len() >= block.len() + CANDIDATE_SLACK)?;
+        let (more_above, more_inside) = kernels::keep_between(isa, block, (low, high), room);
+        above += more_above;
+        inside += more_inside;
+    }
+    let wanted = k.checked_sub(above).filter(|&wanted| wanted > 0 && wanted <= inside)?;
+    Some(radix_cut(&spare[..inside], wanted))
+}
+
+/// The same by radix selection: the histogram of the highest digit says in which of its values the k-th largest lies; the next
 /// digit is counted among those alone, and so on. Four reads of `p` at the most, no data-dependent worst case.
-fn cut(p: &[u32], k: usize) -> Cut {
+fn radix_cut(p: &[u32], k: usize) -> Cut {
     let mut prefix = 0u32;
     let mut decided = 0u32;
     let mut wanted = k;
@@ -59,19 +93,21 @@ fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     (0, above)
 }
 
-/// Moves the candidates that the cut leaves to the front, in order.
-fn compact(candidates: &mut Candidates<'_>, cut: Cut) {
+/// Moves the `k` candidates that the cut leaves, or all that are not zero where these are fewer, to the front, in order.
+fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
+    kernels::compact(isa, candidates, cut.magnitude);
+    if candidates.len <= k {
+        return;
+    }
     let mut ties = cut.ties;
     let mut kept = 0;
     for i in 0..candidates.len {
         let (index, value) = (candidates.indices[i], candidates.values[i]);
-        let magnitude = value & MAGNITUDE;
-        let is_tie = magnitude == cut.magnitude && ties > 0;
-        ties -= usize::from(is_tie);
-        // Written whether kept or not: a branch here would be mispredicted half of the time.
+        let is_tie = value & MAGNITUDE == cut.magnitude;
         candidates.indices[kept] = index;
         candidates.values[kept] = value;
-        kept += usize::from(magnitude > cut.magnitude || is_tie);
+        kept += usize::from(!is_tie || ties > 0);
+        ties = ties.saturating_sub(usize::from(is_tie));
     }
     candidates.len = kept;
 }
@@ -84,7 +120,7 @@ pub(super) fn capacity(k: usize, len: usize) -> usize {
 }
 
 /// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, in `candidates`. One pass where the
-/// sample was not misleading, two where it was.
+/// sample was not misleading, two where it was. `spare` is working memory; `k` elements are enough.
 ///
 /// ```text
 /// least := a magnitude that a sample says about k elements, rather more than fewer, reach
@@ -104,14 +140,16 @@ pub(super) fn top_k(
     pass: &mut Pass<'_>,
     k: usize,
     candidates: &mut Candidates<'_>,
+    spare: &mut [u32],
 ) -> Result<(), EncodeError> {
-    let least = sampled_bound(isa, pass, k, candidates.values);
-    collect(isa, pass, k, least, candidates)?;
+    let least = sampled_bound(pass, k, candidates.values);
+    collect(isa, pass, k, least, candidates, spare)?;
     if candidates.len < k && least > 1 {
-        collect(isa, pass, k, 1, candidates)?;
+        collect(isa, pass, k, 1, candidates, spare)?;
     }
     if candidates.len > k {
-        compact(candidates, cut(&candidates.values[..candidates.len], k));
+        let cut = cut(isa, &candidates.values[..candidates.len], k, spare);
+        compact(isa, candidates, cut, k);
     }
     Ok(())
 }
@@ -122,12 +160,13 @@ fn collect(
     k: usize,
     mut least: u32,
     candidates: &mut Candidates<'_>,
+    spare: &mut [u32],
 ) -> Result<(), EncodeError> {
     candidates.len = 0;
     for block in pass.blocks() {
         if candidates.indices.len() - candidates.len < block.1 + CANDIDATE_SLACK {
-            let cut = cut(&candidates.values[..candidates.len], k);
-            compact(candidates, cut);
+            let cut = cut(isa, &candidates.values[..candidates.len], k, spare);
+            compact(isa, candidates, cut, k);
             least = cut.magnitude.saturating_add(1);
         }
         pass.keep_from(isa, block, least, candidates)?;
@@ -135,16 +174,15 @@ fn collect(
     Ok(())
 }
 
-/// Elements of the sample, in runs of neighbours so that a run costs one or two cache lines.
+/// Elements of the sample, in runs of neighbours.
 const SAMPLE: usize = 1 << 15;
-const RUN: usize = 8;
 
 /// A magnitude that more than k elements reach, as far as a sample can tell; 1 where it cannot.
 ///
 /// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large values are
 /// neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how many candidates
 /// there are to choose from, never which are chosen.
-fn sampled_bound(isa: Isa, pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32 {
+fn sampled_bound(pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32 {
     let runs = SAMPLE.min(sample.len()).min(pass.len() / 8) / RUN;
     let taken = runs * RUN;
     let expected = (k as u64 * taken as u64 / pass.len().max(1) as u64) as usize;
@@ -154,9 +192,9 @@ fn sampled_bound(isa: Isa, pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32
     }
     let stride = pass.len() / runs;
     for (run, values) in sample[..taken].chunks_mut(RUN).enumerate() {
-        pass.sample(isa, run * stride, values);
+        pass.sample(run * stride, values);
     }
-    cut(&sample[..taken], rank).magnitude
+    radix_cut(&sample[..taken], rank).magnitude
 }
 
 #[cfg(test)]
@@ -177,12 +215,25 @@ mod tests {
         order
     }
 
+    /// What is selected from p as a gradient, and as the sum of a residual and a gradient of one half each.
     fn selected(isa: Isa, p: &[f32], k: usize) -> Vec<u32> {
-        let mut pass = Pass::new(Grad::F32(p), None, 0, f32::INFINITY);
+        let alone = selected_by(isa, Pass::new(Grad::F32(p), None, 0, f32::INFINITY), p, k);
+        let half: Vec<f32> = p.iter().map(|value| value / 2.0).collect();
+        if half.iter().zip(p).all(|(half, p)| half + half == *p) {
+            let mut residual = half.clone();
+            let pass = Pass::new(Grad::F32(&half), Some(&mut residual), 0, f32::INFINITY);
+            assert_eq!(selected_by(isa, pass, p, k), alone);
+            assert_eq!(residual, p);
+        }
+        alone
+    }
+
+    fn selected_by(isa: Isa, mut pass: Pass<'_>, p: &[f32], k: usize) -> Vec<u32> {
         let mut indices = vec![0; capacity(k, p.len())];
         let mut values = indices.clone();
         let mut candidates = Candidates { indices: &mut indices, values: &mut values, len: 0 };
-        top_k(isa, &mut pass, k, &mut candidates).unwrap();
+        let mut spare = vec![0; k];
+        top_k(isa, &mut pass, k, &mut candidates, &mut spare).unwrap();
         let len = candidates.len;
         assert!((0..len).all(|i| values[i] == p[indices[i] as usize].to_bits()));
         indices.truncate(len);

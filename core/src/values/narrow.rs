@@ -37,6 +37,10 @@ pub(crate) fn put_all(isa: Isa, format: ValueFormat, p: &[u32], writer: &mut Wri
 
 /// Rounds every entry, dropping those that round to zero; see [`super::ValueChoice::prepare`].
 pub(super) fn prepare(format: ValueFormat, entries: &mut Entries<'_>) -> usize {
+    if format == ValueFormat::F32 {
+        entries.decoded.copy_from_slice(entries.values);
+        return entries.values.len();
+    }
     let mut kept = 0;
     for i in 0..entries.values.len() {
         let value = f32::from_bits(entries.values[i]);
