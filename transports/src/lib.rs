@@ -53,6 +53,7 @@ mod counters;
 mod error;
 mod forward;
 mod rank;
+mod spares;
 mod tag;
 mod transport;
 

@@ -4,10 +4,10 @@ use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::LocalLimits;
-use super::spares::Spares;
 use crate::error::TransportError;
 use crate::inbox::{Admission, Inbox};
 use crate::rank::Rank;
+use crate::spares::Spares;
 use crate::tag::{Deadline, Tag};
 
 #[derive(Debug)]

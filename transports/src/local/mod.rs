@@ -14,7 +14,6 @@
 //! [`LocalTransport::adopt`].
 
 mod mailbox;
-mod spares;
 
 use std::sync::Arc;
 

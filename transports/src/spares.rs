@@ -10,7 +10,7 @@ const SMALL: usize = 4096;
 
 /// Buffers by size, bounded in number and in bytes of capacity.
 #[derive(Debug)]
-pub(super) struct Spares {
+pub(crate) struct Spares {
     /// Sorted by capacity; none is 0.
     buffers: Vec<Vec<u8>>,
     bytes: usize,
@@ -18,12 +18,12 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    pub(super) fn new(most_bytes: usize) -> Self {
+    pub(crate) fn new(most_bytes: usize) -> Self {
         Self { buffers: Vec::with_capacity(MOST), bytes: 0, most_bytes }
     }
 
     /// An empty buffer with room for `len` bytes: the smallest that waits, unless it is far too large, or a new one.
-    pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         let at = self.buffers.partition_point(|buffer| buffer.capacity() < len);
         let most = len.saturating_mul(SLACK).max(SMALL);
         if len == 0 || self.buffers.get(at).is_none_or(|buffer| buffer.capacity() > most) {
@@ -35,7 +35,7 @@ impl Spares {
     }
 
     /// Keeps a buffer for later; when there are too many, the smallest give way.
-    pub(super) fn put(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0 || capacity > self.most_bytes {
             return;
