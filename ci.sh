@@ -6,7 +6,7 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words tree clippy doc features test no_std msrv package format bench-smoke quickstart fuzz)
+ordinary=(fmt shell words tree clippy doc features test no_std msrv package format bench-smoke quickstart zmq fuzz)
 nightly=(miri deny arch fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
@@ -23,6 +23,7 @@ declare -A purpose=(
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
+  [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
@@ -35,6 +36,7 @@ published=(gradwire gradwire-transports gradwire-trainer)
 fuzz_seconds=${FUZZ_SECONDS:-5}
 fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
 quickstart_seconds=${QUICKSTART_SECONDS:-90}
+zmq_seconds=${ZMQ_SECONDS:-300}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -163,6 +165,19 @@ check_quickstart() {
   # An SVG name space is a name; nothing loads it.
   ! grep -nEi "(src|srcset|href|action|data|poster)=[\"']?(https?:)?//|url\\([\"']?(https?:)?//|@import|fetch\\(|XMLHttpRequest|WebSocket" "$report" ||
     fail "the report refers to something remote"
+}
+
+# With the system's libzmq, which .cargo/config.toml names. One of the tests asserts that it has CURVE.
+check_zmq() {
+  need_c_compiler
+  need_library zmq libzmq3-dev
+  need_component clippy
+  cargo clippy -p gradwire-transports --all-targets --features zmq,conformance -- -D warnings
+  cargo test -p gradwire-transports --features zmq --no-run
+  timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --lib zmq
+  timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq
+  RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
+  check_with_oldest_compiler transports gradwire-transports --features zmq
 }
 
 check_fuzz() { fuzz_all_for "$fuzz_seconds"; }
@@ -294,17 +309,32 @@ need_command() {
   local command=$1
   shift
   if command -v "$command" >/dev/null; then return; fi
-  local as_root=()
-  if ((EUID != 0)); then as_root=(sudo -n); fi
-  if command -v apt-get >/dev/null && { ((EUID == 0)) || sudo -n true 2>/dev/null; }; then
-    "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" ||
-      fail "$command is missing; install it with: sudo apt-get install $*"
-  fi
+  install_packages "$@" || true
   command -v "$command" >/dev/null || fail "$command is missing; install it with: sudo apt-get install $*"
 }
 
+# install_packages DEBIAN_PACKAGES…: fails where that is not possible.
+install_packages() {
+  local as_root=()
+  if ((EUID != 0)); then as_root=(sudo -n); fi
+  command -v apt-get >/dev/null || return 1
+  ((EUID == 0)) || sudo -n true 2>/dev/null || return 1
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
 need_c_compiler() { need_command cc gcc libc6-dev; }
+
+# need_library LIBRARY DEBIAN_PACKAGES…: one that the C compiler can link.
+need_library() {
+  local library=$1
+  shift
+  if is_linkable "$library"; then return; fi
+  install_packages "$@" || true
+  is_linkable "$library" || fail "lib$library is missing; install it with: sudo apt-get install $*"
+}
+
+is_linkable() { echo 'int main(void) { return 0; }' | cc -x c - -Wl,--no-as-needed "-l$1" -o /dev/null 2>/dev/null; }
 
 need_rustup() { command -v rustup >/dev/null || fail "rustup is missing; install it as https://rustup.rs says"; }
 

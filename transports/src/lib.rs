@@ -7,12 +7,14 @@
 //! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
 //! 5. [`gossip`]: models that move towards those of their neighbours, without a mean.
 //! 6. [`local`]: threads of one process as ranks, with an [`inbox`] each.
-//! 7. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
-//! 8. [`cost`]: what a link of a given speed makes of all this, as formulas.
+//! 7. `zmq`, behind a feature: ranks in processes and on machines of their own.
+//! 8. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
+//! 9. [`cost`]: what a link of a given speed makes of all this, as formulas.
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `conformance` | the module `conformance`: one suite that checks every clause of [`Transport`]'s contract |
+//! | `zmq` | the module `zmq`: ranks on machines of their own, over ZeroMQ with CURVE |
 //!
 //! # Examples
 //! Four threads sum a vector; every one ends with the same bits.
@@ -48,6 +50,8 @@ pub mod gossip;
 pub mod inbox;
 pub mod layer;
 pub mod local;
+#[cfg(feature = "zmq")]
+pub mod zmq;
 
 mod counters;
 mod error;

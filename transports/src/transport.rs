@@ -86,7 +86,8 @@ pub trait Transport: Send {
     /// Leaves the run in an orderly way: what was sent is delivered, peers learn that this rank is gone.
     ///
     /// # Errors
-    /// `Closed` when it was closed before.
+    /// `Closed` when it was closed before; `Timeout` when a peer had not confirmed in time what was sent to it. This end is
+    /// closed all the same.
     fn close(&mut self, deadline: Deadline) -> Result<(), TransportError>;
 
     /// What this rank sent and received so far.

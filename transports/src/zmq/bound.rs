@@ -1,0 +1,229 @@
+//! From options to a transport: bind, say where the others are, join.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use zmq::{Context, Socket};
+
+use super::engine::{Engine, Path, Seat};
+use super::error::ZmqError;
+use super::incoming::Arrivals;
+use super::link::Link;
+use super::options::{Returns, Security, ZmqOptions};
+use super::sockets::{bell, dealer, router, zap};
+use super::state::{Peer, Shared};
+use super::{Bell, Me, ZmqTransport, has_curve};
+use crate::counters::Counters;
+use crate::inbox::Inbox;
+use crate::rank::{Membership, Rank};
+use crate::spares::Spares;
+use crate::tag::Deadline;
+
+/// An end that listens, if it has to, and has not yet joined the others.
+pub struct Bound {
+    context: Context,
+    options: ZmqOptions,
+    /// The socket and its monitor, and where it listens.
+    router: Option<(Socket, Socket)>,
+    endpoint: Option<String>,
+    zap: Option<Socket>,
+}
+
+impl std::fmt::Debug for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bound").field("rank", &self.options.rank).field("endpoint", &self.endpoint).finish()
+    }
+}
+
+impl Bound {
+    /// Checks the options and begins to listen where the roster says that this rank does. A port of `*` is chosen by the
+    /// system.
+    ///
+    /// # Errors
+    /// `NoCurve`, `NotLoopback`, `Options`, `Socket`.
+    pub fn new(options: ZmqOptions) -> Result<Self, ZmqError> {
+        Self::with(options, has_curve())
+    }
+
+    /// As [`new`](Self::new), for a libzmq that is said to have CURVE or not to have it.
+    pub(super) fn with(options: ZmqOptions, has_curve: bool) -> Result<Self, ZmqError> {
+        options.check(has_curve)?;
+        let context = Context::new();
+        let is_secure = matches!(options.security, Security::Curve(_));
+        let zap = if is_secure { Some(zap(&context)?) } else { None };
+        let mut bound = Self { context, options, router: None, endpoint: None, zap };
+        if bound.options.neighbours().iter().any(|&rank| bound.options.listens_for(rank)) {
+            bound.listen()?;
+        }
+        Ok(bound)
+    }
+
+    fn listen(&mut self) -> Result<(), ZmqError> {
+        let endpoint = endpoint(&self.options, self.options.rank)?;
+        let (socket, monitor) = router(&self.context, &self.options, &endpoint)?;
+        self.endpoint = socket.get_last_endpoint().ok().and_then(Result::ok);
+        self.router = Some((socket, monitor));
+        Ok(())
+    }
+
+    /// Where this end listens; none when it only connects.
+    pub fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
+    /// Says where `rank` listens, in place of what the roster says.
+    pub fn locate(&mut self, rank: Rank, endpoint: &str) {
+        let mut entry = self.options.roster.get(rank).cloned().unwrap_or_default();
+        entry.endpoint = Some(endpoint.to_owned());
+        self.options.roster = self.options.roster.clone().with(rank, entry);
+    }
+
+    /// Connects, greets, and waits until all peers are there; with [`Returns::AtAnyTime`] an end that listens waits for
+    /// nobody. The membership is then that of the roster, in epoch 0.
+    ///
+    /// # Errors
+    /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`.
+    pub fn join(self, deadline: Deadline) -> Result<ZmqTransport, ZmqError> {
+        let transport = self.start()?;
+        let mut state = transport.shared.lock();
+        loop {
+            if let Some(failure) = state.failure.take() {
+                return Err(failure);
+            }
+            let missing: Vec<Rank> = state
+                .peers
+                .iter()
+                .filter(|peer| transport.me.waits_for(peer))
+                .map(|peer| peer.rank)
+                .collect();
+            if missing.is_empty() {
+                state.has_begun = true;
+                break;
+            }
+            if deadline.has_passed() {
+                return Err(ZmqError::NotAllThere { missing });
+            }
+            state = transport.shared.wait(state, deadline);
+        }
+        drop(state);
+        Ok(transport)
+    }
+
+    fn start(self) -> Result<ZmqTransport, ZmqError> {
+        let Self { context, options, router, zap, .. } = self;
+        let (listens, rings) = bell(&context)?;
+        let now = Instant::now();
+        let (mut peers, mut seats) = (Vec::new(), Vec::new());
+        for rank in options.neighbours() {
+            let mut peer = Peer::new(rank);
+            let path = if options.listens_for(rank) {
+                Path::Accepts { route: None }
+            } else {
+                peer.link = Some(Link::new(session(), &options.limits, now));
+                peer.sessions = 1;
+                let endpoint = endpoint(&options, rank)?;
+                let (socket, monitor) = dealer(&context, &options, rank, &endpoint)?;
+                Path::Connects { socket, monitor, is_greeted: false, greet_at: now, has_opened: false }
+            };
+            peers.push(peer);
+            seats.push(Seat { rank, path, heard: now });
+        }
+        let limits = options.limits;
+        let arrivals = Arrivals { inbox: Inbox::new(limits.inbox), spares: Spares::new(limits.inbox.bytes) };
+        let shared = Arc::new(Shared::new(arrivals, peers));
+        let members = Membership { epoch: 0, ranks: options.roster.ranks() };
+        let me = Me {
+            rank: options.rank,
+            limits,
+            is_secure: zap.is_some(),
+            is_patient: options.returns == Returns::Never || router.is_none(),
+        };
+        let terms = options.all_terms();
+        let (strangers, events) = Default::default();
+        let engine = Engine {
+            shared: Arc::clone(&shared),
+            options,
+            terms,
+            router,
+            zap,
+            bell: listens,
+            seats,
+            strangers,
+            events,
+        };
+        let name = format!("zmq-{}", me.rank.0);
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            // Dropped last, by a panic too.
+            let _end = End(Arc::clone(&engine.shared));
+            engine.run();
+        });
+        let thread = thread
+            .map_err(|error| ZmqError::Socket { what: "thread".to_owned(), error: error.to_string() })?;
+        Ok(ZmqTransport {
+            members,
+            me,
+            shared,
+            bell: Bell(rings),
+            thread: Some(thread),
+            counters: Counters::default(),
+        })
+    }
+}
+
+/// Tells those who wait that the thread has ended.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.lock().is_stopped = true;
+        self.0.notify();
+    }
+}
+
+/// Where `rank` listens, if a socket may be there.
+fn endpoint(options: &ZmqOptions, rank: Rank) -> Result<String, ZmqError> {
+    let endpoint = options.roster.get(rank).and_then(|entry| entry.endpoint.clone());
+    let none = || ZmqError::Options { what: format!("the list of peers does not say where {rank} listens") };
+    let endpoint = endpoint.ok_or_else(none)?;
+    options.check_endpoint(&endpoint)?;
+    Ok(endpoint)
+}
+
+/// A number that no other session has. The standard library seeds its hashers from the system's random numbers.
+pub(super) fn session() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zmq::{Entry, KeyPair, Roster, Terms, Topology};
+
+    fn options(security: Security, key: Option<crate::zmq::PublicKey>) -> ZmqOptions {
+        let endpoint = Some("tcp://127.0.0.1:*".to_owned());
+        let roster = Roster::new().with(Rank(0), Entry { key, endpoint });
+        ZmqOptions::new(Rank(0), roster, Topology::AllToAll, security, Terms::default())
+    }
+
+    #[test]
+    fn a_secured_run_on_a_libzmq_without_curve_does_not_begin_and_says_how_to_build_another() {
+        let pair = KeyPair::generate().unwrap();
+        let secured = || options(Security::Curve(pair.clone()), Some(pair.public()));
+        let refused = Bound::with(secured(), false).unwrap_err();
+        assert_eq!(refused, ZmqError::NoCurve);
+        let text = refused.to_string();
+        for fix in ["libzmq3-dev", ".cargo/config.toml", "-DZMQ_HAVE_CURVE=1", "libsodium-dev"] {
+            assert!(text.contains(fix), "{text}");
+        }
+        Bound::with(secured(), true).unwrap();
+        Bound::with(options(Security::Plain { beyond_loopback: false }, None), false).unwrap();
+    }
+
+    #[test]
+    fn sessions_differ() {
+        let all: std::collections::BTreeSet<u64> = (0..1000).map(|_| session()).collect();
+        assert_eq!(all.len(), 1000);
+    }
+}

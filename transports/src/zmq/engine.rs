@@ -1,0 +1,587 @@
+//! The thread that owns all sockets of one transport: it reads, answers, keeps time and writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zmq::{Message, PollItem, Socket};
+
+use super::error::ZmqError;
+use super::event::Event;
+use super::incoming::Violation;
+use super::keys::PublicKey;
+use super::link::Link;
+use super::options::{Returns, Security, ZmqOptions};
+use super::packet::{Greeting, Malformed, Packet, Refusal, VERSION};
+use super::sockets::{Noticed, notice};
+use super::state::{Peer, Shared, Standing, State};
+use super::strangers::Strangers;
+use super::terms::{Difference, Terms};
+use super::zap;
+use crate::rank::Rank;
+
+/// Frames that are read from one socket before the others have their turn.
+const BURST: usize = 64;
+/// How soon a socket whose queue was full is tried again.
+const RETRY: Duration = Duration::from_millis(2);
+/// The longest that the thread sleeps.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two greetings that were not answered.
+const GREET_AGAIN: Duration = Duration::from_millis(250);
+
+/// How packets reach a peer.
+pub(super) enum Path {
+    /// It connects to this end; its routing id is that of its present connection.
+    Accepts { route: Option<Vec<u8>> },
+    /// This end connects to it.
+    Connects { socket: Socket, monitor: Socket, is_greeted: bool, greet_at: Instant, has_opened: bool },
+}
+
+/// What the thread alone knows of a peer. In the order of [`State::peers`].
+pub(super) struct Seat {
+    pub(super) rank: Rank,
+    pub(super) path: Path,
+    pub(super) heard: Instant,
+}
+
+pub(super) struct Engine {
+    pub(super) shared: Arc<Shared>,
+    pub(super) options: ZmqOptions,
+    pub(super) terms: Terms,
+    pub(super) router: Option<(Socket, Socket)>,
+    pub(super) zap: Option<Socket>,
+    pub(super) bell: Socket,
+    pub(super) seats: Vec<Seat>,
+    pub(super) strangers: Strangers,
+    pub(super) events: Vec<Event>,
+}
+
+/// What became of a packet that was given to a socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    /// The queue is full; later.
+    Full,
+    /// There is no connection.
+    Lost,
+}
+
+impl Engine {
+    /// Runs until the transport is closed.
+    pub(super) fn run(mut self) {
+        let mut pause = TICK;
+        loop {
+            self.wait(pause);
+            self.read();
+            let now = Instant::now();
+            self.strangers.report(now, &mut self.events);
+            let is_over = self.tend(now, &mut pause);
+            for event in self.events.drain(..) {
+                self.options.log.tell(&event);
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+
+    fn wait(&self, pause: Duration) {
+        let sockets = [Some(&self.bell), self.zap.as_ref()].into_iter().flatten();
+        let listening = self.router.iter().flat_map(|(socket, monitor)| [socket, monitor]);
+        let connecting = self.seats.iter().filter_map(|seat| match &seat.path {
+            Path::Connects { socket, monitor, .. } => Some([socket, monitor]),
+            Path::Accepts { .. } => None,
+        });
+        let all = sockets.chain(listening).chain(connecting.flatten());
+        let mut items: Vec<PollItem<'_>> = all.map(|socket| socket.as_poll_item(zmq::POLLIN)).collect();
+        // An interrupted wait is a short one.
+        let _ = zmq::poll(&mut items, i64::try_from(pause.as_millis()).unwrap_or(0));
+    }
+
+    fn read(&mut self) {
+        while self.bell.recv_bytes(zmq::DONTWAIT).is_ok() {}
+        self.answer_zap();
+        self.read_router();
+        (0..self.seats.len()).for_each(|at| self.read_dealer(at));
+    }
+
+    fn answer_zap(&mut self) {
+        let Some(socket) = &self.zap else { return };
+        while let Ok(question) = socket.recv_multipart(zmq::DONTWAIT) {
+            let ranks: Vec<Rank> = self.seats.iter().map(|seat| seat.rank).collect();
+            let Some(answer) = zap::answer(&question, &self.options.roster, &ranks) else { continue };
+            // Only a context that is being closed refuses it.
+            let _ = socket.send_multipart(answer.frames, 0);
+            if let Some((address, why)) = answer.denied {
+                self.strangers.refused(address, why);
+            }
+        }
+    }
+
+    fn read_router(&mut self) {
+        let Some((socket, monitor)) = self.router.take() else { return };
+        while let Some(noticed) = notice(&monitor) {
+            if noticed == Noticed::HandshakeFailed {
+                self.strangers.refused(
+                    "somebody".to_owned(),
+                    "its handshake failed: no key, or not this protocol".to_owned(),
+                );
+            }
+        }
+        let (mut id, mut body) = (Message::new(), Message::new());
+        for _ in 0..BURST {
+            if socket.recv(&mut id, zmq::DONTWAIT).is_err() || !id.get_more() {
+                break;
+            }
+            if socket.recv(&mut body, zmq::DONTWAIT).is_err() {
+                break;
+            }
+            let who = body.gets("User-Id").map(str::to_owned);
+            if discard_rest(&socket, &mut body) {
+                let who = who.unwrap_or_else(|| "somebody".to_owned());
+                self.strangers.garbage(who, "a message of several parts".to_owned());
+            } else {
+                self.arrived_at_router(&socket, &id, who.as_deref(), &body);
+            }
+        }
+        self.router = Some((socket, monitor));
+    }
+
+    /// Whose the connection is: by its key, or without keys by what it said.
+    fn seat_of(&self, id: &[u8], user: Option<&str>) -> Option<usize> {
+        let by_route = || {
+            self.seats
+                .iter()
+                .position(|seat| matches!(&seat.path, Path::Accepts { route: Some(route) } if route == id))
+        };
+        match self.options.security {
+            Security::Plain { .. } => by_route(),
+            Security::Curve(_) => {
+                let key: PublicKey = user?.parse().ok()?;
+                let rank = self.options.roster.rank_of(&key)?;
+                self.seats.iter().position(|seat| seat.rank == rank)
+            }
+        }
+    }
+
+    fn arrived_at_router(&mut self, socket: &Socket, id: &[u8], user: Option<&str>, body: &[u8]) {
+        let seat = self.seat_of(id, user);
+        let named = |engine: &Self| match seat {
+            Some(at) => engine.seats[at].rank.to_string(),
+            None => "somebody".to_owned(),
+        };
+        match Packet::parse(body) {
+            Ok(Packet::Hello(greeting)) => {
+                if let Err(refusal) = self.on_hello(socket, id, seat, &greeting) {
+                    self.refuse(socket, id, (named(self), greeting.session), &refusal);
+                }
+            }
+            Err(Malformed::Version { session, theirs }) => {
+                let (own, theirs) = (VERSION.to_string(), theirs.to_string());
+                let difference = Difference { name: "protocol version".to_owned(), own, theirs };
+                self.fail(seat, &difference);
+                self.refuse(socket, id, (named(self), session), &Refusal::Differs(difference));
+            }
+            Ok(packet @ (Packet::Data(_) | Packet::Bye { .. } | Packet::Ack { .. })) => {
+                // Only the connection that greeted last carries packets; what an older one still holds is sent again.
+                let is_present = |at: &usize| matches!(&self.seats[*at].path, Path::Accepts { route: Some(route) } if route == id);
+                if let Some(at) = seat.filter(is_present) {
+                    self.on_packet(at, &packet);
+                }
+            }
+            Ok(_) | Err(Malformed::Garbage) => {
+                let who = named(self);
+                self.strangers.garbage(who, format!("{} bytes that are no packet", body.len()));
+            }
+        }
+    }
+
+    /// Opens a session, or takes it up again. Nothing changes when it is refused.
+    fn on_hello(
+        &mut self,
+        socket: &Socket,
+        id: &[u8],
+        seat: Option<usize>,
+        greeting: &Greeting,
+    ) -> Result<(), Refusal> {
+        let differs = |name: &str, own: String, theirs: Rank| {
+            Refusal::Differs(Difference { name: name.to_owned(), own, theirs: theirs.to_string() })
+        };
+        let at = match (seat, &self.options.security) {
+            (Some(at), Security::Curve(_)) if self.seats[at].rank != greeting.from => {
+                return Err(differs("rank of the key", self.seats[at].rank.to_string(), greeting.from));
+            }
+            (Some(at), Security::Curve(_)) => at,
+            _ => {
+                let at = self.seats.iter().position(|seat| seat.rank == greeting.from);
+                at.ok_or_else(|| differs("rank", "another one".to_owned(), greeting.from))?
+            }
+        };
+        if greeting.to != self.options.rank {
+            return Err(differs("rank that listens", self.options.rank.to_string(), greeting.to));
+        }
+        if let Some(difference) = self.terms.difference(&greeting.terms) {
+            self.fail(Some(at), &difference);
+            return Err(Refusal::Differs(difference));
+        }
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        self.admit(&mut state, at, greeting, now)?;
+        let peer = &mut state.peers[at];
+        let Some(link) = &mut peer.link else { return Err(Refusal::UnknownSession) };
+        let welcomed = link.on_greeting(greeting.ack, now);
+        let ack = link.incoming.ack();
+        if let Err(violation) = welcomed {
+            self.break_link(&mut state, at, violation);
+            return Ok(());
+        }
+        let (from, to) = (self.options.rank, greeting.from);
+        let answer = Greeting {
+            session: greeting.session,
+            resumes: greeting.resumes,
+            from,
+            to,
+            ack,
+            terms: self.terms.clone(),
+        };
+        let _ = socket.send_multipart([id, &Packet::greeting(&answer, true)], zmq::DONTWAIT);
+        let seat = &mut self.seats[at];
+        (seat.path, seat.heard) = (Path::Accepts { route: Some(id.to_vec()) }, now);
+        self.is_here(&mut state, at);
+        shared.notify();
+        Ok(())
+    }
+
+    /// Makes sure that the peer's session is that of the greeting.
+    fn admit(
+        &mut self,
+        state: &mut State,
+        at: usize,
+        greeting: &Greeting,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let peer = &mut state.peers[at];
+        if peer.is_banned {
+            return Err(Refusal::TooLate);
+        }
+        if peer.link.as_ref().is_some_and(|link| link.session == greeting.session) {
+            return Ok(());
+        }
+        if greeting.resumes {
+            return Err(Refusal::UnknownSession);
+        }
+        let is_fresh = now.saturating_duration_since(self.seats[at].heard) < self.options.timing.silence;
+        match peer.standing {
+            Standing::Expected => {}
+            Standing::Here if is_fresh => return Err(Refusal::Taken),
+            _ if self.options.returns == Returns::Never => return Err(Refusal::TooLate),
+            Standing::Here | Standing::Silent => self.end_session(state, at, "it was started again"),
+            Standing::Gone => {}
+        }
+        let peer = &mut state.peers[at];
+        peer.link = Some(Link::new(greeting.session, &self.options.limits, now));
+        peer.standing = Standing::Expected;
+        peer.sessions += 1;
+        Ok(())
+    }
+
+    fn refuse(&mut self, socket: &Socket, id: &[u8], (who, session): (String, u64), refusal: &Refusal) {
+        let _ = socket.send_multipart([id, &Packet::refusal(session, refusal)], zmq::DONTWAIT);
+        self.strangers.refused(who, refusal.to_string());
+    }
+
+    /// A run that waits for all cannot begin with one that does not fit.
+    fn fail(&mut self, seat: Option<usize>, difference: &Difference) {
+        let Some(at) = seat.filter(|_| self.options.returns == Returns::Never) else { return };
+        let (peer, difference) = (self.seats[at].rank, difference.clone());
+        self.fail_with(ZmqError::Differs { peer, difference });
+    }
+
+    fn fail_with(&self, error: ZmqError) {
+        let mut state = self.shared.lock();
+        if !state.has_begun {
+            state.failure.get_or_insert(error);
+        }
+        self.shared.notify();
+    }
+
+    fn read_dealer(&mut self, at: usize) {
+        let Path::Connects { socket, monitor, is_greeted, greet_at, .. } = &mut self.seats[at].path else {
+            return;
+        };
+        let mut denied = false;
+        let mut failed = false;
+        while let Some(noticed) = notice(monitor) {
+            match noticed {
+                Noticed::Connected => (*is_greeted, *greet_at) = (false, Instant::now()),
+                Noticed::Disconnected => *is_greeted = false,
+                Noticed::Denied => denied = true,
+                Noticed::HandshakeFailed => failed = true,
+            }
+        }
+        let mut bodies = Vec::new();
+        let mut body = Message::new();
+        while bodies.len() < BURST && socket.recv(&mut body, zmq::DONTWAIT).is_ok() {
+            if !discard_rest(socket, &mut body) {
+                bodies.push(std::mem::replace(&mut body, Message::new()));
+            }
+        }
+        let rank = self.seats[at].rank;
+        if denied {
+            let endpoint =
+                self.options.roster.get(rank).and_then(|entry| entry.endpoint.clone()).unwrap_or_default();
+            self.fail_with(ZmqError::Denied { peer: rank, endpoint });
+        }
+        if failed {
+            self.strangers
+                .refused(rank.to_string(), "the handshake failed: it has another key, or none".to_owned());
+        }
+        bodies.iter().for_each(|body| self.arrived_at_dealer(at, body));
+    }
+
+    fn arrived_at_dealer(&mut self, at: usize, body: &[u8]) {
+        let Path::Connects { is_greeted, .. } = &self.seats[at].path else { return };
+        match Packet::parse(body) {
+            Ok(Packet::Welcome(greeting)) => self.on_welcome(at, &greeting),
+            Ok(Packet::Refusal { session, refusal }) => self.on_refusal(at, session, refusal),
+            Ok(packet @ (Packet::Data(_) | Packet::Bye { .. } | Packet::Ack { .. })) => {
+                if *is_greeted {
+                    self.on_packet(at, &packet);
+                }
+            }
+            Err(Malformed::Version { theirs, .. }) => {
+                let (own, theirs) = (VERSION.to_string(), theirs.to_string());
+                self.fail(Some(at), &Difference { name: "protocol version".to_owned(), own, theirs });
+            }
+            Ok(Packet::Hello(_)) | Err(Malformed::Garbage) => {
+                let who = self.seats[at].rank.to_string();
+                self.strangers.garbage(who, format!("{} bytes that are no packet", body.len()));
+            }
+        }
+    }
+
+    fn on_welcome(&mut self, at: usize, greeting: &Greeting) {
+        if let Some(difference) = self.terms.difference(&greeting.terms) {
+            return self.fail_with(ZmqError::Differs { peer: self.seats[at].rank, difference });
+        }
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let Some(link) = state.peers[at].link.as_mut().filter(|link| link.session == greeting.session) else {
+            return;
+        };
+        if let Err(violation) = link.on_greeting(greeting.ack, now) {
+            return self.break_link(&mut state, at, violation);
+        }
+        let seat = &mut self.seats[at];
+        seat.heard = now;
+        if let Path::Connects { is_greeted, has_opened, .. } = &mut seat.path {
+            (*is_greeted, *has_opened) = (true, true);
+        }
+        self.is_here(&mut state, at);
+        shared.notify();
+    }
+
+    fn on_refusal(&mut self, at: usize, session: u64, refusal: Refusal) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let peer = &state.peers[at];
+        if peer.standing == Standing::Gone || peer.link.as_ref().is_none_or(|link| link.session != session) {
+            return;
+        }
+        let why = refusal.to_string();
+        let (peer, has_begun) = (peer.rank, state.has_begun);
+        let error = match refusal {
+            // Tried again, until the deadline of whoever waits.
+            Refusal::Taken => return,
+            Refusal::Differs(difference) => ZmqError::Differs { peer, difference: difference.reversed() },
+            Refusal::UnknownSession | Refusal::TooLate => ZmqError::Refused { peer, why: why.clone() },
+        };
+        if !has_begun {
+            state.failure.get_or_insert(error);
+        }
+        self.end_session(&mut state, at, &why);
+        shared.notify();
+    }
+
+    fn on_packet(&mut self, at: usize, packet: &Packet<'_>) {
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let State { arrivals, peers, .. } = &mut *state;
+        let (rank, peer) = (self.seats[at].rank, &mut peers[at]);
+        let Some(link) = &mut peer.link else { return };
+        let result = match packet {
+            Packet::Data(data) if data.session == link.session => link.on_data(rank, data, arrivals, now),
+            Packet::Bye { session, seq } if *session == link.session => link.on_bye(*seq, now),
+            Packet::Ack { session, ack } if *session == link.session => {
+                link.outgoing.on_ack(*ack, now).map(drop).map_err(Violation::from)
+            }
+            _ => return,
+        };
+        self.seats[at].heard = now;
+        match result {
+            Err(violation) => self.break_link(&mut state, at, violation),
+            Ok(()) if peer.standing == Standing::Silent => self.is_here(&mut state, at),
+            Ok(()) => {}
+        }
+        shared.notify();
+    }
+
+    /// Notes that a peer is there, and says so if it was not.
+    fn is_here(&mut self, state: &mut State, at: usize) {
+        let peer = &mut state.peers[at];
+        let rank = peer.rank;
+        match peer.standing {
+            Standing::Expected => self.events.push(Event::Joined { rank }),
+            Standing::Silent => self.events.push(Event::Resumed { rank }),
+            Standing::Here | Standing::Gone => return,
+        }
+        peer.standing = Standing::Here;
+    }
+
+    fn break_link(&mut self, state: &mut State, at: usize, violation: Violation) {
+        state.peers[at].is_banned = true;
+        self.end_session(state, at, &format!("it broke the protocol: it {violation}"));
+        self.shared.notify();
+    }
+
+    /// Ends a session without a word.
+    fn end_session(&mut self, state: &mut State, at: usize, why: &str) {
+        let peer = &mut state.peers[at];
+        if peer.standing != Standing::Gone {
+            self.events.push(Event::Gone { rank: peer.rank, why: why.to_owned() });
+        }
+        (peer.standing, peer.link) = (Standing::Gone, None);
+        if let Path::Connects { is_greeted, .. } = &mut self.seats[at].path {
+            *is_greeted = false;
+        }
+    }
+
+    /// Everything that depends on time or on what the caller did; returns whether the thread is to end.
+    fn tend(&mut self, now: Instant, pause: &mut Duration) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        state.is_woken = false;
+        let mut is_blocked = false;
+        for at in 0..self.seats.len() {
+            self.settle(&mut state, at);
+            self.watch(&mut state, at, now);
+            self.greet(&mut state, at, now);
+            is_blocked |= self.flush(&mut state, at, now) == Sent::Full;
+        }
+        *pause = if is_blocked { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
+        shared.notify();
+        let is_settled = state.peers.iter().all(Peer::is_settled);
+        state.closing.is_some_and(|deadline| is_settled || deadline.has_passed())
+    }
+
+    /// Hands over what waited for room, and notes who has said its last word.
+    fn settle(&mut self, state: &mut State, at: usize) {
+        let State { arrivals, peers, .. } = state;
+        let peer = &mut peers[at];
+        let Some(link) = &mut peer.link else { return };
+        if link.incoming.is_held_back()
+            && let Err(violation) = link.settle(peer.rank, arrivals)
+        {
+            return self.break_link(state, at, violation);
+        }
+        if link.incoming.is_over() && peer.standing != Standing::Gone {
+            self.events.push(Event::Gone { rank: peer.rank, why: "it left".to_owned() });
+            peer.standing = Standing::Gone;
+        }
+    }
+
+    /// Notices silence, and gives up after a long one.
+    fn watch(&mut self, state: &mut State, at: usize, now: Instant) {
+        let quiet = now.saturating_duration_since(self.seats[at].heard);
+        let timing = &self.options.timing;
+        let peer = &mut state.peers[at];
+        match peer.standing {
+            Standing::Here if quiet > timing.silence => {
+                peer.standing = Standing::Silent;
+                self.events.push(Event::Silent { rank: peer.rank });
+            }
+            Standing::Silent if quiet > timing.give_up => {
+                let why = format!("nothing was heard of it for {:.1} s", quiet.as_secs_f64());
+                self.end_session(state, at, &why);
+            }
+            _ => {}
+        }
+    }
+
+    /// Greets a peer that this end connects to, until it answers.
+    fn greet(&mut self, state: &mut State, at: usize, now: Instant) {
+        let Seat { path, heard, rank } = &mut self.seats[at];
+        let Path::Connects { socket, is_greeted, greet_at, has_opened, .. } = path else { return };
+        let Some(link) = state.peers[at].open_link() else { return };
+        let is_quiet = now.saturating_duration_since(*heard) > self.options.timing.silence;
+        if now < *greet_at || *is_greeted && !is_quiet {
+            return;
+        }
+        let (session, resumes, ack) = (link.session, *has_opened, link.incoming.ack());
+        let greeting =
+            Greeting { session, resumes, from: self.options.rank, to: *rank, ack, terms: self.terms.clone() };
+        let _ = socket.send(Packet::greeting(&greeting, false), zmq::DONTWAIT);
+        *greet_at = now + GREET_AGAIN;
+    }
+
+    /// Sends what may be sent to a peer.
+    fn flush(&mut self, state: &mut State, at: usize, now: Instant) -> Sent {
+        let peer = &mut state.peers[at];
+        let router = self.router.as_ref().map(|(socket, _)| socket);
+        let path = &mut self.seats[at].path;
+        let Some(link) = &mut peer.link else { return Sent::Yes };
+        if let Some(ack) = link.ack(self.options.timing.heartbeat, now) {
+            match path.send(router, ack) {
+                Sent::Yes => link.acked(now),
+                stopped => return stopped,
+            }
+        }
+        if peer.standing == Standing::Gone {
+            return Sent::Yes;
+        }
+        while let Some(packet) = link.outgoing.packet(link.session, now) {
+            match path.send(router, packet) {
+                Sent::Yes => link.outgoing.sent(now),
+                stopped => return stopped,
+            }
+        }
+        Sent::Yes
+    }
+}
+
+impl Path {
+    fn send(&mut self, router: Option<&Socket>, packet: Vec<u8>) -> Sent {
+        let (result, route) = match self {
+            Self::Connects { is_greeted: false, .. } | Self::Accepts { route: None } => return Sent::Lost,
+            Self::Connects { socket, .. } => (socket.send(packet, zmq::DONTWAIT), None),
+            Self::Accepts { route } => {
+                let (Some(id), Some(router)) = (route.as_ref(), router) else { return Sent::Lost };
+                (
+                    router.send_multipart([Message::from(&id[..]), Message::from(packet)], zmq::DONTWAIT),
+                    Some(route),
+                )
+            }
+        };
+        match (result, route) {
+            (Ok(()), _) => Sent::Yes,
+            (Err(zmq::Error::EHOSTUNREACH), Some(route)) => {
+                *route = None;
+                Sent::Lost
+            }
+            (Err(_), _) => Sent::Full,
+        }
+    }
+}
+
+/// Reads the further parts of a message away; returns whether there were any.
+fn discard_rest(socket: &Socket, part: &mut Message) -> bool {
+    let had_more = part.get_more();
+    while part.get_more() {
+        if socket.recv(part, zmq::DONTWAIT).is_err() {
+            break;
+        }
+    }
+    had_more
+}

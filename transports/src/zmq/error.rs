@@ -1,0 +1,108 @@
+//! Why a transport over ZeroMQ cannot begin.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::terms::Difference;
+use crate::rank::Rank;
+
+/// Why a transport was not made. Later failures are [`TransportError`](crate::TransportError)s and [`Event`](super::Event)s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ZmqError {
+    /// The libzmq that this program is linked with has no CURVE, so nothing could be encrypted or authenticated.
+    NoCurve,
+    /// Without keys, and not on the loopback interface.
+    NotLoopback {
+        /// Where the socket was to be.
+        endpoint: String,
+    },
+    /// A key file that cannot be read, written or trusted.
+    KeyFile {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A list of peers that makes no sense.
+    Roster {
+        /// The line, from 1; 0 for the list as a whole.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Options that do not fit together.
+    Options {
+        /// What does not fit.
+        what: String,
+    },
+    /// libzmq refused.
+    Socket {
+        /// What was tried.
+        what: String,
+        /// What libzmq said.
+        error: String,
+    },
+    /// The two ends do not agree on the layout, the codec, the version of the protocol, or another term. Both get this error.
+    Differs {
+        /// The other end.
+        peer: Rank,
+        /// On what.
+        difference: Difference,
+    },
+    /// The peer does not let this end in.
+    Refused {
+        /// Who refused.
+        peer: Rank,
+        /// Why.
+        why: String,
+    },
+    /// The peer does not know this end's key, or does not let it in.
+    Denied {
+        /// Who denied it.
+        peer: Rank,
+        /// Where.
+        endpoint: String,
+    },
+    /// Some peers could not be reached, or did not come, before the deadline.
+    NotAllThere {
+        /// Those that are missing.
+        missing: Vec<Rank>,
+    },
+}
+
+impl fmt::Display for ZmqError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCurve => write!(
+                f,
+                "the libzmq in this program has no CURVE, so nothing can be encrypted or authenticated: build it again with \
+                 the system's libzmq (Debian, Ubuntu: apt-get install libzmq3-dev, and the stanza [target.TRIPLE.zmq] in \
+                 .cargo/config.toml), or with CXXFLAGS='-DZMQ_HAVE_CURVE=1 -DZMQ_USE_LIBSODIUM=1' RUSTFLAGS=-lsodium and \
+                 libsodium-dev"
+            ),
+            Self::NotLoopback { endpoint } => {
+                write!(
+                    f,
+                    "{endpoint} is not on the loopback interface: without keys, nothing else is allowed"
+                )
+            }
+            Self::KeyFile { path, what } => write!(f, "key file {}: {what}", path.display()),
+            Self::Roster { line: 0, what } => write!(f, "list of peers: {what}"),
+            Self::Roster { line, what } => write!(f, "list of peers, line {line}: {what}"),
+            Self::Options { what } => write!(f, "{what}"),
+            Self::Socket { what, error } => write!(f, "{what}: {error}"),
+            Self::Differs { peer, difference } => write!(f, "{peer} does not fit: {difference}"),
+            Self::Refused { peer, why } => write!(f, "refused by {peer}: {why}"),
+            Self::Denied { peer, endpoint } => {
+                write!(f, "{peer} at {endpoint} does not let this key in: is it on its list?")
+            }
+            Self::NotAllThere { missing } => {
+                let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                write!(f, "not there in time: {}", names.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ZmqError {}

@@ -1,0 +1,94 @@
+//! What happens on the network, in words: who, and why.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::rank::Rank;
+
+/// Something that whoever runs the job should know. What strangers cause is told at most once a second, with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer is there.
+    Joined {
+        /// Who.
+        rank: Rank,
+    },
+    /// The connection to a peer was lost and is there again; nothing was lost.
+    Resumed {
+        /// Who.
+        rank: Rank,
+    },
+    /// Nothing comes from a peer, or the connection to it was lost.
+    Silent {
+        /// Who.
+        rank: Rank,
+    },
+    /// A peer is gone.
+    Gone {
+        /// Who.
+        rank: Rank,
+        /// Why: it left, was given up, or broke the protocol.
+        why: String,
+    },
+    /// Somebody was not let in.
+    Refused {
+        /// Its rank, or its address and key.
+        who: String,
+        /// Why.
+        why: String,
+        /// How often since this was told last.
+        times: u64,
+    },
+    /// Somebody who was let in sent what makes no sense; it was dropped.
+    Garbage {
+        /// Its rank.
+        who: String,
+        /// What.
+        what: String,
+        /// How often since this was told last.
+        times: u64,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let often = |times: &u64| if *times > 1 { format!(" ({times} times)") } else { String::new() };
+        match self {
+            Self::Joined { rank } => write!(f, "{rank} is here"),
+            Self::Resumed { rank } => write!(f, "{rank} is here again; nothing was lost"),
+            Self::Silent { rank } => write!(f, "{rank} is silent"),
+            Self::Gone { rank, why } => write!(f, "{rank} is gone: {why}"),
+            Self::Refused { who, why, times } => write!(f, "{who} was not let in: {why}{}", often(times)),
+            Self::Garbage { who, what, times } => write!(f, "dropped from {who}: {what}{}", often(times)),
+        }
+    }
+}
+
+/// Who hears of events. Called on the transport's own thread, so it must be quick.
+#[derive(Clone)]
+pub struct Log(Arc<dyn Fn(&Event) + Send + Sync>);
+
+impl Log {
+    /// Calls `hear` for each event.
+    pub fn new(hear: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(super) fn tell(&self, event: &Event) {
+        (self.0)(event);
+    }
+}
+
+impl Default for Log {
+    /// Nobody.
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}

@@ -1,0 +1,176 @@
+//! CURVE key pairs, in memory and in files.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::error::ZmqError;
+
+/// Characters of a key as z85 writes it.
+const Z85_LEN: usize = 40;
+const Z85: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+const PUBLIC: &str = "gradwire-public ";
+const SECRET: &str = "gradwire-secret ";
+
+/// Who somebody is: 32 bytes, written as 40 characters of z85.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey(pub [u8; 32]);
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&z85(&self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        from_z85(text).map(Self)
+    }
+}
+
+/// The text is not 40 characters of z85.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAKey;
+
+impl fmt::Display for NotAKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key has 40 characters of z85")
+    }
+}
+
+impl std::error::Error for NotAKey {}
+
+fn z85(bytes: &[u8; 32]) -> String {
+    // A length that is a multiple of 4 can always be written.
+    ::zmq::z85_encode(bytes).unwrap_or_default()
+}
+
+fn from_z85(text: &str) -> Result<[u8; 32], NotAKey> {
+    if text.len() != Z85_LEN || !text.chars().all(|c| Z85.contains(c)) {
+        return Err(NotAKey);
+    }
+    let bytes = ::zmq::z85_decode(text).map_err(|_| NotAKey)?;
+    let key = bytes.try_into().map_err(|_| NotAKey)?;
+    // libzmq wraps around where five characters stand for more than 32 bits.
+    if z85(&key) == text { Ok(key) } else { Err(NotAKey) }
+}
+
+/// A public key and the secret that proves it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyPair {
+    public: PublicKey,
+    secret: [u8; 32],
+}
+
+impl fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyPair({})", self.public)
+    }
+}
+
+impl KeyPair {
+    /// A new pair, from the random numbers of the operating system.
+    ///
+    /// # Errors
+    /// `NoCurve`.
+    pub fn generate() -> Result<Self, ZmqError> {
+        let pair = ::zmq::CurveKeyPair::new().map_err(|_| ZmqError::NoCurve)?;
+        Ok(Self { public: PublicKey(pair.public_key), secret: pair.secret_key })
+    }
+
+    /// The part that others may know.
+    pub fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    pub(super) fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+
+    /// Writes `path` with both keys, readable by its owner alone, and `path` with `.pub` after its name with the public
+    /// one. Existing files are never written over.
+    ///
+    /// # Errors
+    /// `KeyFile`; what was written is then removed.
+    pub fn write(&self, path: &Path) -> Result<PathBuf, ZmqError> {
+        let mut public_path = path.as_os_str().to_owned();
+        public_path.push(".pub");
+        let public_path = PathBuf::from(public_path);
+        let public = format!("{PUBLIC}{}\n", self.public);
+        let both = format!("{public}{SECRET}{}\n", z85(&self.secret));
+        create(path, 0o600, &both)?;
+        create(&public_path, 0o644, &public).inspect_err(|_| drop(fs::remove_file(path)))?;
+        Ok(public_path)
+    }
+
+    /// Reads what [`write`](Self::write) wrote.
+    ///
+    /// # Errors
+    /// `KeyFile`, also when others than its owner could read or write it.
+    pub fn read(path: &Path) -> Result<Self, ZmqError> {
+        let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };
+        let file = File::open(path).map_err(|error| fault(error.to_string()))?;
+        is_private(&file).map_err(fault)?;
+        let text = std::io::read_to_string(file).map_err(|error| fault(error.to_string()))?;
+        let key =
+            |prefix: &str| text.lines().find_map(|line| from_z85(line.strip_prefix(prefix)?.trim()).ok());
+        match (key(PUBLIC), key(SECRET)) {
+            (Some(public), Some(secret)) => Ok(Self { public: PublicKey(public), secret }),
+            _ => Err(fault("it does not hold a public and a secret key".to_owned())),
+        }
+    }
+}
+
+/// Reads the public key of a `.pub` file, or of a key file.
+///
+/// # Errors
+/// `KeyFile`.
+pub fn read_public(path: &Path) -> Result<PublicKey, ZmqError> {
+    let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };
+    let text = fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+    let key = text.lines().find_map(|line| line.strip_prefix(PUBLIC)?.trim().parse().ok());
+    key.ok_or_else(|| fault("it holds no public key".to_owned()))
+}
+
+/// Checked on the open file, so that nothing can be exchanged in between.
+#[cfg(unix)]
+fn is_private(file: &File) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = file.metadata().map_err(|error| error.to_string())?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(format!("others than its owner may use it (mode {:o}): chmod 600", mode & 0o777));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn is_private(_file: &File) -> Result<(), String> {
+    Ok(())
+}
+
+fn create(path: &Path, mode: u32, text: &str) -> Result<(), ZmqError> {
+    let fault =
+        |error: std::io::Error| ZmqError::KeyFile { path: path.to_path_buf(), what: error.to_string() };
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    #[cfg(not(unix))]
+    let _ = mode;
+    let mut file = options.open(path).map_err(fault)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        drop(fs::remove_file(path));
+        fault(error)
+    })
+}

@@ -1,0 +1,294 @@
+//! One session with one peer: both halves, and what is known of it. No sockets, so that every order of events can be tried.
+
+use std::time::{Duration, Instant};
+
+use super::incoming::{Arrivals, Incoming, Violation};
+use super::options::ZmqLimits;
+use super::outgoing::{NeverSent, Outgoing};
+use super::packet::{Ack, Data, Packet};
+use crate::rank::Rank;
+
+/// Delivers messages in order, each once, over a connection that may lose packets when it breaks.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) session: u64,
+    pub(super) outgoing: Outgoing,
+    pub(super) incoming: Incoming,
+    ack_due: bool,
+    acked_at: Instant,
+}
+
+impl From<NeverSent> for Violation {
+    fn from(_: NeverSent) -> Self {
+        Self::NeverSent
+    }
+}
+
+impl Link {
+    pub(super) fn new(session: u64, limits: &ZmqLimits, now: Instant) -> Self {
+        let window = limits.window as u64;
+        Self {
+            session,
+            outgoing: Outgoing::new(limits.chunk_bytes, window, limits.outbox, now),
+            incoming: Incoming::new(limits.chunk_bytes, window, limits.max_message_bytes),
+            ack_due: false,
+            acked_at: now,
+        }
+    }
+
+    /// The session goes on over a new connection.
+    pub(super) fn on_greeting(&mut self, ack: Ack, now: Instant) -> Result<bool, Violation> {
+        self.ack_due = true;
+        Ok(self.outgoing.on_greeting(ack, now)?)
+    }
+
+    pub(super) fn on_data(
+        &mut self,
+        from: Rank,
+        data: &Data<'_>,
+        arrivals: &mut Arrivals,
+        now: Instant,
+    ) -> Result<(), Violation> {
+        self.ack_due = true;
+        self.incoming.on_data(from, data, arrivals, now)
+    }
+
+    pub(super) fn on_bye(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
+        self.ack_due = true;
+        self.incoming.on_bye(seq, now)
+    }
+
+    /// Moves what waited for room in the inbox.
+    pub(super) fn settle(&mut self, from: Rank, arrivals: &mut Arrivals) -> Result<(), Violation> {
+        self.ack_due |= self.incoming.is_held_back();
+        self.incoming.settle(from, arrivals)
+    }
+
+    /// What to say of what has arrived, if something is new or nothing was said for `heartbeat`.
+    pub(super) fn ack(&mut self, heartbeat: Duration, now: Instant) -> Option<Vec<u8>> {
+        let is_due = self.ack_due || now.saturating_duration_since(self.acked_at) >= heartbeat;
+        is_due.then(|| Packet::ack(self.session, self.incoming.ack()))
+    }
+
+    /// The acknowledgement is on its way.
+    pub(super) fn acked(&mut self, now: Instant) {
+        (self.ack_due, self.acked_at) = (false, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::inbox::{Inbox, InboxLimits};
+    use crate::spares::Spares;
+    use crate::tag::Tag;
+
+    const LIMITS: ZmqLimits = ZmqLimits {
+        chunk_bytes: 5,
+        window: 4,
+        inbox: InboxLimits { messages: 3, bytes: 40 },
+        outbox: InboxLimits { messages: 1000, bytes: 1 << 20 },
+        max_message_bytes: 64,
+    };
+    const HEARTBEAT: Duration = Duration::from_millis(300);
+
+    fn arrivals() -> Arrivals {
+        Arrivals { inbox: Inbox::new(LIMITS.inbox), spares: Spares::new(1 << 20) }
+    }
+
+    fn payload(at: u64) -> Vec<u8> {
+        (0..at * 7 % 50).map(|byte| (byte + at) as u8).collect()
+    }
+
+    /// SplitMix64.
+    struct Draws(u64);
+
+    impl Draws {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (x ^ (x >> 27)) % bound
+        }
+    }
+
+    /// A sender, a receiver, and what is on its way between them; faults by seed.
+    struct World {
+        sender: Link,
+        receiver: Link,
+        arrivals: Arrivals,
+        forth: VecDeque<Vec<u8>>,
+        back: VecDeque<Vec<u8>>,
+        now: Instant,
+        draws: Draws,
+    }
+
+    impl World {
+        fn new(seed: u64) -> Self {
+            let now = Instant::now();
+            let (sender, mut receiver) = (Link::new(9, &LIMITS, now), Link::new(9, &LIMITS, now));
+            let mut world = Self {
+                sender,
+                arrivals: arrivals(),
+                forth: VecDeque::new(),
+                back: VecDeque::new(),
+                now,
+                draws: Draws(seed),
+                receiver: Link::new(9, &LIMITS, now),
+            };
+            world.sender.on_greeting(receiver.incoming.ack(), now).unwrap();
+            world.receiver = receiver;
+            world
+        }
+
+        fn fault(&mut self, percent: u64) -> bool {
+            self.draws.below(100) < percent
+        }
+
+        /// One round: the sender sends what it may, everything on the way arrives, damaged in its order or not at all.
+        fn round(&mut self, percent: u64) {
+            self.now += Duration::from_millis(50);
+            while let Some(packet) = self.sender.outgoing.packet(9, self.now) {
+                self.sender.outgoing.sent(self.now);
+                self.forth.push_back(packet);
+            }
+            if self.forth.len() > 1 && self.fault(percent) {
+                let at = self.draws.below(self.forth.len() as u64 - 1) as usize;
+                self.forth.swap(at, at + 1);
+            }
+            while let Some(packet) = self.forth.pop_front() {
+                if self.fault(percent) {
+                    continue;
+                }
+                for _ in 0..=u64::from(self.fault(percent)) {
+                    self.arrive(&packet);
+                }
+            }
+            self.receiver.settle(Rank(1), &mut self.arrivals).unwrap();
+            if let Some(ack) = self.receiver.ack(HEARTBEAT, self.now) {
+                self.receiver.acked(self.now);
+                self.back.push_back(ack);
+            }
+            while let Some(packet) = self.back.pop_front() {
+                if self.fault(percent) {
+                    continue;
+                }
+                let Ok(Packet::Ack { ack, .. }) = Packet::parse(&packet) else { panic!("not an ack") };
+                self.sender.outgoing.on_ack(ack, self.now).unwrap();
+            }
+        }
+
+        fn arrive(&mut self, packet: &[u8]) {
+            match Packet::parse(packet).unwrap() {
+                Packet::Data(data) => {
+                    self.receiver.on_data(Rank(1), &data, &mut self.arrivals, self.now).unwrap();
+                }
+                Packet::Bye { seq, .. } => self.receiver.on_bye(seq, self.now).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_message_arrives_once_and_whole_whatever_is_lost_repeated_or_reordered() {
+        for seed in 0..60 {
+            let percent = seed % 4 * 6;
+            let mut world = World::new(seed);
+            (0..40).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), payload(at)));
+            world.sender.outgoing.push_bye();
+            let mut taken = 0;
+            for round in 0.. {
+                assert!(round < 100_000, "seed {seed}: stuck at message {taken}");
+                world.round(percent);
+                // The caller takes messages only now and then, so the inbox is often full.
+                if round % 3 == 0
+                    && let Some(bytes) = world.arrivals.inbox.take(Rank(1), Tag::new(0, taken))
+                {
+                    assert_eq!(bytes, payload(taken), "seed {seed}");
+                    taken += 1;
+                }
+                assert!(world.arrivals.inbox.bytes() <= LIMITS.max_message_bytes.max(LIMITS.inbox.bytes));
+                if world.sender.outgoing.is_done() && taken == 40 {
+                    break;
+                }
+            }
+            assert!(world.receiver.incoming.is_over() && world.arrivals.inbox.is_empty());
+            assert_eq!(world.sender.outgoing.resent > 0, percent > 0, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_full_inbox_stops_the_sender_within_the_window() {
+        let mut world = World::new(1);
+        (0..20).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![0; 15]));
+        (0..200).for_each(|_| world.round(0));
+        // Two messages of 15 bytes fill the inbox, one waits whole, and the window holds 4 chunks of the next.
+        assert_eq!(world.arrivals.inbox.len(), 2);
+        assert_eq!(world.receiver.incoming.ack().received, 9 + 4);
+        assert_eq!(world.sender.outgoing.resent, 0);
+    }
+
+    #[test]
+    fn a_lost_connection_goes_on_where_the_receiver_stands() {
+        let mut world = World::new(1);
+        (0..6).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![at as u8; 12]));
+        world.round(0);
+        while world.sender.outgoing.packet(9, world.now).is_some() {
+            world.sender.outgoing.sent(world.now);
+        }
+        let ack = world.receiver.incoming.ack();
+        world.sender.on_greeting(ack, world.now).unwrap();
+        let packet = world.sender.outgoing.packet(9, world.now).unwrap();
+        let Ok(Packet::Data(data)) = Packet::parse(&packet) else { panic!("not data") };
+        assert_eq!(data.seq, ack.received);
+    }
+
+    #[test]
+    fn chunks_that_do_not_fit_break_the_link_and_nothing_else() {
+        let data = |seq, total, offset, len| Data {
+            session: 9,
+            seq,
+            tag: Tag::new(0, 1),
+            total,
+            offset,
+            bytes: &[0; 64][..len],
+        };
+        let now = Instant::now();
+        for (first, second, expected) in [
+            (data(0, 65, 0, 5), None, Violation::TooLarge { bytes: 65, limit: 64 }),
+            (data(0, u64::MAX, 0, 5), None, Violation::TooLarge { bytes: u64::MAX, limit: 64 }),
+            (data(0, 10, 5, 5), None, Violation::WrongChunk),
+            (data(0, 10, 0, 4), None, Violation::WrongChunk),
+            (data(0, 10, 0, 10), None, Violation::WrongChunk),
+            (data(0, 10, 0, 5), Some(data(1, 11, 5, 5)), Violation::WrongChunk),
+            (data(0, 10, 0, 5), Some(data(1, 10, 0, 5)), Violation::WrongChunk),
+        ] {
+            let (mut link, mut arrivals) = (Link::new(9, &LIMITS, now), arrivals());
+            let mut result = link.on_data(Rank(1), &first, &mut arrivals, now);
+            if let Some(second) = second {
+                result.unwrap();
+                result = link.on_data(Rank(1), &second, &mut arrivals, now);
+            }
+            assert_eq!((result, arrivals.inbox.len()), (Err(expected), 0));
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_never_sent_breaks_the_link() {
+        let now = Instant::now();
+        let mut link = Link::new(9, &LIMITS, now);
+        link.outgoing.push(Tag::new(0, 1), vec![1; 12]);
+        let ack = Ack { received: 1, limit: 9, gap: false };
+        assert_eq!(link.on_greeting(ack, now), Err(Violation::NeverSent));
+    }
+
+    #[test]
+    fn nothing_follows_a_last_packet() {
+        let now = Instant::now();
+        let (mut link, mut arrivals) = (Link::new(9, &LIMITS, now), arrivals());
+        link.on_bye(0, now).unwrap();
+        let data = Data { session: 9, seq: 1, tag: Tag::new(0, 1), total: 0, offset: 0, bytes: b"" };
+        assert_eq!(link.on_data(Rank(1), &data, &mut arrivals, now), Err(Violation::AfterBye));
+    }
+}

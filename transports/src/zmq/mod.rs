@@ -1,0 +1,369 @@
+//! Ranks in processes and on machines of their own, over ZeroMQ: authenticated, encrypted, and across connections that
+//! break.
+//!
+//! One thread for each transport owns all its sockets; libzmq has one more for input and output. A listening end has a
+//! ROUTER, a connecting end one DEALER for each peer that listens ([`Topology`]).
+//!
+//! # Who may come in
+//! With [`Security::Curve`], a connection proves its key to libzmq (CURVE) and must find it in the [`Roster`] (ZAP). A
+//! peer's rank is the one that the roster gives to its key, whatever its messages say; the routing id of a connection is
+//! drawn by the listening end. Without keys everything is open, so [`Security::Plain`] has to be asked for and stays on
+//! the loopback interface unless that is waived too. A program that is linked with a libzmq without CURVE refuses to begin
+//! a secured run ([`ZmqError::NoCurve`]).
+//!
+//! # Greeting
+//! The connecting end says hello: version, session, ranks, [`Terms`]. The listening end welcomes it or refuses it, and
+//! names the first term on which the two differ; both get [`ZmqError::Differs`].
+//!
+//! # Delivery
+//! A message is cut into numbered chunks, which are kept until the other end has acknowledged them. When a connection
+//! breaks, libzmq makes a new one, and the greeting on it says where to go on: nothing is lost, and what comes twice is
+//! dropped. `send` returns when the message is queued and waits only for room in that queue. When nothing was heard of a
+//! peer for [`Timing::give_up`], its session is over: those who wait for it get
+//! [`TransportError::Disconnected`], and what was queued for it is dropped.
+//!
+//! # Memory
+//! [`ZmqLimits::bytes_per_peer`] is what one peer can make this end keep. libzmq refuses frames that are too long before
+//! it makes room for them, and a message of several parts is dropped; but while such a message is not complete, libzmq
+//! keeps its parts, each within the limit, so a peer *that was let in* can make memory grow as long as it goes on sending.
+//!
+//! # CURVE in libzmq
+//! The crate `zmq` builds a libzmq of its own, without CURVE. Two ways to have it:
+//! - **A**, the system's libzmq (Debian, Ubuntu: `libzmq3-dev`), through `.cargo/config.toml` of the workspace that is
+//!   built (cargo reads none from a dependency, so a program that uses this crate needs the lines in its own):
+//!   ```toml
+//!   [target.x86_64-unknown-linux-gnu.zmq]
+//!   rustc-link-lib = ["zmq"]
+//!   ```
+//! - **B**, the built-in one with libsodium (`libsodium-dev`): `CXXFLAGS="-DZMQ_HAVE_CURVE=1 -DZMQ_USE_LIBSODIUM=1"` and
+//!   `RUSTFLAGS=-lsodium` in the environment of the build.
+//!
+//! # Examples
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use gradwire::{LayoutRef, Spec};
+//! use gradwire_transports::zmq::{Bound, KeyPair, Roster, Security, Terms, Topology, ZmqOptions};
+//! use gradwire_transports::{Deadline, Rank};
+//!
+//! let roster = Roster::read("peers.txt".as_ref())?;
+//! let keys = KeyPair::read("rank1.key".as_ref())?;
+//! let terms = Terms::new(&LayoutRef::flat(650), &Spec::parse("none").unwrap());
+//! let options = ZmqOptions::new(Rank(1), roster, Topology::AllToAll, Security::Curve(keys), terms);
+//! let transport = Bound::new(options)?.join(Deadline::after(Duration::from_secs(60)))?;
+//! # Ok::<(), gradwire_transports::zmq::ZmqError>(())
+//! ```
+
+mod bound;
+mod engine;
+mod error;
+mod event;
+mod incoming;
+mod keys;
+mod link;
+mod options;
+mod outgoing;
+mod packet;
+mod roster;
+mod sockets;
+mod state;
+mod strangers;
+mod terms;
+mod zap;
+
+use std::mem;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ::zmq::Socket;
+
+pub use self::bound::Bound;
+pub use self::error::ZmqError;
+pub use self::event::{Event, Log};
+pub use self::keys::{KeyPair, NotAKey, PublicKey, read_public};
+pub use self::options::{Returns, Security, Timing, Topology, ZmqLimits, ZmqOptions};
+pub use self::roster::{Entry, Roster};
+pub use self::terms::{Difference, Terms};
+
+use self::packet::DATA_HEADER;
+use self::state::{Shared, Standing, State};
+use crate::counters::{Counters, Traffic};
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// How long a transport that is dropped without having been closed goes on to deliver.
+const DROPPED: Duration = Duration::from_millis(250);
+/// What CURVE adds to a frame: name of the command 8, nonce 8, authenticator 16, flags 1.
+const CURVE_BYTES: usize = 33;
+
+/// Whether the libzmq of this program can encrypt and authenticate.
+pub fn has_curve() -> bool {
+    ::zmq::has("curve") == Some(true)
+}
+
+/// One rank's end.
+#[derive(Debug)]
+pub struct ZmqTransport {
+    members: Membership,
+    me: Me,
+    shared: Arc<Shared>,
+    bell: Bell,
+    thread: Option<JoinHandle<()>>,
+    counters: Counters,
+}
+
+/// What does not change.
+#[derive(Debug)]
+struct Me {
+    rank: Rank,
+    limits: ZmqLimits,
+    is_secure: bool,
+    /// Whether this end waits for all its peers at the start.
+    is_patient: bool,
+}
+
+impl Me {
+    fn waits_for(&self, peer: &state::Peer) -> bool {
+        self.is_patient && peer.standing == Standing::Expected
+    }
+}
+
+/// Wakes the transport's thread.
+struct Bell(Socket);
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bell")
+    }
+}
+
+impl Bell {
+    /// Rings, unless somebody did already and nobody has listened yet.
+    fn ring(&self, state: &mut State) {
+        if !mem::replace(&mut state.is_woken, true) {
+            // A bell that cannot ring is full of rings.
+            let _ = self.0.send(&b""[..], ::zmq::DONTWAIT);
+        }
+    }
+}
+
+/// How much of the link was repeated or dropped, beyond what [`Transport::counters`] counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTally {
+    /// Chunks that were sent again.
+    pub resent: u64,
+    /// Chunks that came again and were dropped.
+    pub duplicates: u64,
+    /// Sessions with this peer so far.
+    pub sessions: u64,
+}
+
+impl ZmqTransport {
+    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same membership.
+    ///
+    /// # Errors
+    /// `NotAPeer` when this rank is not in it, or when it names a rank that is not in the roster. Nothing has changed then.
+    ///
+    /// # Panics
+    /// If the epoch is not larger than the present one.
+    pub fn adopt(&mut self, members: Membership) -> Result<(), TransportError> {
+        assert!(members.epoch > self.members.epoch, "an epoch must be larger than the one before");
+        if !members.ranks.contains(self.me.rank) {
+            return Err(TransportError::NotAPeer { rank: self.me.rank });
+        }
+        let state = self.shared.lock();
+        let is_known =
+            |rank: &Rank| *rank == self.me.rank || state.peers.iter().any(|peer| peer.rank == *rank);
+        if let Some(rank) = members.ranks.iter().find(|rank| !is_known(rank)) {
+            return Err(TransportError::NotAPeer { rank });
+        }
+        drop(state);
+        self.members = members;
+        Ok(())
+    }
+
+    /// What was repeated on the link to `rank`.
+    pub fn tally(&self, rank: Rank) -> LinkTally {
+        let state = self.shared.lock();
+        let Some(peer) = state.peers.iter().find(|peer| peer.rank == rank) else {
+            return LinkTally::default();
+        };
+        let of_link = |link: &link::Link| (link.outgoing.resent, link.incoming.duplicates);
+        let (resent, duplicates) = peer.link.as_ref().map_or((0, 0), of_link);
+        LinkTally { resent, duplicates, sessions: peer.sessions }
+    }
+
+    /// The peers with an open session, silent ones included.
+    pub fn present(&self) -> RankSet {
+        let state = self.shared.lock();
+        let is_present = |peer: &&state::Peer| matches!(peer.standing, Standing::Here | Standing::Silent);
+        state.peers.iter().filter(is_present).map(|peer| peer.rank).collect()
+    }
+
+    fn ensure_open(&self) -> Result<(), TransportError> {
+        if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
+    }
+
+    /// The place of a member among the peers.
+    fn peer(&self, state: &State, rank: Rank) -> Result<usize, TransportError> {
+        if rank == self.me.rank || !self.members.ranks.contains(rank) {
+            return Err(TransportError::NotAPeer { rank });
+        }
+        let at = state.peers.binary_search_by_key(&rank, |peer| peer.rank);
+        at.map_err(|_| TransportError::Unsupported { operation: "link between two workers of a star" })
+    }
+
+    /// Ends the thread; whatever was not delivered by then is lost. Returns the first peer that had not confirmed, and what.
+    fn leave(&mut self, deadline: Deadline) -> Option<(Rank, Tag)> {
+        let thread = self.thread.take()?;
+        let mut state = self.shared.lock();
+        state.closing = Some(deadline);
+        state.peers.iter_mut().filter_map(state::Peer::open_link).for_each(|link| link.outgoing.push_bye());
+        self.bell.ring(&mut state);
+        while !state.is_stopped {
+            state = self.shared.wait(state, Deadline::NEVER);
+        }
+        let unsettled = state.peers.iter().filter(|peer| !peer.is_settled());
+        let lost =
+            unsettled.filter_map(|peer| Some((peer.rank, peer.link.as_ref()?.outgoing.oldest()?))).next();
+        drop(state);
+        // A thread that panicked has left no more than one that ended.
+        let _ = thread.join();
+        lost
+    }
+}
+
+impl Drop for ZmqTransport {
+    fn drop(&mut self) {
+        self.leave(Deadline::after(DROPPED));
+    }
+}
+
+impl Transport for ZmqTransport {
+    fn rank(&self) -> Rank {
+        self.me.rank
+    }
+
+    fn membership(&self) -> Membership {
+        self.members.clone()
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.me.limits.max_message_bytes
+    }
+
+    /// The headers of the chunks, ZeroMQ's frames and CURVE's; without acknowledgements, signs of life and repetitions.
+    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
+        let chunk = self.me.limits.chunk_bytes;
+        let frame = |bytes: usize| {
+            let inside = DATA_HEADER + bytes + if self.me.is_secure { CURVE_BYTES } else { 0 };
+            // A flag, and a length of one byte or of eight.
+            inside - bytes + if inside < 256 { 2 } else { 9 }
+        };
+        let (whole, rest) = (payload_bytes / chunk, payload_bytes % chunk);
+        whole * frame(chunk) + if rest > 0 || whole == 0 { frame(rest) } else { 0 }
+    }
+
+    /// Queues the message. `NoRoom`: the queue, which empties as the receiver's inbox takes, stayed full.
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        let mut state = self.shared.lock();
+        let at = self.peer(&state, to)?;
+        let (bytes, limit) = (payload.len(), self.me.limits.max_message_bytes);
+        if bytes > limit {
+            return Err(TransportError::TooLarge { to, tag, bytes, limit });
+        }
+        loop {
+            if state.is_stopped {
+                return Err(TransportError::Closed);
+            }
+            let link = state.peers[at].open_link().ok_or(TransportError::Disconnected { rank: to })?;
+            if link.outgoing.has_room(bytes) {
+                break;
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::NoRoom { to, tag });
+            }
+            state = self.shared.wait(state, deadline);
+        }
+        let mut copy = state.arrivals.spares.take(bytes);
+        copy.extend_from_slice(payload);
+        if let Some(link) = state.peers[at].open_link() {
+            link.outgoing.push(tag, copy);
+        }
+        self.bell.ring(&mut state);
+        drop(state);
+        self.counters.up += Traffic::message(bytes, self.envelope_bytes(bytes));
+        Ok(())
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        let mut state = self.shared.lock();
+        let at = self.peer(&state, from)?;
+        loop {
+            if let Some(bytes) = state.arrivals.inbox.take(from, tag) {
+                let old = if bytes.is_empty() {
+                    into.clear();
+                    bytes
+                } else {
+                    mem::replace(into, bytes)
+                };
+                state.arrivals.spares.put(old);
+                if state.peers[at].link.as_ref().is_some_and(|link| link.incoming.is_held_back()) {
+                    self.bell.ring(&mut state);
+                }
+                break;
+            }
+            if state.arrivals.inbox.is_retired(tag) {
+                return Err(TransportError::Retired { tag });
+            }
+            if state.is_stopped {
+                return Err(TransportError::Closed);
+            }
+            if state.peers[at].standing == Standing::Gone {
+                return Err(TransportError::Disconnected { rank: from });
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::Timeout { from, tag });
+            }
+            state = self.shared.wait(state, deadline);
+        }
+        drop(state);
+        self.counters.down += Traffic::message(into.len(), self.envelope_bytes(into.len()));
+        Ok(())
+    }
+
+    /// Does nothing: the transport has a thread of its own.
+    fn try_progress(&mut self) -> Result<(), TransportError> {
+        self.ensure_open()
+    }
+
+    fn retire(&mut self, before: Tag) {
+        let state = &mut *self.shared.lock();
+        let incoming::Arrivals { inbox, spares } = &mut state.arrivals;
+        inbox.retire(before, |buffer| spares.put(buffer));
+        self.bell.ring(state);
+    }
+
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        match self.leave(deadline) {
+            None => Ok(()),
+            Some((from, tag)) => Err(TransportError::Timeout { from, tag }),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,274 @@
+//! Everything a transport over ZeroMQ is told, and the checks on it.
+
+use std::time::Duration;
+
+use super::error::ZmqError;
+use super::event::Log;
+use super::keys::{KeyPair, PublicKey};
+use super::packet::DATA_HEADER;
+use super::roster::Roster;
+use super::terms::Terms;
+use crate::inbox::InboxLimits;
+use crate::rank::Rank;
+
+/// Who is connected to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Everyone to everyone. The one with the lower rank listens.
+    AllToAll,
+    /// Everyone to the server, which listens.
+    Star {
+        /// The one in the middle.
+        server: Rank,
+    },
+}
+
+impl Topology {
+    /// Whether `a` and `b` are connected, and if so, which of the two listens.
+    pub(super) fn listener(self, a: Rank, b: Rank) -> Option<Rank> {
+        match self {
+            Self::AllToAll => Some(a.min(b)),
+            Self::Star { server } => [a, b].contains(&server).then_some(server),
+        }
+    }
+}
+
+/// How peers prove who they are.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Encrypted and authenticated by CURVE; only keys of the [`Roster`] are let in, each for its own rank.
+    Curve(KeyPair),
+    /// Not at all: whoever reaches the socket may claim any rank, and read and change everything.
+    Plain {
+        /// Also on other interfaces than loopback.
+        beyond_loopback: bool,
+    },
+}
+
+/// Whether a rank that is gone may come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Returns {
+    /// Not in this run. All ranks must be there at the start.
+    #[default]
+    Never,
+    /// At any time, as a new session. The listening end waits for nobody at the start.
+    AtAnyTime,
+}
+
+/// Bounds on memory. They must be the same at both ends of a link, which compare them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZmqLimits {
+    /// Payload bytes of one chunk: messages are cut into these, so that up- and download overlap.
+    pub chunk_bytes: usize,
+    /// Chunks on the way to one peer that it has not acknowledged.
+    pub window: usize,
+    /// What is kept for the caller of each sender.
+    pub inbox: InboxLimits,
+    /// What is kept for each receiver that is slower than its sender. An empty queue takes one message of any legal size.
+    pub outbox: InboxLimits,
+    /// The longest payload; best taken from the codec's own bound.
+    pub max_message_bytes: usize,
+}
+
+/// Packets besides data that may be on their way.
+const CONTROL_PACKETS: usize = 8;
+
+impl Default for ZmqLimits {
+    /// Chunks of 256 KiB, 16 on the way; 4096 messages and 64 MiB each way; 256 MiB a message.
+    fn default() -> Self {
+        let queue = InboxLimits { messages: 4096, bytes: 64 << 20 };
+        Self { chunk_bytes: 256 << 10, window: 16, inbox: queue, outbox: queue, max_message_bytes: 256 << 20 }
+    }
+}
+
+impl ZmqLimits {
+    /// The longest frame that a peer may send; the limit that libzmq enforces before it makes room for one.
+    pub fn max_frame_bytes(&self) -> usize {
+        // Greetings: terms of 64 names and values of 512 bytes, and some more.
+        const GREETING: usize = 66 << 10;
+        (DATA_HEADER + self.chunk_bytes).max(GREETING)
+    }
+
+    /// Frames that libzmq queues for one peer in one direction.
+    pub fn high_water_mark(&self) -> usize {
+        self.window + CONTROL_PACKETS
+    }
+
+    /// What one peer can make this end keep, in bytes: libzmq's queues both ways, chunks that wait for room, one message
+    /// that is being put together, the inbox, and what waits to be sent to it.
+    pub fn bytes_per_peer(&self) -> usize {
+        let queues = self.high_water_mark().saturating_mul(self.max_frame_bytes()).saturating_mul(2);
+        let kept = |queue: InboxLimits| queue.bytes.max(self.max_message_bytes);
+        let [held_back, partial] = [self.window.saturating_mul(self.chunk_bytes), self.max_message_bytes];
+        [held_back, partial, kept(self.inbox), kept(self.outbox)]
+            .into_iter()
+            .fold(queues, usize::saturating_add)
+    }
+
+    pub(super) fn check(&self) -> Result<(), ZmqError> {
+        let range = |what: &str, holds: bool| {
+            if holds { Ok(()) } else { Err(ZmqError::Options { what: what.to_owned() }) }
+        };
+        range("a chunk has 1 byte to 16 MiB", (1..=16 << 20).contains(&self.chunk_bytes))?;
+        range("a window has 1 to 4096 chunks", (1..=4096).contains(&self.window))?;
+        range("queues hold at least one message", self.inbox.messages.min(self.outbox.messages) > 0)
+    }
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Until a connection has proved who it is.
+    pub handshake: Duration,
+    /// Between two signs of life.
+    pub heartbeat: Duration,
+    /// Without a sign of life, until a connection is taken for lost.
+    pub silence: Duration,
+    /// Without a sign of life, until a peer is given up: its session ends, and those who wait for it get `Disconnected`.
+    pub give_up: Duration,
+}
+
+impl Default for Timing {
+    /// 2 s, 300 ms, 900 ms, 30 s.
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self { handshake: ms(2000), heartbeat: ms(300), silence: ms(900), give_up: ms(30_000) }
+    }
+}
+
+/// Everything a transport is told.
+#[derive(Clone, Debug)]
+pub struct ZmqOptions {
+    /// Who this end is.
+    pub rank: Rank,
+    /// All participants.
+    pub roster: Roster,
+    /// Who is connected to whom.
+    pub topology: Topology,
+    /// Keys, or their absence.
+    pub security: Security,
+    /// Whether a rank that is gone may come back.
+    pub returns: Returns,
+    /// What must be equal at both ends.
+    pub terms: Terms,
+    /// Bounds on memory.
+    pub limits: ZmqLimits,
+    /// How long things may take.
+    pub timing: Timing,
+    /// Who hears of events.
+    pub log: Log,
+}
+
+impl ZmqOptions {
+    /// Default limits and times, nobody comes back, nobody listens to events.
+    pub fn new(rank: Rank, roster: Roster, topology: Topology, security: Security, terms: Terms) -> Self {
+        let (returns, limits, timing, log) = Default::default();
+        Self { rank, roster, topology, security, returns, terms, limits, timing, log }
+    }
+
+    /// Those who are connected to this end.
+    pub(super) fn neighbours(&self) -> Vec<Rank> {
+        let is_connected =
+            |&rank: &Rank| rank != self.rank && self.topology.listener(self.rank, rank).is_some();
+        self.roster.ranks().iter().filter(is_connected).collect()
+    }
+
+    /// Whether this end listens for that neighbour.
+    pub(super) fn listens_for(&self, rank: Rank) -> bool {
+        self.topology.listener(self.rank, rank) == Some(self.rank)
+    }
+
+    pub(super) fn check(&self, has_curve: bool) -> Result<(), ZmqError> {
+        let fault = |what: String| Err(ZmqError::Options { what });
+        self.limits.check()?;
+        let Some(own) = self.roster.get(self.rank) else {
+            return fault(format!("{} is not in the list of peers", self.rank));
+        };
+        if let Topology::Star { server } = self.topology
+            && self.roster.get(server).is_none()
+        {
+            return fault(format!("the server, {server}, is not in the list of peers"));
+        }
+        let Security::Curve(pair) = &self.security else { return Ok(()) };
+        if !has_curve {
+            return Err(ZmqError::NoCurve);
+        }
+        if own.key != Some(pair.public()) {
+            return fault(format!(
+                "the list of peers gives {} another key than {}",
+                self.rank,
+                pair.public()
+            ));
+        }
+        let keyless = self.neighbours().into_iter().find(|&rank| self.key_of(rank).is_none());
+        keyless.map_or(Ok(()), |rank| fault(format!("the list of peers has no key for {rank}")))
+    }
+
+    pub(super) fn key_of(&self, rank: Rank) -> Option<PublicKey> {
+        self.roster.get(rank)?.key
+    }
+
+    /// Whether a socket may be there: anywhere with keys, on loopback without.
+    pub(super) fn check_endpoint(&self, endpoint: &str) -> Result<(), ZmqError> {
+        if !endpoint.starts_with("tcp://") {
+            return Err(ZmqError::Options { what: format!("'{endpoint}' is not tcp://HOST:PORT") });
+        }
+        match self.security {
+            Security::Plain { beyond_loopback: false } if !is_loopback(endpoint) => {
+                Err(ZmqError::NotLoopback { endpoint: endpoint.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The caller's terms and those of the link itself.
+    pub(super) fn all_terms(&self) -> Terms {
+        let ZmqLimits { chunk_bytes, window, max_message_bytes, .. } = self.limits;
+        let link =
+            format!("chunks of {chunk_bytes} bytes, window {window}, messages up to {max_message_bytes}");
+        self.terms.clone().with("link", link)
+    }
+}
+
+/// Whether `tcp://HOST:PORT` names the loopback interface.
+fn is_loopback(endpoint: &str) -> bool {
+    let host =
+        endpoint.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')).map_or("", |(host, _)| host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_loopback() {
+        for yes in ["tcp://127.0.0.1:5", "tcp://127.9.9.9:*", "tcp://localhost:1", "tcp://[::1]:80"] {
+            assert!(is_loopback(yes), "{yes}");
+        }
+        for no in [
+            "tcp://*:5",
+            "tcp://0.0.0.0:5",
+            "tcp://10.0.0.1:5",
+            "tcp://127.0.0.1.example.org:5",
+            "tcp://lo:1",
+            "tcp://",
+        ] {
+            assert!(!is_loopback(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn the_memory_bound_counts_queues_backlog_messages_and_inboxes() {
+        let queue = InboxLimits { messages: 4, bytes: 1000 };
+        let limits = ZmqLimits {
+            chunk_bytes: 100_000,
+            window: 2,
+            inbox: queue,
+            outbox: queue,
+            max_message_bytes: 500,
+        };
+        assert_eq!(limits.bytes_per_peer(), 2 * 10 * (DATA_HEADER + 100_000) + 200_000 + 500 + 2 * 1000);
+    }
+}

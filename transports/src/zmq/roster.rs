@@ -1,0 +1,139 @@
+//! Who may take part, under which rank, with which key, and where it listens.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::error::ZmqError;
+use super::keys::PublicKey;
+use crate::rank::{Rank, RankSet};
+
+/// One participant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Its key; none where nothing is encrypted.
+    pub key: Option<PublicKey>,
+    /// Where it listens; none for those who only connect.
+    pub endpoint: Option<String>,
+}
+
+/// All participants by rank: the list of allowed keys, and the address book.
+///
+/// As text, each line is a rank, a key (or `-`) and, for those who listen, an endpoint; lines that begin with `#` are
+/// comments.
+///
+/// # Examples
+/// ```
+/// use gradwire_transports::{Rank, zmq::Roster};
+///
+/// let roster: Roster = "# the server\n0 - tcp://127.0.0.1:5555\n1 -\n".parse().unwrap();
+/// assert_eq!(roster.get(Rank(0)).unwrap().endpoint.as_deref(), Some("tcp://127.0.0.1:5555"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster(BTreeMap<Rank, Entry>);
+
+impl Roster {
+    /// Nobody.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a participant, or replaces it.
+    pub fn with(mut self, rank: Rank, entry: Entry) -> Self {
+        self.0.insert(rank, entry);
+        self
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// `Roster`.
+    pub fn read(path: &Path) -> Result<Self, ZmqError> {
+        let text = std::fs::read_to_string(path);
+        text.map_err(|error| ZmqError::Roster { line: 0, what: format!("{}: {error}", path.display()) })?
+            .parse()
+    }
+
+    /// The participant with that rank.
+    pub fn get(&self, rank: Rank) -> Option<&Entry> {
+        self.0.get(&rank)
+    }
+
+    /// All ranks.
+    pub fn ranks(&self) -> RankSet {
+        self.0.keys().copied().collect()
+    }
+
+    /// Whose key it is.
+    pub fn rank_of(&self, key: &PublicKey) -> Option<Rank> {
+        self.0.iter().find_map(|(rank, entry)| (entry.key.as_ref() == Some(key)).then_some(*rank))
+    }
+
+    /// No key stands for two ranks, for then it would prove neither.
+    fn check(&self) -> Result<(), String> {
+        let mut keys: Vec<PublicKey> = self.0.values().filter_map(|entry| entry.key).collect();
+        keys.sort_unstable();
+        match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!("key {} stands for two ranks", pair[0])),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::str::FromStr for Roster {
+    type Err = ZmqError;
+
+    fn from_str(text: &str) -> Result<Self, ZmqError> {
+        let mut roster = Self::new();
+        for (at, line) in text.lines().enumerate() {
+            let fault = |what: String| ZmqError::Roster { line: at + 1, what };
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (rank, entry) = entry(line).map_err(fault)?;
+            if roster.0.insert(rank, entry).is_some() {
+                return Err(fault(format!("{rank} stands twice in the list")));
+            }
+        }
+        roster.check().map_err(|what| ZmqError::Roster { line: 0, what })?;
+        Ok(roster)
+    }
+}
+
+fn entry(line: &str) -> Result<(Rank, Entry), String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ([rank, key] | [rank, key, _]) = words[..] else {
+        return Err("expected: RANK KEY [ENDPOINT]".to_owned());
+    };
+    let rank = rank.parse().map(Rank).map_err(|_| format!("'{rank}' is not a rank"))?;
+    let key = if key == "-" { None } else { Some(key.parse().map_err(|error| format!("'{key}': {error}"))?) };
+    Ok((rank, Entry { key, endpoint: words.get(2).map(|&endpoint| endpoint.to_owned()) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7";
+
+    fn fault(text: &str) -> String {
+        text.parse::<Roster>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_list_is_read_with_comments_keys_and_endpoints() {
+        let roster: Roster = format!("# all\n\n3 {KEY} tcp://host:1\n 1  -\n").parse().unwrap();
+        assert_eq!(roster.ranks().as_slice(), [Rank(1), Rank(3)]);
+        assert_eq!(roster.rank_of(&KEY.parse().unwrap()), Some(Rank(3)));
+        assert_eq!(roster.get(Rank(1)), Some(&Entry::default()));
+        assert_eq!(roster.get(Rank(3)).unwrap().endpoint.as_deref(), Some("tcp://host:1"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_line() {
+        assert_eq!(fault("1 -\n1 -"), "list of peers, line 2: rank 1 stands twice in the list");
+        assert_eq!(fault("x -"), "list of peers, line 1: 'x' is not a rank");
+        assert_eq!(fault("1"), "list of peers, line 1: expected: RANK KEY [ENDPOINT]");
+        assert_eq!(fault("1 short"), "list of peers, line 1: 'short': a key has 40 characters of z85");
+        assert!(fault(&format!("1 {KEY}\n2 {KEY}")).contains("stands for two ranks"));
+    }
+}

@@ -1,0 +1,101 @@
+//! What the caller's thread and the transport's own thread share.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::error::ZmqError;
+use super::incoming::Arrivals;
+use super::link::Link;
+use crate::rank::Rank;
+use crate::tag::Deadline;
+
+/// Where a peer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has never been here.
+    Expected,
+    Here,
+    /// It was here; nobody knows whether it comes back.
+    Silent,
+    /// Its session is over.
+    Gone,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) rank: Rank,
+    pub(super) standing: Standing,
+    /// Its session. One that said its last word is kept, so that this can still be acknowledged.
+    pub(super) link: Option<Link>,
+    /// Sessions so far.
+    pub(super) sessions: u64,
+    /// It broke the protocol and is not let in again.
+    pub(super) is_banned: bool,
+}
+
+impl Peer {
+    pub(super) fn new(rank: Rank) -> Self {
+        Self { rank, standing: Standing::Expected, link: None, sessions: 0, is_banned: false }
+    }
+
+    /// The session, while messages can be queued for it.
+    pub(super) fn open_link(&mut self) -> Option<&mut Link> {
+        if self.standing == Standing::Gone { None } else { self.link.as_mut() }
+    }
+
+    /// Whether nothing that was queued for it can still arrive, or everything has.
+    pub(super) fn is_settled(&self) -> bool {
+        self.standing == Standing::Gone || self.link.as_ref().is_none_or(|link| link.outgoing.is_done())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) arrivals: Arrivals,
+    /// In rank order.
+    pub(super) peers: Vec<Peer>,
+    /// Why the transport cannot begin.
+    pub(super) failure: Option<ZmqError>,
+    /// All peers were there.
+    pub(super) has_begun: bool,
+    /// Until when the thread may go on to deliver what is queued; then it ends.
+    pub(super) closing: Option<Deadline>,
+    pub(super) is_stopped: bool,
+    /// The thread was woken and has not looked yet.
+    pub(super) is_woken: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Anything changed that somebody may wait for.
+    changed: Condvar,
+}
+
+impl Shared {
+    pub(super) fn new(arrivals: Arrivals, peers: Vec<Peer>) -> Self {
+        let (failure, closing) = (None, None);
+        let (has_begun, is_stopped, is_woken) = (false, false, false);
+        let state = State { arrivals, peers, failure, has_begun, closing, is_stopped, is_woken };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// No code panics while it holds the lock halfway through a change, so a poisoned one is still good.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Deadline) -> MutexGuard<'a, State> {
+        match deadline.instant() {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now());
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+}

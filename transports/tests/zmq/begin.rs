@@ -1,0 +1,174 @@
+//! How a run begins, and why it does not.
+
+use std::thread;
+use std::time::Duration;
+
+use gradwire::{LayoutRef, Spec};
+use gradwire_transports::zmq::{
+    Bound, Entry, KeyPair, Security, Terms, Topology, ZmqError, ZmqOptions, has_curve,
+};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+
+use crate::support::{Heard, LONG, World, introduce, long};
+
+#[test]
+fn the_libzmq_of_this_build_has_curve() {
+    assert!(has_curve(), "{}", ZmqError::NoCurve);
+}
+
+/// What both ends say when the second is told something else.
+fn both(change: impl Fn(&mut ZmqOptions)) -> [ZmqError; 2] {
+    let world = World::new(2);
+    let mut options = [world.options(0), world.options(1)];
+    change(&mut options[1]);
+    let mut bound: Vec<Bound> = options.map(|options| Bound::new(options).unwrap()).into();
+    introduce(&mut bound, &world.ranks);
+    let joining: Vec<_> =
+        bound.into_iter().map(|end| thread::spawn(move || end.join(long()).unwrap_err())).collect();
+    let errors: Vec<ZmqError> = joining.into_iter().map(|end| end.join().unwrap()).collect();
+    errors.try_into().unwrap()
+}
+
+#[test]
+fn ends_that_differ_both_say_in_what() {
+    let spec = |text: &str| Spec::parse(text).unwrap();
+    type Change<'a> = (&'a str, &'a dyn Fn(&mut ZmqOptions));
+    let changes: [Change<'_>; 4] = [
+        ("codec", &|options| options.terms = Terms::new(&LayoutRef::flat(650), &spec("none"))),
+        ("layout", &|options| options.terms = Terms::new(&LayoutRef::flat(651), &spec("topk:density=0.01"))),
+        ("batch", &|options| options.terms = options.terms.clone().with("batch", 7)),
+        ("link", &|options| options.limits.chunk_bytes /= 2),
+    ];
+    for (name, change) in changes {
+        let [first, second] = both(change);
+        let (
+            ZmqError::Differs { peer: a, difference: here },
+            ZmqError::Differs { peer: b, difference: there },
+        ) = (&first, &second)
+        else {
+            panic!("{first} / {second}");
+        };
+        assert_eq!((*a, *b), (Rank(1), Rank(0)));
+        assert_eq!((here.name.as_str(), there.name.as_str()), (name, name));
+        assert_eq!((&here.own, &here.theirs), (&there.theirs, &there.own));
+        assert_ne!(here.own, here.theirs);
+    }
+}
+
+#[test]
+fn without_keys_nothing_listens_or_connects_beyond_loopback() {
+    let world = World { is_secure: false, ..World::new(2) };
+    for (at, rank) in [(0, Rank(0)), (1, Rank(0))] {
+        let mut options = world.options(at);
+        let entry = Entry { key: None, endpoint: Some("tcp://0.0.0.0:*".to_owned()) };
+        options.roster = options.roster.with(rank, entry);
+        let refused = Bound::new(options).and_then(|bound| bound.join(Deadline::now())).unwrap_err();
+        assert_eq!(refused, ZmqError::NotLoopback { endpoint: "tcp://0.0.0.0:*".to_owned() });
+    }
+    let mut options = world.options(0);
+    options.security = Security::Plain { beyond_loopback: true };
+    options.roster =
+        options.roster.with(Rank(0), Entry { key: None, endpoint: Some("tcp://0.0.0.0:*".into()) });
+    assert!(Bound::new(options).unwrap().endpoint().unwrap().starts_with("tcp://0.0.0.0:"));
+}
+
+#[test]
+fn a_key_that_is_not_on_the_list_is_denied_and_both_ends_say_so() {
+    let world = World::new(2);
+    let stranger = KeyPair::generate().unwrap();
+    let heard = Heard::default();
+    let mut listening = world.options(0);
+    listening.log = heard.log();
+    let mut knocking = world.options(1);
+    let entry = Entry { key: Some(stranger.public()), endpoint: None };
+    knocking.roster = knocking.roster.with(Rank(1), entry);
+    knocking.security = Security::Curve(stranger.clone());
+    let mut bound = vec![Bound::new(listening).unwrap(), Bound::new(knocking).unwrap()];
+    introduce(&mut bound, &world.ranks);
+    let knocking = bound.pop().unwrap();
+    let listening = bound.pop().unwrap();
+    let endpoint = listening.endpoint().unwrap().to_owned();
+    let waiting = thread::spawn(move || listening.join(Deadline::after(Duration::from_secs(3))).unwrap_err());
+    assert_eq!(knocking.join(long()).unwrap_err(), ZmqError::Denied { peer: Rank(0), endpoint });
+    heard.wait_for(&format!("127.0.0.1 was not let in: key {} is not on the list", stranger.public()));
+    assert_eq!(waiting.join().unwrap(), ZmqError::NotAllThere { missing: vec![Rank(1)] });
+}
+
+#[test]
+fn a_server_with_another_key_than_expected_is_not_talked_to() {
+    let world = World::new(2);
+    let heard = Heard::default();
+    let mut listening = world.options(0);
+    listening.log = heard.log();
+    let mut knocking = world.options(1);
+    let entry = Entry { key: Some(KeyPair::generate().unwrap().public()), endpoint: None };
+    knocking.roster = knocking.roster.with(Rank(0), entry);
+    let mut bound = vec![Bound::new(listening).unwrap(), Bound::new(knocking).unwrap()];
+    introduce(&mut bound, &world.ranks);
+    let knocking = bound.pop().unwrap();
+    let listening = bound.pop().unwrap();
+    let waiting = thread::spawn(move || listening.join(Deadline::after(Duration::from_secs(3))).unwrap_err());
+    let missing = knocking.join(Deadline::after(Duration::from_secs(2))).unwrap_err();
+    assert_eq!(missing, ZmqError::NotAllThere { missing: vec![Rank(0)] });
+    heard.wait_for("its handshake failed");
+    assert_eq!(waiting.join().unwrap(), ZmqError::NotAllThere { missing: vec![Rank(1)] });
+}
+
+#[test]
+fn who_does_not_come_is_named_at_the_deadline() {
+    let world = World::new(3);
+    let bound = Bound::new(world.options(0)).unwrap();
+    let missing = bound.join(Deadline::after(Duration::from_millis(50))).unwrap_err();
+    assert_eq!(missing.to_string(), "not there in time: rank 1, rank 2");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_before_anything_listens() {
+    let world = World::new(2);
+    let refused = |change: &dyn Fn(&mut ZmqOptions)| {
+        let mut options = world.options(1);
+        change(&mut options);
+        match Bound::new(options).and_then(|bound| bound.join(Deadline::now())).unwrap_err() {
+            ZmqError::Options { what } => what,
+            other => panic!("{other:?}"),
+        }
+    };
+    let keyless = || Entry { key: None, endpoint: None };
+    assert_eq!(refused(&|options| options.rank = Rank(9)), "rank 9 is not in the list of peers");
+    let star = Topology::Star { server: Rank(7) };
+    assert_eq!(
+        refused(&|options| options.topology = star),
+        "the server, rank 7, is not in the list of peers"
+    );
+    let set = |rank, entry: Entry| {
+        move |options: &mut ZmqOptions| {
+            options.roster = options.roster.clone().with(rank, entry.clone());
+        }
+    };
+    assert_eq!(refused(&set(Rank(0), keyless())), "the list of peers has no key for rank 0");
+    assert!(refused(&set(Rank(1), keyless())).contains("gives rank 1 another key"));
+    let nowhere = Entry { key: Some(world.key(0)), endpoint: None };
+    assert_eq!(refused(&set(Rank(0), nowhere)), "the list of peers does not say where rank 0 listens");
+    let odd = Entry { key: Some(world.key(0)), endpoint: Some("ipc://x".to_owned()) };
+    assert_eq!(refused(&set(Rank(0), odd)), "'ipc://x' is not tcp://HOST:PORT");
+    assert!(refused(&|options| options.limits.chunk_bytes = 0).contains("1 byte to 16 MiB"));
+    assert!(refused(&|options| options.limits.window = 0).contains("1 to 4096 chunks"));
+    assert!(refused(&|options| options.limits.outbox.messages = 0).contains("at least one message"));
+}
+
+#[test]
+fn in_a_star_workers_reach_the_server_and_nobody_else() {
+    let world = World::star(3);
+    let mut ends = world.join();
+    let (tag, mut got) = (Tag::new(0, 1), Vec::new());
+    for worker in [1, 2] {
+        ends[worker].send(Rank(0), tag, b"up", long()).unwrap();
+        ends[0].recv(Rank(worker as u32), tag, &mut got, long()).unwrap();
+        ends[0].send(Rank(worker as u32), tag, b"down", long()).unwrap();
+        ends[worker].recv(Rank(0), tag, &mut got, long()).unwrap();
+        assert_eq!(got, b"down");
+    }
+    let none = Err(TransportError::Unsupported { operation: "link between two workers of a star" });
+    assert_eq!(ends[1].send(Rank(2), tag, b"", long()), none);
+    assert_eq!(ends[2].recv(Rank(1), tag, &mut got, Deadline::after(LONG)), none);
+}

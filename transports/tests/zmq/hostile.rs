@@ -1,0 +1,220 @@
+//! Strangers, and peers that were let in and mean harm: the run of the others goes on, and the log says who and why.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use gradwire_transports::zmq::{Bound, KeyPair, Returns, ZmqOptions, ZmqTransport};
+use gradwire_transports::{Rank, Tag, Transport, TransportError};
+
+use crate::raw::Raw;
+use crate::support::{Heard, World, limits, long};
+
+const WELCOME: u8 = 2;
+const REFUSAL: u8 = 3;
+
+/// A server and an honest worker, rank 1; the key of rank 2 is the attacker's.
+struct Scene {
+    world: World,
+    server: ZmqTransport,
+    worker: ZmqTransport,
+    heard: Heard,
+    endpoint: String,
+    step: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (world, heard) = (World::star(3), Heard::default());
+        let options = ZmqOptions { returns: Returns::AtAnyTime, log: heard.log(), ..world.options(0) };
+        let bound = Bound::new(options).unwrap();
+        let endpoint = bound.endpoint().unwrap().to_owned();
+        let server = bound.join(long()).unwrap();
+        let mut bound = Bound::new(world.options(1)).unwrap();
+        bound.locate(Rank(0), &endpoint);
+        let worker = bound.join(long()).unwrap();
+        Self { world, server, worker, heard, endpoint, step: 1 }
+    }
+
+    fn attacker(&self, session: u64) -> Raw {
+        Raw::new(&self.endpoint, self.world.key(0), Some(&self.world.pairs[2]), session)
+    }
+
+    /// Server and worker exchange messages of several chunks, both ways.
+    fn goes_on(&mut self) {
+        let long_message = vec![self.step as u8; 3 * limits().chunk_bytes + 5];
+        let (tag, mut got) = (Tag::new(0, 1_000_000 + self.step), Vec::new());
+        self.worker.send(Rank(0), tag, &long_message, long()).unwrap();
+        self.server.recv(Rank(1), tag, &mut got, long()).unwrap();
+        assert!(got == long_message);
+        self.server.send(Rank(1), tag, &got, long()).unwrap();
+        self.worker.recv(Rank(0), tag, &mut got, long()).unwrap();
+        assert!(got == long_message);
+        self.step += 1;
+    }
+}
+
+#[test]
+fn an_unknown_key_no_key_and_no_protocol_at_all_are_not_let_in() {
+    let mut scene = Scene::new();
+    let stranger = KeyPair::generate().unwrap();
+    let unknown = Raw::new(&scene.endpoint, scene.world.key(0), Some(&stranger), 11);
+    let keyless = Raw::new(&scene.endpoint, scene.world.key(0), None, 12);
+    for raw in [&unknown, &keyless] {
+        raw.send(&raw.hello(1, 2, 0));
+    }
+    scene.heard.wait_for(&format!("key {} is not on the list", stranger.public()));
+    scene.heard.wait_for("somebody was not let in: its handshake failed");
+    scene.goes_on();
+    assert!(!unknown.hears(Duration::from_millis(100)) && !keyless.hears(Duration::from_millis(100)));
+    assert_eq!(scene.server.present().as_slice(), [Rank(1)]);
+}
+
+#[test]
+fn half_a_greeting_and_an_endless_frame_are_cut_off() {
+    let mut scene = Scene::new();
+    let address = scene.endpoint.strip_prefix("tcp://").unwrap().to_owned();
+    // The signature of ZMTP and then silence; the claim of a frame of 2^56 bytes; noise.
+    let openings: [&[u8]; 3] =
+        [b"\xff\0\0\0\0\0\0\0\x01\x7f", &[0x02, 0x01, 0, 0, 0, 0, 0, 0, 0], &[0x5a; 200]];
+    for opening in openings {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(opening).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let start = Instant::now();
+        let mut buffer = [0; 256];
+        // The server may say its own greeting first; then it hangs up.
+        while matches!(stream.read(&mut buffer), Ok(read) if read > 0) {}
+        assert!(start.elapsed() < Duration::from_secs(15), "never cut off");
+        scene.goes_on();
+    }
+}
+
+#[test]
+fn nobody_takes_the_rank_of_another_key() {
+    let mut scene = Scene::new();
+    let raw = scene.attacker(21);
+    raw.send(&raw.hello(1, 1, 0));
+    raw.wait(REFUSAL);
+    scene.heard.wait_for("rank 2 was not let in: rank of the key is rank 2 here and rank 1 there");
+    // Let in under its own rank, it speaks for no other.
+    raw.enter(2);
+    raw.send(&raw.data(0, 5, 3, 0, b"bad"));
+    scene.server.recv(Rank(2), Tag::new(0, 5), &mut Vec::new(), long()).unwrap();
+    scene.goes_on();
+    let nothing =
+        scene.server.recv(Rank(1), Tag::new(0, 5), &mut Vec::new(), gradwire_transports::Deadline::now());
+    assert!(matches!(nothing, Err(TransportError::Timeout { .. })));
+}
+
+#[test]
+fn another_version_another_place_and_another_codec_are_refused_by_name() {
+    let mut scene = Scene::new();
+    let raw = scene.attacker(31);
+    let codec = |mut hello: Vec<u8>| {
+        let at = hello.windows(4).position(|window| window == b"topk").unwrap();
+        hello[at..at + 4].copy_from_slice(b"topx");
+        hello
+    };
+    for (hello, why) in [
+        (raw.hello(7, 2, 0), "protocol version is 1 here and 7 there"),
+        (raw.hello(1, 2, 1), "rank that listens is rank 0 here and rank 1 there"),
+        (codec(raw.hello(1, 2, 0)), "codec is topk"),
+    ] {
+        raw.send(&hello);
+        raw.wait(REFUSAL);
+        scene.heard.wait_for(why);
+    }
+    raw.enter(2);
+    scene.goes_on();
+}
+
+#[test]
+fn garbage_of_a_valid_key_is_dropped_and_named() {
+    let mut scene = Scene::new();
+    let raw = scene.attacker(41);
+    for hello in [false, true] {
+        if hello {
+            raw.enter(2);
+        }
+        raw.send(b"");
+        raw.send(&[0xff; 300]);
+        raw.send(&raw.hello(1, 2, 0)[..40]);
+        raw.send_parts(&[&raw.hello(1, 2, 0), b"more", b"and more"]);
+        scene.heard.wait_for("dropped from rank 2: 300 bytes that are no packet");
+        scene.heard.wait(|event| event.to_string().contains("a message of several parts"));
+        scene.goes_on();
+    }
+    // It was no more than noise: the session still works.
+    raw.send(&raw.data(0, 3, 4, 0, b"good"));
+    let mut got = Vec::new();
+    scene.server.recv(Rank(2), Tag::new(0, 3), &mut got, long()).unwrap();
+    assert_eq!(got, b"good");
+}
+
+#[test]
+fn replayed_reordered_and_repeated_packets_make_each_message_once() {
+    let mut scene = Scene::new();
+    let raw = scene.attacker(51);
+    raw.enter(2);
+    let packets: Vec<Vec<u8>> = (0..4).map(|seq| raw.data(seq, 10 + seq, 1, 0, &[seq as u8])).collect();
+    for at in [2, 0, 0, 3, 1, 0, 1, 2, 2, 3, 0, 3] {
+        raw.send(&packets[at]);
+    }
+    let mut got = Vec::new();
+    for seq in 0..4 {
+        scene.server.recv(Rank(2), Tag::new(0, 10 + seq), &mut got, long()).unwrap();
+        assert_eq!(got, [seq as u8]);
+    }
+    // Replayed after it was taken, under its own number and under a new one.
+    raw.send(&packets[3]);
+    raw.send(&raw.data(4, 13, 1, 0, b"x"));
+    raw.send(&raw.data(5, 20, 1, 0, b"y"));
+    scene.server.recv(Rank(2), Tag::new(0, 20), &mut got, long()).unwrap();
+    let again = scene.server.recv(Rank(2), Tag::new(0, 13), &mut got, gradwire_transports::Deadline::now());
+    assert!(matches!(again, Err(TransportError::Timeout { .. })));
+    assert!(scene.server.tally(Rank(2)).duplicates >= 5);
+    scene.goes_on();
+}
+
+#[test]
+fn who_breaks_the_protocol_is_put_out_and_stays_out() {
+    let chunk = limits().chunk_bytes;
+    type Attack = (&'static str, fn(&Raw, usize) -> Vec<u8>);
+    let attacks: [Attack; 4] = [
+        ("announced a message of", |raw, _| raw.data(0, 1, 1 << 40, 0, &[0; 100])),
+        ("does not continue its message", |raw, chunk| raw.data(0, 1, 2 * chunk as u64, 7, &vec![0; chunk])),
+        ("does not continue its message", |raw, chunk| {
+            raw.data(0, 1, 2 * chunk as u64, 0, &vec![0; chunk - 1])
+        }),
+        ("acknowledged what was never sent", |raw, _| raw.ack(1)),
+    ];
+    for (at, (why, packet)) in attacks.into_iter().enumerate() {
+        let mut scene = Scene::new();
+        let raw = scene.attacker(60 + at as u64);
+        raw.enter(2);
+        raw.send(&packet(&raw, chunk));
+        let event = scene.heard.wait_for(why).to_string();
+        assert!(event.starts_with("rank 2 is gone: it broke the protocol"), "{event}");
+        let gone = scene.server.recv(Rank(2), Tag::new(0, 1), &mut Vec::new(), long());
+        assert_eq!(gone, Err(TransportError::Disconnected { rank: Rank(2) }));
+        let again = scene.attacker(70 + at as u64);
+        again.send(&again.hello(1, 2, 0));
+        again.wait(REFUSAL);
+        scene.goes_on();
+    }
+}
+
+#[test]
+fn a_frame_over_the_limit_ends_its_connection_before_room_is_made_for_it() {
+    let mut scene = Scene::new();
+    let raw = scene.attacker(81);
+    raw.enter(2);
+    raw.send(&vec![4; 64 << 20]);
+    scene.heard.wait_for("rank 2 is silent");
+    scene.goes_on();
+    // The connection comes back by itself, and the session with it.
+    raw.send(&raw.hello(1, 2, 0));
+    raw.wait(WELCOME);
+    scene.goes_on();
+}

@@ -1,0 +1,82 @@
+//! Key files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use gradwire_transports::zmq::{KeyPair, NotAKey, PublicKey, ZmqError, read_public};
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("gradwire-keys-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_key_file_is_its_owners_alone_and_reads_back() {
+    let folder = Folder::new("written");
+    let (pair, path) = (KeyPair::generate().unwrap(), folder.0.join("rank1"));
+    let public = pair.write(&path).unwrap();
+    assert_eq!(public, folder.0.join("rank1.pub"));
+    let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(KeyPair::read(&path).unwrap(), pair);
+    assert_eq!(read_public(&public).unwrap(), pair.public());
+    assert_eq!(read_public(&path).unwrap(), pair.public());
+    let text = fs::read_to_string(&public).unwrap();
+    assert!(!text.contains("secret") && format!("{pair:?}") == format!("KeyPair({})", pair.public()));
+}
+
+#[test]
+fn a_key_file_that_others_may_use_is_not_read() {
+    let folder = Folder::new("open");
+    let path = folder.0.join("rank1");
+    KeyPair::generate().unwrap().write(&path).unwrap();
+    for mode in [0o640, 0o604, 0o620, 0o601] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = KeyPair::read(&path).unwrap_err().to_string();
+        assert!(refused.contains("others than its owner") && refused.contains("chmod 600"), "{refused}");
+    }
+}
+
+#[test]
+fn existing_files_are_never_written_over() {
+    let folder = Folder::new("existing");
+    let (pair, path) = (KeyPair::generate().unwrap(), folder.0.join("rank1"));
+    fs::write(folder.0.join("rank1.pub"), "mine").unwrap();
+    assert!(matches!(pair.write(&path), Err(ZmqError::KeyFile { .. })));
+    assert!(!path.exists(), "a secret without its public key is not left behind");
+    fs::remove_file(folder.0.join("rank1.pub")).unwrap();
+    pair.write(&path).unwrap();
+    assert!(matches!(KeyPair::generate().unwrap().write(&path), Err(ZmqError::KeyFile { .. })));
+    assert_eq!(KeyPair::read(&path).unwrap(), pair);
+}
+
+#[test]
+fn damaged_files_and_texts_are_refused() {
+    let folder = Folder::new("damaged");
+    let path = folder.0.join("rank1");
+    assert!(matches!(KeyPair::read(&path), Err(ZmqError::KeyFile { .. })));
+    let pair = KeyPair::generate().unwrap();
+    pair.write(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    for damaged in ["", &text[..text.len() - 5], &text.replace("gradwire-secret", "secret")] {
+        fs::write(&path, damaged).unwrap();
+        assert!(KeyPair::read(&path).unwrap_err().to_string().contains("does not hold"));
+    }
+    for text in ["", "short", &"a".repeat(41), &"\u{e9}".repeat(20), &"~".repeat(40), &"#".repeat(40)] {
+        assert_eq!(text.parse::<PublicKey>(), Err(NotAKey), "{text}");
+    }
+    assert_eq!(pair.public().to_string().parse(), Ok(pair.public()));
+}

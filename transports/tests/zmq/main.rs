@@ -1,0 +1,11 @@
+//! Ranks over ZeroMQ: the contract, who may come in, what hostile peers can do, and what happens when connections break.
+
+mod begin;
+mod breaks;
+mod conformance;
+mod exchange;
+mod hostile;
+mod keys;
+mod proxy;
+mod raw;
+mod support;
