@@ -9,7 +9,7 @@ use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::{BLOCK, Source};
+use crate::source::Source;
 use crate::unit::Unit;
 use crate::values::{ValueFormat, narrow};
 use crate::wire::header::{CodecId, Kind};
@@ -30,6 +30,9 @@ pub enum Dense {
     /// bfloat16: 8 significant bits, the range of f32.
     Bf16,
 }
+
+/// Elements that are cast together: with their casts they fit the second cache level, and half of them the first.
+const CAST: usize = 4096;
 
 impl Dense {
     fn format(self) -> ValueFormat {
@@ -59,42 +62,55 @@ impl EncodeUnit for Dense {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        ScratchLen { words: len, bytes: 0 }
+        ScratchLen { words: len.min(CAST), bytes: 0 }
     }
 
     fn overflow_bound(&self) -> f32 {
         narrow::overflow_bound(self.format())
     }
 
+    fn adds_early(&self) -> bool {
+        true
+    }
+
     fn encode_body(
         &self,
-        input: UnitInput<'_, '_>,
+        mut input: UnitInput<'_, '_>,
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
         let (isa, format) = (Isa::best(), self.format());
         writer.u8(format as u8);
-        let source = input.source(self.overflow_bound());
-        let p = &mut scratch.words[..source.len()];
-        if input.memory.is_none() {
-            // Block by block, while it is in the cache.
-            for first in (0..source.len()).step_by(BLOCK) {
-                let len = BLOCK.min(source.len() - first);
-                narrow::put_all(isa, format, source.bits(isa, first, &mut p[..len])?, writer);
+        let mut largest = 0.0f32;
+        // Block by block, while it is in the cache.
+        for first in (0..input.unit.len).step_by(CAST) {
+            let len = CAST.min(input.unit.len - first);
+            let source = input.source(self.overflow_bound());
+            let p = source.bits(isa, first, &mut scratch.words[..len])?;
+            narrow::put_all(isa, format, p, writer);
+            writer.sum_up();
+            if let Some(memory) = &mut input.memory {
+                let residual = &mut memory.residual_mut()[first..first + len];
+                largest = largest.max(keep(format, &scratch.words[..len], residual));
             }
-            return Ok(());
         }
-        source.fold(isa, 0, p)?;
-        narrow::put_all(isa, format, p, writer);
         if let Some(memory) = input.memory {
-            for (residual, &bits) in memory.residual_mut().iter_mut().zip(&*p) {
-                let value = f32::from_bits(bits);
-                // Exact: what a value rounds to lies between its half and its double, or is zero.
-                *residual = value - narrow::rounded(format, value);
-            }
+            memory.bound_by(largest);
         }
         Ok(())
     }
+}
+
+/// The residual becomes what the casts of these values leave. Returns its largest magnitude.
+fn keep(format: ValueFormat, p: &[u32], residual: &mut [f32]) -> f32 {
+    let mut largest = 0.0f32;
+    for (residual, &bits) in residual.iter_mut().zip(p) {
+        let value = f32::from_bits(bits);
+        // Exact: what a value rounds to lies between its half and its double, or is zero.
+        *residual = value - narrow::rounded(format, value);
+        largest = largest.max(residual.abs());
+    }
+    largest
 }
 
 /// Dense f32 over all-reduce, one round, a sum of f32: the baseline that every codec is measured against.

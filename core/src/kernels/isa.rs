@@ -15,12 +15,12 @@ pub(crate) enum Isa {
 
 impl Isa {
     /// The best that this machine has. Without `std` there is no detection at run time: what the program is compiled
-    /// for counts.
+    /// for counts. `--cfg gradwire_kernel="avx2"` or `"scalar"` makes a program that uses no more than that.
     #[inline]
     pub(crate) fn best() -> Self {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(gradwire_kernel = "scalar")))]
         {
-            if has_avx512() {
+            if has_avx512() && cfg!(not(gradwire_kernel = "avx2")) {
                 return Self::Avx512;
             }
             if has_avx2() {
@@ -63,6 +63,13 @@ fn has_avx2() -> bool {
 #[inline]
 fn has_avx512() -> bool {
     has_avx2() && has!("avx512f", "avx512bw", "avx512dq", "avx512vl")
+}
+
+/// Whether there are carry-less products of whole vectors beside AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(super) fn has_vpclmulqdq() -> bool {
+    has_avx512() && has!("vpclmulqdq", "pclmulqdq")
 }
 
 /// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same Rust code,

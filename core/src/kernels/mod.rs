@@ -16,12 +16,14 @@ use isa::compile_for_each_isa;
 pub(crate) use scalar::Squares;
 
 /// CRC-32C of `bytes`, continuing `crc`.
-pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if Isa::best() != Isa::Baseline {
-        return x86_64::crc32c(crc, bytes);
+pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 if isa::has_vpclmulqdq() => x86_64::checksum::crc32c_by_products(crc, bytes),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => x86_64::checksum::crc32c(crc, bytes),
+        Isa::Baseline => crate::wire::checksum::crc32c_scalar(crc, bytes),
     }
-    crate::wire::checksum::crc32c_scalar(crc, bytes)
 }
 
 /// Positions and bits of the values that a selection has kept so far, ascending; the first `len` of each.
@@ -145,9 +147,19 @@ compile_for_each_isa! {
     pub(crate) fn put_bf16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_bf16;
 }
 
-compile_for_each_isa! {
-    /// Writes bits rounded to half precision, nearest even. Infinities and NaN do not occur.
-    pub(crate) fn put_f16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_f16;
+/// Writes bits rounded to half precision, nearest even. Infinities and NaN do not occur.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn put_f16(isa: Isa, p: &[u32], out: &mut [[u8; 2]]) {
+    assert_eq!(p.len(), out.len(), "values and their casts differ in length");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::cast::put_f16(p, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::cast::put_f16_with_avx2(p, out),
+        Isa::Baseline => scalar::put_f16(p, out),
+    }
 }
 
 compile_for_each_isa! {

@@ -4,6 +4,7 @@ use crate::error::{DecodeError, Field};
 use crate::values::ValueFormat;
 use crate::wire::checksum::crc32c;
 use crate::wire::reader::Reader;
+use crate::wire::writer::Writer;
 
 /// Bytes of the header: `magic` 0..2, `version` 2, `codec` 3, `flags` 4..6, `unit_count` 6..8, `fingerprint` 8..16,
 /// `body_bytes` 16..20, `checksum` 20..24.
@@ -174,11 +175,11 @@ impl Header {
         u64::from(self.body_bytes) + HEADER_BYTES as u64
     }
 
-    /// The header as bytes, with the checksum over `body`; the `checksum` field is ignored.
-    pub(crate) fn to_bytes(self, body: &[u8]) -> [u8; HEADER_BYTES] {
+    /// The header as bytes, with the checksum over what `body` has written; the `checksum` field is ignored.
+    pub(crate) fn to_bytes(self, body: &Writer<'_>) -> [u8; HEADER_BYTES] {
         let flags = if self.divisor == Divisor::Senders { FLAG_SENDERS } else { 0 };
         let mut bytes = [0; HEADER_BYTES];
-        let mut writer = super::writer::Writer::new(&mut bytes);
+        let mut writer = Writer::new(&mut bytes);
         writer.bytes(&MAGIC);
         writer.u8(self.version);
         writer.u8(self.codec as u8);
@@ -186,8 +187,8 @@ impl Header {
         writer.bytes(&self.unit_count.to_le_bytes());
         writer.bytes(&self.fingerprint.to_le_bytes());
         writer.bytes(&self.body_bytes.to_le_bytes());
-        let checksum = frame_checksum(&bytes, body);
-        let (_, field) = bytes.split_at_mut(CHECKED_HEADER_BYTES);
+        let (checked, field) = bytes.split_at_mut(CHECKED_HEADER_BYTES);
+        let checksum = body.checksum(crc32c(0, checked));
         field.copy_from_slice(&checksum.to_le_bytes());
         bytes
     }

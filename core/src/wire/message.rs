@@ -81,7 +81,7 @@ impl Encoding<'_> {
         let mut writer = Writer::new(body);
         self.write_units(memory, scratch, &mut writer)?;
         let body_bytes = writer.len();
-        header.copy_from_slice(&self.header(body_bytes).to_bytes(&body[..body_bytes]));
+        header.copy_from_slice(&self.header(body_bytes).to_bytes(&writer));
         Ok(HEADER_BYTES + body_bytes)
     }
 

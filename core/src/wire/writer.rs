@@ -1,5 +1,7 @@
 //! The cursor that frames are written through.
 
+use crate::wire::checksum::{crc32c, joined};
+
 /// Appends fields to the caller's buffer.
 ///
 /// The buffer was checked against the codec's bound before the first field is written, so running over it is a bug
@@ -8,6 +10,9 @@
 pub struct Writer<'a> {
     out: &'a mut [u8],
     len: usize,
+    /// Bytes whose checksum is known, and it.
+    summed: usize,
+    sum: u32,
 }
 
 /// Bytes of the longest varint.
@@ -15,12 +20,28 @@ pub(crate) const MAX_VARINT_BYTES: usize = 10;
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(out: &'a mut [u8]) -> Self {
-        Self { out, len: 0 }
+        Self { out, len: 0, summed: 0, sum: 0 }
     }
 
     /// Bytes written so far.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Sums up what was written so far, while it is in the cache. It must not change any more.
+    pub(crate) fn sum_up(&mut self) {
+        self.sum = crc32c(self.sum, &self.out[self.summed..self.len]);
+        self.summed = self.len;
+    }
+
+    /// The checksum of everything written, continuing that of what stands in front.
+    pub(crate) fn checksum(&self, front: u32) -> u32 {
+        let rest = &self.out[self.summed..self.len];
+        if self.summed == 0 {
+            crc32c(front, rest)
+        } else {
+            crc32c(joined(front, self.sum, self.summed), rest)
+        }
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
@@ -34,7 +55,7 @@ impl<'a> Writer<'a> {
 
     /// Overwrites the byte at `position`, which is already written.
     pub(crate) fn patch(&mut self, position: usize, value: u8) {
-        debug_assert!(position < self.len);
+        debug_assert!((self.summed..self.len).contains(&position));
         self.out[position] = value;
     }
 
@@ -45,7 +66,7 @@ impl<'a> Writer<'a> {
 
     /// Takes back the last `len` bytes.
     pub(crate) fn rewind(&mut self, len: usize) {
-        debug_assert!(len <= self.len);
+        debug_assert!(len <= self.len - self.summed);
         self.len -= len;
     }
 

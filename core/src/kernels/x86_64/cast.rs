@@ -1,0 +1,44 @@
+//! Casts by instruction: the vector conversions round to nearest, ties to even, as the plain loop does.
+
+use crate::kernels::scalar;
+use core::arch::x86_64::*;
+
+const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;
+
+/// [`put_f16`](crate::kernels::put_f16) for AVX-512, which the caller has detected.
+pub(in crate::kernels) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
+    // SAFETY: `Isa::Avx512` is named only where the machine has it.
+    unsafe { put_f16_avx512(p, out) }
+}
+
+#[target_feature(enable = "avx512f")]
+fn put_f16_avx512(p: &[u32], out: &mut [[u8; 2]]) {
+    let ((whole, tail), (out, out_tail)) = (p.as_chunks::<16>(), out.as_chunks_mut::<16>());
+    for (p, out) in whole.iter().zip(out) {
+        // SAFETY: the arrays hold sixteen floats and sixteen halves.
+        unsafe {
+            let narrow = _mm512_cvtps_ph::<ROUND>(_mm512_loadu_ps(p.as_ptr().cast()));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), narrow);
+        }
+    }
+    scalar::put_f16(tail, out_tail);
+}
+
+/// [`put_f16`](crate::kernels::put_f16) for AVX2 with F16C, which the caller has detected.
+pub(in crate::kernels) fn put_f16_with_avx2(p: &[u32], out: &mut [[u8; 2]]) {
+    // SAFETY: `Isa::Avx2` is named only where the machine has it, and F16C with it.
+    unsafe { put_f16_avx2(p, out) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn put_f16_avx2(p: &[u32], out: &mut [[u8; 2]]) {
+    let ((whole, tail), (out, out_tail)) = (p.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (p, out) in whole.iter().zip(out) {
+        // SAFETY: the arrays hold eight floats and eight halves.
+        unsafe {
+            let narrow = _mm256_cvtps_ph::<ROUND>(_mm256_loadu_ps(p.as_ptr().cast()));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), narrow);
+        }
+    }
+    scalar::put_f16(tail, out_tail);
+}
