@@ -6,7 +6,7 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words tree clippy doc features test no_std msrv package format bench-smoke quickstart zmq fuzz)
+ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart zmq fuzz)
 nightly=(miri deny arch fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
@@ -18,6 +18,7 @@ declare -A purpose=(
   [features]="the codec crate's own tests pass with each set of features"
   [test]="all tests pass: small packages in debug, the trainer in release"
   [no_std]="the codec crate builds for bare metal and for wasm, and the bare-metal example links"
+  [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, in the memory that README states"
   [msrv]="each package builds with the oldest compiler that it declares"
   [package]="the three published packages build from their archives, which hold licences and README"
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
@@ -52,6 +53,7 @@ check_fmt() {
   cargo fmt --all --check -- --color never
   cargo fmt --manifest-path fuzz/Cargo.toml --check -- --color never
   cargo fmt --manifest-path tests/no_std/Cargo.toml --check -- --color never
+  cargo fmt --manifest-path tests/firmware/Cargo.toml --check -- --color never
 }
 
 check_shell() {
@@ -81,6 +83,7 @@ check_clippy() {
   need_c_compiler
   cargo clippy --release --workspace --all-targets -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features -- -D warnings
+  cargo clippy --release -p gradwire --all-targets --no-default-features --features full -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features --features alloc -- -D warnings
 }
 
@@ -95,6 +98,7 @@ check_doc() {
 check_features() {
   need_c_compiler
   cargo test -p gradwire --no-default-features
+  cargo test -p gradwire --no-default-features --features full
   cargo test -p gradwire --no-default-features --features alloc
   cargo test -p gradwire
 }
@@ -112,9 +116,27 @@ check_no_std() {
   for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     need_target "$target"
     cargo build -p gradwire --no-default-features --target "$target"
+    cargo build -p gradwire --no-default-features --features full --target "$target"
     cargo build -p gradwire --no-default-features --features alloc --target "$target"
   done
   cargo build --release --manifest-path tests/no_std/Cargo.toml --target thumbv7em-none-eabihf
+}
+
+check_firmware() {
+  need_command qemu-system-arm qemu-system-arm
+  need_command size binutils
+  need_target thumbv7em-none-eabihf
+  same_frames_on_device full 20
+  same_frames_on_device small 4
+  firmware_cargo build --features device --bin node
+  local code ram
+  # Code, constants and initial values; without the vector table, whose size is the chip's.
+  code=$(size -A "$CARGO_TARGET_DIR/thumbv7em-none-eabihf/release/node" |
+    awk '$1 ~ /^\.(text|rodata|data)$/ { sum += $2 } END { print sum + 0 }')
+  ram=$(awk '$1 == "memory:" { sum += $3 } END { print sum + 0 }' "$logs/device-small.txt")
+  echo "encoder and decoder take $code bytes of flash, and $ram bytes of RAM beside the caller's buffers"
+  ((0 < code && code <= 24 * 1024)) || fail "not within 24 KiB of flash"
+  ((0 < ram && ram <= 4 * 1024)) || fail "not within 4 KiB of RAM"
 }
 
 check_msrv() {
@@ -256,6 +278,22 @@ check_with_oldest_compiler() {
     need_toolchain "$toolchain"
     cargo "+$toolchain" check --release -p "$package" "$@"
   fi
+}
+
+# firmware_cargo COMMAND…: for the microcontroller, or on it; the folder holds the flags of its linker.
+firmware_cargo() {
+  (cd tests/firmware && timeout 600 cargo "$1" --release --target thumbv7em-none-eabihf "${@:2}")
+}
+
+# same_frames_on_device BUILD FRAMES: what the emulated device prints is what this machine prints, but for the lines
+# about its memory. Builds are features of tests/firmware.
+same_frames_on_device() {
+  local build=$1 frames=$2 device=$logs/device-$1.txt host=$logs/host-$1.txt
+  firmware_cargo run --bin device --features "device,$build" >"$device" || fail "the device ended with an error ($build)"
+  cargo run --release --manifest-path tests/firmware/Cargo.toml --bin host --features "host,$build" >"$host"
+  (($(grep -c '^frame [0-9a-f]' "$host") == frames)) || fail "$frames frames were expected ($build)"
+  grep -v '^memory: ' "$device" | cmp - "$host" || fail "the frames of the device are not those of this machine ($build)"
+  echo "$frames frames are the same ($build)"
 }
 
 archive_is_complete() {

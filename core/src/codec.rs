@@ -23,7 +23,8 @@ pub trait Gather: Send + Sync {
     /// The number of the method on the wire.
     fn id(&self) -> CodecId;
 
-    /// Largest number of bytes that a frame of these units can take, whatever the gradient; `None` on overflow.
+    /// Largest number of bytes that a frame of these units can take, whatever the gradient. `None` on overflow, and
+    /// where [`encode`](Self::encode) would return `NotBuilt`.
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize>;
 
     /// Working memory that [`encode`](Self::encode) needs for these units.

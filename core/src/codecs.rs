@@ -164,6 +164,10 @@ macro_rules! delegate_frames {
                 self.$inner().overflow_bound()
             }
 
+            fn needs_full(&self) -> bool {
+                self.$inner().needs_full()
+            }
+
             fn conserves(&self) -> bool {
                 self.$inner().conserves()
             }

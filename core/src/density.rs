@@ -36,8 +36,21 @@ impl Density {
     #[must_use]
     pub fn count(self, n: usize) -> usize {
         let product = n as u128 * u128::from(self.0) + u128::from(BILLION / 2);
-        ((product / u128::from(BILLION)) as usize).max(1).min(n)
+        (billionths(product) as usize).max(1).min(n)
     }
+}
+
+/// x / 10⁹ rounded down, two bits at a time: what is left over then fits 32 bits, which small machines divide in one
+/// instruction, where a division of long integers would take a kilobyte of code.
+fn billionths(mut x: u128) -> u128 {
+    let (mut quotient, mut rest) = (0, 0);
+    for _ in 0..u128::BITS / 2 {
+        rest = rest << 2 | (x >> (u128::BITS - 2)) as u32;
+        x <<= 2;
+        quotient = quotient << 2 | u128::from(rest / BILLION);
+        rest %= BILLION;
+    }
+    quotient
 }
 
 impl fmt::Debug for Density {
@@ -61,6 +74,14 @@ mod tests {
     fn out_of_range_fractions_are_refused() {
         for bad in [0.0, -0.1, 1.000_000_002, 7.0, f64::NAN, f64::INFINITY, 1e-10] {
             assert_eq!(Density::new(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn billionths_are_those_of_the_division() {
+        let billion = u128::from(BILLION);
+        for x in [0, 1, billion - 1, billion, 3 * billion - 1, 3 * billion, u128::from(u64::MAX), u128::MAX] {
+            assert_eq!(billionths(x), x / billion);
         }
     }
 

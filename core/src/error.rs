@@ -32,6 +32,8 @@ pub enum EncodeError {
         /// What the unit needs.
         needed: crate::LinearScratchLen,
     },
+    /// The codec needs a part that this build leaves out: the feature `full` has it.
+    NotBuilt,
     /// A unit, a message or a count does not fit the fields of the wire format.
     TooLarge,
     /// The units handed to one message are not ascending, overlap or reach beyond the layout; `unit` is the first.
@@ -64,6 +66,7 @@ impl fmt::Display for EncodeError {
                 "scratch too small: {} words, {} floats and {} integers are needed",
                 needed.words, needed.floats, needed.ints
             ),
+            Self::NotBuilt => f.write_str("this codec needs the feature `full`, which this build leaves out"),
             Self::TooLarge => f.write_str("unit or message too large for the wire format"),
             Self::UnitOutOfOrder { unit } => {
                 write!(f, "unit {unit} is out of order, overlaps or leaves the layout")
@@ -106,6 +109,8 @@ pub enum DecodeError {
     LimitExceeded(Limit),
     /// A value is NaN or infinite.
     NonFiniteValue,
+    /// The frame needs a part that this build leaves out: the feature `full` has it.
+    NotBuilt,
     /// The scratch memory is smaller than [`frame_scratch_len`](crate::frame_scratch_len) asks for.
     ScratchTooSmall {
         /// Words of 32 bits that this frame needs.
@@ -200,6 +205,7 @@ impl fmt::Display for DecodeError {
             }
             Self::LimitExceeded(limit) => write!(f, "limit exceeded: {limit:?}"),
             Self::NonFiniteValue => f.write_str("non-finite value in frame"),
+            Self::NotBuilt => f.write_str("this frame needs the feature `full`, which this build leaves out"),
             Self::ScratchTooSmall { needed } => write!(f, "scratch too small: {needed} words are needed"),
             Self::TrailingBytes => f.write_str("trailing bytes or padding bits behind a section"),
             Self::Truncated { needed, actual } => {

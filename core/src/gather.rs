@@ -68,6 +68,11 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
+    /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
+    fn needs_full(&self) -> bool {
+        false
+    }
+
     /// Whether sent + kept is exactly residual + gradient, so that a memory may be lent.
     fn conserves(&self) -> bool {
         true

@@ -36,9 +36,11 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
-//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder` |
+//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; implies `full` |
+//! | `full` | entropy coders (codebooks, rANS, Elias codes), ternary levels, Euclidean norms, frames of random-k |
 //!
-//! Without either, everything else is there: encoding and decoding need no heap.
+//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is refused with
+//! `NotBuilt`, and everything else has the same bytes.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -52,6 +54,7 @@ extern crate alloc;
 extern crate std;
 
 mod bits;
+mod built;
 pub mod codec;
 mod codecs;
 mod dense;

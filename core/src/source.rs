@@ -1,5 +1,6 @@
 //! What a codec encodes: p = fl(residual + gradient), computed block by block where it is needed.
 
+use crate::built::Full;
 use crate::error::EncodeError;
 use crate::grad::Grad;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
@@ -15,7 +16,7 @@ pub(crate) const RUN: usize = 8;
 const CHUNK: usize = 1 << 16;
 
 /// Narrow gradients are widened on the stack this many at a time.
-const NARROW_BLOCK: usize = 256;
+const NARROW_BLOCK: usize = if Full::build().is_some() { 256 } else { 64 };
 
 /// The values of one unit: its gradient, and its residual if it has one.
 #[derive(Clone, Copy)]

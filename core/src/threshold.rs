@@ -69,6 +69,10 @@ impl EncodeUnit for Threshold {
         sparse::scratch_len(self.coding, len, len.saturating_add(CANDIDATE_SLACK))
     }
 
+    fn needs_full(&self) -> bool {
+        self.coding.needs_full()
+    }
+
     fn overflow_bound(&self) -> f32 {
         self.coding.values.overflow_bound()
     }

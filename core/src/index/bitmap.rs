@@ -18,12 +18,17 @@ pub(super) fn write(indices: &[u32], len: usize, writer: &mut Writer<'_>) {
 }
 
 pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
-    let bits = BitSlice::<u8, Lsb0>::from_slice(section);
-    let mut ones = bits.iter_ones();
-    for (slot, index) in indices.iter_mut().zip(&mut ones) {
-        *slot = index as u32;
+    let invalid = Err(DecodeError::InvalidField(Field::Bitmap));
+    let mut slots = indices.iter_mut();
+    for (first, &byte) in (0..).step_by(8).zip(section) {
+        let mut ones = byte;
+        while ones != 0 {
+            let Some(slot) = slots.next() else { return invalid };
+            *slot = first + ones.trailing_zeros();
+            ones &= ones - 1;
+        }
     }
+    let complete = slots.next().is_none();
     let in_range = indices.last().is_none_or(|&last| (last as usize) < len);
-    let complete = ones.next().is_none() && bits.count_ones() == indices.len();
-    if complete && in_range { Ok(()) } else { Err(DecodeError::InvalidField(Field::Bitmap)) }
+    if complete && in_range { Ok(()) } else { invalid }
 }

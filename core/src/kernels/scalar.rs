@@ -275,8 +275,8 @@ pub(super) fn rice_parameter(gaps: &[u32]) -> (u32, u64) {
     let high_parts = |r: u32| gaps.iter().map(|&gap| u64::from(gap >> r)).sum::<u64>();
     let halved = |r: u32| gaps.iter().map(|&gap| u64::from((gap >> r >> 1) + (gap >> r & 1))).sum::<u64>();
     let cheaper_above = |r: u32| halved(r) > gaps.len() as u64;
-    let mean = high_parts(0) / gaps.len().max(1) as u64;
-    let mut r = (64 - mean.leading_zeros()).saturating_sub(1).min(31);
+    let log2 = |x: u64| x.max(1).ilog2();
+    let mut r = log2(high_parts(0)).saturating_sub(log2(gaps.len() as u64)).min(31);
     while r < 31 && cheaper_above(r) {
         r += 1;
     }

@@ -2,6 +2,7 @@
 
 use super::pack::{self, PACKING_ELIAS, PACKING_RANS};
 use super::{EntropyChoice, Norm, Qsgd};
+use crate::built::Full;
 use crate::entropy::section;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
@@ -33,6 +34,7 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
     let norms = len.div_ceil(qsgd.bucket.get() as usize).checked_mul(4)?;
     let levels = match qsgd.entropy {
         EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len)?,
+        _ if Full::build().is_none() => return None,
         EntropyChoice::Elias => {
             len.checked_mul(pack::max_elias_bits(qsgd.bits.levels()) as usize)?.div_ceil(8)
         }
@@ -146,18 +148,20 @@ impl<'b> Body<'b> {
 
     /// The norm as the wire carries it: f32, zero when too small to divide by.
     fn bucket_norm(&mut self, source: Source<'_>, bucket: Range<usize>) -> Result<f32, EncodeError> {
+        // In any other build a Euclidean norm was refused.
+        let is_full = Full::build().is_some();
         let (mut max, mut squares) = (0, [0.0; 8]);
         for first in bucket.clone().step_by(PIECE) {
             let room = &mut self.words[..PIECE.min(bucket.end - first)];
             let p = source.bits(self.isa, first, room)?;
             match self.qsgd.norm {
-                Norm::L2 => kernels::add_squares(self.isa, p, &mut squares),
-                Norm::Max => max = max.max(kernels::max_magnitude(self.isa, p)),
+                Norm::L2 if is_full => kernels::add_squares(self.isa, p, &mut squares),
+                Norm::L2 | Norm::Max => max = max.max(kernels::max_magnitude(self.isa, p)),
             }
         }
         let norm = match self.qsgd.norm {
-            Norm::L2 => libm::sqrt(total_of(squares)) as f32,
-            Norm::Max => f32::from_bits(max),
+            Norm::L2 if is_full => libm::sqrt(total_of(squares)) as f32,
+            Norm::L2 | Norm::Max => f32::from_bits(max),
         };
         Ok(if norm < LEAST_NORM { 0.0 } else { norm })
     }
@@ -228,6 +232,8 @@ impl<'b> Body<'b> {
         let alphabet = 2 * self.qsgd.bits.levels() as usize + 1;
         match self.qsgd.entropy {
             EntropyChoice::Fixed => None,
+            // What needs a full build was refused in any other.
+            _ if Full::build().is_none() => None,
             EntropyChoice::Elias => {
                 pack::elias(symbols, writer);
                 Some(PACKING_ELIAS)

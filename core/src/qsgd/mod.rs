@@ -206,6 +206,11 @@ impl EncodeUnit for Qsgd {
         encode::scratch_len(self, len)
     }
 
+    fn needs_full(&self) -> bool {
+        let small = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
+        !small || self.entropy != EntropyChoice::Fixed
+    }
+
     /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
     fn conserves(&self) -> bool {
         self.rounding == Rounding::Nearest

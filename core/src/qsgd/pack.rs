@@ -2,6 +2,7 @@
 
 use super::LevelBits;
 use crate::bits::BitWriter;
+use crate::built::Full;
 use crate::entropy::elias;
 use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
@@ -26,8 +27,9 @@ pub(super) fn fixed_bytes(bits: LevelBits, len: usize) -> Option<usize> {
 /// Packs fields of equal width (five a byte for ternary levels); returns which packing that is.
 pub(super) fn fixed(isa: Isa, bits: LevelBits, fields: &[u8], out: &mut [u8]) {
     match bits {
-        LevelBits::Bits(bits) => kernels::pack_fields(isa, u32::from(bits), fields, out),
-        LevelBits::Ternary => kernels::pack_ternary(isa, fields, out),
+        // In any other build ternary levels were refused.
+        LevelBits::Ternary if Full::build().is_some() => kernels::pack_ternary(isa, fields, out),
+        bits => kernels::pack_fields(isa, bits.field_bits(), fields, out),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::pack::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, TERNARY_PER_BYTE};
 use crate::bits::BitReader;
+use crate::built::Full;
 use crate::entropy::elias;
 use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
 use crate::error::{DecodeError, Field};
@@ -28,9 +29,9 @@ const UNPACKED: usize = 320;
 #[derive(Clone, Copy, Debug)]
 enum Packing<'a> {
     Fixed(&'a [u8]),
-    Ternary(&'a [u8]),
-    Elias(&'a [u8]),
-    Rans(CodedSymbols<'a>),
+    Ternary(&'a [u8], Full),
+    Elias(&'a [u8], Full),
+    Rans(CodedSymbols<'a>, Full),
 }
 
 /// Entropy coders skip the buckets whose norm is zero; fields of fixed width stand for all.
@@ -62,18 +63,25 @@ impl<'a> LevelsFields<'a> {
                 Packing::Fixed(reader.take(bits.div_ceil(8))?)
             }
             PACKING_ELIAS => {
+                let full = Full::required()?;
                 let bytes = reader.varint_usize()?;
-                Packing::Elias(reader.take(bytes)?)
+                Packing::Elias(reader.take(bytes)?, full)
             }
-            PACKING_RANS => Packing::Rans(CodedSymbols::fields(coded_len(len, bucket, norms), reader)?),
-            _ if bits == 2 => Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?),
+            PACKING_RANS => {
+                let full = Full::required()?;
+                Packing::Rans(CodedSymbols::fields(coded_len(len, bucket, norms), reader)?, full)
+            }
+            _ if bits == 2 => {
+                let full = Full::required()?;
+                Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?, full)
+            }
             _ => return Err(invalid(Field::Packing)),
         };
         Ok(Self { len, bits, bucket, norms, packing })
     }
 
     pub(crate) fn scratch_words(&self) -> usize {
-        if matches!(self.packing, Packing::Rans(_)) { SLOT_WORDS } else { 0 }
+        if matches!(self.packing, Packing::Rans(..)) { SLOT_WORDS } else { 0 }
     }
 
     fn levels(&self) -> u32 {
@@ -91,9 +99,9 @@ impl<'a> LevelsFields<'a> {
         }
         match self.packing {
             Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
-            Packing::Ternary(bytes) => self.check_ternary(bytes),
-            Packing::Elias(bytes) => self.check_elias(bytes),
-            Packing::Rans(coded) => coded.check(2 * self.levels() as usize + 1, slots),
+            Packing::Ternary(bytes, _) => self.check_ternary(bytes),
+            Packing::Elias(bytes, _) => self.check_elias(bytes),
+            Packing::Rans(coded, _) => coded.check(2 * self.levels() as usize + 1, slots),
         }
     }
 
@@ -132,21 +140,21 @@ impl<'a> LevelsFields<'a> {
                     f(i, value(field & levels, field > levels, scale));
                 }
             }
-            Packing::Ternary(bytes) => {
+            Packing::Ternary(bytes, _) => {
                 for (i, scale) in self.coordinates(Buckets::All) {
                     let byte = bytes.get(i / TERNARY_PER_BYTE).copied().unwrap_or(0);
                     let digit = u32::from(byte) / 3u32.pow((i % TERNARY_PER_BYTE) as u32) % 3;
                     f(i, value(u32::from(digit > 0), digit == 2, scale));
                 }
             }
-            Packing::Elias(bytes) => {
+            Packing::Elias(bytes, _) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(Buckets::Coded) {
                     let (level, is_negative) = take_elias(&mut bits, levels);
                     f(i, value(level, is_negative, scale));
                 }
             }
-            Packing::Rans(coded) => {
+            Packing::Rans(coded, _) => {
                 let mut coordinates = self.coordinates(Buckets::Coded);
                 coded.for_each(2 * levels as usize + 1, slots, |symbol| {
                     if let Some((i, scale)) = coordinates.next() {
@@ -169,11 +177,11 @@ impl<'a> LevelsFields<'a> {
                 let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
                 kernels::unpack_fields(isa, self.bits, bytes, fields);
             }),
-            Packing::Ternary(bytes) => self.add_unpacked(weight, acc, |isa, first, fields| {
+            Packing::Ternary(bytes, _) => self.add_unpacked(weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
                 kernels::unpack_ternary(isa, bytes, fields);
             }),
-            Packing::Rans(coded) => self.add_coded(coded, slots, weight, acc),
+            Packing::Rans(coded, _) => self.add_coded(coded, slots, weight, acc),
             _ => self.for_each(slots, |i, value| {
                 if let Some(acc) = acc.get_mut(i) {
                     *acc += weight * value;
@@ -279,9 +287,9 @@ impl<'a> LevelsFields<'a> {
     pub(crate) fn packing_bytes(&self) -> (&'static str, usize, usize) {
         let (name, bytes) = match self.packing {
             Packing::Fixed(bytes) => ("fixed", bytes.len()),
-            Packing::Ternary(bytes) => ("ternary", bytes.len()),
-            Packing::Elias(bytes) => ("elias", bytes.len()),
-            Packing::Rans(coded) => ("rans", coded.section_bytes()),
+            Packing::Ternary(bytes, _) => ("ternary", bytes.len()),
+            Packing::Elias(bytes, _) => ("elias", bytes.len()),
+            Packing::Rans(coded, _) => ("rans", coded.section_bytes()),
         };
         (name, bytes, self.norms.len())
     }

@@ -136,6 +136,10 @@ impl EncodeUnit for RandomK {
         self.bound()
     }
 
+    fn needs_full(&self) -> bool {
+        true
+    }
+
     fn conserves(&self) -> bool {
         self.estimator == Estimator::Contraction
     }

@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::{bitmap_words, sample};
+use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::key::{Source, StepKey};
 use crate::unit::Unit;
@@ -14,11 +15,13 @@ pub(crate) struct SeededFields<'a> {
     key: StepKey,
     unit: Unit,
     k: usize,
+    _full: Full,
     values: Values<'a>,
 }
 
 impl<'a> SeededFields<'a> {
     pub(crate) fn read(unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let full = Full::required()?;
         let seed = reader.u64()?;
         let k = reader.varint_usize()?;
         if k > unit.len {
@@ -29,7 +32,7 @@ impl<'a> SeededFields<'a> {
             return Err(DecodeError::InvalidField(Field::Coding));
         }
         let values = Values::fields(format, k, reader)?;
-        Ok(Self { key: StepKey { seed, step, source: Source::Shared }, unit: *unit, k, values })
+        Ok(Self { key: StepKey { seed, step, source: Source::Shared }, unit: *unit, k, values, _full: full })
     }
 
     pub(crate) fn entries(&self) -> usize {

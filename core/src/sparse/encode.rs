@@ -5,7 +5,7 @@ use crate::index::IndexChoice;
 use crate::kernels::Candidates;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::values::{Entries, ValueChoice};
+use crate::values::{Entries, ValueChoice, ValueFormat};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// How positions and values are written.
@@ -13,6 +13,13 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 pub(crate) struct SparseCoding {
     pub(crate) index: IndexChoice,
     pub(crate) values: ValueChoice,
+}
+
+impl SparseCoding {
+    /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
+    pub(crate) fn needs_full(self) -> bool {
+        self.values.format() == ValueFormat::Codebook
+    }
 }
 
 /// Largest body of a unit of `len` elements with at most `k` entries.

@@ -71,6 +71,10 @@ impl EncodeUnit for TopK {
         sparse::scratch_len(self.coding, k, select::capacity(k, len))
     }
 
+    fn needs_full(&self) -> bool {
+        self.coding.needs_full()
+    }
+
     fn overflow_bound(&self) -> f32 {
         self.coding.values.overflow_bound()
     }

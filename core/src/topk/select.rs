@@ -1,5 +1,6 @@
 //! Which k coordinates: exact, in linear time whatever the input, ties to the lowest index.
 
+use crate::built::Full;
 use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
@@ -18,12 +19,13 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 /// The cut that leaves the `k` largest magnitudes, or all that are not zero where these are fewer.
 ///
 /// Where there are many, a sample of them brackets the answer, and only what is inside of the bracket is looked at
-/// closely. `spare` is room for that.
+/// closely. `spare` is room for that. A build for small machines has the other way alone, with the same result.
 ///
 /// # Source
 /// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
 fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
-    bracketed_cut(isa, p, k, spare).unwrap_or_else(|| radix_cut(p, k))
+    let bracketed = Full::build().and_then(|_| bracketed_cut(isa, p, k, spare));
+    bracketed.unwrap_or_else(|| radix_cut(p, k))
 }
 
 /// Elements of the sample that brackets a cut, and how far from the expected rank the bracket reaches: three deviations of
@@ -185,12 +187,12 @@ const SAMPLE: usize = 1 << 15;
 fn sampled_bound(pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32 {
     let runs = SAMPLE.min(sample.len()).min(pass.len() / 8) / RUN;
     let taken = runs * RUN;
-    let expected = (k as u64 * taken as u64 / pass.len().max(1) as u64) as usize;
+    let stride = pass.len() / runs.max(1);
+    let expected = k / stride.max(1) * RUN + k % stride.max(1) * RUN / stride.max(1);
     let rank = expected + 3 * (8 * expected).isqrt() + 8;
     if rank >= taken {
         return 1;
     }
-    let stride = pass.len() / runs;
     for (run, values) in sample[..taken].chunks_mut(RUN).enumerate() {
         pass.sample(run * stride, values);
     }

@@ -5,6 +5,7 @@
 
 use super::{Coded, Entries, check_magnitude, difference_is_exact, write_symbols};
 use crate::bits::{BitReader, BitWriter};
+use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
@@ -26,6 +27,7 @@ const PACKING_RANS: u8 = 1;
 pub(super) struct Codebook {
     magnitudes: [f32; MAX_MAGNITUDES],
     log2: u32,
+    _full: Full,
 }
 
 /// Bytes of symbols in fields of fixed width.
@@ -44,14 +46,14 @@ fn book_log2(max_log2: u32, k: usize) -> u32 {
     (usize::BITS - k.saturating_sub(1).leading_zeros()).min(max_log2)
 }
 
-pub(super) fn prepare(max_log2: u32, entries: &mut Entries<'_>) -> (usize, Codebook) {
+pub(super) fn prepare(full: Full, max_log2: u32, entries: &mut Entries<'_>) -> (usize, Codebook) {
     let k = entries.values.len();
     let log2 = book_log2(max_log2, k);
     for (sorted, &bits) in entries.decoded.iter_mut().zip(entries.values.iter()) {
         *sorted = bits & MAGNITUDE_MASK;
     }
     entries.decoded.sort_unstable();
-    let book = Codebook::fit(log2, entries.decoded);
+    let book = Codebook::fit(full, log2, entries.decoded);
     let mut kept = 0;
     for i in 0..k {
         let value = f32::from_bits(entries.values[i]);
@@ -76,8 +78,8 @@ impl Codebook {
     ///
     /// # Source
     /// Lloyd, Least squares quantization in PCM (IEEE Transactions on Information Theory 28, 1982), method I.
-    fn fit(log2: u32, sorted: &[u32]) -> Self {
-        let mut book = Self { magnitudes: [0.0; MAX_MAGNITUDES], log2 };
+    fn fit(full: Full, log2: u32, sorted: &[u32]) -> Self {
+        let mut book = Self { magnitudes: [0.0; MAX_MAGNITUDES], log2, _full: full };
         let (Some(&low), Some(&high)) = (sorted.first(), sorted.last()) else { return book };
         book.start(low, high);
         for _ in 0..LLOYD_ROUNDS {
@@ -185,6 +187,7 @@ pub(crate) struct CodebookView<'a> {
     log2: u32,
     magnitudes: &'a [u8],
     symbols: Symbols<'a>,
+    _full: Full,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +198,7 @@ enum Symbols<'a> {
 
 impl<'a> CodebookView<'a> {
     pub(super) fn fields(k: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let full = Full::required()?;
         let book = reader.u8()?;
         let log2 = u32::from(book & 0x0f);
         if log2 > MAX_LOG2 {
@@ -209,7 +213,7 @@ impl<'a> CodebookView<'a> {
             PACKING_RANS => Symbols::Coded(Coded::fields(k, reader)?),
             _ => return Err(DecodeError::InvalidField(Field::Packing)),
         };
-        Ok(Self { k, log2, magnitudes, symbols })
+        Ok(Self { k, log2, magnitudes, symbols, _full: full })
     }
 
     pub(super) fn is_entropy_coded(&self) -> bool {

@@ -7,6 +7,7 @@
 pub(crate) mod codebook;
 pub(crate) mod narrow;
 
+use crate::built::Full;
 use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
 use crate::error::{DecodeError, Field};
 use crate::kernels::{self, Isa};
@@ -71,10 +72,11 @@ impl ValueChoice {
     /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent without loss
     /// of conservation: the first [`Prepared::kept`] elements of every slice are then the entries that are sent.
     pub(crate) fn prepare(self, entries: &mut Entries<'_>) -> Prepared {
-        match self.codebook_log2() {
+        // Where this build has no codebooks, a codec that needs one was refused.
+        match self.codebook_log2().zip(Full::build()) {
             None => Prepared { kept: narrow::prepare(self.format(), entries), book: None },
-            Some(log2) => {
-                let (kept, book) = codebook::prepare(log2, entries);
+            Some((log2, full)) => {
+                let (kept, book) = codebook::prepare(full, log2, entries);
                 Prepared { kept, book: Some(book) }
             }
         }

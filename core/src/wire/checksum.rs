@@ -1,26 +1,30 @@
 //! CRC-32C (Castagnoli): finds accidents; never replaces a check.
 
+use crate::built::Full;
 use crate::kernels::{self, Isa};
 
 /// Reflected polynomial 0x1edc6f41.
 pub(crate) const POLYNOMIAL: u32 = 0x82f6_3b78;
 
+/// Bits that one table look-up moves the state by; fewer where there is little room for the table.
+const STEP_BITS: usize = if Full::build().is_some() { 8 } else { 4 };
+
 #[allow(
     clippy::indexing_slicing,
     reason = "evaluated at compile time, where a wrong index is a compile error"
 )]
-const TABLE: [u32; 256] = {
-    let mut table = [0u32; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
+const TABLE: [u32; 1 << STEP_BITS] = {
+    let mut table = [0u32; 1 << STEP_BITS];
+    let mut low = 0;
+    while low < table.len() {
+        let mut crc = low as u32;
         let mut bit = 0;
-        while bit < 8 {
+        while bit < STEP_BITS {
             crc = (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg());
             bit += 1;
         }
-        table[byte] = crc;
-        byte += 1;
+        table[low] = crc;
+        low += 1;
     }
     table
 };
@@ -56,10 +60,11 @@ fn product(a: u32, mut b: u32) -> u32 {
     })
 }
 
-/// The definition: one table look-up a byte.
-#[allow(clippy::indexing_slicing, reason = "the index is a byte, the table has 256 entries")]
+/// The definition, by table.
+#[allow(clippy::indexing_slicing, reason = "the index is taken modulo the entries of the table")]
 pub(crate) fn crc32c_scalar(crc: u32, bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!crc, |crc, &byte| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)])
+    let step = |crc: u32| (crc >> STEP_BITS) ^ TABLE[crc as usize % TABLE.len()];
+    !bytes.iter().fold(!crc, |crc, &byte| (0..8 / STEP_BITS).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
 }
 
 #[cfg(test)]

@@ -389,16 +389,17 @@ impl FrameUnit<'_> {
     /// When `acc` has another length than the unit.
     pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
         assert_eq!(acc.len(), self.unit.len, "accumulator and unit differ in length");
-        match self.body {
-            Body::Dense(values) => return values.add_scaled_to(self.scratch, weight, acc),
-            Body::Levels(levels) => return levels.add_scaled_to(self.scratch, weight, acc),
-            Body::Sparse(_) | Body::Seeded(_) => {}
-        }
-        self.for_each(|i, value| {
+        let add = |i: usize, value: f32| {
             if let Some(sum) = acc.get_mut(i) {
                 *sum += weight * value;
             }
-        });
+        };
+        match self.body {
+            Body::Dense(values) => values.add_scaled_to(self.scratch, weight, acc),
+            Body::Levels(levels) => levels.add_scaled_to(self.scratch, weight, acc),
+            Body::Sparse(sparse) => sparse.for_each(self.scratch, add),
+            Body::Seeded(seeded) => seeded.for_each(self.scratch, add),
+        }
     }
 
     /// What the unit is made of.

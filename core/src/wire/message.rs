@@ -1,5 +1,6 @@
 //! Writing one message of many units.
 
+use crate::built::Full;
 use crate::dense::Dense;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
@@ -20,7 +21,14 @@ fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn EncodeUnit {
     if unit.dense { &Dense::F32 } else { codec }
 }
 
+fn is_built(codec: &dyn EncodeUnit) -> bool {
+    !codec.needs_full() || Full::build().is_some()
+}
+
 pub(crate) fn max_frame_bytes(codec: &dyn EncodeUnit, units: &[Unit]) -> Option<usize> {
+    if !is_built(codec) {
+        return None;
+    }
     units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
         sum.checked_add(codec_of(codec, unit).max_body_bytes(unit.len)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
     })
@@ -71,6 +79,9 @@ impl Encoding<'_> {
         }
         if memory.is_some() && !self.codec.conserves() {
             return Err(EncodeError::MemoryRefused);
+        }
+        if !is_built(self.codec) {
+            return Err(EncodeError::NotBuilt);
         }
         self.check_structure(scratch, out.len())?;
         let adds_early = |unit| codec_of(self.codec, unit).adds_early();

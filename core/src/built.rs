@@ -1,0 +1,119 @@
+//! What a small machine leaves out: the feature `full`.
+
+use crate::error::DecodeError;
+
+/// Proof that nothing is left out of this build.
+///
+/// Without the feature `full` there is no value of this type, so the compiler drops everything that can only be reached
+/// with one. Who asks for it, a codec or a frame, is refused: no build ever gives another result than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full(Build);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    #[cfg(feature = "full")]
+    Full,
+}
+
+impl Full {
+    /// The proof, in a full build.
+    pub(crate) const fn build() -> Option<Self> {
+        #[cfg(feature = "full")]
+        return Some(Self(Build::Full));
+        #[cfg(not(feature = "full"))]
+        None
+    }
+
+    /// The proof, for a frame that needs it.
+    ///
+    /// # Errors
+    /// [`DecodeError::NotBuilt`] in a build that is not full.
+    pub(crate) fn required() -> Result<Self, DecodeError> {
+        Self::build().ok_or(DecodeError::NotBuilt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use crate::wire::header::{HEADER_BYTES, Header, Kind};
+    use crate::wire::writer::Writer;
+    use crate::*;
+    use std::{vec, vec::Vec};
+
+    const N: usize = 2;
+
+    fn encode(codec: &dyn Gather) -> Result<Vec<u8>, EncodeError> {
+        let (mut words, mut bytes, mut out) = ([0; 8192], [0; 64], vec![0; 4096]);
+        let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
+        let (layout, grad) = (LayoutRef::flat(N), Grad::F32(&[0.5, -3.0]));
+        let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+        let len = codec.encode(key, &layout, &[Unit::whole(N)], grad, None, &mut scratch, &mut out)?;
+        out.truncate(len);
+        Ok(out)
+    }
+
+    fn parse(frame: &[u8]) -> Result<(), DecodeError> {
+        let layout = LayoutRef::flat(N);
+        Frame::parse(frame, &layout, &Limits::for_layout(&layout), &mut [0; 8192]).map(|_| ())
+    }
+
+    fn topk(values: ValueChoice) -> TopK {
+        TopK::new(Density::new(0.5).unwrap(), IndexChoice::Raw, values)
+    }
+
+    fn qsgd(entropy: EntropyChoice) -> Qsgd {
+        Qsgd::new(LevelBits::new(4).unwrap()).with_entropy(entropy)
+    }
+
+    #[test]
+    fn codecs_that_need_a_full_build_are_refused_in_any_other() {
+        let whole: [&dyn Gather; 7] = [
+            &Qsgd::new(LevelBits::Ternary).with_entropy(EntropyChoice::Fixed),
+            &topk(ValueChoice::Q4),
+            &qsgd(EntropyChoice::Auto),
+            &qsgd(EntropyChoice::Elias),
+            &qsgd(EntropyChoice::Rans),
+            &qsgd(EntropyChoice::Fixed).with_norm(Norm::L2),
+            &RandomK::new(Density::new(0.5).unwrap(), Estimator::Contraction),
+        ];
+        for codec in whole {
+            let encoded = encode(codec).map(|frame| parse(&frame));
+            assert_eq!(encoded, if cfg!(feature = "full") { Ok(Ok(())) } else { Err(EncodeError::NotBuilt) });
+        }
+        for codec in [&topk(ValueChoice::Bf16) as &dyn Gather, &qsgd(EntropyChoice::Fixed), &Dense::F16] {
+            assert_eq!(encode(codec).map(|frame| parse(&frame)), Ok(Ok(())));
+        }
+    }
+
+    /// A frame with one byte of its body, counted from the end, replaced.
+    fn patched(mut frame: Vec<u8>, codec: CodecId, from_end: usize, byte: u8) -> Vec<u8> {
+        let at = frame.len() - from_end;
+        frame[at] = byte;
+        let (head, body) = frame.split_at_mut(HEADER_BYTES);
+        let header = Header { codec, ..Header::parse(head).unwrap() };
+        let len = body.len();
+        let mut writer = Writer::new(body);
+        writer.advance(len);
+        head.copy_from_slice(&header.to_bytes(&writer));
+        frame
+    }
+
+    #[test]
+    fn frames_that_need_a_full_build_are_refused_in_any_other() {
+        let sparse = encode(&topk(ValueChoice::F32)).unwrap();
+        let levels = encode(&qsgd(EntropyChoice::Fixed)).unwrap();
+        // Behind `coding` of the sparse body stand a byte of positions and a value, before it `k` and the kind; behind
+        // `form` of the levels body stand two bytes of bucket size, a norm and a byte of levels.
+        for (frame, codec, from_end, byte) in [
+            (&sparse, CodecId::TopK, 6, 3 << 4),
+            (&sparse, CodecId::RandomK, 8, Kind::Seeded as u8),
+            (&levels, CodecId::Qsgd, 8, 1 << 6 | 1 << 4 | 4),
+            (&levels, CodecId::Qsgd, 8, 2 << 6 | 1 << 4 | 4),
+            (&levels, CodecId::Qsgd, 8, 3 << 6 | 1 << 4 | 2),
+        ] {
+            let result = parse(&patched(frame.clone(), codec, from_end, byte));
+            assert_eq!(result == Err(DecodeError::NotBuilt), !cfg!(feature = "full"), "{result:?}");
+        }
+    }
+}
