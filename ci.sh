@@ -7,7 +7,7 @@
 set -euo pipefail
 
 ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart zmq fuzz)
-nightly=(miri deny arch fuzz-long bench-full)
+nightly=(miri deny arch streams fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -29,6 +29,7 @@ declare -A purpose=(
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
   [arch]="the codec crate's tests and golden frames pass on aarch64, i686 and big-endian powerpc64, emulated"
+  [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
   [fuzz-long]="every fuzz target runs for minutes"
   [bench-full]="all benches, measured"
 )
@@ -245,6 +246,20 @@ check_arch() {
   cross_test powerpc64-unknown-linux-gnu powerpc64-linux-gnu qemu-ppc64 gcc-powerpc64-linux-gnu libc6-dev-ppc64-cross
 }
 
+# Those tests of dieharder that its author calls good and that end within a minute. A weak result is repeated with more
+# samples until it passes or fails.
+check_streams() {
+  need_c_compiler
+  need_command dieharder dieharder
+  cargo build --release -p gradwire-tests --bin streams
+  ! streams_pass weyl 0 || fail "dieharder finds nothing in a generator that is known to be bad"
+  local what
+  for what in single steps units ranks; do
+    streams_pass "$what" 0 2 3 4 8 9 10 11 12 13 15 16 100 101 102 202 204 205 206 207 208 209 ||
+      fail "the draws failed ($what)"
+  done
+}
+
 check_bench_full() {
   need_c_compiler
   cargo bench -p gradwire-benches
@@ -338,6 +353,18 @@ cross_test() {
   export "${variable}_LINKER=$prefix-gcc" "${variable}_RUNNER=$emulator -L /usr/$prefix" PROPTEST_CASES=32
   cargo test -p gradwire --target "$target"
   cargo test -p gradwire-tests --target "$target" --test golden --test bad_frames
+}
+
+# streams_pass WHAT TESTS…: whether dieharder's tests of these draws all pass.
+streams_pass() {
+  local what=$1 number verdicts
+  shift
+  for number in "$@"; do
+    verdicts=$("$CARGO_TARGET_DIR/release/streams" "$what" | timeout 600 dieharder -g 200 -d "$number" -Y 1 |
+      grep -E 'PASSED|WEAK|FAILED')
+    echo "$what: $verdicts"
+    if [[ $verdicts == *FAILED* || $verdicts != *PASSED* ]]; then return 1; fi
+  done
 }
 
 # --- what a check needs: installed where that is possible, else the command that would ------------------------------
