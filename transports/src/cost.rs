@@ -25,6 +25,12 @@ impl Link {
         hops * self.latency_s + ring_bytes(world, dense_bytes) / self.bytes_per_s
     }
 
+    /// Seconds of an all-reduce along a binomial tree: 2⌈log2 N⌉·(α + B/BW).
+    pub fn tree_all_reduce_s(&self, world: usize, dense_bytes: f64) -> f64 {
+        let hops = 2.0 * f64::from(world.next_power_of_two().ilog2());
+        hops * (self.latency_s + dense_bytes / self.bytes_per_s)
+    }
+
     /// Seconds until every rank has the frames of all: (N−1)·α + (N−1)·b/BW.
     pub fn all_gather_s(&self, world: usize, frame_bytes: f64) -> f64 {
         peers(world) * (self.latency_s + frame_bytes / self.bytes_per_s)
@@ -118,6 +124,17 @@ mod tests {
         let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
         assert_close(link.ring_all_reduce_s(4, 10e6), 1.206);
         assert_eq!(ring_bytes(4, 10e6), 15e6);
+    }
+
+    #[test]
+    fn tree_time_matches_a_value_computed_by_hand() {
+        // 5 ranks: 3 hops up and 3 down, of 1 ms and 1 kB / 1 MB/s each.
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6 };
+        assert_close(link.tree_all_reduce_s(5, 1e3), 0.012);
+        assert_eq!(link.tree_all_reduce_s(1, 1e3), 0.0);
+        // Short vectors are the tree's, long ones the ring's.
+        assert!(link.tree_all_reduce_s(8, 100.0) < link.ring_all_reduce_s(8, 100.0));
+        assert!(link.tree_all_reduce_s(8, 1e6) > link.ring_all_reduce_s(8, 1e6));
     }
 
     #[test]

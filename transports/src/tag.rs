@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     ReduceScatter = 4,
     AllReduce = 5,
     Gossip = 6,
+    TreeReduce = 7,
 }
 
 impl Tag {
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn derived_tags_of_different_collectives_chunks_and_hops_differ() {
         let mut tags = Vec::new();
-        for kind in [Kind::Barrier, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce] {
+        for kind in [Kind::Barrier, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::TreeReduce] {
             for chunk in [0, 1, Tag::COLLECTIVE_CHUNKS - 1] {
                 tags.extend([0, 1, 65535].map(|hop| Tag::new(1, 2).chunk(chunk).derive(kind, hop).unwrap()));
             }

@@ -12,7 +12,7 @@ mod tree;
 pub use gather::{Gathered, all_gather, gather};
 pub use reduce::{Reduce, Wire, max_f32, segment};
 pub use ring::{Scratch, all_reduce, reduce_scatter};
-pub use tree::{barrier, broadcast};
+pub use tree::{barrier, broadcast, tree_all_reduce};
 
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};

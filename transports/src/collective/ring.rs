@@ -11,12 +11,12 @@ use crate::transport::Transport;
 /// Byte buffers of a reduction. Kept from step to step, they allocate nothing once warm.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    outgoing: Vec<u8>,
-    incoming: Vec<u8>,
+    pub(super) outgoing: Vec<u8>,
+    pub(super) incoming: Vec<u8>,
 }
 
 impl Scratch {
-    /// Empty buffers, which grow to one segment each.
+    /// Empty buffers, which grow to one segment each, or to the whole vector for a tree.
     pub fn new() -> Self {
         Self::default()
     }
@@ -77,7 +77,7 @@ impl<T: Transport + ?Sized> Ring<'_, T> {
     }
 }
 
-fn expect_len(from: Rank, tag: Tag, expected: usize, actual: usize) -> Result<(), TransportError> {
+pub(super) fn expect_len(from: Rank, tag: Tag, expected: usize, actual: usize) -> Result<(), TransportError> {
     if expected == actual {
         return Ok(());
     }

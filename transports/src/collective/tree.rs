@@ -1,6 +1,7 @@
-//! Barrier and broadcast: few hops, no arithmetic.
+//! Barrier, broadcast and all-reduce along trees: few hops, for short vectors and slow messages.
 
-use super::Group;
+use super::ring::expect_len;
+use super::{Group, Reduce, Scratch};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Kind, Tag};
@@ -62,4 +63,65 @@ pub fn broadcast<T: Transport + ?Sized>(
         transport.send(group.after(ahead), tag, data, deadline)?;
     }
     Ok(())
+}
+
+/// Reduces vectors of equal length, which travel whole; every member ends with the same bits. Returns the members, all of
+/// whom contributed.
+///
+/// ```text
+/// up, r = 0, 1, … while 2^r < N, at position p:
+///     p has bit r:   send the vector to p − 2^r; wait for the result
+///     p + 2^r < N:   take the vector of p + 2^r;  own ← incoming ⊕ own
+/// down: position 0 has the result, which is broadcast along the same tree
+/// ```
+/// ⌈log2 N⌉ hops up and as many down, each of the whole vector: 2·⌈log2 N⌉·(α + B/BW) on a link of latency α and bandwidth
+/// BW, where the ring of [`all_reduce`](super::all_reduce) takes 2(N−1)·(α + B/(N·BW)). So it is for short vectors.
+///
+/// # Errors
+/// As [`all_reduce`](super::all_reduce).
+///
+/// # Determinism
+/// Neighbours first: ((x[0] ⊕ x[1]) ⊕ (x[2] ⊕ x[3])) ⊕ …, each ⊕ with the higher positions on the left. With
+/// [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16, and so is the result. With N = 1 nothing
+/// changes.
+pub fn tree_all_reduce<T: Transport + ?Sized>(
+    transport: &mut T,
+    tag: Tag,
+    mut data: Reduce<'_>,
+    scratch: &mut Scratch,
+    deadline: Deadline,
+) -> Result<RankSet, TransportError> {
+    let group = Group::of(transport, tag)?;
+    let (me, world, all) = (group.me, group.world(), 0..data.len());
+    let at = |position: usize| group.members.ranks.as_slice()[position];
+    let hops = world.next_power_of_two().ilog2() as usize;
+    // The hop at which this position hands its sum on; position 0 never does.
+    let top = if me == 0 { hops } else { me.trailing_zeros() as usize };
+    for hop in (0..top).filter(|hop| me + (1 << hop) < world) {
+        let (from, tag) = (at(me + (1 << hop)), tag.derive(Kind::TreeReduce, hop)?);
+        transport.recv(from, tag, &mut scratch.incoming, deadline)?;
+        expect_len(from, tag, data.len() * data.element_bytes(), scratch.incoming.len())?;
+        data.fold(all.clone(), &scratch.incoming);
+    }
+    if me > 0 {
+        let (parent, up, down) = (
+            at(me - (1 << top)),
+            tag.derive(Kind::TreeReduce, top)?,
+            tag.derive(Kind::TreeReduce, hops + top)?,
+        );
+        data.write(all.clone(), &mut scratch.outgoing);
+        transport.send(parent, up, &scratch.outgoing, deadline)?;
+        transport.recv(parent, down, &mut scratch.incoming, deadline)?;
+        expect_len(parent, down, data.len() * data.element_bytes(), scratch.incoming.len())?;
+        data.replace(all.clone(), &scratch.incoming);
+    } else if world > 1 {
+        data.settle(all.clone());
+    }
+    data.write(all, &mut scratch.outgoing);
+    // The longest branch first.
+    for hop in (0..top).rev().filter(|hop| me + (1 << hop) < world) {
+        let tag = tag.derive(Kind::TreeReduce, hops + hop)?;
+        transport.send(at(me + (1 << hop)), tag, &scratch.outgoing, deadline)?;
+    }
+    Ok(group.members.ranks)
 }

@@ -24,7 +24,7 @@ use std::panic;
 use std::thread;
 use std::time::Duration;
 
-pub use reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32};
+pub use reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32};
 
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};

@@ -2,8 +2,10 @@
 
 use std::fmt::Debug;
 
-use super::{Check, Inputs, Peer, expected_max, expected_sum_f32, expected_sum_i32, patience};
-use crate::collective::{Reduce, Scratch, Wire, segment};
+use super::{
+    Check, Inputs, Peer, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32, patience,
+};
+use crate::collective::{Reduce, Scratch, Wire, segment, tree_all_reduce};
 use crate::counters::Traffic;
 use crate::error::TransportError;
 
@@ -13,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a sum of i32 wraps", run: sum_i32 },
     Check { name: "a maximum keeps NaN and the sign of zero", run: max },
     Check { name: "a reduce-scatter leaves each rank its own segment", run: reduce_scatter },
+    Check { name: "a tree reduces neighbours first, on every wire", run: tree },
     Check { name: "a ring moves the bytes that its formula says", run: ring_bytes },
     Check { name: "vectors of different lengths are an error", run: different_lengths },
     Check { name: "a native sum is the same everywhere, or not offered", run: native },
@@ -55,6 +58,20 @@ fn sum_over(peer: &mut Peer<'_>, wire: Wire) {
         let expected = expected_sum_f32(&all(peer, |position| inputs.f32(position)), wire, true);
         assert_same(bits(&data), bits(&expected), inputs, peer);
     });
+}
+
+fn tree(peer: &mut Peer<'_>) {
+    for (round, wire) in [Wire::F32, Wire::Bf16].into_iter().enumerate() {
+        for_each_length(peer, |peer, step, inputs| {
+            let (tag, mut data) = (peer.tag(step).chunk(round as u32), inputs.f32(peer.position()));
+            let sum = Reduce::SumF32(&mut data, wire);
+            let contributors =
+                tree_all_reduce(peer.transport, tag, sum, &mut Scratch::new(), patience()).unwrap();
+            assert_eq!(contributors.as_slice(), peer.ranks());
+            let expected = expected_tree_sum_f32(&all(peer, |position| inputs.f32(position)), wire);
+            assert_same(bits(&data), bits(&expected), inputs, peer);
+        });
+    }
 }
 
 fn sum_f32(peer: &mut Peer<'_>) {

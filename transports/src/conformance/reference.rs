@@ -57,6 +57,24 @@ fn order(len: usize, world: usize, at: usize) -> impl Iterator<Item = usize> {
     (1..=world).map(move |ahead| (owner + ahead) % world)
 }
 
+/// What a tree all-reduce of these vectors must give: pairs, then pairs of pairs; whoever has no partner waits.
+///
+/// # Panics
+/// When there is no vector.
+pub fn expected_tree_sum_f32(inputs: &[Vec<f32>], wire: Wire) -> Vec<f32> {
+    let sent = |value: f32| if wire == Wire::Bf16 { bf16::from_f32(value).to_f32() } else { value };
+    let mut sums = inputs.to_vec();
+    while sums.len() > 1 {
+        let pair = |pair: &[Vec<f32>]| match pair {
+            [low, high] => low.iter().zip(high).map(|(low, high)| sent(*high) + low).collect(),
+            alone => alone[0].clone(),
+        };
+        sums = sums.chunks(2).map(pair).collect();
+    }
+    let result = sums.remove(0);
+    if inputs.len() > 1 { result.into_iter().map(sent).collect() } else { result }
+}
+
 fn reduce<T: Copy>(inputs: &[Vec<T>], mut fold: impl FnMut(T, T) -> T) -> Vec<T> {
     let (world, len) = (inputs.len(), inputs[0].len());
     let element =
