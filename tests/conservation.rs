@@ -9,7 +9,7 @@ use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::{self, bits};
 
 /// Every codec that may have a memory, with every value coder.
-const WITH_MEMORY: [&str; 23] = [
+const WITH_MEMORY: [&str; 26] = [
     "f16:memory=ef",
     "bf16:memory=ef",
     "topk:density=0.01",
@@ -33,6 +33,9 @@ const WITH_MEMORY: [&str; 23] = [
     "qsgd:bits=8,norm=l2,bucket=128,entropy=rans,rounding=nearest,memory=ef",
     "randomk:density=0.1",
     "randomk:density=1",
+    "dgc:density=0.01,momentum=0",
+    "dgc:density=0.2,momentum=0,values=q8",
+    "dgc:density=0.5,momentum=0,sample=0.1,values=bf16",
 ];
 
 fn codec(spelling: &str) -> Codec {

@@ -23,7 +23,7 @@ fn golden_inputs_encode_to_the_same_bytes() {
     for_each(|golden| {
         let (frame, kept) = golden.encode().unwrap_or_else(|error| panic!("{}: {error}", golden.name));
         assert!(frame == golden.frame(), "{}: other bytes", golden.name);
-        assert_eq!(kept.as_deref().map(digest), golden.kept, "{}", golden.name);
+        assert!(golden.keeps(kept.as_ref()), "{}: keeps {kept:?}", golden.name);
     });
 }
 

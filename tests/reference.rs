@@ -1,9 +1,9 @@
 //! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an output
 //! buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch memory.
 
-use gradwire::{Gather, LayoutRef, MemoryChoice, Source, Spec, StepKey, Unit};
+use gradwire::{Gather, LayoutRef, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
-use gradwire_tests::run::{self, Gradient, bits};
+use gradwire_tests::run::{self, Gradient, Kept, bits};
 use gradwire_tests::{naive, naive::encode::Job};
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ struct Case {
     key: StepKey,
     format: &'static str,
     grad: Vec<f32>,
-    residual: Option<Vec<f32>>,
+    before: Option<Kept>,
     units: Vec<Unit>,
 }
 
@@ -67,8 +67,19 @@ fn spelling() -> BoxedStrategy<String> {
     let topk = (density.clone(), index.clone(), values.clone(), memory.clone())
         .prop_map(|(d, i, v, m)| format!("topk:density={d},index={i},values={v},memory={m}"));
     let least = words(&["0", "0.001", "0.5", "1", "2.5", "1e30"]);
-    let threshold = (least, index, values, memory.clone())
+    let threshold = (least, index.clone(), values.clone(), memory.clone())
         .prop_map(|(t, i, v, m)| format!("threshold:value={t},index={i},values={v},memory={m}"));
+    let corrected = (density.clone(), index.clone(), values.clone()).prop_flat_map(|(d, i, v)| {
+        let rest = words(&[
+            "",
+            ",nesterov",
+            ",momentum=0.5,sample=0.2",
+            ",sample=1",
+            ",momentum=0",
+            ",momentum=0,memory=none",
+        ]);
+        rest.prop_map(move |rest| format!("dgc:density={d},index={i},values={v}{rest}"))
+    });
     let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]);
     let entropy = words(&["auto", "fixed", "elias", "rans"]);
     let bucket = words(&["1", "2", "5", "8", "64", "127", "128", "512", "100000"]);
@@ -79,7 +90,7 @@ fn spelling() -> BoxedStrategy<String> {
     let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
     let maxnorm = words(&["2", "3", "5", "8"]).prop_map(|b| format!("maxnorm:bits={b}"));
-    prop_oneof![2 => dense, 6 => topk, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
+    prop_oneof![2 => dense, 6 => topk, 4 => corrected, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 
 /// Values that the narrow formats overflow on are an error of their own, proved elsewhere.
@@ -105,17 +116,26 @@ fn units(n: usize) -> impl Strategy<Value = Vec<Unit>> {
     prop_oneof![3 => whole, 1 => cuts]
 }
 
+/// The memory that the spelling asks for, with these values.
+fn before(spelling: &str, n: usize, units: &[Unit], [residual, momentum]: [&Input; 2]) -> Option<Kept> {
+    let mut kept = Kept::new(&Spec::parse(spelling).unwrap(), n, units)?;
+    kept.residual = residual.values(n);
+    if let Some(slot) = &mut kept.momentum {
+        *slot = momentum.values(n);
+    }
+    Some(kept)
+}
+
 fn cases() -> impl Strategy<Value = Case> {
     (spelling(), lengths(), keys(), words(&["f32", "f32", "f16", "bf16"])).prop_flat_map(
         |(spelling, n, key, format)| {
             let input =
                 if format == "f16" || is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
             let kept = if is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
-            (Just(spelling), Just(key), Just(format), input, kept, units(n)).prop_map(
-                move |(spelling, key, format, grad, kept, units)| {
-                    let with_memory = Spec::parse(&spelling).unwrap().memory == MemoryChoice::ErrorFeedback;
-                    let residual = with_memory.then(|| kept.values(n));
-                    Case { spelling, key, format, grad: grad.values(n), residual, units }
+            (Just(spelling), Just(key), Just(format), input, [kept.clone(), kept], units(n)).prop_map(
+                move |(spelling, key, format, grad, [residual, momentum], units)| {
+                    let before = before(&spelling, n, &units, [&residual, &momentum]);
+                    Case { spelling, key, format, grad: grad.values(n), before, units }
                 },
             )
         },
@@ -128,19 +148,18 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
     let shapes = vec![vec![case.grad.len()]];
     let layout = LayoutRef::flat(case.grad.len());
     let (grad, codec, units) = (gradient.widened(), &spec.codec, &case.units);
-    let job =
-        Job { codec, key: case.key, shapes: &shapes, units, grad: &grad, residual: case.residual.as_deref() };
+    let job = Job { codec, key: case.key, shapes: &shapes, units, grad: &grad, before: case.before.as_ref() };
     let expected = naive::encode::encode(&job);
-    let mut kept = [case.residual.clone(), case.residual.clone()];
+    let mut kept = [case.before.clone(), case.before.clone()];
     let [exact, dirty] = [0, 100].map(|more| {
-        let residual = kept[usize::from(more > 0)].as_deref_mut();
-        run::encode(codec, case.key, &layout, units, gradient.as_grad(), residual, more)
+        let mut memory = kept[usize::from(more > 0)].as_mut().map(Kept::lend);
+        run::encode_with(codec, case.key, &layout, units, gradient.as_grad(), memory.as_mut(), more)
     });
     prop_assert_eq!(&dirty, &exact, "the bytes depend on what the scratch memory held");
     let expected = match (expected, exact) {
         (Err(expected), exact) => {
             prop_assert_eq!(exact, Err(expected));
-            prop_assert_eq!(kept[0].as_deref().map(bits), case.residual.as_deref().map(bits));
+            prop_assert_eq!(kept[0].as_ref().map(Kept::words), case.before.as_ref().map(Kept::words));
             return Ok(());
         }
         (Ok(expected), exact) => {
@@ -148,8 +167,8 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
             expected
         }
     };
-    for kept in kept.iter().flatten() {
-        prop_assert_eq!(bits(kept), bits(&expected.residual));
+    for kept in &kept {
+        prop_assert_eq!(kept.as_ref().map(Kept::words), expected.kept.as_ref().map(Kept::words));
     }
     let decoded = run::decode(&expected.frame, &layout).unwrap();
     // An accumulator of zeros does not keep the sign of a zero.
@@ -197,13 +216,15 @@ fn long_units_are_the_naive_ones() {
         ("topk:density=0.2,values=q8", 20_000, Input::Normal(5)),
         ("topk:density=0.01,index=rice", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),
+        ("dgc:density=0.01", 70_000, Input::Heavy(8)),
+        ("dgc:density=0.001,nesterov", 300_000, Input::Normal(9)),
     ] {
         let spec = Spec::parse(spelling).unwrap();
         let grad = input.values(n);
-        let residual = (spec.memory == MemoryChoice::ErrorFeedback).then(|| vec![0.0; n]);
+        let units = vec![Unit::whole(n)];
+        let before = Kept::new(&spec, n, &units);
         let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
-        let spelling = spelling.to_owned();
-        check(&Case { spelling, key, format: "f32", grad, residual, units: vec![Unit::whole(n)] }).unwrap();
+        check(&Case { spelling: spelling.to_owned(), key, format: "f32", grad, before, units }).unwrap();
     }
 }
 
@@ -229,18 +250,15 @@ fn misleading_magnitudes_are_selected_like_the_naive_ones() {
                 [None, Some(Input::Zero.values(n)), Some(grad.iter().map(|value| value / 2.0).collect())]
             {
                 let memory = if residual.is_some() { "ef" } else { "none" };
-                let spelling = format!("topk:density={density},index=bitmap,memory={memory}");
-                let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
-                let case = Case {
-                    spelling,
-                    key,
-                    format: "f32",
-                    grad: grad.clone(),
-                    residual,
-                    units: vec![Unit::whole(n)],
-                };
-                if let Err(error) = check(&case) {
-                    panic!("{name}, density {density}, memory {memory}: {}", first_line(&error.to_string()));
+                for codec in ["topk:", "dgc:momentum=0,", "dgc:momentum=0,sample=0.3,"] {
+                    let spelling = format!("{codec}density={density},index=bitmap,memory={memory}");
+                    let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
+                    let (grad, units) = (grad.clone(), vec![Unit::whole(n)]);
+                    let before = residual.clone().map(|residual| Kept { residual, ..Kept::default() });
+                    let case = Case { spelling, key, format: "f32", grad, before, units };
+                    if let Err(error) = check(&case) {
+                        panic!("{name}, {}: {}", case.spelling, first_line(&error.to_string()));
+                    }
                 }
             }
         }
@@ -264,7 +282,7 @@ fn frequency_tables_are_the_naive_ones_for_every_small_histogram() {
                     .collect();
                 let key = StepKey { seed: 1, step: 1, source: Source::Rank(1) };
                 let units = vec![Unit::whole(grad.len())];
-                check(&Case { spelling: spec.to_string(), key, format: "f32", grad, residual: None, units })
+                check(&Case { spelling: spec.to_string(), key, format: "f32", grad, before: None, units })
                     .unwrap();
             }
         }

@@ -16,16 +16,30 @@ fn spelling() -> impl Strategy<Value = String> {
         ("entropy", &["auto", "fixed", "elias", "rans"]),
         ("rounding", &["stochastic", "nearest"]),
         ("estimator", &["contraction", "unbiased"]),
-        ("memory", &["none", "ef"]),
+        ("memory", &["none", "ef", "momentum"]),
         ("unit", &["model", "tensor"]),
         ("dense_below", &["0", "1", "65536"]),
         ("dense_1d", &["true", "false"]),
+        ("warmup", &["0", "4", "4294967295"]),
+        ("momentum", &["0", "0.5", "0.9", "1e-45"]),
+        ("nesterov", &["true", "false"]),
+        ("clip", &["1", "0.25", "3.4028235e38"]),
+        ("sample", &["1", "0.01", "0.001"]),
     ];
     let pair = prop::sample::select(pairs.to_vec()).prop_flat_map(|(key, values)| {
         prop::sample::select(values).prop_map(move |value| format!("{key}={value}"))
     });
-    let name =
-        prop::sample::select(vec!["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dpsgd"]);
+    let name = prop::sample::select(vec![
+        "none",
+        "f16",
+        "bf16",
+        "topk",
+        "threshold",
+        "qsgd",
+        "randomk",
+        "dpsgd",
+        "dgc",
+    ]);
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
 
@@ -73,8 +87,21 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("topk:dense_below=-1", ["dense_below", "whole number"]),
         ("none:density=0.1", ["density", "memory"]),
         ("topk:memory=yes", ["memory", "none ef"]),
+        ("dgc:momentum=1", ["momentum", "0 to below 1"]),
+        ("dgc:momentum=-0.1", ["momentum", "0 to below 1"]),
+        ("dgc:momentum=nan", ["momentum", "0 to below 1"]),
+        ("dgc:clip=0", ["clip", "above 0"]),
+        ("dgc:clip=inf", ["clip", "above 0"]),
+        ("dgc:sample=0", ["sample", "1e-9 to 1"]),
+        ("dgc:warmup=-1", ["warmup", "whole number"]),
+        ("dgc:nesterov,momentum=0", ["nesterov", "momentum"]),
+        ("dgc:memory=ef", ["memory", "momentum=0"]),
+        ("dgc:memory=none", ["memory", "momentum=0"]),
+        ("dgc:momentum=0,memory=momentum", ["memory=momentum", "dgc"]),
+        ("topk:memory=momentum", ["memory=momentum", "dgc"]),
+        ("topk:momentum=0.9", ["momentum", "density"]),
         ("topk:density=0.1,density=0.2", ["density", "twice"]),
-        ("dgc", ["dgc", "topk"]),
+        ("lgc", ["lgc", "topk"]),
         ("", ["''", "topk"]),
         ("topk:,", ["''", "density"]),
         ("randomk:estimator=unbiased,memory=ef", ["estimator", "memory=ef"]),
@@ -95,11 +122,61 @@ fn biased_codecs_keep_a_memory_by_default() {
         ("threshold:value=1", MemoryChoice::ErrorFeedback),
         ("randomk", MemoryChoice::ErrorFeedback),
         ("qsgd:rounding=nearest", MemoryChoice::ErrorFeedback),
+        ("dgc", MemoryChoice::Momentum),
+        ("dgc:momentum=0", MemoryChoice::ErrorFeedback),
         ("randomk:estimator=unbiased", MemoryChoice::None),
         ("qsgd", MemoryChoice::None),
         ("none", MemoryChoice::None),
     ] {
         assert_eq!(Spec::parse(spelling).unwrap().memory, memory, "{spelling}");
+    }
+}
+
+#[test]
+fn dgc_has_the_papers_parameters_by_default() {
+    let spelled = "dgc:density=0.001,warmup=4,momentum=0.9,nesterov=false,sample=0.01,index=auto,values=f32,\
+                   memory=momentum,unit=model,dense_below=0,dense_1d=true";
+    assert_eq!(Spec::parse(spelled), Spec::parse("dgc"));
+    assert_eq!(Spec::parse("dgc").unwrap().to_string(), "dgc:density=0.001,momentum=0.9");
+    for kept in [
+        "dgc:density=0.01,momentum=0,warmup=0,memory=none,dense_1d=false",
+        "dgc:density=0.01,momentum=0.5,nesterov=true,clip=2.5,sample=0.001,index=rice,values=q4,warmup=9",
+    ] {
+        assert_eq!(Spec::parse(kept).unwrap().to_string(), kept);
+    }
+}
+
+#[test]
+fn densities_warm_up_epoch_by_epoch() {
+    let densities = |spelling: &str| -> Vec<Option<String>> {
+        let spec = Spec::parse(spelling).unwrap();
+        (0..6).map(|epoch| spec.codec_in(epoch).density().map(|density| density.to_string())).collect()
+    };
+    let some = |texts: [&str; 6]| texts.map(|text| Some(text.to_owned())).to_vec();
+    let paper = ["0.251188643", "0.063095734", "0.015848932", "0.003981072", "0.001", "0.001"];
+    assert_eq!(densities("dgc"), some(paper));
+    assert_eq!(densities("topk:density=0.001,warmup=4"), some(paper));
+    assert_eq!(
+        densities("randomk:density=0.01,warmup=1"),
+        some(["0.1", "0.01", "0.01", "0.01", "0.01", "0.01"])
+    );
+    assert_eq!(densities("topk:density=1,warmup=9"), some(["1"; 6]));
+    assert_eq!(densities("topk"), some(["0.01"; 6]));
+    assert_eq!(densities("qsgd"), vec![None; 6]);
+    let spec = Spec::parse("dgc:values=q4,nesterov").unwrap();
+    assert_eq!(spec.codec_in(7), spec.codec, "nothing else changes");
+    assert_eq!(spec.codec_in(0).with_density(spec.codec.density().unwrap()), spec.codec);
+}
+
+#[test]
+fn what_is_sent_dense_counts() {
+    let layout = Layout::packed([("a", vec![100, 10]), ("b", vec![10])]).unwrap();
+    for (spelling, target) in
+        [("dgc:density=0.01", Some(20)), ("topk:density=0.01", Some(10)), ("threshold:value=1", None)]
+    {
+        let spec = Spec::parse(spelling).unwrap();
+        let units: Vec<_> = spec.units.units(&layout.as_ref()).collect();
+        assert_eq!(spec.codec.target_count(&units), target, "{spelling}");
     }
 }
 
@@ -112,6 +189,7 @@ fn only_payloads_that_may_be_summed_are_linear() {
         ("qsgd", false),
         ("f16", false),
         ("threshold:value=1", false),
+        ("dgc", false),
         ("dpsgd", false),
     ] {
         let codec = Spec::parse(spelling).unwrap().codec;

@@ -2,6 +2,8 @@
 
 use crate::codec::{Edge, Gossip, Linear, LinearScratch, LinearScratchLen, Payload, Round};
 use crate::dense::{Dense, DenseSum};
+use crate::density::Density;
+use crate::dgc::Dgc;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::gossip::Dpsgd;
@@ -10,6 +12,7 @@ use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::maxnorm::MaxNorm;
 use crate::memory::Memory;
+use crate::momentum::Momentum;
 use crate::qsgd::{Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::scratch::{Scratch, ScratchLen};
@@ -44,6 +47,8 @@ pub enum GatherCodec {
     Threshold(Threshold),
     /// `qsgd`
     Qsgd(Qsgd),
+    /// `dgc`
+    Dgc(Dgc),
 }
 
 /// Every [`Linear`] codec.
@@ -77,6 +82,7 @@ impl Codec {
             Self::Gather(GatherCodec::TopK(_)) => "topk",
             Self::Gather(GatherCodec::Threshold(_)) => "threshold",
             Self::Gather(GatherCodec::Qsgd(_)) => "qsgd",
+            Self::Gather(GatherCodec::Dgc(_)) => "dgc",
             Self::Linear(LinearCodec::RandomK(_)) => "randomk",
             Self::Linear(LinearCodec::MaxNorm(_)) => "maxnorm",
             Self::Gossip(GossipCodec::Dpsgd(_)) => "dpsgd",
@@ -84,12 +90,15 @@ impl Codec {
     }
 
     /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in the last
-    /// place; and none where error feedback would not converge.
+    /// place; and none where error feedback would not converge. With momentum for codecs that have momentum.
     #[must_use]
     pub fn default_memory(&self) -> MemoryChoice {
+        if self.momentum().is_some() {
+            return MemoryChoice::Momentum;
+        }
         let needs_feedback = match self {
             Self::Gather(GatherCodec::Dense(_)) | Self::Linear(LinearCodec::DenseSum(_)) => false,
-            Self::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_)) => true,
+            Self::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_) | GatherCodec::Dgc(_)) => true,
             Self::Gather(GatherCodec::Qsgd(qsgd)) => {
                 qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
             }
@@ -97,6 +106,53 @@ impl Codec {
             Self::Linear(LinearCodec::MaxNorm(_)) | Self::Gossip(GossipCodec::Dpsgd(_)) => false,
         };
         if needs_feedback { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
+    }
+
+    /// The density, of codecs that have one.
+    #[must_use]
+    pub fn density(&self) -> Option<Density> {
+        match self {
+            Self::Gather(GatherCodec::TopK(topk)) => Some(topk.density()),
+            Self::Gather(GatherCodec::Dgc(dgc)) => Some(dgc.density()),
+            Self::Linear(LinearCodec::RandomK(randomk)) => Some(randomk.density()),
+            _ => None,
+        }
+    }
+
+    /// The same codec at another density; a codec that has none is as it was.
+    #[must_use]
+    pub fn with_density(&self, density: Density) -> Self {
+        match *self {
+            Self::Gather(GatherCodec::TopK(topk)) => {
+                Self::Gather(GatherCodec::TopK(topk.with_density(density)))
+            }
+            Self::Gather(GatherCodec::Dgc(dgc)) => Self::Gather(GatherCodec::Dgc(dgc.with_density(density))),
+            Self::Linear(LinearCodec::RandomK(randomk)) => {
+                Self::Linear(LinearCodec::RandomK(randomk.with_density(density)))
+            }
+            other => other,
+        }
+    }
+
+    /// How many coordinates a frame of these units should hold: what the density asks for of those that are compressed, all
+    /// of those that are sent dense; `None` for a codec without a density.
+    #[must_use]
+    pub fn target_count(&self, units: &[Unit]) -> Option<usize> {
+        let density = self.density()?;
+        let counts = units.iter().map(|unit| if unit.dense { unit.len } else { density.count(unit.len) });
+        Some(counts.sum())
+    }
+
+    /// The momentum, of codecs that own it.
+    #[must_use]
+    pub fn momentum(&self) -> Option<Momentum> {
+        self.unit_codec().momentum()
+    }
+
+    /// Whether the codec keeps a [state](crate::UnitState) of each unit.
+    #[must_use]
+    pub fn adapts(&self) -> bool {
+        self.unit_codec().adapts()
     }
 
     /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.
@@ -125,6 +181,7 @@ impl GatherCodec {
             Self::TopK(topk) => topk,
             Self::Threshold(threshold) => threshold,
             Self::Qsgd(qsgd) => qsgd,
+            Self::Dgc(dgc) => dgc,
         }
     }
 }
@@ -174,6 +231,14 @@ macro_rules! delegate_frames {
 
             fn adds_early(&self) -> bool {
                 self.$inner().adds_early()
+            }
+
+            fn momentum(&self) -> Option<Momentum> {
+                self.$inner().momentum()
+            }
+
+            fn adapts(&self) -> bool {
+                self.$inner().adapts()
             }
 
             fn encode_body(

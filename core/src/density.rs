@@ -26,6 +26,11 @@ impl Density {
         in_range.then_some(Self(billionths as u32))
     }
 
+    /// 1 %: the usual density of the literature, and of samples.
+    pub(crate) const fn percent() -> Self {
+        Self(BILLION / 100)
+    }
+
     /// The fraction.
     #[must_use]
     pub fn fraction(self) -> f64 {
@@ -37,6 +42,17 @@ impl Density {
     pub fn count(self, n: usize) -> usize {
         let product = n as u128 * u128::from(self.0) + u128::from(BILLION / 2);
         (billionths(product) as usize).max(1).min(n)
+    }
+
+    /// ⌈density·n⌉.
+    pub(crate) fn count_up(self, n: usize) -> usize {
+        (n as u128 * u128::from(self.0)).div_ceil(u128::from(BILLION)) as usize
+    }
+
+    /// The fewest elements of which this density is `count`: ⌈count/density⌉; the largest `usize` where that does not fit.
+    pub(crate) fn population(self, count: u32) -> usize {
+        let population = (u64::from(count) * u64::from(BILLION)).div_ceil(u64::from(self.0));
+        usize::try_from(population).unwrap_or(usize::MAX)
     }
 }
 

@@ -14,6 +14,8 @@ pub enum EncodeError {
         /// Bytes the caller lent.
         actual: usize,
     },
+    /// No momentum was lent, or no state of one of the units, and the codec needs it.
+    MemoryIncomplete,
     /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased random-k.
     MemoryRefused,
     /// The gradient, or residual + gradient, is NaN or infinite at `index` of the flat gradient.
@@ -54,6 +56,9 @@ impl fmt::Display for EncodeError {
             Self::BufferTooSmall { needed, actual } => {
                 write!(f, "output buffer holds {actual} bytes, the worst case needs {needed}")
             }
+            Self::MemoryIncomplete => f.write_str(
+                "no memory, or one that lacks momentum or the state of a unit, which this codec needs",
+            ),
             Self::MemoryRefused => {
                 f.write_str("this codec takes no memory: what it sends and keeps would not add up")
             }

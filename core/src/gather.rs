@@ -6,6 +6,7 @@ use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::{LayoutRef, Span};
 use crate::memory::Memory;
+use crate::momentum::Momentum;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::{Pass, Source};
 use crate::unit::Unit;
@@ -19,7 +20,10 @@ pub struct UnitInput<'i, 'm> {
     pub(crate) layout: &'i LayoutRef<'i>,
     pub(crate) unit: &'i Unit,
     pub(crate) grad: Grad<'i>,
+    /// With all the parts that the codec needs.
     pub(crate) memory: Option<&'i mut Memory<'m>>,
+    /// The codec's, where there is a memory that holds it.
+    pub(crate) momentum: Option<Momentum>,
 }
 
 impl<'i> UnitInput<'i, '_> {
@@ -37,8 +41,12 @@ impl<'i> UnitInput<'i, '_> {
     /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below `bound`. For
     /// codecs that [add early](EncodeUnit::adds_early).
     pub(crate) fn pass<T>(&mut self, bound: f32, select: impl FnOnce(&mut Pass<'_>) -> T) -> T {
-        let residual = self.memory.as_mut().map(|memory| memory.residual_mut());
-        let mut pass = Pass::new(self.grad, residual, self.unit.start, bound);
+        let (residual, momentum) = match &mut self.memory {
+            Some(memory) => memory.parts_mut(),
+            None => (None, None),
+        };
+        let momentum = self.momentum.zip(momentum);
+        let mut pass = Pass::new(self.grad, residual, self.unit.start, bound).with_momentum(momentum);
         let selected = select(&mut pass);
         let largest = pass.largest();
         if let Some(memory) = &mut self.memory {
@@ -81,6 +89,17 @@ pub trait EncodeUnit: Send + Sync {
     /// Whether the memory changes before every value was seen, so that all of them have to be [made sure
     /// of](Source::check_all) first: worth it where one pass can then do all the rest.
     fn adds_early(&self) -> bool {
+        false
+    }
+
+    /// What the codec makes of a gradient before it is added to the residual, if it [adds early](Self::adds_early). Units
+    /// that are sent dense do without.
+    fn momentum(&self) -> Option<Momentum> {
+        None
+    }
+
+    /// Whether the codec remembers something of each unit.
+    fn adapts(&self) -> bool {
         false
     }
 

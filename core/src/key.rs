@@ -44,6 +44,11 @@ impl StepKey {
         Stream::new(self.seed, self.step, unit, Source::Shared.word(), Purpose::Selection)
     }
 
+    /// The draws that choose coordinates in `unit` for the key's own source.
+    pub(crate) fn own_selection(&self, unit: u32) -> Stream {
+        Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Selection)
+    }
+
     /// Draws for the caller's own use (initial weights, shuffles, masks), apart from all that codecs draw. `unit`
     /// keeps several uses in one step apart.
     #[must_use]

@@ -1,9 +1,11 @@
-//! What a codec encodes: p = fl(residual + gradient), computed block by block where it is needed.
+//! What a codec encodes: p = fl(residual + gradient), or fl(residual + step) with momentum, computed block by block where
+//! it is needed.
 
 use crate::built::Full;
 use crate::error::EncodeError;
 use crate::grad::Grad;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
+use crate::momentum::Momentum;
 use core::convert::Infallible;
 
 /// Elements that are looked at together: small enough for the first cache level.
@@ -25,6 +27,8 @@ pub(crate) struct Source<'a> {
     residual: Option<&'a [f32]>,
     /// No magnitude of the residual is above this; infinite where nothing is known.
     largest: f32,
+    /// What makes a step of the gradient, with the momentum so far.
+    momentum: Option<(Momentum, &'a [f32])>,
     /// Position of the unit in the flat gradient, for errors.
     start: usize,
     /// Magnitudes must be below this.
@@ -38,7 +42,17 @@ impl<'a> Source<'a> {
         let same = residual.is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
         let largest = if residual.is_none() { 0.0 } else { f32::INFINITY };
-        Self { grad, residual, largest, start, bound }
+        Self { grad, residual, largest, momentum: None, start, bound }
+    }
+
+    /// The same, with momentum ahead of the residual.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn with_momentum(self, momentum: Option<(Momentum, &'a [f32])>) -> Self {
+        let same = momentum.is_none_or(|(_, momentum)| momentum.len() == self.len());
+        assert!(same, "gradient and momentum differ in length");
+        Self { momentum, ..self }
     }
 
     /// The same, of whose residual no magnitude is above `largest`.
@@ -50,7 +64,7 @@ impl<'a> Source<'a> {
         self.grad.len()
     }
 
-    /// Calls `f(first, gradient, residual)` for the elements `first … first + len`, in one or more pieces.
+    /// Calls `f(first, gradient or step, residual)` for the elements `first … first + len`, in one or more pieces.
     fn try_for_range<E>(
         &self,
         first: usize,
@@ -58,14 +72,18 @@ impl<'a> Source<'a> {
         mut f: impl FnMut(usize, &[f32], Option<&[f32]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let residual = |at: usize, len: usize| self.residual.map(|residual| &residual[at..at + len]);
-        if let Grad::F32(values) = self.grad {
+        if let (Grad::F32(values), None) = (self.grad, self.momentum) {
             return f(first, &values[first..first + len], residual(first, len));
         }
-        let mut widened = [0.0; NARROW_BLOCK];
+        let mut step = [0.0; NARROW_BLOCK];
         for at in (first..first + len).step_by(NARROW_BLOCK) {
             let len = NARROW_BLOCK.min(first + len - at);
-            widen(self.grad.slice(at, len), &mut widened[..len]);
-            f(at, &widened[..len], residual(at, len))?;
+            let step = &mut step[..len];
+            widen(self.grad.slice(at, len), step);
+            if let Some((rule, momentum)) = self.momentum {
+                kernels::peek_momentum(Isa::best(), rule, &momentum[at..at + len], step);
+            }
+            f(at, step, residual(at, len))?;
         }
         Ok(())
     }
@@ -114,7 +132,8 @@ impl<'a> Source<'a> {
     /// # Errors
     /// As [`fold`](Self::fold).
     pub(crate) fn check_all(&self, isa: Isa) -> Result<(), EncodeError> {
-        if self.largest.is_finite() && self.largest + self.largest_of_gradient(isa) < self.bound {
+        let is_bounded = self.largest.is_finite() && self.momentum.is_none();
+        if is_bounded && self.largest + self.largest_of_gradient(isa) < self.bound {
             return Ok(());
         }
         let mut p = [0; NARROW_BLOCK];
@@ -183,6 +202,7 @@ pub(crate) struct Pass<'a> {
     /// The gradient alone.
     source: Source<'a>,
     residual: Option<&'a mut [f32]>,
+    momentum: Option<(Momentum, &'a mut [f32])>,
     /// Elements of the residual that the gradient was added to.
     added: usize,
     /// Largest magnitude bits of the elements seen so far.
@@ -195,7 +215,17 @@ impl<'a> Pass<'a> {
     pub(crate) fn new(grad: Grad<'a>, residual: Option<&'a mut [f32]>, start: usize, bound: f32) -> Self {
         let same = residual.as_ref().is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
-        Self { source: Source::new(grad, None, start, bound), residual, added: 0, max: 0 }
+        Self { source: Source::new(grad, None, start, bound), residual, momentum: None, added: 0, max: 0 }
+    }
+
+    /// The same, with momentum ahead of the residual.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn with_momentum(self, momentum: Option<(Momentum, &'a mut [f32])>) -> Self {
+        let same = momentum.as_ref().is_none_or(|(_, momentum)| momentum.len() == self.len());
+        assert!(same, "gradient and momentum differ in length");
+        Self { momentum, ..self }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -212,6 +242,10 @@ impl<'a> Pass<'a> {
     pub(crate) fn sample(&self, first: usize, p: &mut [u32]) {
         let values = &mut [0.0; RUN][..p.len()];
         widen(self.source.grad.slice(first, p.len()), values);
+        if let Some((rule, momentum)) = &self.momentum {
+            let steps = values.iter_mut().zip(&momentum[first..]);
+            steps.for_each(|(value, &momentum)| *value = rule.apply(momentum, *value).1);
+        }
         if let Some(residual) = &self.residual {
             values.iter_mut().zip(&residual[first..]).for_each(|(value, residual)| *value += residual);
         }
@@ -222,6 +256,22 @@ impl<'a> Pass<'a> {
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let end = self.len();
         (0..end).step_by(BLOCK).map(move |first| (first, BLOCK.min(end - first)))
+    }
+
+    /// Adds the gradient, or the step that momentum makes of it, to the residual, if there is one.
+    fn add(&mut self, isa: Isa, first: usize, len: usize) {
+        let Some(residual) = self.residual.as_deref_mut() else { return };
+        let mut step = [0.0; NARROW_BLOCK];
+        for at in (first..first + len).step_by(NARROW_BLOCK) {
+            let len = NARROW_BLOCK.min(first + len - at);
+            let step = &mut step[..len];
+            widen(self.source.grad.slice(at, len), step);
+            if let Some((rule, momentum)) = &mut self.momentum {
+                kernels::advance_momentum(isa, *rule, &mut momentum[at..at + len], step);
+            }
+            self.max = self.max.max(kernels::add_assign(isa, &mut residual[at..at + len], step));
+        }
+        self.added = first + len;
     }
 
     /// Appends the elements of the block `first … first + len` whose magnitude bits are at least `least`.
@@ -235,6 +285,9 @@ impl<'a> Pass<'a> {
         least: u32,
         candidates: &mut Candidates<'_>,
     ) -> Result<(), EncodeError> {
+        if self.momentum.is_some() && first >= self.added {
+            self.add(isa, first, len);
+        }
         let source = self.source;
         if let Some(sums) = self.residual.as_deref().filter(|_| first < self.added) {
             kernels::keep_from(isa, &sums[first..first + len], None, first as u32, least, candidates);

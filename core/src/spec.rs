@@ -3,12 +3,15 @@
 use crate::codecs::{Codec, GatherCodec, GossipCodec, LinearCodec};
 use crate::dense::Dense;
 use crate::density::Density;
+use crate::dgc::Dgc;
 use crate::gossip::Dpsgd;
 use crate::index::IndexChoice;
 use crate::layout::LayoutRef;
 use crate::maxnorm::MaxNorm;
+use crate::momentum::Momentum;
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
+use crate::schedule::warm_up;
 use crate::threshold::Threshold;
 use crate::topk::TopK;
 use crate::unit::Unit;
@@ -24,6 +27,8 @@ pub enum MemoryChoice {
     None,
     /// Error feedback: what is not sent is added to the next gradient.
     ErrorFeedback,
+    /// Error feedback behind momentum of the worker's own, as `dgc` has it.
+    Momentum,
 }
 
 /// How the layout is cut into units: the keys `unit=`, `dense_below=` and `dense_1d`.
@@ -93,6 +98,8 @@ pub struct Spec {
     pub memory: MemoryChoice,
     /// How the layout is cut.
     pub units: UnitPolicy,
+    /// Epochs in which the density falls to that of the codec: the key `warmup=`.
+    pub warmup: u32,
 }
 
 /// Why a spelling was refused. Displays the key and what is allowed.
@@ -208,8 +215,10 @@ const ROUNDING: Words<Rounding> =
     Words { words: &["stochastic", "nearest"], values: &[Rounding::Stochastic, Rounding::Nearest] };
 const ESTIMATOR: Words<Estimator> =
     Words { words: &["contraction", "unbiased"], values: &[Estimator::Contraction, Estimator::Unbiased] };
-const MEMORY: Words<MemoryChoice> =
-    Words { words: &["none", "ef"], values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback] };
+const MEMORY: Words<MemoryChoice> = Words {
+    words: &["none", "ef", "momentum"],
+    values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback, MemoryChoice::Momentum],
+};
 const UNIT: Words<bool> = Words { words: &["model", "tensor"], values: &[false, true] };
 const FLAG: Words<bool> = Words { words: &["false", "true"], values: &[false, true] };
 const BITS: Words<LevelBits> = Words {
@@ -226,8 +235,10 @@ const BITS: Words<LevelBits> = Words {
     ],
 };
 
-/// Density of `topk` and `randomk` where none is given: the usual one of the literature.
-const DEFAULT_DENSITY: f64 = 0.01;
+/// The paper's parameters of `dgc`, where none are given.
+const DGC_DENSITY: f64 = 0.001;
+const DGC_MOMENTUM: f32 = 0.9;
+const DGC_WARMUP: u32 = 4;
 
 fn number<'a, T: core::str::FromStr>(
     key: &'a str,
@@ -259,6 +270,12 @@ struct Keys {
     rounding: Option<Rounding>,
     estimator: Option<Estimator>,
     memory: Option<MemoryChoice>,
+    momentum: Option<f32>,
+    nesterov: bool,
+    clip: Option<f32>,
+    sample: Option<Density>,
+    warmup: Option<u32>,
+    dense_1d: Option<bool>,
     units: UnitPolicy,
 }
 
@@ -298,16 +315,29 @@ impl Keys {
             "rounding" => self.rounding = Some(ROUNDING.parse(key, value)?),
             "estimator" => self.estimator = Some(ESTIMATOR.parse(key, value)?),
             "memory" => self.memory = Some(MEMORY.parse(key, value)?),
+            "momentum" => {
+                let range = "a number from 0 to below 1";
+                self.momentum = Some(number(key, value, range, |m: &f32| (0.0..1.0).contains(m))?);
+            }
+            "nesterov" => self.nesterov = FLAG.parse(key, value)?,
+            "clip" => {
+                let range = "a finite number above 0";
+                self.clip = Some(number(key, value, range, |v: &f32| v.is_finite() && *v > 0.0)?);
+            }
+            "sample" => self.sample = Some(density(key, value)?),
+            "warmup" => {
+                self.warmup = Some(number(key, value, "a whole number from 0 to 4294967295", |_| true)?);
+            }
             "unit" => self.units.per_tensor = UNIT.parse(key, value)?,
             "dense_below" => self.units.dense_below = number(key, value, "a whole number", |_| true)?,
             // `Keys::parse` lets known keys through alone.
-            _ => self.units.dense_1d = FLAG.parse(key, value)?,
+            _ => self.dense_1d = Some(FLAG.parse(key, value)?),
         }
         Ok(())
     }
 
     fn density(&self) -> Density {
-        self.density.or(Density::new(DEFAULT_DENSITY)).unwrap_or_else(|| unreachable!("a valid density"))
+        self.density.unwrap_or(Density::percent())
     }
 
     fn topk(&self) -> TopK {
@@ -318,6 +348,15 @@ impl Keys {
         let value = self.threshold.ok_or(SpecError::MissingKey("value"))?;
         Threshold::new(value, self.index.unwrap_or_default(), self.values.unwrap_or_default())
             .ok_or(SpecError::MissingKey("value"))
+    }
+
+    fn dgc(&self) -> Dgc {
+        let density = self.density.or(Density::new(DGC_DENSITY)).unwrap_or(Density::percent());
+        let momentum = Momentum::new(self.momentum.unwrap_or(DGC_MOMENTUM), self.nesterov);
+        let dgc = Dgc::new(density, self.index.unwrap_or_default(), self.values.unwrap_or_default());
+        dgc.with_momentum(momentum)
+            .with_sample(self.sample.unwrap_or(Density::percent()))
+            .with_clip(self.clip)
     }
 
     fn qsgd(&self) -> Qsgd {
@@ -343,20 +382,27 @@ impl Keys {
 }
 
 const KEYS_CAST: &str = "memory";
-const KEYS_TOPK: &str = "density index values memory unit dense_below dense_1d";
+const KEYS_TOPK: &str = "density warmup index values memory unit dense_below dense_1d";
+const KEYS_DGC: &str =
+    "density warmup momentum nesterov clip sample index values memory unit dense_below dense_1d";
 const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d";
 const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d";
-const KEYS_RANDOMK: &str = "density estimator memory unit dense_below dense_1d";
+const KEYS_RANDOMK: &str = "density warmup estimator memory unit dense_below dense_1d";
 const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d";
 
 impl Spec {
     /// Names of the codecs.
-    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dpsgd";
+    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, dpsgd";
 
     /// A codec with the memory that it has by default, the whole model in one unit.
     #[must_use]
     pub fn new(codec: Codec) -> Self {
-        Self { codec, memory: codec.default_memory(), units: UnitPolicy::default() }
+        Self {
+            codec,
+            memory: codec.default_memory(),
+            units: default_units(&codec),
+            warmup: default_warmup(&codec),
+        }
     }
 
     /// Reads a spelling: a name, then `:key=value` and further pairs behind commas.
@@ -390,17 +436,42 @@ impl Spec {
                 let keys = Keys::parse("maxnorm", KEYS_MAXNORM, pairs)?;
                 (keys, Codec::Linear(LinearCodec::MaxNorm(keys.maxnorm()?)))
             }
+            "dgc" => {
+                let keys = Keys::parse("dgc", KEYS_DGC, pairs)?;
+                if keys.nesterov && keys.momentum == Some(0.0) {
+                    return Err(SpecError::Conflict("nesterov: it is a form of momentum, which is 0"));
+                }
+                (keys, Codec::Gather(GatherCodec::Dgc(keys.dgc())))
+            }
             "dpsgd" => (Keys::parse("dpsgd", KEYS_CAST, pairs)?, Codec::Gossip(GossipCodec::Dpsgd(Dpsgd))),
             _ => return Err(SpecError::UnknownCodec(name)),
         };
         let memory = keys.memory.unwrap_or(codec.default_memory());
-        let spec = Self { codec, memory, units: keys.units };
+        let dense_1d = keys.dense_1d.unwrap_or(default_units(&codec).dense_1d);
+        let units = UnitPolicy { dense_1d, ..keys.units };
+        let spec = Self { codec, memory, units, warmup: keys.warmup.unwrap_or(default_warmup(&codec)) };
         spec.conflict().map_or(Ok(spec), |why| Err(SpecError::Conflict(why)))
+    }
+
+    /// The codec as it is in an epoch, counted from 0: at the density of the [warm-up](warm_up).
+    #[must_use]
+    pub fn codec_in(&self, epoch: u64) -> Codec {
+        match self.codec.density() {
+            Some(density) => self.codec.with_density(warm_up(density, self.warmup, epoch)),
+            None => self.codec,
+        }
     }
 
     /// Why this codec and this memory do not go together, if they do not.
     #[must_use]
     pub fn conflict(&self) -> Option<&'static str> {
+        let has_momentum = self.codec.momentum().is_some();
+        if has_momentum && self.memory != MemoryChoice::Momentum {
+            return Some("memory: dgc keeps its momentum there; with momentum=0 it does without");
+        }
+        if !has_momentum && self.memory == MemoryChoice::Momentum {
+            return Some("memory=momentum: it belongs to dgc, with a momentum above 0");
+        }
         if self.memory == MemoryChoice::None {
             return None;
         }
@@ -425,6 +496,15 @@ impl Spec {
     }
 }
 
+/// Tensors of one dimension are few and matter: `dgc` sends them dense.
+fn default_units(codec: &Codec) -> UnitPolicy {
+    UnitPolicy { dense_1d: matches!(codec, Codec::Gather(GatherCodec::Dgc(_))), ..UnitPolicy::default() }
+}
+
+fn default_warmup(codec: &Codec) -> u32 {
+    if matches!(codec, Codec::Gather(GatherCodec::Dgc(_))) { DGC_WARMUP } else { 0 }
+}
+
 /// Prints the spelling: the name, the main parameters, and every other key that differs from its default.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -443,6 +523,7 @@ impl fmt::Display for Spec {
                 out.sparse(threshold.index(), threshold.values())?;
             }
             Codec::Gather(GatherCodec::Qsgd(qsgd)) => out.qsgd(&qsgd)?,
+            Codec::Gather(GatherCodec::Dgc(dgc)) => out.dgc(&dgc)?,
             Codec::Linear(LinearCodec::RandomK(randomk)) => {
                 out.always("density", randomk.density())?;
                 let estimator = randomk.estimator();
@@ -450,10 +531,12 @@ impl fmt::Display for Spec {
             }
             Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => out.always("bits", maxnorm.bits())?,
         }
+        out.unless(self.warmup == default_warmup(&self.codec), "warmup", self.warmup)?;
         out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
         out.unless(!self.units.per_tensor, "unit", "tensor")?;
         out.unless(self.units.dense_below == 0, "dense_below", self.units.dense_below)?;
-        out.unless(!self.units.dense_1d, "dense_1d", true)
+        let dense_1d = self.units.dense_1d;
+        out.unless(dense_1d == default_units(&self.codec).dense_1d, "dense_1d", dense_1d)
     }
 }
 
@@ -477,6 +560,17 @@ impl Printer<'_, '_> {
     fn sparse(&mut self, index: IndexChoice, values: ValueChoice) -> fmt::Result {
         self.unless(index == IndexChoice::default(), "index", INDEX.word(index))?;
         self.unless(values == ValueChoice::default(), "values", VALUES.word(values))
+    }
+
+    fn dgc(&mut self, dgc: &Dgc) -> fmt::Result {
+        self.always("density", dgc.density())?;
+        self.always("momentum", dgc.momentum().map_or(0.0, Momentum::factor))?;
+        self.unless(!dgc.momentum().is_some_and(Momentum::is_nesterov), "nesterov", true)?;
+        if let Some(clip) = dgc.clip() {
+            self.always("clip", clip)?;
+        }
+        self.unless(dgc.sample() == Density::percent(), "sample", dgc.sample())?;
+        self.sparse(dgc.index(), dgc.values())
     }
 
     fn qsgd(&mut self, qsgd: &Qsgd) -> fmt::Result {
@@ -552,14 +646,14 @@ mod tests {
         for (spelling, message) in [
             (
                 "top",
-                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dpsgd",
+                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, dpsgd",
             ),
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
             (
                 "topk:bits=4",
-                "topk has no key 'bits': expected one of density index values memory unit dense_below dense_1d",
+                "topk has no key 'bits': expected one of density warmup index values memory unit dense_below dense_1d",
             ),
             ("topk:", "topk"),
             ("topk:density=0.1,density=0.1", "key 'density' is given twice"),

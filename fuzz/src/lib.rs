@@ -2,7 +2,7 @@
 
 use gradwire::{Codec, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
 use gradwire_tests::naive::encode::{Job, encode};
-use gradwire_tests::run::{self, bits};
+use gradwire_tests::run::{self, Kept, bits};
 
 /// Floats with the bits of `bytes`; what is left over is dropped.
 #[must_use]
@@ -42,7 +42,8 @@ pub fn conserves(codec: &Codec, data: &[u8]) {
     let mut kept = residual.clone();
     let frame = run::encode(codec, key, &layout, &units, Grad::F32(grad), Some(&mut kept), 0);
     let shapes = [vec![grad.len()]];
-    let naive = encode(&Job { codec, key, shapes: &shapes, units: &units, grad, residual: Some(&residual) });
+    let before = Kept { residual: residual.clone(), ..Kept::default() };
+    let naive = encode(&Job { codec, key, shapes: &shapes, units: &units, grad, before: Some(&before) });
     let Ok(frame) = frame else {
         assert_eq!(frame.err(), naive.err());
         return assert_eq!(bits(&kept), bits(&residual));

@@ -10,16 +10,19 @@
 //! | `format` | of the gradient |
 //! | `input` | the gradient, see [`Input`] |
 //! | `residual` | what was kept back before; only with a memory |
+//! | `momentum` | the momentum before; only with a memory that holds it |
+//! | `states` | words of the unit states before, hexadecimal, four for each, separated by commas; only with such a memory |
 //! | `values` | what an accumulator of zeros holds after the frame was added: exact bits, or a hash of many |
 //! | `kept` | what is kept back after encoding, in the same way; only with a memory |
+//! | `kept_momentum`, `kept_states` | momentum and states after encoding |
 //!
 //! To add a frame, append a line with `values=?` and run `cargo run -p gradwire-tests --bin golden`.
 
 use crate::inputs::Input;
-use crate::manifest::{self, Line};
+use crate::manifest::{self, Line, digest};
 use crate::naive;
-use crate::run::{self, Gradient};
-use gradwire::{EncodeError, Layout, MemoryChoice, Source, Spec, StepKey, Unit};
+use crate::run::{self, Gradient, Kept};
+use gradwire::{EncodeError, Layout, MemoryChoice, Source, Spec, StepKey, Unit, UnitState};
 
 /// One golden frame: everything that encoding it needs.
 #[derive(Clone, Debug)]
@@ -36,12 +39,16 @@ pub struct Golden {
     pub key: StepKey,
     /// The gradient.
     pub gradient: Gradient,
-    /// What was kept back before.
-    pub residual: Option<Vec<f32>>,
+    /// What the memory held before.
+    pub before: Option<Kept>,
     /// Digest of the decoded values.
     pub values: String,
     /// Digest of what is kept back after.
     pub kept: Option<String>,
+    /// Digest of the momentum after.
+    pub kept_momentum: Option<String>,
+    /// Words of the states after.
+    pub kept_states: Option<String>,
 }
 
 impl Golden {
@@ -66,9 +73,14 @@ impl Golden {
             Input::parse(line.value(key)).unwrap_or_else(|error| panic!("{error}")).values(layout.len())
         };
         let gradient = Gradient::new(line.value("format"), &vector("input"));
-        let residual = (spec.memory == MemoryChoice::ErrorFeedback).then(|| vector("residual"));
+        let before = (spec.memory != MemoryChoice::None).then(|| Kept {
+            residual: vector("residual"),
+            momentum: (spec.memory == MemoryChoice::Momentum).then(|| vector("momentum")),
+            states: line.find("states").map_or_else(Vec::new, parse_states),
+        });
         let values = line.value("values").to_owned();
-        let kept = line.find("kept").map(str::to_owned);
+        let text = |key| line.find(key).map(str::to_owned);
+        let (kept, kept_momentum, kept_states) = (text("kept"), text("kept_momentum"), text("kept_states"));
         Self {
             name: line.value("file").to_owned(),
             spec,
@@ -76,9 +88,11 @@ impl Golden {
             units,
             key,
             gradient,
-            residual,
+            before,
             values,
             kept,
+            kept_momentum,
+            kept_states,
         }
     }
 
@@ -98,18 +112,29 @@ impl Golden {
         std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Frame and new residual as the crate under test makes them.
+    /// Whether this is what the memory holds after encoding.
+    #[must_use]
+    pub fn keeps(&self, kept: Option<&Kept>) -> bool {
+        let momentum = kept.and_then(|kept| kept.momentum.as_deref()).map(digest);
+        let states = kept.filter(|kept| !kept.states.is_empty()).map(|kept| spelled_states(&kept.states));
+        kept.map(|kept| digest(&kept.residual)) == self.kept
+            && momentum == self.kept_momentum
+            && states == self.kept_states
+    }
+
+    /// Frame and new memory as the crate under test makes them.
     ///
     /// # Errors
     /// As [`gradwire::Gather::encode`].
-    pub fn encode(&self) -> Result<(Vec<u8>, Option<Vec<f32>>), EncodeError> {
-        let mut residual = self.residual.clone();
+    pub fn encode(&self) -> Result<(Vec<u8>, Option<Kept>), EncodeError> {
+        let mut kept = self.before.clone();
         let layout = self.layout();
         let grad = self.gradient.as_grad();
         let codec = &self.spec.codec;
+        let mut memory = kept.as_mut().map(Kept::lend);
         let frame =
-            run::encode(codec, self.key, &layout.as_ref(), &self.units, grad, residual.as_deref_mut(), 0)?;
-        Ok((frame, residual))
+            run::encode_with(codec, self.key, &layout.as_ref(), &self.units, grad, memory.as_mut(), 0)?;
+        Ok((frame, kept))
     }
 
     /// Frame and new residual as the naive reference makes them.
@@ -123,9 +148,22 @@ impl Golden {
             shapes: &self.shapes,
             units: &self.units,
             grad: &self.gradient.widened(),
-            residual: self.residual.as_deref(),
+            before: self.before.as_ref(),
         })
     }
+}
+
+fn parse_states(text: &str) -> Vec<UnitState> {
+    let word = |word| u32::from_str_radix(word, 16).unwrap_or_else(|_| panic!("states '{text}'"));
+    let words: Vec<u32> = text.split(',').map(word).collect();
+    words.as_chunks().0.iter().map(|&words| UnitState::from_words(words)).collect()
+}
+
+/// As `states` is written.
+#[must_use]
+pub fn spelled_states(states: &[UnitState]) -> String {
+    let words = states.iter().flat_map(|state| state.words());
+    words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(",")
 }
 
 fn parse_unit(text: &str) -> Unit {

@@ -1,8 +1,8 @@
 //! Encoding and decoding through the public interface that needs no heap, in buffers of exactly the stated size.
 
 use gradwire::{
-    Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, Scratch,
-    StepKey, Unit, bf16, f16, frame_scratch_len,
+    Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, MemoryChoice,
+    Scratch, Spec, StepKey, Unit, UnitState, bf16, f16, frame_scratch_len,
 };
 
 /// A gradient in one of the formats that encode takes.
@@ -61,6 +61,47 @@ pub fn layout(shapes: &[Vec<usize>]) -> Layout {
     Layout::packed(shapes.iter().map(|shape| ("t", shape.clone()))).expect("shapes fit the address space")
 }
 
+/// What a memory holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kept {
+    /// The residual.
+    pub residual: Vec<f32>,
+    /// The momentum, if the memory holds it.
+    pub momentum: Option<Vec<f32>>,
+    /// The states of the units.
+    pub states: Vec<UnitState>,
+}
+
+impl Kept {
+    /// The memory that the spelling asks for, `n` zeros; `None` where it keeps nothing.
+    #[must_use]
+    pub fn new(spec: &Spec, n: usize, units: &[Unit]) -> Option<Self> {
+        let states = units.last().map_or(0, |unit| unit.id as usize + 1);
+        (spec.memory != MemoryChoice::None).then(|| Self {
+            residual: vec![0.0; n],
+            momentum: (spec.memory == MemoryChoice::Momentum).then(|| vec![0.0; n]),
+            states: vec![UnitState::default(); if spec.codec.adapts() { states } else { 0 }],
+        })
+    }
+
+    /// As encode takes it.
+    pub fn lend(&mut self) -> Memory<'_> {
+        let memory = Memory::new(&mut self.residual).with_states(&mut self.states);
+        match &mut self.momentum {
+            Some(momentum) => memory.with_momentum(momentum),
+            None => memory,
+        }
+    }
+
+    /// All of it as words, for comparisons that tell zeros apart.
+    #[must_use]
+    pub fn words(&self) -> Vec<u32> {
+        let floats = self.residual.iter().chain(self.momentum.iter().flatten());
+        let states = self.states.iter().flat_map(|state| state.words());
+        floats.map(|value| value.to_bits()).chain(states).collect()
+    }
+}
+
 /// What stands in every buffer before it is used.
 const FILL: u8 = 0xa5;
 
@@ -81,13 +122,32 @@ pub fn encode(
     residual: Option<&mut [f32]>,
     more: usize,
 ) -> Result<Vec<u8>, EncodeError> {
+    let mut memory = residual.map(Memory::new);
+    encode_with(codec, key, layout, units, grad, memory.as_mut(), more)
+}
+
+/// The same with a memory of any parts.
+///
+/// # Errors
+/// As [`Gather::encode`].
+///
+/// # Panics
+/// When a bound overflows.
+pub fn encode_with(
+    codec: &Codec,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    units: &[Unit],
+    grad: Grad<'_>,
+    memory: Option<&mut Memory<'_>>,
+    more: usize,
+) -> Result<Vec<u8>, EncodeError> {
     let needed = codec.scratch_len(units);
     let mut words = vec![u32::from_le_bytes([FILL; 4]); needed.words + more];
     let mut bytes = vec![FILL; needed.bytes + more];
     let mut out = vec![FILL; codec.max_frame_bytes(units).expect("the bound fits the address space")];
     let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
-    let mut memory = residual.map(Memory::new);
-    let written = codec.encode(key, layout, units, grad, memory.as_mut(), &mut scratch, &mut out)?;
+    let written = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut out)?;
     out.truncate(written);
     Ok(out)
 }

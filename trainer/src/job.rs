@@ -1,13 +1,13 @@
 //! A configuration with everything it names: data read, sizes known, all of it checked before anything is written.
 
-use gradwire::{Layout, LayoutError, Spec};
+use gradwire::{Codec, Density, GatherCodec, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{Batches, DataError, Dataset, Part, Source};
 use crate::model::{MlpConfig, Model, ModelConfig, ModelError};
-use crate::optim::{AdamWConfig, Decay, OptimizerConfig, Schedule, SgdConfig};
+use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
 use crate::range::{RangeError, require};
 
 /// Why a run cannot begin. The text is one line; nothing was written.
@@ -96,9 +96,61 @@ impl Job {
         let steps =
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
         let schedule = schedule(&config, steps)?;
-        let optimizer = optimizer(&config);
-        optimizer.build(layout.len())?;
-        Ok(Self { config, dataset, model, spec, route, layout, schedule, optimizer, steps, steps_per_epoch })
+        let optimizer = optimizer(&config, &spec);
+        let job =
+            Self { config, dataset, model, spec, route, layout, schedule, optimizer, steps, steps_per_epoch };
+        job.build_optimizer()?;
+        Ok(job)
+    }
+
+    /// The optimizer, at rest. Where the codec owns the momentum, it has momentum for what is sent dense alone.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range.
+    pub fn build_optimizer(&self) -> Result<Box<dyn Optimizer>, RangeError> {
+        match self.optimizer {
+            OptimizerConfig::Sgd(config) if self.spec.codec.momentum().is_some() => {
+                let dense = self.units().into_iter().filter(|unit| unit.dense).map(|unit| unit.range());
+                Ok(Box::new(Sgd::new(self.layout.len(), config)?.with_momentum_in(dense.collect())))
+            }
+            config => config.build(self.layout.len()),
+        }
+    }
+
+    /// The density that the schedule sets for a step, of a codec that has one.
+    pub fn density(&self, step: u64) -> Option<Density> {
+        self.codec_at(step).density()
+    }
+
+    /// The share of all coordinates that a frame of that step should hold, of a codec that has a density: what is sent
+    /// dense counts.
+    pub fn target_density(&self, step: u64) -> Option<f64> {
+        let target = self.codec_at(step).target_count(&self.units())?;
+        Some(target as f64 / self.layout.len() as f64)
+    }
+
+    /// The norm that a worker's gradient is shortened to, if it is limited.
+    pub fn local_clip(&self) -> Option<f64> {
+        match self.spec.codec {
+            Codec::Gather(GatherCodec::Dgc(dgc)) if dgc.clip().is_some() => {
+                dgc.local_clip(self.config.workers as u32)
+            }
+            _ => self.config.clip,
+        }
+    }
+
+    /// What each worker adds to its gradient, times the parameters: where the codec owns the momentum, decay comes first.
+    pub fn local_weight_decay(&self) -> f32 {
+        if self.spec.codec.momentum().is_some() { self.config.weight_decay as f32 } else { 0.0 }
+    }
+
+    fn codec_at(&self, step: u64) -> Codec {
+        self.spec.codec_in(step / self.steps_per_epoch)
+    }
+
+    fn units(&self) -> Vec<Unit> {
+        self.spec.units.units(&self.layout.as_ref()).collect()
     }
 
     /// A fresh model; all workers' are alike.
@@ -142,7 +194,11 @@ fn schedule(config: &RunConfig, steps: u64) -> Result<Schedule, RangeError> {
     Schedule::new(config.lr as f32, config.warmup, decay)
 }
 
-fn optimizer(config: &RunConfig) -> OptimizerConfig {
+fn optimizer(config: &RunConfig, spec: &Spec) -> OptimizerConfig {
+    if let Some(momentum) = spec.codec.momentum() {
+        let (momentum, nesterov) = (momentum.factor(), momentum.is_nesterov());
+        return OptimizerConfig::Sgd(SgdConfig { momentum, nesterov, weight_decay: 0.0 });
+    }
     let weight_decay = config.weight_decay as f32;
     if config.optimizer == "adamw" {
         return OptimizerConfig::AdamW(AdamWConfig { weight_decay, ..AdamWConfig::default() });

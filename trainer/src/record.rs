@@ -117,6 +117,9 @@ pub struct Metrics {
     pub residual_norm: f64,
     /// Share of the coordinates that was sent, mean over the workers.
     pub density: f64,
+    /// Share of the coordinates that was to be sent at this step, as the schedule has it; `null` for a codec without a
+    /// density.
+    pub target_density: Option<f64>,
     /// Mean loss on the validation part, where there was an evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f64>,
@@ -167,6 +170,7 @@ impl Metrics {
             decode_ns: mean_ns(|record| record.decode),
             residual_norm: squares.sqrt(),
             density: 4.0 * sum(|record| record.held as u64) as f64 / dense,
+            target_density: job.target_density(first.step),
             eval_loss: evaluation.map(|evaluation| evaluation.loss()),
             accuracy: evaluation.map(|evaluation| evaluation.accuracy()),
             perplexity: evaluation.filter(|_| is_text).map(|evaluation| evaluation.perplexity()),

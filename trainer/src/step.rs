@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire::{Grad, Memory, MemoryChoice, Source, StepKey};
+use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report};
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
@@ -56,7 +56,7 @@ pub(crate) struct Worker<'a> {
     batches: Batches<'a>,
     optimizer: Box<dyn Optimizer>,
     exchange: Exchange,
-    /// None without error feedback.
+    /// What the spelling keeps, if anything.
     memory: Option<Memory<'static>>,
     params: Vec<f32>,
     grad: Vec<f32>,
@@ -73,7 +73,6 @@ impl<'a> Worker<'a> {
         let len = job.layout.len();
         let (rank, world) = (transport.rank().0 as usize, job.config.workers);
         let share = job.config.batch / world;
-        let keeps = job.spec.memory == MemoryChoice::ErrorFeedback;
         let mut params = vec![0.0; len];
         model.params(&mut params);
         Ok(Self {
@@ -81,9 +80,9 @@ impl<'a> Worker<'a> {
             transport,
             model,
             batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
-            optimizer: job.optimizer.build(len)?,
+            optimizer: job.build_optimizer()?,
             exchange: Exchange::new(job.spec, job.layout.clone(), job.route.clone())?,
-            memory: keeps.then(|| Memory::new(vec![0.0; len])),
+            memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
             params,
             grad: vec![0.0; len],
             mean: vec![0.0; len],
@@ -95,11 +94,17 @@ impl<'a> Worker<'a> {
         let lr = self.job.schedule.lr(step);
         let started = Instant::now();
         let loss = self.forward_backward(step)?;
-        self.clip();
+        self.decay_weights();
+        if let Some(limit) = self.job.local_clip() {
+            clip_norm(&mut self.grad, limit);
+        }
         let compute = started.elapsed();
 
         let before = self.transport.counters();
         self.rescale_residual(step);
+        if let Some(density) = self.job.density(step) {
+            self.exchange.set_density(density)?;
+        }
         let mut record = match self.exchange(step)? {
             Ok(report) => {
                 self.optimizer.step(&mut self.params, &self.mean, lr);
@@ -124,15 +129,11 @@ impl<'a> Worker<'a> {
         self.model.forward_backward(&batch, &mut self.grad)
     }
 
-    /// Shortens the gradient to the norm that the configuration allows. One that is not finite stays as it is, for the
-    /// codec to refuse.
-    fn clip(&mut self) {
-        let Some(limit) = self.job.config.clip else { return };
-        let squares: f64 = self.grad.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
-        let norm = squares.sqrt();
-        if norm.is_finite() && norm > limit {
-            let scale = (limit / norm) as f32;
-            self.grad.iter_mut().for_each(|g| *g *= scale);
+    /// A codec that owns the momentum is handed the gradient of the decayed loss.
+    fn decay_weights(&mut self) {
+        let decay = self.job.local_weight_decay();
+        if decay != 0.0 {
+            self.grad.iter_mut().zip(&self.params).for_each(|(g, param)| *g += decay * param);
         }
     }
 

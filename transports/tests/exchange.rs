@@ -85,6 +85,40 @@ fn workers(world: u32, spec: &str, route: &Route) -> Vec<Worker> {
     transports.map(|transport| Worker::new(Box::new(transport), spec, route.clone())).collect()
 }
 
+/// Schedules and controllers set the density between steps; every rank alike.
+#[test]
+fn densities_are_set_between_steps_and_take_effect_at_once() {
+    let density = |fraction| gradwire::Density::new(fraction).unwrap();
+    for (spec, route) in [
+        ("topk:density=0.01", Route::AllGather),
+        ("topk:density=0.01", Route::Server(ServerOptions::default())),
+        ("randomk:density=0.01", Route::AllReduce { wire: Wire::F32 }),
+    ] {
+        let held = on_threads(workers(3, spec, &route), |mut worker| {
+            let fractions = [0.01, 0.5, 0.1];
+            (0..3u64)
+                .zip(fractions)
+                .map(|(step, fraction)| {
+                    worker.exchange.set_density(density(fraction)).unwrap();
+                    worker.step(step).unwrap().1.held
+                })
+                .collect::<Vec<_>>()
+        });
+        let n = layout().len();
+        assert!(
+            held.iter().all(|held| *held == [0.01, 0.5, 0.1].map(|f| density(f).count(n))),
+            "{spec}: {held:?}"
+        );
+    }
+    let mut worker = workers(1, "topk:density=0.01", &Route::AllGather).remove(0);
+    let grad = gradient(0, 0, layout().len());
+    let never = Deadline::NEVER;
+    let mut memory = Memory::new(vec![0.0; grad.len()]);
+    let transport = worker.transport.as_mut();
+    worker.exchange.start(transport, key(0, 0), Grad::F32(&grad), Some(&mut memory), never).unwrap();
+    assert_eq!(worker.exchange.set_density(density(0.5)), Err(ExchangeError::Busy));
+}
+
 /// The mean by definition: every rank's own frame, decoded alone and added in rank order.
 fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
     let spec = Spec::parse(spec).unwrap();

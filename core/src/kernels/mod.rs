@@ -10,6 +10,7 @@ mod x86_64;
 
 use crate::bits::load_padded;
 use crate::entropy::rans::{Entry, Lanes, MAX_ALPHABET, ROUND, SLOTS};
+use crate::momentum::Momentum;
 use crate::rng::Stream;
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
@@ -95,6 +96,21 @@ pub(crate) fn keep_between(isa: Isa, p: &[u32], range: (u32, u32), out: &mut [u3
         Isa::Avx2 => x86_64::select::keep_between_with_avx2(p, range, out),
         _ => scalar::keep_between(p, range, out),
     }
+}
+
+compile_for_each_isa! {
+    /// Adds the gradient to the residual, residual[i] = fl(residual[i] + gradient[i]); returns the largest magnitude bits.
+    pub(crate) fn add_assign(isa, residual: &mut [f32], grad: &[f32]) -> u32 = scalar::add_assign;
+}
+
+compile_for_each_isa! {
+    /// Replaces the gradient in `step` by the step that momentum will make of it.
+    pub(crate) fn peek_momentum(isa, rule: Momentum, momentum: &[f32], step: &mut [f32]) = scalar::peek_momentum;
+}
+
+compile_for_each_isa! {
+    /// The same, and the momentum moves on.
+    pub(crate) fn advance_momentum(isa, rule: Momentum, momentum: &mut [f32], step: &mut [f32]) = scalar::advance_momentum;
 }
 
 compile_for_each_isa! {

@@ -2,6 +2,7 @@
 //! [`compile_for_each_isa`](super::isa).
 
 use super::{Bucket, Candidates};
+use crate::momentum::Momentum;
 use crate::rng::Stream;
 use half::f16;
 
@@ -10,6 +11,28 @@ pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 
 /// Fields carry the sign in this bit.
 pub(crate) const FIELD_SIGN: u8 = 0x80;
+
+#[inline(always)]
+pub(super) fn add_assign(residual: &mut [f32], grad: &[f32]) -> u32 {
+    let mut max = 0;
+    for (residual, grad) in residual.iter_mut().zip(grad) {
+        *residual += grad;
+        max = max.max(residual.to_bits() & MAGNITUDE);
+    }
+    max
+}
+
+#[inline(always)]
+pub(super) fn peek_momentum(rule: Momentum, momentum: &[f32], step: &mut [f32]) {
+    step.iter_mut().zip(momentum).for_each(|(step, &momentum)| *step = rule.apply(momentum, *step).1);
+}
+
+#[inline(always)]
+pub(super) fn advance_momentum(rule: Momentum, momentum: &mut [f32], step: &mut [f32]) {
+    for (step, momentum) in step.iter_mut().zip(momentum) {
+        (*momentum, *step) = rule.apply(*momentum, *step);
+    }
+}
 
 #[inline(always)]
 pub(super) fn add_to(residual: &[f32], grad: &[f32], p: &mut [u32]) -> u32 {

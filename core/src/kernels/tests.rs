@@ -46,6 +46,22 @@ fn additions_and_maxima_are_the_same_on_every_instruction_set() {
 }
 
 #[test]
+fn momentum_is_the_same_on_every_instruction_set() {
+    for len in LENGTHS {
+        let (grad, before) = (floats(len), floats(2 * len)[len..].to_vec());
+        for rule in [false, true].map(|nesterov| Momentum::new(0.9, nesterov).unwrap()) {
+            same_everywhere(|isa| {
+                let (mut peeked, mut step, mut momentum) = (grad.clone(), grad.clone(), before.clone());
+                peek_momentum(isa, rule, &momentum, &mut peeked);
+                advance_momentum(isa, rule, &mut momentum, &mut step);
+                assert_eq!(bits(&peeked), bits(&step));
+                (bits(&step), bits(&momentum))
+            });
+        }
+    }
+}
+
+#[test]
 fn candidates_are_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());

@@ -3,6 +3,10 @@
 mod saved;
 mod storage;
 
+#[cfg(feature = "alloc")]
+use crate::layout::LayoutRef;
+#[cfg(feature = "alloc")]
+use crate::spec::{MemoryChoice, Spec};
 use crate::wire::frame::Frame;
 use core::ops::Range;
 pub use storage::Storage;
@@ -43,7 +47,39 @@ pub struct Memory<'a> {
 /// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UnitState {
-    pub(crate) words: [u32; 4],
+    words: [u32; 4],
+}
+
+impl UnitState {
+    /// A state of these words.
+    #[must_use]
+    pub fn from_words(words: [u32; 4]) -> Self {
+        Self { words }
+    }
+
+    /// Its words.
+    #[must_use]
+    pub fn words(self) -> [u32; 4] {
+        self.words
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Memory<'static> {
+    /// The memory that a spelling asks for, of a whole gradient of that layout, as before the first step; `None` where
+    /// nothing is kept.
+    #[must_use]
+    pub fn for_spec(spec: &Spec, layout: &LayoutRef<'_>) -> Option<Self> {
+        let memory = match spec.memory {
+            MemoryChoice::None => return None,
+            MemoryChoice::ErrorFeedback => Self::new(alloc::vec![0.0; layout.len()]),
+            MemoryChoice::Momentum => {
+                Self::new(alloc::vec![0.0; layout.len()]).with_momentum(alloc::vec![0.0; layout.len()])
+            }
+        };
+        let units = if spec.codec.adapts() { spec.units.units(layout).count() } else { 0 };
+        Some(Self { largest: 0.0, ..memory.with_states(alloc::vec![UnitState::default(); units]) })
+    }
 }
 
 impl<'a> Memory<'a> {
@@ -93,6 +129,19 @@ impl<'a> Memory<'a> {
     pub(crate) fn residual_mut(&mut self) -> &mut [f32] {
         self.largest = f32::INFINITY;
         &mut self.residual
+    }
+
+    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut).
+    pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
+        self.largest = f32::INFINITY;
+        (Some(&mut self.residual), self.momentum.as_deref_mut())
+    }
+
+    /// The momentum of these coordinates starts anew.
+    pub(crate) fn mask_momentum(&mut self, coordinates: &[u32]) {
+        if let Some(momentum) = self.momentum.as_deref_mut() {
+            coordinates.iter().for_each(|&coordinate| momentum[coordinate as usize] = 0.0);
+        }
     }
 
     /// No magnitude of the residual is above this; infinite where nothing is known.

@@ -1,6 +1,6 @@
 //! Memories as bytes, from one run to the next.
 
-use super::Memory;
+use super::{Memory, UnitState};
 use crate::error::{DecodeError, Field};
 use crate::layout::LayoutRef;
 use crate::values::{check_magnitudes, f32_values};
@@ -61,7 +61,7 @@ impl Memory<'_> {
         }
         let floats = self.residual.iter().chain(self.momentum().unwrap_or_default());
         floats.for_each(|value| writer.bytes(&value.to_le_bytes()));
-        let words = self.states.iter().flat_map(|state| state.words);
+        let words = self.states.iter().flat_map(|state| state.words());
         words.for_each(|word| writer.bytes(&word.to_le_bytes()));
         let (saved, checksum) = out.split_at_mut(bytes - 4);
         checksum.copy_from_slice(&crc32c(0, saved).to_le_bytes());
@@ -85,9 +85,10 @@ impl Memory<'_> {
         };
         restore(self.residual_mut(), saved.residual);
         restore(self.momentum.as_deref_mut().unwrap_or_default(), saved.momentum);
-        let states = self.states.iter_mut().flat_map(|state| &mut state.words);
-        let words = saved.states.as_chunks().0.iter();
-        states.zip(words).for_each(|(slot, &word)| *slot = u32::from_le_bytes(word));
+        let words: &[[[u8; 4]; 4]] = saved.states.as_chunks().0.as_chunks().0;
+        for (slot, words) in self.states.iter_mut().zip(words) {
+            *slot = UnitState::from_words(words.map(u32::from_le_bytes));
+        }
         Ok(())
     }
 

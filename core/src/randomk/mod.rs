@@ -52,6 +52,12 @@ impl RandomK {
         Self { density, estimator }
     }
 
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
+    }
+
     /// The density.
     #[must_use]
     pub fn density(&self) -> Density {

@@ -47,7 +47,7 @@ pub(crate) fn split_scratch<'s>(
 }
 
 /// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it loses what each
-/// entry decodes to. Cannot fail.
+/// entry decodes to, and the momentum where there is one. Cannot fail.
 pub(crate) fn encode_selected(
     coding: SparseCoding,
     input: UnitInput<'_, '_>,
@@ -75,6 +75,10 @@ pub(crate) fn encode_selected(
     }
     if let Some(memory) = input.memory {
         commit(&entries, kept, memory);
+        if input.momentum.is_some() {
+            // It would carry on in a direction that is out of date.
+            memory.mask_momentum(&entries.indices[..kept]);
+        }
     }
 }
 

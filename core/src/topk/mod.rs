@@ -1,5 +1,6 @@
 //! Exact top-k: the k coordinates of largest magnitude.
 
+mod reach;
 mod select;
 
 use crate::density::Density;
@@ -12,6 +13,9 @@ use crate::sparse::{self, SparseCoding};
 use crate::values::ValueChoice;
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::Writer;
+
+pub(crate) use reach::Quota;
+pub(crate) use select::radix_cut;
 
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or all
 /// that are not zero where these are fewer. Ties go to the lowest index; a zero is never sent.
@@ -32,6 +36,12 @@ impl TopK {
     #[must_use]
     pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
         Self { density, coding: SparseCoding { index, values } }
+    }
+
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
     }
 
     /// The density.

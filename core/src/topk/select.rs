@@ -8,8 +8,8 @@ use crate::source::{BLOCK, Pass, RUN};
 
 /// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cut {
-    magnitude: u32,
+pub(crate) struct Cut {
+    pub(crate) magnitude: u32,
     ties: usize,
 }
 
@@ -23,7 +23,7 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 ///
 /// # Source
 /// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
-fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
+pub(super) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
     let bracketed = Full::build().and_then(|_| bracketed_cut(isa, p, k, spare));
     bracketed.unwrap_or_else(|| radix_cut(p, k))
 }
@@ -55,7 +55,7 @@ fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut
 
 /// The same by radix selection: the histogram of the highest digit says in which of its values the k-th largest lies; the next
 /// digit is counted among those alone, and so on. Four reads of `p` at the most, no data-dependent worst case.
-fn radix_cut(p: &[u32], k: usize) -> Cut {
+pub(crate) fn radix_cut(p: &[u32], k: usize) -> Cut {
     let mut prefix = 0u32;
     let mut decided = 0u32;
     let mut wanted = k;
@@ -96,7 +96,7 @@ fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
 }
 
 /// Moves the `k` candidates that the cut leaves, or all that are not zero where these are fewer, to the front, in order.
-fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
+pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
     kernels::compact(isa, candidates, cut.magnitude);
     if candidates.len <= k {
         return;

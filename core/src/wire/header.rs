@@ -40,6 +40,8 @@ pub enum CodecId {
     Qsgd = 5,
     /// Random-k with a shared seed.
     RandomK = 6,
+    /// Deep Gradient Compression.
+    Dgc = 7,
 }
 
 impl CodecId {
@@ -52,6 +54,7 @@ impl CodecId {
             4 => Self::Threshold,
             5 => Self::Qsgd,
             6 => Self::RandomK,
+            7 => Self::Dgc,
             unknown => return Err(DecodeError::UnknownCodec(unknown)),
         })
     }
@@ -60,7 +63,7 @@ impl CodecId {
     pub(crate) fn makes(self, kind: Kind) -> bool {
         match kind {
             Kind::Dense => true,
-            Kind::Sparse => matches!(self, Self::TopK | Self::Threshold),
+            Kind::Sparse => matches!(self, Self::TopK | Self::Threshold | Self::Dgc),
             Kind::Levels => matches!(self, Self::Qsgd),
             Kind::Seeded => matches!(self, Self::RandomK),
         }

@@ -84,6 +84,7 @@ impl Encoding<'_> {
             return Err(EncodeError::NotBuilt);
         }
         self.check_structure(scratch, out.len())?;
+        self.check_parts(memory.as_deref())?;
         let adds_early = |unit| codec_of(self.codec, unit).adds_early();
         if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
             self.check_values(memory.as_deref())?;
@@ -110,6 +111,16 @@ impl Encoding<'_> {
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 
+    /// Whether the memory has every part that the codec needs for these units.
+    fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        let momentum = memory.and_then(Memory::momentum);
+        let states = memory.map_or(0, |memory| memory.states().len());
+        let has_momentum = self.codec.momentum().is_none() || momentum.is_some();
+        let has_state = |unit: &Unit| unit.dense || (unit.id as usize) < states;
+        let has_states = !self.codec.adapts() || self.units.iter().all(has_state);
+        if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
+    }
+
     /// The last value may be the one that must be refused when the memory of the first is already changed. So all values
     /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
     /// large its values can be.
@@ -117,9 +128,12 @@ impl Encoding<'_> {
         let largest = memory.map_or(0.0, |memory| memory.largest());
         self.units.iter().try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()));
-            let bound = codec_of(self.codec, unit).overflow_bound();
-            let source = Source::new(self.grad.slice(unit.start, unit.len), residual, unit.start, bound);
-            source.with_largest(largest).check_all(Isa::best())
+            let codec = codec_of(self.codec, unit);
+            let momentum = memory.and_then(Memory::momentum).map(|momentum| &momentum[unit.range()]);
+            let grad = self.grad.slice(unit.start, unit.len);
+            let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
+            let source = source.with_largest(largest).with_momentum(codec.momentum().zip(momentum));
+            source.check_all(Isa::best())
         })
     }
 
@@ -148,7 +162,8 @@ impl Encoding<'_> {
 
     fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
         let grad = self.grad.slice(unit.start, unit.len);
-        UnitInput { key: self.key, layout: self.layout, unit, grad, memory }
+        let momentum = codec_of(self.codec, unit).momentum();
+        UnitInput { key: self.key, layout: self.layout, unit, grad, memory, momentum }
     }
 
     fn header(&self, body_bytes: usize) -> Header {

@@ -13,6 +13,7 @@ const BF16: u8 = 2;
 const TOPK: u8 = 3;
 const QSGD: u8 = 5;
 const RANDOMK: u8 = 6;
+const DGC: u8 = 7;
 
 /// Kinds as the wire numbers them.
 const DENSE: u8 = 0;
@@ -114,7 +115,7 @@ fn headers() -> Vec<Case> {
         case("magic", "BadMagic", 4, spoiled(|frame| frame[1] = b'w')),
         case("version_0", "UnsupportedVersion(0)", 4, spoiled(|frame| frame[2] = 0)),
         case("version_2", "UnsupportedVersion(2)", 4, spoiled(|frame| frame[2] = 2)),
-        case("codec_7", "UnknownCodec(7)", 4, spoiled(|frame| frame[3] = 7)),
+        case("codec_unassigned", "UnknownCodec(239)", 4, spoiled(|frame| frame[3] = 0xef)),
         case("codec_experimental", "UnknownCodec(240)", 4, spoiled(|frame| frame[3] = 0xf0)),
         case("codec_reserved", "UnknownCodec(255)", 4, spoiled(|frame| frame[3] = 0xff)),
         case("flag_1", "UnknownFlag(2)", 4, spoiled(|frame| frame[4] = 2)),
@@ -259,6 +260,7 @@ fn units() -> Vec<Case> {
         case("kind_255", "InvalidField(Kind)", 4, whole(NONE, 4, 255, &[0; 17])),
         case("kind_sparse_in_none", "InvalidField(Kind)", 4, whole(NONE, 4, SPARSE, &[0])),
         case("kind_sparse_in_qsgd", "InvalidField(Kind)", 4, whole(QSGD, 4, SPARSE, &[0])),
+        case("kind_seeded_in_dgc", "InvalidField(Kind)", 4, whole(DGC, 4, SEEDED, &[0])),
         case(
             "kind_levels_in_topk",
             "InvalidField(Kind)",

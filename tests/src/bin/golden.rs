@@ -1,7 +1,7 @@
 //! Completes `golden/`: for every line of the manifest with `values=?`, writes the frame and fills the line in. Files
 //! that exist are never touched: a golden frame is added, not edited.
 
-use gradwire_tests::golden::Golden;
+use gradwire_tests::golden::{Golden, spelled_states};
 use gradwire_tests::manifest::{self, Line, digest};
 use gradwire_tests::run;
 
@@ -16,7 +16,7 @@ fn complete(line: &mut Line) -> bool {
         return false;
     }
     let golden = Golden::new(line);
-    let (frame, residual) = golden.encode().unwrap_or_else(|error| panic!("{}: {error}", golden.name));
+    let (frame, kept) = golden.encode().unwrap_or_else(|error| panic!("{}: {error}", golden.name));
     let naive = golden.encode_naively().expect("both or neither refuse the input");
     assert_eq!(frame, naive.frame, "{}: the naive reference makes another frame", golden.name);
     let path = manifest::folder("golden").join(format!("{}.bin", golden.name));
@@ -24,8 +24,14 @@ fn complete(line: &mut Line) -> bool {
     let values = run::decode(&frame, &golden.layout().as_ref()).expect("what was encoded decodes");
     std::fs::write(path, frame).expect("the frame can be written");
     line.set("values", digest(&values));
-    if let Some(residual) = residual {
-        line.set("kept", digest(&residual));
+    if let Some(kept) = kept {
+        line.set("kept", digest(&kept.residual));
+        if let Some(momentum) = &kept.momentum {
+            line.set("kept_momentum", digest(momentum));
+        }
+        if !kept.states.is_empty() {
+            line.set("kept_states", spelled_states(&kept.states));
+        }
     }
     true
 }

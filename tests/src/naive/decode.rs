@@ -142,7 +142,7 @@ pub fn decode_for(frame: &[u8], fingerprint: u64, layout_len: usize) -> Checked<
     ensure(bytes.take(2)? == b"GW", "magic")?;
     ensure(bytes.u8()? == 1, "version")?;
     let codec = bytes.u8()?;
-    ensure(codec <= 6, "unknown codec")?;
+    ensure(codec <= 7, "unknown codec")?;
     ensure(bytes.u16()? <= 1, "unknown flag")?;
     let unit_count = bytes.u16()?;
     ensure(unit_count > 0, "no units")?;
@@ -188,7 +188,7 @@ fn unit_entries(
             )?;
             values::read(format, bytes, len).map(every)
         }
-        (1, 3 | 4) => sparse_entries(len, bytes),
+        (1, 3 | 4 | 7) => sparse_entries(len, bytes),
         (2, 5) => levels::read(bytes, len).map(every),
         (3, 6) => seeded_entries(step, unit, len, bytes),
         _ => Err("kind unknown or not made by the codec"),

@@ -2,7 +2,8 @@
 
 use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
-use super::{index, levels, values};
+use super::{dgc, index, levels, values};
+use crate::run::Kept;
 use gradwire::{
     Codec, Dense, Density, EncodeError, EntropyChoice, Estimator, GatherCodec, IndexChoice, LevelBits,
     LinearCodec, MaxNorm, Norm, Qsgd, RandomK, Rounding, Source, StepKey, Unit, ValueChoice,
@@ -22,8 +23,8 @@ pub struct Job<'a> {
     pub units: &'a [Unit],
     /// The flat gradient.
     pub grad: &'a [f32],
-    /// What was kept back before, if there is a memory.
-    pub residual: Option<&'a [f32]>,
+    /// What the memory holds, if there is one.
+    pub before: Option<&'a Kept>,
 }
 
 /// What comes out.
@@ -33,16 +34,20 @@ pub struct Encoded {
     pub frame: Vec<u8>,
     /// What the frame decodes to; 0 where it holds nothing.
     pub decoded: Vec<f32>,
-    /// What is kept back now; empty without a memory.
-    pub residual: Vec<f32>,
+    /// What the memory holds now, if there is one.
+    pub kept: Option<Kept>,
 }
 
 /// k = clamp(round(density·n), 1, n), halves up, in whole billionths.
 #[must_use]
 pub fn count(density: Density, n: usize) -> usize {
-    let billionths = (density.fraction() * 1e9).round() as u128;
-    let rounded = (2 * n as u128 * billionths + 1_000_000_000) / 2_000_000_000;
+    let rounded = (2 * n as u128 * billionths(density) + 1_000_000_000) / 2_000_000_000;
     (rounded as usize).max(1).min(n)
+}
+
+/// The density in billionths.
+pub(super) fn billionths(density: Density) -> u128 {
+    (density.fraction() * 1e9).round() as u128
 }
 
 /// The `k` largest magnitudes by sorting, ties to the lowest position, zeros never; ascending.
@@ -131,6 +136,9 @@ fn unit_body(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Body {
             let selected: Vec<usize> = (0..p.len()).filter(is_sent).collect();
             sparse(threshold.index(), threshold.values(), p, &selected)
         }
+        Codec::Gather(GatherCodec::Dgc(codec)) => {
+            sparse(codec.index(), codec.values(), p, &dgc::select(codec, key, unit.id, p))
+        }
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => quantized(qsgd, key, unit.id, p),
         Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
@@ -148,7 +156,7 @@ fn codec_id(codec: &Codec) -> u8 {
         // One worker's levels are those of `qsgd`.
         return 5;
     }
-    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk"];
+    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc"];
     names.iter().position(|&name| name == codec.name()).expect("every codec has a number") as u8
 }
 
@@ -164,6 +172,7 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
             values::overflow_bound(values::format(threshold.values()).0)
         }
         Codec::Linear(LinearCodec::MaxNorm(_)) => power(126),
+        Codec::Gather(GatherCodec::Dgc(dgc)) => values::overflow_bound(values::format(dgc.values()).0),
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => power(if qsgd.norm() == Norm::L2 { 111 } else { 126 }),
         Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
             power(95)
@@ -184,19 +193,47 @@ fn check(p: &[f32], unit: &Unit, bound: f32) -> Result<(), EncodeError> {
     Ok(())
 }
 
+/// Moves the momentum on and turns the gradient in `p` into the step, wherever the codec has momentum.
+fn advance_momentum(job: &Job<'_>, kept: &mut Kept, p: &mut [f32]) {
+    let Some(rule) = job.codec.momentum() else { return };
+    let momentum = kept.momentum.as_mut().expect("a memory with momentum");
+    for unit in job.units.iter().filter(|unit| !unit.dense) {
+        let (advanced, step) = dgc::advance(rule, &momentum[unit.range()], &job.grad[unit.range()]);
+        momentum[unit.range()].copy_from_slice(&advanced);
+        p[unit.range()].copy_from_slice(&step);
+    }
+}
+
+/// What the memory holds of a unit after its body was made of `p`.
+fn keep(kept: &mut Kept, codec: &Codec, unit: &Unit, p: &[f32], body: &Body) {
+    for i in 0..unit.len {
+        kept.residual[unit.start + i] = match &body.clears {
+            None => p[i] - body.decoded[i],
+            Some(cleared) if cleared.contains(&i) => 0.0,
+            Some(_) => p[i],
+        };
+    }
+    if codec.momentum().is_some() && !unit.dense {
+        // Where something was sent, momentum starts anew.
+        let momentum = kept.momentum.as_mut().expect("a memory with momentum");
+        (0..unit.len).filter(|&i| body.decoded[i] != 0.0).for_each(|i| momentum[unit.start + i] = 0.0);
+    }
+}
+
 /// One message of all units.
 ///
 /// # Errors
 /// `NonFiniteInput` and `ValueOverflow`; structure is taken to be right.
 pub fn encode(job: &Job<'_>) -> Result<Encoded, EncodeError> {
-    let p: Vec<f32> = match job.residual {
-        None => job.grad.to_vec(),
-        Some(residual) => residual.iter().zip(job.grad).map(|(kept, grad)| kept + grad).collect(),
-    };
+    let mut kept = job.before.cloned();
+    let mut p = job.grad.to_vec();
+    if let Some(kept) = &mut kept {
+        advance_momentum(job, kept, &mut p);
+        p.iter_mut().zip(&kept.residual).for_each(|(p, kept)| *p += kept);
+    }
     job.units.iter().try_for_each(|unit| check(&p, unit, bound(job.codec, unit)))?;
     let mut body = varint(job.key.step);
     let mut decoded = vec![0.0; p.len()];
-    let mut residual = job.residual.map(<[f32]>::to_vec).unwrap_or_default();
     let (mut next_id, mut next_start) = (0, 0);
     for unit in job.units {
         let own = unit_body(job.codec, job.key, unit, &p[unit.range()]);
@@ -204,20 +241,13 @@ pub fn encode(job: &Job<'_>) -> Result<Encoded, EncodeError> {
         body.extend(varint((unit.start - next_start) as u64));
         body.extend(varint(unit.len as u64));
         body.push(own.kind);
-        body.extend(own.bytes);
+        body.extend(&own.bytes);
         (next_id, next_start) = (u64::from(unit.id) + 1, unit.start + unit.len);
         decoded[unit.range()].copy_from_slice(&own.decoded);
-        if job.residual.is_some() {
-            for (i, kept) in residual[unit.range()].iter_mut().enumerate() {
-                let p = p[unit.start + i];
-                *kept = match &own.clears {
-                    None => p - own.decoded[i],
-                    Some(cleared) if cleared.contains(&i) => 0.0,
-                    Some(_) => p,
-                };
-            }
+        if let Some(kept) = &mut kept {
+            keep(kept, job.codec, unit, &p[unit.range()], &own);
         }
     }
     let frame = frame(codec_id(job.codec), job.units.len() as u16, fingerprint(job.shapes), &body);
-    Ok(Encoded { frame, decoded, residual })
+    Ok(Encoded { frame, decoded, kept })
 }

@@ -8,6 +8,7 @@
 pub mod bits;
 pub mod checksum;
 pub mod decode;
+pub mod dgc;
 pub mod draws;
 pub mod elias;
 pub mod encode;

@@ -76,7 +76,7 @@ pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError
         let gradient = Gradient::read(file)?;
         let mut rows = Vec::new();
         for &spec in &specs {
-            let mut job = Job::new(spec, &gradient, args.seed)?;
+            let mut job = Job::new(spec, &gradient, args.seed);
             let measured = measure(&mut job, args.iters.get())?;
             let row = Row::new(&job, &measured, args.workers.get());
             if args.json {
@@ -97,7 +97,7 @@ fn rehearse(args: &BenchArgs, specs: &[Spec]) -> Result<(), CliError> {
     for file in &args.input {
         let gradient = Gradient::read(file)?;
         for &spec in specs {
-            Job::new(spec, &gradient, args.seed)?.encode()?;
+            Job::new(spec, &gradient, args.seed).encode()?;
         }
     }
     Ok(())

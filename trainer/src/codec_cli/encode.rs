@@ -29,7 +29,7 @@ pub struct EncodeArgs {
 pub(super) fn run(args: &EncodeArgs, out: &mut impl Write) -> Result<(), CliError> {
     let spec = parse_spec(&args.codec)?;
     let gradient = Gradient::read(&args.input)?;
-    let mut job = Job::new(spec, &gradient, args.seed)?;
+    let mut job = Job::new(spec, &gradient, args.seed);
     let frame = job.encode()?;
     write_atomically(&args.output, |file| file.write_all(frame))?;
     let n = gradient.values.len();

@@ -1,9 +1,9 @@
 //! One codec on one gradient: the frame that `encode` writes and `bench` measures.
 
-use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, MemoryChoice, Source, Spec, StepKey, Unit};
+use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, Source, Spec, StepKey, Unit};
 
 use super::error::{CliError, FileFault, Place};
-use super::gradient::{Gradient, zeroed};
+use super::gradient::Gradient;
 
 /// Reads a spelling.
 pub(super) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
@@ -19,23 +19,21 @@ pub(super) struct Job<'g> {
     key: StepKey,
     gradient: &'g Gradient,
     units: Vec<Unit>,
-    residual: Option<Vec<f32>>,
+    memory: Option<Memory<'static>>,
     encoder: Encoder,
 }
 
 impl<'g> Job<'g> {
-    pub(super) fn new(spec: Spec, gradient: &'g Gradient, seed: u64) -> Result<Self, CliError> {
-        let n = gradient.values.len();
-        let keeps = spec.memory == MemoryChoice::ErrorFeedback;
-        let residual = if keeps { Some(zeroed(n).map_err(|fault| gradient.fault(fault))?) } else { None };
-        Ok(Self {
+    pub(super) fn new(spec: Spec, gradient: &'g Gradient, seed: u64) -> Self {
+        let layout = gradient.layout.as_ref();
+        Self {
             spec,
             key: StepKey { seed, step: 0, source: Source::Rank(0) },
             gradient,
-            units: spec.units.units(&gradient.layout.as_ref()).collect(),
-            residual,
+            units: spec.units.units(&layout).collect(),
+            memory: Memory::for_spec(&spec, &layout),
             encoder: Encoder::new(),
-        })
+        }
     }
 
     /// The codec.
@@ -55,16 +53,15 @@ impl<'g> Job<'g> {
 
     /// Empties the memory, so that the next frame is the same again.
     pub(super) fn clear_memory(&mut self) {
-        self.residual.iter_mut().for_each(|residual| residual.fill(0.0));
+        self.memory.iter_mut().for_each(Memory::clear);
     }
 
     /// Encodes the frame.
     pub(super) fn encode(&mut self) -> Result<&[u8], CliError> {
-        let mut memory = self.residual.as_deref_mut().map(Memory::new);
         let layout = self.gradient.layout.as_ref();
         let grad = Grad::F32(&self.gradient.values);
         self.encoder
-            .encode(&self.spec.codec, self.key, &layout, &self.units, grad, memory.as_mut())
+            .encode(&self.spec.codec, self.key, &layout, &self.units, grad, self.memory.as_mut())
             .map_err(|error| explain(&self.spec, self.gradient, error))
     }
 }

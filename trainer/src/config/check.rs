@@ -1,6 +1,6 @@
 //! Defaults, ranges and conflicts.
 
-use gradwire::{Codec, GatherCodec, MemoryChoice, Spec};
+use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec};
 
 use super::{ConfigError, RunConfig, Settings};
 use crate::data::Source;
@@ -123,6 +123,9 @@ pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         ),
     )?;
     let spec = config.spec()?;
+    if let Codec::Gather(GatherCodec::Dgc(dgc)) = spec.codec {
+        dgc_conflicts(config, &dgc)?;
+    }
     refuse(
         config.exchange == "all-reduce" && spec.codec.as_linear().is_none(),
         format!(
@@ -132,12 +135,37 @@ pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )
 }
 
+/// What does not go with the codec that owns the momentum.
+fn dgc_conflicts(config: &RunConfig, dgc: &Dgc) -> Result<(), ConfigError> {
+    refuse(
+        config.optimizer == "adamw",
+        format!(
+            "optimizer = adamw with codec = {}: dgc accumulates the steps of sgd with momentum; use sgd",
+            config.codec
+        ),
+    )?;
+    let has_momentum =
+        config.momentum.is_some_and(|momentum| momentum > 0.0) || config.nesterov == Some(true);
+    refuse(
+        dgc.momentum().is_some() && has_momentum,
+        format!(
+            "momentum, nesterov with codec = {}: dgc has momentum of its own; give it there",
+            config.codec
+        ),
+    )?;
+    refuse(
+        dgc.clip().is_some() && config.clip.is_some(),
+        format!("clip with codec = {}: the codec clips already", config.codec),
+    )
+}
+
 /// What is allowed, but should be known.
 pub(super) fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
     let is_sparse = matches!(
         spec.codec,
-        Codec::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_)) | Codec::Linear(_)
+        Codec::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_) | GatherCodec::Dgc(_))
+            | Codec::Linear(_)
     ) && spec.codec.name() != "none";
     let mut notes = Vec::new();
     if config.optimizer == "adamw" && is_sparse {

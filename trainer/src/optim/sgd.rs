@@ -1,5 +1,7 @@
 //! Stochastic gradient descent with momentum and weight decay.
 
+use std::ops::Range;
+
 use super::{Optimizer, StateError, only, saved};
 use crate::range::{RangeError, require};
 
@@ -33,6 +35,8 @@ pub struct Sgd {
     steps: u64,
     /// Empty without momentum.
     velocity: Vec<f32>,
+    /// Where there is momentum: ascending, apart.
+    momentum_in: Vec<Range<usize>>,
 }
 
 const VELOCITY: &str = "velocity";
@@ -49,7 +53,18 @@ impl Sgd {
         require(weight_decay.is_finite() && weight_decay >= 0.0, "weight_decay", weight_decay, "at least 0")?;
         require(!nesterov || momentum > 0.0, "nesterov", nesterov, "false, or a momentum above 0")?;
         let velocity = if momentum > 0.0 { vec![0.0; len] } else { Vec::new() };
-        Ok(Self { config, len, steps: 0, velocity })
+        let whole = 0..len;
+        Ok(Self { config, len, steps: 0, velocity, momentum_in: vec![whole] })
+    }
+
+    /// With momentum in these ranges alone, which ascend and do not overlap: elsewhere it was applied before the mean.
+    pub fn with_momentum_in(self, ranges: Vec<Range<usize>>) -> Self {
+        Self { momentum_in: ranges, ..self }
+    }
+
+    fn step_plainly(&self, params: &mut [f32], grad: &[f32], rate: f32) {
+        let decay = self.config.weight_decay;
+        params.iter_mut().zip(grad).for_each(|(param, &g)| *param -= rate * (g + decay * *param));
     }
 }
 
@@ -59,16 +74,22 @@ impl Optimizer for Sgd {
         let SgdConfig { momentum, nesterov, weight_decay } = self.config;
         self.steps += 1;
         if momentum == 0.0 {
-            for (param, &g) in params.iter_mut().zip(grad) {
-                *param -= rate * (g + weight_decay * *param);
+            return self.step_plainly(params, grad, rate);
+        }
+        let mut next = 0;
+        for Range { start, end } in self.momentum_in.clone() {
+            self.step_plainly(&mut params[next..start], &grad[next..start], rate);
+            let velocities = &mut self.velocity[start..end];
+            for ((param, &g), velocity) in
+                params[start..end].iter_mut().zip(&grad[start..end]).zip(velocities)
+            {
+                let g = g + weight_decay * *param;
+                *velocity = momentum * *velocity + g;
+                *param -= rate * if nesterov { g + momentum * *velocity } else { *velocity };
             }
-            return;
+            next = end;
         }
-        for ((param, &g), velocity) in params.iter_mut().zip(grad).zip(&mut self.velocity) {
-            let g = g + weight_decay * *param;
-            *velocity = momentum * *velocity + g;
-            *param -= rate * if nesterov { g + momentum * *velocity } else { *velocity };
-        }
+        self.step_plainly(&mut params[next..], &grad[next..], rate);
     }
 
     fn steps(&self) -> u64 {
@@ -113,6 +134,23 @@ mod tests {
         assert_eq!(run(heavy, 2), 1.0 - 0.25 * 2.0 - 0.25 * 3.0);
         // Steps 2 + 0.5 * 2 = 3, then 2 + 0.5 * 3 = 3.5.
         assert_eq!(run(SgdConfig { nesterov: true, ..heavy }, 2), 1.0 - 0.25 * 3.0 - 0.25 * 3.5);
+    }
+
+    #[test]
+    fn momentum_may_be_kept_to_ranges() {
+        let config = SgdConfig { momentum: 0.5, nesterov: true, weight_decay: 0.5 };
+        let plain = SgdConfig { momentum: 0.0, nesterov: false, ..config };
+        let start = [0.5, -1.0, 0.25, 2.0, 1.5];
+        let stepped = |mut sgd: Sgd| {
+            let mut params = start;
+            (0..3).for_each(|_| sgd.step(&mut params, &[1.0, 2.0, -1.0, 0.5, 3.0], 0.25));
+            params
+        };
+        let whole = stepped(Sgd::new(5, config).unwrap());
+        let without = stepped(Sgd::new(5, plain).unwrap());
+        let ranges = stepped(Sgd::new(5, config).unwrap().with_momentum_in(vec![1..2, 3..4]));
+        assert_eq!(ranges, [without[0], whole[1], without[2], whole[3], without[4]]);
+        assert_eq!(stepped(Sgd::new(5, config).unwrap().with_momentum_in(vec![])), without);
     }
 
     #[test]

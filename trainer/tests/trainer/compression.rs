@@ -33,6 +33,28 @@ fn error_feedback_keeps_up_with_dense_where_random_choice_and_forgetting_do_not(
     assert!(forgetful <= topk - 3.0, "without memory {forgetful}, with {topk}");
 }
 
+/// The same with momentum of 0.9, at a rate to match, over 200 steps; warm-up takes one of the ten epochs.
+fn accuracy_with_momentum(codec: &str, momentum: Option<f64>) -> f64 {
+    let of_seed = |seed| {
+        let job = digits_job(codec, 2 * STEPS, |settings| {
+            (settings.seed, settings.lr, settings.workers) = (Some(seed), Some(0.02), Some(4));
+            settings.momentum = momentum;
+        });
+        100.0 * run(&job, &mut Quiet::default()).unwrap().summary.accuracy
+    };
+    let accuracy = [1, 2, 3].map(of_seed).iter().sum::<f64>() / 3.0;
+    println!("{codec}, momentum {momentum:?}: {accuracy:.2} %");
+    accuracy
+}
+
+#[test]
+fn momentum_ahead_of_the_residual_keeps_up_with_dense_momentum() {
+    let dense = accuracy_with_momentum("none", Some(0.9));
+    let dgc = accuracy_with_momentum("dgc:density=0.01,warmup=1", None);
+    assert!(dense > 90.0, "dense training itself must work: {dense}");
+    assert!((dgc - dense).abs() <= 2.0, "dgc {dgc}, dense {dense}");
+}
+
 #[test]
 fn the_quick_starts_codecs_reach_what_dense_reaches() {
     let dense = accuracy("none");

@@ -114,6 +114,69 @@ fn a_changing_rate_rescales_what_was_kept_back() {
     assert!(after > 1.5 * before, "{before} {after}");
 }
 
+/// Every step states the density that the schedule asks for and the one that it reached, biases sent dense included.
+#[test]
+fn densities_follow_the_warm_up_and_are_written_down() {
+    let job = digits_job("dgc:density=0.01,warmup=2", 60, |_| ());
+    let outcome = outcome(&job);
+    assert!(outcome.metrics.iter().any(|line| line.epoch > 2), "the run outlasts the warm-up");
+    let n = job.layout.len() as f64;
+    let units: Vec<_> = job.spec.units.units(&job.layout.as_ref()).collect();
+    assert!(units.iter().any(|unit| unit.dense), "biases are sent dense");
+    for line in &outcome.metrics {
+        let codec = job.spec.codec_in(line.epoch);
+        let target = line.target_density.unwrap();
+        assert_eq!(target, codec.target_count(&units).unwrap() as f64 / n);
+        assert!((0.8 * target..=1.3 * target).contains(&line.density), "{} of {target}", line.density);
+    }
+    let targets: Vec<f64> = [0, 1, 2, 3]
+        .iter()
+        .map(|&epoch| {
+            outcome.metrics.iter().find(|line| line.epoch == epoch).unwrap().target_density.unwrap()
+        })
+        .collect();
+    assert!(
+        targets[0] > 3.0 * targets[1] && targets[1] > 2.0 * targets[2] && targets[2] == targets[3],
+        "{targets:?}"
+    );
+}
+
+/// The codec decays the gradient before its momentum; the optimizer does neither to what is compressed.
+#[test]
+fn dgc_that_sends_everything_is_decayed_descent_with_momentum_for_biases_alone() {
+    let job =
+        digits_job("dgc:density=1,momentum=0.5,clip=1000", 3, |settings| settings.weight_decay = Some(0.1));
+    assert_eq!(job.local_weight_decay(), 0.1);
+    assert_eq!(job.local_clip(), Some(500.0));
+    let mut optimizer = job.build_optimizer().unwrap();
+    let (mut params, grad) = (vec![1.0; job.layout.len()], vec![1.0; job.layout.len()]);
+    optimizer.step(&mut params, &grad, 0.25);
+    optimizer.step(&mut params, &grad, 0.25);
+    let units: Vec<_> = job.spec.units.units(&job.layout.as_ref()).collect();
+    for unit in units {
+        // Two steps of 0.25; with momentum the second is half as long again.
+        let expected = if unit.dense { 0.375 } else { 0.5 };
+        assert!(params[unit.range()].iter().all(|&param| param == expected), "{unit:?}");
+    }
+    let plain = digits_job("topk", 3, |settings| settings.weight_decay = Some(0.1));
+    assert_eq!((plain.local_weight_decay(), plain.local_clip()), (0.0, None));
+}
+
+#[test]
+fn what_dgc_does_not_go_with_is_refused_in_words() {
+    let refused = |codec: &str, change: fn(&mut Settings)| {
+        let mut settings = Settings { codec: Some(codec.to_owned()), ..Settings::default() };
+        change(&mut settings);
+        RunConfig::resolve(&settings).unwrap_err().to_string()
+    };
+    let adamw = refused("dgc", |settings| settings.optimizer = Some("adamw".to_owned()));
+    assert!(adamw.contains("adamw") && adamw.contains("dgc") && adamw.contains("sgd"), "{adamw}");
+    let momentum = refused("dgc", |settings| settings.momentum = Some(0.9));
+    assert!(momentum.contains("momentum of its own"), "{momentum}");
+    let clip = refused("dgc:clip=1", |settings| settings.clip = Some(1.0));
+    assert!(clip.contains("clips already"), "{clip}");
+}
+
 #[test]
 fn metrics_have_exactly_their_keys() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,6 +198,7 @@ fn metrics_have_exactly_their_keys() {
         "decode_ns",
         "residual_norm",
         "density",
+        "target_density",
     ];
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -57,6 +57,10 @@ impl AllReduce {
         Self { codec, wire, scratch: Scratch::new(), units }
     }
 
+    pub(super) fn set_codec(&mut self, codec: LinearCodec) {
+        self.codec = codec;
+    }
+
     /// Begins every unit. The memory is read, and changed by `finish` alone.
     pub(super) fn start(
         &mut self,

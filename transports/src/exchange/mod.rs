@@ -24,7 +24,7 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Codec, DecodeError, Grad, Layout, Memory, Spec, StepKey, Unit};
+use gradwire::{Codec, DecodeError, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::rank::{Rank, RankSet};
@@ -164,7 +164,7 @@ impl Exchange {
                     spec.codec.as_linear().ok_or(ExchangeError::NotLinear { codec: spec.codec.name() })?;
                 State::AllReduce(AllReduce::new(linear, wire, units.len()))
             }
-            Route::Server(options) => State::Server(Box::new(Server::new(options, layout.len()))),
+            Route::Server(options) => State::Server(Box::new(Server::new(options, &layout.as_ref()))),
         };
         Ok(Self { spec, layout, units, route, started: None })
     }
@@ -177,13 +177,29 @@ impl Exchange {
         }
     }
 
+    /// Sets the density of the steps from here on, where the codec has one; schedules and controllers call this between
+    /// steps. Every member sets the same one for the same steps: frames that are longer than it allows are refused.
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish.
+    pub fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        self.spec.codec = self.spec.codec.with_density(density);
+        if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, self.spec.codec.as_linear()) {
+            reduce.set_codec(linear);
+        }
+        Ok(())
+    }
+
     /// The units that every frame holds.
     pub fn units(&self) -> &[Unit] {
         &self.units
     }
 
-    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is what the codec of the spelling
-    /// asks for: `Some` with error feedback, else `None`.
+    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the spelling asks
+    /// for, as [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gradwire::{Encoder, Grad, Memory, MemoryChoice};
+use gradwire::{Encoder, Grad, LayoutRef, Memory};
 
 use super::all_gather::encode;
 use super::incoming::{Expected, Incoming, divide, first_non_finite, held};
@@ -37,10 +37,9 @@ struct Gathered {
 }
 
 impl Server {
-    pub(super) fn new(options: ServerOptions, len: usize) -> Self {
-        let keeps = options.downlink.memory == MemoryChoice::ErrorFeedback;
-        let downlink =
-            Downlink { encoder: Encoder::new(), memory: keeps.then(|| Memory::new(vec![0.0; len])) };
+    pub(super) fn new(options: ServerOptions, layout: &LayoutRef<'_>) -> Self {
+        let memory = Memory::for_spec(&options.downlink, layout);
+        let downlink = Downlink { encoder: Encoder::new(), memory };
         Self { options, encoder: Encoder::new(), incoming: Incoming::default(), buffer: Vec::new(), downlink }
     }
 

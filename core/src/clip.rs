@@ -1,0 +1,25 @@
+//! Gradients that are too long.
+
+use crate::kernels::{Isa, sum_of_squares_f32};
+
+/// Shortens the gradient to the norm `limit`, if it is longer, and returns the norm that it had: every element is
+/// multiplied by limit/norm, rounded to f32. One that is not finite stays as it is, for a codec to refuse.
+///
+/// # Determinism
+/// The sum of squares in f64, in the order of eight strides: the same on every machine.
+///
+/// # Examples
+/// ```
+/// let mut grad = [3.0, -4.0];
+/// assert_eq!(gradwire::clip_norm(&mut grad, 10.0), 5.0);
+/// assert_eq!(gradwire::clip_norm(&mut grad, 2.5), 5.0);
+/// assert_eq!(grad, [1.5, -2.0]);
+/// ```
+pub fn clip_norm(grad: &mut [f32], limit: f64) -> f64 {
+    let norm = libm::sqrt(sum_of_squares_f32(Isa::best(), grad));
+    if norm.is_finite() && norm > limit {
+        let scale = (limit / norm) as f32;
+        grad.iter_mut().for_each(|g| *g *= scale);
+    }
+    norm
+}

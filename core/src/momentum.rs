@@ -1,0 +1,51 @@
+//! Momentum of one worker, ahead of compression.
+
+/// What a worker makes of its gradient g with what it remembers of the gradients before, u:
+///
+/// ```text
+/// plain      u = fl(fl(m·u) + g)    step = u
+/// Nesterov   u = fl(m·fl(u + g))    step = fl(u + g), with u as it is now
+/// ```
+///
+/// Summed over the steps, what is kept back then holds for every coordinate what dense momentum would have moved it by:
+/// the correction that delayed coordinates need.
+///
+/// # Source
+/// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.2; Nesterov's form as in the authors' code.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Momentum {
+    factor: f32,
+    nesterov: bool,
+}
+
+impl Momentum {
+    /// Momentum with a factor m above 0 and below 1, in the plain form or in Nesterov's; else `None`.
+    #[must_use]
+    pub fn new(factor: f32, nesterov: bool) -> Option<Self> {
+        (factor > 0.0 && factor < 1.0).then_some(Self { factor, nesterov })
+    }
+
+    /// The factor m.
+    #[must_use]
+    pub fn factor(self) -> f32 {
+        self.factor
+    }
+
+    /// Whether this is Nesterov's form.
+    #[must_use]
+    pub fn is_nesterov(self) -> bool {
+        self.nesterov
+    }
+
+    /// The momentum after this gradient, and the step that is made of it.
+    #[inline(always)]
+    pub(crate) fn apply(self, momentum: f32, grad: f32) -> (f32, f32) {
+        if self.nesterov {
+            let momentum = self.factor * (momentum + grad);
+            (momentum, momentum + grad)
+        } else {
+            let momentum = self.factor * momentum + grad;
+            (momentum, momentum)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! All coordinates that reach a magnitude, or, where these are too many, the largest of them.
+
+use super::select::{compact, cut};
+use crate::error::EncodeError;
+use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
+use crate::source::{BLOCK, Pass};
+
+/// How many coordinates an estimated threshold is to leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota {
+    /// How many it should leave.
+    pub(crate) k: usize,
+    /// More than this many are too many: the `k` largest of them are left.
+    pub(crate) most: usize,
+}
+
+impl Quota {
+    /// Elements that each part of the candidates must hold for a selection out of `len`. When it is full, more than
+    /// `most` have been found.
+    pub(crate) fn capacity(self, len: usize) -> usize {
+        let room = self.most.saturating_add((self.most / 2).max(2 * BLOCK));
+        room.min(len).saturating_add(CANDIDATE_SLACK)
+    }
+
+    /// Leaves every element whose magnitude bits are at least `least`, which is not 0, and returns their number; or
+    /// leaves the `k` largest, ties to the lowest index, and returns `None`, where they are more than `most`. `spare` is
+    /// working memory; `k` elements are enough.
+    ///
+    /// # Errors
+    /// Those of [`Pass::keep_from`].
+    pub(crate) fn select(
+        self,
+        isa: Isa,
+        pass: &mut Pass<'_>,
+        mut least: u32,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<Option<usize>, EncodeError> {
+        candidates.len = 0;
+        let mut too_many = false;
+        for block in pass.blocks() {
+            if candidates.indices.len() - candidates.len < block.1 + CANDIDATE_SLACK {
+                least = self.reduce(isa, candidates, spare);
+                too_many = true;
+            }
+            pass.keep_from(isa, block, least, candidates)?;
+        }
+        too_many |= candidates.len > self.most;
+        if too_many && candidates.len > self.k {
+            self.reduce(isa, candidates, spare);
+        }
+        Ok((!too_many).then_some(candidates.len))
+    }
+
+    /// Leaves the `k` largest candidates. Returns the smallest magnitude that can still be one of them: a later element
+    /// equal to the smallest loses the tie.
+    fn reduce(self, isa: Isa, candidates: &mut Candidates<'_>, spare: &mut [u32]) -> u32 {
+        let cut = cut(isa, &candidates.values[..candidates.len], self.k, spare);
+        compact(isa, candidates, cut, self.k);
+        cut.magnitude.saturating_add(1)
+    }
+}
