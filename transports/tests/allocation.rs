@@ -1,10 +1,14 @@
-//! A warm step allocates nothing: send and receive, all-gather, barrier and both rings, on two to four ranks.
+//! A warm step allocates nothing: neither what transports do (send and receive, all-gather, barrier, both rings) nor whole
+//! steps of training, from gradient to mean, by every route and kind of codec.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::thread;
 
+use gradwire::{Grad, Layout as Tensors, Memory, MemoryChoice, Source, Spec, StepKey};
 use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
+use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::layer::Meter;
 use gradwire_transports::{Deadline, Rank, Tag, Transport, local};
 
@@ -62,23 +66,6 @@ impl Warm {
         }
     }
 
-    /// Fills the pools: more messages of the largest size in flight on every link than a step ever has.
-    fn prime(&mut self, step: u64) {
-        for chunk in 0..16 {
-            let tag = Tag::new(0, step).unit(9).chunk(chunk);
-            self.others
-                .iter()
-                .for_each(|to| self.transport.send(*to, tag, &self.payload, Deadline::NEVER).unwrap());
-        }
-        self.transport.barrier(Tag::new(0, step), Deadline::NEVER).unwrap();
-        for chunk in 0..16 {
-            let tag = Tag::new(0, step).unit(9).chunk(chunk);
-            for from in &self.others {
-                self.transport.recv(*from, tag, &mut self.received, Deadline::NEVER).unwrap();
-            }
-        }
-    }
-
     fn step(&mut self, step: u64) {
         let (tag, never) = (Tag::new(0, step), Deadline::NEVER);
         self.others.iter().for_each(|to| self.transport.send(*to, tag, &self.payload, never).unwrap());
@@ -97,10 +84,27 @@ impl Warm {
     }
 }
 
+/// Fills the pools: more messages of these sizes in flight on every link than a step ever has.
+fn prime(transport: &mut dyn Transport, step: u64, sizes: &[usize]) {
+    let (me, members) = (transport.rank(), transport.membership().ranks);
+    let others = || members.iter().filter(|rank| *rank != me);
+    let mut received = Vec::new();
+    let messages = || sizes.iter().cycle().take(16).zip(0..);
+    let tag = |chunk| Tag::new(0, step).unit(9).chunk(chunk);
+    for (&size, chunk) in messages() {
+        let payload = vec![1; size];
+        others().for_each(|to| transport.send(to, tag(chunk), &payload, Deadline::NEVER).unwrap());
+    }
+    transport.barrier(Tag::new(0, step), Deadline::NEVER).unwrap();
+    for (_, chunk) in messages() {
+        others().for_each(|from| transport.recv(from, tag(chunk), &mut received, Deadline::NEVER).unwrap());
+    }
+}
+
 /// Allocations of `steps` warm steps of one rank.
 fn allocations(transport: Box<dyn Transport>, steps: u64) -> u64 {
     let mut warm = Warm::new(transport);
-    warm.prime(1);
+    prime(warm.transport.as_mut(), 1, &[4 * LEN]);
     (2..6).for_each(|step| warm.step(step));
     let before = ALLOCATIONS.get();
     (6..6 + steps).for_each(|step| warm.step(step));
@@ -118,6 +122,119 @@ fn a_warm_step_allocates_nothing_at_any_rank_also_through_a_meter() {
         for (rank, thread) in threads.into_iter().enumerate() {
             assert_eq!(thread.join().unwrap(), 0, "allocations at rank {rank} of {world}");
         }
+    }
+}
+
+/// Runs `rank` on a thread for each of three ranks, and says how often each allocated.
+fn on_three_ranks(rank: impl Fn(&mut dyn Transport) -> u64 + Sync) -> Vec<u64> {
+    let rank = &rank;
+    thread::scope(|scope| {
+        let ranks = local::world(3).into_iter();
+        let threads: Vec<_> = ranks.map(|mut transport| scope.spawn(move || rank(&mut transport))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Steps before and after the first one that counts: long enough for residuals to settle and buffers to have grown.
+const WARM_STEPS: u64 = 24;
+const COUNTED_STEPS: u64 = 24;
+
+fn tensors() -> Tensors {
+    Tensors::packed([("w", vec![40, 70]), ("b", vec![70])]).unwrap()
+}
+
+/// A dense frame, which is the longest message, and a page, which serves all short ones.
+fn message_sizes(layout: &Tensors) -> [usize; 2] {
+    [4 * layout.len() + 100, 4096]
+}
+
+/// A gradient of one of four steps, so that frames do not outgrow those before them.
+fn gradient(rank: u32, step: u64, grad: &mut [f32]) {
+    let stream = StepKey { seed: 9, step: step % 4, source: Source::Rank(rank) }.stream(0);
+    grad.iter_mut().enumerate().for_each(|(i, value)| {
+        let draw = stream.u64_at(i as u64) as i32 as f32 / 2e9;
+        *value = draw * draw * draw;
+    });
+}
+
+/// Allocations of warm steps of one rank, from gradient to mean.
+fn allocations_of_steps(transport: &mut dyn Transport, spelling: &str, route: &Route) -> u64 {
+    let (spec, layout, rank) = (Spec::parse(spelling).unwrap(), tensors(), transport.rank().0);
+    let keeps = spec.memory == MemoryChoice::ErrorFeedback;
+    let (mut grad, mut mean) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
+    let mut memory = keeps.then(|| Memory::new(vec![0.0; layout.len()]));
+    prime(transport, 1, &message_sizes(&layout));
+    let mut exchange = Exchange::new(spec, layout, route.clone()).unwrap();
+    let mut before = 0;
+    for step in 2..2 + WARM_STEPS + COUNTED_STEPS {
+        if step == 2 + WARM_STEPS {
+            before = ALLOCATIONS.get();
+        }
+        gradient(rank, step, &mut grad);
+        let key = StepKey { seed: 7, step, source: Source::Rank(rank) };
+        let never = Deadline::NEVER;
+        exchange.start(transport, key, Grad::F32(&grad), memory.as_mut(), never).unwrap();
+        let report = exchange.finish(transport, &mut mean, memory.as_mut(), never).unwrap();
+        assert_eq!(report.contributors.len(), 3);
+    }
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_warm_step_of_training_allocates_nothing_by_any_route() {
+    let server = |downlink: &str| {
+        Route::Server(ServerOptions { downlink: Spec::parse(downlink).unwrap(), ..ServerOptions::default() })
+    };
+    let ring = |wire| Route::AllReduce { wire };
+    let gathered = [
+        "none",
+        "bf16",
+        "topk:density=0.05",
+        "topk:density=0.05,index=rice,values=q4",
+        "topk:density=0.05,values=bf16,unit=tensor,dense_1d=true",
+        "threshold:value=0.2",
+        "qsgd:bits=4,bucket=64",
+        "qsgd:bits=4,bucket=64,entropy=rans",
+        "qsgd:bits=2,bucket=64,entropy=elias",
+        "randomk:density=0.1",
+    ];
+    let mut cases: Vec<(&str, Route)> = Vec::new();
+    for spelling in gathered {
+        cases.extend(
+            [Route::AllGather, server("none"), server("topk:density=0.1")].map(|route| (spelling, route)),
+        );
+    }
+    for spelling in ["none", "randomk:density=0.1", "randomk:density=0.1,estimator=unbiased"] {
+        cases.extend([ring(Wire::F32), ring(Wire::Bf16)].map(|route| (spelling, route)));
+    }
+    for (spelling, route) in cases {
+        let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &route));
+        assert_eq!(counts, [0; 3], "{spelling} by {route:?}");
+    }
+}
+
+/// Allocations of warm steps of one rank that mixes its model with its neighbours'.
+fn allocations_of_mixing(transport: &mut dyn Transport, topology: Topology) -> u64 {
+    let (layout, rank) = (tensors(), transport.rank().0);
+    let mut model = vec![rank as f32; layout.len()];
+    prime(transport, 1, &message_sizes(&layout));
+    let mut mixer = Mixer::new(Spec::parse("dpsgd").unwrap(), layout, topology).unwrap();
+    let mut before = 0;
+    for step in 2..2 + WARM_STEPS + COUNTED_STEPS {
+        if step == 2 + WARM_STEPS {
+            before = ALLOCATIONS.get();
+        }
+        let key = StepKey { seed: 7, step, source: Source::Rank(rank) };
+        mixer.mix(transport, key, &mut model, Deadline::NEVER).unwrap();
+    }
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_warm_step_of_gossip_allocates_nothing() {
+    for topology in [Topology::Ring, Topology::Complete] {
+        let counts = on_three_ranks(|transport| allocations_of_mixing(transport, topology));
+        assert_eq!(counts, [0; 3], "{topology:?}");
     }
 }
 

@@ -19,7 +19,14 @@ pub(super) struct Server {
     options: ServerOptions,
     encoder: Encoder,
     incoming: Incoming,
+    /// What was received last, in a buffer that the transport takes back for the next.
     buffer: Vec<u8>,
+    /// What the server sends back: longer than what it receives, so in a buffer of its own.
+    verdict: Vec<u8>,
+    /// Whose frames are in the mean of this step, ascending.
+    arrived: Vec<Rank>,
+    /// The same as a set: that of the step before is named again where it has not changed.
+    contributors: RankSet,
     downlink: Downlink,
 }
 
@@ -30,17 +37,22 @@ struct Downlink {
     memory: Option<Memory<'static>>,
 }
 
-/// Frames that reached the server.
-struct Gathered {
-    contributors: Vec<Rank>,
-    refused: Vec<(Rank, gradwire::DecodeError)>,
-}
+/// Frames that the server refused, and why.
+type Refused = Vec<(Rank, gradwire::DecodeError)>;
 
 impl Server {
     pub(super) fn new(options: ServerOptions, layout: &LayoutRef<'_>) -> Self {
         let memory = Memory::for_spec(&options.downlink, layout);
-        let downlink = Downlink { encoder: Encoder::new(), memory };
-        Self { options, encoder: Encoder::new(), incoming: Incoming::default(), buffer: Vec::new(), downlink }
+        Self {
+            options,
+            encoder: Encoder::new(),
+            incoming: Incoming::default(),
+            buffer: Vec::new(),
+            verdict: Vec::new(),
+            arrived: Vec::new(),
+            contributors: RankSet::default(),
+            downlink: Downlink { encoder: Encoder::new(), memory },
+        }
     }
 
     pub(super) fn start(
@@ -84,15 +96,23 @@ impl Server {
         let mut clock = step.clock;
         let members = step.transport.membership().ranks;
         let made = self.make_mean(step, &members, mean, &mut clock);
-        let contributors = made.as_ref().map_or(&[][..], |gathered| &gathered.contributors);
-        write_verdict(contributors, self.downlink.encoder.frame(), &mut self.buffer);
-        timed(&mut clock.exchange, || answer(step, &members, &self.buffer))?;
-        let Gathered { contributors, refused } = made?;
+        let contributors = if made.is_ok() { self.arrived.as_slice() } else { &[] };
+        write_verdict(contributors, self.downlink.encoder.frame(), &mut self.verdict);
+        timed(&mut clock.exchange, || answer(step, &members, &self.verdict))?;
+        let refused = made?;
         let held = self.apply_downlink(step, mean, &mut clock)?;
         let frame_bytes = self.encoder.frame().len();
-        let contributors = contributors.into_iter().collect();
+        let contributors = self.contributors();
         let Clock { encode, exchange, decode } = clock;
         Ok(Report { contributors, refused, frame_bytes, held, encode, exchange, decode })
+    }
+
+    /// Who arrived, as a set.
+    fn contributors(&mut self) -> RankSet {
+        if self.contributors.as_slice() != self.arrived {
+            self.contributors = self.arrived.iter().copied().collect();
+        }
+        self.contributors.clone()
     }
 
     /// Gathers, divides, and encodes the mean for the way back.
@@ -102,9 +122,9 @@ impl Server {
         members: &RankSet,
         mean: &mut [f32],
         clock: &mut Clock,
-    ) -> Result<Gathered, ExchangeError> {
-        let gathered = self.gather(step, members, mean, clock)?;
-        let arrived = gathered.contributors.len();
+    ) -> Result<Refused, ExchangeError> {
+        let refused = self.gather(step, members, mean, clock)?;
+        let arrived = self.arrived.len();
         let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
         if arrived < quorum {
             return Err(ExchangeError::NoQuorum { arrived, quorum });
@@ -114,7 +134,7 @@ impl Server {
             return Err(ExchangeError::NonFiniteMean { index, rank: None });
         }
         self.encode_mean(step, mean, clock)?;
-        Ok(gathered)
+        Ok(refused)
     }
 
     /// Adds the frames that arrive in time and are accepted to `sum`, in rank order.
@@ -124,10 +144,11 @@ impl Server {
         members: &RankSet,
         sum: &mut [f32],
         clock: &mut Clock,
-    ) -> Result<Gathered, ExchangeError> {
+    ) -> Result<Refused, ExchangeError> {
         let expected = Expected::of(step, &step.spec.codec);
         let deadline = patience(self.options.patience, step.deadline);
-        let mut gathered = Gathered { contributors: Vec::with_capacity(members.len()), refused: Vec::new() };
+        let mut refused = Refused::new();
+        self.arrived.clear();
         sum.fill(0.0);
         for rank in members.iter() {
             let is_own = rank == step.transport.rank();
@@ -142,13 +163,13 @@ impl Server {
                 Ok(())
             });
             match parsed {
-                Ok(()) => gathered.contributors.push(rank),
-                Err(ExchangeError::Frame { rank, error }) => gathered.refused.push((rank, error)),
+                Ok(()) => self.arrived.push(rank),
+                Err(ExchangeError::Frame { rank, error }) => refused.push((rank, error)),
                 // A frame of another step or codec from an honest peer is a bug of the run, not of the network.
                 Err(other) => return Err(other),
             }
         }
-        Ok(gathered)
+        Ok(refused)
     }
 
     /// Encodes the mean for the way back, with the server's own error feedback if the downlink has any.
@@ -189,9 +210,9 @@ impl Server {
         let buffer = &mut self.buffer;
         timed(&mut clock.exchange, || step.transport.recv(server, tag, buffer, step.deadline))?;
         let members = step.transport.membership().ranks;
-        let (contributors, frame) =
-            read_verdict(&self.buffer, &members).ok_or(ExchangeError::BadVerdict { server })?;
-        if contributors.is_empty() {
+        let frame = read_verdict(&self.buffer, &members, &mut self.arrived);
+        let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
+        if self.arrived.is_empty() {
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum: self.options.quorum });
         }
         let expected = Expected::of(step, &self.options.downlink.codec);
@@ -204,7 +225,8 @@ impl Server {
             let me = step.transport.rank();
             Ok::<usize, ExchangeError>(held(&self.incoming.parse(me, self.encoder.frame(), &layout, &own)?))
         })?;
-        let (frame_bytes, refused) = (self.encoder.frame().len(), Vec::new());
+        let (contributors, refused) = (self.contributors(), Refused::new());
+        let frame_bytes = self.encoder.frame().len();
         let Clock { encode, exchange, decode } = clock;
         Ok(Report { contributors, refused, frame_bytes, held: own_held, encode, exchange, decode })
     }
@@ -236,8 +258,8 @@ fn arrives(
 
 /// Sends the verdict to all; a worker that is gone is not an error.
 fn answer(step: &mut Step<'_>, members: &RankSet, verdict: &[u8]) -> Result<(), TransportError> {
-    let tag: Tag = step.tag.chunk(VERDICT_CHUNK);
-    for rank in members.iter().filter(|&rank| rank != step.transport.rank()).collect::<Vec<_>>() {
+    let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.transport.rank());
+    for rank in members.iter().filter(|&rank| rank != me) {
         match step.transport.send(rank, tag, verdict, step.deadline) {
             Ok(()) | Err(TransportError::Disconnected { .. }) => {}
             Err(other) => return Err(other),
@@ -257,15 +279,16 @@ fn write_verdict(contributors: &[Rank], frame: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The contributors, who must be members, and the rest of the message.
-fn read_verdict<'v>(verdict: &'v [u8], members: &RankSet) -> Option<(RankSet, &'v [u8])> {
+/// Writes the contributors, who must be members, to `arrived`, and returns the rest of the message.
+fn read_verdict<'v>(verdict: &'v [u8], members: &RankSet, arrived: &mut Vec<Rank>) -> Option<&'v [u8]> {
     let (count, rest) = verdict.split_first_chunk()?;
     let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|&count| count <= members.len())?;
     let (ranks, frame) = rest.split_at_checked(count * 4)?;
-    let ranks: Vec<Rank> = ranks.as_chunks().0.iter().map(|&rank| Rank(u32::from_le_bytes(rank))).collect();
-    let ascending = ranks.windows(2).all(|pair| pair[0] < pair[1]);
-    let known = ranks.iter().all(|&rank| members.contains(rank));
-    (ascending && known).then(|| (ranks.into_iter().collect(), frame))
+    arrived.clear();
+    arrived.extend(ranks.as_chunks().0.iter().map(|&rank| Rank(u32::from_le_bytes(rank))));
+    let ascending = arrived.windows(2).all(|pair| pair[0] < pair[1]);
+    let known = arrived.iter().all(|&rank| members.contains(rank));
+    (ascending && known).then_some(frame)
 }
 
 #[cfg(test)]
@@ -275,15 +298,15 @@ mod tests {
     #[test]
     fn verdicts_round_trip_and_strange_ones_are_refused() {
         let members = RankSet::contiguous(4);
-        let mut verdict = Vec::new();
+        let (mut verdict, mut arrived) = (Vec::new(), Vec::new());
         write_verdict(&[Rank(1), Rank(3)], b"frame", &mut verdict);
-        let (contributors, frame) = read_verdict(&verdict, &members).unwrap();
-        assert_eq!((contributors.as_slice(), frame), (&[Rank(1), Rank(3)][..], &b"frame"[..]));
+        assert_eq!(read_verdict(&verdict, &members, &mut arrived), Some(&b"frame"[..]));
+        assert_eq!(arrived, [Rank(1), Rank(3)]);
         for strange in [vec![Rank(3), Rank(1)], vec![Rank(9)], vec![Rank(1), Rank(1)], vec![Rank(0); 5]] {
             write_verdict(&strange, b"", &mut verdict);
-            assert_eq!(read_verdict(&verdict, &members), None, "{strange:?}");
+            assert_eq!(read_verdict(&verdict, &members, &mut arrived), None, "{strange:?}");
         }
-        assert_eq!(read_verdict(&[2, 0, 0, 0, 1, 0, 0, 0], &members), None);
-        assert_eq!(read_verdict(&[1, 0], &members), None);
+        assert_eq!(read_verdict(&[2, 0, 0, 0, 1, 0, 0, 0], &members, &mut arrived), None);
+        assert_eq!(read_verdict(&[1, 0], &members, &mut arrived), None);
     }
 }

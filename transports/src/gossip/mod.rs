@@ -15,7 +15,7 @@ use gradwire::{
 
 use crate::error::TransportError;
 use crate::exchange::ExchangeError;
-use crate::rank::Rank;
+use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Kind, Tag};
 use crate::transport::Transport;
 
@@ -25,7 +25,7 @@ pub use self::topology::Topology;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
     /// Whose models this rank's moved towards, ascending.
-    pub neighbours: Vec<Rank>,
+    pub neighbours: RankSet,
     /// Bytes of the payloads that this rank sent, over all neighbours.
     pub sent_bytes: usize,
     /// Time spent preparing payloads and moving the model.
@@ -41,8 +41,18 @@ pub struct Mixer {
     layout: Layout,
     units: Vec<Unit>,
     topology: Topology,
+    surroundings: Option<Surroundings>,
     conversations: Vec<Conversation>,
     outgoing: Vec<u8>,
+}
+
+/// What the topology says of this rank in one membership.
+#[derive(Clone, Debug)]
+struct Surroundings {
+    members: Membership,
+    neighbours: RankSet,
+    /// The entry of the mixing matrix for each of them.
+    weight: f32,
 }
 
 /// One unit on its way between this rank and one neighbour, with working memory of its own.
@@ -114,7 +124,8 @@ impl Mixer {
             return Err(ExchangeError::NotGossip { codec: spec.codec.name() });
         };
         let units = spec.units.units(&layout.as_ref()).collect();
-        Ok(Self { codec, layout, units, topology, conversations: Vec::new(), outgoing: Vec::new() })
+        let (conversations, outgoing) = (Vec::new(), Vec::new());
+        Ok(Self { codec, layout, units, topology, surroundings: None, conversations, outgoing })
     }
 
     /// Moves `model` towards the models of the neighbours in the membership of now.
@@ -141,13 +152,10 @@ impl Mixer {
         let members = transport.membership();
         let tag = Tag::new(members.epoch, key.step);
         transport.retire(tag);
-        let (me, world) = (transport.rank(), members.world());
-        let position = members.ranks.position(me).ok_or(TransportError::NotAPeer { rank: me })?;
-        let neighbours = self.topology.neighbours(world, position);
-        let neighbours: Vec<Rank> = neighbours.iter().map(|&at| members.ranks.as_slice()[at]).collect();
-        self.begin(key, me, &neighbours, model)?;
+        let me = transport.rank();
+        let Surroundings { neighbours, weight, .. } = self.surroundings(me, members)?;
+        self.begin(key, me, neighbours.as_slice(), model)?;
         let (mut sent_bytes, mut exchange) = (0, Duration::ZERO);
-        let weight = self.topology.weight(world);
         while self.conversations.iter().any(|conversation| conversation.with.is_some()) {
             let waiting = Instant::now();
             sent_bytes += self.send(transport, tag, deadline)?;
@@ -156,6 +164,18 @@ impl Mixer {
             self.advance(weight, model);
         }
         Ok(Mixed { neighbours, sent_bytes, codec: started.elapsed() - exchange, exchange })
+    }
+
+    /// Worked out when the membership changes.
+    fn surroundings(&mut self, me: Rank, members: Membership) -> Result<Surroundings, ExchangeError> {
+        if let Some(known) = self.surroundings.as_ref().filter(|known| known.members == members) {
+            return Ok(known.clone());
+        }
+        let (world, ranks) = (members.world(), members.ranks.as_slice());
+        let position = members.ranks.position(me).ok_or(TransportError::NotAPeer { rank: me })?;
+        let neighbours = self.topology.neighbours(world, position).into_iter().map(|at| ranks[at]).collect();
+        let weight = self.topology.weight(world);
+        Ok(self.surroundings.insert(Surroundings { members, neighbours, weight }).clone())
     }
 
     /// Every unit with every neighbour, from the same models.
