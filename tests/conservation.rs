@@ -9,7 +9,7 @@ use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::{self, bits};
 
 /// Every codec that may have a memory, with every value coder.
-const WITH_MEMORY: [&str; 26] = [
+const WITH_MEMORY: [&str; 27] = [
     "f16:memory=ef",
     "bf16:memory=ef",
     "topk:density=0.01",
@@ -31,6 +31,7 @@ const WITH_MEMORY: [&str; 26] = [
     "qsgd:bits=4,rounding=nearest,memory=ef",
     "qsgd:bits=8,bucket=7,entropy=elias,rounding=nearest,memory=ef",
     "qsgd:bits=8,norm=l2,bucket=128,entropy=rans,rounding=nearest,memory=ef",
+    "qsgd:bits=5,entropy=adaptive,rounding=nearest,memory=ef",
     "randomk:density=0.1",
     "randomk:density=1",
     "dgc:density=0.01,momentum=0",

@@ -137,6 +137,7 @@ fn the_limits_of_a_layout_admit_the_dearest_frames_of_many_tensors() {
             "threshold:value=0,index=rice,unit=tensor",
             "qsgd:bits=8,bucket=1,entropy=elias,unit=tensor",
             "qsgd:bits=8,bucket=1,entropy=rans,unit=tensor",
+            "qsgd:bits=8,bucket=1,entropy=adaptive,unit=tensor",
             "qsgd:bits=8,bucket=1,entropy=fixed",
             "randomk:density=1,unit=tensor",
         ] {
@@ -239,6 +240,7 @@ fn warm_buffers_allocate_nothing_per_step() {
         "threshold:value=1",
         "qsgd:bits=4",
         "qsgd:entropy=elias",
+        "qsgd:entropy=adaptive",
         "randomk",
     ] {
         let spec = Spec::parse(spelling).unwrap();

@@ -62,7 +62,7 @@ fn values_that_are_levels_are_sent_without_randomness() {
 
 #[test]
 fn a_zero_bucket_has_norm_zero_and_zero_levels() {
-    for entropy in ["fixed", "elias", "rans", "auto"] {
+    for entropy in ["fixed", "elias", "rans", "adaptive", "auto"] {
         for norm in ["l2", "max"] {
             assert_eq!(decoded(&format!("qsgd:bits=4,norm={norm},entropy={entropy}"), &[0.0; 9]), [0.0; 9]);
         }

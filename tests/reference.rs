@@ -81,7 +81,7 @@ fn spelling() -> BoxedStrategy<String> {
         rest.prop_map(move |rest| format!("dgc:density={d},index={i},values={v}{rest}"))
     });
     let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]);
-    let entropy = words(&["auto", "fixed", "elias", "rans"]);
+    let entropy = words(&["auto", "fixed", "elias", "rans", "adaptive"]);
     let bucket = words(&["1", "2", "5", "8", "64", "127", "128", "512", "100000"]);
     let stochastic = (bits.clone(), bucket.clone(), words(&["max", "l2"]), entropy.clone())
         .prop_map(|(b, d, n, e)| format!("qsgd:bits={b},bucket={d},norm={n},entropy={e}"));
@@ -213,6 +213,9 @@ fn long_units_are_the_naive_ones() {
         ("qsgd:bits=4,entropy=auto", 16_384, Input::Heavy(2)),
         ("qsgd:bits=8,norm=l2,entropy=elias", 20_000, Input::Normal(3)),
         ("qsgd:bits=8,entropy=auto,rounding=nearest", 20_000, Input::Normal(4)),
+        ("qsgd:bits=4,bucket=4096,entropy=adaptive", 30_000, Input::Uneven(8)),
+        ("qsgd:bits=7,bucket=8192,norm=l2,entropy=adaptive", 140_000, Input::Uneven(9)),
+        ("qsgd:bits=2,bucket=100,entropy=auto", 100_000, Input::Uneven(10)),
         ("topk:density=0.2,values=q8", 20_000, Input::Normal(5)),
         ("topk:density=0.01,index=rice", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),

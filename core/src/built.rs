@@ -68,12 +68,13 @@ mod tests {
 
     #[test]
     fn codecs_that_need_a_full_build_are_refused_in_any_other() {
-        let whole: [&dyn Gather; 7] = [
+        let whole: [&dyn Gather; 8] = [
             &Qsgd::new(LevelBits::Ternary).with_entropy(EntropyChoice::Fixed),
             &topk(ValueChoice::Q4),
             &qsgd(EntropyChoice::Auto),
             &qsgd(EntropyChoice::Elias),
             &qsgd(EntropyChoice::Rans),
+            &qsgd(EntropyChoice::Adaptive),
             &qsgd(EntropyChoice::Fixed).with_norm(Norm::L2),
             &RandomK::new(Density::new(0.5).unwrap(), Estimator::Contraction),
         ];
@@ -104,13 +105,14 @@ mod tests {
         let sparse = encode(&topk(ValueChoice::F32)).unwrap();
         let levels = encode(&qsgd(EntropyChoice::Fixed)).unwrap();
         // Behind `coding` of the sparse body stand a byte of positions and a value, before it `k` and the kind; behind
-        // `form` of the levels body stand two bytes of bucket size, a norm and a byte of levels.
+        // `norm` of the levels body stand two bytes of bucket size, a norm and a byte of levels, before it `form`.
         for (frame, codec, from_end, byte) in [
             (&sparse, CodecId::TopK, 6, 3 << 4),
             (&sparse, CodecId::RandomK, 8, Kind::Seeded as u8),
-            (&levels, CodecId::Qsgd, 8, 1 << 6 | 1 << 4 | 4),
-            (&levels, CodecId::Qsgd, 8, 2 << 6 | 1 << 4 | 4),
-            (&levels, CodecId::Qsgd, 8, 3 << 6 | 1 << 4 | 2),
+            (&levels, CodecId::Qsgd, 8, 1 << 4 | 1),
+            (&levels, CodecId::Qsgd, 9, 1 << 4 | 4),
+            (&levels, CodecId::Qsgd, 9, 2 << 4 | 4),
+            (&levels, CodecId::Qsgd, 9, 3 << 4 | 2),
         ] {
             let result = parse(&patched(frame.clone(), codec, from_end, byte));
             assert_eq!(result == Err(DecodeError::NotBuilt), !cfg!(feature = "full"), "{result:?}");

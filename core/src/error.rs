@@ -170,6 +170,10 @@ pub enum Field {
     Rice,
     /// Codebook size outside its range, or entries that do not ascend.
     Codebook,
+    /// `shape` of a rANS section: more lanes than there can be.
+    Lanes,
+    /// `classes` of a rANS section: only one, or classes where there can be none.
+    Classes,
     /// A frequency table that does not sum to its total.
     Table,
     /// The bitmap holds another number of ones than `k`.

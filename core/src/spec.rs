@@ -208,8 +208,14 @@ const VALUES: Words<ValueChoice> = Words {
 };
 const NORM: Words<Norm> = Words { words: &["max", "l2"], values: &[Norm::Max, Norm::L2] };
 const ENTROPY: Words<EntropyChoice> = Words {
-    words: &["auto", "fixed", "elias", "rans"],
-    values: &[EntropyChoice::Auto, EntropyChoice::Fixed, EntropyChoice::Elias, EntropyChoice::Rans],
+    words: &["auto", "fixed", "elias", "rans", "adaptive"],
+    values: &[
+        EntropyChoice::Auto,
+        EntropyChoice::Fixed,
+        EntropyChoice::Elias,
+        EntropyChoice::Rans,
+        EntropyChoice::Adaptive,
+    ],
 };
 const ROUNDING: Words<Rounding> =
     Words { words: &["stochastic", "nearest"], values: &[Rounding::Stochastic, Rounding::Nearest] };

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let mut data = data;
     let bits = pick(&mut data, &["ternary", "2", "3", "4", "5", "6", "7", "8"]);
-    let entropy = pick(&mut data, &["auto", "fixed", "elias", "rans"]);
+    let entropy = pick(&mut data, &["auto", "fixed", "elias", "rans", "adaptive"]);
     // The Euclidean norm is a contraction for buckets below 4·levels² elements.
     let bucket = pick(&mut data, &["1", "2", "3", "1,norm=l2", "2,norm=l2", "3,norm=l2", "16", "512"]);
     conserves(

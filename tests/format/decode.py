@@ -413,14 +413,17 @@ class Decoder:
 
     def levels(self, unit):
         form = self.reader.number(1)
-        width, norm_kind, packing = form & 15, form >> 4 & 3, form >> 6
+        width, packing = form & 15, form >> 4
         require(2 <= width <= 8, "InvalidField(Bits)")
+        norm = self.reader.number(1)
+        norm_kind, coding = norm & 15, norm >> 4
         require(norm_kind <= 1, "InvalidField(Norm)")
         bucket = self.reader.varint()
         require(1 <= bucket <= LARGEST_U32, "InvalidField(Bucket)")
-        data = self.reader.take((unit.len + bucket - 1) // bucket * 4)
-        require(packing != 3 or width == 2, "InvalidField(Packing)")
-        norms = f32_values(data)
+        require(coding <= 1, "InvalidField(Norm)")
+        bucket_count = (unit.len + bucket - 1) // bucket
+        norms = self.planes(bucket_count) if coding else f32_values(self.reader.take(4 * bucket_count))
+        require(packing <= 2 or packing == 3 and width == 2, "InvalidField(Packing)")
         s = (1 << (width - 1)) - 1
         self.check_values(norms)
         for norm in norms:
@@ -431,10 +434,12 @@ class Decoder:
         if packing in (1, 2):
             buckets = [bucket for bucket in buckets if bucket[2] != 0]
         count = sum(end - start for start, end, _ in buckets)
-        unit.scratch_words = 4096 if packing == 2 else 0
+        self.words, self.most = 0, unit.len
         levels = [self.fixed, self.elias, self.rans_levels, self.ternary][packing](count, width, s)
+        unit.scratch_words = max(self.words, 4096) + bucket_count if coding else self.words
         names = ["fixed", "elias", "rans", "ternary"]
-        unit.about = f"bits {width}, bucket {bucket}, norm {['l2', 'max'][norm_kind]}, {names[packing]}"
+        norm_name = ["l2", "max"][norm_kind] + [" as f32", " in planes"][coding]
+        unit.about = f"bits {width}, bucket {bucket}, norm {norm_name}, {names[packing]}"
 
         def add(acc):
             signed_levels = iter(levels)
@@ -466,7 +471,17 @@ class Decoder:
 
     def rans_levels(self, count, _width, s):
         signed = [(symbol + 1) // 2 * (1 if symbol % 2 else -1) for symbol in range(2 * s + 1)]
-        return [signed[symbol] for symbol in self.rans(count, 2 * s + 1)]
+        return [signed[symbol] for symbol in self.rans(count, 2 * s + 1, may_have_classes=True)]
+
+    def planes(self, count):
+        exponents = self.rans(count, 255)
+        stated = self.reader.varint()
+        require(stated <= count, "InvalidField(Norm)")
+        bits = Bits(self.reader.take((23 * stated + 7) // 8))
+        require(stated == sum(exponent > 0 for exponent in exponents), "InvalidField(Norm)")
+        words = [exponent << 23 | (bits.take(23) if exponent > 0 else 0) for exponent in exponents]
+        require(bits.is_padding(), "TrailingBytes")
+        return f32_values(struct.pack(f"<{count}I", *words))
 
     def ternary(self, count, _width, _s):
         section = self.reader.take((count + 4) // 5)
@@ -497,25 +512,53 @@ class Decoder:
 
     # Section 9
 
-    BLOCK = 1 << 18
+    def rans(self, count, alphabet, may_have_classes=False):
+        section = Reader(self.reader.take(self.reader.varint()))
+        shape = section.number(1)
+        require(shape & 7 <= 5, "InvalidField(Lanes)")
+        if shape < 128:
+            self.words = 4096
+            return rans_streams(section, shape, count, alphabet, 1, lambda i: 0)
+        require(may_have_classes, "InvalidField(Classes)")
+        classes = section.number(1)
+        tables, segment_log2 = (classes & 15) + 1, 5 + (classes >> 4)
+        require(tables > 1, "InvalidField(Classes)")
+        segments = (count + (1 << segment_log2) - 1) >> segment_log2
+        outer, self.reader = self.reader, section
+        differences = self.rans(segments, tables)
+        self.reader = outer
+        most_segments = (self.most + (1 << segment_log2) - 1) >> segment_log2
+        self.words = 4096 * tables + (most_segments + 3) // 4
+        owners = []
+        for difference in differences:
+            owners.append(((owners[-1] if owners else 0) + difference) % tables)
+        return rans_streams(section, shape, count, alphabet, tables, lambda i: owners[i >> segment_log2])
 
-    def rans(self, count, alphabet):
-        section = self.reader.take(self.reader.varint())
-        bits = Bits(section)
-        freqs = read_table(bits, alphabet)
-        require(bits.take(-bits.at % 8) == 0, "TrailingBytes")
-        streams = Reader(section)
-        streams.take((bits.at + 7) // 8)
-        owner = [symbol for symbol, freq in enumerate(freqs) for _ in range(freq)]
-        starts = [sum(freqs[:symbol]) for symbol in range(alphabet)]
-        output = []
-        for first in range(0, count, self.BLOCK):
-            length = min(self.BLOCK, count - first)
-            is_last = first + length == count
-            stream = streams.take(streams.left() if is_last else streams.varint())
-            output += decode_stream(stream, length, freqs, starts, owner)
-        streams.finish()
-        return output
+
+def rans_streams(section, shape, count, alphabet, table_count, table_of):
+    data = section.take(section.left())
+    bits = Bits(data)
+    tables = [Table(read_table(bits, alphabet)) for _ in range(table_count)]
+    require(bits.left() >= 0, "InvalidField(Table)")
+    require(bits.take(-bits.at % 8) == 0, "TrailingBytes")
+    streams = Reader(data)
+    streams.take((bits.at + 7) // 8)
+    block = 1 << (16 + (shape >> 3 & 15))
+    output = []
+    for first in range(0, count, block):
+        length = min(block, count - first)
+        is_last = first + length == count
+        stream = streams.take(streams.left() if is_last else streams.varint())
+        output += decode_stream(stream, length, 1 << (shape & 7), lambda i: tables[table_of(first + i)])
+    streams.finish()
+    return output
+
+
+class Table:
+    def __init__(self, freqs):
+        self.freqs = freqs
+        self.owner = [symbol for symbol, freq in enumerate(freqs) for _ in range(freq)]
+        self.starts = [sum(freqs[:symbol]) for symbol in range(len(freqs))]
 
 
 def add_entries(acc, start, positions, values):
@@ -567,8 +610,7 @@ def read_table(bits, alphabet):
     return freqs
 
 
-def decode_stream(stream, count, freqs, starts, owner):
-    lanes = 1 if count < 512 else 4 if count < 16384 else 32
+def decode_stream(stream, count, lanes, table_of):
     require(len(stream) >= 4 * lanes, "Truncated")
     states = list(struct.unpack(f"<{lanes}I", stream[: 4 * lanes]))
     words = stream[4 * lanes :]
@@ -576,10 +618,11 @@ def decode_stream(stream, count, freqs, starts, owner):
     words = iter(struct.unpack(f"<{len(words) // 2}H", words))
     output = []
     for i in range(count):
+        table = table_of(i)
         x = states[i % lanes]
         slot = x & 0xFFF
-        symbol = owner[slot]
-        x = freqs[symbol] * (x >> 12) + slot - starts[symbol]
+        symbol = table.owner[slot]
+        x = table.freqs[symbol] * (x >> 12) + slot - table.starts[symbol]
         if x < 65536:
             x = x << 16 | next(words, 0)
         states[i % lanes] = x

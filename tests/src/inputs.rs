@@ -54,6 +54,8 @@ pub enum Input {
     Ties(u64),
     /// One in 64 normal, the others zero.
     Sparse(u64),
+    /// Normal, in runs of 500 that are loud, 8 times, and 64 times quieter, and then zero.
+    Uneven(u64),
 }
 
 impl Input {
@@ -77,6 +79,7 @@ impl Input {
             "range" => Self::Range(seed()?),
             "ties" => Self::Ties(seed()?),
             "sparse" => Self::Sparse(seed()?),
+            "uneven" => Self::Uneven(seed()?),
             _ => return Err(format!("unknown input '{text}'")),
         })
     }
@@ -100,6 +103,10 @@ impl Input {
                 draw(*seed, |words| [2.0, -2.0, 1.0, -1.0, 0.5, -0.5, 0.0, -0.0][words.below(8) as usize])
             }
             Self::Sparse(seed) => draw(*seed, |words| if words.below(64) == 0 { normal(words) } else { 0.0 }),
+            Self::Uneven(seed) => {
+                let loudness = |i: usize| [1.0, 0.125, 0.015_625, 0.0][i / 500 % 4];
+                draw(*seed, normal).into_iter().enumerate().map(|(i, value)| value * loudness(i)).collect()
+            }
         }
     }
 }
@@ -120,6 +127,7 @@ impl fmt::Display for Input {
             Self::Range(seed) => write!(f, "range:{seed}"),
             Self::Ties(seed) => write!(f, "ties:{seed}"),
             Self::Sparse(seed) => write!(f, "sparse:{seed}"),
+            Self::Uneven(seed) => write!(f, "uneven:{seed}"),
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) mod scalar;
 mod x86_64;
 
 use crate::bits::load_padded;
-use crate::entropy::rans::{Entry, Lanes, MAX_ALPHABET, ROUND, SLOTS};
+use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 pub(crate) use isa::Isa;
@@ -254,9 +254,38 @@ compile_for_each_isa! {
     pub(crate) fn sum_of_squares_f32(isa, values: &[f32]) -> f64 = scalar::sum_of_squares_f32;
 }
 
+/// Adds to `counts` how often each symbol occurs; symbols are below the number of counts, which is at most 256.
+pub(crate) fn histogram(isa: Isa, symbols: &[u8], counts: &mut [u32]) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 if counts.len() <= x86_64::symbols::FEW => {
+            x86_64::symbols::histogram(isa, symbols, counts);
+        }
+        _ => scalar::histogram(symbols, counts),
+    }
+}
+
+/// Classes whose costs are summed side by side.
+pub(crate) const CLASS_LANES: usize = 16;
+
 compile_for_each_isa! {
-    /// Adds to `counts` how often each symbol occurs; symbols are below the number of counts, which is at most 256.
-    pub(crate) fn histogram(isa, symbols: &[u8], counts: &mut [u32]) = scalar::histogram;
+    /// Adds what each symbol costs in each class to the sum of the class.
+    pub(crate) fn class_costs(
+        isa,
+        symbols: &[u8],
+        costs: &[[u32; CLASS_LANES]; MAX_ALPHABET],
+        sums: &mut [u32; CLASS_LANES],
+    ) = scalar::class_costs;
+}
+
+compile_for_each_isa! {
+    /// As [`class_costs`], for symbols that were counted.
+    pub(crate) fn counted_class_costs(
+        isa,
+        counts: &[u32],
+        costs: &[[u32; CLASS_LANES]; MAX_ALPHABET],
+        sums: &mut [u32; CLASS_LANES],
+    ) = scalar::counted_class_costs;
 }
 
 compile_for_each_isa! {
@@ -365,7 +394,7 @@ pub(crate) fn decode_rounds(
 pub(crate) fn encode_rounds(
     isa: Isa,
     rounds: &[[u8; ROUND]],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     states: &mut Lanes,
     seen: &mut u32,
     out: &mut [u8],

@@ -1,7 +1,8 @@
 //! The plain loops that define every result. Inlined into one function for each instruction set; see
 //! [`compile_for_each_isa`](super::isa).
 
-use super::{Bucket, Candidates};
+use super::{Bucket, CLASS_LANES, Candidates};
+use crate::entropy::rans::MAX_ALPHABET;
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 use half::f16;
@@ -384,37 +385,16 @@ pub(super) fn unpack_ternary(bytes: &[u8], fields: &mut [u8]) {
     }
 }
 
-/// Symbols that are compared with one at a time to count it: a count of each lane fits a byte.
-const COUNTED: usize = 255 * LANES;
+/// Symbols from which on it pays to count in several tables.
+const MANY: usize = 1024;
 
-/// Lanes of the byte counters: one cache line.
-const LANES: usize = 64;
-
-/// How often each symbol occurs, added to the counts; the symbols are below `counts.len()`.
-///
-/// Few symbols are counted one after the other, each in many lanes. With many, the counters are picked by symbol, in four
-/// tables by turns, because neighbours are often the same symbol, and one counter would wait for itself.
-#[inline(always)]
+/// Long runs are counted in four tables by turns: neighbours are often the same symbol, and one counter would wait for
+/// itself.
 pub(super) fn histogram(symbols: &[u8], counts: &mut [u32]) {
-    if counts.len() > 32 {
-        return histogram_of_many(symbols, counts);
+    if symbols.len() < MANY {
+        return symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
     }
-    for block in symbols.chunks(COUNTED) {
-        let (lines, rest) = block.as_chunks::<LANES>();
-        for (symbol, count) in (0u8..).zip(counts.iter_mut()) {
-            let mut lanes = [0u8; LANES];
-            for line in lines {
-                lanes.iter_mut().zip(line).for_each(|(lane, s)| *lane += u8::from(*s == symbol));
-            }
-            *count += lanes.iter().map(|&lane| u32::from(lane)).sum::<u32>();
-            *count += rest.iter().map(|&s| u32::from(s == symbol)).sum::<u32>();
-        }
-    }
-}
-
-#[inline(always)]
-fn histogram_of_many(symbols: &[u8], counts: &mut [u32]) {
-    let mut tables = [[0u32; 256]; 4];
+    let mut tables = [[0u32; MAX_ALPHABET]; 4];
     let (fours, rest) = symbols.as_chunks::<4>();
     for four in fours {
         tables.iter_mut().zip(four).for_each(|(table, &symbol)| table[usize::from(symbol)] += 1);
@@ -423,6 +403,33 @@ fn histogram_of_many(symbols: &[u8], counts: &mut [u32]) {
     for table in &tables {
         counts.iter_mut().zip(table).for_each(|(count, more)| *count += more);
     }
+}
+
+#[inline(always)]
+pub(super) fn counted_class_costs(
+    counts: &[u32],
+    costs: &[[u32; CLASS_LANES]; MAX_ALPHABET],
+    sums: &mut [u32; CLASS_LANES],
+) {
+    let mut total = *sums;
+    for (&count, costs) in counts.iter().zip(costs) {
+        total.iter_mut().zip(costs).for_each(|(sum, cost)| *sum += count * cost);
+    }
+    *sums = total;
+}
+
+#[inline(always)]
+pub(super) fn class_costs(
+    symbols: &[u8],
+    costs: &[[u32; CLASS_LANES]; MAX_ALPHABET],
+    sums: &mut [u32; CLASS_LANES],
+) {
+    // In a variable of its own, it stays in registers.
+    let mut total = *sums;
+    for &symbol in symbols {
+        total.iter_mut().zip(&costs[usize::from(symbol)]).for_each(|(sum, cost)| *sum += cost);
+    }
+    *sums = total;
 }
 
 /// Symbols in order of likelihood: 0, +1, −1, +2, −2, …

@@ -5,6 +5,7 @@ pub(super) mod checksum;
 pub(super) mod fields;
 pub(super) mod rans;
 pub(super) mod select;
+pub(super) mod symbols;
 
 use super::scalar::MAGNITUDE;
 use super::{Bucket, scalar};

@@ -1,9 +1,10 @@
 //! From values to the body of a levels unit.
 
+use super::norms::{self, CODING_F32, CODING_PLANES};
 use super::pack::{self, PACKING_ELIAS, PACKING_RANS};
 use super::{EntropyChoice, Norm, Qsgd};
 use crate::built::Full;
-use crate::entropy::section;
+use crate::entropy::section::{self, ClassRoom};
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::kernels::scalar::total_of;
@@ -25,40 +26,67 @@ pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
 /// sizes, and little enough for the first cache level.
 const PIECE: usize = 2560;
 
-/// `bits` in the low nibble, `norm` in bits 4 and 5, `packing` in bits 6 and 7.
-fn form(qsgd: &Qsgd, packing: u8) -> u8 {
-    qsgd.bits.field_bits() as u8 | (qsgd.norm as u8) << 4 | packing << 6
+/// `bits` in the low nibble, `packing` in the high one.
+fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
+    qsgd.bits.field_bits() as u8 | packing << 4
+}
+
+/// `norm` in the low nibble, its coding in the high one.
+fn norm_byte(qsgd: &Qsgd, coding: u8) -> u8 {
+    qsgd.norm as u8 | coding << 4
 }
 
 pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
-    let norms = len.div_ceil(qsgd.bucket.get() as usize).checked_mul(4)?;
+    let buckets = len.div_ceil(qsgd.bucket.get() as usize);
+    let alphabet = qsgd.alphabet();
     let levels = match qsgd.entropy {
         EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len)?,
         _ if Full::build().is_none() => return None,
         EntropyChoice::Elias => {
             len.checked_mul(pack::max_elias_bits(qsgd.bits.levels()) as usize)?.div_ceil(8)
         }
-        EntropyChoice::Rans => section::max_section_bytes(len, 2 * qsgd.bits.levels() as usize + 1)?,
+        EntropyChoice::Rans => section::max_section_bytes(len, alphabet)?,
+        EntropyChoice::Adaptive => section::max_classed_section_bytes(len, alphabet)?
+            .checked_add(norms::max_planes_bytes(buckets)?)?,
     };
-    // The form, the bucket size, and the length of the levels.
-    norms.checked_add(levels)?.checked_add(1 + 3 * MAX_VARINT_BYTES)
+    // The form, the norm, the bucket size, and the length of the levels.
+    buckets.checked_mul(4)?.checked_add(levels)?.checked_add(2 + 3 * MAX_VARINT_BYTES)
 }
 
-/// A piece of p and of fields; where levels are coded, one symbol a coordinate; where packings are compared, one of them.
-pub(super) fn scratch_len(qsgd: &Qsgd, len: usize) -> ScratchLen {
-    let piece = len.min(PIECE);
-    let [symbols, trial] = coded_lens(qsgd, len);
-    ScratchLen { words: piece, bytes: piece.saturating_add(symbols).saturating_add(trial) }
+/// What a body needs beside the caller's buffers, in words and in bytes.
+struct Needs {
+    /// Words for p and bytes for fields of one piece.
+    piece: usize,
+    /// Bytes for one symbol a coordinate, where levels are coded.
+    symbols: usize,
+    /// Bytes for one exponent a bucket, where norms may be coded.
+    exponents: usize,
+    /// Words and bytes for choosing classes.
+    classes: ScratchLen,
+    /// Bytes for another packing, where packings are compared.
+    trial: usize,
 }
 
-/// Bytes of the symbols, and of the section that is compared with the fixed packing.
-fn coded_lens(qsgd: &Qsgd, len: usize) -> [usize; 2] {
-    let fixed = pack::fixed_bytes(qsgd.bits, len).unwrap_or(usize::MAX);
-    match qsgd.entropy {
-        EntropyChoice::Fixed => [0, 0],
-        EntropyChoice::Elias | EntropyChoice::Rans => [len, 0],
-        EntropyChoice::Auto => [len, fixed.saturating_add(section::SLACK)],
+impl Needs {
+    fn of(qsgd: &Qsgd, len: usize) -> Needs {
+        let buckets = len.div_ceil(qsgd.bucket.get() as usize);
+        let may_adapt = matches!(qsgd.entropy, EntropyChoice::Adaptive | EntropyChoice::Auto);
+        let plain =
+            pack::fixed_bytes(qsgd.bits, len).unwrap_or(usize::MAX).saturating_add(buckets.saturating_mul(4));
+        Needs {
+            piece: len.min(PIECE),
+            symbols: if qsgd.entropy == EntropyChoice::Fixed { 0 } else { len },
+            exponents: if may_adapt { buckets } else { 0 },
+            classes: if may_adapt { ClassRoom::scratch_len(len) } else { ScratchLen::default() },
+            trial: if qsgd.entropy == EntropyChoice::Auto { plain.saturating_add(section::SLACK) } else { 0 },
+        }
     }
+}
+
+pub(super) fn scratch_len(qsgd: &Qsgd, len: usize) -> ScratchLen {
+    let Needs { piece, symbols, exponents, classes, trial } = Needs::of(qsgd, len);
+    let bytes = [symbols, exponents, classes.bytes, trial].into_iter().fold(piece, usize::saturating_add);
+    ScratchLen { words: piece.saturating_add(classes.words), bytes }
 }
 
 /// One body while it is written.
@@ -73,6 +101,8 @@ pub(super) struct Body<'b> {
     fields: &'b mut [u8],
     /// Room for one symbol a coordinate.
     symbols: &'b mut [u8],
+    exponents: &'b mut [u8],
+    classes: ClassRoom<'b>,
     /// Room for another packing.
     trial: &'b mut [u8],
     /// Symbols so far: those of all buckets whose norm is not zero.
@@ -88,12 +118,15 @@ impl<'b> Body<'b> {
         words: &'b mut [u32],
         bytes: &'b mut [u8],
     ) -> Self {
-        let piece = len.min(PIECE);
-        let [symbols, trial] = coded_lens(qsgd, len);
-        let (fields, bytes) = bytes.split_at_mut(piece);
-        let (symbols, bytes) = bytes.split_at_mut(symbols);
-        let (words, trial) = (&mut words[..piece], &mut bytes[..trial]);
-        Self { qsgd, isa: Isa::best(), stream, words, fields, symbols, trial, coded: 0 }
+        let needs = Needs::of(qsgd, len);
+        let (fields, bytes) = bytes.split_at_mut(needs.piece);
+        let (symbols, bytes) = bytes.split_at_mut(needs.symbols);
+        let (exponents, bytes) = bytes.split_at_mut(needs.exponents);
+        let (classes, bytes) = bytes.split_at_mut(needs.classes.bytes);
+        let (words, class_words) = words.split_at_mut(needs.piece);
+        let classes = ClassRoom::new(len, &mut class_words[..needs.classes.words], classes);
+        let trial = &mut bytes[..needs.trial];
+        Self { qsgd, isa: Isa::best(), stream, words, fields, symbols, exponents, classes, trial, coded: 0 }
     }
 
     /// Writes norms and levels.
@@ -102,19 +135,21 @@ impl<'b> Body<'b> {
         mut input: UnitInput<'_, '_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let len = input.unit.len;
+        let (qsgd, len) = (self.qsgd, input.unit.len);
         let form_at = writer.len();
-        writer.u8(form(self.qsgd, pack::fixed_packing(self.qsgd.bits)));
-        writer.varint(u64::from(self.qsgd.bucket.get()));
+        writer.u8(form_byte(qsgd, pack::fixed_packing(qsgd.bits)));
+        writer.u8(norm_byte(qsgd, CODING_F32));
+        writer.varint(u64::from(qsgd.bucket.get()));
         let norm_bytes = len.div_ceil(self.bucket_size()) * 4;
-        let fixed_bytes = match self.qsgd.entropy {
-            EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(self.qsgd.bits, len).unwrap_or(0),
-            EntropyChoice::Elias | EntropyChoice::Rans => 0,
+        let fixed_bytes = match qsgd.entropy {
+            EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len).unwrap_or(0),
+            _ => 0,
         };
         let (norms, fixed) = writer.reserve(norm_bytes + fixed_bytes).split_at_mut(norm_bytes);
         self.quantize(&mut input, norms.as_chunks_mut().0, fixed)?;
-        if let Some(packing) = self.code(fixed_bytes, writer) {
-            writer.patch(form_at, form(self.qsgd, packing));
+        if let Some((packing, coding)) = self.code(norm_bytes, fixed_bytes, writer) {
+            writer.patch(form_at, form_byte(qsgd, packing));
+            writer.patch(form_at + 1, norm_byte(qsgd, coding));
         }
         Ok(())
     }
@@ -225,30 +260,86 @@ impl<'b> Body<'b> {
         }
     }
 
-    /// Codes the symbols as asked for, in place of the `fixed` bytes written last where that is smaller; returns the
-    /// packing if it is another one.
-    fn code(&mut self, fixed: usize, writer: &mut Writer<'_>) -> Option<u8> {
-        let symbols = &self.symbols[..self.coded];
-        let alphabet = 2 * self.qsgd.bits.levels() as usize + 1;
+    /// Codes the symbols as asked for, in place of the norms and the fixed packing that were written last where that is
+    /// smaller; returns packing and coding of the norms if they are others.
+    fn code(self, norms: usize, fixed: usize, writer: &mut Writer<'_>) -> Option<(u8, u8)> {
+        let alphabet = self.qsgd.alphabet();
+        let levels = Levels {
+            symbols: &self.symbols[..self.coded],
+            alphabet,
+            exponents: self.exponents,
+            classes: self.classes,
+        };
         match self.qsgd.entropy {
             EntropyChoice::Fixed => None,
             // What needs a full build was refused in any other.
             _ if Full::build().is_none() => None,
             EntropyChoice::Elias => {
-                pack::elias(symbols, writer);
-                Some(PACKING_ELIAS)
+                pack::elias(levels.symbols, writer);
+                Some((PACKING_ELIAS, CODING_F32))
             }
             EntropyChoice::Rans => {
-                section::write_symbols(symbols, alphabet, usize::MAX, writer).then_some(PACKING_RANS)
+                let fits = section::write_symbols(levels.symbols, alphabet, usize::MAX, writer);
+                debug_assert!(fits, "a section has room for the largest");
+                Some((PACKING_RANS, CODING_F32))
             }
-            EntropyChoice::Auto => {
-                let mut trial = Writer::new(self.trial);
-                section::write_symbols(symbols, alphabet, fixed, &mut trial).then(|| {
-                    writer.rewind(fixed);
-                    writer.bytes(trial.written());
-                    PACKING_RANS
-                })
+            EntropyChoice::Adaptive => {
+                let (plain, spare) = writer.last_and_spare(norms);
+                let mut adaptive = Writer::new(spare);
+                let fits = levels.write_adaptive(plain.as_chunks().0, usize::MAX, &mut adaptive);
+                debug_assert!(fits, "a section has room for the largest");
+                let bytes = adaptive.len();
+                writer.keep_spare(norms, bytes);
+                Some((PACKING_RANS, CODING_PLANES))
             }
+            EntropyChoice::Auto => levels.choose(norms, fixed, self.trial, writer),
         }
+    }
+}
+
+/// Levels about to be coded.
+struct Levels<'b> {
+    symbols: &'b [u8],
+    alphabet: usize,
+    exponents: &'b mut [u8],
+    classes: ClassRoom<'b>,
+}
+
+impl Levels<'_> {
+    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which stands behind the norms at the end of what
+    /// was written; the first of equals.
+    fn choose(
+        self,
+        norms: usize,
+        fixed: usize,
+        trial: &mut [u8],
+        writer: &mut Writer<'_>,
+    ) -> Option<(u8, u8)> {
+        let mut best = (fixed, None);
+        let mut rans = Writer::new(trial);
+        if section::write_symbols(self.symbols, self.alphabet, fixed, &mut rans) {
+            writer.rewind(fixed);
+            writer.bytes(rans.written());
+            best = (rans.len(), Some((PACKING_RANS, CODING_F32)));
+        }
+        let written = norms + best.0;
+        let (plain, _) = writer.last_and_spare(written);
+        let mut adaptive = Writer::new(trial);
+        if self.write_adaptive(plain[..norms].as_chunks().0, written, &mut adaptive) {
+            writer.rewind(written);
+            writer.bytes(adaptive.written());
+            best.1 = Some((PACKING_RANS, CODING_PLANES));
+        }
+        best.1
+    }
+
+    /// Writes norms in planes and levels with classes, if that takes fewer than `limit` bytes; else it may have written
+    /// anything.
+    fn write_adaptive(self, norms: &[[u8; 4]], limit: usize, writer: &mut Writer<'_>) -> bool {
+        if !norms::write_planes(norms, self.exponents, limit, writer) || writer.len() >= limit {
+            return false;
+        }
+        let left = limit - writer.len();
+        section::write_classed_symbols(self.symbols, self.alphabet, self.classes, left, writer)
     }
 }

@@ -1,6 +1,7 @@
 //! QSGD: every coordinate rounded to one of a few levels of its bucket's norm.
 
 mod encode;
+mod norms;
 mod pack;
 mod view;
 
@@ -30,7 +31,7 @@ pub enum Norm {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum EntropyChoice {
-    /// The smaller of `fixed` and `rans` by exact bytes; ties go to `fixed`.
+    /// The smallest of `fixed`, `rans` and `adaptive` by exact bytes; ties go to the first.
     #[default]
     Auto,
     /// Fields of equal width (five levels a byte at `bits=ternary`).
@@ -39,6 +40,9 @@ pub enum EntropyChoice {
     Elias,
     /// Interleaved rANS over the unit's own level frequencies.
     Rans,
+    /// The same with up to 16 tables, of which each 64 levels have the one that suits them, and with the norms' exponents
+    /// coded: for gradients that are spread unevenly. A bucket of zeros costs next to nothing.
+    Adaptive,
 }
 
 /// How a magnitude between two levels is rounded: the key `rounding=` of a spelling.
@@ -145,6 +149,11 @@ impl Qsgd {
     #[must_use]
     pub fn bits(&self) -> LevelBits {
         self.bits
+    }
+
+    /// Signed levels, as symbols.
+    fn alphabet(&self) -> usize {
+        2 * self.bits.levels() as usize + 1
     }
 
     /// Coordinates of a bucket.

@@ -2,15 +2,16 @@
 //! checked, any bits decode to levels in range.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::pack::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, TERNARY_PER_BYTE};
+use super::norms::Norms;
+use super::pack::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY, TERNARY_PER_BYTE};
 use crate::bits::BitReader;
 use crate::built::Full;
 use crate::entropy::elias;
-use crate::entropy::section::{CodedSymbols, SLOT_WORDS};
+use crate::entropy::section::CodedSymbols;
 use crate::error::{DecodeError, Field};
 use crate::kernels::{self, Isa};
+use crate::values::check_magnitude;
 use crate::values::codebook::check_padding;
-use crate::values::{check_magnitude, f32_values};
 use crate::wire::reader::Reader;
 
 /// Structure of a levels body.
@@ -19,7 +20,7 @@ pub(crate) struct LevelsFields<'a> {
     len: usize,
     bits: u32,
     bucket: usize,
-    norms: &'a [u8],
+    norms: Norms<'a>,
     packing: Packing<'a>,
 }
 
@@ -49,15 +50,16 @@ impl<'a> LevelsFields<'a> {
         if !(2..=8).contains(&bits) {
             return Err(invalid(Field::Bits));
         }
-        if form >> 4 & 3 > 1 {
+        let norm = reader.u8()?;
+        if norm & 0x0f > 1 {
             return Err(invalid(Field::Norm));
         }
         let bucket = reader.varint_usize()?;
         if bucket == 0 || u32::try_from(bucket).is_err() {
             return Err(invalid(Field::Bucket));
         }
-        let norms = reader.take(len.div_ceil(bucket).checked_mul(4).ok_or(invalid(Field::Bucket))?)?;
-        let packing = match form >> 6 {
+        let norms = Norms::fields(norm >> 4, len.div_ceil(bucket), reader)?;
+        let packing = match form >> 4 {
             PACKING_FIXED => {
                 let bits = len.checked_mul(bits as usize).ok_or(invalid(Field::Bits))?;
                 Packing::Fixed(reader.take(bits.div_ceil(8))?)
@@ -69,9 +71,9 @@ impl<'a> LevelsFields<'a> {
             }
             PACKING_RANS => {
                 let full = Full::required()?;
-                Packing::Rans(CodedSymbols::fields(coded_len(len, bucket, norms), reader)?, full)
+                Packing::Rans(CodedSymbols::classed_fields(len, reader)?, full)
             }
-            _ if bits == 2 => {
+            PACKING_TERNARY if bits == 2 => {
                 let full = Full::required()?;
                 Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?, full)
             }
@@ -80,29 +82,49 @@ impl<'a> LevelsFields<'a> {
         Ok(Self { len, bits, bucket, norms, packing })
     }
 
+    /// Norms first, where they have to be decoded, then what decodes symbols.
     pub(crate) fn scratch_words(&self) -> usize {
-        if matches!(self.packing, Packing::Rans(..)) { SLOT_WORDS } else { 0 }
+        let coded = match self.packing {
+            Packing::Rans(coded, _) => coded.scratch_words(),
+            _ => 0,
+        };
+        self.norms.words().saturating_add(coded.max(self.norms.slot_words()))
     }
 
     fn levels(&self) -> u32 {
         (1 << (self.bits - 1)) - 1
     }
 
+    fn alphabet(&self) -> usize {
+        2 * self.levels() as usize + 1
+    }
+
     /// Every norm finite, not negative and within the limit; tables valid; padding zero.
-    pub(crate) fn check(&self, max_magnitude: f32, slots: &mut [u32]) -> Result<(), DecodeError> {
-        for norm in f32_values(self.norms) {
+    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+        let needed = self.norms.words();
+        let (norms, words) =
+            scratch.split_at_mut_checked(needed).ok_or(DecodeError::InvalidField(Field::Norm))?;
+        self.norms.check(norms, words)?;
+        for norm in self.norms.iter(norms) {
             check_magnitude(norm, max_magnitude)?;
             let largest = norm / self.levels() as f32 * self.levels() as f32;
             if norm.is_sign_negative() || !largest.is_finite() {
                 return Err(DecodeError::InvalidField(Field::Scale));
             }
         }
+        let coded_len = self.coded_len(norms);
         match self.packing {
             Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
             Packing::Ternary(bytes, _) => self.check_ternary(bytes),
-            Packing::Elias(bytes, _) => self.check_elias(bytes),
-            Packing::Rans(coded, _) => coded.check(2 * self.levels() as usize + 1, slots),
+            Packing::Elias(bytes, _) => self.check_elias(bytes, coded_len),
+            Packing::Rans(coded, _) => coded.with_len(coded_len).check(self.alphabet(), words),
         }
+    }
+
+    /// Coordinates of the buckets whose norm is not zero.
+    fn coded_len(&self, norms: &[u32]) -> usize {
+        let sizes = (0..self.len).step_by(self.bucket).map(|first| self.bucket.min(self.len - first));
+        self.norms.iter(norms).zip(sizes).filter(|&(norm, _)| norm != 0.0).map(|(_, size)| size).sum()
     }
 
     /// Every byte holds five digits, and those behind the last coordinate are zero.
@@ -114,9 +136,9 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same levels.
-    fn check_elias(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+    fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(bytes);
-        for _ in 0..coded_len(self.len, self.bucket, self.norms) {
+        for _ in 0..coded_len {
             take_elias(&mut bits, self.levels());
         }
         let used = bits.position();
@@ -130,18 +152,19 @@ impl<'a> LevelsFields<'a> {
     /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero may be
     /// left out.
     #[inline]
-    pub(crate) fn for_each(&self, slots: &[u32], mut f: impl FnMut(usize, f32)) {
+    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         let levels = self.levels();
+        let (norms, words) = self.split(scratch);
         match self.packing {
             Packing::Fixed(bytes) => {
                 let mut bits = BitReader::new(bytes);
-                for (i, scale) in self.coordinates(Buckets::All) {
+                for (i, scale) in self.coordinates(norms, Buckets::All) {
                     let field = bits.take(self.bits) as u32;
                     f(i, value(field & levels, field > levels, scale));
                 }
             }
             Packing::Ternary(bytes, _) => {
-                for (i, scale) in self.coordinates(Buckets::All) {
+                for (i, scale) in self.coordinates(norms, Buckets::All) {
                     let byte = bytes.get(i / TERNARY_PER_BYTE).copied().unwrap_or(0);
                     let digit = u32::from(byte) / 3u32.pow((i % TERNARY_PER_BYTE) as u32) % 3;
                     f(i, value(u32::from(digit > 0), digit == 2, scale));
@@ -149,14 +172,14 @@ impl<'a> LevelsFields<'a> {
             }
             Packing::Elias(bytes, _) => {
                 let mut bits = BitReader::new(bytes);
-                for (i, scale) in self.coordinates(Buckets::Coded) {
+                for (i, scale) in self.coordinates(norms, Buckets::Coded) {
                     let (level, is_negative) = take_elias(&mut bits, levels);
                     f(i, value(level, is_negative, scale));
                 }
             }
             Packing::Rans(coded, _) => {
-                let mut coordinates = self.coordinates(Buckets::Coded);
-                coded.for_each(2 * levels as usize + 1, slots, |symbol| {
+                let mut coordinates = self.coordinates(norms, Buckets::Coded);
+                coded.with_len(self.coded_len(norms)).for_each(self.alphabet(), words, |symbol| {
                     if let Some((i, scale)) = coordinates.next() {
                         let level = u32::from(symbol).div_ceil(2);
                         f(i, value(level, symbol & 1 == 0 && symbol > 0, scale));
@@ -167,22 +190,25 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// acc[i] += weight · value[i]; `acc` has one element a coordinate.
-    pub(crate) fn add_scaled_to(&self, slots: &[u32], weight: f32, acc: &mut [f32]) {
+    pub(crate) fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+        let (norms, _) = self.split(scratch);
         match self.packing {
             Packing::Fixed(bytes) if self.bits == 4 && self.has_whole_bytes(2) => {
-                self.add_nibbles(bytes, weight, acc);
+                self.add_nibbles(bytes, norms, weight, acc);
             }
-            Packing::Fixed(bytes) if self.bits == 8 => self.add_bytes(bytes, weight, acc),
-            Packing::Fixed(bytes) => self.add_unpacked(weight, acc, |isa, first, fields| {
+            Packing::Fixed(bytes) if self.bits == 8 => self.add_bytes(bytes, norms, weight, acc),
+            Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
                 kernels::unpack_fields(isa, self.bits, bytes, fields);
             }),
-            Packing::Ternary(bytes, _) => self.add_unpacked(weight, acc, |isa, first, fields| {
+            Packing::Ternary(bytes, _) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
                 kernels::unpack_ternary(isa, bytes, fields);
             }),
-            Packing::Rans(coded, _) => self.add_coded(coded, slots, weight, acc),
-            _ => self.for_each(slots, |i, value| {
+            Packing::Rans(coded, _) => {
+                self.add_coded(coded.with_len(self.coded_len(norms)), scratch, weight, acc);
+            }
+            Packing::Elias(..) => self.for_each(scratch, |i, value| {
                 if let Some(acc) = acc.get_mut(i) {
                     *acc += weight * value;
                 }
@@ -195,25 +221,40 @@ impl<'a> LevelsFields<'a> {
         self.bucket.is_multiple_of(fields) || self.bucket >= self.len
     }
 
+    /// What [`check`](Self::check) filled: norms, and what decodes symbols.
+    fn split<'w>(&self, scratch: &'w [u32]) -> (&'w [u32], &'w [u32]) {
+        scratch.split_at_checked(self.norms.words()).unwrap_or_default()
+    }
+
     /// The accumulator bucket by bucket, each with the value of level 1.
-    fn buckets<'c>(&self, acc: &'c mut [f32]) -> impl Iterator<Item = (&'c mut [f32], f32)> + use<'a, 'c> {
+    fn buckets<'c>(
+        &self,
+        norms: &'c [u32],
+        acc: &'c mut [f32],
+    ) -> impl Iterator<Item = (&'c mut [f32], f32)> + use<'a, 'c> {
         let levels = self.levels() as f32;
-        acc.chunks_mut(self.bucket).zip(f32_values(self.norms).map(move |norm| norm / levels))
+        acc.chunks_mut(self.bucket).zip(self.norms.iter(norms).map(move |norm| norm / levels))
     }
 
     /// A level a byte.
-    fn add_bytes(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
+    fn add_bytes(&self, bytes: &[u8], norms: &[u32], weight: f32, acc: &mut [f32]) {
         let isa = Isa::best();
-        for ((acc, scale), bytes) in self.buckets(acc).zip(bytes.chunks(self.bucket)) {
+        for ((acc, scale), bytes) in self.buckets(norms, acc).zip(bytes.chunks(self.bucket)) {
             kernels::add_bytes(isa, bytes, scale, weight, acc);
         }
     }
 
     /// Levels that `unpack(isa, first, fields)` gives as fields of a byte each, for the coordinates `first` and following; a
     /// group of fields never begins inside a byte.
-    fn add_unpacked(&self, weight: f32, acc: &mut [f32], unpack: impl Fn(Isa, usize, &mut [u8])) {
+    fn add_unpacked(
+        &self,
+        norms: &[u32],
+        weight: f32,
+        acc: &mut [f32],
+        unpack: impl Fn(Isa, usize, &mut [u8]),
+    ) {
         let isa = Isa::best();
-        let mut buckets = self.buckets(acc);
+        let mut buckets = self.buckets(norms, acc);
         let (mut rest, mut scale) = (Default::default(), 0.0);
         let mut fields = [0; UNPACKED];
         for first in (0..self.len).step_by(UNPACKED) {
@@ -236,9 +277,9 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Two levels a byte, and no byte in two buckets.
-    fn add_nibbles(&self, bytes: &[u8], weight: f32, acc: &mut [f32]) {
+    fn add_nibbles(&self, bytes: &[u8], norms: &[u32], weight: f32, acc: &mut [f32]) {
         let isa = Isa::best();
-        for ((acc, scale), bytes) in self.buckets(acc).zip(bytes.chunks(self.bucket.div_ceil(2))) {
+        for ((acc, scale), bytes) in self.buckets(norms, acc).zip(bytes.chunks(self.bucket.div_ceil(2))) {
             let (pairs, single) = acc.as_chunks_mut();
             kernels::add_nibbles(isa, bytes, scale, weight, pairs);
             if let (Some(acc), Some(&field)) = (single.first_mut(), bytes.last()) {
@@ -249,12 +290,13 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Symbols come in chunks, which are cut where the bucket changes.
-    fn add_coded(&self, coded: CodedSymbols<'_>, slots: &[u32], weight: f32, acc: &mut [f32]) {
+    fn add_coded(&self, coded: CodedSymbols<'_>, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (isa, levels) = (Isa::best(), self.levels());
+        let (norms, words) = self.split(scratch);
         let mut buckets =
-            acc.chunks_mut(self.bucket).zip(f32_values(self.norms)).filter(|(_, norm)| *norm != 0.0);
+            acc.chunks_mut(self.bucket).zip(self.norms.iter(norms)).filter(|(_, norm)| *norm != 0.0);
         let (mut acc, mut scale) = (Default::default(), 0.0);
-        coded.for_each_chunk(2 * levels as usize + 1, slots, |mut symbols| {
+        coded.for_each_chunk(self.alphabet(), words, |mut symbols| {
             while !symbols.is_empty() {
                 let rest: &mut [f32] = core::mem::take(&mut acc);
                 if rest.is_empty() {
@@ -272,9 +314,13 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Position and scale of every coordinate of the buckets asked for.
-    fn coordinates(&self, which: Buckets) -> impl Iterator<Item = (usize, f32)> + 'a {
+    fn coordinates<'w>(
+        &self,
+        norms: &'w [u32],
+        which: Buckets,
+    ) -> impl Iterator<Item = (usize, f32)> + use<'a, 'w> {
         let (len, bucket, levels) = (self.len, self.bucket, self.levels() as f32);
-        let buckets = f32_values(self.norms).enumerate();
+        let buckets = self.norms.iter(norms).enumerate();
         let buckets = buckets.filter(move |&(_, norm)| which == Buckets::All || norm != 0.0);
         buckets.flat_map(move |(i, norm)| {
             let first = i * bucket;
@@ -289,16 +335,11 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) => ("fixed", bytes.len()),
             Packing::Ternary(bytes, _) => ("ternary", bytes.len()),
             Packing::Elias(bytes, _) => ("elias", bytes.len()),
+            Packing::Rans(coded, _) if coded.tables() > 1 => ("rans, classes", coded.section_bytes()),
             Packing::Rans(coded, _) => ("rans", coded.section_bytes()),
         };
-        (name, bytes, self.norms.len())
+        (name, bytes, self.norms.bytes())
     }
-}
-
-/// Coordinates of the buckets whose norm is not zero.
-fn coded_len(len: usize, bucket: usize, norms: &[u8]) -> usize {
-    let sizes = (0..len).step_by(bucket).map(|first| bucket.min(len - first));
-    f32_values(norms).zip(sizes).filter(|&(norm, _)| norm != 0.0).map(|(_, size)| size).sum()
 }
 
 fn take_elias(bits: &mut BitReader<'_>, levels: u32) -> (u32, bool) {

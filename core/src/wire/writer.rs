@@ -70,6 +70,18 @@ impl<'a> Writer<'a> {
         self.len -= len;
     }
 
+    /// The last `len` bytes written, and the part of the buffer not yet written.
+    pub(crate) fn last_and_spare(&mut self, len: usize) -> (&[u8], &mut [u8]) {
+        let (written, spare) = self.out.split_at_mut(self.len);
+        (&written[self.len - len..], spare)
+    }
+
+    /// Puts the first `len` bytes of [`spare`](Self::spare) in the place of the last `replaced` bytes written.
+    pub(crate) fn keep_spare(&mut self, replaced: usize, len: usize) {
+        self.out.copy_within(self.len..self.len + len, self.len - replaced);
+        self.len = self.len - replaced + len;
+    }
+
     /// An unsigned LEB128 integer in its shortest form.
     pub(crate) fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {

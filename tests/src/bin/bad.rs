@@ -332,8 +332,19 @@ fn one_symbol_table() -> Vec<u8> {
     fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12)])
 }
 
+/// One lane, blocks of 2¹⁸ symbols, one table.
+const SHAPE: u8 = 0x10;
+
+/// Bit of the shape that says that classes follow.
+const CLASSES: u8 = 0x80;
+
+fn section(bytes: &[u8]) -> Vec<u8> {
+    [&varint(bytes.len() as u64)[..], bytes].concat()
+}
+
+/// A rANS section with one table.
 fn rans(table: &[u8], rest: &[u8]) -> Vec<u8> {
-    [&varint((table.len() + rest.len()) as u64)[..], table, rest].concat()
+    section(&[&[SHAPE][..], table, rest].concat())
 }
 
 fn sparse() -> Vec<Case> {
@@ -425,6 +436,7 @@ fn sparse() -> Vec<Case> {
     );
     rans_book("codebook_stream_cut", "Truncated{needed:4,actual:3}", &rans(&one_symbol_table(), &[0; 3]));
     rans_book("codebook_rans_beyond_frame", "Truncated{needed:100,actual:3}", &[100, 0, 0, 0]);
+    rans_book("codebook_with_classes", "InvalidField(Classes)", &section(&two_classes(&rans(&[], &[]), &[])));
     cases.extend([
         book("codebook_missing", "Truncated{needed:1,actual:0}", &[]),
         book("codebook_of_256", "InvalidField(Codebook)", &[8; 600]),
@@ -445,44 +457,63 @@ fn sparse() -> Vec<Case> {
     cases
 }
 
+/// A section of two classes, with segments of 64 symbols, from that of the differences and what follows it.
+fn two_classes(differences: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&[SHAPE | CLASSES, 0x11][..], differences, rest].concat()
+}
+
 /// A levels body over five coordinates in one bucket of norm 1.
 fn level(name: &'static str, error: &'static str, form: u8, packed: &[u8]) -> Case {
-    let body = [&[form, 5][..], &floats(&[1.0]), packed].concat();
+    let body = [&[form, 0, 5][..], &floats(&[1.0]), packed].concat();
     case(name, error, 5, whole(QSGD, 5, LEVELS, &body))
 }
 
 /// A levels body over five coordinates in one bucket of this norm, all levels zero in fixed fields of two bits.
 fn norm(name: &'static str, error: &'static str, bits: u8, norm: f32) -> Case {
-    let body = [&[bits, 5][..], &floats(&[norm]), &vec![0; (5 * usize::from(bits)).div_ceil(8)]].concat();
+    let body = [&[bits, 0, 5][..], &floats(&[norm]), &vec![0; (5 * usize::from(bits)).div_ceil(8)]].concat();
     case(name, error, 5, whole(QSGD, 5, LEVELS, &body))
+}
+
+/// A levels body over five coordinates in one bucket, whose norm is in planes.
+fn planes(name: &'static str, error: &'static str, norms: &[u8]) -> Case {
+    case(name, error, 5, whole(QSGD, 5, LEVELS, &[&[2, 0x10, 5][..], norms].concat()))
 }
 
 fn levels() -> Vec<Case> {
     let body = |body: &[u8]| whole(QSGD, 5, LEVELS, body);
-    let (elias, rans_form) = (0x42, 0x82);
+    let (elias, rans_form) = (0x12, 0x22);
     let largest = (2..=8u8).find(|bits| {
         let s = f32::from((1u8 << (bits - 1)) - 1);
         (f32::MAX / s * s).is_infinite()
     });
     let largest = largest.expect("for some width the largest level of the largest norm overflows");
+    let one_symbol = [(0, 4), (1, 1), (25 - 16, 4), (0, 12)];
+    let two_tables = fields(&[one_symbol, one_symbol].concat());
+    // Exponents of one norm: the table that gives all slots to exponent 0, or to exponent 1.
+    let zero = rans(&one_symbol_table(), &[0, 0, 1, 0]);
+    let one =
+        rans(&fields(&[(0, 1), (1, 1), (0, 1), (1, 1), (0, 3), (1, 1), (13 - 8, 3), (0, 12)]), &[0, 0, 1, 0]);
     vec![
         case("form_missing", "Truncated{needed:1,actual:0}", 5, body(&[])),
         level("bits_0", "InvalidField(Bits)", 0, &[0; 9]),
         level("bits_1", "InvalidField(Bits)", 1, &[0; 9]),
         level("bits_9", "InvalidField(Bits)", 9, &[0; 9]),
         level("bits_15", "InvalidField(Bits)", 15, &[0; 9]),
-        level("norm_2", "InvalidField(Norm)", 0x22, &[0; 2]),
-        level("norm_3", "InvalidField(Norm)", 0x32, &[0; 2]),
+        case("norm_missing", "Truncated{needed:1,actual:0}", 5, body(&[2])),
+        case("norm_2", "InvalidField(Norm)", 5, body(&[2, 2, 5, 0, 0, 0, 0, 0, 0])),
+        case("norm_3", "InvalidField(Norm)", 5, body(&[2, 3, 5, 0, 0, 0, 0, 0, 0])),
+        case("norm_coding_2", "InvalidField(Norm)", 5, body(&[2, 0x20, 5, 0, 0, 0, 0, 0, 0])),
         case("bucket_0", "InvalidField(Bucket)", 5, body(&[2, 0, 0, 0, 0, 0, 0, 0])),
         case(
             "bucket_above_32_bits",
             "InvalidField(Bucket)",
             5,
-            body(&[&[2][..], &varint(1 << 32), &[0; 6]].concat()),
+            body(&[&[2, 0][..], &varint(1 << 32), &[0; 6]].concat()),
         ),
-        case("bucket_missing", "Truncated{needed:1,actual:0}", 5, body(&[2])),
-        level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0xc3, &[0]),
-        case("norms_cut", "Truncated{needed:8,actual:7}", 5, body(&[&[2, 3][..], &[0; 7]].concat())),
+        case("bucket_missing", "Truncated{needed:1,actual:0}", 5, body(&[2, 0])),
+        level("packing_4", "InvalidField(Packing)", 0x42, &[0; 9]),
+        level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0x33, &[0]),
+        case("norms_cut", "Truncated{needed:8,actual:7}", 5, body(&[&[2, 0, 3][..], &[0; 7]].concat())),
         norm("norm_nan", "NonFiniteValue", 2, f32::NAN),
         norm("norm_infinite", "NonFiniteValue", 2, f32::INFINITY),
         norm("norm_negative", "InvalidField(Scale)", 2, -1.0),
@@ -491,15 +522,92 @@ fn levels() -> Vec<Case> {
         limited("magnitude:1", norm("limit_magnitude_of_norm", "LimitExceeded(Magnitude)", 2, 1.5)),
         level("fixed_cut", "Truncated{needed:2,actual:1}", 2, &[0]),
         level("fixed_padding", "TrailingBytes", 2, &[0, 0x04]),
-        level("ternary_cut", "Truncated{needed:1,actual:0}", 0xc2, &[]),
-        level("ternary_byte_243", "TrailingBytes", 0xc2, &[243]),
+        level("ternary_cut", "Truncated{needed:1,actual:0}", 0x32, &[]),
+        level("ternary_byte_243", "TrailingBytes", 0x32, &[243]),
         case("ternary_digit_in_padding", "TrailingBytes", 4, {
-            whole(QSGD, 4, LEVELS, &[&[0xc2, 5][..], &floats(&[1.0]), &[81]].concat())
+            whole(QSGD, 4, LEVELS, &[&[0x32, 0, 5][..], &floats(&[1.0]), &[81]].concat())
         }),
         level("elias_beyond_frame", "Truncated{needed:9,actual:1}", elias, &[9, 0]),
         level("elias_ends", "Truncated{needed:2,actual:1}", elias, &[1, 0b1001_1001]),
         level("elias_wasted_byte", "TrailingBytes", elias, &[2, 0, 0]),
         level("elias_padding", "TrailingBytes", elias, &[1, 0x20]),
+        planes(
+            "norm_planes_more_than_buckets",
+            "InvalidField(Norm)",
+            &[&zero[..], &[2, 0, 0, 0, 0, 0, 0]].concat(),
+        ),
+        planes("norm_planes_cut", "Truncated{needed:3,actual:2}", &[&zero[..], &[1, 0, 0]].concat()),
+        planes(
+            "norm_planes_another_number",
+            "InvalidField(Norm)",
+            &[&zero[..], &[1, 0, 0, 0, 0, 0]].concat(),
+        ),
+        planes("norm_planes_padding", "TrailingBytes", &[&one[..], &[1, 0, 0, 0x80, 0, 0]].concat()),
+        planes(
+            "norm_planes_with_classes",
+            "InvalidField(Classes)",
+            &section(&two_classes(&rans(&[], &[]), &[])),
+        ),
+        limited(
+            "scratch_words:4096",
+            planes(
+                "limit_scratch_words_of_norms",
+                "LimitExceeded(ScratchWords)",
+                &[&zero[..], &[0, 0, 0]].concat(),
+            ),
+        ),
+        level("rans_shape_missing", "Truncated{needed:1,actual:0}", rans_form, &section(&[])),
+        level("rans_lanes_64", "InvalidField(Lanes)", rans_form, &section(&[SHAPE | 6, 0xff, 0xff])),
+        level("rans_lanes_128", "InvalidField(Lanes)", rans_form, &section(&[SHAPE | 7, 0xff, 0xff])),
+        level(
+            "rans_classes_missing",
+            "Truncated{needed:1,actual:0}",
+            rans_form,
+            &section(&[SHAPE | CLASSES]),
+        ),
+        level("rans_class_alone", "InvalidField(Classes)", rans_form, &section(&[SHAPE | CLASSES, 0x10, 0])),
+        level(
+            "rans_classes_have_classes",
+            "InvalidField(Classes)",
+            rans_form,
+            &section(&two_classes(&section(&two_classes(&rans(&[], &[]), &[])), &[])),
+        ),
+        level(
+            "rans_classes_lanes_64",
+            "InvalidField(Lanes)",
+            rans_form,
+            &section(&two_classes(&section(&[SHAPE | 6]), &[])),
+        ),
+        level(
+            "rans_classes_beyond_section",
+            "Truncated{needed:9,actual:1}",
+            rans_form,
+            &section(&two_classes(&[9, SHAPE], &[])),
+        ),
+        level(
+            "rans_classes_table_empty",
+            "InvalidField(Table)",
+            rans_form,
+            &section(&two_classes(&rans(&[], &[]), &one_symbol_table())),
+        ),
+        level(
+            "rans_second_table_missing",
+            "InvalidField(Table)",
+            rans_form,
+            &section(&two_classes(&rans(&one_symbol_table(), &[0; 4]), &one_symbol_table())),
+        ),
+        limited(
+            "scratch_words:8192",
+            level(
+                "limit_scratch_words_of_classes",
+                "LimitExceeded(ScratchWords)",
+                rans_form,
+                &section(&two_classes(
+                    &rans(&one_symbol_table(), &[0; 4]),
+                    &[&two_tables[..], &[0; 4]].concat(),
+                )),
+            ),
+        ),
         level("rans_table_empty", "InvalidField(Table)", rans_form, &rans(&[], &[])),
         level("rans_table_cut", "InvalidField(Table)", rans_form, &rans(&one_symbol_table()[..2], &[])),
         level(
@@ -542,12 +650,12 @@ fn levels() -> Vec<Case> {
             &rans(&one_symbol_table(), &[0; 3]),
         ),
         case("rans_left_over_without_levels", "TrailingBytes", 5, {
-            body(&[&[rans_form, 5, 0, 0, 0, 0][..], &rans(&one_symbol_table(), &[0])].concat())
+            body(&[&[rans_form, 0, 5, 0, 0, 0, 0][..], &rans(&one_symbol_table(), &[0])].concat())
         }),
         case("rans_block_beyond_section", "Truncated{needed:100,actual:8}", (1 << 18) + 1, {
             let len = (1 << 18) + 1;
             let packed = rans(&one_symbol_table(), &[&[100][..], &[0; 8]].concat());
-            let body = [&[rans_form][..], &varint(len as u64), &floats(&[1.0]), &packed].concat();
+            let body = [&[rans_form, 0][..], &varint(len as u64), &floats(&[1.0]), &packed].concat();
             whole(QSGD, len, LEVELS, &body)
         }),
     ]

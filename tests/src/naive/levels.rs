@@ -4,7 +4,7 @@ use super::bits::{BitSource, Bits};
 use super::decode::{Bytes, Checked, ensure, finite};
 use super::draws::Draws;
 use super::header::varint;
-use super::{elias, rans};
+use super::{classes, elias, rans};
 use gradwire::{EntropyChoice, LevelBits, Norm, Qsgd};
 
 /// Numbers of the packings on the wire.
@@ -12,6 +12,10 @@ const FIXED: u8 = 0;
 const ELIAS: u8 = 1;
 const RANS: u8 = 2;
 const TERNARY: u8 = 3;
+
+/// Numbers of the codings of norms on the wire.
+const PLAIN: u8 = 0;
+const PLANES: u8 = 1;
 
 /// Buckets whose norm is below this are sent as zeros: 2⁻¹⁰⁰.
 const LEAST_NORM: f64 = 7.888_609_052_210_118e-31;
@@ -116,41 +120,75 @@ pub fn body(qsgd: &Qsgd, p: &[f32], draws: Option<&Draws>) -> (Vec<u8>, Vec<f32>
         other => panic!("the reference does not know {other:?}"),
     };
     let symbols: Vec<u8> = coded.iter().map(|&level| symbol(level)).collect();
-    let entropy = (RANS, rans::section(&symbols, 2 * s as usize + 1));
-    let (packing, packed) = match qsgd.entropy() {
-        EntropyChoice::Fixed => simple,
-        EntropyChoice::Elias => {
-            let codes = elias::pack(&coded);
-            (ELIAS, [varint(codes.len() as u64), codes].concat())
-        }
-        EntropyChoice::Rans => entropy,
+    let alphabet = 2 * s as usize + 1;
+    let plain = |(packing, levels): (u8, Vec<u8>)| (packing, PLAIN, [norms.clone(), levels].concat());
+    let elias = || {
+        let codes = elias::pack(&coded);
+        (ELIAS, [varint(codes.len() as u64), codes].concat())
+    };
+    let adaptive = || {
+        let levels = classes::section(&symbols, alphabet, p.len());
+        (RANS, PLANES, [in_planes(&norms), levels].concat())
+    };
+    let rans = || plain((RANS, rans::section(&symbols, alphabet)));
+    let (packing, coding, rest) = match qsgd.entropy() {
+        EntropyChoice::Fixed => plain(simple),
+        EntropyChoice::Elias => plain(elias()),
+        EntropyChoice::Rans => rans(),
+        EntropyChoice::Adaptive => adaptive(),
+        // The first of the smallest.
         EntropyChoice::Auto => {
-            if entropy.1.len() < simple.1.len() {
-                entropy
-            } else {
-                simple
-            }
+            let all = [plain(simple), rans(), adaptive()];
+            all.into_iter().min_by_key(|(_, _, rest)| rest.len()).expect("there are three")
         }
         other => panic!("the reference does not know {other:?}"),
     };
-    let mut body = vec![field_bits | (qsgd.norm() as u8) << 4 | packing << 6];
+    let mut body = vec![field_bits | packing << 4, qsgd.norm() as u8 | coding << 4];
     body.extend(varint(bucket as u64));
-    body.extend(norms);
-    body.extend(packed);
+    body.extend(rest);
     (body, decoded)
+}
+
+/// Norms as exponents in rANS, and the mantissas of those that are not 0.
+fn in_planes(norms: &[u8]) -> Vec<u8> {
+    let bits = |norm: &[u8]| u32::from_le_bytes(norm.try_into().expect("four bytes"));
+    let norms: Vec<u32> = norms.chunks(4).map(bits).collect();
+    let exponents: Vec<u8> = norms.iter().map(|bits| (bits >> 23) as u8).collect();
+    let set: Vec<u32> = norms.into_iter().filter(|bits| *bits != 0).collect();
+    let mut mantissas = Bits::default();
+    set.iter().for_each(|bits| mantissas.field(u64::from(bits & 0x7f_ffff), 23));
+    [rans::section(&exponents, 255), varint(set.len() as u64), mantissas.bytes()].concat()
+}
+
+fn read_planes(bytes: &mut Bytes<'_>, buckets: usize) -> Checked<Vec<f32>> {
+    let exponents = rans::read_section(bytes, buckets, 255)?;
+    let set = bytes.varint_usize()?;
+    ensure(set == exponents.iter().filter(|exponent| **exponent > 0).count(), "another number of norms")?;
+    let mut mantissas = BitSource::new(bytes.take((set * 23).div_ceil(8))?);
+    let mut norms = Vec::new();
+    for exponent in exponents {
+        let mantissa = if exponent > 0 { mantissas.field(23)? as u32 } else { 0 };
+        norms.push(f32::from_bits(u32::from(exponent) << 23 | mantissa));
+    }
+    mantissas.finish()?;
+    Ok(norms)
 }
 
 /// Reads the body of a unit of `len` elements: one value a coordinate.
 pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
-    let form = bytes.u8()?;
-    let (bits, norm_kind, packing) = (u32::from(form & 15), form >> 4 & 3, form >> 6);
+    let (form, norm) = (bytes.u8()?, bytes.u8()?);
+    let (bits, packing, norm_kind) = (u32::from(form & 15), form >> 4, norm & 15);
     ensure((2..=8).contains(&bits), "level width out of range")?;
     ensure(norm_kind < 2, "unknown norm")?;
     let s = (1 << (bits - 1)) - 1;
     let bucket = bytes.varint_usize()?;
     ensure((1..=u32::MAX as usize).contains(&bucket), "bucket size out of range")?;
-    let norms =
-        (0..len.div_ceil(bucket)).map(|_| Ok(f32::from_bits(bytes.u32()?))).collect::<Checked<Vec<_>>>()?;
+    let buckets = len.div_ceil(bucket);
+    let norms = match norm >> 4 {
+        PLAIN => (0..buckets).map(|_| Ok(f32::from_bits(bytes.u32()?))).collect::<Checked<Vec<_>>>()?,
+        PLANES => read_planes(bytes, buckets)?,
+        _ => return Err("unknown coding of norms"),
+    };
     let norm_of = |i: usize| norms[i / bucket];
     let coded: Vec<usize> = (0..len).filter(|&i| norm_of(i) != 0.0).collect();
     let mut levels = vec![(0, false); len];
@@ -168,10 +206,10 @@ pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
             coded.iter().zip(read).for_each(|(&i, level)| levels[i] = level);
         }
         RANS => {
-            let read = rans::read_section(bytes, coded.len(), 2 * s as usize + 1)?;
+            let read = rans::read_classed_section(bytes, coded.len(), 2 * s as usize + 1)?;
             coded.iter().zip(read).for_each(|(&i, symbol)| levels[i] = from_symbol(symbol));
         }
-        _ => {
+        TERNARY => {
             ensure(bits == 2, "ternary packing of wider levels")?;
             let packed = bytes.take(len.div_ceil(5))?;
             ensure(packed.iter().all(|&byte| byte < 243), "more than five digits in a byte")?;
@@ -183,6 +221,7 @@ pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
                 }
             }
         }
+        _ => return Err("unknown packing"),
     }
     for &norm in &norms {
         ensure(!finite(norm)?.is_sign_negative(), "negative norm")?;

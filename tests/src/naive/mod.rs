@@ -7,6 +7,7 @@
 
 pub mod bits;
 pub mod checksum;
+pub mod classes;
 pub mod decode;
 pub mod dgc;
 pub mod draws;

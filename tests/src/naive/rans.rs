@@ -7,17 +7,71 @@ use super::header::varint;
 /// What all frequencies sum to.
 const SLOTS: u64 = 4096;
 
-/// Symbols that share one set of states.
-const BLOCK: usize = 1 << 18;
+/// How a section is cut into blocks, which have states of their own, and into lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// log2 of the symbols of a block.
+    pub block_log2: u32,
+    /// log2 of the lanes of a stream.
+    pub lanes_log2: u32,
+}
 
-/// Lanes of a stream of `n` symbols.
-#[must_use]
-pub fn lanes(n: usize) -> usize {
-    match n {
-        0..512 => 1,
-        512..16384 => 4,
-        _ => 32,
+impl Shape {
+    /// Blocks of 2¹⁸ symbols, or larger ones until a block has bits for all 32 lanes; then as many lanes as cost, at 24
+    /// bits each, no more than 1/256 of the bits of a block.
+    #[must_use]
+    pub fn for_symbols(n: usize, bits: u64) -> Shape {
+        let in_block = |block_log2: u32| {
+            if n <= 1 << block_log2 { bits } else { ((u128::from(bits) << block_log2) / n as u128) as u64 }
+        };
+        let mut block_log2 = 18;
+        while block_log2 < 31 && n > 1 << block_log2 && in_block(block_log2) < 32 * 24 * 256 {
+            block_log2 += 1;
+        }
+        let mut lanes_log2 = 5;
+        while lanes_log2 > 0 && in_block(block_log2) < (24 * 256) << lanes_log2 {
+            lanes_log2 -= 1;
+        }
+        Shape { block_log2, lanes_log2 }
     }
+
+    /// Its byte.
+    #[must_use]
+    pub fn byte(self, has_classes: bool) -> u8 {
+        self.lanes_log2 as u8 | (self.block_log2 as u8 - 16) << 3 | u8::from(has_classes) << 7
+    }
+
+    fn read(byte: u8) -> Checked<Shape> {
+        ensure(byte & 7 <= 5, "too many lanes")?;
+        Ok(Shape { lanes_log2: u32::from(byte & 7), block_log2: 16 + u32::from(byte >> 3 & 15) })
+    }
+}
+
+/// log2(f) in units of 2⁻¹⁶, rounded down: the digits are found by squaring, with 31 digits kept behind the point.
+fn log2(f: u64) -> u64 {
+    let mut log = u64::from(f.ilog2());
+    let mut x = f << (31 - log);
+    for _ in 0..16 {
+        x = (x * x) >> 31;
+        log *= 2;
+        if x >= 1 << 32 {
+            x >>= 1;
+            log += 1;
+        }
+    }
+    log
+}
+
+/// What an occurrence of a symbol costs, in units of 2⁻¹⁶ bits; `None` for one without slots.
+#[must_use]
+pub fn cost(f: u64) -> Option<u64> {
+    (f > 0).then(|| (12 << 16) - log2(f))
+}
+
+/// Whole bits that symbols with these counts cost.
+#[must_use]
+pub fn cost_bits(freqs: &[u64], counts: &[u64]) -> u64 {
+    freqs.iter().zip(counts).filter_map(|(&f, &count)| Some(count * cost(f)?)).sum::<u64>() >> 16
 }
 
 /// What an occurrence-weighted message saves when a frequency grows from f to f + 1 is count over this:
@@ -105,7 +159,7 @@ fn class(f: u64) -> i64 {
 
 /// The table as FORMAT.md spells it: classes as differences to the class before, runs of absent symbols, and the digits
 /// of a frequency below its first.
-fn write_table(freqs: &[u64], bits: &mut Bits) {
+pub fn write_table(freqs: &[u64], bits: &mut Bits) {
     let (mut left, mut previous, mut symbol) = (SLOTS, 1, 0);
     while left > 0 && symbol + 1 < freqs.len() {
         let f = freqs[symbol];
@@ -157,12 +211,13 @@ fn read_table(bits: &mut BitSource<'_>, alphabet: usize) -> Checked<Vec<u64>> {
     Ok(freqs)
 }
 
-fn stream(symbols: &[u8], freqs: &[u64]) -> Vec<u8> {
-    let mut states = vec![1u64 << 16; lanes(symbols.len())];
-    let lane_count = states.len();
+/// The stream of a block, whose symbol `i` has the frequencies `freqs(i)`.
+fn stream<'f>(symbols: &[u8], lane_count: usize, freqs: impl Fn(usize) -> &'f [u64]) -> Vec<u8> {
+    let mut states = vec![1u64 << 16; lane_count];
     let mut words = Vec::new();
     for (i, &symbol) in symbols.iter().enumerate().rev() {
         let state = &mut states[i % lane_count];
+        let freqs = freqs(i);
         let f = freqs[usize::from(symbol)];
         let before: u64 = freqs[..usize::from(symbol)].iter().sum();
         if *state >= f << 20 {
@@ -175,8 +230,24 @@ fn stream(symbols: &[u8], freqs: &[u64]) -> Vec<u8> {
     states.chain(words.iter().rev().flat_map(|word| word.to_le_bytes())).collect()
 }
 
-fn read_stream(bytes: &[u8], n: usize, slots: &[(u8, u64, u64)]) -> Checked<Vec<u8>> {
-    let lane_count = lanes(n);
+/// For every slot: the symbol that owns it, its frequency, and the sum of those before it.
+type Slots = Vec<(u8, u64, u64)>;
+
+fn slots_of(freqs: &[u64]) -> Slots {
+    let mut slots = Vec::new();
+    for (symbol, &f) in freqs.iter().enumerate() {
+        let before = slots.len() as u64;
+        slots.extend((0..f).map(|_| (symbol as u8, f, before)));
+    }
+    slots
+}
+
+fn read_stream<'s>(
+    bytes: &[u8],
+    n: usize,
+    lane_count: usize,
+    slots: impl Fn(usize) -> &'s Slots,
+) -> Checked<Vec<u8>> {
     ensure(bytes.len() >= 4 * lane_count, "stream shorter than its states")?;
     let (heads, words) = bytes.split_at(4 * lane_count);
     let mut states: Vec<u64> = heads
@@ -187,7 +258,7 @@ fn read_stream(bytes: &[u8], n: usize, slots: &[(u8, u64, u64)]) -> Checked<Vec<
     let mut symbols = Vec::with_capacity(n);
     for i in 0..n {
         let state = &mut states[i % lane_count];
-        let (symbol, f, before) = slots[(*state % SLOTS) as usize];
+        let (symbol, f, before) = slots(i)[(*state % SLOTS) as usize];
         *state = f * (*state >> 12) + *state % SLOTS - before;
         if *state < 1 << 16 {
             let word = [words.next(), words.next()].map(|byte| byte.unwrap_or(0));
@@ -198,49 +269,101 @@ fn read_stream(bytes: &[u8], n: usize, slots: &[(u8, u64, u64)]) -> Checked<Vec<
     Ok(symbols)
 }
 
-/// The section: its length, the table, and for each block of symbols its stream, with the length in front of all but the
-/// last.
+/// How often each symbol occurs.
 #[must_use]
-pub fn section(symbols: &[u8], alphabet: usize) -> Vec<u8> {
+pub fn counts(symbols: &[u8], alphabet: usize) -> Vec<u64> {
     let mut counts = vec![0; alphabet];
     symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
+    counts
+}
+
+/// The section with one table: its length, its shape, the table, and the streams.
+#[must_use]
+pub fn section(symbols: &[u8], alphabet: usize) -> Vec<u8> {
+    let counts = counts(symbols, alphabet);
     let freqs = frequencies(&counts);
-    let mut table = Bits::default();
-    write_table(&freqs, &mut table);
-    let mut body = table.bytes();
-    let blocks = symbols.chunks(BLOCK);
+    let shape = Shape::for_symbols(symbols.len(), cost_bits(&freqs, &counts));
+    let body = tables_and_streams(symbols, shape, &[freqs], |_| 0);
+    let length = varint(body.len() as u64 + 1);
+    [length, vec![shape.byte(false)], body].concat()
+}
+
+/// The tables as one bit string, and for each block of symbols its stream, with the length in front of all but the last.
+/// Symbol `i` has the frequencies of table `table_of(i)`.
+#[must_use]
+pub fn tables_and_streams(
+    symbols: &[u8],
+    shape: Shape,
+    tables: &[Vec<u64>],
+    table_of: impl Fn(usize) -> usize,
+) -> Vec<u8> {
+    let mut bits = Bits::default();
+    tables.iter().for_each(|freqs| write_table(freqs, &mut bits));
+    let mut body = bits.bytes();
+    let blocks = symbols.chunks(1 << shape.block_log2);
     let last = blocks.len().saturating_sub(1);
     for (i, block) in blocks.enumerate() {
-        let stream = stream(block, &freqs);
+        let first = i << shape.block_log2;
+        let stream = stream(block, 1 << shape.lanes_log2, |i| &tables[table_of(first + i)]);
         if i < last {
             body.extend(varint(stream.len() as u64));
         }
         body.extend(stream);
     }
-    let mut section = varint(body.len() as u64);
-    section.extend(body);
-    section
+    body
 }
 
-/// The `n` symbols of a section.
+/// The `n` symbols of a section with one table.
 pub fn read_section(bytes: &mut Bytes<'_>, n: usize, alphabet: usize) -> Checked<Vec<u8>> {
     let length = bytes.varint_usize()?;
-    let section = bytes.take(length)?;
-    let mut bits = BitSource::new(section);
-    let freqs = read_table(&mut bits, alphabet)?;
-    bits.pad()?;
-    let mut slots = Vec::new();
-    for (symbol, &f) in freqs.iter().enumerate() {
-        let before = slots.len() as u64;
-        slots.extend((0..f).map(|_| (symbol as u8, f, before)));
+    let mut section = Bytes::new(bytes.take(length)?);
+    let shape = section.u8()?;
+    ensure(shape < 128, "classes where there can be none")?;
+    read_streams(section.rest(), n, alphabet, Shape::read(shape)?, 1, |_| 0)
+}
+
+/// The `n` symbols of a section that may have classes.
+pub fn read_classed_section(bytes: &mut Bytes<'_>, n: usize, alphabet: usize) -> Checked<Vec<u8>> {
+    let length = bytes.varint_usize()?;
+    let mut section = Bytes::new(bytes.take(length)?);
+    let byte = section.u8()?;
+    let shape = Shape::read(byte)?;
+    if byte < 128 {
+        return read_streams(section.rest(), n, alphabet, shape, 1, |_| 0);
     }
-    let mut streams = Bytes::new(&section[bits.position() / 8..]);
+    let classes = section.u8()?;
+    let (tables, segment) = (usize::from(classes & 15) + 1, 32 << (classes >> 4));
+    ensure(tables > 1, "classes of which there is only one")?;
+    let differences = read_section(&mut section, n.div_ceil(segment), tables)?;
+    let sums = differences.iter().scan(0, |class, &difference| {
+        *class = (*class + usize::from(difference)) % tables;
+        Some(*class)
+    });
+    let classes: Vec<usize> = sums.collect();
+    read_streams(section.rest(), n, alphabet, shape, tables, |i| classes[i / segment])
+}
+
+fn read_streams(
+    bytes: &[u8],
+    n: usize,
+    alphabet: usize,
+    shape: Shape,
+    tables: usize,
+    table_of: impl Fn(usize) -> usize,
+) -> Checked<Vec<u8>> {
+    let mut bits = BitSource::new(bytes);
+    let tables = (0..tables).map(|_| read_table(&mut bits, alphabet)).collect::<Checked<Vec<_>>>()?;
+    bits.pad()?;
+    let slots: Vec<Slots> = tables.iter().map(|freqs| slots_of(freqs)).collect();
+    let mut streams = Bytes::new(&bytes[bits.position() / 8..]);
     let mut symbols = Vec::new();
     while symbols.len() < n {
-        let block = BLOCK.min(n - symbols.len());
-        let is_last = symbols.len() + block == n;
+        let first = symbols.len();
+        let block = (1 << shape.block_log2).min(n - first);
+        let is_last = first + block == n;
         let length = if is_last { streams.rest().len() } else { streams.varint_usize()? };
-        symbols.extend(read_stream(streams.take(length)?, block, &slots)?);
+        let stream = streams.take(length)?;
+        symbols.extend(read_stream(stream, block, 1 << shape.lanes_log2, |i| &slots[table_of(first + i)])?);
     }
     streams.finish()?;
     Ok(symbols)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Every codec of [`Spec::CODECS`], every coder, every cut into units.
-pub(crate) const SPELLINGS: [&str; 28] = [
+pub(crate) const SPELLINGS: [&str; 29] = [
     "none",
     "f16",
     "f16:memory=ef",
@@ -34,6 +34,7 @@ pub(crate) const SPELLINGS: [&str; 28] = [
     "qsgd:bits=ternary,entropy=fixed",
     "qsgd:bits=2,entropy=elias",
     "qsgd:bits=3,entropy=rans,unit=tensor",
+    "qsgd:bits=4,entropy=adaptive",
     "qsgd:bits=4,rounding=nearest",
     "randomk:density=0.01",
     "randomk:density=0.1,estimator=unbiased",

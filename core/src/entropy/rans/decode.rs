@@ -12,7 +12,6 @@ use core::hint::select_unpredictable;
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder<'a> {
     isa: Isa,
-    slots: &'a [u32; SLOTS],
     states: Lanes,
     lanes: usize,
     /// Lane of the next symbol, modulo the largest number of lanes.
@@ -23,9 +22,8 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder at the first symbol of the stream `bytes`, with the table that filled `slots`. `lanes_log2`
-    /// above 5 counts as 5.
-    pub(crate) fn new(isa: Isa, bytes: &'a [u8], slots: &'a [u32; SLOTS], lanes_log2: u32) -> Self {
+    /// A decoder at the first symbol of the stream `bytes`. `lanes_log2` above 5 counts as 5.
+    pub(crate) fn new(isa: Isa, bytes: &'a [u8], lanes_log2: u32) -> Self {
         let lanes = lanes(lanes_log2);
         let mut states = [LOWER; MAX_LANES];
         for (lane, state) in states[..lanes].iter_mut().enumerate() {
@@ -34,44 +32,44 @@ impl<'a> Decoder<'a> {
         let words = bytes.get(4 * lanes..).unwrap_or_default();
         // States cut short leave bytes missing, which an empty sequence of words would not tell.
         let taken = (4 * lanes).saturating_sub(bytes.len());
-        Decoder { isa, slots, states, lanes, next: 0, words, taken }
+        Decoder { isa, states, lanes, next: 0, words, taken }
     }
 
-    /// Decodes the next `out.len()` symbols.
-    pub(crate) fn decode_into(&mut self, out: &mut [u8]) {
+    /// Decodes the next `out.len()` symbols with the table that filled `slots`.
+    pub(crate) fn decode_into(&mut self, slots: &[u32; SLOTS], out: &mut [u8]) {
         let whole = if self.lanes == MAX_LANES { ROUND } else { GROUP };
         let lead = (self.next.wrapping_neg() % whole).min(out.len());
         let (lead, rest) = out.split_at_mut(lead);
-        lead.iter_mut().for_each(|symbol| *symbol = self.next());
-        let rest = self.rounds(rest);
+        lead.iter_mut().for_each(|symbol| *symbol = self.next(slots));
+        let rest = self.rounds(slots, rest);
         let (groups, tail) = rest.as_chunks_mut();
         match self.lanes {
-            1 => self.groups::<1, 1>(groups),
-            2 => self.groups::<2, 1>(groups),
-            4 => self.groups::<4, 1>(groups),
-            _ => self.groups::<8, 4>(groups),
+            1 => self.groups::<1, 1>(slots, groups),
+            2 => self.groups::<2, 1>(slots, groups),
+            4 => self.groups::<4, 1>(slots, groups),
+            _ => self.groups::<8, 4>(slots, groups),
         }
-        tail.iter_mut().for_each(|symbol| *symbol = self.next());
+        tail.iter_mut().for_each(|symbol| *symbol = self.next(slots));
     }
 
     /// Decodes rounds by vectors, as far as there are any and as long as they cannot run out of words; returns what is
     /// left. The next symbol belongs to the first lane.
-    fn rounds<'o>(&mut self, out: &'o mut [u8]) -> &'o mut [u8] {
+    fn rounds<'o>(&mut self, slots: &[u32; SLOTS], out: &'o mut [u8]) -> &'o mut [u8] {
         if self.lanes < MAX_LANES {
             return out;
         }
-        let Decoder { isa, slots, words, .. } = *self;
+        let Decoder { isa, words, .. } = *self;
         let rounds = out.as_chunks_mut().0;
         let done = kernels::decode_rounds(isa, slots, &mut self.states, words, &mut self.taken, rounds);
         &mut out[done * ROUND..]
     }
 
     /// Decodes one symbol.
-    pub(crate) fn next(&mut self) -> u8 {
+    fn next(&mut self, slots: &[u32; SLOTS]) -> u8 {
         let state = &mut self.states[self.next & (self.lanes - 1)];
         let mut words = 0;
         let window = &mut [0; GROUP_BYTES];
-        let symbol = step(self.slots, state, window_at(self.words, self.taken, window), &mut words);
+        let symbol = step(slots, state, window_at(self.words, self.taken, window), &mut words);
         self.taken = self.taken.saturating_add(2 * words);
         self.next = (self.next + 1) % MAX_LANES;
         symbol
@@ -86,8 +84,12 @@ impl<'a> Decoder<'a> {
 
     /// Decodes groups of eight symbols, the first of which belongs to a lane that is a multiple of eight, or
     /// to the first of less than eight lanes. `L` lanes, or a power of two up to `SETS` of sets of `L`.
-    fn groups<const L: usize, const SETS: usize>(&mut self, groups: &mut [[u8; GROUP]]) {
-        let Decoder { slots, words, mut taken, .. } = *self;
+    fn groups<const L: usize, const SETS: usize>(
+        &mut self,
+        slots: &[u32; SLOTS],
+        groups: &mut [[u8; GROUP]],
+    ) {
+        let Decoder { words, mut taken, .. } = *self;
         let mut sets = [[0; L]; SETS];
         sets.as_flattened_mut().copy_from_slice(&self.states[..L * SETS]);
         let first = self.next / GROUP;

@@ -4,81 +4,81 @@ use super::{GROUP, GROUP_BYTES, LOWER, Lanes, MAX_ALPHABET, MAX_LANES, Table, la
 use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
 
-/// What the encoder needs of a symbol, ready for its hot loop.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-pub(crate) struct Entry {
-    /// The low 32 bits of m, see [`Entry::new`].
-    pub(crate) reciprocal: u32,
-    /// From the top: f − 1 in 12 bits, two zeros, k in 6 bits, c in 12 bits.
-    pub(crate) packed: u32,
-}
+/// What the encoder needs of a symbol, ready for its hot loop: the low 32 bits of m, see [`entry`], and, from the top,
+/// f − 1 in 12 bits, two zeros, k in 6 bits, c in 12 bits. Zeros for a symbol without slots.
+pub(crate) type Entry = [u32; 2];
+
+/// An entry for every symbol.
+pub(crate) type Entries = [Entry; MAX_ALPHABET];
 
 /// The highest bit of k, which is set in every entry of a symbol with slots: 32 <= k <= 44.
-const PRESENT: u32 = 1 << 17;
+pub(crate) const PRESENT: u32 = 1 << 17;
 
-impl Entry {
-    /// The quotient x / f is x·m >> k with k = 32 + ceil(log2(f)) and m = ceil(2^k / f), which has 33 bits,
-    /// the highest one always set. With e = m·f − 2^k it is exact where x·e < 2^k; as e < f, and x < f·2^20
-    /// once renormalised, x·e < f²·2^20 <= 2^k because f <= 2^12. Then also x·m = (x·2^k + x·e) / f <
-    /// (x + 1)·2^k / f <= 2^(k + 20) <= 2^64.
-    pub(super) fn new(f: u16, start: u32) -> Entry {
-        let f = u64::from(f);
-        let log = f.next_power_of_two().trailing_zeros();
-        let reciprocal = (((1 << log) - f) << 32).div_ceil(f) as u32;
-        Entry { reciprocal, packed: (f as u32 - 1) << 20 | (32 + log) << 12 | start }
-    }
+/// The quotient x / f is x·m >> k with k = 32 + ceil(log2(f)) and m = ceil(2^k / f), which has 33 bits, the highest one
+/// always set. With e = m·f − 2^k it is exact where x·e < 2^k; as e < f, and x < f·2^20 once renormalised, x·e <
+/// f²·2^20 <= 2^k because f <= 2^12. Then also x·m = (x·2^k + x·e) / f < (x + 1)·2^k / f <= 2^(k + 20) <= 2^64.
+pub(super) fn entry(f: u16, start: u32) -> Entry {
+    let f = u64::from(f);
+    let log = f.next_power_of_two().trailing_zeros();
+    let reciprocal = (((1 << log) - f) << 32).div_ceil(f) as u32;
+    [reciprocal, (f as u32 - 1) << 20 | (32 + log) << 12 | start]
+}
 
-    /// Whether its symbol has no slots.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn is_absent(&self) -> bool {
-        self.packed & PRESENT == 0
-    }
-
-    /// Fills the entries of all symbols with slots. In place: returned by value, the 2 KiB would exist twice.
-    fn fill(entries: &mut [Entry; MAX_ALPHABET], table: &Table) {
-        let mut start = 0;
-        for (entry, &f) in entries.iter_mut().zip(&table.freqs).filter(|(_, f)| **f > 0) {
-            *entry = Entry::new(f, start);
-            start += u32::from(f);
-        }
+/// Fills the entries of all symbols. In place: returned by value, the 2 KiB would exist twice.
+pub(crate) fn fill_entries(entries: &mut Entries, table: &Table) {
+    let mut start = 0;
+    for (slot, &f) in entries.iter_mut().zip(&table.freqs) {
+        *slot = if f > 0 { entry(f, start) } else { [0, 0] };
+        start += u32::from(f);
     }
 }
 
-/// Encodes `symbols` into the front of `out` and returns the number of bytes of the stream.
-///
-/// The stream has 4 bytes a lane and at most 2 a symbol; [`Table::cost_bits`] tells about how many. What
-/// `out` holds after it is unspecified. `lanes_log2` above 5 counts as 5. Uses less than 2.5 KiB of stack.
-///
-/// # Errors
-/// `None` if the stream does not fit `out`, or if the table has no slots for one of the symbols.
-pub(crate) fn encode(
+/// Encodes a stream from its last symbols to its first.
+pub(crate) struct Encoder<'o> {
     isa: Isa,
-    symbols: &[u8],
-    table: &Table,
-    lanes_log2: u32,
-    out: &mut [u8],
-) -> Option<usize> {
-    let lanes = lanes(lanes_log2);
-    let mut entries = [Entry::default(); MAX_ALPHABET];
-    Entry::fill(&mut entries, table);
-    let mut states = [LOWER; MAX_LANES];
-    // The stream is written from the end, then moved: no further away than it can need to be.
-    let room = symbols.len().saturating_mul(2).saturating_add(4 * lanes).min(out.len());
-    let out = &mut out[..room];
-    let free = match lanes {
-        1 => encode_groups::<1, 1>(symbols, &entries, &mut states, 1, out)?,
-        2 => encode_groups::<2, 1>(symbols, &entries, &mut states, 1, out)?,
-        4 => encode_groups::<4, 1>(symbols, &entries, &mut states, 1, out)?,
-        MAX_LANES => encode_rounds(isa, symbols, &entries, &mut states, out)?,
-        _ => encode_groups::<8, 4>(symbols, &entries, &mut states, lanes / 8, out)?,
-    };
-    let header = free.checked_sub(4 * lanes)?;
-    for (bytes, state) in out[header..].as_chunks_mut().0.iter_mut().zip(&states[..lanes]) {
-        *bytes = state.to_le_bytes();
+    lanes: usize,
+    states: Lanes,
+    out: &'o mut [u8],
+    /// Bytes of `out` before the words so far. The stream is written from the end, then moved.
+    free: usize,
+}
+
+impl<'o> Encoder<'o> {
+    /// An encoder of a stream of at most `n` symbols, which has 4 bytes a lane and at most 2 a symbol; a `lanes_log2`
+    /// above 5 counts as 5. What `out` holds behind the stream is unspecified.
+    pub(crate) fn new(isa: Isa, n: usize, lanes_log2: u32, out: &'o mut [u8]) -> Self {
+        let lanes = lanes(lanes_log2);
+        // The move is no further than it can need to be.
+        let free = n.saturating_mul(2).saturating_add(4 * lanes).min(out.len());
+        Encoder { isa, lanes, states: [LOWER; MAX_LANES], out: &mut out[..free], free }
     }
-    out.copy_within(header.., 0);
-    Some(room - header)
+
+    /// Puts symbols before those put so far; the first of them belongs to the first lane.
+    ///
+    /// # Errors
+    /// `None` if the stream does not fit, or if a symbol has no entry.
+    pub(crate) fn prepend(&mut self, symbols: &[u8], entries: &Entries) -> Option<()> {
+        let out = &mut self.out[..self.free];
+        let states = &mut self.states;
+        self.free = match self.lanes {
+            1 => encode_groups::<1, 1>(symbols, entries, states, 1, out)?,
+            2 => encode_groups::<2, 1>(symbols, entries, states, 1, out)?,
+            4 => encode_groups::<4, 1>(symbols, entries, states, 1, out)?,
+            MAX_LANES => encode_rounds(self.isa, symbols, entries, states, out)?,
+            lanes => encode_groups::<8, 4>(symbols, entries, states, lanes / 8, out)?,
+        };
+        Some(())
+    }
+
+    /// Puts the states before the words and moves the stream to the front; returns its bytes, or `None` if it does not
+    /// fit.
+    pub(crate) fn finish(self) -> Option<usize> {
+        let header = self.free.checked_sub(4 * self.lanes)?;
+        let states = self.out[header..].as_chunks_mut().0.iter_mut().zip(&self.states[..self.lanes]);
+        states.for_each(|(bytes, state)| *bytes = state.to_le_bytes());
+        self.out.copy_within(header.., 0);
+        Some(self.out.len() - header)
+    }
 }
 
 /// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, as far as there are any
@@ -86,7 +86,7 @@ pub(crate) fn encode(
 fn encode_rounds(
     isa: Isa,
     symbols: &[u8],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     states: &mut Lanes,
     out: &mut [u8],
 ) -> Option<usize> {
@@ -103,7 +103,7 @@ fn encode_rounds(
 /// free. The lanes are `sets`, a power of two up to `SETS`, times `L`.
 fn encode_groups<const L: usize, const SETS: usize>(
     symbols: &[u8],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     lanes: &mut Lanes,
     sets: usize,
     out: &mut [u8],
@@ -129,7 +129,7 @@ fn encode_groups<const L: usize, const SETS: usize>(
 #[inline(always)]
 fn encode_group<const L: usize>(
     symbols: &[u8],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     states: &mut [u32; L],
     seen: &mut u32,
     out: &mut [u8],
@@ -140,7 +140,7 @@ fn encode_group<const L: usize>(
     let window = if near { &mut spare } else { out.last_chunk_mut()? };
     let mut count = 0;
     for (at, &symbol) in symbols.iter().enumerate().rev() {
-        let Entry { reciprocal, packed } = entries[usize::from(symbol)];
+        let [reciprocal, packed] = entries[usize::from(symbol)];
         let x = states[at % L];
         // Stored in any case, and overwritten by the next word if not to be emitted: the hot loop has no
         // branches, which could not be predicted.

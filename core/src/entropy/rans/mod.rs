@@ -27,7 +27,9 @@ mod table;
 mod tests;
 
 pub(crate) use decode::Decoder;
-pub(crate) use encode::{Entry, encode};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use encode::PRESENT;
+pub(crate) use encode::{Encoder, Entries, fill_entries};
 pub(crate) use table::Table;
 
 /// log2 of the sum of all frequencies.
@@ -58,16 +60,6 @@ const GROUP: usize = 8;
 
 /// Bytes of the words that a group takes at most.
 const GROUP_BYTES: usize = 2 * GROUP;
-
-/// log2 of the number of lanes for a stream of `n` symbols: more lanes are faster, and each costs two to four
-/// bytes.
-pub(crate) const fn lanes_log2_for(n: usize) -> u32 {
-    match n {
-        0..512 => 0,
-        512..16384 => 2,
-        _ => MAX_LANES_LOG2,
-    }
-}
 
 /// Lanes of a stream; a log2 above the largest counts as the largest.
 fn lanes(lanes_log2: u32) -> usize {

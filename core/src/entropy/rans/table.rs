@@ -67,6 +67,12 @@ impl Table {
         fixed >> 16
     }
 
+    /// Bits that one occurrence of a symbol costs, in units of 2^-16, rounded up: 12 − log2(f); `None` without slots.
+    pub(crate) fn cost_q16(&self, symbol: u8) -> Option<u32> {
+        let f = self.freqs[usize::from(symbol)];
+        (f > 0).then(|| (SCALE_BITS << 16) - log2_q16(f))
+    }
+
     /// Appends the table; `alphabet` is a number of symbols that includes every one in use, at most 256.
     ///
     /// Symbols follow in order. The class of a frequency is its number of binary digits, 0 to 13; `previous`

@@ -1,7 +1,7 @@
 //! Rounds of interleaved rANS: all 32 lanes take a step together. The scalar coder of [`crate::entropy::rans`] defines
 //! the bytes; lanes take and leave words in ascending order, as it does.
 
-use crate::entropy::rans::{Entry, LOWER, Lanes, MAX_ALPHABET, ROUND, SCALE_BITS, SLOTS};
+use crate::entropy::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
 use crate::kernels::Isa;
 use core::arch::x86_64::*;
 
@@ -201,13 +201,13 @@ fn store_symbols([a, b, c, d]: [__m256i; 4], symbols: &mut [u8; ROUND]) {
 pub(crate) fn encode(
     isa: Isa,
     rounds: &[[u8; ROUND]],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     states: &mut Lanes,
     seen: &mut u32,
     out: &mut [u8],
     free: &mut usize,
 ) -> usize {
-    let few = entries[FEW..].iter().all(Entry::is_absent);
+    let few = entries[FEW..].iter().all(|entry| entry[1] & PRESENT == 0);
     // SAFETY: `Isa` names an instruction set only where the machine has it.
     unsafe {
         match (isa, few) {
@@ -224,7 +224,7 @@ pub(crate) fn encode(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn encode_avx512<const FEW_SYMBOLS: bool>(
     rounds: &[[u8; ROUND]],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     states: &mut Lanes,
     seen: &mut u32,
     out: &mut [u8],
@@ -301,7 +301,7 @@ fn encode_avx512<const FEW_SYMBOLS: bool>(
     left
 }
 
-/// x / f in sixteen lanes, see [`Entry::new`]: the products have 64 bits, so even and odd lanes take turns.
+/// x / f in sixteen lanes, see [`Entries`]: the products have 64 bits, so even and odd lanes take turns.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn quotients_avx512(x: __m512i, reciprocal: __m512i, packed: __m512i) -> __m512i {
     let shift_mask = _mm512_set1_epi64(63);
@@ -319,7 +319,7 @@ fn quotients_avx512(x: __m512i, reciprocal: __m512i, packed: __m512i) -> __m512i
 #[target_feature(enable = "avx2,popcnt")]
 fn encode_avx2<const FEW_SYMBOLS: bool>(
     rounds: &[[u8; ROUND]],
-    entries: &[Entry; MAX_ALPHABET],
+    entries: &Entries,
     states: &mut Lanes,
     seen: &mut u32,
     out: &mut [u8],
@@ -390,11 +390,11 @@ fn encode_avx2<const FEW_SYMBOLS: bool>(
 
 /// The first sixteen entries: their reciprocals, and what they pack, in two vectors each.
 #[target_feature(enable = "avx2")]
-fn few_entries(entries: &[Entry; MAX_ALPHABET]) -> [__m256i; 4] {
+fn few_entries(entries: &Entries) -> [__m256i; 4] {
     let mut words = [[0u32; 8]; 4];
     for (i, entry) in entries[..FEW].iter().enumerate() {
-        words[i / 8][i % 8] = entry.reciprocal;
-        words[2 + i / 8][i % 8] = entry.packed;
+        words[i / 8][i % 8] = entry[0];
+        words[2 + i / 8][i % 8] = entry[1];
     }
     // SAFETY: the arrays hold eight words each.
     words.map(|words| unsafe { _mm256_loadu_si256(words.as_ptr().cast()) })
