@@ -56,6 +56,7 @@ pub mod zmq;
 mod counters;
 mod error;
 mod forward;
+mod mailbox;
 mod rank;
 mod spares;
 mod tag;

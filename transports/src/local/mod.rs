@@ -13,14 +13,12 @@
 //! [`TransportError::Disconnected`] once its last messages are taken. The survivors can go on in a new epoch with
 //! [`LocalTransport::adopt`].
 
-mod mailbox;
-
 use std::sync::Arc;
 
-use self::mailbox::Mailbox;
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::inbox::InboxLimits;
+use crate::mailbox::Mailbox;
 use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
@@ -65,7 +63,7 @@ pub fn world(world: u32) -> Vec<LocalTransport> {
 
 /// Transports for the given ranks and epoch, in rank order.
 pub fn with_limits(members: Membership, limits: LocalLimits) -> Vec<LocalTransport> {
-    let mailboxes = members.ranks.iter().map(|_| Mailbox::new(members.world(), limits)).collect();
+    let mailboxes = members.ranks.iter().map(|_| Mailbox::new(members.world(), limits.inbox)).collect();
     let hub = Arc::new(Hub { ranks: members.ranks.clone(), mailboxes, limits });
     let end = |(position, rank)| LocalTransport {
         rank,

@@ -3,15 +3,14 @@
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::LocalLimits;
 use crate::error::TransportError;
-use crate::inbox::{Admission, Inbox};
+use crate::inbox::{Admission, Inbox, InboxLimits};
 use crate::rank::Rank;
 use crate::spares::Spares;
 use crate::tag::{Deadline, Tag};
 
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     slot: Mutex<Slot>,
     /// A message came, or a sender went.
     arrived: Condvar,
@@ -29,10 +28,10 @@ struct Slot {
 }
 
 impl Mailbox {
-    pub(super) fn new(world: usize, limits: LocalLimits) -> Self {
+    pub(crate) fn new(world: usize, limits: InboxLimits) -> Self {
         let slot = Slot {
-            inbox: Inbox::new(limits.inbox),
-            spares: Spares::new(limits.inbox.bytes),
+            inbox: Inbox::new(limits),
+            spares: Spares::new(limits.bytes),
             owner_gone: false,
             senders_gone: vec![false; world],
         };
@@ -40,7 +39,7 @@ impl Mailbox {
     }
 
     /// Copies a message in, when there is room. The copy is made without holding the lock.
-    pub(super) fn deliver(
+    pub(crate) fn deliver(
         &self,
         (to, from): (Rank, Rank),
         tag: Tag,
@@ -81,7 +80,7 @@ impl Mailbox {
     }
 
     /// Waits for the message of `from`, who stands at `position`.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         (from, position): (Rank, usize),
         tag: Tag,
@@ -108,18 +107,18 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn retire(&self, before: Tag) {
+    pub(crate) fn retire(&self, before: Tag) {
         let slot = &mut *self.lock();
         slot.inbox.retire(before, |buffer| slot.spares.put(buffer));
         self.room.notify_all();
     }
 
-    pub(super) fn owner_left(&self) {
+    pub(crate) fn owner_left(&self) {
         self.lock().owner_gone = true;
         self.room.notify_all();
     }
 
-    pub(super) fn sender_left(&self, position: usize) {
+    pub(crate) fn sender_left(&self, position: usize) {
         self.lock().senders_gone[position] = true;
         self.arrived.notify_one();
     }
