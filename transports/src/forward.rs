@@ -119,13 +119,13 @@ macro_rules! forward {
                 (**self).all_reduce(tag, data, scratch, by)
             }
 
-            fn native_sum_f32(
+            fn native_all_reduce(
                 &mut self,
                 tag: Tag,
-                data: &mut [f32],
+                data: Reduce<'_>,
                 by: Deadline,
             ) -> Result<RankSet, TransportError> {
-                (**self).native_sum_f32(tag, data, by)
+                (**self).native_all_reduce(tag, data, by)
             }
         }
     };

@@ -108,6 +108,14 @@ impl Deadline {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
+    /// The one that comes first.
+    pub fn earlier(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Some(a), Some(b)) => Self(Some(a.min(b))),
+            (a, b) => Self(a.or(b)),
+        }
+    }
+
     /// Whether the moment has come.
     pub fn has_passed(self) -> bool {
         self.remaining() == Some(Duration::ZERO)
@@ -159,5 +167,13 @@ mod tests {
         assert!(!Deadline::NEVER.has_passed());
         assert!(Deadline::now().has_passed());
         assert!(Deadline::after(Duration::from_secs(60)).remaining() > Some(Duration::from_secs(50)));
+    }
+
+    #[test]
+    fn the_earlier_deadline_is_the_one_that_comes_first() {
+        let (soon, late) = (Deadline::now(), Deadline::after(Duration::from_secs(60)));
+        assert_eq!((soon.earlier(late), late.earlier(soon)), (soon, soon));
+        assert_eq!((late.earlier(Deadline::NEVER), Deadline::NEVER.earlier(late)), (late, late));
+        assert_eq!(Deadline::NEVER.earlier(Deadline::NEVER), Deadline::NEVER);
     }
 }

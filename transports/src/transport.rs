@@ -172,17 +172,21 @@ pub trait Transport: Send {
         collective::all_reduce(self, tag, data, scratch, deadline)
     }
 
-    /// Sums equal-length vectors with the library's own all-reduce, in an order that only the library knows.
+    /// Reduces equal-length vectors with the library's own all-reduce, in an order that only the library knows.
+    ///
+    /// With [`Wire::Bf16`](collective::Wire::Bf16) every operand is bfloat16, so a sum is rounded as often as the
+    /// library adds.
     ///
     /// # Errors
     /// `Unsupported` where there is no such library; else those of [`all_reduce`](Self::all_reduce).
     ///
     /// # Determinism
-    /// Every member ends with the same bits; other transports, and other worlds, may give other bits.
-    fn native_sum_f32(
+    /// Every member ends with the same bits, as far as the library keeps to what the MPI standard recommends; other
+    /// transports, and other worlds, may give other bits.
+    fn native_all_reduce(
         &mut self,
         tag: Tag,
-        data: &mut [f32],
+        data: Reduce<'_>,
         deadline: Deadline,
     ) -> Result<RankSet, TransportError> {
         let _ = (tag, data, deadline);

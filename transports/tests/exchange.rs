@@ -212,6 +212,17 @@ fn a_codec_of_two_rounds_agrees_on_its_range_before_it_sums() {
 }
 
 #[test]
+fn a_native_sum_fails_where_there_is_no_library_and_nothing_is_lost() {
+    let transport = local::world(1).swap_remove(0);
+    let mut worker =
+        Worker::new(Box::new(transport), "randomk:density=0.5", Route::Native { wire: Wire::F32 });
+    let error = worker.step(0).unwrap_err();
+    let unsupported = TransportError::Unsupported { operation: "native all-reduce" };
+    assert_eq!(error, ExchangeError::Transport(unsupported));
+    assert_eq!(worker.residual, gradient(0, 0, worker.residual.len()));
+}
+
+#[test]
 fn a_codec_that_cannot_be_summed_is_refused_where_all_reduce_is_asked_for() {
     let spec = Spec::parse("topk").unwrap();
     let route = Route::AllReduce { wire: Wire::F32 };

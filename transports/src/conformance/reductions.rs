@@ -18,13 +18,16 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a tree reduces neighbours first, on every wire", run: tree },
     Check { name: "a ring moves the bytes that its formula says", run: ring_bytes },
     Check { name: "vectors of different lengths are an error", run: different_lengths },
-    Check { name: "a native sum is the same everywhere, or not offered", run: native },
+    Check { name: "native reductions are the same everywhere, or not offered", run: native },
 ];
 
 /// Lengths around the world's size, and one that fills several segments.
 fn lengths(world: usize) -> [usize; 7] {
     [0, 1, world.saturating_sub(1), world, world + 1, 3 * world + 1, 1003]
 }
+
+/// More steps than there are lengths.
+const STEPS_OF_LENGTHS: u64 = 100;
 
 /// Runs `check` for each length, with tags and inputs of its own.
 fn for_each_length(peer: &mut Peer<'_>, mut check: impl FnMut(&mut Peer<'_>, u64, Inputs)) {
@@ -155,26 +158,54 @@ fn different_lengths(peer: &mut Peer<'_>) {
 }
 
 fn native(peer: &mut Peer<'_>) {
-    let inputs = Inputs { seed: 5, len: 101 };
-    let mut data = inputs.f32(peer.position());
-    match peer.transport.native_sum_f32(peer.tag(0), &mut data, patience()) {
-        Err(error) => assert_eq!(error, TransportError::Unsupported { operation: "native all-reduce" }),
+    for_each_length(peer, |peer, step, inputs| {
+        let position = peer.position();
+        let (mut sum, mut rounded) = (inputs.f32(position), inputs.f32(position));
+        let (mut ints, mut max) = (inputs.i32(position), inputs.special_f32(position));
+        let unsupported = [
+            native_of(peer, step, 0, Reduce::SumF32(&mut sum, Wire::F32)),
+            native_of(peer, step, 1, Reduce::SumF32(&mut rounded, Wire::Bf16)),
+            native_of(peer, step, 2, Reduce::SumI32(&mut ints)),
+            native_of(peer, step, 3, Reduce::MaxF32(&mut max)),
+        ];
+        assert!(unsupported.iter().all(|none| *none == unsupported[0]), "all reductions, or none");
+        if unsupported[0] {
+            return;
+        }
+        assert_replicas_agree(peer, step, &sum, inputs, 1e-6);
+        // Every operand is rounded, and every partial sum: 2^-9 each time.
+        let bound = peer.world() as f64 / 256.0;
+        assert_replicas_agree(peer, step + STEPS_OF_LENGTHS, &rounded, inputs, bound);
+        assert_same(ints, expected_sum_i32(&all(peer, |position| inputs.i32(position))), inputs, peer);
+        let expected = expected_max(&all(peer, |position| inputs.special_f32(position)));
+        assert_same(bits(&max), bits(&expected), inputs, peer);
+    });
+}
+
+/// Whether there is no such operation.
+fn native_of(peer: &mut Peer<'_>, step: u64, chunk: u32, data: Reduce<'_>) -> bool {
+    let tag = peer.tag(step).chunk(chunk);
+    match peer.transport.native_all_reduce(tag, data, patience()) {
+        Err(error) => {
+            assert_eq!(error, TransportError::Unsupported { operation: "native all-reduce" });
+            true
+        }
         Ok(contributors) => {
             assert_eq!(contributors.as_slice(), peer.ranks());
-            assert_replicas_agree(peer, &data, inputs);
+            false
         }
     }
 }
 
-/// The same bits at every rank, and close to the sum.
-fn assert_replicas_agree(peer: &mut Peer<'_>, data: &[f32], inputs: Inputs) {
+/// The same bits at every rank, and as close to the sum as `bound` says, relative to the sum of magnitudes.
+fn assert_replicas_agree(peer: &mut Peer<'_>, step: u64, data: &[f32], inputs: Inputs, bound: f64) {
     let own: Vec<u8> = data.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut out = crate::collective::Gathered::new();
-    peer.transport.all_gather(peer.tag(1), &own, &mut out, patience()).unwrap();
+    peer.transport.all_gather(peer.tag(step), &own, &mut out, patience()).unwrap();
     assert!(out.iter().all(|(_, bytes)| bytes == own));
     for (at, value) in data.iter().enumerate() {
         let column: Vec<f64> = all(peer, |position| f64::from(inputs.f32(position)[at]));
         let (sum, size) = column.iter().fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
-        assert!((f64::from(*value) - sum).abs() <= size * 1e-6);
+        assert!((f64::from(*value) - sum).abs() <= size * bound);
     }
 }

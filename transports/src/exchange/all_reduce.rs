@@ -1,4 +1,4 @@
-//! Payloads of linear codecs, summed around a ring, unit by unit and round by round.
+//! Payloads of linear codecs, summed around a ring or by the transport's library, unit by unit and round by round.
 
 use gradwire::{
     DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
@@ -9,12 +9,13 @@ use super::incoming::first_non_finite;
 use super::{Clock, ExchangeError, Report, Step, timed};
 use crate::collective::{Reduce, Scratch, Wire};
 use crate::error::TransportError;
-use crate::rank::RankSet;
 
 #[derive(Debug)]
 pub(super) struct AllReduce {
     codec: LinearCodec,
     wire: Wire,
+    /// Summed by the transport's library.
+    is_native: bool,
     scratch: Scratch,
     units: Vec<UnitState>,
 }
@@ -52,9 +53,9 @@ fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
 }
 
 impl AllReduce {
-    pub(super) fn new(codec: LinearCodec, wire: Wire, units: usize) -> Self {
+    pub(super) fn new(codec: LinearCodec, wire: Wire, is_native: bool, units: usize) -> Self {
         let units = (0..units).map(|_| UnitState::default()).collect();
-        Self { codec, wire, scratch: Scratch::new(), units }
+        Self { codec, wire, is_native, scratch: Scratch::new(), units }
     }
 
     pub(super) fn set_codec(&mut self, codec: LinearCodec) {
@@ -112,8 +113,11 @@ impl AllReduce {
                 let mut scratch = state.scratch();
                 let payload = codec.payload(&round, &mut scratch);
                 frame_bytes += round.payload_len * element_bytes(&round, self.wire);
-                contributors = timed(&mut exchange, || {
-                    reduce_payload(step, &round, payload, self.wire, &mut self.scratch)
+                let data = reduce_of(&round, payload, self.wire)?;
+                let tag = step.tag.unit(round.unit.id).chunk(round.index);
+                contributors = timed(&mut exchange, || match self.is_native {
+                    true => step.transport.native_all_reduce(tag, data, step.deadline),
+                    false => step.transport.all_reduce(tag, data, &mut self.scratch, step.deadline),
                 })?;
                 next = timed(&mut decode, || {
                     let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
@@ -145,20 +149,12 @@ fn element_bytes(round: &Round, wire: Wire) -> usize {
     if round.reduction == Reduction::SumF32 && wire == Wire::Bf16 { 2 } else { 4 }
 }
 
-/// Replaces the payload by its reduction over all members.
-fn reduce_payload(
-    step: &mut Step<'_>,
-    round: &Round,
-    payload: Payload<'_>,
-    wire: Wire,
-    scratch: &mut Scratch,
-) -> Result<RankSet, TransportError> {
-    let data = match (round.reduction, payload) {
-        (Reduction::MaxF32, Payload::F32(data)) => Reduce::MaxF32(data),
-        (Reduction::SumF32, Payload::F32(data)) => Reduce::SumF32(data, wire),
-        (Reduction::SumI32, Payload::I32(data)) => Reduce::SumI32(data),
-        _ => return Err(TransportError::Unsupported { operation: "reduction of this kind" }),
-    };
-    let tag = step.tag.unit(round.unit.id).chunk(round.index);
-    step.transport.all_reduce(tag, data, scratch, step.deadline)
+/// The reduction that the round asks for, of its payload.
+fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Reduce<'p>, TransportError> {
+    match (round.reduction, payload) {
+        (Reduction::MaxF32, Payload::F32(data)) => Ok(Reduce::MaxF32(data)),
+        (Reduction::SumF32, Payload::F32(data)) => Ok(Reduce::SumF32(data, wire)),
+        (Reduction::SumI32, Payload::I32(data)) => Ok(Reduce::SumI32(data)),
+        _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
+    }
 }

@@ -7,6 +7,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Route::AllGather`] | all | ranks ascending, coordinates ascending | (N−1)·frame |
 //! | [`Route::AllReduce`] | linear | [`collective::reduce_scatter`](crate::collective::reduce_scatter) | 2(N−1)/N·payload |
+//! | [`Route::Native`] | linear | the library's own | the library's affair |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
 //! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is the number
@@ -46,6 +47,12 @@ pub enum Route {
     /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`] does.
     AllReduce {
         /// What an f32 takes between two hops.
+        wire: Wire,
+    },
+    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, where it has one: in an
+    /// order that only the library knows, so with other bits than elsewhere.
+    Native {
+        /// What an f32 takes in the library's sums.
         wire: Wire,
     },
     /// Every frame goes to one rank, which sends back the mean.
@@ -150,7 +157,7 @@ impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
     /// # Errors
-    /// `NotLinear` for [`Route::AllReduce`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
+    /// `NotLinear` for [`Route::AllReduce`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
     /// neighbours, which makes no mean over all.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if matches!(spec.codec, Codec::Gossip(_)) {
@@ -159,10 +166,11 @@ impl Exchange {
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
             Route::AllGather => State::AllGather(AllGather::default()),
-            Route::AllReduce { wire } => {
+            Route::AllReduce { wire } | Route::Native { wire } => {
                 let linear =
                     spec.codec.as_linear().ok_or(ExchangeError::NotLinear { codec: spec.codec.name() })?;
-                State::AllReduce(AllReduce::new(linear, wire, units.len()))
+                let is_native = matches!(route, Route::Native { .. });
+                State::AllReduce(AllReduce::new(linear, wire, is_native, units.len()))
             }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &layout.as_ref()))),
         };

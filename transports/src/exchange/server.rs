@@ -1,7 +1,5 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
 
-use std::time::Duration;
-
 use gradwire::{Encoder, Grad, LayoutRef, Memory};
 
 use super::all_gather::encode;
@@ -146,7 +144,8 @@ impl Server {
         clock: &mut Clock,
     ) -> Result<Refused, ExchangeError> {
         let expected = Expected::of(step, &step.spec.codec);
-        let deadline = patience(self.options.patience, step.deadline);
+        let patience = self.options.patience.map_or(Deadline::NEVER, Deadline::after);
+        let deadline = patience.earlier(step.deadline);
         let mut refused = Refused::new();
         self.arrived.clear();
         sum.fill(0.0);
@@ -229,16 +228,6 @@ impl Server {
         let frame_bytes = self.encoder.frame().len();
         let Clock { encode, exchange, decode } = clock;
         Ok(Report { contributors, refused, frame_bytes, held: own_held, encode, exchange, decode })
-    }
-}
-
-/// The earlier of the step's deadline and the end of the server's patience.
-fn patience(patience: Option<Duration>, deadline: Deadline) -> Deadline {
-    let own = patience.map_or(Deadline::NEVER, Deadline::after);
-    match (own.instant(), deadline.instant()) {
-        (Some(a), Some(b)) => Deadline::at(a.min(b)),
-        (Some(a), None) => Deadline::at(a),
-        (None, _) => deadline,
     }
 }
 

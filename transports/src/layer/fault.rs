@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::collective::Reduce;
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -264,13 +265,13 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inner.counters()
     }
 
-    fn native_sum_f32(
+    fn native_all_reduce(
         &mut self,
         tag: Tag,
-        data: &mut [f32],
+        data: Reduce<'_>,
         deadline: Deadline,
     ) -> Result<RankSet, TransportError> {
-        self.inner.native_sum_f32(tag, data, deadline)
+        self.inner.native_all_reduce(tag, data, deadline)
     }
 }
 

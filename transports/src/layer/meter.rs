@@ -1,5 +1,6 @@
 //! Counts bytes and messages for each peer.
 
+use crate::collective::Reduce;
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -132,14 +133,14 @@ impl<T: Transport> Transport for Meter<T> {
         total
     }
 
-    fn native_sum_f32(
+    fn native_all_reduce(
         &mut self,
         tag: Tag,
-        data: &mut [f32],
+        data: Reduce<'_>,
         deadline: Deadline,
     ) -> Result<RankSet, TransportError> {
         let before = self.inner.counters();
-        let result = self.inner.native_sum_f32(tag, data, deadline);
+        let result = self.inner.native_all_reduce(tag, data, deadline);
         self.native += self.inner.counters() - before;
         result
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::collective::Reduce;
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -194,12 +195,12 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.counters()
     }
 
-    fn native_sum_f32(
+    fn native_all_reduce(
         &mut self,
         tag: Tag,
-        data: &mut [f32],
+        data: Reduce<'_>,
         deadline: Deadline,
     ) -> Result<RankSet, TransportError> {
-        self.inner.native_sum_f32(tag, data, deadline)
+        self.inner.native_all_reduce(tag, data, deadline)
     }
 }
