@@ -6,8 +6,8 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart zmq fuzz)
-nightly=(miri deny arch streams fuzz-long bench-full)
+ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz)
+nightly=(miri deny mpich arch streams fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -24,10 +24,12 @@ declare -A purpose=(
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
+  [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
+  [mpich]="the contract, every fault and a payload above 2 GiB under MPICH as well"
   [arch]="the codec crate's tests and golden frames pass on aarch64, i686 and big-endian powerpc64, emulated"
   [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
   [fuzz-long]="every fuzz target runs for minutes"
@@ -38,6 +40,7 @@ published=(gradwire gradwire-transports gradwire-trainer)
 fuzz_seconds=${FUZZ_SECONDS:-5}
 fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
 quickstart_seconds=${QUICKSTART_SECONDS:-90}
+mpi_seconds=${MPI_SECONDS:-900}
 zmq_seconds=${ZMQ_SECONDS:-300}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -190,6 +193,19 @@ check_quickstart() {
     fail "the report refers to something remote"
 }
 
+check_mpi() {
+  need_c_compiler
+  need_command mpicc libopenmpi-dev openmpi-bin libclang-dev
+  need_command mpirun openmpi-bin
+  need_libclang
+  need_component clippy
+  local with=(-p gradwire-transports --features "mpi,conformance")
+  cargo clippy --release --all-targets "${with[@]}" -- -D warnings
+  cargo test --release --no-run --test mpi "${with[@]}"
+  timeout -k 3 "$mpi_seconds" cargo test --release --lib mpi -p gradwire-transports --features mpi
+  timeout -k 3 "$mpi_seconds" cargo test --release --no-fail-fast --test mpi "${with[@]}" -- --nocapture
+}
+
 # With the system's libzmq, which .cargo/config.toml names. One of the tests asserts that it has CURVE.
 check_zmq() {
   need_c_compiler
@@ -236,6 +252,23 @@ check_deny() {
   else
     note "ADVISORIES NOT CHECKED: their database could not be fetched"
   fi
+}
+
+# Unpacked beside the other MPI library, which is left as it is. What is built is for one library only.
+check_mpich() {
+  need_c_compiler
+  need_libclang
+  need_command apt-get apt
+  # For the libraries that both stand on.
+  need_command mpirun openmpi-bin
+  local root=$CARGO_TARGET_DIR/mpich/root
+  unpack_mpich "$root"
+  LD_LIBRARY_PATH=$root/usr/lib/$(gcc -print-multiarch)
+  export LD_LIBRARY_PATH MPICC=$root/usr/bin/mpicc
+  export GRADWIRE_MPIRUN=$root/usr/bin/mpiexec.hydra CARGO_TARGET_DIR=$CARGO_TARGET_DIR/mpich
+  local with=(-p gradwire-transports --features "mpi,conformance")
+  cargo test --release --no-run --test mpi "${with[@]}"
+  timeout -k 3 "$mpi_seconds" cargo test --release --test mpi "${with[@]}" -- --include-ignored --nocapture
 }
 
 check_arch() {
@@ -309,6 +342,20 @@ same_frames_on_device() {
   (($(grep -c '^frame [0-9a-f]' "$host") == frames)) || fail "$frames frames were expected ($build)"
   grep -v '^memory: ' "$device" | cmp - "$host" || fail "the frames of the device are not those of this machine ($build)"
   echo "$frames frames are the same ($build)"
+}
+
+# unpack_mpich FOLDER: Debian's MPICH, with a compiler wrapper that knows where it lies.
+unpack_mpich() {
+  local folder=$1 package
+  local packages=(libmpich12 libmpich-dev mpich libslurm38 libucx-dev hwloc-nox)
+  if [[ -x $folder/usr/bin/mpicc ]]; then return; fi
+  rm -rf "$folder"
+  mkdir -p "$folder/archives"
+  (cd "$folder/archives" && apt-get download "${packages[@]}") || fail "MPICH could not be downloaded from Debian's archive"
+  for package in "$folder/archives"/*.deb; do dpkg -x "$package" "$folder"; done
+  sed -E "s,^((exec_)?prefix|includedir|libdir)=/usr,&@,; s,^sysconfdir=/etc,&@,; s,=(/usr|/etc)@,=$folder\\1," \
+    "$folder/usr/bin/mpicc.mpich" >"$folder/usr/bin/mpicc"
+  chmod +x "$folder/usr/bin/mpicc"
 }
 
 archive_is_complete() {
@@ -400,6 +447,12 @@ need_library() {
 }
 
 is_linkable() { echo 'int main(void) { return 0; }' | cc -x c - -Wl,--no-as-needed "-l$1" -o /dev/null 2>/dev/null; }
+
+# The header translator of the MPI binding loads it while it runs.
+need_libclang() {
+  if ldconfig -p | grep -q 'libclang[-.]'; then return; fi
+  install_packages libclang-dev || fail "libclang is missing; install it with: sudo apt-get install libclang-dev"
+}
 
 need_rustup() { command -v rustup >/dev/null || fail "rustup is missing; install it as https://rustup.rs says"; }
 

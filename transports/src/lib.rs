@@ -7,13 +7,14 @@
 //! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
 //! 5. [`gossip`]: models that move towards those of their neighbours, without a mean.
 //! 6. [`local`]: threads of one process as ranks, with an [`inbox`] each.
-//! 7. `zmq`, behind a feature: ranks in processes and on machines of their own.
+//! 7. `mpi` and `zmq`, each behind a feature: ranks in processes and on machines of their own.
 //! 8. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
 //! 9. [`cost`]: what a link of a given speed makes of all this, as formulas.
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `conformance` | the module `conformance`: one suite that checks every clause of [`Transport`]'s contract |
+//! | `mpi` | the module `mpi`: processes that `mpirun` starts as ranks; needs an MPI library and libclang to build |
 //! | `zmq` | the module `zmq`: ranks on machines of their own, over ZeroMQ with CURVE |
 //!
 //! # Examples
@@ -38,7 +39,9 @@
 //!     assert_eq!(thread.join().unwrap(), [6.0, 2.0]);
 //! }
 //! ```
-#![forbid(unsafe_code)]
+// In `mpi/library.rs` alone it is allowed.
+#![deny(unsafe_code)]
+#![cfg_attr(not(feature = "mpi"), forbid(unsafe_code))]
 #![warn(missing_docs)]
 
 pub mod collective;
@@ -50,6 +53,8 @@ pub mod gossip;
 pub mod inbox;
 pub mod layer;
 pub mod local;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 #[cfg(feature = "zmq")]
 pub mod zmq;
 

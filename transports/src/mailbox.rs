@@ -107,6 +107,25 @@ impl Mailbox {
         }
     }
 
+    /// An empty buffer with room for `len` bytes.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn buffer(&self, len: usize) -> Vec<u8> {
+        self.lock().spares.take(len)
+    }
+
+    /// Takes a message in without waiting; gives it back when there is no room for it now. Duplicates and what is too old
+    /// are dropped.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn offer(&self, from: Rank, tag: Tag, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        let slot = &mut *self.lock();
+        match slot.inbox.insert(from, tag, bytes) {
+            Ok(()) => self.arrived.notify_one(),
+            Err((Admission::Full, bytes)) => return Err(bytes),
+            Err((_, bytes)) => slot.spares.put(bytes),
+        }
+        Ok(())
+    }
+
     pub(crate) fn retire(&self, before: Tag) {
         let slot = &mut *self.lock();
         slot.inbox.retire(before, |buffer| slot.spares.put(buffer));

@@ -1,0 +1,84 @@
+//! How a job ends when one of its ranks cannot go on: all at once, with a message and a code.
+
+use std::fmt::Display;
+use std::io::{Write, stderr};
+use std::panic;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use super::library;
+
+/// Exit code of a job in which a rank panicked: that of Rust's own panics.
+pub const PANIC_EXIT_CODE: u8 = 101;
+/// Exit code of a job in which a rank stopped answering.
+pub const WATCHDOG_EXIT_CODE: u8 = 75;
+/// Exit code of a job in which a rank dropped its transport without closing it.
+pub const DROPPED_EXIT_CODE: u8 = 70;
+
+/// How long the communication thread has to end the job before another thread does so in its place.
+const GRACE: Duration = Duration::from_secs(1);
+const UNKNOWN_RANK: u32 = u32::MAX;
+
+/// This process, as messages name it.
+static RANK: AtomicU32 = AtomicU32::new(UNKNOWN_RANK);
+static COMMUNICATION_THREAD: OnceLock<ThreadId> = OnceLock::new();
+/// 0: nobody asked.
+static REQUESTED: AtomicU8 = AtomicU8::new(0);
+
+/// Says why on standard error and ends every process of the job with `code`; 0 is taken for 1.
+///
+/// The communication thread does it, since MPI is its alone. Where that hangs inside the library, this thread does it
+/// after a second; and if the library does not return from its abort, the process is ended by an alarm five seconds
+/// later, which the launcher takes for a failure too.
+pub fn abort(code: u8, why: &dyn Display) -> ! {
+    let rank = RANK.load(Ordering::Relaxed);
+    let message = match rank {
+        UNKNOWN_RANK => format!("{why}\n"),
+        rank => format!("rank {rank}: {why}\n"),
+    };
+    // In one piece, as other ranks speak too. Nobody is left to tell when standard error is closed.
+    let _ = stderr().write_all(message.as_bytes());
+    end(code.max(1))
+}
+
+fn end(code: u8) -> ! {
+    REQUESTED.store(code, Ordering::Relaxed);
+    if COMMUNICATION_THREAD.get().is_some_and(|thread| *thread != thread::current().id()) {
+        thread::sleep(GRACE);
+    }
+    library::end_job(code)
+}
+
+/// Called by the communication thread in every turn.
+pub(super) fn end_if_requested() {
+    match REQUESTED.load(Ordering::Relaxed) {
+        0 => {}
+        code => library::end_job(code),
+    }
+}
+
+/// Makes a panic of any thread end the job, after the message that it would print anyway. Without this, a panic on one
+/// rank leaves the others waiting for ever: MPI's finalization, which unwinding would run, waits for all.
+pub(super) fn on_panic() {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        print(info);
+        end(PANIC_EXIT_CODE)
+    }));
+}
+
+/// The calling thread is the one that MPI belongs to.
+pub(super) fn is_communication_thread() {
+    let _ = COMMUNICATION_THREAD.set(thread::current().id());
+}
+
+/// Messages name this rank from now on.
+pub(super) fn know_rank(rank: u32) {
+    RANK.store(rank, Ordering::Relaxed);
+}

@@ -1,0 +1,230 @@
+//! What callers and the communication thread hand to each other: messages to send, room for more, a loan, departures.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::envelope::{ENVELOPE_BYTES, Envelope};
+use super::library::Loan;
+use crate::error::TransportError;
+use crate::inbox::InboxLimits;
+use crate::rank::Rank;
+use crate::spares::Spares;
+use crate::tag::{Deadline, Tag};
+
+/// Something to send.
+#[derive(Debug)]
+pub(super) enum Parcel {
+    /// A payload with its envelope behind it.
+    Message(Vec<u8>),
+    /// Nothing more will come.
+    Farewell,
+}
+
+#[derive(Debug)]
+pub(super) struct Desk {
+    slot: Mutex<Slot>,
+    /// There is something for the communication thread.
+    work: Condvar,
+    /// The communication thread is done with something.
+    done: Condvar,
+    limits: InboxLimits,
+}
+
+#[derive(Debug)]
+struct Slot {
+    outgoing: Vec<(usize, Parcel)>,
+    /// By receiver: what waits here or is on its way.
+    unsent: Vec<Unsent>,
+    spares: Spares,
+    lent: Option<Loan>,
+    is_lent: bool,
+    gone: Vec<bool>,
+    leaving: bool,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Unsent {
+    parcels: usize,
+    bytes: usize,
+}
+
+impl Desk {
+    pub(super) fn new(world: usize, limits: InboxLimits) -> Self {
+        let slot = Slot {
+            outgoing: Vec::new(),
+            unsent: vec![Unsent::default(); world],
+            spares: Spares::new(limits.bytes),
+            lent: None,
+            is_lent: false,
+            gone: vec![false; world],
+            leaving: false,
+            ended: false,
+        };
+        Self { slot: Mutex::new(slot), work: Condvar::new(), done: Condvar::new(), limits }
+    }
+
+    // --- the caller's side -------------------------------------------------------------------------------------------
+
+    /// Copies a message for the communication thread, when there is room. The copy is made without holding the lock.
+    pub(super) fn post(
+        &self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        let position = to.0 as usize;
+        let bytes = payload.len() + ENVELOPE_BYTES;
+        let mut buffer = {
+            let mut slot = self.wait_for_room(to, tag, bytes, deadline)?;
+            let unsent = &mut slot.unsent[position];
+            unsent.parcels += 1;
+            unsent.bytes += bytes;
+            slot.spares.take(bytes)
+        };
+        buffer.extend_from_slice(payload);
+        buffer.extend_from_slice(&Envelope { tag, payload_bytes: payload.len() as u64 }.to_bytes());
+        self.lock().outgoing.push((position, Parcel::Message(buffer)));
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn wait_for_room(
+        &self,
+        to: Rank,
+        tag: Tag,
+        bytes: usize,
+        deadline: Deadline,
+    ) -> Result<MutexGuard<'_, Slot>, TransportError> {
+        let mut slot = self.lock();
+        loop {
+            let unsent = slot.unsent[to.0 as usize];
+            if slot.gone[to.0 as usize] {
+                return Err(TransportError::Disconnected { rank: to });
+            }
+            let fits = unsent.parcels < self.limits.messages
+                && unsent.bytes.saturating_add(bytes) <= self.limits.bytes;
+            if unsent.parcels == 0 || fits {
+                return Ok(slot);
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::NoRoom { to, tag });
+            }
+            slot = wait(&self.done, slot, deadline);
+        }
+    }
+
+    /// Sends a farewell to everyone behind what is still to be sent, and waits until all of it is taken. The error names
+    /// a rank that has not done so.
+    pub(super) fn leave(&self, me: usize, deadline: Deadline) -> Result<(), TransportError> {
+        let mut slot = self.lock();
+        for to in (0..slot.unsent.len()).filter(|to| *to != me) {
+            slot.unsent[to].parcels += 1;
+            slot.outgoing.push((to, Parcel::Farewell));
+        }
+        slot.leaving = true;
+        self.work.notify_one();
+        while let Some(slow) = slot.unsent.iter().position(|unsent| unsent.parcels > 0) {
+            if deadline.has_passed() {
+                return Err(TransportError::NoRoom { to: Rank(slow as u32), tag: Tag::default() });
+            }
+            slot = wait(&self.done, slot, deadline);
+        }
+        Ok(())
+    }
+
+    /// Lends a slice until the communication thread gives it back. Whether it did in time: if not, it is still lent.
+    #[must_use]
+    pub(super) fn lend(&self, loan: Loan, deadline: Deadline) -> bool {
+        let mut slot = self.lock();
+        (slot.lent, slot.is_lent) = (Some(loan), true);
+        self.work.notify_one();
+        while slot.is_lent && !deadline.has_passed() {
+            slot = wait(&self.done, slot, deadline);
+        }
+        !slot.is_lent
+    }
+
+    /// Whether the communication thread has come to its end in time.
+    #[must_use]
+    pub(super) fn wait_for_end(&self, deadline: Deadline) -> bool {
+        let mut slot = self.lock();
+        while !slot.ended && !deadline.has_passed() {
+            slot = wait(&self.done, slot, deadline);
+        }
+        slot.ended
+    }
+
+    /// Makes the communication thread look for messages now.
+    pub(super) fn nudge(&self) {
+        self.work.notify_one();
+    }
+
+    // --- the communication thread's side -----------------------------------------------------------------------------
+
+    /// Moves what is to be sent into `parcels`, in the order in which it was given.
+    pub(super) fn collect(&self, parcels: &mut Vec<(usize, Parcel)>) {
+        parcels.append(&mut self.lock().outgoing);
+    }
+
+    pub(super) fn lent(&self) -> Option<Loan> {
+        self.lock().lent.take()
+    }
+
+    pub(super) fn give_back(&self) {
+        self.lock().is_lent = false;
+        self.done.notify_all();
+    }
+
+    /// A message was taken by its receiver; its buffer may be used again.
+    pub(super) fn sent(&self, to: usize, buffer: Vec<u8>) {
+        let mut slot = self.lock();
+        slot.unsent[to].parcels -= 1;
+        slot.unsent[to].bytes -= buffer.len();
+        slot.spares.put(buffer);
+        self.done.notify_all();
+    }
+
+    /// A peer has said farewell.
+    pub(super) fn left(&self, rank: usize) {
+        self.lock().gone[rank] = true;
+        self.done.notify_all();
+    }
+
+    /// Whether this rank takes nothing more.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.lock().leaving
+    }
+
+    /// Whether this rank's farewell, and all before it, was taken by everyone.
+    pub(super) fn has_left(&self) -> bool {
+        let slot = self.lock();
+        slot.leaving && slot.unsent.iter().all(|unsent| unsent.parcels == 0)
+    }
+
+    pub(super) fn end(&self) {
+        self.lock().ended = true;
+        self.done.notify_all();
+    }
+
+    /// Sleeps until there is work, but not longer than `most`.
+    pub(super) fn doze(&self, most: Duration) {
+        let slot = self.lock();
+        if slot.outgoing.is_empty() && slot.lent.is_none() {
+            drop(self.work.wait_timeout(slot, most).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// No holder of the lock can panic halfway through a change.
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wait<'a>(signal: &Condvar, slot: MutexGuard<'a, Slot>, deadline: Deadline) -> MutexGuard<'a, Slot> {
+    match deadline.remaining() {
+        None => signal.wait(slot).unwrap_or_else(PoisonError::into_inner),
+        Some(left) => signal.wait_timeout(slot, left).unwrap_or_else(PoisonError::into_inner).0,
+    }
+}

@@ -1,0 +1,206 @@
+//! The communication thread: the only one that calls MPI.
+//!
+//! It moves messages while the caller computes, so both ends make progress without being asked. While there is traffic
+//! it polls as MPI programs do, giving way to other threads; after a quiet moment it sleeps between looks.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::abort::{self, end_if_requested};
+use super::desk::{Desk, Parcel};
+use super::envelope::{ENVELOPE_BYTES, Envelope};
+use super::library::{Arrival, Library, Transfer};
+use crate::mailbox::Mailbox;
+use crate::rank::Rank;
+use crate::tag::Tag;
+
+/// How long the thread polls without sleeping after something moved.
+const LIVELY: Duration = Duration::from_millis(1);
+/// How long it sleeps between two looks otherwise: short against a step, long against the cost of a look.
+const NAP: Duration = Duration::from_micros(100);
+
+pub(super) struct Engine {
+    library: Library,
+    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
+    max_message_bytes: usize,
+    parcels: Vec<(usize, Parcel)>,
+    /// On their way, with their receivers.
+    sending: Vec<(usize, Transfer)>,
+    /// By rank.
+    peers: Vec<Peer>,
+    last_move: Instant,
+}
+
+/// What comes from one rank: one message at a time, in the order in which it was sent.
+enum Peer {
+    /// Nothing is known to come.
+    Quiet,
+    /// The end of a message, or all of it, is being taken.
+    Begun(Transfer),
+    /// A long payload is being taken.
+    InPieces(Tag, Transfer),
+    /// Taken; the inbox has no room for it.
+    Waiting(Tag, Vec<u8>),
+    /// Has said farewell, or is this rank itself.
+    Gone,
+}
+
+impl Engine {
+    pub(super) fn new(
+        library: Library,
+        desk: Arc<Desk>,
+        mailbox: Arc<Mailbox>,
+        max_message_bytes: usize,
+    ) -> Self {
+        let (world, me) = (library.world(), library.rank());
+        let peer = |rank| if rank == me { Peer::Gone } else { Peer::Quiet };
+        Self {
+            library,
+            desk,
+            mailbox,
+            max_message_bytes,
+            parcels: Vec::new(),
+            sending: Vec::new(),
+            peers: (0..world).map(peer).collect(),
+            last_move: Instant::now(),
+        }
+    }
+
+    /// Works until this rank and all others have said farewell, then finalizes MPI.
+    pub(super) fn run(mut self) {
+        while !self.is_over() {
+            end_if_requested();
+            // All of them, whatever the others did.
+            if self.send() | self.settle() | self.receive() | self.reduce() {
+                self.last_move = Instant::now();
+            } else if self.last_move.elapsed() < LIVELY {
+                thread::yield_now();
+            } else {
+                self.desk.doze(NAP);
+            }
+        }
+        let desk = Arc::clone(&self.desk);
+        drop(self);
+        desk.end();
+    }
+
+    fn is_over(&self) -> bool {
+        self.peers.iter().all(|peer| matches!(peer, Peer::Gone)) && self.desk.has_left()
+    }
+
+    /// Hands new parcels to the library.
+    fn send(&mut self) -> bool {
+        self.desk.collect(&mut self.parcels);
+        let moved = !self.parcels.is_empty();
+        for (to, parcel) in self.parcels.drain(..) {
+            let transfer = match parcel {
+                Parcel::Message(bytes) => self.library.send(to, bytes),
+                Parcel::Farewell => self.library.send_farewell(to),
+            };
+            self.sending.push((to, transfer));
+        }
+        moved
+    }
+
+    /// Makes room for what has been taken.
+    fn settle(&mut self) -> bool {
+        let mut moved = false;
+        for (to, transfer) in self.sending.extract_if(.., |(_, transfer)| transfer.is_done()) {
+            self.desk.sent(to, transfer.take());
+            moved = true;
+        }
+        moved
+    }
+
+    /// Takes what has come.
+    fn receive(&mut self) -> bool {
+        let is_anything_new = self.library.is_anything_there();
+        let mut moved = false;
+        for from in 0..self.peers.len() {
+            while self.advance(from, is_anything_new) {
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Takes what comes from one rank one stage further, if it can be.
+    fn advance(&mut self, from: usize, is_anything_new: bool) -> bool {
+        let (next, moved) = match std::mem::replace(&mut self.peers[from], Peer::Quiet) {
+            Peer::Quiet if !is_anything_new => (Peer::Quiet, false),
+            Peer::Quiet => match self.library.next_of(from) {
+                Some(arrival) => (self.begin(from, arrival), true),
+                None => (Peer::Quiet, false),
+            },
+            Peer::Begun(mut transfer) => match transfer.is_done() {
+                true => (self.open(from, transfer.take()), true),
+                false => (Peer::Begun(transfer), false),
+            },
+            Peer::InPieces(tag, mut transfer) => match transfer.is_done() {
+                true => (Peer::Waiting(tag, transfer.take()), true),
+                false => (Peer::InPieces(tag, transfer), false),
+            },
+            Peer::Waiting(tag, payload) => match self.deliver(from, tag, payload) {
+                Ok(()) => (Peer::Quiet, true),
+                Err(payload) => (Peer::Waiting(tag, payload), false),
+            },
+            Peer::Gone => (Peer::Gone, false),
+        };
+        self.peers[from] = next;
+        moved
+    }
+
+    fn begin(&mut self, from: usize, arrival: Arrival) -> Peer {
+        if !arrival.is_farewell {
+            let buffer = self.mailbox.buffer(arrival.bytes);
+            return Peer::Begun(arrival.receive(buffer));
+        }
+        let mut farewell = arrival.receive(Vec::new());
+        // It is empty and has been matched, so this is a matter of one or two looks.
+        while !farewell.is_done() {}
+        self.mailbox.sender_left(from);
+        self.desk.left(from);
+        Peer::Gone
+    }
+
+    /// Reads the envelope of a message; a long payload follows it.
+    fn open(&mut self, from: usize, mut message: Vec<u8>) -> Peer {
+        let Some(Envelope { tag, payload_bytes }) = Envelope::at_end_of(&message) else {
+            refuse(from, "a message without an envelope")
+        };
+        message.truncate(message.len() - ENVELOPE_BYTES);
+        match usize::try_from(payload_bytes) {
+            Ok(bytes) if bytes == message.len() => Peer::Waiting(tag, message),
+            Ok(bytes) if message.is_empty() && bytes <= self.max_message_bytes => {
+                let buffer = self.mailbox.buffer(bytes);
+                Peer::InPieces(tag, self.library.receive_pieces(from, bytes, buffer))
+            }
+            _ => refuse(from, "a message of another length than its envelope says, or over the limit"),
+        }
+    }
+
+    /// Puts a message into the inbox; one that nobody will ask for any more is dropped.
+    fn deliver(&self, from: usize, tag: Tag, payload: Vec<u8>) -> Result<(), Vec<u8>> {
+        if self.desk.is_leaving() {
+            return Ok(());
+        }
+        self.mailbox.offer(Rank(from as u32), tag, payload)
+    }
+
+    /// Sums what was lent. Blocks inside the library, which moves messages under way meanwhile.
+    fn reduce(&mut self) -> bool {
+        let Some(loan) = self.desk.lent() else { return false };
+        // What the caller posted before it lent: without it a peer may never come to its own call.
+        self.send();
+        self.library.sum(&loan);
+        self.desk.give_back();
+        true
+    }
+}
+
+/// Ranks run the same program, so this is a bug of it, and nothing that could be lived with.
+fn refuse(from: usize, what: &str) -> ! {
+    abort::abort(abort::PANIC_EXIT_CODE, &format!("rank {from} sent {what}"))
+}

@@ -1,0 +1,365 @@
+//! Processes that `mpirun` has started as ranks, over the MPI library of the machine.
+//!
+//! One thread of each process, the communication thread, starts MPI and is the only one that calls it
+//! (`MPI_THREAD_FUNNELED` is enough). Messages move while the caller computes. They are tagged, bounded and counted as
+//! everywhere: MPI's own tags are too narrow, so the tag travels behind the payload. Sums are the ring of
+//! [`collective`](crate::collective), in its written order;
+//! [`native_all_reduce`](crate::Transport::native_all_reduce) is the library's own.
+//!
+//! # Fail-stop
+//! A job lives and dies as a whole: nobody can leave it but by [`Transport::close`], which everyone calls in the end.
+//!
+//! | what happens on one rank | the job ends with |
+//! | --- | --- |
+//! | a panic, in any thread | [`PANIC_EXIT_CODE`] |
+//! | an error that the program hands to [`abort`] | the code that it gives |
+//! | its transport is dropped without `close` | [`DROPPED_EXIT_CODE`] |
+//! | it stops answering, because it is stopped or hangs | [`WATCHDOG_EXIT_CODE`], after [`MpiOptions::patience`] |
+//! | it is killed, or calls `exit` | what the launcher makes of it, never 0 |
+//!
+//! A deadline that the caller gives is an error as on every transport, and the job goes on; the watchdog is for waits
+//! that last longer than that. So [`MpiOptions::patience`] has to exceed the longest time for which a healthy rank
+//! leaves the others waiting. To go on after a failure is to start the job again.
+//!
+//! # Memory
+//! For each sender a rank keeps what [`InboxLimits`] allow and one message more, and as much again for each receiver.
+//! A message is copied once by its sender.
+
+mod abort;
+mod algorithm;
+mod desk;
+mod engine;
+mod envelope;
+mod library;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use half::bf16;
+
+pub use self::abort::{DROPPED_EXIT_CODE, PANIC_EXIT_CODE, WATCHDOG_EXIT_CODE, abort};
+pub use self::algorithm::NativeAllReduce;
+use self::desk::Desk;
+use self::engine::Engine;
+use self::envelope::ENVELOPE_BYTES;
+use self::library::{Library, Loan};
+use crate::collective::{Reduce, Scratch, Wire, segment};
+use crate::counters::{Counters, Traffic};
+use crate::error::TransportError;
+use crate::inbox::InboxLimits;
+use crate::mailbox::Mailbox;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// Bounds, and how the library is started. The same at every rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MpiOptions {
+    /// What a rank keeps for each sender, and what waits at a rank for each receiver.
+    pub limits: InboxLimits,
+    /// The longest payload.
+    pub max_message_bytes: usize,
+    /// The longest single MPI message, at most what a C `int` counts; longer payloads travel in pieces of it.
+    pub piece_bytes: usize,
+    /// How long a rank may leave another waiting before the job is ended.
+    pub patience: Duration,
+    /// Asks the library to use its ring for its own all-reduce, or what moves as few bytes, unless the environment of
+    /// the process says otherwise. To do so it sets variables of the environment: no other thread may be inside C code
+    /// that reads them, which is easiest before there is another thread.
+    pub prefer_ring: bool,
+}
+
+impl Default for MpiOptions {
+    /// 4096 messages and 1 GiB, any length in pieces of 1 GiB, five minutes, the library's own choice of algorithm.
+    fn default() -> Self {
+        Self {
+            limits: InboxLimits { messages: 4096, bytes: 1 << 30 },
+            max_message_bytes: isize::MAX as usize - ENVELOPE_BYTES,
+            piece_bytes: 1 << 30,
+            patience: Duration::from_secs(300),
+            prefer_ring: false,
+        }
+    }
+}
+
+/// Why MPI could not be started. Most failures never come here: the library ends the job itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MpiError {
+    /// MPI was started in this process before, which it can be once.
+    StartedBefore,
+    /// The library cannot be used from a program with threads.
+    NoThreads,
+}
+
+impl fmt::Display for MpiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StartedBefore => write!(f, "MPI was started in this process before"),
+            Self::NoThreads => write!(f, "the MPI library does not support programs with threads"),
+        }
+    }
+}
+
+impl std::error::Error for MpiError {}
+
+/// This process as a rank of the job.
+///
+/// Dropping it finalizes MPI, which waits until every rank has closed its transport. See the [module](self) for how a job
+/// ends otherwise.
+#[derive(Debug)]
+pub struct MpiTransport {
+    rank: Rank,
+    members: Membership,
+    max_message_bytes: usize,
+    patience: Duration,
+    native: NativeAllReduce,
+    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+    counters: Counters,
+    /// For native sums over bfloat16.
+    narrow: Vec<u16>,
+    scratch: Scratch,
+    closed: bool,
+}
+
+/// What the communication thread says when MPI runs.
+struct Started {
+    rank: usize,
+    world: usize,
+    native: NativeAllReduce,
+    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl MpiTransport {
+    /// Starts MPI and joins the job, with the ranks of `MPI_COMM_WORLD` in epoch 0. Alone, without a launcher, it is a
+    /// job of one rank. From now on a panic in any thread ends the job.
+    ///
+    /// # Errors
+    /// `StartedBefore`, `NoThreads`.
+    pub fn start(options: &MpiOptions) -> Result<Self, MpiError> {
+        abort::on_panic();
+        let (sender, receiver) = channel();
+        let (own, patience) = (options.clone(), options.patience);
+        let thread = thread::Builder::new()
+            .name("mpi".to_owned())
+            .spawn(move || communicate(&own, &sender))
+            .unwrap_or_else(|error| abort(1, &format!("no thread for MPI: {error}")));
+        let Ok(started) = receiver.recv_timeout(patience) else { watchdog(&"MPI did not start", patience) };
+        let Started { rank, world, native, desk, mailbox } = started?;
+        Ok(Self {
+            rank: Rank(rank as u32),
+            members: Membership { epoch: 0, ranks: RankSet::contiguous(world as u32) },
+            max_message_bytes: options.max_message_bytes,
+            patience,
+            native,
+            desk,
+            mailbox,
+            thread: Some(thread),
+            counters: Counters::default(),
+            narrow: Vec::new(),
+            scratch: Scratch::new(),
+            closed: false,
+        })
+    }
+
+    /// What is known of the all-reduce behind [`native_all_reduce`](Transport::native_all_reduce).
+    pub fn native(&self) -> &NativeAllReduce {
+        &self.native
+    }
+
+    fn ensure_open(&self) -> Result<(), TransportError> {
+        if self.closed { Err(TransportError::Closed) } else { Ok(()) }
+    }
+
+    /// The place of a peer among the ranks.
+    fn peer(&self, rank: Rank) -> Result<usize, TransportError> {
+        let member = rank != self.rank && self.members.ranks.contains(rank);
+        if member { Ok(rank.0 as usize) } else { Err(TransportError::NotAPeer { rank }) }
+    }
+
+    /// Waits until the caller's deadline, but not longer than the patience of the job allows.
+    fn watched(
+        &self,
+        deadline: Deadline,
+        wait: impl FnOnce(Deadline) -> Result<(), TransportError>,
+    ) -> Result<(), TransportError> {
+        let result = wait(deadline.earlier(Deadline::after(self.patience)));
+        let waited = matches!(result, Err(TransportError::Timeout { .. } | TransportError::NoRoom { .. }));
+        match result {
+            Err(error) if waited && !deadline.has_passed() => watchdog(&error, self.patience),
+            other => other,
+        }
+    }
+
+    /// The communication thread works on the slice until it gives it back, so nothing but success can return.
+    fn sum(&self, loan: Loan, tag: Tag, deadline: Deadline) {
+        let patience = deadline.remaining().map_or(self.patience, |left| left.min(self.patience));
+        if !self.desk.lend(loan, Deadline::after(patience)) {
+            watchdog(&format!("native all-reduce not finished ({tag})"), patience);
+        }
+    }
+
+    /// A library does not tell what it sends; a ring's bytes are counted, the fewest that any algorithm needs.
+    fn count_ring(&mut self, len: usize, element_bytes: usize) {
+        let (world, me) = (self.members.world(), self.rank.0 as usize);
+        if world == 1 {
+            return;
+        }
+        let elements = |position: usize| segment(len, world, position % world).len();
+        let messages = 2 * (world as u64 - 1);
+        let traffic = |elements: usize| Traffic {
+            messages,
+            payload_bytes: (elements * element_bytes) as u64,
+            envelope_bytes: 0,
+        };
+        self.counters.up += traffic(2 * len - elements(me) - elements(me + 1));
+        self.counters.down += traffic(2 * len - elements(me + world - 1) - elements(me));
+    }
+}
+
+/// The life of the communication thread.
+fn communicate(options: &MpiOptions, started: &Sender<Result<Started, MpiError>>) {
+    let library = match Library::start(options.piece_bytes, options.prefer_ring) {
+        Ok(library) => library,
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    abort::is_communication_thread();
+    let (rank, world) = (library.rank(), library.world());
+    abort::know_rank(rank as u32);
+    let desk = Arc::new(Desk::new(world, options.limits));
+    let mailbox = Arc::new(Mailbox::new(world, options.limits));
+    let engine = Engine::new(library, Arc::clone(&desk), Arc::clone(&mailbox), options.max_message_bytes);
+    let native = NativeAllReduce::of_running_library();
+    // Nobody listens when starting took longer than the patience; the job is being ended then.
+    let _ = started.send(Ok(Started { rank, world, native, desk, mailbox }));
+    engine.run();
+}
+
+fn watchdog(what: &dyn fmt::Display, patience: Duration) -> ! {
+    let seconds = patience.as_secs_f64();
+    abort(WATCHDOG_EXIT_CODE, &format!("{what}: a rank has stopped answering for {seconds} s, the job ends"))
+}
+
+impl Drop for MpiTransport {
+    fn drop(&mut self) {
+        if !self.closed {
+            abort(DROPPED_EXIT_CODE, &"left the job without closing its transport, the job ends");
+        }
+        if !self.desk.wait_for_end(Deadline::after(self.patience)) {
+            watchdog(&"not all ranks have left", self.patience);
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic there has ended the job.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Transport for MpiTransport {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn membership(&self) -> Membership {
+        self.members.clone()
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes
+    }
+
+    /// Tag and length; what MPI adds is its own affair.
+    fn envelope_bytes(&self, _payload_bytes: usize) -> usize {
+        ENVELOPE_BYTES
+    }
+
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        self.peer(to)?;
+        let (bytes, limit) = (payload.len(), self.max_message_bytes);
+        if bytes > limit {
+            return Err(TransportError::TooLarge { to, tag, bytes, limit });
+        }
+        self.watched(deadline, |by| self.desk.post(to, tag, payload, by))?;
+        self.counters.up += Traffic::message(bytes, ENVELOPE_BYTES);
+        Ok(())
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        let position = self.peer(from)?;
+        self.watched(deadline, |by| self.mailbox.take((from, position), tag, into, by))?;
+        self.counters.down += Traffic::message(into.len(), ENVELOPE_BYTES);
+        Ok(())
+    }
+
+    /// Has the communication thread look at once; it looks often without being asked.
+    fn try_progress(&mut self) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        self.desk.nudge();
+        Ok(())
+    }
+
+    fn retire(&mut self, before: Tag) {
+        self.mailbox.retire(before);
+    }
+
+    /// # Errors
+    /// `Closed`; `NoRoom` with a rank that has not taken everything at the deadline.
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        self.closed = true;
+        self.watched(deadline, |by| self.desk.leave(self.rank.0 as usize, by))
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has not, is
+    /// the ring's. The bytes are counted as those of a ring: the library does not tell what it sends.
+    fn native_all_reduce(
+        &mut self,
+        tag: Tag,
+        data: Reduce<'_>,
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        self.ensure_open()?;
+        if tag.epoch != self.members.epoch {
+            return Err(TransportError::WrongEpoch { tag, current: self.members.epoch });
+        }
+        let (len, element_bytes) = (data.len(), data.element_bytes());
+        match data {
+            Reduce::SumF32(data, Wire::F32) => self.sum(Loan::f32(data), tag, deadline),
+            Reduce::SumF32(data, Wire::Bf16) => {
+                let mut narrow = std::mem::take(&mut self.narrow);
+                narrow.clear();
+                narrow.extend(data.iter().map(|x| bf16::from_f32(*x).to_bits()));
+                self.sum(Loan::bf16(&mut narrow), tag, deadline);
+                data.iter_mut().zip(&narrow).for_each(|(x, bits)| *x = bf16::from_bits(*bits).to_f32());
+                self.narrow = narrow;
+            }
+            Reduce::SumI32(data) => self.sum(Loan::i32(data), tag, deadline),
+            Reduce::MaxF32(data) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let result = self.all_reduce(tag, Reduce::MaxF32(data), &mut scratch, deadline);
+                self.scratch = scratch;
+                return result;
+            }
+        }
+        self.count_ring(len, element_bytes);
+        Ok(self.members.ranks.clone())
+    }
+}
