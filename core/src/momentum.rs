@@ -1,5 +1,7 @@
 //! Momentum of one worker, ahead of compression.
 
+use crate::built::Full;
+
 /// What a worker makes of its gradient g with what it remembers of the gradients before, u:
 ///
 /// ```text
@@ -16,13 +18,16 @@
 pub struct Momentum {
     factor: f32,
     nesterov: bool,
+    _full: Full,
 }
 
 impl Momentum {
-    /// Momentum with a factor m above 0 and below 1, in the plain form or in Nesterov's; else `None`.
+    /// Momentum with a factor m above 0 and below 1, in the plain form or in Nesterov's; else `None`. Needs the feature
+    /// `full`.
     #[must_use]
     pub fn new(factor: f32, nesterov: bool) -> Option<Self> {
-        (factor > 0.0 && factor < 1.0).then_some(Self { factor, nesterov })
+        let full = Full::build().filter(|_| factor > 0.0 && factor < 1.0);
+        full.map(|full| Self { factor, nesterov, _full: full })
     }
 
     /// The factor m.

@@ -72,7 +72,8 @@ impl<'a> Source<'a> {
         mut f: impl FnMut(usize, &[f32], Option<&[f32]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let residual = |at: usize, len: usize| self.residual.map(|residual| &residual[at..at + len]);
-        if let (Grad::F32(values), None) = (self.grad, self.momentum) {
+        let momentum = Full::build().and(self.momentum);
+        if let (Grad::F32(values), None) = (self.grad, momentum) {
             return f(first, &values[first..first + len], residual(first, len));
         }
         let mut step = [0.0; NARROW_BLOCK];
@@ -80,7 +81,7 @@ impl<'a> Source<'a> {
             let len = NARROW_BLOCK.min(first + len - at);
             let step = &mut step[..len];
             widen(self.grad.slice(at, len), step);
-            if let Some((rule, momentum)) = self.momentum {
+            if let Some((rule, momentum)) = momentum {
                 kernels::peek_momentum(Isa::best(), rule, &momentum[at..at + len], step);
             }
             f(at, step, residual(at, len))?;
@@ -132,7 +133,7 @@ impl<'a> Source<'a> {
     /// # Errors
     /// As [`fold`](Self::fold).
     pub(crate) fn check_all(&self, isa: Isa) -> Result<(), EncodeError> {
-        let is_bounded = self.largest.is_finite() && self.momentum.is_none();
+        let is_bounded = self.largest.is_finite() && Full::build().and(self.momentum).is_none();
         if is_bounded && self.largest + self.largest_of_gradient(isa) < self.bound {
             return Ok(());
         }
@@ -242,7 +243,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn sample(&self, first: usize, p: &mut [u32]) {
         let values = &mut [0.0; RUN][..p.len()];
         widen(self.source.grad.slice(first, p.len()), values);
-        if let Some((rule, momentum)) = &self.momentum {
+        if let Some((rule, momentum)) = Full::build().and(self.momentum.as_ref()) {
             let steps = values.iter_mut().zip(&momentum[first..]);
             steps.for_each(|(value, &momentum)| *value = rule.apply(momentum, *value).1);
         }
@@ -285,7 +286,7 @@ impl<'a> Pass<'a> {
         least: u32,
         candidates: &mut Candidates<'_>,
     ) -> Result<(), EncodeError> {
-        if self.momentum.is_some() && first >= self.added {
+        if Full::build().and(self.momentum.as_ref()).is_some() && first >= self.added {
             self.add(isa, first, len);
         }
         let source = self.source;

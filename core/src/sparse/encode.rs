@@ -1,5 +1,6 @@
 //! From chosen coordinates to the body of a sparse unit.
 
+use crate::built::Full;
 use crate::gather::UnitInput;
 use crate::index::IndexChoice;
 use crate::kernels::Candidates;
@@ -75,7 +76,7 @@ pub(crate) fn encode_selected(
     }
     if let Some(memory) = input.memory {
         commit(&entries, kept, memory);
-        if input.momentum.is_some() {
+        if Full::build().and(input.momentum).is_some() {
             // It would carry on in a direction that is out of date.
             memory.mask_momentum(&entries.indices[..kept]);
         }

@@ -9,6 +9,7 @@ use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
+use crate::momentum::Momentum;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Source;
 use crate::unit::Unit;
@@ -23,6 +24,11 @@ fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn EncodeUnit {
 
 fn is_built(codec: &dyn EncodeUnit) -> bool {
     !codec.needs_full() || Full::build().is_some()
+}
+
+/// The codec's momentum; small machines have no codec that has any, and need not ask.
+fn momentum_of(codec: &dyn EncodeUnit) -> Option<Momentum> {
+    Full::build().and_then(|_| codec.momentum())
 }
 
 pub(crate) fn max_frame_bytes(codec: &dyn EncodeUnit, units: &[Unit]) -> Option<usize> {
@@ -111,8 +117,11 @@ impl Encoding<'_> {
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 
-    /// Whether the memory has every part that the codec needs for these units.
+    /// Whether the memory has every part that the codec needs for these units. Small machines have no codec that needs any.
     fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        if Full::build().is_none() {
+            return Ok(());
+        }
         let momentum = memory.and_then(Memory::momentum);
         let states = memory.map_or(0, |memory| memory.states().len());
         let has_momentum = self.codec.momentum().is_none() || momentum.is_some();
@@ -129,10 +138,11 @@ impl Encoding<'_> {
         self.units.iter().try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()));
             let codec = codec_of(self.codec, unit);
-            let momentum = memory.and_then(Memory::momentum).map(|momentum| &momentum[unit.range()]);
+            let momentum =
+                momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
             let grad = self.grad.slice(unit.start, unit.len);
             let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
-            let source = source.with_largest(largest).with_momentum(codec.momentum().zip(momentum));
+            let source = source.with_largest(largest).with_momentum(momentum);
             source.check_all(Isa::best())
         })
     }
@@ -162,7 +172,7 @@ impl Encoding<'_> {
 
     fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
         let grad = self.grad.slice(unit.start, unit.len);
-        let momentum = codec_of(self.codec, unit).momentum();
+        let momentum = momentum_of(codec_of(self.codec, unit));
         UnitInput { key: self.key, layout: self.layout, unit, grad, memory, momentum }
     }
 
