@@ -11,6 +11,9 @@ pub(crate) enum Isa {
     /// AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// NEON with the CRC instructions.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 impl Isa {
@@ -27,6 +30,10 @@ impl Isa {
                 return Self::Avx2;
             }
         }
+        #[cfg(all(target_arch = "aarch64", not(gradwire_kernel = "scalar")))]
+        if has_neon() {
+            return Self::Neon;
+        }
         Self::Baseline
     }
 
@@ -38,16 +45,20 @@ impl Isa {
             has_avx2().then_some(Self::Avx2),
             #[cfg(target_arch = "x86_64")]
             has_avx512().then_some(Self::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            has_neon().then_some(Self::Neon),
         ];
         core::iter::once(Self::Baseline).chain(wide.into_iter().flatten())
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! has {
     ($($feature:tt),+) => {{
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", target_arch = "x86_64"))]
         { true $(&& std::is_x86_feature_detected!($feature))+ }
+        #[cfg(all(feature = "std", target_arch = "aarch64"))]
+        { true $(&& std::arch::is_aarch64_feature_detected!($feature))+ }
         #[cfg(not(feature = "std"))]
         { cfg!(all($(target_feature = $feature),+)) }
     }};
@@ -70,6 +81,12 @@ fn has_avx512() -> bool {
 #[inline]
 pub(super) fn has_vpclmulqdq() -> bool {
     has_avx512() && has!("vpclmulqdq", "pclmulqdq")
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn has_neon() -> bool {
+    has!("neon", "crc")
 }
 
 /// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same Rust code,
@@ -97,8 +114,9 @@ macro_rules! compile_for_each_isa {
                     $crate::kernels::Isa::Avx512 => return unsafe { avx512($($argument),*) },
                 }
             }
+            // Elsewhere the baseline has the vectors already.
             #[cfg(not(target_arch = "x86_64"))]
-            let $crate::kernels::Isa::Baseline = $isa;
+            let _ = $isa;
             $body($($argument),*)
         }
     };

@@ -2,6 +2,9 @@
 //! each instruction set that is worth it, and the few loops that compilers do not vectorise are written out beside it
 //! and have to match it bit for bit.
 
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
+mod aarch64;
 mod isa;
 pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -23,6 +26,8 @@ pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {
         Isa::Avx512 if isa::has_vpclmulqdq() => x86_64::checksum::crc32c_by_products(crc, bytes),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx2 => x86_64::checksum::crc32c(crc, bytes),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::crc32c(crc, bytes),
         Isa::Baseline => crate::wire::checksum::crc32c_scalar(crc, bytes),
     }
 }
@@ -63,7 +68,9 @@ pub(crate) fn keep_from(
         Isa::Avx512 => x86_64::select::keep_from(grad, residual, first, least, candidates),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => x86_64::select::keep_from_with_avx2(grad, residual, first, least, candidates),
-        _ => scalar::keep_from(grad, residual, first, least, candidates),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::keep_from(grad, residual, first, least, candidates),
+        Isa::Baseline => scalar::keep_from(grad, residual, first, least, candidates),
     }
 }
 
@@ -174,7 +181,7 @@ pub(crate) fn put_f16(isa: Isa, p: &[u32], out: &mut [[u8; 2]]) {
         Isa::Avx512 => x86_64::cast::put_f16(p, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => x86_64::cast::put_f16_with_avx2(p, out),
-        Isa::Baseline => scalar::put_f16(p, out),
+        _ => scalar::put_f16(p, out),
     }
 }
 
@@ -319,7 +326,7 @@ pub(crate) fn pack_fields(isa: Isa, bits: u32, fields: &[u8], out: &mut [u8]) {
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 | Isa::Avx2 => x86_64::fields::pack_eights(bits, eights, whole),
-                Isa::Baseline => {
+                _ => {
                     for (fields, out) in eights.iter().zip(whole.chunks_exact_mut(bits as usize)) {
                         out.copy_from_slice(
                             &scalar::pack_eight(*fields, bits).to_le_bytes()[..bits as usize],
@@ -348,7 +355,7 @@ pub(crate) fn unpack_fields(isa: Isa, bits: u32, bytes: &[u8], fields: &mut [u8]
     let done = match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx2 => x86_64::fields::unpack_eights(bits, bytes, eights),
-        Isa::Baseline => 0,
+        _ => 0,
     };
     let word = |i: usize| load_padded(bytes, i * bits as usize);
     for (i, fields) in eights.iter_mut().enumerate().skip(done) {
@@ -382,7 +389,7 @@ pub(crate) fn decode_rounds(
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx2 => x86_64::rans::decode(isa, slots, states, words, taken, out),
-        Isa::Baseline => 0,
+        _ => 0,
     }
 }
 
@@ -403,7 +410,7 @@ pub(crate) fn encode_rounds(
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx2 => x86_64::rans::encode(isa, rounds, entries, states, seen, out, free),
-        Isa::Baseline => rounds.len(),
+        _ => rounds.len(),
     }
 }
 

@@ -23,6 +23,20 @@ fn same_everywhere<T: PartialEq + core::fmt::Debug>(kernel: impl Fn(Isa) -> T) {
     Isa::available().for_each(|isa| assert_eq!(kernel(isa), expected, "{isa:?}"));
 }
 
+/// Written past the harness, which shows nothing of a test that passes.
+#[test]
+fn instruction_sets_that_are_not_tested_here_are_named() {
+    use std::io::Write;
+    let available: Vec<_> = Isa::available().map(|isa| std::format!("{isa:?}")).collect();
+    let absent: Vec<_> = ["Avx2", "Avx512", "Neon"]
+        .into_iter()
+        .filter(|name| !available.iter().any(|has| has == name))
+        .collect();
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "kernels of {} tested, not run: {}", available.join(", "), absent.join(", ")).unwrap();
+    assert!(available.contains(&std::format!("{:?}", Isa::best())));
+}
+
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
