@@ -112,7 +112,7 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
         kernels::keep_rounding(isa, &p, &fields, bucket.scale, &mut kept);
         all.extend(kept.iter().map(|value| value.to_bits()));
     }
-    let gaps: Vec<u32> = p.iter().take(128).copied().collect();
+    let gaps: Vec<u32> = p.iter().take(128).map(|bits| bits >> 7).collect();
     let (r, bits) = kernels::rice_parameter(isa, &gaps);
     all.extend([r, bits as u32]);
     all

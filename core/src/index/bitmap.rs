@@ -1,6 +1,7 @@
 //! One bit a coordinate, the first coordinate in the lowest bit of the first byte.
 
 use crate::error::{DecodeError, Field};
+use crate::kernels::{self, Isa, ONES, TURN};
 use crate::wire::writer::Writer;
 use bitvec::{order::Lsb0, slice::BitSlice};
 
@@ -18,17 +19,17 @@ pub(super) fn write(indices: &[u32], len: usize, writer: &mut Writer<'_>) {
 }
 
 pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
-    let invalid = Err(DecodeError::InvalidField(Field::Bitmap));
-    let mut slots = indices.iter_mut();
-    for (first, &byte) in (0..).step_by(8).zip(section) {
-        let mut ones = byte;
-        while ones != 0 {
-            let Some(slot) = slots.next() else { return invalid };
-            *slot = first + ones.trailing_zeros();
-            ones &= ones - 1;
+    let isa = Isa::best();
+    let mut ones = [0; ONES];
+    let mut next = 0u64;
+    for slots in indices.chunks_mut(TURN) {
+        let n = slots.len();
+        if kernels::ones(isa, section, next, n, &mut ones) < n {
+            return Err(DecodeError::InvalidField(Field::Bitmap));
         }
+        slots.iter_mut().zip(&ones).for_each(|(slot, one)| *slot = (next as u32).wrapping_add(*one));
+        next += u64::from(ones[n - 1]) + 1;
     }
-    let complete = slots.next().is_none();
-    let in_range = indices.last().is_none_or(|&last| (last as usize) < len);
-    if complete && in_range { Ok(()) } else { invalid }
+    let is_complete = next <= len as u64 && kernels::ones(isa, section, next, 1, &mut ones) == 0;
+    if is_complete { Ok(()) } else { Err(DecodeError::InvalidField(Field::Bitmap)) }
 }

@@ -12,7 +12,7 @@
 
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{DecodeError, Field};
-use crate::kernels::{self, Isa};
+use crate::kernels::{self, Isa, ONES, TURN};
 
 /// Entries of a block as a power of two: small enough to follow the layers of a model, large enough that five bits
 /// a block stay below 1 % of the section.
@@ -32,23 +32,15 @@ pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
     Some(bits / 8 + 8)
 }
 
-/// The gaps of up to one block; returns how many, and the position that the next gap counts from.
-fn block_gaps(indices: &[u32], mut next: u32, gaps: &mut [u32; BLOCK]) -> u32 {
-    for (gap, &index) in gaps.iter_mut().zip(indices) {
-        *gap = index.wrapping_sub(next);
-        next = index.wrapping_add(1);
-    }
-    next
-}
-
 /// Calls `f(gaps, r, highs)` for each block, `highs` being the bits of its high plane.
 fn for_each_block(indices: &[u32], mut f: impl FnMut(&[u32], u32, u64)) {
     let isa = Isa::best();
     let mut buffer = [0; BLOCK];
     let mut next = 0;
     for block in indices.chunks(BLOCK) {
-        next = block_gaps(block, next, &mut buffer);
-        let gaps = &buffer[..block.len()];
+        let gaps = &mut buffer[..block.len()];
+        kernels::gaps(isa, block, next, gaps);
+        next = block.last().map_or(next, |last| last.wrapping_add(1));
         let (r, highs) = kernels::rice_parameter(isa, gaps);
         f(gaps, r, highs);
     }
@@ -86,63 +78,86 @@ pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
     let (parameters, rest) = rest.split_at_mut(planes.parameters);
     let (lows, highs) = rest.split_at_mut(planes.lows);
     let [mut parameters, mut lows, mut highs] = [parameters, lows, highs].map(BitWriter::new);
+    let isa = Isa::best();
     for_each_block(indices, |gaps, r, _| {
         parameters.put(u64::from(r), PARAMETER_BITS);
-        for &gap in gaps {
-            lows.put(u64::from(gap & ((1 << r) - 1)), r);
-            highs.put_unary(u64::from(gap >> r));
-        }
+        kernels::put_gaps(isa, gaps, r, &mut lows, &mut highs);
     });
     let complete = [parameters, lows, highs].map(BitWriter::finish).iter().all(Option::is_some);
     debug_assert!(complete, "the planes were measured before they were written");
 }
 
-/// Splits `section` into its block size and planes; the parameters say how long the low plane is.
-fn planes(section: &[u8], k: usize) -> Result<(usize, [BitReader<'_>; 3]), DecodeError> {
-    let truncated = |needed, actual| DecodeError::Truncated { needed, actual };
-    let (&block_log2, planes) = section.split_first().ok_or(truncated(1, 0))?;
-    if !BLOCK_LOG2_RANGE.contains(&u32::from(block_log2)) {
-        return Err(DecodeError::InvalidField(Field::Rice));
+/// A section taken apart: entries of a block, and the planes. The parameters say how long the low plane is.
+struct Sections<'a> {
+    block: usize,
+    parameters: &'a [u8],
+    lows: &'a [u8],
+    highs: &'a [u8],
+}
+
+impl<'a> Sections<'a> {
+    fn split(section: &'a [u8], k: usize) -> Result<Self, DecodeError> {
+        let truncated = |needed, actual| DecodeError::Truncated { needed, actual };
+        let (&block_log2, planes) = section.split_first().ok_or(truncated(1, 0))?;
+        if !BLOCK_LOG2_RANGE.contains(&u32::from(block_log2)) {
+            return Err(DecodeError::InvalidField(Field::Rice));
+        }
+        let block = 1usize << block_log2;
+        let parameter_bytes = (k.div_ceil(block) as u64 * u64::from(PARAMETER_BITS)).div_ceil(8) as usize;
+        let (parameters, planes) =
+            planes.split_at_checked(parameter_bytes).ok_or(truncated(parameter_bytes, planes.len()))?;
+        let mut reader = BitReader::new(parameters);
+        let mut low_bits = 0u64;
+        for first in (0..k).step_by(block) {
+            low_bits += reader.take(PARAMETER_BITS) * block.min(k - first) as u64;
+        }
+        let low_bytes = usize::try_from(low_bits.div_ceil(8)).unwrap_or(usize::MAX);
+        let (lows, highs) = planes.split_at_checked(low_bytes).ok_or(truncated(low_bytes, planes.len()))?;
+        Ok(Self { block, parameters, lows, highs })
     }
-    let block = 1usize << block_log2;
-    let parameter_bytes = (k.div_ceil(block) as u64 * u64::from(PARAMETER_BITS)).div_ceil(8) as usize;
-    let (parameters, planes) =
-        planes.split_at_checked(parameter_bytes).ok_or(truncated(parameter_bytes, planes.len()))?;
-    let mut reader = BitReader::new(parameters);
-    let mut low_bits = 0u64;
-    for first in (0..k).step_by(block) {
-        low_bits += reader.take(PARAMETER_BITS) * block.min(k - first) as u64;
-    }
-    let low_bytes = usize::try_from(low_bits.div_ceil(8)).unwrap_or(usize::MAX);
-    let (lows, highs) = planes.split_at_checked(low_bytes).ok_or(truncated(low_bytes, planes.len()))?;
-    Ok((block, [parameters, lows, highs].map(BitReader::new)))
 }
 
 pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<(), DecodeError> {
-    let (block, [mut parameters, mut lows, mut highs]) = planes(section, indices.len())?;
-    let mut next = 0u64;
-    for slots in indices.chunks_mut(block) {
-        let r = parameters.take(PARAMETER_BITS) as u32;
-        for slot in slots {
-            let high = highs.take_unary().ok_or(DecodeError::Truncated { needed: 1, actual: 0 })?;
-            if high > len as u64 >> r {
+    let (isa, entries) = (Isa::best(), indices.len());
+    let Sections { block, parameters, lows, highs } = Sections::split(section, entries)?;
+    let mut reader = BitReader::new(parameters);
+    // What was read of the planes, in bits, and the first position that is not behind the reader.
+    let (mut low_bits, mut high_bits, mut next) = (0u64, 0u64, 0u64);
+    let mut ones = [0; ONES];
+    for block in indices.chunks_mut(block) {
+        let r = reader.take(PARAMETER_BITS) as u32;
+        for slots in block.chunks_mut(TURN) {
+            let n = slots.len();
+            if kernels::ones(isa, highs, high_bits, n, &mut ones) < n {
+                return Err(DecodeError::Truncated { needed: 1, actual: 0 });
+            }
+            let bits = u64::from(ones[n - 1]) + 1;
+            let zeros = bits - n as u64;
+            if zeros > len as u64 >> r {
                 return Err(DecodeError::IndexOutOfRange);
             }
-            let index = next + (high << r | lows.take(r));
-            if index >= len as u64 {
-                return Err(DecodeError::IndexOutOfRange);
-            }
-            *slot = index as u32;
-            next = index + 1;
+            let sum = kernels::positions(isa, &ones[..n], lows, low_bits, r, next as u32, slots);
+            next += (zeros << r) + sum + n as u64;
+            low_bits += n as u64 * u64::from(r);
+            high_bits += bits;
         }
     }
-    let is_padding =
-        |mut plane: BitReader<'_>| plane.remaining() < 8 && plane.take(plane.remaining() as u32) == 0;
-    if [parameters, lows, highs].into_iter().all(is_padding) {
-        Ok(())
-    } else {
-        Err(DecodeError::TrailingBytes)
+    // Positions ascend: what was computed modulo 2³² is what it says, if the last is below `len`.
+    if next > len as u64 {
+        return Err(DecodeError::IndexOutOfRange);
     }
+    let wastes = |plane: &[u8], bits: u64| {
+        plane.last().is_some_and(|&last| u32::from(last) >> ((bits as u32 + 7) % 8 + 1) != 0)
+    };
+    let is_longer = highs.len() as u64 != high_bits.div_ceil(8);
+    if is_longer
+        || wastes(parameters, reader.position())
+        || wastes(lows, low_bits)
+        || wastes(highs, high_bits)
+    {
+        return Err(DecodeError::TrailingBytes);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -158,7 +173,8 @@ mod tests {
     #[test]
     fn the_parameter_is_the_exactly_best_one() {
         let mut state = 1u32;
-        for spread in 0..32 {
+        // The sum of 128 gaps is below 2³².
+        for spread in 7..32 {
             for len in [1, 2, 7, 128] {
                 let gaps: Vec<u32> = (0..len)
                     .map(|_| {

@@ -5,16 +5,19 @@
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod aarch64;
+mod gaps;
 mod isa;
 pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod x86_64;
 
+use crate::bits::BitWriter;
 use crate::bits::load_padded;
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
+pub(crate) use gaps::{ONES, TURN};
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
 pub(crate) use scalar::Squares;
@@ -185,9 +188,40 @@ pub(crate) fn put_f16(isa: Isa, p: &[u32], out: &mut [[u8; 2]]) {
     }
 }
 
+/// Writes where the first ones of `plane` at or behind bit `start` are, counted from it, to the front of `out`, until
+/// `wanted` are found, which is at most [`TURN`]. Returns how many it found: more, if there are more in the last word that
+/// it looked at, or fewer, where the plane ends or the next word is 2³² bits away.
+pub(crate) fn ones(isa: Isa, plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES]) -> usize {
+    debug_assert!(wanted <= TURN, "{wanted} ones at once");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::gaps::ones(plane, start, wanted, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::gaps::ones_with_avx2(plane, start, wanted, out),
+        _ => gaps::ones(plane, start, wanted, out),
+    }
+}
+
 compile_for_each_isa! {
-    /// The smallest Rice parameter r ≤ 31 that minimises the bits of these gaps, and the bits Σ (gap >> r) + 1 of their high
-    /// parts.
+    /// The gaps before ascending positions, the first of which is counted from `next`.
+    pub(crate) fn gaps(isa, positions: &[u32], next: u32, gaps: &mut [u32]) = gaps::gaps;
+}
+
+compile_for_each_isa! {
+    /// Rice codes of the gaps: the lower r ≤ 31 bits of each to `lows`, and to `highs` as many zeros as the rest of it says and
+    /// a one.
+    pub(crate) fn put_gaps(isa, gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) = gaps::put_gaps;
+}
+
+compile_for_each_isa! {
+    /// The positions behind `next` whose gaps have these high parts (where each one is, as [`ones`] says) and the fields of
+    /// `r` bits from bit `first_bit` of `lows` on, modulo 2³². Returns the sum of these fields.
+    pub(crate) fn positions(isa, highs: &[u32], lows: &[u8], first_bit: u64, r: u32, next: u32, out: &mut [u32]) -> u64 = gaps::positions;
+}
+
+compile_for_each_isa! {
+    /// The smallest Rice parameter r ≤ 31 that minimises the bits of these gaps, whose sum is below 2³², and the bits
+    /// Σ (gap >> r) + 1 of their high parts.
     pub(crate) fn rice_parameter(isa, gaps: &[u32]) -> (u32, u64) = scalar::rice_parameter;
 }
 

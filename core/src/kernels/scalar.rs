@@ -296,18 +296,28 @@ pub(super) fn add_nibbles(packed: &[u8], scale: f32, weight: f32, acc: &mut [[f3
 /// fall with r. The best r is therefore the first at which it is not negative, found by walking from a guess.
 #[inline(always)]
 pub(super) fn rice_parameter(gaps: &[u32]) -> (u32, u64) {
-    let high_parts = |r: u32| gaps.iter().map(|&gap| u64::from(gap >> r)).sum::<u64>();
-    let halved = |r: u32| gaps.iter().map(|&gap| u64::from((gap >> r >> 1) + (gap >> r & 1))).sum::<u64>();
-    let cheaper_above = |r: u32| halved(r) > gaps.len() as u64;
-    let log2 = |x: u64| x.max(1).ilog2();
-    let mut r = log2(high_parts(0)).saturating_sub(log2(gaps.len() as u64)).min(31);
-    while r < 31 && cheaper_above(r) {
-        r += 1;
+    let entries = gaps.len() as u32;
+    // No sum here is above that of the gaps.
+    let sum = gaps.iter().fold(0u32, |sum, &gap| sum.wrapping_add(gap));
+    let log2 = |x: u32| x.max(1).ilog2();
+    let mut r = log2(sum).saturating_sub(log2(entries));
+    loop {
+        let below = r.saturating_sub(1);
+        let (mut highs, mut halves, mut odd_below) = (0u32, 0u32, 0u32);
+        for &gap in gaps {
+            let high = gap >> r;
+            highs = highs.wrapping_add(high);
+            halves = halves.wrapping_add((high >> 1) + (high & 1));
+            odd_below = odd_below.wrapping_add(gap >> below & 1);
+        }
+        if halves > entries {
+            r += 1;
+        } else if r > 0 && highs.saturating_add(odd_below) <= entries {
+            r -= 1;
+        } else {
+            return (r, u64::from(highs) + u64::from(entries));
+        }
     }
-    while r > 0 && !cheaper_above(r - 1) {
-        r -= 1;
-    }
-    (r, high_parts(r) + gaps.len() as u64)
 }
 
 #[inline(always)]

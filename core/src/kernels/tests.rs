@@ -121,6 +121,39 @@ fn what_is_left_of_candidates_is_the_same_on_every_instruction_set() {
 }
 
 #[test]
+fn ones_and_positions_are_the_same_on_every_instruction_set() {
+    let words = floats(400);
+    let dense: Vec<u8> = words.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let sparse: Vec<u8> = dense.iter().map(|byte| byte & byte >> 4 & byte >> 2).collect();
+    for plane in [&dense, &sparse, &vec![0; 70], &vec![0xff; 70], &vec![]] {
+        let naive: Vec<u64> = (0..8 * plane.len() as u64)
+            .filter(|&bit| plane[(bit / 8) as usize] >> (bit % 8) & 1 == 1)
+            .collect();
+        for start in (0..8 * plane.len() as u64 + 20).step_by(13) {
+            for wanted in [1, 2, 15, 16, 17, 63, 64, 65, TURN] {
+                let mut out = [0; ONES];
+                let found = ones(Isa::Baseline, plane, start, wanted, &mut out);
+                let expected: Vec<u32> =
+                    naive.iter().filter(|&&bit| bit >= start).map(|&bit| (bit - start) as u32).collect();
+                assert!(found >= wanted.min(expected.len()));
+                assert_eq!(out[..found], expected[..found]);
+                same_everywhere(|isa| {
+                    let mut out = [0; ONES];
+                    let found = ones(isa, plane, start, wanted, &mut out);
+                    let next = start as u32;
+                    let mut indices = [0; TURN];
+                    let n = found.min(TURN);
+                    let sum = positions(isa, &out[..n], &dense, 5 * start, 11, next, &mut indices[..n]);
+                    let mut back = [0; TURN];
+                    gaps(isa, &indices[..n], next, &mut back[..n]);
+                    (out[..found].to_vec(), sum, indices, back)
+                });
+            }
+        }
+    }
+}
+
+#[test]
 fn levels_are_the_same_on_every_instruction_set() {
     let stream = StepKey { seed: 3, step: 1, source: Source::Rank(2) }.stream(4);
     for len in LENGTHS {

@@ -3,6 +3,7 @@
 pub(super) mod cast;
 pub(super) mod checksum;
 pub(super) mod fields;
+pub(super) mod gaps;
 pub(super) mod rans;
 pub(super) mod select;
 pub(super) mod symbols;

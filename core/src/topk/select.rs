@@ -97,19 +97,23 @@ fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
 
 /// Moves the `k` candidates that the cut leaves, or all that are not zero where these are fewer, to the front, in order.
 pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
-    kernels::compact(isa, candidates, cut.magnitude);
-    if candidates.len <= k {
-        return;
+    if Full::build().is_some() {
+        kernels::compact(isa, candidates, cut.magnitude);
+        if candidates.len <= k {
+            return;
+        }
     }
     let mut ties = cut.ties;
     let mut kept = 0;
     for i in 0..candidates.len {
         let (index, value) = (candidates.indices[i], candidates.values[i]);
-        let is_tie = value & MAGNITUDE == cut.magnitude;
+        let magnitude = value & MAGNITUDE;
+        let is_tie = magnitude == cut.magnitude && ties > 0;
+        ties -= usize::from(is_tie);
+        // Written whether kept or not: a branch here would be mispredicted half of the time.
         candidates.indices[kept] = index;
         candidates.values[kept] = value;
-        kept += usize::from(!is_tie || ties > 0);
-        ties = ties.saturating_sub(usize::from(is_tie));
+        kept += usize::from(magnitude > cut.magnitude || is_tie);
     }
     candidates.len = kept;
 }

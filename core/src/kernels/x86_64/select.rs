@@ -182,7 +182,7 @@ unsafe fn keep_from_avx2<const ADD: bool>(
 
 /// The numbers of the lanes whose bits are set, side by side.
 #[target_feature(enable = "avx2,bmi2")]
-fn lanes_of(kept: u8) -> __m256i {
+pub(super) fn lanes_of(kept: u8) -> __m256i {
     let bytes = _pdep_u64(u64::from(kept), 0x0101_0101_0101_0101).wrapping_mul(0xff);
     let lanes = _pext_u64(0x0706_0504_0302_0100, bytes);
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(lanes as i64))

@@ -1,0 +1,167 @@
+//! The plain loops over positions and the gaps between them; they define every result.
+
+use crate::bits::{BitWriter, MAX_FIELD_BITS, load_padded};
+use crate::built::Full;
+
+/// Ones that [`ones`](super::ones) is asked for at most.
+pub(crate) const TURN: usize = 128;
+
+/// Room for [`ones`](super::ones): it stops after the word in which it found enough, and stores whole vectors.
+pub(crate) const ONES: usize = TURN + 64 + 16;
+
+/// Words are looked at as long as what is found in them fits 32 bits.
+const REACH: u64 = u32::MAX as u64 - 63;
+
+/// See [`ones`](super::ones). `spread(word, first, out)` writes `first` plus the number of each bit of the word that is one
+/// to the front of `out`, and returns how many there are.
+#[inline(always)]
+pub(super) fn ones_by(
+    plane: &[u8],
+    start: u64,
+    wanted: usize,
+    out: &mut [u32; ONES],
+    spread: impl Fn(u64, u32, &mut [u32]) -> usize,
+) -> usize {
+    let Ok(mut at) = usize::try_from(start / 8) else { return 0 };
+    let before = (1u32 << (start % 8)) - 1;
+    let mut word = load_padded(plane, at) & !u64::from(before);
+    let mut found = 0;
+    loop {
+        let distance = (8 * at as u64).wrapping_sub(start);
+        found += spread(word, distance as u32, &mut out[found..]);
+        at += 8;
+        if found >= wanted || at >= plane.len() || 8 * at as u64 - start > REACH {
+            return found;
+        }
+        word = load_padded(plane, at);
+    }
+}
+
+#[inline(always)]
+pub(super) fn ones(plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES]) -> usize {
+    ones_by(plane, start, wanted, out, |mut word, first, out| {
+        let mut found = 0;
+        while word != 0 {
+            out[found] = first.wrapping_add(word.trailing_zeros());
+            word &= word - 1;
+            found += 1;
+        }
+        found
+    })
+}
+
+/// The gaps before positions that begin at `next`.
+#[inline(always)]
+pub(super) fn gaps(positions: &[u32], next: u32, gaps: &mut [u32]) {
+    let Some((&first, rest)) = positions.split_first() else { return };
+    let Some((first_gap, gaps)) = gaps.split_first_mut() else { return };
+    *first_gap = first.wrapping_sub(next);
+    for ((gap, &position), &before) in gaps.iter_mut().zip(rest).zip(positions) {
+        *gap = position.wrapping_sub(before).wrapping_sub(1);
+    }
+}
+
+/// See [`positions`](super::positions).
+#[inline(always)]
+pub(super) fn positions(
+    highs: &[u32],
+    lows: &[u8],
+    first_bit: u64,
+    r: u32,
+    next: u32,
+    out: &mut [u32],
+) -> u64 {
+    match fields_at_once(r) {
+        8 => positions_by::<8>(highs, lows, first_bit, r, next, out),
+        4 => positions_by::<4>(highs, lows, first_bit, r, next, out),
+        2 => positions_by::<2>(highs, lows, first_bit, r, next, out),
+        _ => positions_by::<1>(highs, lows, first_bit, r, next, out),
+    }
+}
+
+/// Fields of `r` bits that one word holds, wherever in a byte they begin; a small machine has one loop for all.
+#[inline(always)]
+fn fields_at_once(r: u32) -> usize {
+    match r {
+        _ if Full::build().is_none() => 1,
+        0..=7 => 8,
+        8..=14 => 4,
+        15..=28 => 2,
+        _ => 1,
+    }
+}
+
+/// [`positions`], `N` fields a word.
+#[inline(always)]
+fn positions_by<const N: usize>(
+    highs: &[u32],
+    lows: &[u8],
+    first_bit: u64,
+    r: u32,
+    next: u32,
+    out: &mut [u32],
+) -> u64 {
+    let mask = (1u32 << r) - 1;
+    let (mut bit, mut sum, mut entry) = (first_bit, 0u64, 0u32);
+    let mut group = |slots: &mut [u32], highs: &[u32]| {
+        let word = load_padded(lows, (bit / 8) as usize) >> (bit % 8);
+        for (i, (slot, high)) in slots.iter_mut().zip(highs).enumerate() {
+            sum += u64::from((word >> (i as u32 * r)) as u32 & mask);
+            let zeros = high.wrapping_sub(entry);
+            *slot = next.wrapping_add(zeros << r).wrapping_add(sum as u32).wrapping_add(entry);
+            entry += 1;
+        }
+        bit += N as u64 * u64::from(r);
+    };
+    let ((slots, last_slots), (highs, last_highs)) = (out.as_chunks_mut::<N>(), highs.as_chunks::<N>());
+    slots.iter_mut().zip(highs).for_each(|(slots, highs)| group(slots, highs));
+    if N > 1 {
+        group(last_slots, last_highs);
+    }
+    sum
+}
+
+/// See [`put_gaps`](super::put_gaps).
+#[inline(always)]
+pub(super) fn put_gaps(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) {
+    match fields_at_once(r) {
+        8 => put_lows::<8>(lows, gaps, r),
+        4 => put_lows::<4>(lows, gaps, r),
+        2 => put_lows::<2>(lows, gaps, r),
+        _ => put_lows::<1>(lows, gaps, r),
+    }
+    put_highs(highs, gaps, r);
+}
+
+/// The lower r bits of each gap, `N` gaps at a time.
+#[inline(always)]
+fn put_lows<const N: usize>(lows: &mut BitWriter<'_>, gaps: &[u32], r: u32) {
+    let low = |gap: u32| u64::from(gap & ((1u32 << r) - 1));
+    let (groups, rest) = gaps.as_chunks::<N>();
+    for group in groups {
+        let fields = (0..N).fold(0, |fields, i| fields | low(group[i]) << (i as u32 * r));
+        lows.put(fields, N as u32 * r);
+    }
+    if N > 1 {
+        rest.iter().for_each(|&gap| lows.put(low(gap), r));
+    }
+}
+
+/// gap >> r zeros and a one for each gap, eight at a time where they are short.
+#[inline(always)]
+fn put_highs(highs: &mut BitWriter<'_>, gaps: &[u32], r: u32) {
+    let (groups, rest) = if Full::build().is_some() { gaps.as_chunks::<8>() } else { (&[][..], gaps) };
+    for group in groups {
+        let zeros: u64 = group.iter().map(|&gap| u64::from(gap >> r)).sum();
+        if zeros > u64::from(MAX_FIELD_BITS) - 8 {
+            group.iter().for_each(|&gap| highs.put_unary(u64::from(gap >> r)));
+            continue;
+        }
+        let (ones, bits) = group.iter().fold((0u64, 0), |(ones, bits), &gap| {
+            let at = bits + (gap >> r);
+            (ones | 1 << at, at + 1)
+        });
+        highs.put(ones, bits);
+    }
+    rest.iter().for_each(|&gap| highs.put_unary(u64::from(gap >> r)));
+}
