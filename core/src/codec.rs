@@ -11,6 +11,7 @@ use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
+use crate::packets::{PacketSize, Packets};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::unit::Unit;
 use crate::wire::header::CodecId;
@@ -55,6 +56,33 @@ pub trait Gather: Send + Sync {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError>;
+
+    /// Working memory that [`packets`](Self::packets) needs for these units.
+    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen;
+
+    /// The same content as several frames of at most `size` bytes, each of which decodes alone: for links that lose
+    /// packets. The memory is lent until the last packet was drawn; see [`Packets`].
+    ///
+    /// # Errors
+    /// `NoPackets` for a codec that cannot be cut, `PacketTooSmall`, and those of [`encode`](Self::encode) but for its
+    /// output buffer; the memory is then as it was, bit for bit. Nothing fails later.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// As [`encode`](Self::encode): same parameters, key, layout, units, gradient, residual and packet size, same packets.
+    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
+    fn packets<'a>(
+        &'a self,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+        memory: Option<&'a mut Memory<'_>>,
+        scratch: &'a mut Scratch<'_>,
+        size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError>;
 }
 
 /// What is done with the payload of one round.

@@ -13,6 +13,7 @@ use crate::layout::LayoutRef;
 use crate::maxnorm::MaxNorm;
 use crate::memory::Memory;
 use crate::momentum::Momentum;
+use crate::packets::Content;
 use crate::qsgd::{Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::scratch::{Scratch, ScratchLen};
@@ -239,6 +240,26 @@ macro_rules! delegate_frames {
 
             fn adapts(&self) -> bool {
                 self.$inner().adapts()
+            }
+
+            fn is_cut(&self) -> bool {
+                self.$inner().is_cut()
+            }
+
+            fn content_scratch_len(&self, len: usize) -> ScratchLen {
+                self.$inner().content_scratch_len(len)
+            }
+
+            fn least_body_bytes(&self, len: usize) -> usize {
+                self.$inner().least_body_bytes(len)
+            }
+
+            fn decide(
+                &self,
+                input: UnitInput<'_, '_>,
+                scratch: &mut Scratch<'_>,
+            ) -> Result<Content, EncodeError> {
+                self.$inner().decide(input, scratch)
             }
 
             fn encode_body(

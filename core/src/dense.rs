@@ -8,6 +8,7 @@ use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::Memory;
+use crate::packets::{Content, DenseContent};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Source;
 use crate::unit::Unit;
@@ -35,7 +36,7 @@ pub enum Dense {
 const CAST: usize = 4096;
 
 impl Dense {
-    fn format(self) -> ValueFormat {
+    pub(crate) fn format(self) -> ValueFormat {
         match self {
             Self::F32 => ValueFormat::F32,
             Self::F16 => ValueFormat::F16,
@@ -71,6 +72,19 @@ impl EncodeUnit for Dense {
 
     fn adds_early(&self) -> bool {
         true
+    }
+
+    fn is_cut(&self) -> bool {
+        true
+    }
+
+    /// The format and a value.
+    fn least_body_bytes(&self, _len: usize) -> usize {
+        1 + 4
+    }
+
+    fn decide(&self, _input: UnitInput<'_, '_>, _scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
+        Ok(Content::Dense(DenseContent::new(*self)))
     }
 
     fn encode_body(

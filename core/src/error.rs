@@ -18,6 +18,13 @@ pub enum EncodeError {
     MemoryIncomplete,
     /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased random-k.
     MemoryRefused,
+    /// What this codec sends cannot be cut into packets: it has no frames of ranges, or its index coder marks every coordinate.
+    NoPackets,
+    /// A packet may have to hold `needed` bytes to hold anything of these units.
+    PacketTooSmall {
+        /// The smallest packet size that always suffices.
+        needed: usize,
+    },
     /// The gradient, or residual + gradient, is NaN or infinite at `index` of the flat gradient.
     NonFiniteInput {
         /// First offending coordinate, counted from the start of the layout.
@@ -62,6 +69,8 @@ impl fmt::Display for EncodeError {
             Self::MemoryRefused => {
                 f.write_str("this codec takes no memory: what it sends and keeps would not add up")
             }
+            Self::NoPackets => f.write_str("what this codec sends cannot be cut into packets"),
+            Self::PacketTooSmall { needed } => write!(f, "packet too small: {needed} bytes are needed"),
             Self::NonFiniteInput { index } => write!(f, "non-finite value at coordinate {index}"),
             Self::ScratchTooSmall { needed } => {
                 write!(f, "scratch too small: {} words and {} bytes are needed", needed.words, needed.bytes)

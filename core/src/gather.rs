@@ -7,6 +7,7 @@ use crate::key::StepKey;
 use crate::layout::{LayoutRef, Span};
 use crate::memory::Memory;
 use crate::momentum::Momentum;
+use crate::packets::{self, Content, PacketSize, Packets};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::{Pass, Source};
 use crate::unit::Unit;
@@ -103,6 +104,31 @@ pub trait EncodeUnit: Send + Sync {
         false
     }
 
+    /// Whether what is sent of a unit can be decided once and then cut into pieces.
+    fn is_cut(&self) -> bool {
+        false
+    }
+
+    /// Largest body of a piece with a single atom, out of a unit of `len` elements. Of account where [`is_cut`](Self::is_cut).
+    fn least_body_bytes(&self, len: usize) -> usize {
+        let _ = len;
+        usize::MAX
+    }
+
+    /// Working memory for what is decided of a unit of `len` elements.
+    fn content_scratch_len(&self, len: usize) -> ScratchLen {
+        self.unit_scratch_len(len)
+    }
+
+    /// Decides what is sent of a unit, without a memory, and leaves it in the scratch memory.
+    ///
+    /// # Errors
+    /// `NoPackets`, or those of [`Source::fold`].
+    fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
+        let _ = (input, scratch);
+        Err(EncodeError::NoPackets)
+    }
+
     /// Writes the body and commits the memory. The only errors are those of [`Source::fold`], raised before
     /// the memory is changed.
     fn encode_body(
@@ -137,5 +163,22 @@ impl<C: EncodeUnit> Gather for C {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         message::Encoding { codec: self, key, layout, units, grad }.encode(memory, scratch, out)
+    }
+
+    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
+        packets::scratch_len(self, units, size)
+    }
+
+    fn packets<'a>(
+        &'a self,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+        memory: Option<&'a mut Memory<'_>>,
+        scratch: &'a mut Scratch<'_>,
+        size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError> {
+        packets::begin(self, key, layout, units, grad, memory, scratch, size)
     }
 }

@@ -65,7 +65,7 @@ impl<'a> Source<'a> {
     }
 
     /// Calls `f(first, gradient or step, residual)` for the elements `first … first + len`, in one or more pieces.
-    fn try_for_range<E>(
+    pub(crate) fn try_for_range<E>(
         &self,
         first: usize,
         len: usize,

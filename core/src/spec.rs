@@ -4,11 +4,13 @@ use crate::codecs::{Codec, GatherCodec, GossipCodec, LinearCodec};
 use crate::dense::Dense;
 use crate::density::Density;
 use crate::dgc::Dgc;
+use crate::gather::EncodeUnit;
 use crate::gossip::Dpsgd;
 use crate::index::IndexChoice;
 use crate::layout::LayoutRef;
 use crate::maxnorm::MaxNorm;
 use crate::momentum::Momentum;
+use crate::packets::PacketSize;
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::schedule::warm_up;
@@ -100,6 +102,9 @@ pub struct Spec {
     pub units: UnitPolicy,
     /// Epochs in which the density falls to that of the codec: the key `warmup=`.
     pub warmup: u32,
+    /// Largest packet, where a gradient is to be sent as [several frames](crate::Gather::packets): the key
+    /// `max_packet_bytes=`.
+    pub packets: Option<PacketSize>,
 }
 
 /// Why a spelling was refused. Displays the key and what is allowed.
@@ -283,6 +288,7 @@ struct Keys {
     warmup: Option<u32>,
     dense_1d: Option<bool>,
     units: UnitPolicy,
+    packets: Option<PacketSize>,
 }
 
 impl Keys {
@@ -333,6 +339,11 @@ impl Keys {
             "sample" => self.sample = Some(density(key, value)?),
             "warmup" => {
                 self.warmup = Some(number(key, value, "a whole number from 0 to 4294967295", |_| true)?);
+            }
+            "max_packet_bytes" => {
+                let expected = Expected::Number("a whole number from 64 to 65536");
+                let size = value.parse().ok().and_then(PacketSize::new);
+                self.packets = Some(size.ok_or(SpecError::BadValue { key, value, expected })?);
             }
             "unit" => self.units.per_tensor = UNIT.parse(key, value)?,
             "dense_below" => self.units.dense_below = number(key, value, "a whole number", |_| true)?,
@@ -387,14 +398,13 @@ impl Keys {
     }
 }
 
-const KEYS_CAST: &str = "memory";
-const KEYS_TOPK: &str = "density warmup index values memory unit dense_below dense_1d";
-const KEYS_DGC: &str =
-    "density warmup momentum nesterov clip sample index values memory unit dense_below dense_1d";
-const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d";
-const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d";
-const KEYS_RANDOMK: &str = "density warmup estimator memory unit dense_below dense_1d";
-const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d";
+const KEYS_CAST: &str = "memory max_packet_bytes";
+const KEYS_TOPK: &str = "density warmup index values memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_DGC: &str = "density warmup momentum nesterov clip sample index values memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_RANDOMK: &str = "density warmup estimator memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d max_packet_bytes";
 
 impl Spec {
     /// Names of the codecs.
@@ -408,6 +418,7 @@ impl Spec {
             memory: codec.default_memory(),
             units: default_units(&codec),
             warmup: default_warmup(&codec),
+            packets: None,
         }
     }
 
@@ -455,7 +466,8 @@ impl Spec {
         let memory = keys.memory.unwrap_or(codec.default_memory());
         let dense_1d = keys.dense_1d.unwrap_or(default_units(&codec).dense_1d);
         let units = UnitPolicy { dense_1d, ..keys.units };
-        let spec = Self { codec, memory, units, warmup: keys.warmup.unwrap_or(default_warmup(&codec)) };
+        let warmup = keys.warmup.unwrap_or(default_warmup(&codec));
+        let spec = Self { codec, memory, units, warmup, packets: keys.packets };
         spec.conflict().map_or(Ok(spec), |why| Err(SpecError::Conflict(why)))
     }
 
@@ -468,9 +480,30 @@ impl Spec {
         }
     }
 
-    /// Why this codec and this memory do not go together, if they do not.
+    /// Why these keys do not go together, if they do not.
     #[must_use]
     pub fn conflict(&self) -> Option<&'static str> {
+        self.memory_conflict().or(self.packet_conflict())
+    }
+
+    /// Why what the codec sends cannot be cut into packets, if it is to be.
+    fn packet_conflict(&self) -> Option<&'static str> {
+        self.packets?;
+        Some(match self.codec {
+            Codec::Gather(gather) if gather.is_cut() => return None,
+            Codec::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_)) => {
+                "max_packet_bytes: a bitmap of a range may be longer than a packet; use index=auto"
+            }
+            Codec::Gather(_) => "max_packet_bytes: this codec's frames cannot be cut",
+            Codec::Linear(_) => {
+                "max_packet_bytes: a linear codec has no frames to cut; its payloads are summed"
+            }
+            Codec::Gossip(_) => "max_packet_bytes: a gossip codec has no frames to cut",
+        })
+    }
+
+    /// Why this codec and this memory do not go together, if they do not.
+    fn memory_conflict(&self) -> Option<&'static str> {
         let has_momentum = self.codec.momentum().is_some();
         if has_momentum && self.memory != MemoryChoice::Momentum {
             return Some("memory: dgc keeps its momentum there; with momentum=0 it does without");
@@ -542,7 +575,8 @@ impl fmt::Display for Spec {
         out.unless(!self.units.per_tensor, "unit", "tensor")?;
         out.unless(self.units.dense_below == 0, "dense_below", self.units.dense_below)?;
         let dense_1d = self.units.dense_1d;
-        out.unless(dense_1d == default_units(&self.codec).dense_1d, "dense_1d", dense_1d)
+        out.unless(dense_1d == default_units(&self.codec).dense_1d, "dense_1d", dense_1d)?;
+        self.packets.map_or(Ok(()), |size| out.always("max_packet_bytes", size))
     }
 }
 
@@ -608,6 +642,8 @@ mod tests {
             "qsgd:bits=ternary,bucket=128,norm=l2,entropy=elias",
             "qsgd:bits=4,rounding=nearest",
             "randomk:density=0.000000001,estimator=unbiased",
+            "none:max_packet_bytes=65536",
+            "topk:density=0.01,unit=tensor,max_packet_bytes=64",
             "maxnorm:bits=4",
             "maxnorm:bits=8,unit=tensor,dense_1d=true",
         ] {
@@ -659,13 +695,18 @@ mod tests {
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
             (
                 "topk:bits=4",
-                "topk has no key 'bits': expected one of density warmup index values memory unit dense_below dense_1d",
+                "topk has no key 'bits': expected one of density warmup index values memory unit dense_below dense_1d max_packet_bytes",
             ),
             ("topk:", "topk"),
             ("topk:density=0.1,density=0.1", "key 'density' is given twice"),
             ("threshold", "key 'value' is missing"),
             ("threshold:value=-1", "value=-1: expected a finite number, not negative"),
             ("qsgd:bits=9", "bits=9: expected one of ternary 2 3 4 5 6 7 8"),
+            ("qsgd:max_packet_bytes=63", "max_packet_bytes=63: expected a whole number from 64 to 65536"),
+            (
+                "qsgd:max_packet_bytes=65537",
+                "max_packet_bytes=65537: expected a whole number from 64 to 65536",
+            ),
             ("qsgd:bucket=0", "bucket=0: expected a whole number from 1 to 4294967295"),
         ] {
             match Spec::parse(spelling) {
@@ -692,6 +733,17 @@ mod tests {
             assert!(refused || !has_memory, "{spelling}");
         }
         assert!(Spec::parse("qsgd:bits=8,bucket=128,norm=l2,rounding=nearest,memory=ef").is_ok());
+    }
+
+    #[test]
+    fn packets_of_what_cannot_be_cut_are_conflicts() {
+        for (codec, why) in [("topk:index=bitmap", "index=auto"), ("randomk", "summed"), ("dpsgd", "gossip")]
+        {
+            let spelling =
+                std::format!("{codec}{}max_packet_bytes=1200", if codec.contains(':') { ',' } else { ':' });
+            let error = Spec::parse(&spelling).unwrap_err();
+            assert!(matches!(error, SpecError::Conflict(text) if text.contains(why)), "{error}");
+        }
     }
 
     #[test]

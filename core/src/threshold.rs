@@ -3,7 +3,8 @@
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
-use crate::kernels::{CANDIDATE_SLACK, Isa};
+use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
+use crate::packets::Content;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::sparse::{self, SparseCoding};
 use crate::values::ValueChoice;
@@ -50,6 +51,18 @@ impl Threshold {
     pub fn values(&self) -> ValueChoice {
         self.coding.values
     }
+
+    /// Leaves every element that reaches the threshold in `candidates`, which have room for all.
+    fn select(
+        &self,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+    ) -> Result<(), EncodeError> {
+        let (isa, least) = (Isa::best(), self.value.to_bits().max(1));
+        input.pass(self.overflow_bound(), |pass| {
+            pass.blocks().try_for_each(|block| pass.keep_from(isa, block, least, candidates))
+        })
+    }
 }
 
 impl EncodeUnit for Threshold {
@@ -81,6 +94,25 @@ impl EncodeUnit for Threshold {
         true
     }
 
+    fn is_cut(&self) -> bool {
+        self.coding.index.is_cut()
+    }
+
+    fn least_body_bytes(&self, len: usize) -> usize {
+        sparse::least_body_bytes(self.coding, len)
+    }
+
+    fn decide(
+        &self,
+        mut input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<Content, EncodeError> {
+        let capacity = input.unit.len + CANDIDATE_SLACK;
+        let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
+        self.select(&mut input, &mut candidates)?;
+        Ok(sparse::decide(self.coding, candidates, scratch, capacity))
+    }
+
     fn encode_body(
         &self,
         mut input: UnitInput<'_, '_>,
@@ -88,10 +120,7 @@ impl EncodeUnit for Threshold {
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
         let (mut candidates, scratch) = sparse::split_scratch(scratch, input.unit.len + CANDIDATE_SLACK);
-        let (isa, least) = (Isa::best(), self.value.to_bits().max(1));
-        input.pass(self.overflow_bound(), |pass| {
-            pass.blocks().try_for_each(|block| pass.keep_from(isa, block, least, &mut candidates))
-        })?;
+        self.select(&mut input, &mut candidates)?;
         sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }

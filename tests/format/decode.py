@@ -395,19 +395,42 @@ class Decoder:
         log2, packing = book & 15, book >> 4
         require(log2 <= 7, "InvalidField(Codebook)")
         magnitudes = bf16_values(self.reader.take(2 << log2))
-        require(packing <= 1, "InvalidField(Packing)")
+        require(packing <= 1 or packing == 2 and 1 <= log2 <= 3, "InvalidField(Packing)")
         self.check_values(magnitudes)
         ascending = all(a <= b for a, b in zip(magnitudes, magnitudes[1:]))
         require(magnitudes[0] > 0 and ascending, "InvalidField(Codebook)")
         if packing == 1:
             unit.scratch_words = 4096
             symbols = self.rans(k, 2 << log2)
+        elif packing == 2:
+            symbols = self.prefix(k, 1 << log2)
         else:
             bits = Bits(self.reader.take((k * (log2 + 1) + 7) // 8))
             symbols = [bits.take(log2 + 1) for _ in range(k)]
             require(bits.is_padding(), "TrailingBytes")
         signed = [value for magnitude in magnitudes for value in (magnitude, -magnitude)]
         return [signed[symbol] for symbol in symbols]
+
+    def prefix(self, k, magnitudes):
+        bits = Bits(self.reader.take(self.reader.varint()))
+        lengths = [bits.take(3) for _ in range(magnitudes)]
+        require(sum(128 >> length for length in lengths if length) == 128, "InvalidField(Table)")
+        codes = {}
+        code = last = 0
+        for length, number in sorted((length, number) for number, length in enumerate(lengths) if length):
+            code <<= length - last
+            codes[length, code] = number
+            code, last = code + 1, length
+        symbols = []
+        for _ in range(k):
+            sign = bits.take(1)
+            length = code = 0
+            while (length, code) not in codes:
+                length, code = length + 1, code << 1 | bits.take(1)
+            symbols.append(2 * codes[length, code] + sign)
+        require(bits.left() >= 0, "Truncated")
+        require(bits.is_padding(), "TrailingBytes")
+        return symbols
 
     # Section 7
 

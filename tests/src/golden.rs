@@ -6,6 +6,7 @@
 //! | `codec` | spelling; its memory and units are those of the frame |
 //! | `layout` | shapes: tensors separated by `+`, dimensions by `x`, `-` for a scalar |
 //! | `units` | units as `id:start:len` or `id:start:len:dense`, separated by `;`, where not those of the spelling |
+//! | `packet` | which of the packets is in the file; only with `max_packet_bytes` in the spelling |
 //! | `seed` `step` `rank` | the key |
 //! | `format` | of the gradient |
 //! | `input` | the gradient, see [`Input`] |
@@ -41,6 +42,8 @@ pub struct Golden {
     pub gradient: Gradient,
     /// What the memory held before.
     pub before: Option<Kept>,
+    /// Which packet is in the file, where the gradient is cut.
+    pub packet: Option<usize>,
     /// Digest of the decoded values.
     pub values: String,
     /// Digest of what is kept back after.
@@ -81,6 +84,7 @@ impl Golden {
         let values = line.value("values").to_owned();
         let text = |key| line.find(key).map(str::to_owned);
         let (kept, kept_momentum, kept_states) = (text("kept"), text("kept_momentum"), text("kept_states"));
+        let packet = spec.packets.map(|_| line.number("packet") as usize);
         Self {
             name: line.value("file").to_owned(),
             spec,
@@ -89,6 +93,7 @@ impl Golden {
             key,
             gradient,
             before,
+            packet,
             values,
             kept,
             kept_momentum,
@@ -131,9 +136,14 @@ impl Golden {
         let layout = self.layout();
         let grad = self.gradient.as_grad();
         let codec = &self.spec.codec;
-        let mut memory = kept.as_mut().map(Kept::lend);
-        let frame =
-            run::encode_with(codec, self.key, &layout.as_ref(), &self.units, grad, memory.as_mut(), 0)?;
+        let (layout, mut memory) = (layout.as_ref(), kept.as_mut().map(Kept::lend));
+        let (units, memory) = (&self.units, memory.as_mut());
+        let frame = match (self.spec.packets, self.packet) {
+            (Some(size), Some(packet)) => {
+                run::packets_with(codec, self.key, &layout, units, grad, memory, size)?.swap_remove(packet)
+            }
+            _ => run::encode_with(codec, self.key, &layout, units, grad, memory, 0)?,
+        };
         Ok((frame, kept))
     }
 
@@ -142,14 +152,19 @@ impl Golden {
     /// # Errors
     /// As [`naive::encode::encode`].
     pub fn encode_naively(&self) -> Result<naive::encode::Encoded, EncodeError> {
-        naive::encode::encode(&naive::encode::Job {
+        let job = naive::encode::Job {
             codec: &self.spec.codec,
             key: self.key,
             shapes: &self.shapes,
             units: &self.units,
             grad: &self.gradient.widened(),
             before: self.before.as_ref(),
-        })
+        };
+        let mut encoded = naive::encode::encode(&job)?;
+        if let (Some(size), Some(packet)) = (self.spec.packets, self.packet) {
+            encoded.frame = naive::encode::packets(&job, size.bytes()).swap_remove(packet);
+        }
+        Ok(encoded)
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod bad;
 pub mod golden;
+pub mod gradients;
 pub mod inputs;
 pub mod manifest;
 pub mod naive;

@@ -2,7 +2,7 @@
 
 use gradwire::{
     Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, MemoryChoice,
-    Scratch, Spec, StepKey, Unit, UnitState, bf16, f16, frame_scratch_len,
+    PacketSize, Scratch, Spec, StepKey, Unit, UnitState, bf16, f16, frame_scratch_len,
 };
 
 /// A gradient in one of the formats that encode takes.
@@ -150,6 +150,51 @@ pub fn encode_with(
     let written = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut out)?;
     out.truncate(written);
     Ok(out)
+}
+
+/// All packets, drawn into a buffer of exactly the packet size, filled with 0xa5, with exactly `packet_scratch_len` of dirty
+/// scratch memory.
+///
+/// # Errors
+/// As [`Gather::packets`].
+pub fn packets(
+    codec: &Codec,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    units: &[Unit],
+    grad: Grad<'_>,
+    residual: Option<&mut [f32]>,
+    size: PacketSize,
+) -> Result<Vec<Vec<u8>>, EncodeError> {
+    let mut memory = residual.map(Memory::new);
+    packets_with(codec, key, layout, units, grad, memory.as_mut(), size)
+}
+
+/// The same with a memory of any parts.
+///
+/// # Errors
+/// As [`Gather::packets`].
+pub fn packets_with(
+    codec: &Codec,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    units: &[Unit],
+    grad: Grad<'_>,
+    memory: Option<&mut Memory<'_>>,
+    size: PacketSize,
+) -> Result<Vec<Vec<u8>>, EncodeError> {
+    let needed = codec.packet_scratch_len(units, size);
+    let mut words = vec![u32::from_le_bytes([FILL; 4]); needed.words];
+    let mut bytes = vec![FILL; needed.bytes];
+    let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
+    let mut packets = codec.packets(key, layout, units, grad, memory, &mut scratch, size)?;
+    let draw = || {
+        let mut out = vec![FILL; size.bytes()];
+        let written = packets.next_into(&mut out)?;
+        out.truncate(written);
+        Some(out)
+    };
+    Ok(std::iter::from_fn(draw).collect())
 }
 
 /// Parses in dirty scratch memory of exactly `frame_scratch_len` and hands the frame to `then`.

@@ -7,7 +7,7 @@ mod rice;
 use crate::error::{DecodeError, Field};
 use crate::layout::Span;
 use crate::wire::reader::Reader;
-use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
+use crate::wire::writer::{Writer, varint_len};
 
 /// How the positions of one unit are written. Numbers 3 and 4 are set aside for context-modelled coders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +60,16 @@ impl IndexChoice {
             Self::Bitmap => Some(bitmap::section_bytes(len)),
             // `auto` takes the smallest, which is never above `raw`.
             Self::Auto | Self::Raw => raw::section_bytes(k, len),
-            Self::Rice => rice::max_section_bytes(k, len)?.checked_add(MAX_VARINT_BYTES),
+            Self::Rice => {
+                let bytes = rice::max_section_bytes(k, len)?;
+                bytes.checked_add(varint_len(bytes as u64))
+            }
         }
+    }
+
+    /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet.
+    pub(crate) fn is_cut(self) -> bool {
+        self != Self::Bitmap
     }
 
     /// The coder for these positions: by exact section bytes, never by features or machine.

@@ -27,12 +27,12 @@ pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
 const PIECE: usize = 2560;
 
 /// `bits` in the low nibble, `packing` in the high one.
-fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
+pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
     qsgd.bits.field_bits() as u8 | packing << 4
 }
 
 /// `norm` in the low nibble, its coding in the high one.
-fn norm_byte(qsgd: &Qsgd, coding: u8) -> u8 {
+pub(super) fn norm_byte(qsgd: &Qsgd, coding: u8) -> u8 {
     qsgd.norm as u8 | coding << 4
 }
 
@@ -166,19 +166,50 @@ impl<'b> Body<'b> {
         norms: &mut [[u8; 4]],
         fixed: &mut [u8],
     ) -> Result<(), EncodeError> {
-        let (len, size, bound) = (input.unit.len, self.bucket_size(), self.qsgd.overflow_bound());
+        let len = input.unit.len;
         let mut known = 0;
         for first in (0..len).step_by(PIECE) {
             let piece = first..len.min(first + PIECE);
             let norms_first = if input.memory.is_some() { len } else { piece.end };
-            while known < norms_first.div_ceil(size) {
-                let bucket = known * size..len.min(known.saturating_add(1).saturating_mul(size));
-                norms[known] = self.bucket_norm(input.source(bound), bucket)?.to_le_bytes();
-                known += 1;
-            }
+            known = self.find_norms(input, known, norms_first, norms)?;
             self.quantize_piece(input, piece, norms, fixed)?;
         }
         Ok(())
+    }
+
+    /// The norms of the whole unit, and a field for each of its coordinates; the memory is not lent.
+    pub(super) fn decide(
+        &mut self,
+        input: &mut UnitInput<'_, '_>,
+        norms: &mut [[u8; 4]],
+        fields: &mut [u8],
+    ) -> Result<(), EncodeError> {
+        let len = input.unit.len;
+        let mut known = 0;
+        for first in (0..len).step_by(PIECE) {
+            let piece = first..len.min(first + PIECE);
+            known = self.find_norms(input, known, piece.end, norms)?;
+            self.quantize_piece(input, piece.clone(), norms, &mut [])?;
+            fields[piece.clone()].copy_from_slice(&self.fields[..piece.len()]);
+        }
+        Ok(())
+    }
+
+    /// The norms of the buckets from number `known` on that begin before coordinate `end`; returns how many are known then.
+    fn find_norms(
+        &mut self,
+        input: &UnitInput<'_, '_>,
+        known: usize,
+        end: usize,
+        norms: &mut [[u8; 4]],
+    ) -> Result<usize, EncodeError> {
+        let (len, size, bound) = (input.unit.len, self.bucket_size(), self.qsgd.overflow_bound());
+        let last = end.div_ceil(size).max(known);
+        for i in known..last {
+            let bucket = i * size..len.min(i.saturating_add(1).saturating_mul(size));
+            norms[i] = self.bucket_norm(input.source(bound), bucket)?.to_le_bytes();
+        }
+        Ok(last)
     }
 
     /// The norm as the wire carries it: f32, zero when too small to divide by.

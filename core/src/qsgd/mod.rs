@@ -3,16 +3,20 @@
 mod encode;
 mod norms;
 mod pack;
+mod pieces;
 mod view;
 
 use crate::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
+use crate::packets::Content;
+use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::Writer;
 use core::num::NonZeroU32;
 
 pub(crate) use encode::LEAST_NORM;
+pub(crate) use pieces::Levels;
 pub(crate) use view::LevelsFields;
 
 /// The norm that scales a bucket: the key `norm=` of a spelling.
@@ -196,6 +200,11 @@ impl Qsgd {
         };
         self.rounding == Rounding::Nearest && keeps_the_largest
     }
+
+    /// The draws of stochastic rounding; none for nearest.
+    fn draws(&self, input: &UnitInput<'_, '_>) -> Option<Stream> {
+        (self.rounding == Rounding::Stochastic).then(|| input.key.rounding(input.unit.id))
+    }
 }
 
 impl EncodeUnit for Qsgd {
@@ -233,6 +242,22 @@ impl EncodeUnit for Qsgd {
         }
     }
 
+    fn is_cut(&self) -> bool {
+        self.entropy != EntropyChoice::Adaptive
+    }
+
+    fn content_scratch_len(&self, len: usize) -> ScratchLen {
+        pieces::scratch_len(self, len)
+    }
+
+    fn least_body_bytes(&self, _len: usize) -> usize {
+        pieces::least_body_bytes(self)
+    }
+
+    fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
+        pieces::decide(self, input, scratch)
+    }
+
     fn encode_body(
         &self,
         input: UnitInput<'_, '_>,
@@ -240,7 +265,7 @@ impl EncodeUnit for Qsgd {
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
         let len = input.unit.len;
-        let stream = (self.rounding == Rounding::Stochastic).then(|| input.key.rounding(input.unit.id));
+        let stream = self.draws(&input);
         encode::Body::new(self, stream, len, scratch.words, scratch.bytes).write(input, writer)
     }
 }

@@ -46,18 +46,24 @@ pub(super) fn max_elias_bits(levels: u32) -> u32 {
     elias::len(levels + 1) + 1
 }
 
+/// Level of a symbol, and its sign bit.
+fn split(symbol: u8) -> (u32, u64) {
+    (u32::from(symbol).div_ceil(2), u64::from(symbol & 1 == 0))
+}
+
+/// Bytes that [`elias`] writes behind the length.
+pub(super) fn elias_bytes(symbols: &[u8]) -> usize {
+    let levels = symbols.iter().map(|&symbol| split(symbol).0);
+    let bits: u64 = levels.map(|level| u64::from(elias::len(level + 1)) + u64::from(level > 0)).sum();
+    bits.div_ceil(8) as usize
+}
+
 /// Elias omega of level + 1, then a sign bit where the level is not 0; the length in bytes stands in front.
 pub(super) fn elias(symbols: &[u8], writer: &mut Writer<'_>) {
-    let split = |&symbol: &u8| (u32::from(symbol).div_ceil(2), u64::from(symbol & 1 == 0));
-    let bits: u64 = symbols
-        .iter()
-        .map(split)
-        .map(|(level, _)| u64::from(elias::len(level + 1)) + u64::from(level > 0))
-        .sum();
-    let bytes = bits.div_ceil(8);
-    writer.varint(bytes);
-    let mut out = BitWriter::new(writer.reserve(bytes as usize));
-    for (level, sign) in symbols.iter().map(split) {
+    let bytes = elias_bytes(symbols);
+    writer.varint(bytes as u64);
+    let mut out = BitWriter::new(writer.reserve(bytes));
+    for (level, sign) in symbols.iter().map(|&symbol| split(symbol)) {
         elias::put(&mut out, level + 1);
         out.put(sign & u64::from(level > 0), u32::from(level > 0));
     }

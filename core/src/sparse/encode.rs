@@ -5,6 +5,7 @@ use crate::gather::UnitInput;
 use crate::index::IndexChoice;
 use crate::kernels::Candidates;
 use crate::memory::Memory;
+use crate::packets::{Content, SparseContent};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::values::{Entries, ValueChoice, ValueFormat};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
@@ -31,10 +32,11 @@ pub(crate) fn max_body_bytes(coding: SparseCoding, k: usize, len: usize) -> Opti
 }
 
 /// Working memory: candidates in two parts of `capacity` elements each, and for each of at most `k` entries what its
-/// value decodes to.
+/// value decodes to; and what fitting a codebook needs.
 pub(crate) fn scratch_len(coding: SparseCoding, k: usize, capacity: usize) -> ScratchLen {
     let bytes = if coding.values.format().fixed_bytes().is_none() { k } else { 0 };
-    ScratchLen { words: capacity.saturating_mul(2).saturating_add(k), bytes }
+    let words = capacity.saturating_mul(2).saturating_add(k).saturating_add(coding.values.fit_words());
+    ScratchLen { words, bytes }
 }
 
 /// Cuts the scratch memory into candidates and the rest.
@@ -47,6 +49,20 @@ pub(crate) fn split_scratch<'s>(
     (Candidates { indices, values, len: 0 }, Scratch { words, bytes: scratch.bytes })
 }
 
+/// The candidates, with memory for what becomes of them.
+fn entries<'e>(coding: SparseCoding, candidates: Candidates<'e>, scratch: Scratch<'e>) -> Entries<'e> {
+    let k = candidates.len;
+    let is_coded = coding.values.format().fixed_bytes().is_none();
+    let (decoded, fit) = scratch.words.split_at_mut(k);
+    Entries {
+        indices: &mut candidates.indices[..k],
+        values: &mut candidates.values[..k],
+        decoded,
+        symbols: &mut scratch.bytes[..if is_coded { k } else { 0 }],
+        fit,
+    }
+}
+
 /// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it loses what each
 /// entry decodes to, and the momentum where there is one. Cannot fail.
 pub(crate) fn encode_selected(
@@ -56,14 +72,7 @@ pub(crate) fn encode_selected(
     scratch: Scratch<'_>,
     writer: &mut Writer<'_>,
 ) {
-    let k = candidates.len;
-    let is_coded = coding.values.format().fixed_bytes().is_none();
-    let mut entries = Entries {
-        indices: &mut candidates.indices[..k],
-        values: &mut candidates.values[..k],
-        decoded: &mut scratch.words[..k],
-        symbols: &mut scratch.bytes[..if is_coded { k } else { 0 }],
-    };
+    let mut entries = entries(coding, candidates, scratch);
     let prepared = coding.values.prepare(&mut entries);
     let kept = prepared.kept();
     writer.varint(kept as u64);
@@ -72,7 +81,7 @@ pub(crate) fn encode_selected(
         let format = coding.values.format();
         writer.u8(indices.coder() as u8 | (format as u8) << 4);
         indices.write(writer);
-        prepared.write(format, &entries, writer);
+        prepared.write(format, &mut entries, writer);
     }
     if let Some(memory) = input.memory {
         commit(&entries, kept, memory);
@@ -81,6 +90,23 @@ pub(crate) fn encode_selected(
             memory.mask_momentum(&entries.indices[..kept]);
         }
     }
+}
+
+/// Largest body with a single entry: the count, the coders, a position and a value.
+pub(crate) fn least_body_bytes(coding: SparseCoding, len: usize) -> usize {
+    let index = coding.index.max_section_bytes(1, len).unwrap_or(usize::MAX);
+    index.saturating_add(coding.values.max_entry_bytes()).saturating_add(2)
+}
+
+/// Decides what each candidate is sent as; see [`Content`]. `capacity` is that of [`split_scratch`].
+pub(crate) fn decide(
+    coding: SparseCoding,
+    candidates: Candidates<'_>,
+    scratch: Scratch<'_>,
+    capacity: usize,
+) -> Content {
+    let mut entries = entries(coding, candidates, scratch);
+    Content::Sparse(SparseContent::new(coding, capacity, coding.values.prepare(&mut entries)))
 }
 
 /// Where an entry was sent, residual = p − decoded, which is exact.

@@ -3,5 +3,7 @@
 mod encode;
 mod view;
 
-pub(crate) use encode::{SparseCoding, encode_selected, max_body_bytes, scratch_len, split_scratch};
+pub(crate) use encode::{
+    SparseCoding, decide, encode_selected, least_body_bytes, max_body_bytes, scratch_len, split_scratch,
+};
 pub(crate) use view::SparseFields;

@@ -7,7 +7,8 @@ use crate::density::Density;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
-use crate::kernels::Isa;
+use crate::kernels::{Candidates, Isa};
+use crate::packets::Content;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::sparse::{self, SparseCoding};
 use crate::values::ValueChoice;
@@ -61,6 +62,17 @@ impl TopK {
     pub fn values(&self) -> ValueChoice {
         self.coding.values
     }
+
+    /// Leaves the `k` largest magnitudes in `candidates`; see [`select::top_k`].
+    fn select(
+        &self,
+        input: &mut UnitInput<'_, '_>,
+        k: usize,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<(), EncodeError> {
+        input.pass(self.overflow_bound(), |pass| select::top_k(Isa::best(), pass, k, candidates, spare))
+    }
 }
 
 impl EncodeUnit for TopK {
@@ -93,6 +105,26 @@ impl EncodeUnit for TopK {
         true
     }
 
+    fn is_cut(&self) -> bool {
+        self.coding.index.is_cut()
+    }
+
+    fn least_body_bytes(&self, len: usize) -> usize {
+        sparse::least_body_bytes(self.coding, len)
+    }
+
+    fn decide(
+        &self,
+        mut input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<Content, EncodeError> {
+        let k = self.density.count(input.unit.len);
+        let capacity = select::capacity(k, input.unit.len);
+        let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
+        self.select(&mut input, k, &mut candidates, scratch.words)?;
+        Ok(sparse::decide(self.coding, candidates, scratch, capacity))
+    }
+
     fn encode_body(
         &self,
         mut input: UnitInput<'_, '_>,
@@ -101,10 +133,7 @@ impl EncodeUnit for TopK {
     ) -> Result<(), EncodeError> {
         let k = self.density.count(input.unit.len);
         let (mut candidates, scratch) = sparse::split_scratch(scratch, select::capacity(k, input.unit.len));
-        let spare = &mut *scratch.words;
-        input.pass(self.overflow_bound(), |pass| {
-            select::top_k(Isa::best(), pass, k, &mut candidates, spare)
-        })?;
+        self.select(&mut input, k, &mut candidates, scratch.words)?;
         sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }

@@ -64,6 +64,16 @@ impl ValueChoice {
         }
     }
 
+    /// Largest number of bytes of a section with a single entry.
+    pub(crate) fn max_entry_bytes(self) -> usize {
+        self.format().fixed_bytes().unwrap_or(codebook::ENTRY_BYTES)
+    }
+
+    /// Words of scratch memory, beside those of the entries, that [`prepare`](Self::prepare) needs.
+    pub(crate) fn fit_words(self) -> usize {
+        if self.codebook_log2().is_some() { codebook::FIT_WORDS } else { 0 }
+    }
+
     /// Values must stay below this magnitude.
     pub(crate) fn overflow_bound(self) -> f32 {
         narrow::overflow_bound(self.format())
@@ -94,6 +104,8 @@ pub(crate) struct Entries<'a> {
     pub(crate) decoded: &'a mut [u32],
     /// One symbol an entry; empty for values in a fixed format.
     pub(crate) symbols: &'a mut [u8],
+    /// At least [`ValueChoice::fit_words`] elements.
+    pub(crate) fit: &'a mut [u32],
 }
 
 /// What [`ValueChoice::prepare`] decided.
@@ -110,11 +122,30 @@ impl Prepared {
     }
 
     /// Writes the values of the kept entries.
-    pub(crate) fn write(&self, format: ValueFormat, entries: &Entries<'_>, writer: &mut Writer<'_>) {
-        match &self.book {
-            None => narrow::put_all(Isa::best(), format, &entries.decoded[..self.kept], writer),
-            Some(book) => book.write(&entries.symbols[..self.kept], writer),
+    pub(crate) fn write(&self, format: ValueFormat, entries: &mut Entries<'_>, writer: &mut Writer<'_>) {
+        let (decoded, symbols) = (&entries.decoded[..self.kept], &mut *entries.symbols);
+        let kept = self.kept.min(symbols.len());
+        let fits = self.write_part(format, decoded, &mut symbols[..kept], usize::MAX, writer);
+        debug_assert!(fits, "there is room for every section");
+    }
+
+    /// Writes the values of some of the kept entries, if they take no more than `room` bytes.
+    pub(crate) fn write_part(
+        &self,
+        format: ValueFormat,
+        decoded: &[u32],
+        symbols: &mut [u8],
+        room: usize,
+        writer: &mut Writer<'_>,
+    ) -> bool {
+        if let Some(book) = &self.book {
+            return book.write(symbols, room, writer);
         }
+        let bytes = decoded.len().saturating_mul(format.fixed_bytes().unwrap_or(4));
+        if bytes <= room {
+            narrow::put_all(Isa::best(), format, decoded, writer);
+        }
+        bytes <= room
     }
 }
 
@@ -314,5 +345,5 @@ pub(crate) fn difference_is_exact(p: f32, d: f32) -> bool {
     (p - p_seen) + (d_seen - d) == 0.0
 }
 
-pub(crate) use crate::entropy::section::write_symbols;
+use crate::entropy::section::write_symbols;
 pub(crate) type Coded<'a> = CodedSymbols<'a>;

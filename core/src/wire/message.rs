@@ -18,7 +18,7 @@ use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// The codec of one unit: the frame's own, or dense f32 where the unit asks for it.
-fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn EncodeUnit {
+pub(crate) fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn EncodeUnit {
     if unit.dense { &Dense::F32 } else { codec }
 }
 
@@ -79,16 +79,7 @@ impl Encoding<'_> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
-        if let Some(memory) = &memory {
-            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
-        }
-        if memory.is_some() && !self.codec.conserves() {
-            return Err(EncodeError::MemoryRefused);
-        }
-        if !is_built(self.codec) {
-            return Err(EncodeError::NotBuilt);
-        }
+        self.check_lengths(memory.as_deref())?;
         self.check_structure(scratch, out.len())?;
         self.check_parts(memory.as_deref())?;
         let adds_early = |unit| codec_of(self.codec, unit).adds_early();
@@ -99,8 +90,20 @@ impl Encoding<'_> {
         let mut writer = Writer::new(body);
         self.write_units(memory, scratch, &mut writer)?;
         let body_bytes = writer.len();
-        header.copy_from_slice(&self.header(body_bytes).to_bytes(&writer));
+        header.copy_from_slice(&self.header(self.units.len(), body_bytes).to_bytes(&writer));
         Ok(HEADER_BYTES + body_bytes)
+    }
+
+    /// What the caller lends must be for this layout, and for a codec that takes it.
+    pub(crate) fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
+        if let Some(memory) = memory {
+            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
+        }
+        if memory.is_some() && !self.codec.conserves() {
+            return Err(EncodeError::MemoryRefused);
+        }
+        if is_built(self.codec) { Ok(()) } else { Err(EncodeError::NotBuilt) }
     }
 
     /// Everything that can be wrong with units and buffers, before a value is looked at.
@@ -133,7 +136,7 @@ impl Encoding<'_> {
     /// The last value may be the one that must be refused when the memory of the first is already changed. So all values
     /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
     /// large its values can be.
-    fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+    pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.largest());
         self.units.iter().try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()));
@@ -176,12 +179,12 @@ impl Encoding<'_> {
         UnitInput { key: self.key, layout: self.layout, unit, grad, memory, momentum }
     }
 
-    fn header(&self, body_bytes: usize) -> Header {
+    pub(crate) fn header(&self, unit_count: usize, body_bytes: usize) -> Header {
         Header {
             version: VERSION,
             codec: self.codec.codec_id(),
             divisor: Divisor::Contributors,
-            unit_count: self.units.len() as u16,
+            unit_count: unit_count as u16,
             fingerprint: self.layout.fingerprint(),
             body_bytes: body_bytes as u32,
             checksum: 0,

@@ -4,7 +4,7 @@ use crate::error::{DecodeError, Field};
 use crate::unit::Unit;
 use crate::wire::header::Kind;
 use crate::wire::reader::Reader;
-use crate::wire::writer::Writer;
+use crate::wire::writer::{Writer, varint_len};
 
 /// Longest unit header: identifier, gap and count as varints, and the kind.
 pub(crate) const MAX_UNIT_HEADER_BYTES: usize = 5 + 10 + 10 + 1;
@@ -26,6 +26,16 @@ impl Cursor {
         u64::from(unit.id) >= self.next_id
             && unit.start >= self.next_start
             && unit.start.checked_add(unit.len).is_some()
+    }
+
+    /// Bytes of the header of `unit`.
+    pub(crate) fn header_bytes(&self, unit: &Unit) -> usize {
+        let fields = [
+            u64::from(unit.id).wrapping_sub(self.next_id),
+            unit.start.wrapping_sub(self.next_start) as u64,
+            unit.len as u64,
+        ];
+        fields.map(varint_len).iter().sum::<usize>() + 1
     }
 
     /// Appends the header of `unit`, which [`accepts`](Self::accepts) approved.

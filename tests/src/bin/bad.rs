@@ -437,7 +437,31 @@ fn sparse() -> Vec<Case> {
     rans_book("codebook_stream_cut", "Truncated{needed:4,actual:3}", &rans(&one_symbol_table(), &[0; 3]));
     rans_book("codebook_rans_beyond_frame", "Truncated{needed:100,actual:3}", &[100, 0, 0, 0]);
     rans_book("codebook_with_classes", "InvalidField(Classes)", &section(&two_classes(&rans(&[], &[]), &[])));
+    let mut prefix_book = |name, error, log2: u8, section: &[u8]| {
+        let magnitudes = [one, 0x3f].repeat(1 << log2);
+        let section = [&[0x20 | log2], &magnitudes[..], &varint(section.len() as u64), section].concat();
+        cases.push(book(name, error, &section));
+    };
+    prefix_book("prefix_of_16_magnitudes", "InvalidField(Packing)", 4, &[0; 9]);
+    prefix_book("prefix_without_codes", "InvalidField(Table)", 1, &[0, 0]);
+    prefix_book(
+        "prefix_incomplete",
+        "InvalidField(Table)",
+        2,
+        &fields(&[(1, 3), (2, 3), (3, 3), (0, 3), (0, 20)]),
+    );
+    prefix_book(
+        "prefix_of_too_many_codes",
+        "InvalidField(Table)",
+        2,
+        &fields(&[(1, 3), (2, 3), (2, 3), (7, 3), (0, 20)]),
+    );
+    prefix_book("prefix_lengths_cut", "InvalidField(Table)", 3, &[0; 2]);
+    prefix_book("prefix_codes_cut", "Truncated{needed:2,actual:1}", 1, &[0b0000_1001]);
+    prefix_book("prefix_longer_than_its_codes", "TrailingBytes", 1, &[0b0000_1001, 0, 0]);
+    prefix_book("prefix_padding", "TrailingBytes", 1, &[0b0000_1001, 0x40]);
     cases.extend([
+        book("prefix_beyond_frame", "Truncated{needed:9,actual:2}", &[0x21, one, 0x3f, one, 0x3f, 9, 0, 0]),
         book("codebook_missing", "Truncated{needed:1,actual:0}", &[]),
         book("codebook_of_256", "InvalidField(Codebook)", &[8; 600]),
         book("codebook_packing_2", "InvalidField(Packing)", &[0x20, one, 0x3f, 0]),

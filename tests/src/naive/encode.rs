@@ -9,6 +9,7 @@ use gradwire::{
     LinearCodec, MaxNorm, Norm, Qsgd, RandomK, Rounding, Source, StepKey, Unit, ValueChoice,
 };
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 /// What is encoded. `grad` is already widened to f32, which is exact.
 #[derive(Clone, Copy, Debug)]
@@ -75,26 +76,73 @@ fn dense(format: u8, p: &[f32]) -> Body {
     Body { kind: 0, bytes, decoded: cells.into_iter().map(|cell| cell.1).collect(), clears: None }
 }
 
-fn sparse(index: IndexChoice, choice: ValueChoice, p: &[f32], selected: &[usize]) -> Body {
-    let chosen: Vec<f32> = selected.iter().map(|&i| p[i]).collect();
-    let (section, sent) = values::section(choice, &chosen);
-    let kept: Vec<usize> =
-        selected.iter().zip(&sent).filter(|(_, sent)| sent.is_some()).map(|(&i, _)| i).collect();
-    let mut bytes = varint(kept.len() as u64);
-    if !kept.is_empty() {
-        let (coder, positions) = index::section(index, &kept, p.len());
-        bytes.push(coder | values::format(choice).0 << 4);
-        bytes.extend(positions);
-        bytes.extend(section);
+/// What is sent of a sparse unit, decided over the whole of it.
+struct Chosen {
+    index: IndexChoice,
+    choice: ValueChoice,
+    /// Positions of all that were chosen, of those that are sent, and what the former decode to.
+    selected: Vec<usize>,
+    kept: Vec<usize>,
+    values: values::Decided,
+}
+
+impl Chosen {
+    fn new(index: IndexChoice, choice: ValueChoice, p: &[f32], selected: Vec<usize>) -> Self {
+        let chosen: Vec<f32> = selected.iter().map(|&i| p[i]).collect();
+        let values = values::decide(choice, &chosen);
+        let sent = selected.iter().zip(&values.decoded).filter(|(_, sent)| sent.is_some());
+        let kept = sent.map(|(&i, _)| i).collect();
+        Self { index, choice, selected, kept, values }
     }
-    let mut decoded = vec![0.0; p.len()];
-    selected.iter().zip(sent).for_each(|(&i, value)| decoded[i] = value.unwrap_or(0.0));
-    Body { kind: 1, bytes, decoded, clears: None }
+
+    /// A body with the entries number `entries` of a piece that covers these coordinates of the unit.
+    fn body(&self, entries: Range<usize>, covered: Range<usize>) -> Vec<u8> {
+        let mut bytes = varint(entries.len() as u64);
+        if !entries.is_empty() {
+            let kept: Vec<usize> = self.kept[entries.clone()].iter().map(|i| i - covered.start).collect();
+            let (coder, positions) = index::section(self.index, &kept, covered.len());
+            bytes.push(coder | values::format(self.choice).0 << 4);
+            bytes.extend(positions);
+            bytes.extend(self.values.section(entries));
+        }
+        bytes
+    }
+
+    fn decoded(&self, len: usize) -> Vec<f32> {
+        let mut decoded = vec![0.0; len];
+        let sent = self.selected.iter().zip(&self.values.decoded);
+        sent.for_each(|(&i, value)| decoded[i] = value.unwrap_or(0.0));
+        decoded
+    }
+}
+
+/// The entries that a sparsifier chooses.
+fn chosen(codec: &Codec, key: StepKey, unit: u32, p: &[f32]) -> Option<Chosen> {
+    match codec {
+        Codec::Gather(GatherCodec::Dgc(codec)) => {
+            Some(Chosen::new(codec.index(), codec.values(), p, dgc::select(codec, key, unit, p)))
+        }
+        Codec::Gather(GatherCodec::TopK(topk)) => {
+            let selected = largest(p, count(topk.density(), p.len()));
+            Some(Chosen::new(topk.index(), topk.values(), p, selected))
+        }
+        Codec::Gather(GatherCodec::Threshold(threshold)) => {
+            let is_sent = |&i: &usize| p[i].abs() >= threshold.value() && p[i] != 0.0;
+            let selected = (0..p.len()).filter(is_sent).collect();
+            Some(Chosen::new(threshold.index(), threshold.values(), p, selected))
+        }
+        _ => None,
+    }
+}
+
+fn rounded(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> levels::Rounded {
+    let draws = (qsgd.rounding() == Rounding::Stochastic).then(|| Draws::new(key, unit, Purpose::Rounding));
+    levels::round(qsgd, p, draws.as_ref())
 }
 
 fn quantized(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> Body {
-    let draws = (qsgd.rounding() == Rounding::Stochastic).then(|| Draws::new(key, unit, Purpose::Rounding));
-    let (bytes, decoded) = levels::body(qsgd, p, draws.as_ref());
+    let rounded = rounded(qsgd, key, unit, p);
+    let (bytes, decoded) = (rounded.body(qsgd), rounded.decoded(qsgd));
     Body { kind: 2, bytes, decoded, clears: None }
 }
 
@@ -128,21 +176,16 @@ fn unit_body(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Body {
         _ if unit.dense => dense(values::F32, p),
         Codec::Gather(GatherCodec::Dense(Dense::F16)) => dense(values::F16, p),
         Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => dense(values::BF16, p),
-        Codec::Gather(GatherCodec::TopK(topk)) => {
-            sparse(topk.index(), topk.values(), p, &largest(p, count(topk.density(), p.len())))
-        }
-        Codec::Gather(GatherCodec::Threshold(threshold)) => {
-            let is_sent = |&i: &usize| p[i].abs() >= threshold.value() && p[i] != 0.0;
-            let selected: Vec<usize> = (0..p.len()).filter(is_sent).collect();
-            sparse(threshold.index(), threshold.values(), p, &selected)
-        }
-        Codec::Gather(GatherCodec::Dgc(codec)) => {
-            sparse(codec.index(), codec.values(), p, &dgc::select(codec, key, unit.id, p))
-        }
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => quantized(qsgd, key, unit.id, p),
         Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
-        _ => dense(values::F32, p),
+        _ => match chosen(codec, key, unit.id, p) {
+            Some(chosen) => {
+                let bytes = chosen.body(0..chosen.kept.len(), 0..p.len());
+                Body { kind: 1, bytes, decoded: chosen.decoded(p.len()), clears: None }
+            }
+            None => dense(values::F32, p),
+        },
     }
 }
 
@@ -250,4 +293,140 @@ pub fn encode(job: &Job<'_>) -> Result<Encoded, EncodeError> {
     }
     let frame = frame(codec_id(job.codec), job.units.len() as u16, fingerprint(job.shapes), &body);
     Ok(Encoded { frame, decoded, kept })
+}
+
+/// One unit as it can be cut.
+enum Whole {
+    Dense(u8, Vec<f32>),
+    Sparse(Chosen),
+    Levels(Qsgd, levels::Rounded),
+}
+
+impl Whole {
+    fn new(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Self {
+        match codec {
+            _ if unit.dense => Self::Dense(values::F32, p.to_vec()),
+            Codec::Gather(GatherCodec::Dense(Dense::F16)) => Self::Dense(values::F16, p.to_vec()),
+            Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => Self::Dense(values::BF16, p.to_vec()),
+            Codec::Gather(GatherCodec::Qsgd(qsgd)) => Self::Levels(*qsgd, rounded(qsgd, key, unit.id, p)),
+            _ => chosen(codec, key, unit.id, p)
+                .map_or_else(|| Self::Dense(values::F32, p.to_vec()), Self::Sparse),
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Dense(..) => 0,
+            Self::Sparse(_) => 1,
+            Self::Levels(..) => 2,
+        }
+    }
+
+    /// Entries of a sparse unit, coordinates of others.
+    fn atoms(&self) -> usize {
+        match self {
+            Self::Dense(_, p) => p.len(),
+            Self::Sparse(chosen) => chosen.kept.len(),
+            Self::Levels(_, rounded) => rounded.len(),
+        }
+    }
+
+    /// The coordinates that a piece with these atoms covers, of a unit of `len`.
+    fn covered(&self, atoms: Range<usize>, len: usize) -> Range<usize> {
+        let Self::Sparse(chosen) = self else { return atoms };
+        let start = if atoms.start == 0 { 0 } else { chosen.kept[atoms.start] };
+        let end = if atoms.end == chosen.kept.len() { len } else { chosen.kept[atoms.end] };
+        start..end
+    }
+
+    fn body(&self, atoms: Range<usize>, len: usize) -> Vec<u8> {
+        match self {
+            Self::Dense(format, p) => dense(*format, &p[atoms]).bytes,
+            Self::Sparse(chosen) => chosen.body(atoms.clone(), self.covered(atoms, len)),
+            Self::Levels(qsgd, rounded) => rounded.piece(qsgd, atoms),
+        }
+    }
+
+    /// Grains of the pieces that begin with atom `at`, and how many grains each may have.
+    fn cuts(&self, at: usize, size: usize) -> Vec<(usize, usize)> {
+        let left = self.atoms() - at;
+        match self {
+            Self::Dense(format, _) => vec![(1, left.min(size / if *format == values::F32 { 4 } else { 2 }))],
+            Self::Sparse(_) => vec![(1, left.min(8 * size))],
+            Self::Levels(qsgd, _) => {
+                let bucket = qsgd.bucket().get() as usize;
+                let part = (1, (bucket - at % bucket).min(left).min(64 * size));
+                if !at.is_multiple_of(bucket) {
+                    vec![part]
+                } else {
+                    vec![(bucket, left.div_ceil(bucket).min(size / 4)), part]
+                }
+            }
+        }
+    }
+
+    /// The end of the largest piece from atom `start` for which `fits(end)`, by bisection.
+    fn largest(&self, start: usize, size: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+        for (grain, most) in self.cuts(start, size) {
+            let end = |count: usize| (start + count * grain).min(self.atoms());
+            if fits(end(most)) {
+                return Some(end(most));
+            }
+            let (mut good, mut bad) = (0, most);
+            while good + 1 < bad {
+                let middle = good + (bad - good) / 2;
+                if fits(end(middle)) { good = middle } else { bad = middle }
+            }
+            if good > 0 {
+                return Some(end(good));
+            }
+        }
+        None
+    }
+}
+
+/// The same as several messages of at most `size` bytes. Values are taken to be right, and all fits.
+///
+/// # Panics
+/// When an atom does not fit a packet.
+#[must_use]
+pub fn packets(job: &Job<'_>, size: usize) -> Vec<Vec<u8>> {
+    let mut p = job.grad.to_vec();
+    if let Some(kept) = job.before {
+        p.iter_mut().zip(&kept.residual).for_each(|(p, kept)| *p += kept);
+    }
+    let (mut packets, mut body, mut pieces) = (Vec::new(), varint(job.key.step), 0);
+    let (mut next_id, mut next_start) = (0, 0);
+    for unit in job.units {
+        let whole = Whole::new(job.codec, job.key, unit, &p[unit.range()]);
+        let mut at = 0;
+        loop {
+            let piece = |end: usize| {
+                let covered = whole.covered(at..end, unit.len);
+                let mut bytes = varint(u64::from(unit.id) - next_id);
+                bytes.extend(varint((unit.start + covered.start - next_start) as u64));
+                bytes.extend(varint(covered.len() as u64));
+                bytes.push(whole.kind());
+                bytes.extend(whole.body(at..end, unit.len));
+                (bytes, unit.start + covered.end)
+            };
+            match whole.largest(at, size, |end| 24 + body.len() + piece(end).0.len() <= size) {
+                Some(end) => {
+                    let (bytes, covered_end) = piece(end);
+                    body.extend(bytes);
+                    (next_id, next_start) = (u64::from(unit.id) + 1, covered_end);
+                    pieces += 1;
+                    at = end;
+                    if at == whole.atoms() {
+                        break;
+                    }
+                }
+                None => assert!(pieces > 0, "an atom does not fit"),
+            }
+            packets.push(frame(codec_id(job.codec), pieces, fingerprint(job.shapes), &body));
+            (body, pieces, next_id, next_start) = (varint(job.key.step), 0, 0, 0);
+        }
+    }
+    packets.push(frame(codec_id(job.codec), pieces, fingerprint(job.shapes), &body));
+    packets
 }

@@ -6,6 +6,7 @@ use super::draws::Draws;
 use super::header::varint;
 use super::{classes, elias, rans};
 use gradwire::{EntropyChoice, LevelBits, Norm, Qsgd};
+use std::ops::Range;
 
 /// Numbers of the packings on the wire.
 const FIXED: u8 = 0;
@@ -96,57 +97,106 @@ fn pack_ternary(levels: &[Level]) -> Vec<u8> {
     levels.chunks(5).map(byte).collect()
 }
 
-/// The body of a unit, and what it decodes to.
+/// The levels of a unit.
+#[derive(Clone, Debug)]
+pub struct Rounded {
+    norms: Vec<f32>,
+    levels: Vec<Level>,
+}
+
+/// Rounds a unit.
 #[must_use]
-pub fn body(qsgd: &Qsgd, p: &[f32], draws: Option<&Draws>) -> (Vec<u8>, Vec<f32>) {
+pub fn round(qsgd: &Qsgd, p: &[f32], draws: Option<&Draws>) -> Rounded {
     let (s, bucket) = (qsgd.bits().levels(), qsgd.bucket().get() as usize);
-    let (mut norms, mut all, mut coded, mut decoded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut norms, mut levels) = (Vec::new(), Vec::new());
     for (first, values) in (0..).step_by(bucket).zip(p.chunks(bucket)) {
         let norm = bucket_norm(qsgd.norm(), values);
-        norms.extend(norm.to_le_bytes());
+        norms.push(norm);
         for (i, &v) in values.iter().enumerate() {
             let draw = draws.map(|draws| draws.u16_at(first + i as u64));
-            let level = if norm == 0.0 { (0, false) } else { level(v, norm, s, draw) };
-            decoded.push(value(level, norm, s));
-            all.push(level);
-            if norm != 0.0 {
-                coded.push(level);
-            }
+            levels.push(if norm == 0.0 { (0, false) } else { level(v, norm, s, draw) });
         }
     }
-    let (field_bits, simple) = match qsgd.bits() {
-        LevelBits::Bits(bits) => (bits, (FIXED, pack_fixed(&all, u32::from(bits)))),
-        LevelBits::Ternary => (2, (TERNARY, pack_ternary(&all))),
-        other => panic!("the reference does not know {other:?}"),
-    };
-    let symbols: Vec<u8> = coded.iter().map(|&level| symbol(level)).collect();
-    let alphabet = 2 * s as usize + 1;
-    let plain = |(packing, levels): (u8, Vec<u8>)| (packing, PLAIN, [norms.clone(), levels].concat());
-    let elias = || {
-        let codes = elias::pack(&coded);
-        (ELIAS, [varint(codes.len() as u64), codes].concat())
-    };
-    let adaptive = || {
-        let levels = classes::section(&symbols, alphabet, p.len());
-        (RANS, PLANES, [in_planes(&norms), levels].concat())
-    };
-    let rans = || plain((RANS, rans::section(&symbols, alphabet)));
-    let (packing, coding, rest) = match qsgd.entropy() {
-        EntropyChoice::Fixed => plain(simple),
-        EntropyChoice::Elias => plain(elias()),
-        EntropyChoice::Rans => rans(),
-        EntropyChoice::Adaptive => adaptive(),
-        // The first of the smallest.
-        EntropyChoice::Auto => {
-            let all = [plain(simple), rans(), adaptive()];
-            all.into_iter().min_by_key(|(_, _, rest)| rest.len()).expect("there are three")
-        }
-        other => panic!("the reference does not know {other:?}"),
-    };
-    let mut body = vec![field_bits | packing << 4, qsgd.norm() as u8 | coding << 4];
-    body.extend(varint(bucket as u64));
-    body.extend(rest);
-    (body, decoded)
+    Rounded { norms, levels }
+}
+
+impl Rounded {
+    /// Coordinates.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Whether there are no coordinates.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    /// What the unit decodes to.
+    #[must_use]
+    pub fn decoded(&self, qsgd: &Qsgd) -> Vec<f32> {
+        let (s, bucket) = (qsgd.bits().levels(), qsgd.bucket().get() as usize);
+        self.levels.iter().enumerate().map(|(i, &level)| value(level, self.norms[i / bucket], s)).collect()
+    }
+
+    /// The body of the unit.
+    #[must_use]
+    pub fn body(&self, qsgd: &Qsgd) -> Vec<u8> {
+        self.body_of(qsgd, 0..self.len(), true)
+    }
+
+    /// The body of a packet with these coordinates: whole buckets, or a part of one.
+    #[must_use]
+    pub fn piece(&self, qsgd: &Qsgd, range: Range<usize>) -> Vec<u8> {
+        self.body_of(qsgd, range, false)
+    }
+
+    fn body_of(&self, qsgd: &Qsgd, range: Range<usize>, may_adapt: bool) -> Vec<u8> {
+        let (s, bucket) = (qsgd.bits().levels(), qsgd.bucket().get() as usize);
+        let all = &self.levels[range.clone()];
+        let norm_of = |i: usize| self.norms[i / bucket];
+        let coded: Vec<Level> =
+            range.clone().filter(|&i| norm_of(i) != 0.0).map(|i| self.levels[i]).collect();
+        let buckets = range.start / bucket..range.end.div_ceil(bucket);
+        let norms: Vec<u8> = self.norms[buckets].iter().flat_map(|norm| norm.to_le_bytes()).collect();
+        let (field_bits, simple) = match qsgd.bits() {
+            LevelBits::Bits(bits) => (bits, (FIXED, pack_fixed(all, u32::from(bits)))),
+            LevelBits::Ternary => (2, (TERNARY, pack_ternary(all))),
+            other => panic!("the reference does not know {other:?}"),
+        };
+        let symbols: Vec<u8> = coded.iter().map(|&level| symbol(level)).collect();
+        let alphabet = 2 * s as usize + 1;
+        let plain = |(packing, levels): (u8, Vec<u8>)| (packing, PLAIN, [norms.clone(), levels].concat());
+        let elias = || {
+            let codes = elias::pack(&coded);
+            (ELIAS, [varint(codes.len() as u64), codes].concat())
+        };
+        let adaptive = || {
+            let levels = classes::section(&symbols, alphabet, all.len());
+            (RANS, PLANES, [in_planes(&norms), levels].concat())
+        };
+        let rans = || plain((RANS, rans::section(&symbols, alphabet)));
+        let (packing, coding, rest) = match qsgd.entropy() {
+            EntropyChoice::Fixed => plain(simple),
+            EntropyChoice::Elias => plain(elias()),
+            EntropyChoice::Rans => rans(),
+            EntropyChoice::Adaptive => adaptive(),
+            // The first of the smallest.
+            EntropyChoice::Auto => {
+                let mut all = vec![plain(simple), rans()];
+                if may_adapt {
+                    all.push(adaptive());
+                }
+                all.into_iter().min_by_key(|(_, _, rest)| rest.len()).expect("there are two or three")
+            }
+            other => panic!("the reference does not know {other:?}"),
+        };
+        let mut body = vec![field_bits | packing << 4, qsgd.norm() as u8 | coding << 4];
+        body.extend(varint(bucket as u64));
+        body.extend(rest);
+        body
+    }
 }
 
 /// Norms as exponents in rANS, and the mantissas of those that are not 0.

@@ -2,8 +2,10 @@
 
 use super::bits::{BitSource, Bits};
 use super::decode::{Bytes, Checked, ensure, finite};
+use super::header::varint;
 use super::rans;
 use gradwire::{ValueChoice, bf16, f16};
+use std::ops::Range;
 
 /// Numbers of the value coders on the wire.
 pub const F32: u8 = 0;
@@ -59,54 +61,145 @@ pub fn difference_is_exact(p: f32, d: f32) -> bool {
     !far_apart && f64::from(difference as f32) == difference
 }
 
-/// The values of a unit as they are sent: the section, and for each entry what it decodes to, or `None` where it stays
-/// behind whole.
-#[must_use]
-pub fn section(choice: ValueChoice, values: &[f32]) -> (Vec<u8>, Vec<Option<f32>>) {
-    match format(choice) {
-        (CODEBOOK, max_log2) => codebook_section(max_log2, values),
-        (format, _) => narrow_section(format, values),
-    }
+/// What is sent of a unit's values: for each what it decodes to, or `None` where it stays behind whole. The codebook, if
+/// there is one, is fitted to all of them, and any part of them can be written.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    format: u8,
+    book: Vec<f32>,
+    /// One for each value.
+    pub decoded: Vec<Option<f32>>,
+    /// Numbers of the magnitudes of those that are sent.
+    numbers: Vec<usize>,
 }
 
-fn narrow_section(format: u8, values: &[f32]) -> (Vec<u8>, Vec<Option<f32>>) {
-    let (mut section, mut decoded) = (Vec::new(), Vec::new());
-    for &value in values {
-        let (bytes, rounded) = narrow(format, value);
-        let is_sent = rounded != 0.0 && difference_is_exact(value, rounded);
-        decoded.push(is_sent.then_some(rounded));
-        if is_sent {
-            section.extend(bytes);
+/// Decides what the values of a unit are sent as.
+#[must_use]
+pub fn decide(choice: ValueChoice, values: &[f32]) -> Decided {
+    match format(choice) {
+        (CODEBOOK, max_log2) if !values.is_empty() => decide_codebook(max_log2, values),
+        (format, _) => {
+            let decode = |&value: &f32| {
+                let rounded = narrow(format, value).1;
+                (rounded != 0.0 && difference_is_exact(value, rounded)).then_some(rounded)
+            };
+            Decided {
+                format,
+                book: Vec::new(),
+                decoded: values.iter().map(decode).collect(),
+                numbers: Vec::new(),
+            }
         }
     }
-    (section, decoded)
 }
 
-fn codebook_section(max_log2: u32, values: &[f32]) -> (Vec<u8>, Vec<Option<f32>>) {
-    if values.is_empty() {
-        return (Vec::new(), Vec::new());
-    }
-    let log2 = (0..max_log2).find(|&log2| values.len() <= 1 << log2).unwrap_or(max_log2);
-    let book = fit(log2, values);
+fn decide_codebook(max_log2: u32, values: &[f32]) -> Decided {
+    let book = fit(log2_for(values.len()).min(max_log2), values);
     let numbers: Vec<_> = values.iter().map(|&value| number_of(&book, value)).collect();
     let decode =
         |(&value, &number): (&f32, &Option<usize>)| number.map(|number| book[number].copysign(value));
     let decoded = values.iter().zip(&numbers).map(decode).collect();
-    let symbols: Vec<u8> = values
-        .iter()
-        .zip(&numbers)
-        .filter_map(|(value, number)| {
-            number.map(|number| 2 * number as u8 + u8::from(value.is_sign_negative()))
-        })
-        .collect();
+    Decided { format: CODEBOOK, book, decoded, numbers: numbers.into_iter().flatten().collect() }
+}
+
+/// The smallest power of two, as its exponent, that is at least this number.
+fn log2_for(count: usize) -> u32 {
+    (0..).find(|&log2| count <= 1 << log2).expect("some power is large enough")
+}
+
+impl Decided {
+    /// The section with the sent values number `range`.
+    #[must_use]
+    pub fn section(&self, range: Range<usize>) -> Vec<u8> {
+        let sent: Vec<f32> = self.decoded.iter().copied().flatten().collect();
+        let sent = &sent[range.clone()];
+        if self.format == CODEBOOK {
+            codebook_section(&self.book, &self.numbers[range], sent)
+        } else {
+            sent.iter().flat_map(|&value| narrow(self.format, value).0).collect()
+        }
+    }
+}
+
+/// Without the magnitudes that are not used, if that makes the book smaller; in the shortest packing, the first of equals.
+fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32]) -> Vec<u8> {
+    let used: Vec<usize> = (0..book.len()).filter(|number| numbers.contains(number)).collect();
+    let log2 = log2_for(used.len());
+    if 1 << log2 < book.len() {
+        let numbers: Vec<usize> = numbers
+            .iter()
+            .map(|number| used.iter().position(|other| other == number).expect("a number in use"))
+            .collect();
+        let mut smaller: Vec<f32> = used.iter().map(|&number| book[number]).collect();
+        smaller.resize(1 << log2, smaller[smaller.len() - 1]);
+        return codebook_section(&smaller, &numbers, sent);
+    }
+    let signs: Vec<bool> = sent.iter().map(|value| value.is_sign_negative()).collect();
+    let symbols: Vec<u8> =
+        numbers.iter().zip(&signs).map(|(&number, &sign)| 2 * number as u8 + u8::from(sign)).collect();
     let mut fixed = Bits::default();
     symbols.iter().for_each(|&symbol| fixed.field(u64::from(symbol), log2 + 1));
-    let coded = rans::section(&symbols, 2 << log2);
-    let (packing, symbols) = if coded.len() < fixed.bytes().len() { (1, coded) } else { (0, fixed.bytes()) };
+    let mut packings = vec![(0, fixed.bytes()), (1, rans::section(&symbols, 2 << log2))];
+    if (1..=3).contains(&log2) {
+        packings.push((2, prefix_section(book.len(), numbers, &signs)));
+    }
+    let (packing, symbols) = packings.into_iter().min_by_key(|(_, bytes)| bytes.len()).expect("some packing");
     let mut section = vec![log2 as u8 | packing << 4];
     section.extend(book.iter().flat_map(|&magnitude| bf16::from_f32(magnitude).to_le_bytes()));
     section.extend(symbols);
-    (section, decoded)
+    section
+}
+
+/// Huffman's construction: the two lightest sets of magnitudes are joined until one is left, the first made of equals.
+fn code_lengths(counts: &[usize]) -> Vec<u32> {
+    let mut sets: Vec<(usize, Vec<usize>)> = counts
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count > 0)
+        .map(|(i, &count)| (count, vec![i]))
+        .collect();
+    let mut lengths = vec![0; counts.len()];
+    while sets.len() > 1 {
+        let mut take = || {
+            let lightest = (0..sets.len()).min_by_key(|&i| sets[i].0).expect("there are sets");
+            sets.remove(lightest)
+        };
+        let (first, second) = (take(), take());
+        let joined = [first.1, second.1].concat();
+        joined.iter().for_each(|&i| lengths[i] += 1);
+        sets.push((first.0 + second.0, joined));
+    }
+    lengths
+}
+
+/// Canonical codes as binary digits: shorter ones first, then lower numbers; empty where the length is 0.
+fn codes(lengths: &[u32]) -> Vec<String> {
+    let mut codes = vec![String::new(); lengths.len()];
+    let (mut next, mut last) = (0u32, 0);
+    let mut order: Vec<usize> = (0..lengths.len()).filter(|&i| lengths[i] > 0).collect();
+    order.sort_by_key(|&i| (lengths[i], i));
+    for i in order {
+        next <<= lengths[i] - last;
+        last = lengths[i];
+        codes[i] = format!("{next:0width$b}", width = lengths[i] as usize);
+        next += 1;
+    }
+    codes
+}
+
+fn prefix_section(magnitudes: usize, numbers: &[usize], signs: &[bool]) -> Vec<u8> {
+    let counts: Vec<usize> =
+        (0..magnitudes).map(|number| numbers.iter().filter(|&&other| other == number).count()).collect();
+    let lengths = code_lengths(&counts);
+    let codes = codes(&lengths);
+    let mut bits = Bits::default();
+    lengths.iter().for_each(|&length| bits.field(u64::from(length), 3));
+    for (&number, &sign) in numbers.iter().zip(signs) {
+        bits.field(u64::from(sign), 1);
+        bits.digits(&codes[number]);
+    }
+    let bytes = bits.bytes();
+    [varint(bytes.len() as u64), bytes].concat()
 }
 
 /// Halfway between two magnitudes; halves first, so that it does not overflow.
@@ -114,56 +207,78 @@ fn midpoint(a: f32, b: f32) -> f32 {
     a * 0.5 + b * 0.5
 }
 
-/// Lloyd's iteration: magnitudes spaced evenly over the bits of the floats, then twelve times each is moved to the mean
-/// of the values nearest to it (summed in ascending order), then rounded to bfloat16 in ascending order, the first at
-/// most twice the smallest value.
+/// Number and mean of the magnitudes in each bin that is not empty, ascending. A bin holds the magnitudes whose bits agree
+/// above the lowest `shift`; `shift` is the smallest for which there are at most 512.
+fn points(magnitudes: &[f32]) -> Vec<(f64, f64)> {
+    let bits = |value: f32| value.to_bits();
+    let low = magnitudes.iter().copied().map(bits).min().expect("there are values");
+    let high = magnitudes.iter().copied().map(bits).max().expect("there are values");
+    let shift = (0..).find(|&shift| (high >> shift) - (low >> shift) < 512).expect("bins of any size");
+    let mut bins = std::collections::BTreeMap::new();
+    for bits in magnitudes.iter().copied().map(bits) {
+        let (count, sum) = bins.entry(bits >> shift).or_insert((0u32, 0u64));
+        *count += 1;
+        *sum += u64::from(bits % (1 << shift));
+    }
+    let point = |(bin, (count, sum)): (u32, (u32, u64))| {
+        let start = f32::from_bits(bin << shift);
+        // The distance between floats at `start`; subnormals are as far apart as the smallest normal numbers.
+        let spacing = 2f64.powi((start.to_bits() >> 23).max(1) as i32 - 150);
+        (f64::from(count), f64::from(start) + sum as f64 / f64::from(count) * spacing)
+    };
+    bins.into_iter().map(point).collect()
+}
+
+/// Lloyd's iteration: magnitudes spaced evenly over the bits of the floats, then 24 times each is moved to the mean of the
+/// points nearest to it (summed in ascending order), then rounded to bfloat16 in ascending order, the first at most twice the
+/// smallest value.
 fn fit(log2: u32, values: &[f32]) -> Vec<f32> {
-    let mut sorted: Vec<f32> = values.iter().map(|value| value.abs()).collect();
-    sorted.sort_by(f32::total_cmp);
-    let (low, high) = (sorted[0], sorted[sorted.len() - 1]);
+    let magnitudes: Vec<f32> = values.iter().map(|value| value.abs()).collect();
+    let low = magnitudes.iter().copied().fold(f32::INFINITY, f32::min);
+    let high = magnitudes.iter().copied().fold(0.0, f32::max);
     let count = 1usize << log2;
     let span = u64::from(high.to_bits() - low.to_bits());
     let start = |i: u64| f32::from_bits(low.to_bits() + (span * (2 * i + 1) / (2 * count as u64)) as u32);
     let mut book: Vec<f32> = (0..count as u64).map(start).collect();
-    for _ in 0..12 {
-        book = refined(&book, &sorted);
+    let points = points(&magnitudes);
+    for _ in 0..24 {
+        book = refined(&book, &points);
     }
     let mut floor = bf16::from_bits(1).to_f32();
     for (i, magnitude) in book.iter_mut().enumerate() {
-        let bounded = if i == 0 { magnitude.min(2.0 * low) } else { *magnitude };
-        floor = floor.max(bf16::from_f32(bounded).to_f32().min(bf16::MAX.to_f32()));
+        let mut rounded = bf16::from_f32(*magnitude).to_f32().min(bf16::MAX.to_f32());
+        if i == 0 && rounded > 2.0 * low {
+            rounded = f32::from_bits((2.0 * low).to_bits() & 0xffff_0000);
+        }
+        floor = floor.max(rounded);
         *magnitude = floor;
     }
     book
 }
 
-fn refined(book: &[f32], sorted: &[f32]) -> Vec<f32> {
-    let cell_of = |value: f32| {
-        (0..book.len() - 1).find(|&i| value < midpoint(book[i], book[i + 1])).unwrap_or(book.len() - 1)
-    };
-    let mut sums = vec![(0.0f64, 0u32); book.len()];
-    for &value in sorted {
-        let (sum, count) = &mut sums[cell_of(value)];
-        *sum += f64::from(value);
-        *count += 1;
+/// Borders are those between the magnitudes as they were.
+fn refined(book: &[f32], points: &[(f64, f64)]) -> Vec<f32> {
+    let (mut moved, mut next) = (book.to_vec(), 0);
+    for i in 0..book.len() {
+        let upper =
+            if i + 1 < book.len() { f64::from(midpoint(book[i], book[i + 1])) } else { f64::INFINITY };
+        let cell: Vec<_> = points[next..].iter().take_while(|(_, mean)| *mean < upper).collect();
+        next += cell.len();
+        let weighed = cell.iter().fold(0.0f64, |sum, (count, mean)| sum + count * mean);
+        let count = cell.iter().fold(0.0f64, |sum, (count, _)| sum + count);
+        if count > 0.0 {
+            moved[i] = (weighed / count) as f32;
+        }
     }
-    let mean = |(&old, &(sum, count)): (&f32, &(f64, u32))| {
-        if count == 0 { old } else { (sum / f64::from(count)) as f32 }
-    };
-    book.iter().zip(&sums).map(mean).collect()
+    moved
 }
 
-/// The nearest magnitude, the larger one of two equally near, or else the next smaller whose error is exact.
+/// The nearest magnitude, the larger one of two equally near, or else the next smaller whose error is exact and which is at
+/// most twice the value.
 fn number_of(book: &[f32], value: f32) -> Option<usize> {
     let target = value.abs();
-    let below = (0..book.len()).rfind(|&i| book[i] <= target);
-    let above = (0..book.len()).find(|&i| book[i] > target);
-    let nearest = match (below, above) {
-        (Some(below), Some(above)) if target < midpoint(book[below], book[above]) => below,
-        (Some(below), None) => below,
-        (_, above) => above.expect("one of the two exists"),
-    };
-    (0..=nearest).rev().find(|&i| difference_is_exact(target, book[i]))
+    let nearest = book.windows(2).filter(|pair| midpoint(pair[0], pair[1]) <= target).count();
+    (0..=nearest).rev().find(|&i| book[i] <= 2.0 * target && difference_is_exact(target, book[i]))
 }
 
 /// Reads `k` values of coder number `format`.
@@ -194,8 +309,34 @@ fn read_codebook(bytes: &mut Bytes<'_>, k: usize) -> Checked<Vec<f32>> {
             symbols
         }
         1 => rans::read_section(bytes, k, 2 << log2)?,
+        2 if (1..=3).contains(&log2) => read_prefix(bytes, k, 1 << log2)?,
         _ => return Err("unknown packing of a codebook"),
     };
     let value = |symbol: u8| book[usize::from(symbol / 2)] * if symbol % 2 == 1 { -1.0 } else { 1.0 };
     Ok(symbols.into_iter().map(value).collect())
+}
+
+/// Symbols in prefix codes: lengths, then a sign and a code for each.
+fn read_prefix(bytes: &mut Bytes<'_>, k: usize, magnitudes: usize) -> Checked<Vec<u8>> {
+    let length = bytes.varint_usize()?;
+    let mut bits = BitSource::new(bytes.take(length)?);
+    let lengths = (0..magnitudes).map(|_| Ok(bits.field(3)? as u32)).collect::<Checked<Vec<_>>>()?;
+    let share: f64 =
+        lengths.iter().filter(|&&length| length > 0).map(|&length| 0.5f64.powi(length as i32)).sum();
+    ensure(share == 1.0, "prefix code not complete")?;
+    let codes = codes(&lengths);
+    let mut symbols = Vec::new();
+    for _ in 0..k {
+        let sign = bits.bit()?;
+        let mut code = String::new();
+        let number = loop {
+            code.push(if bits.bit()? { '1' } else { '0' });
+            if let Some(number) = codes.iter().position(|other| *other == code) {
+                break number;
+            }
+        };
+        symbols.push(2 * number as u8 + u8::from(sign));
+    }
+    bits.finish()?;
+    Ok(symbols)
 }

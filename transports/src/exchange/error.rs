@@ -16,6 +16,8 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The spelling asks for packets, which no exchange cuts: every route sends one frame a step.
+    Packets,
     /// The codec works between two neighbours and makes no mean over all.
     Gossip {
         /// Name of the codec.
@@ -90,6 +92,10 @@ impl fmt::Display for ExchangeError {
             Self::NotLinear { codec } => {
                 write!(f, "{codec} frames cannot be summed: use all-gather or a server")
             }
+            Self::Packets => write!(
+                f,
+                "max_packet_bytes: an exchange sends one frame a step over links that lose nothing; packets are for callers of the codec"
+            ),
             Self::Gossip { codec } => {
                 write!(f, "{codec} is a gossip codec: it makes no mean over all workers")
             }

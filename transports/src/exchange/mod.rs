@@ -158,8 +158,11 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
-    /// neighbours, which makes no mean over all.
+    /// neighbours, which makes no mean over all; `Packets` for a gradient that is to be cut.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
+        if spec.packets.is_some() {
+            return Err(ExchangeError::Packets);
+        }
         if matches!(spec.codec, Codec::Gossip(_)) {
             return Err(ExchangeError::Gossip { codec: spec.codec.name() });
         }

@@ -167,3 +167,12 @@ fn sections_stay_within_half_a_percent_of_the_entropy_and_their_table() {
         assert!(bytes <= 1.005 * ideal, "{n} symbols of {alphabet}: {bytes} bytes, ideal {ideal:.0}");
     }
 }
+
+#[test]
+fn a_single_symbol_takes_at_most_eleven_bytes() {
+    for alphabet in 2..=256 {
+        for symbol in [0, 1, alphabet / 2, alphabet - 1].into_iter().filter(|symbol| *symbol < alphabet) {
+            assert!(round_trip(&[symbol as u8], alphabet) <= MAX_SINGLE_BYTES);
+        }
+    }
+}

@@ -31,6 +31,9 @@ pub(crate) fn max_classed_section_bytes(n: usize, alphabet: usize) -> Option<usi
     max_section_bytes(n, alphabet)?.checked_add(more)?.checked_add(differences)
 }
 
+/// Largest section of a single symbol, its length included: a shape, a table of up to 37 bits, and one state.
+pub(crate) const MAX_SINGLE_BYTES: usize = 1 + 1 + 5 + 4;
+
 /// Writes the section with one table if it takes fewer than `limit` bytes, its length included; else writes nothing and
 /// returns false. The spare part of the writer's buffer must hold [`max_section_bytes`] or `limit` + [`SLACK`] bytes.
 pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, writer: &mut Writer<'_>) -> bool {

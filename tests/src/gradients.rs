@@ -1,0 +1,89 @@
+//! Gradients of real models, in the folder that `GRADWIRE_DATA` names; tests that use them say so when there are none.
+
+use gradwire::Layout;
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One gradient.
+#[derive(Clone, Debug)]
+pub struct Gradient {
+    /// Folder and file, without the ending.
+    pub name: String,
+    /// Its tensors, in the order of their data.
+    pub layout: Layout,
+    /// One value a coordinate.
+    pub values: Vec<f32>,
+}
+
+/// What kind of gradient a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regime {
+    /// Gradients as they come out of the backward pass.
+    Raw,
+    /// Accumulators of plain error feedback.
+    ErrorFeedback,
+    /// Accumulated velocities of Deep Gradient Compression.
+    Dgc,
+}
+
+impl Gradient {
+    /// Told by the name of the file.
+    #[must_use]
+    pub fn regime(&self) -> Regime {
+        match &self.name {
+            name if name.contains("dgcv") => Regime::Dgc,
+            name if name.contains("efv") => Regime::ErrorFeedback,
+            _ => Regime::Raw,
+        }
+    }
+
+    /// # Panics
+    /// When the file is not a gradient in f32.
+    fn read(path: &Path) -> Self {
+        let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let file =
+            SafeTensors::deserialize(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut tensors = file.tensors();
+        // Views into one buffer: by address is by offset.
+        tensors.sort_by_key(|(name, tensor)| (tensor.data().as_ptr(), tensor.data().len(), name.clone()));
+        assert!(
+            tensors.iter().all(|(_, tensor)| tensor.dtype() == Dtype::F32),
+            "{}: not f32",
+            path.display()
+        );
+        let shapes = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape().to_vec()));
+        let layout = Layout::packed(shapes).expect("the tensors fit the address space");
+        let words = tensors.iter().flat_map(|(_, tensor)| tensor.data().as_chunks().0);
+        let values = words.map(|&word| f32::from_le_bytes(word)).collect();
+        let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self { name: format!("{folder}/{stem}"), layout, values }
+    }
+}
+
+/// Every gradient in `GRADWIRE_DATA/gradients`, by name, one at a time; none, and a line that says that `test` was skipped,
+/// where the variable is not set.
+///
+/// # Panics
+/// When it is set and there are no gradients.
+pub fn all(test: &str) -> impl Iterator<Item = Gradient> {
+    let root = std::env::var_os("GRADWIRE_DATA");
+    if root.is_none() {
+        println!("SKIPPED {test} on real gradients: GRADWIRE_DATA is not set");
+    }
+    let mut files: Vec<PathBuf> =
+        root.iter().flat_map(|root| files_of(&PathBuf::from(root).join("gradients"))).collect();
+    assert!(root.is_none() || !files.is_empty(), "GRADWIRE_DATA has no gradients in it");
+    files.sort();
+    files.into_iter().map(|file| Gradient::read(&file))
+}
+
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let models = entries(folder);
+    let files = models.flat_map(|model| entries(&model).collect::<Vec<_>>());
+    files.filter(|file| file.extension().is_some_and(|ending| ending == "safetensors")).collect()
+}
