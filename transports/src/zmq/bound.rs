@@ -9,7 +9,6 @@ use zmq::{Context, Socket};
 use super::engine::{Engine, Path, Seat};
 use super::error::ZmqError;
 use super::incoming::Arrivals;
-use super::link::Link;
 use super::options::{Returns, Security, ZmqOptions};
 use super::sockets::{bell, dealer, router, zap};
 use super::state::{Peer, Shared};
@@ -86,27 +85,7 @@ impl Bound {
     /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`.
     pub fn join(self, deadline: Deadline) -> Result<ZmqTransport, ZmqError> {
         let transport = self.start()?;
-        let mut state = transport.shared.lock();
-        loop {
-            if let Some(failure) = state.failure.take() {
-                return Err(failure);
-            }
-            let missing: Vec<Rank> = state
-                .peers
-                .iter()
-                .filter(|peer| transport.me.waits_for(peer))
-                .map(|peer| peer.rank)
-                .collect();
-            if missing.is_empty() {
-                state.has_begun = true;
-                break;
-            }
-            if deadline.has_passed() {
-                return Err(ZmqError::NotAllThere { missing });
-            }
-            state = transport.shared.wait(state, deadline);
-        }
-        drop(state);
+        transport.me.wait_for_all(&transport.shared, transport.shared.lock(), deadline)?;
         Ok(transport)
     }
 
@@ -120,11 +99,10 @@ impl Bound {
             let path = if options.listens_for(rank) {
                 Path::Accepts { route: None }
             } else {
-                peer.link = Some(Link::new(session(), &options.limits, now));
-                peer.sessions = 1;
+                peer.begin(&options.limits, now);
                 let endpoint = endpoint(&options, rank)?;
                 let (socket, monitor) = dealer(&context, &options, rank, &endpoint)?;
-                Path::Connects { socket, monitor, is_greeted: false, greet_at: now, has_opened: false }
+                Path::Connects { socket, monitor, is_greeted: false, greet_at: now }
             };
             peers.push(peer);
             seats.push(Seat { rank, path, heard: now });
@@ -132,13 +110,15 @@ impl Bound {
         let limits = options.limits;
         let arrivals = Arrivals { inbox: Inbox::new(limits.inbox), spares: Spares::new(limits.inbox.bytes) };
         let shared = Arc::new(Shared::new(arrivals, peers));
-        let members = Membership { epoch: 0, ranks: options.roster.ranks() };
         let me = Me {
             rank: options.rank,
             limits,
             is_secure: zap.is_some(),
+            listens: router.is_some(),
+            roster: options.roster.ranks(),
             is_patient: options.returns == Returns::Never || router.is_none(),
         };
+        let members = Membership { epoch: 0, ranks: me.roster.clone() };
         let terms = options.all_terms();
         let (strangers, events) = Default::default();
         let engine = Engine {
@@ -190,12 +170,6 @@ fn endpoint(options: &ZmqOptions, rank: Rank) -> Result<String, ZmqError> {
     Ok(endpoint)
 }
 
-/// A number that no other session has. The standard library seeds its hashers from the system's random numbers.
-pub(super) fn session() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,11 +193,5 @@ mod tests {
         }
         Bound::with(secured(), true).unwrap();
         Bound::with(options(Security::Plain { beyond_loopback: false }, None), false).unwrap();
-    }
-
-    #[test]
-    fn sessions_differ() {
-        let all: std::collections::BTreeSet<u64> = (0..1000).map(|_| session()).collect();
-        assert_eq!(all.len(), 1000);
     }
 }

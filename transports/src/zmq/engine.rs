@@ -33,7 +33,7 @@ pub(super) enum Path {
     /// It connects to this end; its routing id is that of its present connection.
     Accepts { route: Option<Vec<u8>> },
     /// This end connects to it.
-    Connects { socket: Socket, monitor: Socket, is_greeted: bool, greet_at: Instant, has_opened: bool },
+    Connects { socket: Socket, monitor: Socket, is_greeted: bool, greet_at: Instant },
 }
 
 /// What the thread alone knows of a peer. In the order of [`State::peers`].
@@ -375,8 +375,8 @@ impl Engine {
         }
         let seat = &mut self.seats[at];
         seat.heard = now;
-        if let Path::Connects { is_greeted, has_opened, .. } = &mut seat.path {
-            (*is_greeted, *has_opened) = (true, true);
+        if let Path::Connects { is_greeted, .. } = &mut seat.path {
+            *is_greeted = true;
         }
         self.is_here(&mut state, at);
         shared.notify();
@@ -389,13 +389,17 @@ impl Engine {
         if peer.standing == Standing::Gone || peer.link.as_ref().is_none_or(|link| link.session != session) {
             return;
         }
-        let why = refusal.to_string();
         let (peer, has_begun) = (peer.rank, state.has_begun);
-        let error = match refusal {
+        let refusal = match refusal {
             // Tried again, until the deadline of whoever waits.
             Refusal::Taken => return,
-            Refusal::Differs(difference) => ZmqError::Differs { peer, difference: difference.reversed() },
-            Refusal::UnknownSession | Refusal::TooLate => ZmqError::Refused { peer, why: why.clone() },
+            Refusal::Differs(difference) => Refusal::Differs(difference.reversed()),
+            other => other,
+        };
+        let why = refusal.to_string();
+        let error = match refusal {
+            Refusal::Differs(difference) => ZmqError::Differs { peer, difference },
+            _ => ZmqError::Refused { peer, why: why.clone() },
         };
         if !has_begun {
             state.failure.get_or_insert(error);
@@ -513,13 +517,13 @@ impl Engine {
     /// Greets a peer that this end connects to, until it answers.
     fn greet(&mut self, state: &mut State, at: usize, now: Instant) {
         let Seat { path, heard, rank } = &mut self.seats[at];
-        let Path::Connects { socket, is_greeted, greet_at, has_opened, .. } = path else { return };
+        let Path::Connects { socket, is_greeted, greet_at, .. } = path else { return };
         let Some(link) = state.peers[at].open_link() else { return };
         let is_quiet = now.saturating_duration_since(*heard) > self.options.timing.silence;
         if now < *greet_at || *is_greeted && !is_quiet {
             return;
         }
-        let (session, resumes, ack) = (link.session, *has_opened, link.incoming.ack());
+        let (session, resumes, ack) = (link.session, link.is_open, link.incoming.ack());
         let greeting =
             Greeting { session, resumes, from: self.options.rank, to: *rank, ack, terms: self.terms.clone() };
         let _ = socket.send(Packet::greeting(&greeting, false), zmq::DONTWAIT);

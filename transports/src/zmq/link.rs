@@ -12,6 +12,8 @@ use crate::rank::Rank;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) session: u64,
+    /// Whether the other end has taken part in it.
+    pub(super) is_open: bool,
     pub(super) outgoing: Outgoing,
     pub(super) incoming: Incoming,
     ack_due: bool,
@@ -29,6 +31,7 @@ impl Link {
         let window = limits.window as u64;
         Self {
             session,
+            is_open: false,
             outgoing: Outgoing::new(limits.chunk_bytes, window, limits.outbox, now),
             incoming: Incoming::new(limits.chunk_bytes, window, limits.max_message_bytes),
             ack_due: false,
@@ -38,7 +41,7 @@ impl Link {
 
     /// The session goes on over a new connection.
     pub(super) fn on_greeting(&mut self, ack: Ack, now: Instant) -> Result<bool, Violation> {
-        self.ack_due = true;
+        (self.is_open, self.ack_due) = (true, true);
         Ok(self.outgoing.on_greeting(ack, now)?)
     }
 

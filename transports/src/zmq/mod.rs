@@ -64,6 +64,7 @@ mod link;
 mod options;
 mod outgoing;
 mod packet;
+pub mod roll;
 mod roster;
 mod sockets;
 mod state;
@@ -72,7 +73,7 @@ mod terms;
 mod zap;
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -121,6 +122,8 @@ struct Me {
     rank: Rank,
     limits: ZmqLimits,
     is_secure: bool,
+    listens: bool,
+    roster: RankSet,
     /// Whether this end waits for all its peers at the start.
     is_patient: bool,
 }
@@ -128,6 +131,30 @@ struct Me {
 impl Me {
     fn waits_for(&self, peer: &state::Peer) -> bool {
         self.is_patient && peer.standing == Standing::Expected
+    }
+
+    /// Waits until every peer is there that has to be.
+    fn wait_for_all<'a>(
+        &self,
+        shared: &'a Shared,
+        mut state: MutexGuard<'a, State>,
+        deadline: Deadline,
+    ) -> Result<(), ZmqError> {
+        loop {
+            if let Some(failure) = state.failure.take() {
+                return Err(failure);
+            }
+            let missing: Vec<Rank> =
+                state.peers.iter().filter(|peer| self.waits_for(peer)).map(|peer| peer.rank).collect();
+            if missing.is_empty() {
+                state.has_begun = true;
+                return Ok(());
+            }
+            if deadline.has_passed() || state.is_stopped {
+                return Err(ZmqError::NotAllThere { missing });
+            }
+            state = shared.wait(state, deadline);
+        }
     }
 }
 
@@ -162,7 +189,8 @@ pub struct LinkTally {
 }
 
 impl ZmqTransport {
-    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same membership.
+    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same membership. From
+    /// then on a member that begins another session is `Disconnected` until the next call.
     ///
     /// # Errors
     /// `NotAPeer` when this rank is not in it, or when it names a rank that is not in the roster. Nothing has changed then.
@@ -174,15 +202,25 @@ impl ZmqTransport {
         if !members.ranks.contains(self.me.rank) {
             return Err(TransportError::NotAPeer { rank: self.me.rank });
         }
-        let state = self.shared.lock();
-        let is_known =
-            |rank: &Rank| *rank == self.me.rank || state.peers.iter().any(|peer| peer.rank == *rank);
-        if let Some(rank) = members.ranks.iter().find(|rank| !is_known(rank)) {
+        if let Some(rank) = members.ranks.iter().find(|rank| !self.me.roster.contains(*rank)) {
             return Err(TransportError::NotAPeer { rank });
         }
+        let mut state = self.shared.lock();
+        // No session has number 0, but for one in 2^64.
+        state
+            .peers
+            .iter_mut()
+            .for_each(|peer| peer.bound = Some(peer.link.as_ref().map_or(0, |link| link.session)));
         drop(state);
         self.members = members;
         Ok(())
+    }
+
+    /// Says of which session a member's messages are, when it may have begun another one since.
+    fn bind(&mut self, rank: Rank, session: u64) {
+        let mut state = self.shared.lock();
+        let peer = state.peers.iter_mut().find(|peer| peer.rank == rank);
+        peer.into_iter().for_each(|peer| peer.bound = Some(session));
     }
 
     /// What was repeated on the link to `rank`.
@@ -203,13 +241,43 @@ impl ZmqTransport {
         state.peers.iter().filter(is_present).map(|peer| peer.rank).collect()
     }
 
+    /// The number of the open session with `rank`; none when it is not here. Both ends know the same.
+    pub fn session(&self, rank: Rank) -> Option<u64> {
+        let state = self.shared.lock();
+        let peer = state.peers.iter().find(|peer| peer.rank == rank)?;
+        let is_present = matches!(peer.standing, Standing::Here | Standing::Silent);
+        peer.link.as_ref().filter(|_| is_present).map(|link| link.session)
+    }
+
+    /// Begins a new session with every peer, after all have ended; what came in earlier ones is forgotten, and the membership
+    /// is again that of the roster, in epoch 0. For ends that only connect, such as the worker of a star whose server was
+    /// started again.
+    ///
+    /// # Errors
+    /// As [`Bound::join`]; it may then be tried again. `Options` while a session is open, or at an end that listens.
+    pub fn rejoin(&mut self, deadline: Deadline) -> Result<(), ZmqError> {
+        let refused = |what: &str| Err(ZmqError::Options { what: what.to_owned() });
+        let mut state = self.shared.lock();
+        if self.me.listens {
+            return refused("an end that listens waits for others to come back");
+        }
+        if state.peers.iter().any(|peer| matches!(peer.standing, Standing::Here | Standing::Silent)) {
+            return refused("a session is still open");
+        }
+        state.begin_again(&self.me.limits);
+        self.members = Membership { epoch: 0, ranks: self.me.roster.clone() };
+        self.bell.ring(&mut state);
+        self.me.wait_for_all(&self.shared, state, deadline)
+    }
+
     fn ensure_open(&self) -> Result<(), TransportError> {
         if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
     }
 
-    /// The place of a member among the peers.
-    fn peer(&self, state: &State, rank: Rank) -> Result<usize, TransportError> {
-        if rank == self.me.rank || !self.members.ranks.contains(rank) {
+    /// The place of a member among the peers; of anyone for messages of the roll.
+    fn peer(&self, state: &State, rank: Rank, tag: Tag) -> Result<usize, TransportError> {
+        let is_member = self.members.ranks.contains(rank) || tag.epoch == roll::EPOCH;
+        if rank == self.me.rank || !is_member {
             return Err(TransportError::NotAPeer { rank });
         }
         let at = state.peers.binary_search_by_key(&rank, |peer| peer.rank);
@@ -271,7 +339,7 @@ impl Transport for ZmqTransport {
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
         self.ensure_open()?;
         let mut state = self.shared.lock();
-        let at = self.peer(&state, to)?;
+        let at = self.peer(&state, to, tag)?;
         let (bytes, limit) = (payload.len(), self.me.limits.max_message_bytes);
         if bytes > limit {
             return Err(TransportError::TooLarge { to, tag, bytes, limit });
@@ -280,7 +348,10 @@ impl Transport for ZmqTransport {
             if state.is_stopped {
                 return Err(TransportError::Closed);
             }
-            let link = state.peers[at].open_link().ok_or(TransportError::Disconnected { rank: to })?;
+            let peer = &mut state.peers[at];
+            let is_another = peer.is_another() && tag.epoch != roll::EPOCH;
+            let link = peer.open_link().filter(|_| !is_another);
+            let link = link.ok_or(TransportError::Disconnected { rank: to })?;
             if link.outgoing.has_room(bytes) {
                 break;
             }
@@ -309,7 +380,7 @@ impl Transport for ZmqTransport {
     ) -> Result<(), TransportError> {
         self.ensure_open()?;
         let mut state = self.shared.lock();
-        let at = self.peer(&state, from)?;
+        let at = self.peer(&state, from, tag)?;
         loop {
             if let Some(bytes) = state.arrivals.inbox.take(from, tag) {
                 let old = if bytes.is_empty() {
@@ -330,7 +401,8 @@ impl Transport for ZmqTransport {
             if state.is_stopped {
                 return Err(TransportError::Closed);
             }
-            if state.peers[at].standing == Standing::Gone {
+            let peer = &state.peers[at];
+            if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != roll::EPOCH {
                 return Err(TransportError::Disconnected { rank: from });
             }
             if deadline.has_passed() {

@@ -221,12 +221,12 @@ impl ZmqOptions {
         }
     }
 
-    /// The caller's terms and those of the link itself.
+    /// The caller's terms and those of the link itself, which come last: other differences explain theirs.
     pub(super) fn all_terms(&self) -> Terms {
         let ZmqLimits { chunk_bytes, window, max_message_bytes, .. } = self.limits;
         let link =
             format!("chunks of {chunk_bytes} bytes, window {window}, messages up to {max_message_bytes}");
-        self.terms.clone().with("link", link)
+        self.terms.clone().with("zmq link", link)
     }
 }
 

@@ -1,11 +1,14 @@
 //! What the caller's thread and the transport's own thread share.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::error::ZmqError;
 use super::incoming::Arrivals;
 use super::link::Link;
+use super::options::ZmqLimits;
+use crate::inbox::Inbox;
 use crate::rank::Rank;
 use crate::tag::Deadline;
 
@@ -29,13 +32,28 @@ pub(super) struct Peer {
     pub(super) link: Option<Link>,
     /// Sessions so far.
     pub(super) sessions: u64,
+    /// The session to which messages of the present membership belong; none as long as any will do.
+    pub(super) bound: Option<u64>,
     /// It broke the protocol and is not let in again.
     pub(super) is_banned: bool,
 }
 
 impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
-        Self { rank, standing: Standing::Expected, link: None, sessions: 0, is_banned: false }
+        Self { rank, standing: Standing::Expected, link: None, sessions: 0, bound: None, is_banned: false }
+    }
+
+    /// Begins a session of this end's choice.
+    pub(super) fn begin(&mut self, limits: &ZmqLimits, now: Instant) {
+        self.link = Some(Link::new(session(), limits, now));
+        self.standing = Standing::Expected;
+        self.sessions += 1;
+        self.bound = None;
+    }
+
+    /// Whether its session, if it has one, is not the one of the present membership: it was started again.
+    pub(super) fn is_another(&self) -> bool {
+        self.bound.is_some_and(|bound| self.link.as_ref().is_none_or(|link| link.session != bound))
     }
 
     /// The session, while messages can be queued for it.
@@ -63,6 +81,21 @@ pub(super) struct State {
     pub(super) is_stopped: bool,
     /// The thread was woken and has not looked yet.
     pub(super) is_woken: bool,
+}
+
+impl State {
+    /// New sessions with all peers; nothing is left of the old ones.
+    pub(super) fn begin_again(&mut self, limits: &ZmqLimits) {
+        let now = Instant::now();
+        self.peers.iter_mut().for_each(|peer| peer.begin(limits, now));
+        self.arrivals.inbox = Inbox::new(limits.inbox);
+        (self.failure, self.has_begun) = (None, false);
+    }
+}
+
+/// A number that no other session has. The standard library seeds its hashers from the system's random numbers.
+fn session() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[derive(Debug)]
@@ -97,5 +130,16 @@ impl Shared {
                 self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_differ() {
+        let all: std::collections::BTreeSet<u64> = (0..1000).map(|_| session()).collect();
+        assert_eq!(all.len(), 1000);
     }
 }

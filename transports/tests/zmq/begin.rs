@@ -37,7 +37,7 @@ fn ends_that_differ_both_say_in_what() {
         ("codec", &|options| options.terms = Terms::new(&LayoutRef::flat(650), &spec("none"))),
         ("layout", &|options| options.terms = Terms::new(&LayoutRef::flat(651), &spec("topk:density=0.01"))),
         ("batch", &|options| options.terms = options.terms.clone().with("batch", 7)),
-        ("link", &|options| options.limits.chunk_bytes /= 2),
+        ("zmq link", &|options| options.limits.chunk_bytes /= 2),
     ];
     for (name, change) in changes {
         let [first, second] = both(change);

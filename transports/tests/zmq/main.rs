@@ -8,4 +8,5 @@ mod hostile;
 mod keys;
 mod proxy;
 mod raw;
+mod roll;
 mod support;

@@ -35,7 +35,7 @@ fn terms() -> [(&'static str, String); 3] {
     [
         ("codec", gradwire::Spec::parse("topk:density=0.01").unwrap().to_string()),
         ("layout", format!("650 elements, fingerprint {:016x}", layout.fingerprint())),
-        ("link", format!("chunks of {chunk} bytes, window {window}, messages up to {message}")),
+        ("zmq link", format!("chunks of {chunk} bytes, window {window}, messages up to {message}")),
     ]
 }
 

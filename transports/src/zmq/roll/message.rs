@@ -1,0 +1,106 @@
+//! What server and workers tell each other beside frames and verdicts, little-endian.
+
+use crate::rank::Rank;
+
+/// What follows the step that has closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The epoch of the next step.
+    pub epoch: u32,
+    /// The next step.
+    pub step: u64,
+    /// Whether the run is over, so that there is none.
+    pub is_over: bool,
+    /// Who takes part in it, ascending.
+    pub ranks: Vec<Rank>,
+}
+
+/// What a worker says of itself in each step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// Norm of what it keeps back: lost if it dies now.
+    pub residual_norm: f64,
+    /// Hash of its parameters before the step; 0 when it was not computed.
+    pub params_hash: u64,
+}
+
+impl Notice {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.step.to_le_bytes());
+        out.push(u8::from(self.is_over));
+        out.extend_from_slice(&(self.ranks.len() as u32).to_le_bytes());
+        self.ranks.iter().for_each(|rank| out.extend_from_slice(&rank.0.to_le_bytes()));
+    }
+
+    /// Reads a notice; returns what follows it.
+    pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (epoch, rest) = bytes.split_first_chunk()?;
+        let (step, rest) = rest.split_first_chunk()?;
+        let (is_over, rest) = rest.split_first_chunk()?;
+        let (count, rest) = rest.split_first_chunk()?;
+        let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
+        let (ranks, rest) = rest.split_at_checked(count.checked_mul(4)?)?;
+        let ranks: Vec<Rank> =
+            ranks.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
+        let is_over = match is_over {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let (epoch, step) = (u32::from_le_bytes(*epoch), u64::from_le_bytes(*step));
+        let makes_sense = epoch < super::EPOCH && ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        makes_sense.then_some((Self { epoch, step, is_over, ranks }, rest))
+    }
+}
+
+impl Report {
+    pub(super) fn write(&self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.residual_norm.to_le_bytes());
+        out[8..].copy_from_slice(&self.params_hash.to_le_bytes());
+        out
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (norm, rest) = bytes.split_first_chunk()?;
+        let params_hash = u64::from_le_bytes(rest.try_into().ok()?);
+        let residual_norm = f64::from_le_bytes(*norm);
+        (residual_norm >= 0.0).then_some(Self { residual_norm, params_hash })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_round_trip_and_damaged_ones_are_refused() {
+        let notice = Notice { epoch: 3, step: 1 << 40, is_over: true, ranks: vec![Rank(0), Rank(7)] };
+        let mut bytes = Vec::new();
+        notice.write(&mut bytes);
+        let len = bytes.len();
+        bytes.extend_from_slice(b"state");
+        assert_eq!(Notice::read(&bytes), Some((notice.clone(), &b"state"[..])));
+        assert!((0..len).all(|cut| Notice::read(&bytes[..cut]).is_none()));
+        for ranks in [vec![Rank(7), Rank(0)], vec![Rank(1); 2]] {
+            let mut bytes = Vec::new();
+            Notice { ranks, ..notice.clone() }.write(&mut bytes);
+            assert_eq!(Notice::read(&bytes), None);
+        }
+        bytes[12] = 2;
+        assert_eq!(Notice::read(&bytes), None);
+        bytes[..4].fill(0xff);
+        assert_eq!(Notice::read(&bytes), None);
+    }
+
+    #[test]
+    fn reports_round_trip_and_damaged_ones_are_refused() {
+        let report = Report { residual_norm: 2.5, params_hash: 9 };
+        assert_eq!(Report::read(&report.write()), Some(report));
+        assert_eq!(Report::read(&report.write()[..15]), None);
+        for residual_norm in [f64::NAN, -1.0] {
+            assert_eq!(Report::read(&Report { residual_norm, ..report }.write()), None);
+        }
+    }
+}

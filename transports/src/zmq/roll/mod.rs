@@ -1,0 +1,61 @@
+//! Who takes part in which step, when workers join, leave, die and fall silent in the middle of a run.
+//!
+//! A server and its workers run [`Exchange`](crate::exchange::Exchange)s with [`Route::Server`](crate::exchange::Route) over
+//! a star with [`Returns::AtAnyTime`](super::Returns). What is here stands around each step:
+//!
+//! ```text
+//! worker                                   server
+//! ask ──────── request ──────────────────► (kept until a step closes)
+//!     ◄─────── state: notice + parameters  close
+//! start  ───── frame ────────────────────► start
+//! report ───── norm, hash ───────────────►
+//! finish ◄──── who is in it, mean ──────── finish: closes when all are there, or at the end of its patience
+//! next   ◄──── notice ──────────────────── close: who left, who was too late, who comes in
+//! ```
+//! - The membership of a step is fixed when the step before it closes; a [`Notice`] tells it, in an epoch of its own.
+//! - A worker that is late is told so by the verdict: its frame is given back, it applies the mean like everyone, and
+//!   its replica stays equal. One that misses [`Rules::may_miss`] steps in a row, or whose parameters differ, is out of
+//!   the membership: it asks again, and gets the parameters of the step that closes then.
+//! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows.
+//! - What a worker kept back dies with it. Its last report has the norm, which [`Change::Left`] passes on.
+
+mod message;
+mod server;
+mod worker;
+
+pub use message::{Notice, Report};
+pub use server::{Change, Rules, Server};
+pub use worker::Worker;
+
+use crate::rank::Rank;
+use crate::tag::Tag;
+
+/// The epoch of messages between ranks that need not be members: how one becomes a member. No membership has it.
+pub const EPOCH: u32 = u32::MAX;
+
+/// Chunks of a step that belong to the roll; the exchange uses 0 and 1.
+const REPORT: u32 = 2;
+const NOTICE: u32 = 3;
+
+/// The tag of the `asked`-th request of a session; its answer has chunk 1.
+fn request(session: u64, asked: u32) -> Tag {
+    Tag { epoch: EPOCH, step: session, unit: asked, chunk: 0 }
+}
+
+/// The weight of what a worker kept back, when it comes back `missed` steps later: 1 at once, falling evenly to 0 at
+/// `limit` steps. Old residuals point where the loss no longer falls.
+///
+/// # Examples
+/// ```
+/// use gradwire_transports::zmq::roll::residual_weight;
+///
+/// assert_eq!([0, 8, 16, 99].map(|missed| residual_weight(missed, 16)), [1.0, 0.5, 0.0, 0.0]);
+/// ```
+pub fn residual_weight(missed: u64, limit: u64) -> f32 {
+    if missed == 0 { 1.0 } else { limit.saturating_sub(missed) as f32 / limit.max(1) as f32 }
+}
+
+/// Whether a rank is in a sorted list.
+fn contains(ranks: &[Rank], rank: Rank) -> bool {
+    ranks.binary_search(&rank).is_ok()
+}

@@ -1,0 +1,323 @@
+//! The server's part of the roll: it decides who is a member of which step.
+
+use std::thread;
+use std::time::Duration;
+
+use super::super::ZmqTransport;
+use super::message::{Notice, Report};
+use super::{NOTICE, REPORT, contains, request};
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// Between two looks for workers that ask to come in, while there are too few.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// When a step counts, and who stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Members, the server included, with whom a step may begin.
+    pub quorum: usize,
+    /// Steps in a row that a member may be late for.
+    pub may_miss: u32,
+}
+
+/// A change of the membership, in words.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It takes part from the next step on.
+    Joined {
+        /// Who.
+        rank: Rank,
+    },
+    /// It is gone, with what it kept back.
+    Left {
+        /// Who.
+        rank: Rank,
+        /// Norm of what it kept back when it last reported; nobody adds that any more.
+        lost_norm: f64,
+    },
+    /// It is out until it asks again; it still has what it keeps back.
+    Out {
+        /// Who.
+        rank: Rank,
+        /// Why.
+        why: String,
+    },
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Joined { rank } => write!(f, "{rank} takes part"),
+            Self::Left { rank, lost_norm } => {
+                write!(f, "{rank} is gone; what it kept back is lost: norm {lost_norm:.6}")
+            }
+            Self::Out { rank, why } => write!(f, "{rank} is out until it asks again: {why}"),
+        }
+    }
+}
+
+/// What the server knows of one worker.
+#[derive(Debug)]
+struct Place {
+    rank: Rank,
+    /// The session in which it is a member.
+    member: Option<u64>,
+    /// The session of its last request, and how many were answered in it.
+    asked: (u64, u32),
+    /// Whether a request waits to be answered.
+    wants_in: bool,
+    missed: u32,
+    norm: f64,
+    /// Why it is to be put out.
+    fault: Option<String>,
+}
+
+/// The membership of a run, seen from its server.
+#[derive(Debug)]
+pub struct Server {
+    rules: Rules,
+    places: Vec<Place>,
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    /// A server that is alone so far. Its transport then has a membership of one, in epoch 1.
+    ///
+    /// # Errors
+    /// As [`ZmqTransport::adopt`].
+    ///
+    /// # Panics
+    /// If the transport has adopted a membership before.
+    pub fn new(transport: &mut ZmqTransport, rules: Rules) -> Result<Self, TransportError> {
+        let me = transport.rank();
+        let place = |rank| Place {
+            rank,
+            member: None,
+            asked: (0, 0),
+            wants_in: false,
+            missed: 0,
+            norm: 0.0,
+            fault: None,
+        };
+        let places = transport.membership().ranks.iter().filter(|&rank| rank != me).map(place).collect();
+        transport.adopt(Membership { epoch: 1, ranks: [me].into_iter().collect() })?;
+        Ok(Self { rules, places, buffer: Vec::new() })
+    }
+
+    /// Members now, the server included.
+    pub fn members(&self) -> usize {
+        1 + self.places.iter().filter(|place| place.member.is_some()).count()
+    }
+
+    /// Waits until there is a quorum of members and of workers that ask to become one.
+    ///
+    /// # Errors
+    /// Those of `recv`; `Timeout` names the first rank that is missing.
+    pub fn wait_for_quorum(
+        &mut self,
+        transport: &mut ZmqTransport,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        loop {
+            self.look(transport)?;
+            let is_counted = |place: &&Place| place.wants_in || place.member.is_some();
+            if 1 + self.places.iter().filter(is_counted).count() >= self.rules.quorum {
+                return Ok(());
+            }
+            if deadline.has_passed() {
+                let missing = self.places.iter().find(|place| !is_counted(place));
+                let from = missing.map_or(transport.rank(), |place| place.rank);
+                return Err(TransportError::Timeout { from, tag: request(0, 0) });
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Takes note of sessions that ended and of requests that came.
+    fn look(&mut self, transport: &mut ZmqTransport) -> Result<(), TransportError> {
+        for place in &mut self.places {
+            let Some(session) = transport.session(place.rank) else {
+                place.wants_in = false;
+                continue;
+            };
+            if place.asked.0 != session {
+                (place.asked, place.wants_in) = ((session, 0), false);
+            }
+            let tag = request(session, place.asked.1);
+            match transport.recv(place.rank, tag, &mut self.buffer, Deadline::now()) {
+                Ok(()) => {
+                    place.wants_in = true;
+                    place.asked.1 += 1;
+                }
+                Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the members reported in the step of `tag`. Parameters that differ from the server's own, whose hash is
+    /// given, put a member out.
+    ///
+    /// # Errors
+    /// Those of `recv`.
+    pub fn reports(
+        &mut self,
+        transport: &mut ZmqTransport,
+        tag: Tag,
+        own_hash: u64,
+    ) -> Result<(), TransportError> {
+        for place in self.places.iter_mut().filter(|place| place.member.is_some()) {
+            match transport.recv(place.rank, tag.chunk(REPORT), &mut self.buffer, Deadline::now()) {
+                Ok(()) => match Report::read(&self.buffer) {
+                    Some(report) => {
+                        place.norm = report.residual_norm;
+                        if report.params_hash != 0 && own_hash != 0 && report.params_hash != own_hash {
+                            place.fault = Some("its parameters differ".to_owned());
+                        }
+                    }
+                    None => place.fault = Some("its report makes no sense".to_owned()),
+                },
+                Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a member out when the step closes.
+    pub fn blame(&mut self, rank: Rank, why: String) {
+        if let Some(place) = self.places.iter_mut().find(|place| place.rank == rank) {
+            place.fault = Some(why);
+        }
+    }
+
+    /// Closes the step of `tag`, of which `contributors` are known to have taken part in time: decides who takes part in
+    /// `next_step`, tells it to the members, and sends `state` to those who come in. With no step before it, members are
+    /// told nothing, for there are none.
+    ///
+    /// # Errors
+    /// Those of `send` that are no fault of one worker, and those of [`ZmqTransport::adopt`].
+    pub fn close(
+        &mut self,
+        transport: &mut ZmqTransport,
+        (tag, contributors): (Tag, &[Rank]),
+        (next_step, is_over): (u64, bool),
+        state: impl FnOnce() -> Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<Vec<Change>, TransportError> {
+        self.look(transport)?;
+        let before: Vec<(Rank, u64)> =
+            self.places.iter().filter_map(|place| Some((place.rank, place.member?))).collect();
+        let mut changes = Vec::new();
+        for place in &mut self.places {
+            place.judge(transport.session(place.rank), contributors, self.rules.may_miss, &mut changes);
+        }
+        let joining: Vec<Rank> =
+            if is_over { Vec::new() } else { self.places.iter_mut().filter_map(Place::let_in).collect() };
+        changes.extend(joining.iter().map(|&rank| Change::Joined { rank }));
+
+        let me = transport.rank();
+        let mut ranks: Vec<Rank> =
+            self.places.iter().filter(|place| place.member.is_some()).map(|place| place.rank).collect();
+        ranks.push(me);
+        ranks.sort_unstable();
+        let epoch = transport.membership().epoch + u32::from(!changes.is_empty());
+        let notice = Notice { epoch, step: next_step, is_over, ranks };
+        self.tell(transport, tag, &before, &notice, deadline)?;
+        if !changes.is_empty() {
+            let ranks = notice.ranks.iter().copied().collect();
+            transport.adopt(Membership { epoch, ranks })?;
+            let members = self.places.iter().filter_map(|place| Some((place.rank, place.member?)));
+            members.for_each(|(rank, session)| transport.bind(rank, session));
+        }
+        if !joining.is_empty() {
+            self.send_state(transport, &notice, &joining, &state(), deadline)?;
+        }
+        Ok(changes)
+    }
+
+    /// Tells the members of the step that has closed what follows.
+    fn tell(
+        &mut self,
+        transport: &mut ZmqTransport,
+        tag: Tag,
+        before: &[(Rank, u64)],
+        notice: &Notice,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        self.buffer.clear();
+        notice.write(&mut self.buffer);
+        let is_same = |&&(rank, session): &&(Rank, u64)| transport.session(rank) == Some(session);
+        let present: Vec<Rank> = before.iter().filter(is_same).map(|&(rank, _)| rank).collect();
+        present
+            .into_iter()
+            .try_for_each(|rank| lenient(transport.send(rank, tag.chunk(NOTICE), &self.buffer, deadline)))
+    }
+
+    fn send_state(
+        &mut self,
+        transport: &mut ZmqTransport,
+        notice: &Notice,
+        joining: &[Rank],
+        state: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        self.buffer.clear();
+        notice.write(&mut self.buffer);
+        self.buffer.extend_from_slice(state);
+        for place in self.places.iter().filter(|place| contains(joining, place.rank)) {
+            let (session, asked) = place.asked;
+            let tag = request(session, asked - 1).chunk(1);
+            lenient(transport.send(place.rank, tag, &self.buffer, deadline))?;
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// Ends the membership of a worker that is gone, too late too often, or at fault.
+    fn judge(
+        &mut self,
+        session: Option<u64>,
+        contributors: &[Rank],
+        may_miss: u32,
+        changes: &mut Vec<Change>,
+    ) {
+        let fault = self.fault.take();
+        let Some(member) = self.member else { return };
+        self.missed = if contains(contributors, self.rank) { 0 } else { self.missed + 1 };
+        let (rank, missed) = (self.rank, self.missed);
+        let change = match (session, fault) {
+            (session, _) if session != Some(member) => Change::Left { rank, lost_norm: self.norm },
+            (_, Some(why)) => Change::Out { rank, why },
+            _ if missed > may_miss => Change::Out { rank, why: format!("it missed {missed} steps in a row") },
+            // A member that asks has lost its place in the run.
+            _ if self.wants_in => Change::Out { rank, why: "it asked to begin again".to_owned() },
+            _ => return,
+        };
+        self.member = None;
+        changes.push(change);
+    }
+
+    /// Makes a member of a worker that wants it.
+    fn let_in(&mut self) -> Option<Rank> {
+        if !self.wants_in {
+            return None;
+        }
+        (self.wants_in, self.missed, self.norm) = (false, 0, 0.0);
+        self.member = Some(self.asked.0);
+        Some(self.rank)
+    }
+}
+
+/// A worker that is gone, or takes nothing, is found out when the next step closes.
+fn lenient(sent: Result<(), TransportError>) -> Result<(), TransportError> {
+    match sent {
+        Err(TransportError::Disconnected { .. } | TransportError::NoRoom { .. }) => Ok(()),
+        other => other,
+    }
+}

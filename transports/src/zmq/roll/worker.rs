@@ -1,0 +1,92 @@
+//! A worker's part of the roll.
+
+use super::super::ZmqTransport;
+use super::message::{Notice, Report};
+use super::{NOTICE, REPORT, contains, request};
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// Keeps a worker's place in the run of one server.
+#[derive(Debug)]
+pub struct Worker {
+    server: Rank,
+    /// The session of the last request, and how many there were in it.
+    asked: (u64, u32),
+    buffer: Vec<u8>,
+}
+
+impl Worker {
+    /// A worker of that server.
+    pub fn new(server: Rank) -> Self {
+        Self { server, asked: (0, 0), buffer: Vec::new() }
+    }
+
+    /// Asks to be let in and waits for a step to close; returns what comes next and the server's state, as it was given to
+    /// [`Server::close`](super::Server::close). The transport has the new membership then.
+    ///
+    /// # Errors
+    /// Those of `send` and `recv`; `Disconnected` also when the answer makes no sense.
+    pub fn ask(
+        &mut self,
+        transport: &mut ZmqTransport,
+        deadline: Deadline,
+    ) -> Result<(Notice, &[u8]), TransportError> {
+        let gone = TransportError::Disconnected { rank: self.server };
+        let session = transport.session(self.server).ok_or_else(|| gone.clone())?;
+        if self.asked.0 != session {
+            self.asked = (session, 0);
+        }
+        let tag = request(session, self.asked.1);
+        self.asked.1 += 1;
+        transport.send(self.server, tag, b"", deadline)?;
+        transport.recv(self.server, tag.chunk(1), &mut self.buffer, deadline)?;
+        let (notice, state) = Notice::read(&self.buffer).ok_or_else(|| gone.clone())?;
+        adopt(transport, &notice)?;
+        Ok((notice, state))
+    }
+
+    /// Says how this worker stands, in the step of `tag`.
+    ///
+    /// # Errors
+    /// Those of `send`.
+    pub fn report(
+        &mut self,
+        transport: &mut ZmqTransport,
+        tag: Tag,
+        report: Report,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        transport.send(self.server, tag.chunk(REPORT), &report.write(), deadline)
+    }
+
+    /// Waits for what follows the step of `tag`. When this worker is in it, the transport has the new membership; else it
+    /// has to ask again.
+    ///
+    /// # Errors
+    /// Those of `recv`; `Disconnected` also when the notice makes no sense.
+    pub fn next(
+        &mut self,
+        transport: &mut ZmqTransport,
+        tag: Tag,
+        deadline: Deadline,
+    ) -> Result<Notice, TransportError> {
+        transport.recv(self.server, tag.chunk(NOTICE), &mut self.buffer, deadline)?;
+        let notice = Notice::read(&self.buffer).filter(|(_, rest)| rest.is_empty());
+        let (notice, _) = notice.ok_or(TransportError::Disconnected { rank: self.server })?;
+        if contains(&notice.ranks, transport.rank()) {
+            adopt(transport, &notice)?;
+        }
+        Ok(notice)
+    }
+}
+
+/// Goes on in the epoch of the notice. One of the present epoch says that nothing has changed.
+fn adopt(transport: &mut ZmqTransport, notice: &Notice) -> Result<(), TransportError> {
+    if notice.epoch <= transport.membership().epoch {
+        return Ok(());
+    }
+    let ranks = notice.ranks.iter().copied().collect();
+    transport.adopt(Membership { epoch: notice.epoch, ranks })
+}

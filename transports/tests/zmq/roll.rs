@@ -1,0 +1,452 @@
+//! Workers that come and go: nothing is lost but what dies with a worker, and that is reported.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
+use gradwire_transports::zmq::roll::{Change, EPOCH, Report, Rules, Server, Worker};
+use gradwire_transports::zmq::{Bound, Returns, ZmqOptions, ZmqTransport};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+
+use crate::proxy::Proxy;
+use crate::support::{Heard, World, long};
+
+const LEN: usize = 64;
+
+/// Small whole numbers, so that every sum is exact.
+fn gradient(rank: u32, step: u64) -> Vec<f32> {
+    let stream = StepKey { seed: 5, step, source: Source::Rank(rank) }.stream(0);
+    (0..LEN as u64).map(|at| (stream.u64_at(at) % 17) as f32 - 8.0).collect()
+}
+
+fn add(sum: &mut [f64], values: &[f32], weight: f64) {
+    sum.iter_mut().zip(values).for_each(|(sum, &value)| *sum += weight * f64::from(value));
+}
+
+/// One rank: its exchange, what it keeps back, and everything it ever computed.
+struct Replica {
+    exchange: Exchange,
+    residual: Vec<f32>,
+    mean: Vec<f32>,
+    params: Vec<f32>,
+    computed: Vec<f64>,
+}
+
+impl Replica {
+    fn new(quorum: usize, patience: Option<Duration>) -> Self {
+        let options = ServerOptions { quorum, patience, ..ServerOptions::default() };
+        let spec = Spec::parse("topk:density=0.1").unwrap();
+        let layout = Layout::packed([("w", vec![LEN])]).unwrap();
+        let exchange = Exchange::new(spec, layout, Route::Server(options)).unwrap();
+        let zeros = vec![0.0; LEN];
+        Self {
+            exchange,
+            residual: zeros.clone(),
+            mean: zeros.clone(),
+            params: zeros,
+            computed: vec![0.0; LEN],
+        }
+    }
+
+    /// One step; returns who was in it.
+    fn step(&mut self, transport: &mut ZmqTransport, step: u64) -> Result<Vec<Rank>, ExchangeError> {
+        let rank = transport.rank().0;
+        let grad = gradient(rank, step);
+        add(&mut self.computed, &grad, 1.0);
+        let mut memory = Memory::new(&mut self.residual[..]);
+        let key = StepKey { seed: 1, step, source: Source::Rank(rank) };
+        let never = Deadline::NEVER;
+        self.exchange.start(transport, key, Grad::F32(&grad), Some(&mut memory), never)?;
+        let report = self.exchange.finish(transport, &mut self.mean, Some(&mut memory), never)?;
+        self.params.iter_mut().zip(&self.mean).for_each(|(param, mean)| *param -= mean);
+        Ok(report.contributors.as_slice().to_vec())
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.params.iter().flat_map(|param| param.to_le_bytes()).collect()
+    }
+
+    fn restore(&mut self, state: &[u8]) {
+        self.params = state.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+    }
+
+    fn hash(&self) -> u64 {
+        self.params
+            .iter()
+            .fold(1, |hash, param| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(param.to_bits()))
+    }
+}
+
+/// What a worker has at the end.
+struct End {
+    replica: Replica,
+    /// How often it was let in.
+    entries: usize,
+}
+
+/// A worker that does as it is told until the run is over or the server gone; `spoils` names a step before which its
+/// parameters change by themselves.
+fn worker(mut transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
+    thread::spawn(move || {
+        let (mut replica, mut place, mut entries) = (Replica::new(0, None), Worker::new(Rank(0)), 0);
+        'out: while let Ok((mut notice, state)) = place.ask(&mut transport, long()) {
+            replica.restore(state);
+            entries += 1;
+            loop {
+                if notice.is_over {
+                    break 'out;
+                }
+                if spoils == Some(notice.step) {
+                    replica.params[3] += 1.0;
+                }
+                let tag = Tag::new(notice.epoch, notice.step);
+                let norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+                let report = Report { residual_norm: norm, params_hash: replica.hash() };
+                let reported = place.report(&mut transport, tag, report, long());
+                match reported
+                    .map_err(ExchangeError::from)
+                    .and_then(|()| replica.step(&mut transport, notice.step))
+                {
+                    Ok(_) | Err(ExchangeError::NoQuorum { .. }) => {}
+                    Err(ExchangeError::Transport(_)) => break 'out,
+                    Err(other) => panic!("{other}"),
+                }
+                let Ok(next) = place.next(&mut transport, tag, Deadline::NEVER) else { break 'out };
+                notice = next;
+                if !notice.is_over && !notice.ranks.contains(&transport.rank()) {
+                    break;
+                }
+            }
+        }
+        // The others may still wait for what this end has acknowledged.
+        let _ = transport.close(long());
+        End { replica, entries }
+    })
+}
+
+/// The server's side: runs steps, keeps what was applied, and what changed.
+struct Run {
+    transport: ZmqTransport,
+    server: Server,
+    replica: Replica,
+    applied: Vec<f64>,
+    changes: Vec<Change>,
+    void: usize,
+}
+
+impl Run {
+    fn step(&mut self, step: u64, is_last: bool) -> Vec<Rank> {
+        self.server.wait_for_quorum(&mut self.transport, long()).unwrap();
+        let tag = Tag::new(self.transport.membership().epoch, step);
+        let hash = self.replica.hash();
+        let contributors = match self.replica.step(&mut self.transport, step) {
+            Ok(contributors) => {
+                let count = contributors.len() as f32;
+                let sum: Vec<f32> = self.replica.mean.iter().map(|mean| (mean * count).round()).collect();
+                add(&mut self.applied, &sum, 1.0);
+                contributors
+            }
+            Err(ExchangeError::NoQuorum { .. }) => {
+                self.void += 1;
+                Vec::new()
+            }
+            Err(other) => panic!("{other}"),
+        };
+        self.server.reports(&mut self.transport, tag, hash).unwrap();
+        self.close((tag, &contributors), (step + 1, is_last));
+        contributors
+    }
+
+    fn close(&mut self, closed: (Tag, &[Rank]), next: (u64, bool)) {
+        let replica = &self.replica;
+        let changes =
+            self.server.close(&mut self.transport, closed, next, || replica.state(), long()).unwrap();
+        self.changes.extend(changes);
+    }
+
+    fn has(&self, what: impl Fn(&Change) -> bool) -> bool {
+        self.changes.iter().any(what)
+    }
+}
+
+struct Scene {
+    world: World,
+    run: Run,
+    endpoint: String,
+    heard: Heard,
+}
+
+fn scene(world: usize, quorum: usize, patience: Option<Duration>, may_miss: u32) -> Scene {
+    let (world, heard) = (World::star(world), Heard::default());
+    let options = ZmqOptions { returns: Returns::AtAnyTime, log: heard.log(), ..world.options(0) };
+    let bound = Bound::new(options).unwrap();
+    let endpoint = bound.endpoint().unwrap().to_owned();
+    let mut transport = bound.join(long()).unwrap();
+    let server = Server::new(&mut transport, Rules { quorum, may_miss }).unwrap();
+    let (applied, changes) = (vec![0.0; LEN], Vec::new());
+    let replica = Replica::new(quorum, patience);
+    let run = Run { transport, server, replica, applied, changes, void: 0 };
+    Scene { world, run, endpoint, heard }
+}
+
+impl Scene {
+    fn connect(&self, rank: usize, endpoint: &str) -> ZmqTransport {
+        let options = ZmqOptions { returns: Returns::AtAnyTime, ..self.world.options(rank) };
+        let mut bound = Bound::new(options).unwrap();
+        bound.locate(Rank(0), endpoint);
+        bound.join(long()).unwrap()
+    }
+
+    /// Lets in who asks, before the first step.
+    fn begin(&mut self) {
+        self.run.server.wait_for_quorum(&mut self.run.transport, long()).unwrap();
+        let tag = Tag::new(self.run.transport.membership().epoch, 0);
+        self.run.close((tag, &[]), (0, false));
+    }
+}
+
+/// Applied and kept back together are all that was ever computed, exactly.
+fn assert_conserved(run: &Run, ends: &[End], lost: &[f64]) {
+    let (mut have, mut computed) = (run.applied.clone(), run.replica.computed.clone());
+    add(&mut have, &run.replica.residual, 1.0);
+    for end in ends {
+        add(&mut have, &end.replica.residual, 1.0);
+        computed.iter_mut().zip(&end.replica.computed).for_each(|(sum, value)| *sum += value);
+    }
+    have.iter_mut().zip(lost).for_each(|(sum, value)| *sum += value);
+    assert_eq!(have, computed);
+    for end in ends {
+        assert_eq!(end.replica.params, run.replica.params);
+    }
+}
+
+#[test]
+fn a_worker_that_is_cut_off_misses_steps_begins_again_and_nothing_is_lost() {
+    let mut scene = scene(3, 2, Some(Duration::from_millis(400)), 1);
+    let proxy = Proxy::to(&scene.endpoint);
+    let workers = [scene.connect(1, &scene.endpoint.clone()), scene.connect(2, &proxy.endpoint())]
+        .map(|end| worker(end, None));
+    scene.run.server.wait_for_quorum(&mut scene.run.transport, long()).unwrap();
+    scene.begin();
+    let (mut step, mut seen) = (0, Vec::new());
+    let run = &mut scene.run;
+    let out = |change: &Change| matches!(change, Change::Out { rank: Rank(2), why } if why.contains("missed 2 steps"));
+    let back = |change: &&Change| matches!(change, Change::Joined { rank: Rank(2) });
+    // Everyone; then without the second; then with it again.
+    while run.server.members() < 3 || step < 5 {
+        seen.push(run.step(step, false).len());
+        step += 1;
+    }
+    proxy.hold(true);
+    while !run.has(out) {
+        seen.push(run.step(step, false).len());
+        step += 1;
+    }
+    proxy.hold(false);
+    while run.changes.iter().filter(back).count() < 2 {
+        seen.push(run.step(step, false).len());
+        step += 1;
+    }
+    run.step(step, false);
+    run.step(step + 1, true);
+    assert!(seen.contains(&2) && seen.contains(&3), "{seen:?}");
+    run.transport.close(long()).unwrap();
+    let ends = workers.map(|end| end.join().unwrap());
+    assert_eq!([ends[0].entries, ends[1].entries], [1, 2]);
+    assert_conserved(run, &ends, &[]);
+}
+
+#[test]
+fn without_a_quorum_a_step_is_void_and_everything_is_given_back() {
+    let mut scene = scene(3, 3, Some(Duration::from_millis(300)), 5);
+    let proxy = Proxy::to(&scene.endpoint);
+    let workers = [scene.connect(1, &scene.endpoint.clone()), scene.connect(2, &proxy.endpoint())]
+        .map(|end| worker(end, None));
+    scene.begin();
+    let run = &mut scene.run;
+    assert_eq!(run.step(0, false).len(), 3);
+    proxy.hold(true);
+    let params = run.replica.params.clone();
+    assert!(run.step(1, false).is_empty());
+    assert_eq!((run.void, &run.replica.params), (1, &params));
+    proxy.hold(false);
+    let mut step = 2;
+    while run.step(step, false).len() < 3 {
+        step += 1;
+    }
+    run.step(step + 1, true);
+    run.transport.close(long()).unwrap();
+    let ends = workers.map(|end| end.join().unwrap());
+    assert_conserved(run, &ends, &[]);
+}
+
+#[test]
+fn what_a_worker_kept_back_when_it_left_is_reported_as_lost() {
+    let mut scene = scene(2, 1, None, 1);
+    let transport = scene.connect(1, &scene.endpoint.clone());
+    let steps = std::sync::Arc::new(AtomicU64::new(0));
+    let counted = std::sync::Arc::clone(&steps);
+    let leaving = thread::spawn(move || {
+        let (mut transport, mut replica, mut place) =
+            (transport, Replica::new(0, None), Worker::new(Rank(0)));
+        let (mut notice, _) = {
+            let (notice, state) = place.ask(&mut transport, long()).unwrap();
+            (notice, state.to_vec())
+        };
+        let mut norm = 0.0;
+        for _ in 0..4 {
+            let tag = Tag::new(notice.epoch, notice.step);
+            norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+            let report = Report { residual_norm: norm, params_hash: 0 };
+            place.report(&mut transport, tag, report, long()).unwrap();
+            replica.step(&mut transport, notice.step).unwrap();
+            notice = place.next(&mut transport, tag, long()).unwrap();
+            counted.fetch_add(1, SeqCst);
+        }
+        // Gone without a word, as in a crash.
+        norm
+    });
+    let run = &mut scene.run;
+    let mut step = 0;
+    while run.server.members() < 2 {
+        run.step(step, false);
+        step += 1;
+    }
+    while steps.load(SeqCst) < 4 {
+        run.step(step, false);
+        step += 1;
+    }
+    let norm = leaving.join().unwrap();
+    scene.heard.wait_for("rank 1 is gone");
+    run.step(step, true);
+    let left = run.changes.iter().find_map(|change| match change {
+        Change::Left { rank: Rank(1), lost_norm } => Some(*lost_norm),
+        _ => None,
+    });
+    assert!(norm > 0.0);
+    assert_eq!(left, Some(norm));
+    assert_eq!(run.server.members(), 1);
+}
+
+#[test]
+fn a_server_without_patience_does_not_wait_for_a_worker_that_was_started_again() {
+    let mut scene = scene(2, 1, None, 9);
+    let mut first = scene.connect(1, &scene.endpoint.clone());
+    let asking = thread::spawn(move || {
+        Worker::new(Rank(0)).ask(&mut first, long()).map(drop).unwrap();
+        first
+    });
+    let mut step = 0;
+    while scene.run.server.members() < 2 {
+        scene.run.step(step, false);
+        step += 1;
+    }
+    // It has the state and never sends a frame: its process ends, and another takes its place.
+    drop(asking.join().unwrap());
+    let second = worker(scene.connect(1, &scene.endpoint.clone()), None);
+    let run = &mut scene.run;
+    assert_eq!(run.step(step, false), [Rank(0)]);
+    assert!(run.has(|change| matches!(change, Change::Left { rank: Rank(1), .. })));
+    while run.server.members() < 2 {
+        step += 1;
+        run.step(step, false);
+    }
+    assert_eq!(run.step(step + 1, false), [Rank(0), Rank(1)]);
+    run.step(step + 2, true);
+    run.transport.close(long()).unwrap();
+    assert_eq!(second.join().unwrap().entries, 1);
+}
+
+#[test]
+fn a_replica_that_has_drifted_is_found_and_begins_again() {
+    let mut scene = scene(3, 3, None, 1);
+    let workers = [scene.connect(1, &scene.endpoint.clone()), scene.connect(2, &scene.endpoint.clone())];
+    let [a, b] = workers;
+    let workers = [worker(a, None), worker(b, Some(4))];
+    scene.begin();
+    let run = &mut scene.run;
+    let drifted = |change: &Change| matches!(change, Change::Out { rank: Rank(2), why } if why == "its parameters differ");
+    for step in 0..12 {
+        run.step(step, step == 11);
+    }
+    assert!(run.has(drifted), "{:?}", run.changes);
+    run.transport.close(long()).unwrap();
+    let ends = workers.map(|end| end.join().unwrap());
+    assert_eq!([ends[0].entries, ends[1].entries], [1, 2]);
+    assert_conserved(run, &ends, &[]);
+}
+
+#[test]
+fn a_request_that_nobody_waits_for_and_a_notice_of_nonsense_harm_nobody() {
+    let mut scene = scene(3, 2, Some(Duration::from_millis(300)), 1);
+    let mut odd = scene.connect(2, &scene.endpoint.clone());
+    let session = odd.session(Rank(0)).unwrap();
+    // Requests of another session and of the future, frames and reports of one who is no member.
+    for (step, unit) in [(session ^ 1, 0), (session, 7)] {
+        odd.send(Rank(0), Tag { epoch: EPOCH, step, unit, chunk: 0 }, b"", long()).unwrap();
+    }
+    odd.send(Rank(0), Tag::new(2, 0).chunk(2), b"nonsense", long()).unwrap();
+    let honest = worker(scene.connect(1, &scene.endpoint.clone()), None);
+    scene.begin();
+    let run = &mut scene.run;
+    assert_eq!(run.step(0, false), [Rank(0), Rank(1)]);
+    // Let in, it reports nonsense and is put out again.
+    odd.send(Rank(0), Tag { epoch: EPOCH, step: session, unit: 0, chunk: 0 }, b"", long()).unwrap();
+    let mut step = 1;
+    while run.server.members() < 3 {
+        run.step(step, false);
+        step += 1;
+    }
+    let epoch = run.transport.membership().epoch;
+    let state = Tag { epoch: EPOCH, step: session, unit: 0, chunk: 1 };
+    odd.recv(Rank(0), state, &mut Vec::new(), long()).unwrap();
+    let members = gradwire_transports::Membership { epoch, ranks: run.transport.membership().ranks };
+    odd.adopt(members).unwrap();
+    odd.send(Rank(0), Tag::new(epoch, step).chunk(2), b"nonsense", long()).unwrap();
+    odd.send(Rank(0), Tag::new(epoch, step), b"no frame", long()).unwrap();
+    assert_eq!(run.step(step, false), [Rank(0), Rank(1)]);
+    assert!(run.has(
+        |change| matches!(change, Change::Out { rank: Rank(2), why } if why == "its report makes no sense")
+    ));
+    run.step(step + 1, true);
+    drop(odd);
+    run.transport.close(long()).unwrap();
+    assert_eq!(honest.join().unwrap().entries, 1);
+}
+
+#[test]
+fn a_transport_whose_server_was_started_again_begins_a_new_session() {
+    let world = World::star(2);
+    let serve = |endpoint: &str| {
+        let mut options = ZmqOptions { returns: Returns::AtAnyTime, ..world.options(0) };
+        let mut entry = options.roster.get(Rank(0)).unwrap().clone();
+        entry.endpoint = Some(endpoint.to_owned());
+        options.roster = options.roster.with(Rank(0), entry);
+        let bound = Bound::new(options).unwrap();
+        let endpoint = bound.endpoint().unwrap().to_owned();
+        (bound.join(long()).unwrap(), endpoint)
+    };
+    let (mut server, endpoint) = serve("tcp://127.0.0.1:*");
+    let options = ZmqOptions { returns: Returns::AtAnyTime, ..world.options(1) };
+    let mut bound = Bound::new(options).unwrap();
+    bound.locate(Rank(0), &endpoint);
+    let mut client = bound.join(long()).unwrap();
+    let (tag, mut got) = (Tag::new(0, 9), Vec::new());
+    let open = client.rejoin(long()).unwrap_err().to_string();
+    assert_eq!(open, "a session is still open");
+    assert!(server.rejoin(long()).unwrap_err().to_string().contains("listens"));
+    client.send(Rank(0), tag, b"first life", long()).unwrap();
+    server.recv(Rank(1), tag, &mut got, long()).unwrap();
+    drop(server);
+    let gone = TransportError::Disconnected { rank: Rank(0) };
+    assert_eq!(client.recv(Rank(0), tag, &mut got, long()), Err(gone));
+    let (mut server, _) = serve(&endpoint);
+    client.rejoin(long()).unwrap();
+    // The same tag as in the first life is a new message in the second.
+    client.send(Rank(0), tag, b"second life", long()).unwrap();
+    server.recv(Rank(1), tag, &mut got, long()).unwrap();
+    assert_eq!(got, b"second life");
+    assert_eq!(client.tally(Rank(0)).sessions, 2);
+}
