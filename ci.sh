@@ -25,7 +25,7 @@ declare -A purpose=(
   [bench-smoke]="every bench runs once"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract and end together on every fault"
-  [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break; lints, docs, oldest compiler"
+  [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
@@ -217,6 +217,9 @@ check_zmq() {
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
   check_with_oldest_compiler transports gradwire-transports --features zmq
+  cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings
+  cargo test --release -p gradwire-trainer --features zmq --test remote --no-run
+  timeout -k 5 "$zmq_seconds" cargo test --release -p gradwire-trainer --features zmq --test remote
 }
 
 check_fuzz() { fuzz_all_for "$fuzz_seconds"; }

@@ -11,6 +11,8 @@ use crate::config::{RunConfig, Settings};
 use crate::folder::{Folder, FolderError};
 use crate::job::{Job, JobError};
 use crate::range::{RangeError, require};
+#[cfg(feature = "zmq")]
+use crate::remote;
 use crate::run::RunError;
 use crate::single::run_into;
 use crate::table::{Table, footnotes};
@@ -40,6 +42,15 @@ enum Command {
     Compare(Box<CompareArgs>),
     /// The codecs on your own gradients: bench, encode, decode, inspect
     Codec(CodecArgs),
+    /// Serve a run to workers on other machines, and train as rank 0
+    #[cfg(feature = "zmq")]
+    Serve(Box<RemoteArgs<remote::ServeArgs>>),
+    /// Work for a run that another machine serves; give the same settings as there
+    #[cfg(feature = "zmq")]
+    Join(Box<RemoteArgs<remote::JoinArgs>>),
+    /// Make the keys by which server and workers know each other
+    #[cfg(feature = "zmq")]
+    Keygen(remote::KeygenArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,6 +75,29 @@ struct TrainArgs {
     output: Output,
     #[command(flatten)]
     settings: Settings,
+}
+
+#[cfg(feature = "zmq")]
+#[derive(Debug, clap::Args)]
+struct RemoteArgs<Own: clap::Args> {
+    #[command(flatten)]
+    own: Own,
+    /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
+    #[arg(long, value_name = "SPEC")]
+    codec: Option<String>,
+    /// TOML file with settings; the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[cfg(feature = "zmq")]
+impl<Own: clap::Args> RemoteArgs<Own> {
+    fn settings(&self) -> Result<Settings, JobError> {
+        let own = Settings { codec: self.codec.clone(), ..self.settings.clone() };
+        settings(&own, self.config.as_ref())
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -102,6 +136,10 @@ pub enum Failure {
     /// The run itself.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// Training over the network.
+    #[cfg(feature = "zmq")]
+    #[error(transparent)]
+    Remote(#[from] remote::RemoteError),
     /// The result cannot be shown.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -112,6 +150,10 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Codec(_) => 2,
+            #[cfg(feature = "zmq")]
+            Self::Remote(remote::RemoteError::Zmq(_)) => 2,
+            #[cfg(feature = "zmq")]
+            Self::Remote(_) => 1,
             Self::Run(_) | Self::Output(_) => 1,
         }
     }
@@ -164,6 +206,12 @@ impl Cli {
             Some(Command::Train(args)) => train(&args, out),
             Some(Command::Compare(args)) => compare(&args, out),
             Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
+            #[cfg(feature = "zmq")]
+            Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, out),
+            #[cfg(feature = "zmq")]
+            Some(Command::Join(args)) => remote::join(&args.own, args.settings()?, out),
+            #[cfg(feature = "zmq")]
+            Some(Command::Keygen(args)) => remote::keygen(&args, out),
         }
     }
 }

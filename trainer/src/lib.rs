@@ -13,6 +13,7 @@
 //! | [`compare`], [`quickstart`], [`table`], [`report`] | several codecs on one task, side by side |
 //! | [`data`], [`model`], [`optim`], [`eval`] | what is trained, and how well |
 //! | [`cli`], [`codec_cli`] | the command line |
+//! | `remote`, behind the feature `zmq` | a server, and workers on other machines |
 //!
 //! # Determinism
 //!
@@ -38,6 +39,8 @@ pub mod progress;
 pub mod quickstart;
 pub mod range;
 pub mod record;
+#[cfg(feature = "zmq")]
+pub mod remote;
 pub mod report;
 pub mod rng;
 pub mod run;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use gradwire_transports::exchange::Report;
-use gradwire_transports::{Counters, Rank, cost};
+use gradwire_transports::{Counters, Rank, RankSet, cost};
 use serde::Serialize;
 
 use crate::eval::Evaluation;
@@ -23,7 +23,10 @@ pub(crate) struct StepRecord {
     pub(crate) bytes_down: u64,
     pub(crate) frame_bytes: usize,
     pub(crate) held: usize,
-    pub(crate) contributors: usize,
+    pub(crate) contributors: RankSet,
+    /// Frames that the server did not add, and why.
+    #[cfg(feature = "zmq")]
+    pub(crate) frames_refused: Vec<(Rank, gradwire::DecodeError)>,
     pub(crate) compute: Duration,
     pub(crate) encode: Duration,
     pub(crate) exchange: Duration,
@@ -47,7 +50,9 @@ impl StepRecord {
             bytes_down: 0,
             frame_bytes: 0,
             held: 0,
-            contributors: 0,
+            contributors: RankSet::default(),
+            #[cfg(feature = "zmq")]
+            frames_refused: Vec::new(),
             compute: Duration::ZERO,
             encode: Duration::ZERO,
             exchange: Duration::ZERO,
@@ -64,7 +69,9 @@ impl StepRecord {
         Self {
             frame_bytes: report.frame_bytes,
             held: report.held,
-            contributors: report.contributors.len(),
+            contributors: report.contributors.clone(),
+            #[cfg(feature = "zmq")]
+            frames_refused: report.refused.clone(),
             encode: report.encode,
             exchange: report.exchange,
             decode: report.decode,
@@ -164,7 +171,7 @@ impl Metrics {
             bytes_down: down,
             ratio: over(dense, sum(|record| record.frame_bytes as u64) as f64),
             wire_ratio: over(ring_bytes(job), (up + down) as f64),
-            contributors: first.contributors,
+            contributors: first.contributors.len(),
             encode_ns: mean_ns(|record| record.encode),
             exchange_ns: mean_ns(|record| record.exchange),
             decode_ns: mean_ns(|record| record.decode),

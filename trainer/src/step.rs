@@ -1,5 +1,10 @@
 //! One training step of one worker.
 
+#[cfg(feature = "zmq")]
+mod replica;
+
+#[cfg(feature = "zmq")]
+pub use self::replica::ReplicaError;
 use std::time::Instant;
 
 use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
@@ -49,9 +54,9 @@ impl StepError {
 }
 
 /// One worker: a replica of the model, its share of the data, and its end of the transport.
-pub(crate) struct Worker<'a> {
+pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     job: &'a Job,
-    transport: Box<dyn Transport>,
+    transport: T,
     model: Box<dyn Model>,
     batches: Batches<'a>,
     optimizer: Box<dyn Optimizer>,
@@ -63,11 +68,11 @@ pub(crate) struct Worker<'a> {
     mean: Vec<f32>,
 }
 
-impl<'a> Worker<'a> {
+impl<'a, T: Transport> Worker<'a, T> {
     /// A worker at the first step. The job was prepared, so nothing of it is refused here but a model of other sizes.
     pub(crate) fn new(
         job: &'a Job,
-        transport: Box<dyn Transport>,
+        transport: T,
         model: Box<dyn Model>,
     ) -> Result<Self, crate::job::JobError> {
         let len = job.layout.len();
@@ -148,7 +153,7 @@ impl<'a> Worker<'a> {
     /// step is skipped: the inner error says why, and the memory has everything back.
     fn exchange(&mut self, step: u64) -> Result<Result<Report, String>, StepError> {
         let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) };
-        let transport = self.transport.as_mut();
+        let transport = &mut self.transport;
         // A local peer that dies is noticed at once, so no wait needs an end of its own.
         let never = Deadline::NEVER;
         self.exchange

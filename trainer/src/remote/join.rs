@@ -1,0 +1,180 @@
+//! `trainer join`: a worker of a run that another machine serves.
+
+use std::io::Write;
+use std::time::Duration;
+
+use gradwire_transports::exchange::{ExchangeError, ServerOptions};
+use gradwire_transports::zmq::roll::{Notice, Report, Worker as Place, residual_weight};
+use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTransport, read_public};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+
+use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, seconds};
+use crate::cli::Failure;
+use crate::config::Settings;
+use crate::job::{Job, JobError};
+use crate::step::{StepError, Worker};
+
+/// What a worker is told.
+#[derive(Debug, clap::Args)]
+pub struct JoinArgs {
+    /// Where the server listens
+    #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
+    server: String,
+    /// The server's public key, or a file that holds it
+    #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
+    server_key: Option<String>,
+    /// This worker's rank, from 1: the one that the server's list gives to its key
+    #[arg(long, value_name = "N")]
+    rank: u32,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// As given to the server
+    #[arg(long, value_name = "SPEC")]
+    downlink: Option<String>,
+    /// What is kept back counts less after an absence, and nothing after so many steps
+    #[arg(long, value_name = "STEPS", default_value_t = 16)]
+    residual_age: u64,
+    /// How long to wait for the server, at the start and when it is gone
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    wait: Duration,
+}
+
+/// What ended a stretch of steps.
+enum End {
+    /// The run is over.
+    Over,
+    /// This worker is out, or the server is gone.
+    Out,
+}
+
+struct Run<'a> {
+    worker: Worker<'a, ZmqTransport>,
+    place: Place,
+    residual_age: u64,
+    /// The step that follows the parameters of this worker.
+    next: Option<u64>,
+}
+
+/// Works until the run is over.
+pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
+    let security = args.keys.security().map_err(RemoteError::from)?;
+    let downlink = downlink(args.downlink.as_deref())?;
+    let job = prepare(settings, ServerOptions { downlink, ..ServerOptions::default() })?;
+    let workers = job.config.workers;
+    crate::range::require(
+        (1..workers as u32).contains(&args.rank),
+        "rank",
+        args.rank,
+        format!("1 to {}", workers - 1),
+    )?;
+    let roster = roster(args, &security, workers)?;
+    let options = options(&job, (Rank(args.rank), roster), security, (&downlink, 0));
+    let bound = Bound::new(options).map_err(RemoteError::from)?;
+    let transport = bound.join(Deadline::after(args.wait)).map_err(RemoteError::from)?;
+    let mut run = Run::new(&job, transport, args.residual_age)?;
+    run.until_over(args.wait)?;
+    writeln!(out, "parameters: {:016x}", run.worker.hash())?;
+    let counters = run.worker.counters();
+    let [up, down] = [counters.up, counters.down].map(|way| way.total_bytes() as f64 / 1e6);
+    writeln!(out, "{up:.2} MB to the server, {down:.2} MB from it")?;
+    // Nothing is left to deliver.
+    let _ = run.worker.transport().close(Deadline::after(args.wait));
+    Ok(())
+}
+
+/// The server, this worker, and the ranks of the others, whom this end never meets.
+fn roster(args: &JoinArgs, security: &Security, workers: usize) -> Result<Roster, RemoteError> {
+    let server: Option<PublicKey> = match &args.server_key {
+        None => None,
+        Some(key) => Some(key.parse().or_else(|_| read_public(key.as_ref()))?),
+    };
+    let own = match security {
+        Security::Curve(pair) => Some(pair.public()),
+        Security::Plain { .. } => None,
+    };
+    let all =
+        (0..workers as u32).map(Rank).fold(Roster::new(), |roster, rank| roster.with(rank, Entry::default()));
+    let endpoint = Some(args.server.clone());
+    Ok(all
+        .with(Rank(args.rank), Entry { key: own, endpoint: None })
+        .with(SERVER, Entry { key: server, endpoint }))
+}
+
+impl<'a> Run<'a> {
+    fn new(job: &'a Job, transport: ZmqTransport, residual_age: u64) -> Result<Self, Failure> {
+        let model = job.build_model().map_err(JobError::from)?;
+        let worker = Worker::new(job, transport, model)?;
+        Ok(Self { worker, place: Place::new(SERVER), residual_age, next: None })
+    }
+
+    /// Asks, works, and begins again when this worker has lost its place.
+    fn until_over(&mut self, wait: Duration) -> Result<(), RemoteError> {
+        loop {
+            match self.stretch() {
+                Ok(End::Over) => return Ok(()),
+                Ok(End::Out) => {}
+                Err(RemoteError::Transport(TransportError::Disconnected { .. })) => self.reconnect(wait)?,
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    fn reconnect(&mut self, wait: Duration) -> Result<(), RemoteError> {
+        // An answer that made no sense ends a stretch while the session still stands; asking again mends that.
+        if self.worker.transport().session(SERVER).is_none() {
+            eprintln!("trainer: the server is gone; waiting for it");
+            self.worker.transport().rejoin(Deadline::after(wait))?;
+        }
+        Ok(())
+    }
+
+    /// From being let in to being out.
+    fn stretch(&mut self) -> Result<End, RemoteError> {
+        let (mut notice, state) = self.place.ask(self.worker.transport(), Deadline::NEVER)?;
+        self.worker.restore(state)?;
+        self.age(&notice);
+        let me = self.worker.rank();
+        while !notice.is_over {
+            let tag = Tag::new(notice.epoch, notice.step);
+            let report =
+                Report { residual_norm: self.worker.residual_norm(), params_hash: self.worker.hash() };
+            self.place.report(self.worker.transport(), tag, report, Deadline::NEVER)?;
+            self.step(notice.step)?;
+            self.next = Some(notice.step + 1);
+            notice = self.place.next(self.worker.transport(), tag, Deadline::NEVER)?;
+            if !notice.is_over && !notice.ranks.contains(&me) {
+                eprintln!("trainer: out of the run at step {}; asking to begin again", notice.step);
+                return Ok(End::Out);
+            }
+        }
+        Ok(End::Over)
+    }
+
+    /// One step. A void one leaves everything as it was; the server says how to go on.
+    fn step(&mut self, step: u64) -> Result<(), RemoteError> {
+        match self.worker.step(step) {
+            Ok(record) => {
+                if !record.contributors.contains(record.rank) {
+                    eprintln!("trainer: step {step}: too late; the frame was given back");
+                }
+                Ok(())
+            }
+            Err(StepError::Exchange(ExchangeError::NoQuorum { .. })) => {
+                eprintln!("trainer: step {step} was void; the frame was given back");
+                Ok(())
+            }
+            Err(StepError::Exchange(ExchangeError::Transport(error))) => Err(error.into()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Weighs what was kept back by how long this worker was away.
+    fn age(&mut self, notice: &Notice) {
+        let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
+        let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));
+        eprintln!("trainer: let in for step {}", notice.step);
+        if missed > 0 {
+            eprintln!("trainer: {missed} steps away; of what was kept back, norm {lost:.6} is lost");
+        }
+    }
+}

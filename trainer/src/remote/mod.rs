@@ -1,0 +1,144 @@
+//! Training over ZeroMQ: a server, which is rank 0 and trains too, and workers that come and go.
+//!
+//! Both ends are given the same settings of the run, which they compare when they meet: whatever differs is named. The
+//! server decides who takes part in which step, see [`gradwire_transports::zmq::roll`].
+
+mod join;
+mod keys;
+mod serve;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gradwire::{Gather, Spec};
+use gradwire_transports::exchange::{Route, ServerOptions};
+use gradwire_transports::inbox::InboxLimits;
+use gradwire_transports::zmq::{Log, Security, Terms, Topology, ZmqError, ZmqLimits, ZmqOptions};
+use gradwire_transports::{Rank, TransportError};
+
+pub use self::join::JoinArgs;
+pub(crate) use self::join::join;
+pub use self::keys::KeygenArgs;
+pub(crate) use self::keys::keygen;
+pub use self::serve::ServeArgs;
+pub(crate) use self::serve::serve;
+
+use crate::config::{ConfigError, RunConfig, Settings};
+use crate::job::{Job, JobError};
+pub use crate::step::ReplicaError;
+use crate::step::StepError;
+
+/// The server's rank.
+const SERVER: Rank = Rank(0);
+/// Settings that say where files are, not what is trained.
+const LOCAL_KEYS: [&str; 2] = ["data_dir", "transport"];
+/// More than the bytes of any state's header and of the messages around it.
+const SLACK: usize = 64 << 10;
+
+/// Why training over the network ended without a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// Keys, lists of peers, sockets, or ends that do not fit together.
+    #[error(transparent)]
+    Zmq(#[from] ZmqError),
+    /// The other end is gone, or something did not come in time.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A step failed at this end.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The server's state does not fit.
+    #[error(transparent)]
+    State(#[from] ReplicaError),
+    /// The run cannot go on.
+    #[error("{0}")]
+    Ended(String),
+}
+
+/// What both ends are told about keys.
+#[derive(Debug, clap::Args)]
+pub struct KeyArgs {
+    /// This end's key file, made by `trainer keygen`
+    #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
+    key: Option<PathBuf>,
+    /// Without keys: no encryption, no authentication; on the loopback interface only
+    #[arg(long, conflicts_with = "key")]
+    insecure: bool,
+    /// With --insecure, also on other interfaces: whoever reaches the port can read and change everything
+    #[arg(long, requires = "insecure")]
+    beyond_loopback: bool,
+}
+
+impl KeyArgs {
+    fn security(&self) -> Result<Security, ZmqError> {
+        match &self.key {
+            Some(path) => Ok(Security::Curve(gradwire_transports::zmq::KeyPair::read(path)?)),
+            None => Ok(Security::Plain { beyond_loopback: self.beyond_loopback }),
+        }
+    }
+}
+
+/// The job of a run over the network: frames go to the server.
+fn prepare(settings: Settings, options: ServerOptions) -> Result<Job, JobError> {
+    if let Some(other) = settings.exchange.as_deref().filter(|kind| !["auto", "server"].contains(kind)) {
+        let what = format!("exchange = {other}: over the network, frames go through the server");
+        return Err(ConfigError::Conflict(what).into());
+    }
+    let mut config = RunConfig::resolve(&Settings { exchange: Some("server".to_owned()), ..settings })?;
+    config.transport = "zmq".to_owned();
+    let mut job = Job::prepare(config)?;
+    job.route = Route::Server(options);
+    Ok(job)
+}
+
+/// A spelling of the downlink.
+fn downlink(spelling: Option<&str>) -> Result<Spec, JobError> {
+    let Some(spelling) = spelling else { return Ok(ServerOptions::default().downlink) };
+    let refused = |what: String| ConfigError::Codec { spelling: spelling.to_owned(), what };
+    Ok(Spec::parse(spelling).map_err(|error| refused(error.to_string()))?)
+}
+
+/// Everything that must be equal at both ends.
+fn terms(job: &Job, downlink: &Spec) -> Terms {
+    let terms = Terms::new(&job.layout.as_ref(), &job.spec).with("downlink", downlink);
+    let settings = job.config.to_toml();
+    let keys = settings.lines().filter_map(|line| line.split_once(" = "));
+    let shared = keys.filter(|(key, _)| !LOCAL_KEYS.contains(key));
+    shared.fold(terms, |terms, (key, value)| terms.with(key, value.trim_matches('"')))
+}
+
+/// Bounds from what codec, downlink and state can make at the most.
+fn limits(job: &Job, downlink: &Spec, may_miss: u32) -> ZmqLimits {
+    let units: Vec<_> = job.spec.units.units(&job.layout.as_ref()).collect();
+    let frame = |spec: &Spec| spec.codec.max_frame_bytes(&units).unwrap_or(usize::MAX);
+    let state = job.layout.len().saturating_mul(4 * 3);
+    let names = job.config.workers * 4;
+    let longest = [frame(&job.spec), frame(downlink), state].into_iter().max().unwrap_or(0);
+    let max_message_bytes = longest.saturating_add(names + SLACK);
+    // The answers of all steps that a worker may miss, and one state, wait for it.
+    let answers = may_miss as usize + 3;
+    let outbox = InboxLimits { messages: 16 * answers, bytes: max_message_bytes.saturating_mul(answers) };
+    let inbox = InboxLimits { messages: 4096, bytes: max_message_bytes };
+    ZmqLimits { inbox, outbox, max_message_bytes, ..ZmqLimits::default() }
+}
+
+fn options(
+    job: &Job,
+    (rank, roster): (Rank, gradwire_transports::zmq::Roster),
+    security: Security,
+    (downlink, may_miss): (&Spec, u32),
+) -> ZmqOptions {
+    let topology = Topology::Star { server: SERVER };
+    let mut options = ZmqOptions::new(rank, roster, topology, security, terms(job, downlink));
+    options.returns = gradwire_transports::zmq::Returns::AtAnyTime;
+    options.limits = limits(job, downlink, may_miss);
+    options.log = Log::new(|event| eprintln!("trainer: {event}"));
+    options
+}
+
+/// A number of seconds from the command line.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

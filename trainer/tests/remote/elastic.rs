@@ -1,0 +1,87 @@
+//! Workers that come late, die, fall silent and come back, and a server that is started again.
+
+use crate::support::{Keys, Process, join, serve};
+
+const RUN: [&str; 4] = ["--workers", "4", "--steps", "200"];
+/// Long enough for a worker to come back in it.
+const LONG_RUN: [&str; 6] = ["--workers", "4", "--steps", "1500", "--hidden", "8"];
+
+/// A server that goes on with two of four, and its workers.
+fn scene(keys: &Keys, run: &[&str], patience: &[&str], ranks: &[usize]) -> (Process, String, Vec<Process>) {
+    let elastic = [run, &["--quorum", "2"], patience].concat();
+    let (server, endpoint) = serve(keys, None, &elastic);
+    let workers = ranks.iter().map(|&rank| join(keys, &endpoint, rank, run)).collect();
+    (server, endpoint, workers)
+}
+
+#[test]
+fn a_worker_that_joins_in_the_middle_ends_with_the_same_parameters() {
+    let keys = Keys::new(4);
+    let (mut server, endpoint, mut workers) = scene(&keys, &RUN, &[], &[1]);
+    server.says("step 20: ");
+    // The server has no patience set, so it waits for this one, and the other has time to come.
+    workers[0].signal("-STOP");
+    workers.push(join(&keys, &endpoint, 3, &RUN));
+    server.says("rank 3 is here");
+    workers[0].signal("-CONT");
+    server.says("rank 3 takes part");
+    server.says("3 contributors");
+    let hash = server.hash();
+    for worker in workers {
+        assert_eq!(worker.hash(), hash);
+    }
+}
+
+#[test]
+fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_without_it() {
+    let keys = Keys::new(4);
+    let (mut server, endpoint, mut workers) = scene(&keys, &RUN, &[], &[1, 2, 3]);
+    server.says("step 20: ");
+    workers[0].signal("-STOP");
+    workers[1].kill();
+    // It comes back as a new process with nothing kept back.
+    workers[1] = join(&keys, &endpoint, 2, &RUN);
+    server.says("rank 2 is gone: it was started again");
+    workers[0].signal("-CONT");
+    let lost = server.says("rank 2 is gone; what it kept back is lost: norm ");
+    let norm: f64 = lost.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(norm > 0.0, "{lost}");
+    let hash = server.hash();
+    for worker in workers {
+        assert_eq!(worker.hash(), hash);
+    }
+}
+
+#[test]
+fn a_worker_that_sleeps_misses_steps_and_gets_the_new_state() {
+    let keys = Keys::new(4);
+    let (mut server, _, mut workers) = scene(&keys, &LONG_RUN, &["--patience", "0.3"], &[1, 2, 3]);
+    server.says("step 20: ");
+    workers[2].signal("-STOP");
+    server.says("rank 3 is out until it asks again: it missed 4 steps in a row");
+    server.says("3 contributors");
+    workers[2].signal("-CONT");
+    workers[2].says("too late; the frame was given back");
+    workers[2].says("asking to begin again");
+    workers[2].says("steps away; of what was kept back, norm");
+    let hash = server.hash();
+    for worker in workers {
+        assert_eq!(worker.hash(), hash);
+    }
+}
+
+#[test]
+fn workers_find_a_server_that_was_started_again() {
+    let keys = Keys::new(4);
+    let all = ["--workers", "4", "--steps", "300"];
+    let (mut server, endpoint) = serve(&keys, None, &all);
+    let workers: Vec<_> = (1..4).map(|rank| join(&keys, &endpoint, rank, &all)).collect();
+    server.says("step 10: ");
+    server.kill();
+    let (server, _) = serve(&keys, Some(&endpoint), &all);
+    let hash = server.hash();
+    for mut worker in workers {
+        worker.says("the server is gone; waiting for it");
+        assert_eq!(worker.hash(), hash);
+    }
+}

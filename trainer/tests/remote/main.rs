@@ -1,0 +1,6 @@
+//! A server and workers in processes of their own, over ZeroMQ with keys.
+
+mod elastic;
+mod refusals;
+mod same;
+mod support;

@@ -1,0 +1,59 @@
+//! A run over the network is the run in one process, bit for bit.
+
+use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::job::Job;
+use gradwire_trainer::record::Metrics;
+use gradwire_trainer::run::{Observer, run};
+
+use crate::support::{Keys, join, serve};
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn step(&mut self, _: &Metrics) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn refused(&mut self, _: u64, _: &str) {}
+}
+
+/// The hash at the end of the same run with threads for workers.
+fn in_one_process(codec: &str, optimizer: &str, steps: u64) -> String {
+    let settings = Settings {
+        codec: Some(codec.to_owned()),
+        optimizer: Some(optimizer.to_owned()),
+        exchange: Some("server".to_owned()),
+        workers: Some(4),
+        steps: Some(steps),
+        ..Settings::default()
+    };
+    let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
+    run(&job, &mut Nobody).unwrap().summary.params_hash
+}
+
+#[test]
+fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process() {
+    let keys = Keys::new(4);
+    for (codec, optimizer) in [("topk:density=0.01,values=q8", "sgd"), ("qsgd:bits=4", "adamw")] {
+        let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40"];
+        let (server, endpoint) = serve(&keys, None, &run);
+        let workers: Vec<_> = (1..4).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
+        let expected = in_one_process(codec, optimizer, 40);
+        for worker in workers {
+            assert_eq!(worker.hash(), expected, "{codec}");
+        }
+        assert_eq!(server.hash(), expected, "{codec}");
+    }
+}
+
+#[test]
+fn a_compressed_downlink_keeps_the_replicas_equal() {
+    let keys = Keys::new(3);
+    let run = ["--workers", "3", "--steps", "30", "--batch", "96", "--downlink", "topk:density=0.05"];
+    let (server, endpoint) = serve(&keys, None, &run);
+    let workers: Vec<_> = (1..3).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
+    let hash = server.hash();
+    for worker in workers {
+        assert_eq!(worker.hash(), hash);
+    }
+}
