@@ -7,7 +7,7 @@
 set -euo pipefail
 
 ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz)
-nightly=(miri deny mpich arch streams fuzz-long bench-full)
+nightly=(miri deny mpich arch streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -32,6 +32,7 @@ declare -A purpose=(
   [mpich]="the contract, every fault and a payload above 2 GiB under MPICH as well"
   [arch]="the codec crate's tests and golden frames pass on aarch64, i686 and big-endian powerpc64, emulated"
   [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
+  [instructions]="no main path takes 3 % more instructions than benches/results/instructions.md records"
   [fuzz-long]="every fuzz target runs for minutes"
   [bench-full]="all benches, measured"
 )
@@ -294,6 +295,27 @@ check_streams() {
     streams_pass "$what" 0 2 3 4 8 9 10 11 12 13 15 16 100 101 102 202 204 205 206 207 208 209 ||
       fail "the draws failed ($what)"
   done
+}
+
+# What another compiler makes is not compared, and said.
+check_instructions() {
+  need_c_compiler
+  need_command valgrind valgrind libc6-dbg
+  local recorded=benches/results/instructions.md counted=$logs/instructions.md
+  benches/instructions.sh | tee "$counted"
+  if ! grep -qF "$(rustc --version)" "$recorded"; then
+    note "instructions not compared: $recorded was made by another compiler"
+    return
+  fi
+  awk -F'|' -v tolerance=1.03 '
+    !/^\| `/ { next }
+    FNR == NR { encode[$2] = $3; decode[$2] = $4; next }
+    !($2 in encode) { print "not recorded:" $2; bad = 1; next }
+    $3 > encode[$2] * tolerance || $4 > decode[$2] * tolerance {
+      print "more than recorded:" $2 encode[$2] "->" $3 "," decode[$2] "->" $4; bad = 1
+    }
+    { seen++ }
+    END { exit bad || !seen }' "$recorded" "$counted" || fail "see above; a change that is worth it records them anew"
 }
 
 check_bench_full() {
