@@ -112,12 +112,11 @@ impl<'a> LevelsFields<'a> {
                 return Err(DecodeError::InvalidField(Field::Scale));
             }
         }
-        let coded_len = self.coded_len(norms);
         match self.packing {
             Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
             Packing::Ternary(bytes, _) => self.check_ternary(bytes),
-            Packing::Elias(bytes, _) => self.check_elias(bytes, coded_len),
-            Packing::Rans(coded, _) => coded.with_len(coded_len).check(self.alphabet(), words),
+            Packing::Elias(bytes, _) => self.check_elias(bytes, self.coded_len(norms)),
+            Packing::Rans(coded, _) => coded.with_len(self.coded_len(norms)).check(self.alphabet(), words),
         }
     }
 
