@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn codecs_that_need_a_full_build_are_refused_in_any_other() {
-        let whole: [&dyn Gather; 8] = [
+        let whole: [&dyn Gather; 10] = [
+            &Dense::F16,
+            &topk(ValueChoice::F16),
             &Qsgd::new(LevelBits::Ternary).with_entropy(EntropyChoice::Fixed),
             &topk(ValueChoice::Q4),
             &qsgd(EntropyChoice::Auto),
@@ -82,7 +84,7 @@ mod tests {
             let encoded = encode(codec).map(|frame| parse(&frame));
             assert_eq!(encoded, if cfg!(feature = "full") { Ok(Ok(())) } else { Err(EncodeError::NotBuilt) });
         }
-        for codec in [&topk(ValueChoice::Bf16) as &dyn Gather, &qsgd(EntropyChoice::Fixed), &Dense::F16] {
+        for codec in [&topk(ValueChoice::Bf16) as &dyn Gather, &qsgd(EntropyChoice::Fixed), &Dense::Bf16] {
             assert_eq!(encode(codec).map(|frame| parse(&frame)), Ok(Ok(())));
         }
     }

@@ -66,6 +66,10 @@ impl EncodeUnit for Dense {
         ScratchLen { words: len.min(CAST), bytes: 0 }
     }
 
+    fn needs_full(&self) -> bool {
+        *self == Self::F16
+    }
+
     fn overflow_bound(&self) -> f32 {
         narrow::overflow_bound(self.format())
     }

@@ -20,7 +20,7 @@ pub(crate) struct SparseCoding {
 impl SparseCoding {
     /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
     pub(crate) fn needs_full(self) -> bool {
-        self.values.format() == ValueFormat::Codebook
+        matches!(self.values.format(), ValueFormat::Codebook | ValueFormat::F16)
     }
 }
 

@@ -195,7 +195,7 @@ impl ValueFormat {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Values<'a> {
     F32(&'a [u8]),
-    F16(&'a [u8]),
+    F16(&'a [u8], Full),
     Bf16(&'a [u8]),
     Codebook(codebook::CodebookView<'a>),
 }
@@ -211,7 +211,7 @@ impl<'a> Values<'a> {
         let mut fixed = |bytes: usize| reader.take(k.checked_mul(bytes).ok_or(entries)?);
         Ok(match format {
             ValueFormat::F32 => Self::F32(fixed(4)?),
-            ValueFormat::F16 => Self::F16(fixed(2)?),
+            ValueFormat::F16 => Self::F16(fixed(2)?, Full::required()?),
             ValueFormat::Bf16 => Self::Bf16(fixed(2)?),
             ValueFormat::Codebook => Self::Codebook(codebook::CodebookView::fields(k, reader)?),
         })
@@ -230,7 +230,7 @@ impl<'a> Values<'a> {
     pub(crate) fn check(&self, max_magnitude: f32, slots: &mut [u32]) -> Result<(), DecodeError> {
         match *self {
             Self::F32(bytes) => check_f32(bytes, max_magnitude),
-            Self::F16(bytes) => check_narrow(bytes, |bits| f16::from_bits(bits).to_f32(), max_magnitude),
+            Self::F16(bytes, _) => check_narrow(bytes, |bits| f16::from_bits(bits).to_f32(), max_magnitude),
             Self::Bf16(bytes) => check_narrow(bytes, |bits| bf16::from_bits(bits).to_f32(), max_magnitude),
             Self::Codebook(view) => view.check(max_magnitude, slots),
         }
@@ -241,7 +241,7 @@ impl<'a> Values<'a> {
     pub(crate) fn for_each(&self, slots: &[u32], f: impl FnMut(f32)) {
         match *self {
             Self::F32(bytes) => f32_values(bytes).for_each(f),
-            Self::F16(bytes) => f16_values(bytes).for_each(f),
+            Self::F16(bytes, _) => f16_values(bytes).for_each(f),
             Self::Bf16(bytes) => bf16_values(bytes).for_each(f),
             Self::Codebook(view) => view.for_each(slots, f),
         }
@@ -252,7 +252,7 @@ impl<'a> Values<'a> {
         let isa = Isa::best();
         match *self {
             Self::F32(bytes) => kernels::add_f32(isa, bytes.as_chunks().0, weight, acc),
-            Self::F16(bytes) => kernels::add_f16(isa, bytes.as_chunks().0, weight, acc),
+            Self::F16(bytes, _) => kernels::add_f16(isa, bytes.as_chunks().0, weight, acc),
             Self::Bf16(bytes) => kernels::add_bf16(isa, bytes.as_chunks().0, weight, acc),
             Self::Codebook(view) => {
                 let mut acc = acc.iter_mut();
@@ -268,7 +268,7 @@ impl<'a> Values<'a> {
     /// Bytes of the section.
     pub(crate) fn section_bytes(&self) -> usize {
         match self {
-            Self::F32(bytes) | Self::F16(bytes) | Self::Bf16(bytes) => bytes.len(),
+            Self::F32(bytes) | Self::F16(bytes, _) | Self::Bf16(bytes) => bytes.len(),
             Self::Codebook(view) => view.section_bytes(),
         }
     }
@@ -276,7 +276,7 @@ impl<'a> Values<'a> {
     pub(crate) fn format(&self) -> ValueFormat {
         match self {
             Self::F32(_) => ValueFormat::F32,
-            Self::F16(_) => ValueFormat::F16,
+            Self::F16(..) => ValueFormat::F16,
             Self::Bf16(_) => ValueFormat::Bf16,
             Self::Codebook(_) => ValueFormat::Codebook,
         }

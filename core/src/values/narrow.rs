@@ -1,6 +1,7 @@
 //! Values in a fixed format: f32, f16, bf16.
 
 use super::{Entries, ValueFormat, difference_is_exact};
+use crate::built::Full;
 use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
 use half::{bf16, f16};
@@ -8,9 +9,9 @@ use half::{bf16, f16};
 /// What `value` becomes on the wire and back.
 pub(crate) fn rounded(format: ValueFormat, value: f32) -> f32 {
     match format {
-        ValueFormat::F16 => f16::from_f32(value).to_f32(),
+        ValueFormat::F16 if Full::build().is_some() => f16::from_f32(value).to_f32(),
         ValueFormat::Bf16 => bf16::from_f32(value).to_f32(),
-        ValueFormat::F32 | ValueFormat::Codebook => value,
+        _ => value,
     }
 }
 
@@ -27,9 +28,12 @@ pub(crate) fn overflow_bound(format: ValueFormat) -> f32 {
 /// Appends values, rounded to `format`.
 pub(crate) fn put_all(isa: Isa, format: ValueFormat, p: &[u32], writer: &mut Writer<'_>) {
     match format {
-        ValueFormat::F16 => kernels::put_f16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0),
+        // Refused before in any other build.
+        ValueFormat::F16 if Full::build().is_some() => {
+            kernels::put_f16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0);
+        }
         ValueFormat::Bf16 => kernels::put_bf16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0),
-        ValueFormat::F32 | ValueFormat::Codebook => {
+        _ => {
             kernels::put_f32(isa, p, writer.reserve(4 * p.len()).as_chunks_mut().0);
         }
     }
