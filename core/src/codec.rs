@@ -64,7 +64,7 @@ pub trait Gather: Send + Sync {
     /// packets. The memory is lent until the last packet was drawn; see [`Packets`].
     ///
     /// # Errors
-    /// `NoPackets` for a codec that cannot be cut, `PacketTooSmall`, and those of [`encode`](Self::encode) but for its
+    /// `NoPackets` for a codec that cannot be cut, `NotBuilt` without the feature `full`, `PacketTooSmall`, and those of [`encode`](Self::encode) but for its
     /// output buffer; the memory is then as it was, bit for bit. Nothing fails later.
     ///
     /// # Panics

@@ -37,7 +37,7 @@
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
 //! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; implies `full` |
-//! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k |
+//! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets |
 //!
 //! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is refused with
 //! `NotBuilt`, and everything else has the same bytes.

@@ -1,5 +1,6 @@
 //! Fixed threshold: all coordinates at or above a given magnitude.
 
+use crate::built::Full;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
@@ -107,6 +108,7 @@ impl EncodeUnit for Threshold {
         mut input: UnitInput<'_, '_>,
         scratch: &mut Scratch<'_>,
     ) -> Result<Content, EncodeError> {
+        Full::build().ok_or(EncodeError::NotBuilt)?;
         let capacity = input.unit.len + CANDIDATE_SLACK;
         let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
         self.select(&mut input, &mut candidates)?;

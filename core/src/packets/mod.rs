@@ -8,6 +8,7 @@ mod dense;
 mod levels;
 mod sparse;
 
+use crate::built::Full;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
@@ -212,6 +213,7 @@ pub(crate) fn begin<'a>(
 ) -> Result<Packets<'a>, EncodeError> {
     let encoding = message::Encoding { codec, key, layout, units, grad };
     encoding.check_lengths(memory.as_deref())?;
+    Full::build().ok_or(EncodeError::NotBuilt)?;
     message::check_units(layout, units)?;
     if units.iter().any(|unit| !codec_of(codec, unit).is_cut()) {
         return Err(EncodeError::NoPackets);

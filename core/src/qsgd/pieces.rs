@@ -39,6 +39,7 @@ pub(super) fn decide(
     mut input: UnitInput<'_, '_>,
     scratch: &mut Scratch<'_>,
 ) -> Result<Content, EncodeError> {
+    Full::build().ok_or(EncodeError::NotBuilt)?;
     let content = LevelsContent::new(*qsgd, input.unit.len);
     let (plain, stream, (norms, fields, symbols)) =
         (plain(qsgd), qsgd.draws(&input), content.parts_mut(scratch.bytes));

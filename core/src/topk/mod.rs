@@ -3,6 +3,7 @@
 mod reach;
 mod select;
 
+use crate::built::Full;
 use crate::density::Density;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
@@ -118,6 +119,7 @@ impl EncodeUnit for TopK {
         mut input: UnitInput<'_, '_>,
         scratch: &mut Scratch<'_>,
     ) -> Result<Content, EncodeError> {
+        Full::build().ok_or(EncodeError::NotBuilt)?;
         let k = self.density.count(input.unit.len);
         let capacity = select::capacity(k, input.unit.len);
         let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
