@@ -17,19 +17,17 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Blocks of 2¹⁸ symbols, or larger ones until a block has bits for all 32 lanes; then as many lanes as cost, at 24
-    /// bits each, no more than 1/256 of the bits of a block.
+    /// Blocks of 2¹⁸ symbols, or larger ones until there are bits for 32 lanes in each; then as many lanes as cost, at 24
+    /// bits each, no more than 1/256 of the bits.
     #[must_use]
     pub fn for_symbols(n: usize, bits: u64) -> Shape {
-        let in_block = |block_log2: u32| {
-            if n <= 1 << block_log2 { bits } else { ((u128::from(bits) << block_log2) / n as u128) as u64 }
-        };
+        let blocks = |block_log2: u32| n.div_ceil(1 << block_log2) as u64;
         let mut block_log2 = 18;
-        while block_log2 < 31 && n > 1 << block_log2 && in_block(block_log2) < 32 * 24 * 256 {
+        while block_log2 < 31 && blocks(block_log2) > 1 && blocks(block_log2) * 32 * 24 * 256 > bits {
             block_log2 += 1;
         }
         let mut lanes_log2 = 5;
-        while lanes_log2 > 0 && in_block(block_log2) < (24 * 256) << lanes_log2 {
+        while lanes_log2 > 0 && (blocks(block_log2).max(1) * (24 * 256)) << lanes_log2 > bits {
             lanes_log2 -= 1;
         }
         Shape { block_log2, lanes_log2 }

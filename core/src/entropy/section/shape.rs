@@ -26,16 +26,14 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape for `n` symbols that cost `bits`: as many lanes as cost no more than 1/256 of the bits, after the blocks
-    /// have grown until they bear all of them.
+    /// The shape for `n` symbols that cost `bits`: as many lanes as cost, over all blocks, no more than 1/256 of the bits,
+    /// after the blocks have grown until they bear all of them.
     pub(super) fn best(n: usize, bits: u64) -> Shape {
-        let n = n as u64;
-        let in_block = |log2: u32| if n <= 1 << log2 { bits } else { share(bits, log2, n) };
-        let enough = BITS_PER_LANE << MAX_LANES_LOG2;
-        let has_enough = |log2: &u32| n <= 1 << log2 || in_block(*log2) >= enough;
-        let block_log2 = (BLOCK_LOG2..MAX_BLOCK_LOG2).find(has_enough).unwrap_or(MAX_BLOCK_LOG2);
-        let bears = |lanes_log2: &u32| in_block(block_log2) >= BITS_PER_LANE << lanes_log2;
-        let lanes_log2 = (0..=MAX_LANES_LOG2).rev().find(bears).unwrap_or(0);
+        let blocks = |log2: u32| (n as u64).div_ceil(1 << log2).max(1);
+        let bears = |block_log2, lanes_log2| (blocks(block_log2) * BITS_PER_LANE) << lanes_log2 <= bits;
+        let is_enough = |log2: &u32| blocks(*log2) == 1 || bears(*log2, MAX_LANES_LOG2);
+        let block_log2 = (BLOCK_LOG2..MAX_BLOCK_LOG2).find(is_enough).unwrap_or(MAX_BLOCK_LOG2);
+        let lanes_log2 = (0..=MAX_LANES_LOG2).rev().find(|log2| bears(block_log2, *log2)).unwrap_or(0);
         Shape { lanes_log2, block_log2, has_classes: false }
     }
 
@@ -73,11 +71,6 @@ impl Shape {
     }
 }
 
-/// bits · 2^log2 / n, rounded down.
-fn share(bits: u64, log2: u32, n: u64) -> u64 {
-    ((u128::from(bits) << log2) / u128::from(n)) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +101,8 @@ mod tests {
         assert_eq!(shape(1 << 20, 4 * 196_608 - 1), (32, 19));
         assert_eq!(shape(1 << 20, 2 * 196_608 - 1), (32, 20));
         assert_eq!(shape(1 << 20, 100_000), (16, 20));
+        assert_eq!(shape((1 << 18) + 1, 2 * 196_608), (32, 18));
+        assert_eq!(shape((1 << 18) + 1, 2 * 196_608 - 1), (32, 19));
         assert_eq!(shape(u32::MAX as usize, 1 << 30), (32, 20));
         assert_eq!(shape(u32::MAX as usize, 0), (1, 31));
     }
