@@ -3,7 +3,7 @@
 use gradwire_benches::peers::{self, NaiveTopK, PackedPositions, RangeCoder, Selection, Zstd};
 use gradwire_benches::{CodecRun, DecodeRun, Gradient, Input, Lab, Quality, Settings, Work, harness};
 
-const CODECS: [&str; 18] = [
+const CODECS: [&str; 21] = [
     "none",
     "f16",
     "bf16",
@@ -15,11 +15,14 @@ const CODECS: [&str; 18] = [
     "threshold",
     "qsgd:bits=4,entropy=fixed",
     "qsgd:bits=4,entropy=rans",
+    "qsgd:bits=4,entropy=adaptive",
     "qsgd:bits=4",
+    "qsgd:bits=3,entropy=fixed",
     "qsgd:bits=ternary,entropy=fixed",
     "qsgd:bits=ternary",
     "qsgd:bits=8,entropy=fixed",
     "qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest",
+    "qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest,memory=none",
     "randomk:density=0.01",
     "randomk:density=0.1",
 ];

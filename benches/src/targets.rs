@@ -7,7 +7,7 @@ const TARGETS: &[(&str, f64)] = &[
     ("encode topk:density=0.001", 1.6),
     ("encode qsgd:bits=4,entropy=fixed", 1.6),
     ("encode qsgd:bits=4,entropy=rans", 6.8),
-    ("encode qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest", 1.5),
+    ("encode qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest,memory=none", 1.5),
     ("encode f16", 0.9),
     ("encode bf16", 0.9),
     ("decode topk:density=0.01", 0.3),
