@@ -37,7 +37,7 @@ pub(crate) fn fill_entries(entries: &mut Entries, table: &Table) {
 pub(crate) struct Encoder<'o> {
     isa: Isa,
     lanes: usize,
-    states: Lanes,
+    pub(super) states: Lanes,
     out: &'o mut [u8],
     /// Bytes of `out` before the words so far. The stream is written from the end, then moved.
     free: usize,

@@ -146,6 +146,27 @@ fn states_cut_off_an_empty_message_are_noticed() {
     }
 }
 
+/// No message is likely to bring a state there.
+#[test]
+fn states_at_the_bound_are_renormalised_everywhere_alike() {
+    let table = Table::from_counts(&[1000, 300, 70, 1, 9, 2]);
+    let mut entries = [[0; 2]; MAX_ALPHABET];
+    fill_entries(&mut entries, &table);
+    let symbols: Vec<u8> = (0..32).map(|lane| lane % 6).collect();
+    let stream = |isa| {
+        let mut out = vec![0xa5; 500];
+        let mut encoder = Encoder::new(isa, 128, MAX_LANES_LOG2, &mut out);
+        for (lane, state) in encoder.states.iter_mut().enumerate() {
+            *state = (u32::from(table.freqs[lane % 6]) << 20) - u32::from(lane % 4 < 2);
+        }
+        encoder.prepend(&symbols, &entries).unwrap();
+        let len = encoder.finish().unwrap();
+        out.truncate(len);
+        out
+    };
+    Isa::available().for_each(|isa| assert_eq!(stream(isa), stream(Isa::Baseline), "{isa:?}"));
+}
+
 #[test]
 fn tables_may_change_from_segment_to_segment() {
     let symbols = skewed(1000, 200, 9);
