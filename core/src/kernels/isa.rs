@@ -40,7 +40,7 @@ impl Isa {
     /// All that this machine has, for tests.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn available() -> impl Iterator<Item = Self> {
-        let wide = [
+        let wide: [Option<Self>; _] = [
             #[cfg(target_arch = "x86_64")]
             has_avx2().then_some(Self::Avx2),
             #[cfg(target_arch = "x86_64")]
