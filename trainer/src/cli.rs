@@ -1,20 +1,22 @@
 //! The command line: arguments, commands, and how their errors are told.
 
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::checkpoint;
 use crate::codec_cli::{self, CodecArgs};
 use crate::compare::{Comparison, Plan, file_name};
 use crate::config::{RunConfig, Settings};
 use crate::folder::{Folder, FolderError};
+use crate::interrupt;
 use crate::job::{Job, JobError};
 use crate::range::{RangeError, require};
 #[cfg(feature = "zmq")]
 use crate::remote;
-use crate::run::RunError;
-use crate::single::run_into;
+use crate::run::{Outcome, RunError};
+use crate::single::{resume_into, run_into};
 use crate::table::{Table, footnotes};
 use crate::{quickstart, report};
 
@@ -65,6 +67,10 @@ struct Output {
 
 #[derive(Debug, clap::Args)]
 struct TrainArgs {
+    /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same end as if
+    /// nothing had happened. Takes no other option
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    resume: Option<PathBuf>,
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
@@ -140,6 +146,14 @@ pub enum Failure {
     #[cfg(feature = "zmq")]
     #[error(transparent)]
     Remote(#[from] remote::RemoteError),
+    /// The user ended the run.
+    #[error("interrupted after {steps} steps; go on with: trainer train --resume {}", folder.display())]
+    Interrupted {
+        /// Steps done.
+        steps: u64,
+        /// The folder of the run.
+        folder: PathBuf,
+    },
     /// The result cannot be shown.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -154,6 +168,7 @@ impl Failure {
             Self::Remote(remote::RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]
             Self::Remote(_) => 1,
+            Self::Interrupted { .. } => interrupt::EXIT_CODE,
             Self::Run(_) | Self::Output(_) => 1,
         }
     }
@@ -247,16 +262,54 @@ fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), Failure> {
 /// Lines of progress, in a pipe.
 const LINES: u64 = 20;
 
+/// Steps between two checkpoints of `train`.
+const CHECKPOINT_EVERY: u64 = 100;
+
 fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
+    interrupt::listen();
+    if let Some(path) = &args.resume {
+        return resume(path, out);
+    }
     let own = Settings { codec: args.codec.clone(), ..args.settings.clone() };
-    let config = RunConfig::resolve(&settings(&own, args.config.as_ref())?).map_err(JobError::from)?;
+    let mut settings = settings(&own, args.config.as_ref())?;
+    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+    let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
     let job = Job::prepare(config)?;
     let name = format!("runs/{}-{}-seed-{}", job.config.data, file_name(&job.config.codec), job.config.seed);
     let folder = Folder::create(&args.output.out.clone().unwrap_or_else(|| name.into()), args.output.force)?;
-    let outcome = run_into(&job, &folder, &job.config.codec, LINES)?;
+    let outcome = run_into(&job, &folder, &job.config.codec, LINES);
+    trained(&job, &folder, explained(outcome, &folder)?, out)
+}
+
+fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    let found = checkpoint::latest(path).map_err(JobError::from)?;
+    let job = Job::prepare(found.config().clone())?;
+    let folder = Folder::open(found.run_folder().unwrap_or(path))?;
+    let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
+    // A process may have been killed between its last step and its summary.
+    if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
+        return Err(Failure::Usage(format!("{}: all {} steps are done", path.display(), job.steps)));
+    }
+    writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
+    let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
+    trained(&job, &folder, explained(outcome, &folder)?, out)
+}
+
+/// Says how to go on after an interrupt.
+fn explained(outcome: Result<Outcome, RunError>, folder: &Folder) -> Result<Outcome, Failure> {
+    outcome.map_err(|error| match error {
+        RunError::Interrupted { steps } => {
+            Failure::Interrupted { steps, folder: folder.path().to_path_buf() }
+        }
+        other => other.into(),
+    })
+}
+
+/// What there is to say and to keep of a run that reached its end.
+fn trained(job: &Job, folder: &Folder, outcome: Outcome, out: &mut impl Write) -> Result<(), Failure> {
     let hash = outcome.summary.params_hash.clone();
-    let comparison = Comparison::of_one(&job, outcome);
-    print_and_report(&comparison, "Training run", &folder, out)?;
+    let comparison = Comparison::of_one(job, outcome);
+    print_and_report(&comparison, "Training run", folder, out)?;
     writeln!(out, "\nparameters: {hash} on all {} workers", job.config.workers)?;
     writeln!(out, "Results and report: {}", folder.file("report.html").display())?;
     Ok(())

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradwire_transports::{Counters, Rank};
 
+use crate::checkpoint::{Checkpoint, Snapshot, Totals};
 use crate::eval::Evaluation;
+use crate::hash::params_hash;
 use crate::job::Job;
 use crate::record::{Metrics, StepRecord, Summary, break_even_gbps, over, ring_bytes};
 use crate::run::{Final, Observer, Outcome, RunError};
@@ -18,25 +20,24 @@ pub(crate) const MAX_REFUSED_IN_A_ROW: u64 = 10;
 const LAST_STEPS: usize = 10;
 
 /// What has come together of a run.
-#[derive(Default)]
 pub(crate) struct Collected {
     metrics: Vec<Metrics>,
-    frame_bytes: u64,
-    compute: Duration,
+    totals: Totals,
     hash: u64,
-    refused: u64,
-    refused_in_a_row: u64,
+    /// When this process began, and how long the run had taken before.
+    started: Instant,
+    before: Duration,
 }
 
 /// Takes records until all workers have ended. After a failure it tells the workers to stop and goes on listening, so
 /// that none of them waits for it.
 pub(crate) fn collect(
+    mut collected: Collected,
     job: &Job,
     receiver: &Receiver<StepRecord>,
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Collected, RunError> {
-    let mut collected = Collected::default();
     let mut waiting: BTreeMap<u64, Vec<StepRecord>> = BTreeMap::new();
     let mut failure = None;
     for record in receiver {
@@ -56,6 +57,21 @@ pub(crate) fn collect(
 }
 
 impl Collected {
+    /// What had come together when the checkpoint was made, or nothing.
+    pub(crate) fn since(started: Instant, checkpoint: Option<(&Checkpoint, &[Metrics])>) -> Self {
+        let (totals, metrics) = checkpoint
+            .map(|(checkpoint, metrics)| (checkpoint.totals.clone(), metrics.to_vec()))
+            .unwrap_or_default();
+        let before = Duration::from_nanos(totals.elapsed_ns);
+        let hash = checkpoint.map_or(0, |(checkpoint, _)| params_hash(&checkpoint.replica.params));
+        Self { metrics, hash, started, before, totals }
+    }
+
+    /// Time of the run so far, in this process and before.
+    fn elapsed(&self) -> Duration {
+        self.before + self.started.elapsed()
+    }
+
     fn take(
         &mut self,
         job: &Job,
@@ -65,12 +81,30 @@ impl Collected {
         records.sort_by_key(|record| record.rank);
         self.compare_replicas(&records)?;
         self.count_refusals(&records, observer)?;
-        self.frame_bytes += records.iter().map(|record| record.frame_bytes as u64).sum::<u64>();
-        self.compute += records.iter().map(|record| record.compute).sum::<Duration>();
+        self.totals.frame_bytes += records.iter().map(|record| record.frame_bytes as u64).sum::<u64>();
+        self.totals.compute_ns += records.iter().map(|record| record.compute.as_nanos() as u64).sum::<u64>();
+        self.totals.elapsed_ns = self.elapsed().as_nanos() as u64;
         let metrics = Metrics::new(job, &records);
         observer.step(&metrics).map_err(RunError::Observer)?;
         self.metrics.push(metrics);
-        Ok(())
+        match self.checkpoint(job, records) {
+            Some(checkpoint) => observer.checkpoint(&checkpoint).map_err(RunError::Observer),
+            None => Ok(()),
+        }
+    }
+
+    /// The checkpoint, if every worker made its part of it.
+    fn checkpoint(&self, job: &Job, records: Vec<StepRecord>) -> Option<Checkpoint> {
+        let steps = records.first()?.step + 1;
+        let snapshots: Vec<Snapshot> =
+            records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
+        let (mut replica, mut memories) = (None, Vec::new());
+        for snapshot in snapshots {
+            replica = replica.or(snapshot.replica);
+            memories.push(snapshot.memory);
+        }
+        let (config, totals) = (job.config.clone(), self.totals.clone());
+        Some(Checkpoint { config, steps, replica: replica?, memories, totals })
     }
 
     fn compare_replicas(&mut self, records: &[StepRecord]) -> Result<(), RunError> {
@@ -92,38 +126,33 @@ impl Collected {
         observer: &mut dyn Observer,
     ) -> Result<(), RunError> {
         let Some(why) = records.iter().find_map(|record| record.refusal.as_ref()) else {
-            self.refused_in_a_row = 0;
+            self.totals.refused_in_a_row = 0;
             return Ok(());
         };
-        (self.refused, self.refused_in_a_row) = (self.refused + 1, self.refused_in_a_row + 1);
+        self.totals.refused += 1;
+        self.totals.refused_in_a_row += 1;
         let step = records[0].step;
         observer.refused(step, why);
-        if self.refused_in_a_row < MAX_REFUSED_IN_A_ROW {
+        if self.totals.refused_in_a_row < MAX_REFUSED_IN_A_ROW {
             return Ok(());
         }
         Err(RunError::Refused { step, why: why.clone() })
     }
 
     /// The end of a run in which no worker failed.
-    pub(crate) fn outcome(self, job: &Job, finals: &[Final], elapsed: Duration) -> Outcome {
+    pub(crate) fn outcome(self, job: &Job, finals: &[Final]) -> Outcome {
         let counters: Vec<Counters> = finals.iter().map(|end| end.counters).collect();
         let evaluation = finals.iter().find_map(|end| end.evaluation);
-        let summary = self.summary(job, &counters, evaluation, elapsed);
+        let summary = self.summary(job, evaluation);
         Outcome { summary, metrics: self.metrics, counters }
     }
 
-    fn summary(
-        &self,
-        job: &Job,
-        counters: &[Counters],
-        evaluation: Option<Evaluation>,
-        elapsed: Duration,
-    ) -> Summary {
+    fn summary(&self, job: &Job, evaluation: Option<Evaluation>) -> Summary {
         let config = &job.config;
         let seconds =
             |of: fn(&Metrics) -> u64| self.metrics.iter().map(|line| of(line) as f64 * 1e-9).sum::<f64>();
-        let up = counters.iter().map(|counters| counters.up.total_bytes()).sum::<u64>();
-        let down = counters.iter().map(|counters| counters.down.total_bytes()).sum::<u64>();
+        let up = self.metrics.iter().map(|line| line.bytes_up).sum::<u64>();
+        let down = self.metrics.iter().map(|line| line.bytes_down).sum::<u64>();
         let steps = self.metrics.len() as f64;
         let dense = steps * 4.0 * (job.layout.len() * config.workers) as f64;
         let [encode_seconds, decode_seconds] =
@@ -138,7 +167,7 @@ impl Collected {
             workers: config.workers,
             seed: config.seed,
             steps: self.metrics.len() as u64,
-            refused_steps: self.refused,
+            refused_steps: self.totals.refused,
             final_loss: tested(Evaluation::loss),
             train_loss: last.iter().map(|line| line.loss).sum::<f64>() / last.len() as f64,
             accuracy: tested(Evaluation::accuracy),
@@ -146,10 +175,10 @@ impl Collected {
             perplexity: (job.model.context() > 0).then(|| tested(Evaluation::perplexity)),
             bytes_up: up,
             bytes_down: down,
-            ratio: over(dense, self.frame_bytes as f64),
+            ratio: over(dense, self.totals.frame_bytes as f64),
             wire_ratio: over(steps * ring_bytes(job), (up + down) as f64),
-            seconds: elapsed.as_secs_f64(),
-            compute_seconds: self.compute.as_secs_f64() / config.workers as f64,
+            seconds: self.elapsed().as_secs_f64(),
+            compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.workers as f64,
             encode_seconds,
             exchange_seconds: seconds(|line| line.exchange_ns),
             decode_seconds,

@@ -62,6 +62,17 @@ impl Folder {
         Ok(Self { path: path.to_path_buf() })
     }
 
+    /// The folder of a run that was begun.
+    ///
+    /// # Errors
+    ///
+    /// `Io` when it is not there or cannot be written to.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        fs::read_dir(path).map_err(fault(path))?;
+        tempfile::tempfile_in(path).map_err(fault(path))?;
+        Ok(Self { path: path.to_path_buf() })
+    }
+
     /// A folder in this one. What is there is written over, as this folder itself may be.
     ///
     /// # Errors
@@ -92,6 +103,42 @@ impl Folder {
         };
         whole().map_err(fault(&path))?;
         Ok(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Goes on with `metrics.jsonl` behind its first `steps` lines, which are returned; what a process that was killed
+    /// wrote behind them is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, also when a line is missing or not one of metrics.
+    pub fn metrics_behind(&self, steps: u64) -> Result<(Vec<Metrics>, MetricsFile), FolderError> {
+        let path = self.file("metrics.jsonl");
+        let text = fs::read_to_string(&path).map_err(fault(&path))?;
+        let (mut kept, mut metrics) = (String::new(), Vec::new());
+        for (step, line) in (0..steps).zip(text.lines()) {
+            let read: Result<Metrics, _> = serde_json::from_str(line);
+            let read =
+                read.map_err(|error| fault(&path)(io::Error::other(format!("line {}: {error}", step + 1))))?;
+            if read.step != step {
+                let what = format!("line {}: step {} instead of {step}", step + 1, read.step);
+                return Err(fault(&path)(io::Error::other(what)));
+            }
+            metrics.push(read);
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        if (metrics.len() as u64) < steps {
+            let what = format!("{} lines, but {steps} steps are done", metrics.len());
+            return Err(fault(&path)(io::Error::other(what)));
+        }
+        self.write("metrics.jsonl", &kept)?;
+        let file = File::options().append(true).open(&path).map_err(fault(&path))?;
+        Ok((metrics, MetricsFile { path, file: BufWriter::new(file) }))
     }
 
     /// Begins `metrics.jsonl`.

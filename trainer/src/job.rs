@@ -4,6 +4,7 @@ use gradwire::{Codec, Density, GatherCodec, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 
+use crate::checkpoint::CheckpointError;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{Batches, DataError, Dataset, Part, Source};
 use crate::model::{MlpConfig, Model, ModelConfig, ModelError};
@@ -26,6 +27,9 @@ pub enum JobError {
     /// The model has too many parameters.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// The checkpoint to go on from.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The codec does not go with the exchange.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -160,6 +164,11 @@ impl Job {
     /// As [`ModelConfig::build`].
     pub fn build_model(&self) -> Result<Box<dyn Model>, ModelError> {
         self.model.build(&self.dataset.task(), self.config.seed)
+    }
+
+    /// Whether a checkpoint is due after this step.
+    pub fn is_checkpoint_due(&self, step: u64) -> bool {
+        self.config.checkpoint_every > 0 && self.is_due(self.config.checkpoint_every, step)
     }
 
     /// Whether something that is done every `every` steps, and at the end, is due after this step.

@@ -10,6 +10,7 @@
 //! | [`config`], [`job`] | what a run is told, and what that stands for once everything is checked |
 //! | `step`, [`run`](mod@run) | one step of one worker, top to bottom; N workers as threads of this process |
 //! | [`record`], [`folder`], [`single`] | what is written down: `config.toml`, `metrics.jsonl`, `summary.json` |
+//! | [`checkpoint`] | the state of a run on disk, from which it goes on |
 //! | [`compare`], [`quickstart`], [`table`], [`report`] | several codecs on one task, side by side |
 //! | [`data`], [`model`], [`optim`], [`eval`] | what is trained, and how well |
 //! | [`cli`], [`codec_cli`] | the command line |
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod cli;
 pub mod codec_cli;
 mod collect;
@@ -32,6 +34,7 @@ pub mod data;
 pub mod eval;
 pub mod folder;
 pub mod hash;
+mod interrupt;
 pub mod job;
 pub mod model;
 pub mod optim;

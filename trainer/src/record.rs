@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use gradwire_transports::exchange::Report;
 use gradwire_transports::{Counters, Rank, RankSet, cost};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::checkpoint::Snapshot;
 use crate::eval::Evaluation;
 use crate::job::Job;
 
@@ -34,6 +35,8 @@ pub(crate) struct StepRecord {
     pub(crate) residual_norm: f64,
     pub(crate) hash: Option<u64>,
     pub(crate) evaluation: Option<Evaluation>,
+    /// What this worker's part of a checkpoint is, where one is due.
+    pub(crate) snapshot: Option<Snapshot>,
     /// Why the step was skipped.
     pub(crate) refusal: Option<String>,
 }
@@ -60,6 +63,7 @@ impl StepRecord {
             residual_norm: 0.0,
             hash: None,
             evaluation: None,
+            snapshot: None,
             refusal: None,
         }
     }
@@ -94,13 +98,14 @@ impl StepRecord {
 }
 
 /// One line of `metrics.jsonl`: a step, all workers together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Counts from 0.
     pub step: u64,
     /// Counts from 0.
     pub epoch: u64,
     /// Mean of the workers' losses on their batches, before the step.
+    #[serde(deserialize_with = "number_or_null")]
     pub loss: f64,
     /// Learning rate.
     pub lr: f32,
@@ -121,6 +126,7 @@ pub struct Metrics {
     /// Mean over the workers.
     pub decode_ns: u64,
     /// L2 norm of what all workers together keep back.
+    #[serde(deserialize_with = "number_or_null")]
     pub residual_norm: f64,
     /// Share of the coordinates that was sent, mean over the workers.
     pub density: f64,
@@ -136,6 +142,11 @@ pub struct Metrics {
     /// e to the validation loss, for text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
+}
+
+/// JSON has no NaN: a loss that was none is `null`.
+fn number_or_null<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or(f64::NAN))
 }
 
 /// `a / b`, unless b is zero.

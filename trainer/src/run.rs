@@ -5,7 +5,7 @@
 //! there, compares the replicas, and tells an [`Observer`].
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
@@ -14,7 +14,8 @@ use gradwire_transports::layer::Meter;
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Counters, Rank, Transport, local};
 
-use crate::collect::{MAX_REFUSED_IN_A_ROW, collect};
+use crate::checkpoint::Checkpoint;
+use crate::collect::{Collected, MAX_REFUSED_IN_A_ROW, collect};
 use crate::data::Part;
 use crate::eval::Evaluation;
 use crate::job::{Job, JobError};
@@ -63,6 +64,12 @@ pub enum RunError {
         /// What was wrong with its mean.
         why: String,
     },
+    /// The user ended it. What was done is in a checkpoint.
+    #[error("interrupted after {steps} steps")]
+    Interrupted {
+        /// Steps done.
+        steps: u64,
+    },
     /// What was observed could not be written.
     #[error("{0}")]
     Observer(String),
@@ -87,6 +94,44 @@ pub trait Observer {
 
     /// A step was refused, and skipped by all workers.
     fn refused(&mut self, step: u64, why: &str);
+
+    /// A checkpoint is due; [`step`](Self::step) was told of all its steps.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, in one line; the run then ends.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        let _ = checkpoint;
+        Ok(())
+    }
+}
+
+/// Where a run begins and what may end it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Control<'a> {
+    /// Go on from here, with the metrics of the steps done.
+    pub start: Option<(&'a Checkpoint, &'a [Metrics])>,
+    /// When it becomes true, the step in progress is finished, a checkpoint is made, and the run ends.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+impl Control<'_> {
+    fn first_step(&self) -> u64 {
+        self.start.map_or(0, |(checkpoint, _)| checkpoint.steps)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
+    }
+}
+
+/// Why workers stop before the last step.
+struct Ending {
+    /// At once: the run has failed.
+    stop: AtomicBool,
+    /// Before this step: the user wants it. Rank 0 sets it before it sends its part of the step in front, so whoever has
+    /// finished that step knows.
+    before: AtomicU64,
 }
 
 /// What a run leaves in memory.
@@ -125,7 +170,7 @@ enum WorkerError {
 ///
 /// Everything but the times is the same whenever the same binary runs the same job on the same kind of CPU.
 pub fn run(job: &Job, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
-    run_with_models(job, &|_| job.build_model(), observer)
+    run_with_models(job, &|_| job.build_model(), Control::default(), observer)
 }
 
 /// As [`run`], with models of the caller's, one for each rank. They must have the job's layout.
@@ -136,25 +181,27 @@ pub fn run(job: &Job, observer: &mut dyn Observer) -> Result<Outcome, RunError> 
 pub fn run_with_models(
     job: &Job,
     model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
+    control: Control<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, RunError> {
-    let started = Instant::now();
-    let stop = AtomicBool::new(false);
+    let ending = Ending { stop: AtomicBool::new(false), before: AtomicU64::new(u64::MAX) };
+    let before = Collected::since(Instant::now(), control.start);
     let (sender, receiver) = channel();
     let transports = local::world(job.config.workers as u32);
     let (collected, finals) = std::thread::scope(|scope| {
         let spawn = |transport: LocalTransport| {
-            let (rank, sender, stop) = (transport.rank(), sender.clone(), &stop);
-            (rank, scope.spawn(move || work(job, transport, model, &sender, stop)))
+            let (rank, sender, ending) = (transport.rank(), sender.clone(), &ending);
+            (rank, scope.spawn(move || work(job, transport, model, control, &sender, ending)))
         };
         let threads: Vec<_> = transports.into_iter().map(spawn).collect();
         drop(sender);
-        let collected = collect(job, &receiver, observer, &stop);
+        let collected = collect(before, job, &receiver, observer, &ending.stop);
         (collected, threads.into_iter().map(|(rank, thread)| (rank, join(thread))).collect::<Vec<_>>())
     });
     let collected = collected?;
     let finals = first_failure(finals)?;
-    Ok(collected.outcome(job, &finals, started.elapsed()))
+    let steps = ending.before.into_inner();
+    if steps < job.steps { Err(RunError::Interrupted { steps }) } else { Ok(collected.outcome(job, &finals)) }
 }
 
 /// What a worker's thread does.
@@ -162,20 +209,30 @@ fn work(
     job: &Job,
     transport: LocalTransport,
     model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
+    control: Control<'_>,
     records: &Sender<StepRecord>,
-    stop: &AtomicBool,
+    ending: &Ending,
 ) -> WorkerResult {
     let refused = |error: JobError| (0, WorkerError::Job(error));
     let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
     let mut worker = Worker::new(job, Box::new(Meter::new(transport)), model).map_err(refused)?;
-    for step in 0..job.steps {
-        if stop.load(Ordering::Relaxed) {
+    if let Some((checkpoint, _)) = control.start {
+        worker.restore(checkpoint).map_err(|error| refused(error.into()))?;
+    }
+    for step in control.first_step()..job.steps {
+        if ending.stop.load(Ordering::Relaxed) || step >= ending.before.load(Ordering::Acquire) {
             return Err((step, WorkerError::Stopped));
+        }
+        if worker.rank() == Rank(0) && control.is_interrupted() {
+            ending.before.store(step + 1, Ordering::Release);
         }
         let failed = |error| (step, WorkerError::Step(error));
         let mut record = worker.step(step).map_err(failed)?;
         if worker.evaluates(step) {
             record.evaluation = Some(worker.evaluate(Part::Valid).map_err(failed)?);
+        }
+        if job.is_checkpoint_due(step) || ending.before.load(Ordering::Acquire) == step + 1 {
+            record.snapshot = Some(worker.snapshot());
         }
         // Nobody listens any more only when the run is being ended.
         if records.send(record).is_err() {

@@ -1,18 +1,22 @@
 //! One run with its folder and its progress.
 
+use crate::checkpoint::{Checkpoint, Store};
 use crate::folder::{Folder, FolderError, MetricsFile};
+use crate::interrupt;
 use crate::job::Job;
 use crate::progress::Progress;
 use crate::record::Metrics;
-use crate::run::{Observer, Outcome, RunError, run};
+use crate::run::{Control, Observer, Outcome, RunError, run_with_models};
 
 /// Writes every step down and shows it.
-struct Watch {
+struct Watch<'a> {
+    job: &'a Job,
+    checkpoints: Store,
     metrics: MetricsFile,
     progress: Progress,
 }
 
-impl Observer for Watch {
+impl Observer for Watch<'_> {
     fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
         self.progress.step(metrics);
         self.metrics.push(metrics).map_err(|error| error.to_string())
@@ -21,23 +25,57 @@ impl Observer for Watch {
     fn refused(&mut self, step: u64, why: &str) {
         self.progress.line(&format!("step {step} refused and skipped: {why}"));
     }
+
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        let written = self.checkpoints.write(checkpoint, &self.job.layout);
+        written.map(|_| ()).map_err(|error| format!("checkpoint not written: {error}"))
+    }
 }
 
 fn written(error: &FolderError) -> RunError {
     RunError::Observer(error.to_string())
 }
 
-/// Runs a job and writes `config.toml`, `metrics.jsonl` and `summary.json` into the folder. In a pipe, progress is told
-/// in so many lines.
+/// Runs a job and writes `config.toml`, `metrics.jsonl`, `summary.json` and checkpoints into the folder. In a pipe,
+/// progress is told in so many lines.
 ///
 /// # Errors
 ///
-/// As [`run`], and if a file cannot be written.
+/// As [`run`](crate::run::run), and if a file cannot be written.
 pub fn run_into(job: &Job, folder: &Folder, label: &str, lines: u64) -> Result<Outcome, RunError> {
     folder.write("config.toml", &job.config.to_toml()).map_err(|error| written(&error))?;
     let metrics = folder.metrics().map_err(|error| written(&error))?;
-    let mut watch = Watch { metrics, progress: Progress::new(label, job.steps, lines) };
-    let outcome = run(job, &mut watch);
+    watched(job, folder, metrics, None, label, lines)
+}
+
+/// As [`run_into`], but goes on from a checkpoint of a run into the same folder.
+///
+/// # Errors
+///
+/// As [`run_into`], and if `metrics.jsonl` lacks a step that is done.
+pub fn resume_into(
+    job: &Job,
+    folder: &Folder,
+    checkpoint: &Checkpoint,
+    label: &str,
+    lines: u64,
+) -> Result<Outcome, RunError> {
+    let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
+    watched(job, folder, metrics, Some((checkpoint, &before)), label, lines)
+}
+
+fn watched(
+    job: &Job,
+    folder: &Folder,
+    metrics: MetricsFile,
+    start: Option<(&Checkpoint, &[Metrics])>,
+    label: &str,
+    lines: u64,
+) -> Result<Outcome, RunError> {
+    let checkpoints = Store::of_run(folder.path());
+    let mut watch = Watch { job, checkpoints, metrics, progress: Progress::new(label, job.steps, lines) };
+    let control = Control { start, interrupt: Some(interrupt::requested()) };
+    let outcome = run_with_models(job, &|_| job.build_model(), control, &mut watch);
     watch.progress.finish();
     let outcome = outcome?;
     let summary = serde_json::to_string_pretty(&outcome.summary)

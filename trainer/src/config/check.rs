@@ -48,6 +48,7 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         seed: or(&settings.seed, 1),
         eval_every: or(&settings.eval_every, 50),
         hash_every: or(&settings.hash_every, 50),
+        checkpoint_every: or(&settings.checkpoint_every, 0),
         clip: settings.clip,
         data,
         model,

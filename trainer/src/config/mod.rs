@@ -85,6 +85,9 @@ pub struct Settings {
     /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
     #[arg(long = "hash_every", visible_alias = "hash-every", value_name = "N")]
     pub hash_every: Option<u64>,
+    /// Steps between two checkpoints, the last of which is at the end; 0: only when interrupted [default: 100 for train, 0 for compare]
+    #[arg(long = "checkpoint_every", visible_alias = "checkpoint-every", value_name = "N")]
+    pub checkpoint_every: Option<u64>,
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
@@ -150,6 +153,8 @@ pub struct RunConfig {
     pub eval_every: u64,
     /// Steps between comparisons of the replicas, 0 for none before the end.
     pub hash_every: u64,
+    /// Steps between checkpoints, 0 for none but at an interrupt.
+    pub checkpoint_every: u64,
     /// Largest norm of a worker's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
@@ -171,10 +176,19 @@ impl Settings {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        toml::from_str(&text).map_err(|error| {
+        Self::parse(&text).map_err(fault)
+    }
+
+    /// Reads the text of a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// The line, and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
             let what = error.message().replace('\n', " ");
-            fault(line.map_or(what.clone(), |line| format!("line {line}: {what}")))
+            line.map_or(what.clone(), |line| format!("line {line}: {what}"))
         })
     }
 
@@ -184,7 +198,7 @@ impl Settings {
             (below.epochs, below.steps) = (None, None);
         }
         first_of!(self, below: data data_dir model hidden exchange transport workers batch epochs steps optimizer momentum
-            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every clip codec)
+            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every clip codec)
     }
 }
 

@@ -3,7 +3,7 @@
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::{Model, ModelError, Score};
-use gradwire_trainer::run::{Outcome, RunError, run_with_models};
+use gradwire_trainer::run::{Control, Outcome, RunError, run_with_models};
 use gradwire_transports::Rank;
 
 use crate::{Quiet, digits_job};
@@ -77,7 +77,7 @@ fn run_broken(job: &Job, fault: Fault, ranks: &[u32], quiet: &mut Quiet) -> Resu
         }
         Ok(Box::new(Broken { inner, fault, steps: 0 }))
     };
-    run_with_models(job, &model, quiet)
+    run_with_models(job, &model, Control::default(), quiet)
 }
 
 fn message(codec: &str, exchange: &str, fault: Fault) -> String {

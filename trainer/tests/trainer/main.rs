@@ -2,6 +2,7 @@
 //! than running them.
 
 mod batches;
+mod checkpoints;
 mod command_line;
 mod compression;
 mod determinism;

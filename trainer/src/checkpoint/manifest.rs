@@ -1,0 +1,86 @@
+//! `manifest.json`: what belongs to a checkpoint, and how to know that it is whole.
+
+use serde::{Deserialize, Serialize};
+
+/// Marks the file as one of this program's.
+pub(super) const FORMAT: &str = "gradwire checkpoint";
+/// The one version this reader knows.
+pub(super) const VERSION: u32 = 1;
+
+/// Sums over the steps done, which the summary of the run is made of. Whole numbers, which every reader of JSON gives back
+/// as they were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Totals {
+    /// Bytes of all frames of all workers.
+    pub frame_bytes: u64,
+    /// Time in forward and backward passes, of all workers together.
+    pub compute_ns: u64,
+    /// Time of the run.
+    pub elapsed_ns: u64,
+    /// Steps whose mean was refused.
+    pub refused: u64,
+    /// Steps whose mean was refused, up to the last one.
+    pub refused_in_a_row: u64,
+}
+
+/// One file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) crc32: u32,
+}
+
+impl Entry {
+    pub(super) fn of(name: &str, content: &[u8]) -> Self {
+        Self { name: name.to_owned(), bytes: content.len() as u64, crc32: crc32fast::hash(content) }
+    }
+
+    /// What is wrong with the content, if anything is.
+    pub(super) fn fault(&self, content: &[u8]) -> Option<String> {
+        let found = Self::of(&self.name, content);
+        if found.bytes != self.bytes {
+            return Some(format!("{} bytes instead of {}", found.bytes, self.bytes));
+        }
+        let wrong = found.crc32 != self.crc32;
+        wrong.then(|| format!("CRC-32 {:08x} instead of {:08x}", found.crc32, self.crc32))
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    pub(super) format: String,
+    pub(super) version: u32,
+    pub(super) steps: u64,
+    pub(super) optimizer_steps: u64,
+    pub(super) workers: usize,
+    /// Of the layout, as frames carry it.
+    pub(super) fingerprint: String,
+    pub(super) totals: Totals,
+    pub(super) files: Vec<Entry>,
+    /// The text of `config.toml`.
+    pub(super) config: String,
+    /// Of the manifest with this field 0.
+    pub(super) crc32: u32,
+}
+
+impl Manifest {
+    /// With its own checksum.
+    pub(super) fn sealed(mut self) -> Self {
+        self.crc32 = self.checksum();
+        self
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.crc32 == self.checksum()
+    }
+
+    fn checksum(&self) -> u32 {
+        let open = Self { crc32: 0, ..self.clone() };
+        crc32fast::hash(serde_json::to_string(&open).unwrap_or_default().as_bytes())
+    }
+}

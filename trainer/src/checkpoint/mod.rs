@@ -1,0 +1,66 @@
+//! The state of a run on disk, from which it goes on as if nothing had happened.
+//!
+//! ```text
+//! checkpoints/step-00000120/
+//!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes
+//!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory
+//!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
+//! ```
+//! Batches, learning rates and random draws follow from the step, so nothing of them is saved.
+//!
+//! A checkpoint is written into a folder of another name, brought to the disk file by file, and renamed at the end:
+//! whatever happens on the way, a folder `step-…` is complete, and the one before it is removed only afterwards.
+
+mod error;
+mod manifest;
+mod store;
+mod tensors;
+
+pub use error::CheckpointError;
+pub use manifest::Totals;
+pub use store::{Store, latest};
+
+use crate::config::RunConfig;
+use crate::optim::Optimizer;
+
+/// A run between two steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// What the run was told.
+    pub config: RunConfig,
+    /// How many steps are done: the number of the next one.
+    pub steps: u64,
+    /// What every replica has.
+    pub replica: Replica,
+    /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing.
+    pub memories: Vec<Vec<u8>>,
+    /// Sums over the steps done.
+    pub totals: Totals,
+}
+
+/// What is the same at every rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replica {
+    /// The flat parameters.
+    pub params: Vec<f32>,
+    /// Steps of the optimizer.
+    pub optimizer_steps: u64,
+    /// What the optimizer remembers, by name.
+    pub optimizer: Vec<(String, Vec<f32>)>,
+}
+
+impl Replica {
+    /// Copies the state of one replica.
+    pub(crate) fn of(params: &[f32], optimizer: &dyn Optimizer) -> Self {
+        let slices = optimizer.state().into_iter().map(|(name, values)| (name.to_owned(), values.to_vec()));
+        Self { params: params.to_vec(), optimizer_steps: optimizer.steps(), optimizer: slices.collect() }
+    }
+}
+
+/// What one rank says of its state after a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    /// From rank 0 alone.
+    pub(crate) replica: Option<Replica>,
+    pub(crate) memory: Vec<u8>,
+}

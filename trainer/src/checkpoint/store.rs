@@ -1,0 +1,279 @@
+//! Where checkpoints lie, and how one appears whole or not at all.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use gradwire::Layout;
+
+use super::error::at;
+use super::manifest::{Entry, FORMAT, Manifest, VERSION};
+use super::{Checkpoint, CheckpointError, tensors};
+use crate::config::{RunConfig, Settings};
+
+/// The folder in a run's folder.
+const FOLDER: &str = "checkpoints";
+const MANIFEST: &str = "manifest.json";
+const MODEL: &str = "model.safetensors";
+/// What a checkpoint is called; the number is that of its next step.
+const PREFIX: &str = "step-";
+/// What one is called that is being written.
+const DRAFT: &str = ".draft-";
+/// Complete checkpoints that are kept: the newest, and one to fall back to.
+const KEPT: usize = 2;
+/// Manifests above this many bytes are not ours.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+fn rank_file(rank: usize) -> String {
+    format!("rank-{rank}.safetensors")
+}
+
+/// The checkpoints of one run.
+#[derive(Clone, Debug)]
+pub struct Store {
+    path: PathBuf,
+}
+
+impl Store {
+    /// The checkpoints in this run's folder; there may be none yet.
+    pub fn of_run(run: &Path) -> Self {
+        Self { path: run.join(FOLDER) }
+    }
+
+    /// Writes a checkpoint, and removes all but the newest two. Returns where it lies.
+    ///
+    /// # Errors
+    ///
+    /// `Io`. Every checkpoint that was there still is.
+    pub fn write(&self, checkpoint: &Checkpoint, layout: &Layout) -> Result<PathBuf, CheckpointError> {
+        fs::create_dir_all(&self.path).map_err(at(&self.path))?;
+        self.remove_drafts()?;
+        let draft = self.path.join(format!("{DRAFT}{}", checkpoint.steps));
+        let written =
+            write_draft(&draft, checkpoint, layout).and_then(|()| self.publish(&draft, checkpoint.steps));
+        if written.is_err() {
+            // What is left of it takes room that may be what is missing.
+            let _ = fs::remove_dir_all(&draft);
+        }
+        let path = written?;
+        self.remove_old()?;
+        Ok(path)
+    }
+
+    /// The draft gets its name, durably.
+    fn publish(&self, draft: &Path, steps: u64) -> Result<PathBuf, CheckpointError> {
+        let path = self.path.join(format!("{PREFIX}{steps:08}"));
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(at(&path))?;
+        }
+        fs::rename(draft, &path).map_err(at(&path))?;
+        sync(&self.path)?;
+        Ok(path)
+    }
+
+    /// What a process left that was killed while it wrote.
+    fn remove_drafts(&self) -> Result<(), CheckpointError> {
+        for entry in fs::read_dir(&self.path).map_err(at(&self.path))? {
+            let path = entry.map_err(at(&self.path))?.path();
+            if name_of(&path).starts_with(DRAFT) {
+                fs::remove_dir_all(&path).map_err(at(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_old(&self) -> Result<(), CheckpointError> {
+        let all = complete(&self.path)?;
+        for (_, path) in &all[..all.len().saturating_sub(KEPT)] {
+            fs::remove_dir_all(path).map_err(at(path))?;
+        }
+        Ok(())
+    }
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Checkpoints in this folder, oldest first.
+fn complete(folder: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(at(folder))? {
+        let path = entry.map_err(at(folder))?.path();
+        if let Some(steps) = name_of(&path).strip_prefix(PREFIX).and_then(|steps| steps.parse().ok()) {
+            found.push((steps, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn sync(path: &Path) -> Result<(), CheckpointError> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+}
+
+fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, CheckpointError> {
+    let path = folder.join(name);
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&path)?;
+        file.write_all(content)?;
+        file.sync_all()
+    };
+    write().map_err(at(&path))?;
+    Ok(Entry::of(name, content))
+}
+
+fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result<(), CheckpointError> {
+    fs::create_dir(draft).map_err(at(draft))?;
+    let impossible = |what: String| CheckpointError::foreign(draft, what);
+    let model = tensors::replica_to_bytes(&checkpoint.replica, layout).map_err(impossible)?;
+    let mut files = vec![write_file(draft, MODEL, &model)?];
+    for (rank, memory) in checkpoint.memories.iter().enumerate() {
+        let content = tensors::memory_to_bytes(memory).map_err(impossible)?;
+        files.push(write_file(draft, &rank_file(rank), &content)?);
+    }
+    let manifest = Manifest {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        steps: checkpoint.steps,
+        optimizer_steps: checkpoint.replica.optimizer_steps,
+        workers: checkpoint.memories.len(),
+        fingerprint: format!("{:016x}", layout.fingerprint()),
+        totals: checkpoint.totals.clone(),
+        files,
+        config: checkpoint.config.to_toml(),
+        crc32: 0,
+    };
+    let text =
+        serde_json::to_string_pretty(&manifest.sealed()).map_err(|error| impossible(error.to_string()))?;
+    write_file(draft, MANIFEST, (text + "\n").as_bytes())?;
+    sync(draft)
+}
+
+/// A checkpoint whose files were not read yet: enough to build the model that they belong to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    path: PathBuf,
+    manifest: Manifest,
+    config: RunConfig,
+}
+
+/// The newest checkpoint under `path`: a run's folder, or a checkpoint's own.
+///
+/// # Errors
+///
+/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. An older one must be named itself, so that nobody goes back
+/// without knowing.
+pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
+    if path.join(MANIFEST).exists() {
+        return Found::read(path);
+    }
+    let folder = path.join(FOLDER);
+    if !folder.is_dir() {
+        // Names a folder that is not there, or not to be read.
+        fs::read_dir(path).map_err(at(path))?;
+        return Err(CheckpointError::None(path.to_path_buf()));
+    }
+    let mut all = complete(&folder)?;
+    let (_, newest) = all.pop().ok_or_else(|| CheckpointError::None(path.to_path_buf()))?;
+    let before = all.pop().map(|(_, path)| path);
+    Found::read(&newest).map_err(|error| error.with_before(before))
+}
+
+impl CheckpointError {
+    fn with_before(self, fallback: Option<PathBuf>) -> Self {
+        match self {
+            Self::Corrupt { path, what, .. } => Self::Corrupt { path, what, before: fallback },
+            other => other,
+        }
+    }
+}
+
+impl Found {
+    fn read(path: &Path) -> Result<Self, CheckpointError> {
+        let file = path.join(MANIFEST);
+        let bytes = fs::metadata(&file).map_err(at(&file))?.len();
+        if bytes > MAX_MANIFEST_BYTES {
+            return Err(CheckpointError::foreign(
+                &file,
+                format!("{bytes} bytes are too many for a manifest"),
+            ));
+        }
+        let text = fs::read_to_string(&file).map_err(at(&file))?;
+        let manifest: Manifest = serde_json::from_str(&text)
+            .map_err(|error| CheckpointError::corrupt(&file, error.to_string()))?;
+        if manifest.format != FORMAT || manifest.version != VERSION {
+            let what = format!(
+                "{} version {} instead of {FORMAT} version {VERSION}",
+                manifest.format, manifest.version
+            );
+            return Err(CheckpointError::foreign(&file, what));
+        }
+        if !manifest.is_sealed() {
+            return Err(CheckpointError::corrupt(&file, "its checksum is wrong"));
+        }
+        let settings = Settings::parse(&manifest.config);
+        let config =
+            settings.and_then(|settings| RunConfig::resolve(&settings).map_err(|error| error.to_string()));
+        let config = config.map_err(|what| CheckpointError::foreign(&file, what))?;
+        Ok(Self { path: path.to_path_buf(), manifest, config })
+    }
+
+    /// What the run was told.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// Where the checkpoint lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder of the run that it belongs to.
+    pub fn run_folder(&self) -> Option<&Path> {
+        self.path.parent()?.parent()
+    }
+
+    /// Reads and checks every file.
+    ///
+    /// # Errors
+    ///
+    /// `Io`; `Corrupt` for a file that is not as the manifest says; `Foreign` for one of another model.
+    pub fn read_all(self, layout: &Layout) -> Result<Checkpoint, CheckpointError> {
+        let file = self.path.join(MANIFEST);
+        let fingerprint = format!("{:016x}", layout.fingerprint());
+        if self.manifest.fingerprint != fingerprint {
+            let what = format!("a model of layout {}, not {fingerprint}", self.manifest.fingerprint);
+            return Err(CheckpointError::foreign(file, what));
+        }
+        if self.manifest.workers != self.config.workers {
+            return Err(CheckpointError::foreign(file, "memories of another number of workers"));
+        }
+        let steps = self.manifest.optimizer_steps;
+        let replica = self.content(MODEL, |content| tensors::replica_from_bytes(content, layout, steps))?;
+        let memories =
+            (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), tensors::memory_from_bytes));
+        let memories = memories.collect::<Result<_, _>>()?;
+        let Manifest { steps, totals, .. } = self.manifest;
+        Ok(Checkpoint { config: self.config, steps, replica, memories, totals })
+    }
+
+    fn content<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&[u8]) -> Result<T, String>,
+    ) -> Result<T, CheckpointError> {
+        let path = self.path.join(name);
+        let entry = self.manifest.files.iter().find(|entry| entry.name == name);
+        let entry = entry.ok_or_else(|| CheckpointError::corrupt(&path, "the manifest does not name it"))?;
+        let bytes = fs::metadata(&path).map_err(at(&path))?.len();
+        if bytes != entry.bytes {
+            return Err(CheckpointError::corrupt(path, format!("{bytes} bytes instead of {}", entry.bytes)));
+        }
+        let content = fs::read(&path).map_err(at(&path))?;
+        if let Some(what) = entry.fault(&content) {
+            return Err(CheckpointError::corrupt(path, what));
+        }
+        parse(&content).map_err(|what| CheckpointError::foreign(path, what))
+    }
+}

@@ -1,0 +1,403 @@
+//! A run that was interrupted, killed or left with a damaged disk goes on to the end that it would have had.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Store, latest};
+use gradwire_trainer::config::Settings;
+use gradwire_trainer::job::Job;
+use gradwire_trainer::record::Metrics;
+use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
+
+use crate::digits_job;
+
+/// Keeps what a run says, and asks for its end once it has heard of some step.
+#[derive(Default)]
+struct Keeper {
+    metrics: Vec<Metrics>,
+    checkpoints: Vec<Checkpoint>,
+    interrupt: AtomicBool,
+    interrupt_at: Option<u64>,
+}
+
+impl Observer for &mut Keeper {
+    fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
+        self.metrics.push(metrics.clone());
+        if self.interrupt_at == Some(metrics.step) {
+            self.interrupt.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, _: u64, _: &str) {}
+
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        self.checkpoints.push(checkpoint.clone());
+        Ok(())
+    }
+}
+
+fn run(job: &Job, start: Option<(&Checkpoint, &[Metrics])>) -> (Result<Outcome, RunError>, Keeper) {
+    let mut keeper = Keeper::default();
+    let control = Control { start, interrupt: None };
+    let outcome = run_with_models(job, &|_| job.build_model(), control, &mut &mut keeper);
+    (outcome, keeper)
+}
+
+/// A line without its times.
+fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
+    let forget = |line: &Metrics| Metrics { encode_ns: 0, exchange_ns: 0, decode_ns: 0, ..line.clone() };
+    metrics.iter().map(forget).collect()
+}
+
+#[test]
+fn a_resumed_run_ends_with_the_same_bits_whatever_it_remembers() {
+    let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
+    let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
+    let schedule = |settings: &mut Settings| {
+        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
+    };
+    let server = |settings: &mut Settings| settings.exchange = Some("server".to_owned());
+    type Change<'a> = &'a dyn Fn(&mut Settings);
+    let cases: [(&str, Change<'_>); 11] = [
+        ("none", &momentum),
+        ("topk:density=0.01", &|_| ()),
+        ("topk:density=0.01,values=q4", &schedule),
+        ("topk:density=0.02,unit=tensor,dense_1d=true", &server),
+        ("threshold:value=0.01", &adamw),
+        ("qsgd:bits=4", &momentum),
+        ("qsgd:bits=4,rounding=nearest", &adamw),
+        ("randomk:density=0.05", &schedule),
+        ("maxnorm:bits=4", &momentum),
+        ("bf16:memory=ef", &|_| ()),
+        ("dgc:density=0.02", &schedule),
+    ];
+    for (codec, change) in cases {
+        let job = digits_job(codec, 24, |settings| {
+            (settings.checkpoint_every, settings.workers, settings.eval_every) = (Some(7), Some(3), Some(5));
+            settings.batch = Some(48);
+            change(settings);
+        });
+        let (whole, keeper) = run(&job, None);
+        let whole = whole.unwrap();
+        assert_eq!(keeper.checkpoints.iter().map(|made| made.steps).collect::<Vec<_>>(), [7, 14, 21, 24]);
+        for made in &keeper.checkpoints {
+            let folder = tempfile::tempdir().unwrap();
+            Store::of_run(folder.path()).write(made, &job.layout).unwrap();
+            let read = latest(folder.path()).unwrap().read_all(&job.layout).unwrap();
+            assert_eq!(&read, made, "{codec}: through the disk");
+            let done = &keeper.metrics[..made.steps as usize];
+            let resumed = run(&job, Some((&read, done))).0.unwrap();
+            assert_eq!(resumed.summary.params_hash, whole.summary.params_hash, "{codec} from {}", made.steps);
+            assert_eq!(timeless(&resumed.metrics), timeless(&whole.metrics), "{codec} from {}", made.steps);
+            assert_eq!(resumed.summary.ratio, whole.summary.ratio);
+            assert_eq!(resumed.summary.bytes_up, whole.summary.bytes_up);
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_finishes_the_step_and_makes_a_checkpoint_of_it() {
+    for codec in ["topk:density=0.01", "none"] {
+        let job = digits_job(codec, 40, |_| ());
+        let (whole, _) = run(&job, None);
+        let mut keeper = Keeper { interrupt_at: Some(9), ..Keeper::default() };
+        // The observer sets what the control reads.
+        let interrupt = AtomicBool::new(false);
+        let error = {
+            struct Forward<'a>(&'a mut Keeper, &'a AtomicBool);
+            impl Observer for Forward<'_> {
+                fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
+                    let mut keeper = &mut *self.0;
+                    Observer::step(&mut keeper, metrics)?;
+                    self.1.store(self.0.interrupt.load(Ordering::Relaxed), Ordering::Relaxed);
+                    Ok(())
+                }
+                fn refused(&mut self, _: u64, _: &str) {}
+                fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+                    let mut keeper = &mut *self.0;
+                    Observer::checkpoint(&mut keeper, checkpoint)
+                }
+            }
+            let control = Control { start: None, interrupt: Some(&interrupt) };
+            run_with_models(&job, &|_| job.build_model(), control, &mut Forward(&mut keeper, &interrupt))
+                .unwrap_err()
+        };
+        let RunError::Interrupted { steps } = error else { panic!("{error}") };
+        assert!((10..40).contains(&steps), "{steps}");
+        assert_eq!(keeper.metrics.len() as u64, steps, "no step is half done");
+        assert_eq!(keeper.checkpoints.len(), 1);
+        let made = &keeper.checkpoints[0];
+        assert_eq!(made.steps, steps);
+        let resumed = run(&job, Some((made, &keeper.metrics))).0.unwrap();
+        assert_eq!(resumed.summary.params_hash, whole.unwrap().summary.params_hash);
+    }
+}
+
+// --- the binary, and what may befall it ------------------------------------------------------------------------------
+
+/// Its checkpoints are larger than the files that the test of a full disk allows.
+const RUN: [&str; 11] = [
+    "train",
+    "--codec",
+    "topk:density=0.01,values=q8",
+    "--steps",
+    "150",
+    "--momentum",
+    "0.9",
+    "--hidden",
+    "256",
+    "--out",
+    "run",
+];
+
+fn trainer(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    command.current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn hash_of(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with("parameters: "));
+    line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr))).to_owned()
+}
+
+/// The hash of the run that nobody disturbs.
+fn undisturbed() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    hash_of(&trainer(folder.path()).args(RUN).output().unwrap())
+}
+
+/// A run that writes a checkpoint at every step.
+fn begun(folder: &Path) -> Child {
+    trainer(folder)
+        .args(RUN)
+        .args(["--checkpoint_every", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_for(what: &str, is_there: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_there() {
+        assert!(started.elapsed() < Duration::from_secs(120), "{what} in vain");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn checkpoints(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join("run/checkpoints")).into_iter().flatten();
+    let mut all: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    all.sort();
+    all
+}
+
+/// Those that are no drafts.
+fn complete(folder: &Path) -> Vec<PathBuf> {
+    let is_draft =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    checkpoints(folder).into_iter().filter(|path| !is_draft(path)).collect()
+}
+
+fn resume(folder: &Path) -> Output {
+    trainer(folder).args(["train", "--resume", "run"]).output().unwrap()
+}
+
+#[test]
+fn a_process_that_is_killed_again_and_again_ends_where_it_would_have() {
+    let expected = undisturbed();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut child = begun(folder);
+    // Each time a little later after a checkpoint, so that some kills fall into the writing of the next.
+    for delay in [0, 1, 2, 3, 5, 8] {
+        let before = checkpoints(folder).last().cloned();
+        wait_for("a new checkpoint", || {
+            checkpoints(folder)
+                .last()
+                .is_some_and(|last| last.join("manifest.json").exists() && Some(last) != before.as_ref())
+                || matches!(fs::exists(folder.join("run/summary.json")), Ok(true))
+        });
+        std::thread::sleep(Duration::from_millis(delay));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        child = trainer(folder)
+            .args(["train", "--resume", "run"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if !folder.join("run/summary.json").exists() {
+        assert_eq!(hash_of(&resume(folder)), expected);
+    }
+    let summary: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("run/summary.json")).unwrap()).unwrap();
+    assert!(expected.contains(summary["params_hash"].as_str().unwrap()), "{expected}");
+    assert_eq!(fs::read_to_string(folder.join("run/metrics.jsonl")).unwrap().lines().count(), 150);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_run_in_order_and_says_how_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let child = trainer(folder).args(RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a step", || {
+        fs::read_to_string(folder.join("run/metrics.jsonl")).is_ok_and(|text| text.lines().count() > 3)
+    });
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.lines().last().unwrap().ends_with("go on with: trainer train --resume run"), "{said}");
+    assert_eq!(hash_of(&resume(folder)), undisturbed());
+}
+
+// --- damage ----------------------------------------------------------------------------------------------------------
+
+/// A run of 12 steps with checkpoints after 6 and 12.
+fn short_run() -> (tempfile::TempDir, Job, Keeper) {
+    let job = digits_job("topk:density=0.01", 18, |settings| settings.checkpoint_every = Some(6));
+    let (outcome, keeper) = run(&job, None);
+    outcome.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for made in &keeper.checkpoints[..2] {
+        Store::of_run(folder.path()).write(made, &job.layout).unwrap();
+    }
+    (folder, job, keeper)
+}
+
+fn read(path: &Path, job: &Job) -> Result<Checkpoint, CheckpointError> {
+    latest(path)?.read_all(&job.layout)
+}
+
+#[test]
+fn the_newest_two_checkpoints_are_kept_and_drafts_are_swept() {
+    let (folder, job, keeper) = short_run();
+    let store = folder.path().join("checkpoints");
+    fs::create_dir(store.join(".draft-9")).unwrap();
+    fs::write(store.join(".draft-9/model.safetensors"), "half of").unwrap();
+    assert_eq!(read(folder.path(), &job).unwrap(), keeper.checkpoints[1], "a draft is no checkpoint");
+    Store::of_run(folder.path()).write(&keeper.checkpoints[2], &job.layout).unwrap();
+    let mut names: Vec<_> = fs::read_dir(&store)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["step-00000012", "step-00000018"]);
+}
+
+#[test]
+fn every_damage_is_found_and_the_checkpoint_before_is_named() {
+    let (folder, job, keeper) = short_run();
+    let newest = folder.path().join("checkpoints/step-00000012");
+    let older = folder.path().join("checkpoints/step-00000006");
+    for name in ["manifest.json", "model.safetensors", "rank-0.safetensors", "rank-3.safetensors"] {
+        let file = newest.join(name);
+        let whole = fs::read(&file).unwrap();
+        let mut flips = vec![0, whole.len() / 3, whole.len() / 2, whole.len() - 1];
+        // Behind the last brace of the manifest there is only a line break.
+        flips.retain(|&at| whole[at] != b'\n');
+        for at in flips {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            fs::write(&file, damaged).unwrap();
+            let error = read(folder.path(), &job).expect_err(name).to_string();
+            assert!(error.contains(name) && !error.contains('\n'), "{error}");
+        }
+        fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+        let error = read(folder.path(), &job).expect_err(name).to_string();
+        assert!(error.contains(name), "{error}");
+        fs::remove_file(&file).unwrap();
+        assert!(read(folder.path(), &job).is_err(), "{name} is missing");
+        fs::write(&file, &whole).unwrap();
+    }
+    fs::write(newest.join("manifest.json"), "{").unwrap();
+    let error = read(folder.path(), &job).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("--resume {}", older.display())), "{error}");
+    assert_eq!(read(&older, &job).unwrap(), keeper.checkpoints[0], "and can be named");
+}
+
+#[test]
+fn what_belongs_to_another_run_is_refused() {
+    let (folder, job, _) = short_run();
+    let other = digits_job("none", 9, |settings| settings.hidden = Some(vec![9]));
+    let error = read(folder.path(), &other).unwrap_err().to_string();
+    assert!(error.contains("a model of layout"), "{error}");
+    let manifest = folder.path().join("checkpoints/step-00000012/manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+    let error = read(folder.path(), &job).unwrap_err().to_string();
+    assert!(error.contains("version 2"), "{error}");
+    let empty = tempfile::tempdir().unwrap();
+    let error = read(empty.path(), &job).unwrap_err().to_string();
+    assert!(error.ends_with("no checkpoint in this folder"), "{error}");
+    assert!(read(&empty.path().join("nowhere"), &job).is_err());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_last_good_one() {
+    let (folder, job, keeper) = short_run();
+    // In the way of the draft lies a file that is no folder, as when the disk refuses.
+    let store = folder.path().join("checkpoints");
+    let spare = folder.path().join("spare");
+    fs::rename(&store, &spare).unwrap();
+    fs::write(&store, "").unwrap();
+    let error = Store::of_run(folder.path()).write(&keeper.checkpoints[2], &job.layout).unwrap_err();
+    assert!(error.to_string().contains("checkpoints"), "{error}");
+    fs::remove_file(&store).unwrap();
+    fs::rename(&spare, &store).unwrap();
+    assert_eq!(read(folder.path(), &job).unwrap(), keeper.checkpoints[1]);
+}
+
+/// Files of more than 64 KiB cannot be written: what a full disk looks like to a program.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_ends_the_run_with_a_clear_error_and_the_last_good_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let interrupted = trainer(folder)
+        .args(RUN)
+        .args(["--checkpoint_every", "5"])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    let mut child = interrupted.unwrap();
+    wait_for("a checkpoint", || !complete(folder).is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = complete(folder);
+    let command =
+        format!("trap '' XFSZ; ulimit -f 64; exec '{}' train --resume run", env!("CARGO_BIN_EXE_trainer"));
+    let output = Command::new("bash").args(["-c", &command]).current_dir(folder).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("checkpoint not written") && last.contains("File too large"), "{said}");
+    assert_eq!(checkpoints(folder), before, "nothing is lost and no draft is left");
+    assert_eq!(hash_of(&resume(folder)), undisturbed());
+}
+
+#[test]
+fn resume_takes_no_other_option_and_a_finished_run_has_nothing_to_resume() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let refused = trainer(folder).args(["train", "--resume", "run", "--seed", "2"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let missing = trainer(folder).args(["train", "--resume", "run"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert_eq!(String::from_utf8(missing.stderr).unwrap().lines().count(), 1);
+    trainer(folder).args(["train", "--steps", "3", "--out", "run"]).output().unwrap();
+    let done = resume(folder);
+    assert_eq!(done.status.code(), Some(2));
+    assert_eq!(String::from_utf8(done.stderr).unwrap(), "trainer: run: all 3 steps are done\n");
+}
