@@ -210,11 +210,13 @@ fn a_frame_over_the_limit_ends_its_connection_before_room_is_made_for_it() {
     let mut scene = Scene::new();
     let raw = scene.attacker(81);
     raw.enter(2);
-    raw.send(&vec![4; 64 << 20]);
+    raw.send(&vec![0xff; 1 << 20]);
     scene.heard.wait_for("rank 2 is silent");
     scene.goes_on();
     // The connection comes back by itself, and the session with it.
     raw.send(&raw.hello(1, 2, 0));
     raw.wait(WELCOME);
     scene.goes_on();
+    // Nobody ever saw the frame, so nobody made room for it.
+    assert!(!scene.heard.events().iter().any(|event| event.to_string().contains("1048576 bytes")));
 }
