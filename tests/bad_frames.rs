@@ -97,8 +97,8 @@ fn every_error_has_a_file() {
     let missing = |spelling: &str| !stated.iter().any(|error| error.starts_with(spelling));
     let top = variants("DecodeError");
     assert!(top.len() >= 13, "the source was not understood");
-    // They depend on the caller's memory and on the build as well as on the bytes: tested below, and in the crate.
-    let elsewhere = ["ScratchTooSmall", "NotBuilt"];
+    // They depend on the caller's memory or layout and on the build as well as on the bytes: tested below, and in the crate.
+    let elsewhere = ["ScratchTooSmall", "LayoutUnknown", "NotBuilt"];
     for variant in top.iter().filter(|variant| !elsewhere.contains(&variant.as_str())) {
         assert!(!missing(variant), "no file provokes {variant}");
     }
@@ -121,6 +121,34 @@ fn scratch_memory_of_one_word_less_is_refused() {
             assert_eq!(error, Err(DecodeError::ScratchTooSmall { needed }), "{}", golden.name);
         }
     }
+}
+
+#[test]
+fn positions_under_context_models_are_refused_by_a_reader_without_the_shapes() {
+    let mut frames = 0;
+    for golden in gradwire_tests::golden::all() {
+        let (frame, layout) = (golden.frame(), golden.layout());
+        // The fingerprint of a single dimension gives it away.
+        let is_flat = golden.shapes == [vec![layout.len()]];
+        let opaque = LayoutRef::opaque(layout.len(), layout.fingerprint());
+        let is_context = run::parse(&frame, &layout.as_ref(), &run::no_limits(), |frame| {
+            frame.units().any(|unit| unit.info().index.is_some_and(|(name, _)| name == "context"))
+        });
+        let error = run::decode(&frame, &opaque).map(|_| ());
+        let is_refused = is_context.unwrap() && !is_flat;
+        assert_eq!(
+            error,
+            if is_refused { Err(DecodeError::LayoutUnknown) } else { Ok(()) },
+            "{}",
+            golden.name
+        );
+        assert_eq!(
+            gradwire_tests::naive::decode::decode_for(&frame, layout.fingerprint(), layout.len()).is_err(),
+            is_refused
+        );
+        frames += usize::from(is_refused);
+    }
+    assert!(frames > 5, "only {frames} frames were refused");
 }
 
 #[test]

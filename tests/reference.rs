@@ -1,7 +1,7 @@
 //! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an output
 //! buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch memory.
 
-use gradwire::{Gather, LayoutRef, Source, Spec, StepKey, Unit};
+use gradwire::{Gather, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run::{self, Gradient, Kept, bits};
 use gradwire_tests::{naive, naive::encode::Job};
@@ -13,6 +13,7 @@ struct Case {
     spelling: String,
     key: StepKey,
     format: &'static str,
+    shapes: Vec<Vec<usize>>,
     grad: Vec<f32>,
     before: Option<Kept>,
     units: Vec<Unit>,
@@ -58,7 +59,7 @@ fn words(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> 
 }
 
 fn spelling() -> BoxedStrategy<String> {
-    let index = words(&["auto", "raw", "bitmap", "rice"]);
+    let index = words(&["auto", "raw", "bitmap", "rice", "context", "small"]);
     let values = words(&["f32", "f16", "bf16", "q8", "q4", "q2"]);
     let density = words(&["0.001", "0.01", "0.05", "0.3", "0.5", "0.9", "1"]);
     let dense =
@@ -126,16 +127,23 @@ fn before(spelling: &str, n: usize, units: &[Unit], [residual, momentum]: [&Inpu
     Some(kept)
 }
 
+/// One shape, or a matrix with what does not fill a row behind it.
+fn shapes(n: usize) -> impl Strategy<Value = Vec<Vec<usize>>> {
+    let matrix = (1usize..70).prop_map(move |width| vec![vec![n / width, width], vec![n % width]]);
+    prop_oneof![Just(vec![vec![n]]), matrix]
+}
+
 fn cases() -> impl Strategy<Value = Case> {
     (spelling(), lengths(), keys(), words(&["f32", "f32", "f16", "bf16"])).prop_flat_map(
         |(spelling, n, key, format)| {
             let input =
                 if format == "f16" || is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
             let kept = if is_narrow(&spelling) { moderate().boxed() } else { inputs().boxed() };
-            (Just(spelling), Just(key), Just(format), input, [kept.clone(), kept], units(n)).prop_map(
-                move |(spelling, key, format, grad, [residual, momentum], units)| {
+            let kept = [kept.clone(), kept];
+            (Just(spelling), Just(key), Just(format), input, kept, units(n), shapes(n)).prop_map(
+                move |(spelling, key, format, grad, [residual, momentum], units, shapes)| {
                     let before = before(&spelling, n, &units, [&residual, &momentum]);
-                    Case { spelling, key, format, grad: grad.values(n), before, units }
+                    Case { spelling, key, format, shapes, grad: grad.values(n), before, units }
                 },
             )
         },
@@ -145,10 +153,10 @@ fn cases() -> impl Strategy<Value = Case> {
 fn check(case: &Case) -> Result<(), TestCaseError> {
     let spec = Spec::parse(&case.spelling).unwrap();
     let gradient = Gradient::new(case.format, &case.grad);
-    let shapes = vec![vec![case.grad.len()]];
-    let layout = LayoutRef::flat(case.grad.len());
-    let (grad, codec, units) = (gradient.widened(), &spec.codec, &case.units);
-    let job = Job { codec, key: case.key, shapes: &shapes, units, grad: &grad, before: case.before.as_ref() };
+    let layout = run::layout(&case.shapes);
+    let layout = layout.as_ref();
+    let (grad, shapes, codec, units) = (gradient.widened(), &case.shapes, &spec.codec, &case.units);
+    let job = Job { codec, key: case.key, shapes, units, grad: &grad, before: case.before.as_ref() };
     let expected = naive::encode::encode(&job);
     let mut kept = [case.before.clone(), case.before.clone()];
     let [exact, dirty] = [0, 100].map(|more| {
@@ -174,7 +182,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
     // An accumulator of zeros does not keep the sign of a zero.
     let sums: Vec<f32> = expected.decoded.iter().map(|value| 0.0 + value).collect();
     prop_assert_eq!(bits(&decoded), bits(&sums));
-    let read = naive::decode::decode(&expected.frame, &shapes).map_err(TestCaseError::fail)?;
+    let read = naive::decode::decode(&expected.frame, shapes).map_err(TestCaseError::fail)?;
     prop_assert_eq!(bits(&read.dense(case.grad.len())), bits(&sums));
     Ok(())
 }
@@ -218,6 +226,7 @@ fn long_units_are_the_naive_ones() {
         ("qsgd:bits=2,bucket=100,entropy=auto", 100_000, Input::Uneven(10)),
         ("topk:density=0.2,values=q8", 20_000, Input::Normal(5)),
         ("topk:density=0.01,index=rice", 70_000, Input::Heavy(6)),
+        ("topk:density=0.01,index=context", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),
         ("dgc:density=0.01", 70_000, Input::Heavy(8)),
         ("dgc:density=0.001,nesterov", 300_000, Input::Normal(9)),
@@ -227,7 +236,8 @@ fn long_units_are_the_naive_ones() {
         let units = vec![Unit::whole(n)];
         let before = Kept::new(&spec, n, &units);
         let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
-        check(&Case { spelling: spelling.to_owned(), key, format: "f32", grad, before, units }).unwrap();
+        let (spelling, shapes) = (spelling.to_owned(), vec![vec![n]]);
+        check(&Case { spelling, key, format: "f32", shapes, grad, before, units }).unwrap();
     }
 }
 
@@ -256,9 +266,9 @@ fn misleading_magnitudes_are_selected_like_the_naive_ones() {
                 for codec in ["topk:", "dgc:momentum=0,", "dgc:momentum=0,sample=0.3,"] {
                     let spelling = format!("{codec}density={density},index=bitmap,memory={memory}");
                     let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
-                    let (grad, units) = (grad.clone(), vec![Unit::whole(n)]);
+                    let (shapes, grad, units) = (vec![vec![n]], grad.clone(), vec![Unit::whole(n)]);
                     let before = residual.clone().map(|residual| Kept { residual, ..Kept::default() });
-                    let case = Case { spelling, key, format: "f32", grad, before, units };
+                    let case = Case { spelling, key, format: "f32", shapes, grad, before, units };
                     if let Err(error) = check(&case) {
                         panic!("{name}, {}: {}", case.spelling, first_line(&error.to_string()));
                     }
@@ -284,9 +294,9 @@ fn frequency_tables_are_the_naive_ones_for_every_small_histogram() {
                     .flat_map(|&(value, count)| std::iter::repeat_n(value, count))
                     .collect();
                 let key = StepKey { seed: 1, step: 1, source: Source::Rank(1) };
-                let units = vec![Unit::whole(grad.len())];
-                check(&Case { spelling: spec.to_string(), key, format: "f32", grad, before: None, units })
-                    .unwrap();
+                let (spelling, n) = (spec.to_string(), grad.len());
+                let (shapes, units) = (vec![vec![n]], vec![Unit::whole(n)]);
+                check(&Case { spelling, key, format: "f32", shapes, grad, before: None, units }).unwrap();
             }
         }
     }

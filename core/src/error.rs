@@ -112,6 +112,9 @@ pub enum DecodeError {
     InvalidField(Field),
     /// An index is not inside its unit, or not above the one before it.
     IndexOutOfRange,
+    /// Positions are coded by tensors and rows, and the reader's layout does not know them:
+    /// [`LayoutRef::opaque`](crate::LayoutRef::opaque).
+    LayoutUnknown,
     /// The frame was made for another layout.
     LayoutMismatch {
         /// Fingerprint in the frame.
@@ -220,6 +223,9 @@ impl fmt::Display for DecodeError {
             Self::IndexOutOfRange => f.write_str("index outside its unit"),
             Self::LayoutMismatch { frame, layout } => {
                 write!(f, "layout mismatch: frame has fingerprint {frame:016x}, reader has {layout:016x}")
+            }
+            Self::LayoutUnknown => {
+                f.write_str("the positions cannot be read without the shapes of the layout")
             }
             Self::LimitExceeded(limit) => write!(f, "limit exceeded: {limit:?}"),
             Self::NonFiniteValue => f.write_str("non-finite value in frame"),

@@ -80,6 +80,8 @@ pub struct LayoutRef<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Tensors<'a> {
     Flat([usize; 1]),
+    /// One tensor stands for shapes that are not known.
+    Opaque([usize; 1]),
     Borrowed(&'a [TensorRef<'a>]),
     #[cfg(feature = "alloc")]
     Owned(&'a [Tensor]),
@@ -108,10 +110,18 @@ impl<'a> LayoutRef<'a> {
     }
 
     /// A layout of which nothing is known but its length and its fingerprint, as when a frame is read from a file
-    /// without the shapes that it was made for: one nameless tensor, and the fingerprint taken on trust.
+    /// without the shapes that it was made for: one nameless tensor, and the fingerprint taken on trust. Positions under
+    /// `index=context` cannot be read without shapes: [`DecodeError::LayoutUnknown`](crate::DecodeError::LayoutUnknown).
     #[must_use]
     pub fn opaque(len: usize, fingerprint: u64) -> Self {
-        Self { tensors: Tensors::Flat([len]), len, fingerprint }
+        let flat = Self::flat(len);
+        let tensors = if flat.fingerprint == fingerprint { flat.tensors } else { Tensors::Opaque([len]) };
+        Self { tensors, len, fingerprint }
+    }
+
+    /// Whether the shapes are not known: see [`opaque`](Self::opaque).
+    pub(crate) fn is_opaque(&self) -> bool {
+        matches!(self.tensors, Tensors::Opaque(_))
     }
 
     /// Elements of the flat gradient.
@@ -137,7 +147,7 @@ impl<'a> LayoutRef<'a> {
     #[must_use]
     pub fn tensor_count(&self) -> usize {
         match self.tensors {
-            Tensors::Flat(_) => 1,
+            Tensors::Flat(_) | Tensors::Opaque(_) => 1,
             Tensors::Borrowed(tensors) => tensors.len(),
             #[cfg(feature = "alloc")]
             Tensors::Owned(tensors) => tensors.len(),
@@ -148,7 +158,9 @@ impl<'a> LayoutRef<'a> {
     #[must_use]
     pub fn tensor(&self, i: usize) -> Option<TensorRef<'_>> {
         match &self.tensors {
-            Tensors::Flat(shape) => (i == 0).then_some(TensorRef { name: "", shape, offset: 0 }),
+            Tensors::Flat(shape) | Tensors::Opaque(shape) => {
+                (i == 0).then_some(TensorRef { name: "", shape, offset: 0 })
+            }
             Tensors::Borrowed(tensors) => tensors.get(i).copied(),
             #[cfg(feature = "alloc")]
             Tensors::Owned(tensors) => tensors.get(i).map(Tensor::as_ref),
@@ -169,7 +181,36 @@ pub(crate) struct Span<'l> {
     pub(crate) len: usize,
 }
 
+/// What of one tensor lies in a [`Span`]; positions count from the start of the span.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Columns of a tensor with two dimensions.
+    pub(crate) width: Option<usize>,
+    /// Column of the first coordinate.
+    pub(crate) into_row: usize,
+}
+
+impl Part {
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
 impl Span<'_> {
+    /// The tensors that the range covers or cuts, but for empty ones.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
+        let (start, end) = (self.start, self.start + self.len);
+        self.layout.tensors().filter_map(move |tensor| {
+            let first = tensor.offset.max(start);
+            let last = (tensor.offset + tensor.checked_len()?).min(end);
+            let width = if let [_, width] = *tensor.shape { Some(width) } else { None };
+            let into_row = width.and_then(|width| (first - tensor.offset).checked_rem(width)).unwrap_or(0);
+            (first < last).then(|| Part { start: first - start, end: last - start, width, into_row })
+        })
+    }
+
     /// Whether the range lies inside the layout: units were checked before one is made.
     pub(crate) fn is_inside(&self) -> bool {
         self.start <= self.layout.len() && self.len <= self.layout.len() - self.start

@@ -14,8 +14,8 @@ pub struct Limits {
     pub max_entries: usize,
     /// Units of one frame.
     pub max_units: usize,
-    /// Words of 32 bits that parsing may use: one an entry, 4096 for each unit in rANS, and one bit a coordinate of seeded
-    /// units.
+    /// Words of 32 bits that parsing may use: one an entry, 4096 for each unit in rANS, up to 9888 for each unit whose positions are
+    /// context-coded, and one bit a coordinate of seeded units.
     pub max_scratch_words: usize,
     /// Largest magnitude of a decoded value; of levels, the largest norm, which is what the highest level decodes to. Bounds
     /// what one peer can do to the mean.
@@ -36,7 +36,7 @@ impl Limits {
             // Four bytes of position or norm and four of value, and every unit's header, parameters and tables.
             max_body_bytes: n.saturating_mul(8).saturating_add(units.saturating_mul(1 << 10)),
             max_entries: n,
-            max_scratch_words: n.saturating_mul(2).saturating_add(units.saturating_mul(1 << 12)),
+            max_scratch_words: n.saturating_mul(2).saturating_add(units.saturating_mul(1 << 13)),
             max_units: usize::from(u16::MAX),
             max_magnitude: f32::MAX,
         }

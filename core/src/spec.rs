@@ -197,8 +197,15 @@ impl<T: Copy + PartialEq> Words<T> {
 }
 
 const INDEX: Words<IndexChoice> = Words {
-    words: &["auto", "raw", "bitmap", "rice"],
-    values: &[IndexChoice::Auto, IndexChoice::Raw, IndexChoice::Bitmap, IndexChoice::Rice],
+    words: &["auto", "raw", "bitmap", "rice", "context", "small"],
+    values: &[
+        IndexChoice::Auto,
+        IndexChoice::Raw,
+        IndexChoice::Bitmap,
+        IndexChoice::Rice,
+        IndexChoice::Context,
+        IndexChoice::Small,
+    ],
 };
 const VALUES: Words<ValueChoice> = Words {
     words: &["f32", "f16", "bf16", "q8", "q4", "q2"],

@@ -80,7 +80,7 @@ impl EncodeUnit for Threshold {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        sparse::scratch_len(self.coding, len, len.saturating_add(CANDIDATE_SLACK))
+        sparse::scratch_len(self.coding, len, len, len.saturating_add(CANDIDATE_SLACK))
     }
 
     fn needs_full(&self) -> bool {

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
             "threshold:value=1",
         ],
     );
-    let index = pick(&mut data, &["auto", "raw", "bitmap", "rice"]);
+    let index = pick(&mut data, &["auto", "raw", "bitmap", "rice", "context", "small"]);
     let values = pick(&mut data, &["f32", "f16", "bf16", "q8", "q4", "q2"]);
     conserves(&codec(&format!("{method},index={index},values={values}")), data);
 });

@@ -213,6 +213,7 @@ def absorb(state, word):
 class Layout:
     def __init__(self, shapes):
         self.tensors = max(len(shapes), 1)
+        self.shapes = shapes
         self.len = sum(math.prod(shape) for shape in shapes)
         state = absorb(int.from_bytes(b"gradwire", "little"), len(shapes))
         for shape in shapes:
@@ -238,7 +239,7 @@ class Limits:
         self.elements = n
         self.body_bytes = 8 * n + 1024 * tensors
         self.entries = n
-        self.scratch_words = 2 * n + 4096 * tensors
+        self.scratch_words = 2 * n + 8192 * tensors
         self.units = 65535
         self.magnitude = F32_MAX
         vars(self).update(others)
@@ -273,6 +274,7 @@ class Decoder:
         body = whole.take(header.body_bytes)
         whole.finish()
         require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
+        self.shapes = layout.shapes if layout else None
         self.reader = Reader(body)
         self.step = self.reader.varint()
         self.units = []
@@ -345,10 +347,14 @@ class Decoder:
             return
         coding = self.reader.number(1)
         coder, value_format = coding & 15, coding >> 4
-        require(coder <= 2 and value_format <= 3, "InvalidField(Coding)")
-        positions = [self.raw, self.bitmap, self.rice][coder](k, unit.len)
+        require(coder <= 3 and value_format <= 3, "InvalidField(Coding)")
+        positions = self.context(k, unit) if coder == 3 else [self.raw, self.bitmap, self.rice][coder](k, unit.len)
         values = self.codebook(unit, k) if value_format == 3 else self.fixed_values(value_format, k)
-        coder_name = ["raw", "bitmap", "rice"][coder]
+        if coder == 3:
+            columns = min(unit.len // 2, 65536)
+            model_words = 7776 + (columns + 31) // 32 + (columns + 1023) // 1024
+            unit.scratch_words = max(unit.scratch_words, model_words)
+        coder_name = ["raw", "bitmap", "rice", "context"][coder]
         unit.about = f"k {k}, {coder_name}, {['f32', 'f16', 'bf16', 'codebook'][value_format]}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
 
@@ -389,6 +395,15 @@ class Decoder:
             positions.append(position)
         require(all(plane.is_padding() for plane in (parameter_bits, lows, highs)), "TrailingBytes")
         return positions
+
+    def context(self, k, unit):
+        section = self.reader.take(self.reader.varint())
+        require(len(section) >= (k + 4095) // 4096 - 1, "Truncated")
+        require(self.shapes is not None, "LayoutUnknown")
+        coder = RangeDecoder(section)
+        if coder.bit(4096):
+            return memoryless(coder, k, unit.len)
+        return adaptive(coder, k, unit.len, parts(self.shapes, unit.start, unit.len))
 
     def codebook(self, unit, k):
         book = self.reader.number(1)
@@ -582,6 +597,201 @@ class Table:
         self.freqs = freqs
         self.owner = [symbol for symbol, freq in enumerate(freqs) for _ in range(freq)]
         self.starts = [sum(freqs[:symbol]) for symbol in range(len(freqs))]
+
+
+# Section 6.6
+
+
+class RangeDecoder:
+    def __init__(self, stream):
+        self.stream = iter(stream)
+        self.value = 0
+        for _ in range(4):
+            self.value = self.value << 8 | next(self.stream, 0)
+        self.value = min(self.value, 0xFFFFFFFE)
+        self.range = 0xFFFFFFFF
+
+    def narrow(self, first, size):
+        self.value -= first
+        self.range = size
+        while self.range < 1 << 24:
+            self.value = self.value << 8 | next(self.stream, 0)
+            self.range <<= 8
+
+    def bit(self, p):
+        ones = (self.range >> 16) * p
+        if self.value < ones:
+            self.narrow(0, ones)
+            return 1
+        self.narrow(ones, self.range - ones)
+        return 0
+
+    def bits(self, width):
+        number = 0
+        while width > 0:
+            digits = min(width, 12)
+            width -= digits
+            last = (1 << digits) - 1
+            share = self.range >> digits
+            piece = min(self.value // share, last)
+            first = piece * share
+            self.narrow(first, self.range - first if piece == last else share)
+            number = number << digits | piece
+        return number
+
+    def below(self, digits):
+        return 1 << (digits - 1) | self.bits(digits - 1) if digits > 0 else 0
+
+
+def memoryless(coder, k, length):
+    ratio = min((length - k << 32) // length, (1 << 32) - 1)
+    even = high = 0
+    p = []
+    while ratio > 1 << 30 and high < 31:
+        if ratio > 15 << 28:
+            even = high + 1
+        p.append(max((ratio << 16) // ((1 << 32) + ratio), 96))
+        ratio = ratio * ratio >> 32
+        high += 1
+    more = max(ratio >> 16, 96)
+    positions = []
+    following = 0
+    for left in range(k, 0, -1):
+        room = length - following - left
+        gap = 0
+        while coder.bit(more):
+            gap += 1
+            require(gap <= room >> high, "IndexOutOfRange")
+        for j in range(high - 1, even - 1, -1):
+            gap = gap << 1 | coder.bit(p[j])
+        gap = gap << even | coder.bits(even)
+        require(gap <= room, "IndexOutOfRange")
+        positions.append(following + gap)
+        following += gap + 1
+    return positions
+
+
+def parts(shapes, start, length):
+    """First and last coordinate of each, from the start of the unit, its columns and the column it begins in."""
+    offset = 0
+    for shape in shapes:
+        following = offset + math.prod(shape)
+        first, end = max(offset, start), min(following, start + length)
+        if first < end:
+            is_matrix = len(shape) == 2 and shape[1] <= 65536 and shape[1] <= (end - first) // 2
+            columns = shape[1] if is_matrix else 0
+            yield first - start, end - start, columns, (first - offset) % columns if columns else 0
+        offset = following
+
+
+RATE = [327680 // (10 * n + 16) for n in range(15)] + [1365]
+CONFIDENCE = [(32 * n + (n + 2) // 2) // (n + 2) for n in range(16)]
+
+
+def tree_words(expected, count):
+    """The words of a context of the tree over the symbols, as they begin."""
+    weights = [10]
+    for digits in range(14):
+        if digits <= expected:
+            weights.append(2 + 32 if digits == expected else 2 + 8 + (32 >> (expected - digits)))
+        else:
+            weights.append(2 + 4 if digits == expected + 1 else 2)
+    weights.append(2)
+    words = [[0, 0]]
+    for node in range(1, 16):
+        size = 16 >> (node.bit_length() - 1)
+        first = node * size - 16
+        upper = sum(weights[first + size // 2 : first + size])
+        words.append([upper * 65536 // sum(weights[first : first + size]), count])
+    return words
+
+
+class Models:
+    def __init__(self):
+        self.by_size = [[[32768, 0] for _ in range(16)] for _ in range(32)]
+        self.by_share = [[[50000 if i < t % 16 else 20000, 1] for i in range(16)] for t in range(48)]
+        self.expected = [tree_words(expected, 6) for expected in range(14)]
+        self.column_expected = [tree_words(number % 14, 0) for number in range(14 * 14)]
+        self.column_recent = [tree_words(number % 14, 0) for number in range(14 * 14)]
+
+    @staticmethod
+    def decide(coder, contexts, weights, i):
+        words = [context[i] for context in contexts]
+        confidences = [weight * CONFIDENCE[count] for weight, (_, count) in zip(weights, words)]
+        average = sum(confidence * p for confidence, (p, _) in zip(confidences, words)) // sum(confidences)
+        b = coder.bit(average)
+        target = 65440 if b else 96
+        for word in words:
+            word[0] += (target - word[0]) * RATE[word[1]] >> 15
+            word[1] = min(word[1] + 1, 15)
+        return b
+
+
+def adaptive(coder, k, length, unit_parts):
+    models = Models()
+    positions = []
+    last_digits = 0
+    for first, end, columns, column in unit_parts:
+        left = k - len(positions)
+        if left == 0:
+            break
+        size = end - first
+        number = left
+        if end < length:
+            share = left * size // (length - first)
+            contexts = [
+                models.by_size[min(size.bit_length(), 31)],
+                models.by_share[min(last_digits, 2) * 16 + min(share.bit_length(), 15)],
+            ]
+            most = min(left, size).bit_length()
+            last_digits = 0
+            while last_digits < most and models.decide(coder, contexts, [1, 1], min(last_digits, 15)):
+                last_digits += 1
+            number = coder.below(last_digits)
+        require(number <= min(left, size), "IndexOutOfRange")
+        if number > 0:
+            positions += part_positions(coder, models, first, end, columns, column, number)
+    return positions
+
+
+def part_positions(coder, models, first, end, columns, column, number):
+    positions = []
+    running = ((end - first) // number).bit_length() * 16
+    seen = set()
+    following = first
+    for left in range(number, 0, -1):
+        span = end - following
+        here = (following - first + column) % columns if columns else 0
+        distances = ((other - here) % columns for other in seen)
+        distance = min((d for d in distances if d < span), default=None)
+        expected = min(span.bit_length() + 1 - left.bit_length(), 13)
+        by_column = 13 if distance is None else min(distance.bit_length(), 12)
+        recent = min((running + 8) >> 4, 13)
+        contexts = [
+            models.expected[expected],
+            models.column_expected[by_column * 14 + expected],
+            models.column_recent[by_column * 14 + recent],
+        ]
+        i = 1
+        for _ in range(4):
+            i = i << 1 | models.decide(coder, contexts, [1, 1, 2], i)
+        symbol = i - 16
+        if symbol == 0:
+            require(distance is not None, "IndexOutOfRange")
+            gap = distance
+        else:
+            digits = symbol - 1
+            if symbol == 15:
+                while digits < span.bit_length() and coder.bit(32768):
+                    digits += 1
+            gap = coder.below(digits)
+        require(gap <= span - left, "IndexOutOfRange")
+        if columns:
+            seen.add((here + gap) % columns)
+        running = (running + gap.bit_length() * 16) >> 1
+        positions.append(following + gap)
+        following += gap + 1
+    return positions
 
 
 def add_entries(acc, start, positions, values):

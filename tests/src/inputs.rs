@@ -56,6 +56,9 @@ pub enum Input {
     Sparse(u64),
     /// Normal, in runs of 500 that are loud, 8 times, and 64 times quieter, and then zero.
     Uneven(u64),
+    /// A matrix of 48 columns: normal times a power of two for each row and one for each column. A fourth of the rows are
+    /// those above them.
+    Rows(u64),
 }
 
 impl Input {
@@ -80,6 +83,7 @@ impl Input {
             "ties" => Self::Ties(seed()?),
             "sparse" => Self::Sparse(seed()?),
             "uneven" => Self::Uneven(seed()?),
+            "rows" => Self::Rows(seed()?),
             _ => return Err(format!("unknown input '{text}'")),
         })
     }
@@ -107,6 +111,7 @@ impl Input {
                 let loudness = |i: usize| [1.0, 0.125, 0.015_625, 0.0][i / 500 % 4];
                 draw(*seed, normal).into_iter().enumerate().map(|(i, value)| value * loudness(i)).collect()
             }
+            Self::Rows(seed) => rows(*seed, n),
         }
     }
 }
@@ -128,6 +133,7 @@ impl fmt::Display for Input {
             Self::Ties(seed) => write!(f, "ties:{seed}"),
             Self::Sparse(seed) => write!(f, "sparse:{seed}"),
             Self::Uneven(seed) => write!(f, "uneven:{seed}"),
+            Self::Rows(seed) => write!(f, "rows:{seed}"),
         }
     }
 }
@@ -139,6 +145,27 @@ fn parse_value(text: &str) -> Result<f32, String> {
         None => text.parse().ok(),
     };
     value.ok_or_else(|| format!("'{text}' is not a float"))
+}
+
+/// Columns of the matrix of [`Input::Rows`].
+const COLUMNS: usize = 48;
+
+fn rows(seed: u64, n: usize) -> Vec<f32> {
+    let mut words = Words::new(seed);
+    let mut scale = |most: u64| words.below(most) as i32 - words.below(most) as i32;
+    let columns: Vec<i32> = (0..COLUMNS).map(|_| scale(5)).collect();
+    let mut values: Vec<f32> = Vec::new();
+    while values.len() < n {
+        let (row_scale, is_copy) = (scale(5), scale(4) > 1);
+        if is_copy && values.len() >= COLUMNS {
+            values.extend_from_within(values.len() - COLUMNS..);
+        } else {
+            let draws = &mut Words::new(seed ^ values.len() as u64);
+            values.extend(columns.iter().map(|column| normal(draws) * power_of_two(row_scale + column)));
+        }
+    }
+    values.truncate(n);
+    values
 }
 
 fn normal(words: &mut Words) -> f32 {

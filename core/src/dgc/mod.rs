@@ -142,7 +142,7 @@ impl EncodeUnit for Dgc {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        sparse::scratch_len(self.coding, self.quota(len).most, self.capacity(len))
+        sparse::scratch_len(self.coding, self.quota(len).most, len, self.capacity(len))
     }
 
     fn overflow_bound(&self) -> f32 {

@@ -1,7 +1,8 @@
 //! Entropy coders: small numbers in, bits out; knows nothing of frames.
 //!
-//! Both coders are total on the decoding side: any bits decode to the asked number of values, each in range.
+//! All coders are total on the decoding side: any bits decode to the asked number of values, each in range.
 
 pub(crate) mod elias;
+pub(crate) mod range;
 pub(crate) mod rans;
 pub(crate) mod section;

@@ -1,6 +1,7 @@
 //! Index coders: the ascending positions of the entries of a sparse unit, in as few bytes as they cost.
 
 mod bitmap;
+mod context;
 mod raw;
 mod rice;
 
@@ -9,13 +10,14 @@ use crate::layout::Span;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{Writer, varint_len};
 
-/// How the positions of one unit are written. Numbers 3 and 4 are set aside for context-modelled coders.
+/// How the positions of one unit are written. Number 4 is set aside for a second context-modelled coder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum IndexCoder {
     Raw = 0,
     Bitmap = 1,
     Rice = 2,
+    Context = 3,
 }
 
 impl IndexCoder {
@@ -24,6 +26,7 @@ impl IndexCoder {
             0 => Self::Raw,
             1 => Self::Bitmap,
             2 => Self::Rice,
+            3 => Self::Context,
             _ => return Err(DecodeError::InvalidField(Field::Coding)),
         })
     }
@@ -34,6 +37,7 @@ impl IndexCoder {
             Self::Raw => "raw",
             Self::Bitmap => "bitmap",
             Self::Rice => "rice",
+            Self::Context => "context",
         }
     }
 }
@@ -51,6 +55,11 @@ pub enum IndexChoice {
     Bitmap,
     /// Gaps in Rice codes, with the best parameter of each block.
     Rice,
+    /// Gaps under adaptive models that know the tensors, their rows and columns, in a range coder: the fewest bytes for
+    /// positions that cluster, at some ten times the time.
+    Context,
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`.
+    Small,
 }
 
 impl IndexChoice {
@@ -59,11 +68,9 @@ impl IndexChoice {
         match self {
             Self::Bitmap => Some(bitmap::section_bytes(len)),
             // `auto` takes the smallest, which is never above `raw`.
-            Self::Auto | Self::Raw => raw::section_bytes(k, len),
-            Self::Rice => {
-                let bytes = rice::max_section_bytes(k, len)?;
-                bytes.checked_add(varint_len(bytes as u64))
-            }
+            Self::Auto | Self::Raw | Self::Small => raw::section_bytes(k, len),
+            Self::Rice => with_length(rice::max_section_bytes(k, len)?),
+            Self::Context => with_length(context::max_section_bytes(k, len)?),
         }
     }
 
@@ -72,74 +79,127 @@ impl IndexChoice {
         self != Self::Bitmap
     }
 
-    /// The coder for these positions: by exact section bytes, never by features or machine.
-    pub(crate) fn plan<'i>(self, indices: &'i [u32], span: Span<'_>) -> Plan<'i> {
-        let plan = |coder: IndexCoder| coder.plan(indices, span);
+    /// Words of working memory that the models of a unit of `len` elements need.
+    pub(crate) fn scratch_words(self, len: usize) -> usize {
         match self {
-            Self::Raw => plan(IndexCoder::Raw),
-            Self::Bitmap => plan(IndexCoder::Bitmap),
-            Self::Rice => plan(IndexCoder::Rice),
-            Self::Auto => {
-                let (raw, bitmap, rice) =
-                    (plan(IndexCoder::Raw), plan(IndexCoder::Bitmap), plan(IndexCoder::Rice));
-                let fixed = if bitmap.bytes() < raw.bytes() { bitmap } else { raw };
-                if rice.bytes() < fixed.bytes() { rice } else { fixed }
+            Self::Raw | Self::Bitmap | Self::Rice | Self::Auto => 0,
+            Self::Context | Self::Small => context::scratch_words(len),
+        }
+    }
+
+    /// Writes the section of `indices`, ascending and inside `span`, which are what they were before; returns the coder:
+    /// by exact section bytes, never by features or machine. `None`, and nothing is written, if it takes more than `room`
+    /// bytes. `memory` has [`scratch_words`](Self::scratch_words).
+    pub(crate) fn write(
+        self,
+        indices: &mut [u32],
+        span: Span<'_>,
+        memory: &mut [u32],
+        room: usize,
+        writer: &mut Writer<'_>,
+    ) -> Option<IndexCoder> {
+        debug_assert!(span.is_inside(), "units lie inside the layout");
+        let Some(plan) = self.plan(indices, span.len) else {
+            let room = room.min(self.max_section_bytes(indices.len(), span.len)?);
+            return write_context(indices, span, memory, room, writer).then_some(IndexCoder::Context);
+        };
+        let shorter = room.min(plan.bytes().saturating_sub(1));
+        if self == Self::Small && write_context(indices, span, memory, shorter, writer) {
+            return Some(IndexCoder::Context);
+        }
+        (plan.bytes() <= room).then(|| plan.write(indices, span.len, writer))
+    }
+
+    /// The cheapest of the coders whose sections are measured without writing them; the first named of equals.
+    fn plan(self, indices: &[u32], len: usize) -> Option<Plan> {
+        match self {
+            Self::Raw => Some(Plan::raw(indices, len)),
+            Self::Bitmap => Some(Plan::bitmap(len)),
+            Self::Rice => Some(Plan::rice(indices)),
+            Self::Auto | Self::Small => {
+                let plans = [Plan::raw(indices, len), Plan::bitmap(len), Plan::rice(indices)];
+                plans.into_iter().min_by_key(Plan::bytes)
             }
+            Self::Context => None,
         }
     }
 }
 
-/// One index coder, measured against the positions it is going to write.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan<'i> {
-    coder: IndexCoder,
-    indices: &'i [u32],
-    len: usize,
-    planes: rice::Planes,
-    bytes: usize,
+/// Bytes of a section with its length in front.
+fn with_length(bytes: usize) -> Option<usize> {
+    bytes.checked_add(varint_len(bytes as u64))
 }
 
-impl Plan<'_> {
-    pub(crate) fn coder(&self) -> IndexCoder {
-        self.coder
+/// Writes the section of the context coder if it takes no more than `room` bytes, its length included; else writes
+/// nothing and returns false. The spare part of the writer's buffer holds `room` bytes.
+fn write_context(
+    indices: &mut [u32],
+    span: Span<'_>,
+    memory: &mut [u32],
+    room: usize,
+    writer: &mut Writer<'_>,
+) -> bool {
+    // Written behind the longest length that it can have, where most sections stay.
+    let Some(start) = (1..=room).find(|&start| varint_len((room - start) as u64) <= start) else {
+        return false;
+    };
+    let spare = writer.spare();
+    let Some(bytes) = context::write(indices, span, memory, &mut spare[start..room]) else { return false };
+    spare.copy_within(start..start + bytes, varint_len(bytes as u64));
+    writer.varint(bytes as u64);
+    writer.advance(bytes);
+    true
+}
+
+/// A coder whose section is measured before it is written: its exact bytes.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    Raw(usize),
+    Bitmap(usize),
+    Rice(rice::Planes),
+}
+
+impl Plan {
+    fn raw(indices: &[u32], len: usize) -> Self {
+        Self::Raw(raw::section_bytes(indices.len(), len).unwrap_or(usize::MAX))
     }
 
-    /// Exact bytes of the section.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    fn bitmap(len: usize) -> Self {
+        Self::Bitmap(bitmap::section_bytes(len))
     }
 
-    /// Writes the section.
-    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
-        match self.coder {
-            IndexCoder::Raw => raw::write(self.indices, self.len, writer),
-            IndexCoder::Bitmap => bitmap::write(self.indices, self.len, writer),
-            IndexCoder::Rice => {
-                writer.varint(self.planes.section_bytes() as u64);
-                rice::write(self.indices, self.planes, writer.reserve(self.planes.section_bytes()));
+    fn rice(indices: &[u32]) -> Self {
+        Self::Rice(rice::Planes::measure(indices))
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Raw(bytes) | Self::Bitmap(bytes) => *bytes,
+            Self::Rice(planes) => with_length(planes.section_bytes()).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Writes the section of the positions it was measured for.
+    fn write(&self, indices: &[u32], len: usize, writer: &mut Writer<'_>) -> IndexCoder {
+        match self {
+            Self::Raw(_) => {
+                raw::write(indices, len, writer);
+                IndexCoder::Raw
+            }
+            Self::Bitmap(_) => {
+                bitmap::write(indices, len, writer);
+                IndexCoder::Bitmap
+            }
+            Self::Rice(planes) => {
+                writer.varint(planes.section_bytes() as u64);
+                rice::write(indices, *planes, writer.reserve(planes.section_bytes()));
+                IndexCoder::Rice
             }
         }
     }
 }
 
 impl IndexCoder {
-    /// Measures the section for `indices`, ascending and inside `span`.
-    fn plan<'i>(self, indices: &'i [u32], span: Span<'_>) -> Plan<'i> {
-        debug_assert!(span.is_inside(), "units lie inside the layout");
-        let len = span.len;
-        let mut planes = rice::Planes::default();
-        let bytes = match self {
-            Self::Raw => raw::section_bytes(indices.len(), len).unwrap_or(usize::MAX),
-            Self::Bitmap => bitmap::section_bytes(len),
-            Self::Rice => {
-                planes = rice::Planes::measure(indices);
-                let bytes = planes.section_bytes();
-                bytes.saturating_add(varint_len(bytes as u64))
-            }
-        };
-        Plan { coder: self, indices, len, planes, bytes }
-    }
-
     /// Takes the bytes of the section of `k` positions below `len` off the reader, undecoded.
     pub(crate) fn section<'a>(
         self,
@@ -150,23 +210,41 @@ impl IndexCoder {
         let bytes = match self {
             Self::Raw => raw::section_bytes(k, len).ok_or(DecodeError::InvalidField(Field::Entries))?,
             Self::Bitmap => bitmap::section_bytes(len),
-            Self::Rice => reader.varint_usize()?,
+            Self::Rice | Self::Context => reader.varint_usize()?,
         };
-        // An entry takes a bit at the least, so that memory for `k` positions is backed by bytes that are there.
-        if self == Self::Rice && k.div_ceil(8) > bytes {
-            return Err(DecodeError::Truncated { needed: k.div_ceil(8), actual: bytes });
+        // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the least.
+        let needed = match self {
+            Self::Raw | Self::Bitmap => 0,
+            Self::Rice => k.div_ceil(8),
+            Self::Context => context::min_section_bytes(k),
+        };
+        if needed > bytes {
+            return Err(DecodeError::Truncated { needed, actual: bytes });
         }
         reader.take(bytes)
     }
 
-    /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`.
-    pub(crate) fn read(self, section: &[u8], span: Span<'_>, indices: &mut [u32]) -> Result<(), DecodeError> {
+    /// Words of working memory that decoding takes, beside the positions.
+    pub(crate) fn scratch_words(self, len: usize) -> usize {
+        if self == Self::Context { context::scratch_words(len) } else { 0 }
+    }
+
+    /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`. `memory` has
+    /// [`scratch_words`](Self::scratch_words).
+    pub(crate) fn read(
+        self,
+        section: &[u8],
+        span: Span<'_>,
+        indices: &mut [u32],
+        memory: &mut [u32],
+    ) -> Result<(), DecodeError> {
         debug_assert!(span.is_inside(), "units lie inside the layout");
         let len = span.len;
         match self {
             Self::Raw => raw::read(section, len, indices),
             Self::Bitmap => bitmap::read(section, len, indices),
             Self::Rice => rice::read(section, len, indices),
+            Self::Context => context::read(section, span, indices, memory),
         }
     }
 }
@@ -175,34 +253,56 @@ impl IndexCoder {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::layout::LayoutRef;
+    use crate::layout::{LayoutRef, TensorRef};
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
 
-    fn round_trip(coder: IndexCoder, indices: &[u32], len: usize) {
-        let layout = LayoutRef::flat(len);
-        let span = Span { layout: &layout, start: 0, len };
-        let plan = coder.plan(indices, span);
-        let mut out = vec![0xa5; plan.bytes()];
+    fn round_trip(choice: IndexChoice, indices: &[u32], span: Span<'_>) -> usize {
+        let (k, len) = (indices.len(), span.len);
+        let mut memory = vec![0xdead_beef; choice.scratch_words(len)];
+        let mut out = vec![0xa5; choice.max_section_bytes(k, len).unwrap() + 5];
         let mut writer = Writer::new(&mut out);
-        plan.write(&mut writer);
-        assert_eq!(writer.len(), out.len());
-        let mut reader = Reader::new(&out);
-        let section = coder.section(indices.len(), len, &mut reader).unwrap();
+        let mut kept = indices.to_vec();
+        let coder = choice.write(&mut kept, span, &mut memory, usize::MAX, &mut writer).unwrap();
+        assert_eq!(kept, indices);
+        let written = writer.len();
+        assert!(written <= choice.max_section_bytes(k, len).unwrap(), "{choice:?}");
+        let mut reader = Reader::new(&out[..written]);
+        let section = coder.section(k, len, &mut reader).unwrap();
         reader.finish().unwrap();
-        let mut decoded = vec![0; indices.len()];
-        coder.read(section, span, &mut decoded).unwrap();
+        let mut decoded = vec![0; k];
+        let mut memory = vec![0xfeed_f00d; coder.scratch_words(len)];
+        coder.read(section, span, &mut decoded, &mut memory).unwrap();
         assert_eq!(decoded, indices, "{coder:?}");
+        written
     }
 
-    const ALL: [IndexCoder; 3] = [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice];
+    const ALL: [IndexChoice; 6] = [
+        IndexChoice::Raw,
+        IndexChoice::Bitmap,
+        IndexChoice::Rice,
+        IndexChoice::Context,
+        IndexChoice::Auto,
+        IndexChoice::Small,
+    ];
+
+    /// All coders round-trip, and the choices are never longer than what they choose from.
+    fn all_round_trip(indices: &[u32], span: Span<'_>) {
+        let [raw, bitmap, rice, context, auto, small] = ALL.map(|choice| round_trip(choice, indices, span));
+        assert_eq!(auto, raw.min(bitmap).min(rice));
+        assert_eq!(small, auto.min(context));
+    }
+
+    fn whole<'l>(layout: &'l LayoutRef<'l>) -> Span<'l> {
+        Span { layout, start: 0, len: layout.len() }
+    }
 
     #[test]
     fn every_subset_of_small_units_round_trips() {
         for len in 1..=9usize {
             for mask in 1..1u32 << len {
                 let indices: Vec<u32> = (0..len as u32).filter(|i| mask >> i & 1 == 1).collect();
-                ALL.iter().for_each(|&coder| round_trip(coder, &indices, len));
+                all_round_trip(&indices, whole(&LayoutRef::flat(len)));
             }
         }
     }
@@ -211,12 +311,30 @@ mod tests {
     fn the_largest_positions_round_trip() {
         for len in [1 << 16, (1 << 16) + 1, u32::MAX as usize] {
             let last = (len - 1) as u32;
-            for coder in [IndexCoder::Raw, IndexCoder::Rice] {
-                round_trip(coder, &[last], len);
-                round_trip(coder, &[0, last], len);
-                round_trip(coder, &[0, 1, last - 1, last], len);
+            let layout = LayoutRef::flat(len);
+            for choice in [IndexChoice::Raw, IndexChoice::Rice, IndexChoice::Context] {
+                round_trip(choice, &[last], whole(&layout));
+                round_trip(choice, &[0, last], whole(&layout));
+                round_trip(choice, &[0, 1, last - 1, last], whole(&layout));
             }
         }
+    }
+
+    /// Tensors of none to four dimensions and of no elements, with `rows` and `width` for those that have them.
+    fn shapes(rows: usize, width: usize) -> Vec<(Vec<usize>, usize)> {
+        let matrices = [vec![rows, width], vec![width, rows], vec![1, rows]];
+        let others = [vec![], vec![0, 3], vec![width], vec![2, 3, 3, 3]];
+        let mut offset = 0;
+        let place = |shape: Vec<usize>| {
+            let start = offset;
+            offset += shape.iter().product::<usize>();
+            (shape, start)
+        };
+        others.into_iter().chain(matrices).map(place).collect()
+    }
+
+    fn table(shapes: &[(Vec<usize>, usize)]) -> Vec<TensorRef<'_>> {
+        shapes.iter().map(|(shape, offset)| TensorRef { name: "", shape, offset: *offset }).collect()
     }
 
     proptest! {
@@ -231,22 +349,46 @@ mod tests {
                 Some(index)
             }).collect();
             let len = (indices.last().unwrap() + 1 + slack) as usize;
-            ALL.iter().for_each(|&coder| round_trip(coder, &indices, len));
-            let bound = IndexChoice::Rice.max_section_bytes(indices.len(), len).unwrap();
-            let layout = LayoutRef::flat(len);
-            let span = Span { layout: &layout, start: 0, len };
-            prop_assert!(IndexCoder::Rice.plan(&indices, span).bytes() <= bound);
+            all_round_trip(&indices, whole(&LayoutRef::flat(len)));
         }
 
         #[test]
-        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), k in 1usize..300, len in 1usize..2000) {
-            let layout = LayoutRef::flat(len);
-            let span = Span { layout: &layout, start: 0, len };
-            for coder in ALL {
+        fn subsets_of_any_unit_of_many_tensors_round_trip(
+            (rows, width) in (1usize..40, 1usize..2100),
+            (start, end) in (0.0..1.0, 0.0..1.0),
+            density in 1u32..100,
+            seed in any::<u32>(),
+        ) {
+            let shapes = shapes(rows, width);
+            let tensors = table(&shapes);
+            let layout = LayoutRef::new(&tensors).unwrap();
+            let at = |share: f64| (share * layout.len() as f64) as usize;
+            let (start, end) = (at(f64::min(start, end)), at(f64::max(start, end)) + 1);
+            let mut state = seed;
+            let indices: Vec<u32> = (0..(end - start) as u32).filter(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) % 100 < density
+            }).collect();
+            prop_assume!(!indices.is_empty());
+            all_round_trip(&indices, Span { layout: &layout, start, len: end - start });
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            k in 1usize..300,
+            (rows, width) in (1usize..30, 1usize..60),
+        ) {
+            let shapes = shapes(rows, width);
+            let tensors = table(&shapes);
+            let layout = LayoutRef::new(&tensors).unwrap();
+            let len = layout.len();
+            for coder in [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice, IndexCoder::Context] {
                 let mut reader = Reader::new(&bytes);
                 let mut decoded = vec![0; k.min(len)];
+                let mut memory = vec![0; coder.scratch_words(len)];
                 let Ok(section) = coder.section(decoded.len(), len, &mut reader) else { continue };
-                if coder.read(section, span, &mut decoded).is_ok() {
+                if coder.read(section, whole(&layout), &mut decoded, &mut memory).is_ok() {
                     prop_assert!(decoded.windows(2).all(|pair| pair[0] < pair[1]));
                     prop_assert!((*decoded.last().unwrap() as usize) < len);
                 }

@@ -20,6 +20,8 @@ struct Stored<'s> {
     indices: &'s mut [u32],
     decoded: &'s mut [u32],
     symbols: &'s mut [u8],
+    /// Behind what all entries decode to.
+    models: &'s mut [u32],
 }
 
 impl SparseContent {
@@ -47,10 +49,12 @@ impl SparseContent {
         let (indices, rest) = words.split_at_mut(self.stride);
         let symbols =
             if self.coding.values.format().fixed_bytes().is_none() { entries.clone() } else { 0..0 };
+        let (decoded, models) = rest[self.stride..].split_at_mut(self.entries());
         Stored {
             indices: &mut indices[entries.clone()],
-            decoded: &mut rest[self.stride..][entries],
+            decoded: &mut decoded[entries],
             symbols: &mut bytes[symbols],
+            models,
         }
     }
 
@@ -68,16 +72,20 @@ impl SparseContent {
         if k == 0 {
             return true;
         }
-        let Stored { indices, decoded, symbols } = self.stored(piece.atoms.clone(), words, bytes);
+        let Stored { indices, decoded, symbols, models } = self.stored(piece.atoms.clone(), words, bytes);
         // Positions count from the start of the piece while it is written.
         let first = (piece.span.start - piece.start) as u32;
         indices.iter_mut().for_each(|index| *index -= first);
-        let plan = self.coding.index.plan(indices, piece.span);
         let format = self.coding.values.format();
-        let room = room.checked_sub(1 + plan.bytes());
-        let fits = room.is_some_and(|room| {
-            writer.u8(plan.coder() as u8 | (format as u8) << 4);
-            plan.write(writer);
+        let coding_byte = writer.len();
+        writer.u8(0);
+        let section = writer.len();
+        let coder = room
+            .checked_sub(1)
+            .and_then(|room| self.coding.index.write(indices, piece.span, models, room, writer));
+        let fits = coder.is_some_and(|coder| {
+            writer.patch(coding_byte, coder as u8 | (format as u8) << 4);
+            let room = room - 1 - (writer.len() - section);
             self.prepared.write_part(format, decoded, symbols, room, writer)
         });
         indices.iter_mut().for_each(|index| *index += first);

@@ -31,12 +31,12 @@ pub(crate) fn max_body_bytes(coding: SparseCoding, k: usize, len: usize) -> Opti
     index.checked_add(values)?.checked_add(MAX_VARINT_BYTES + 1)
 }
 
-/// Working memory: candidates in two parts of `capacity` elements each, and for each of at most `k` entries what its
-/// value decodes to; and what fitting a codebook needs.
-pub(crate) fn scratch_len(coding: SparseCoding, k: usize, capacity: usize) -> ScratchLen {
+/// Working memory for a unit of `len` elements: candidates in two parts of `capacity` elements each; for each of at most
+/// `k` entries what its value decodes to; and what fitting a codebook needs first, and the models of the index coder then.
+pub(crate) fn scratch_len(coding: SparseCoding, k: usize, len: usize, capacity: usize) -> ScratchLen {
     let bytes = if coding.values.format().fixed_bytes().is_none() { k } else { 0 };
-    let words = capacity.saturating_mul(2).saturating_add(k).saturating_add(coding.values.fit_words());
-    ScratchLen { words, bytes }
+    let more = coding.values.fit_words().max(coding.index.scratch_words(len));
+    ScratchLen { words: capacity.saturating_mul(2).saturating_add(k).saturating_add(more), bytes }
 }
 
 /// Cuts the scratch memory into candidates and the rest.
@@ -77,10 +77,13 @@ pub(crate) fn encode_selected(
     let kept = prepared.kept();
     writer.varint(kept as u64);
     if kept > 0 {
-        let indices = coding.index.plan(&entries.indices[..kept], input.span());
         let format = coding.values.format();
-        writer.u8(indices.coder() as u8 | (format as u8) << 4);
-        indices.write(writer);
+        let coding_byte = writer.len();
+        writer.u8(0);
+        let (indices, memory) = (&mut entries.indices[..kept], &mut *entries.fit);
+        let coder = coding.index.write(indices, input.span(), memory, usize::MAX, writer);
+        let coder = coder.expect("a section stays below its bound");
+        writer.patch(coding_byte, coder as u8 | (format as u8) << 4);
         prepared.write(format, &mut entries, writer);
     }
     if let Some(memory) = input.memory {

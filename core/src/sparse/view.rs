@@ -11,6 +11,7 @@ use crate::wire::reader::Reader;
 /// memory; after that nothing can fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparseFields<'a> {
+    len: usize,
     k: usize,
     sections: Option<Sections<'a>>,
 }
@@ -29,16 +30,18 @@ impl<'a> SparseFields<'a> {
             return Err(DecodeError::InvalidField(Field::Entries));
         }
         let sections = if k == 0 { None } else { Some(Sections::read(k, len, reader)?) };
-        Ok(Self { k, sections })
+        Ok(Self { len, k, sections })
     }
 
     pub(crate) fn entries(&self) -> usize {
         self.k
     }
 
-    /// One word an entry for its position, and what the value coder needs.
+    /// One word an entry for its position, and what the index coder needs first and the value coder then.
     pub(crate) fn scratch_words(&self) -> usize {
-        self.sections.map_or(0, |sections| self.k.saturating_add(sections.values.scratch_words()))
+        self.sections.map_or(0, |sections| {
+            self.k.saturating_add(sections.values.scratch_words().max(sections.coder.scratch_words(self.len)))
+        })
     }
 
     /// Decodes and checks the positions, checks the values. `span` is the unit's, and `scratch` has
@@ -51,7 +54,7 @@ impl<'a> SparseFields<'a> {
     ) -> Result<(), DecodeError> {
         let Some(sections) = self.sections else { return Ok(()) };
         let (indices, slots) = scratch.split_at_mut(self.k);
-        sections.coder.read(sections.index, span, indices)?;
+        sections.coder.read(sections.index, span, indices, slots)?;
         sections.values.check(max_magnitude, slots)
     }
 

@@ -91,7 +91,7 @@ impl EncodeUnit for TopK {
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
         let k = self.density.count(len);
-        sparse::scratch_len(self.coding, k, select::capacity(k, len))
+        sparse::scratch_len(self.coding, k, len, select::capacity(k, len))
     }
 
     fn needs_full(&self) -> bool {

@@ -104,7 +104,7 @@ pub(crate) struct Entries<'a> {
     pub(crate) decoded: &'a mut [u32],
     /// One symbol an entry; empty for values in a fixed format.
     pub(crate) symbols: &'a mut [u8],
-    /// At least [`ValueChoice::fit_words`] elements.
+    /// At least [`ValueChoice::fit_words`] elements; free once the values are [prepared](ValueChoice::prepare).
     pub(crate) fit: &'a mut [u32],
 }
 

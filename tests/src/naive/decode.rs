@@ -1,5 +1,6 @@
 //! From bytes to values, with every check that FORMAT.md asks for, in the order of the bytes.
 
+use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{HEADER_BYTES, checksum_of, fingerprint};
 use super::{index, levels, values};
@@ -133,11 +134,22 @@ impl Decoded {
 /// Reads a frame for the layout with these shapes.
 pub fn decode(frame: &[u8], shapes: &[Vec<usize>]) -> Checked<Decoded> {
     let len = shapes.iter().map(|shape| shape.iter().product::<usize>()).sum();
-    decode_for(frame, fingerprint(shapes), len)
+    read(frame, fingerprint(shapes), len, Some(shapes))
 }
 
-/// Reads a frame for a layout of `layout_len` elements with this fingerprint.
-pub fn decode_for(frame: &[u8], fingerprint: u64, layout_len: usize) -> Checked<Decoded> {
+/// Reads a frame for a layout of `layout_len` elements with this fingerprint, of which no more is known, unless the
+/// fingerprint is that of a single shape.
+pub fn decode_for(frame: &[u8], layout: u64, layout_len: usize) -> Checked<Decoded> {
+    let flat = [vec![layout_len]];
+    read(frame, layout, layout_len, (layout == fingerprint(&flat)).then_some(&flat))
+}
+
+fn read(
+    frame: &[u8],
+    fingerprint: u64,
+    layout_len: usize,
+    shapes: Option<&[Vec<usize>]>,
+) -> Checked<Decoded> {
     let mut bytes = Bytes::new(frame);
     ensure(bytes.take(2)? == b"GW", "magic")?;
     ensure(bytes.u8()? == 1, "version")?;
@@ -162,7 +174,8 @@ pub fn decode_for(frame: &[u8], fingerprint: u64, layout_len: usize) -> Checked<
         let end = start.checked_add(len).ok_or("unit length")?;
         ensure(end <= layout_len && len <= u32::MAX as usize, "unit outside of the layout")?;
         let kind = bytes.u8()?;
-        let entries = unit_entries(codec, kind, step, id, len, &mut bytes)?;
+        let place = Place { shapes, start, len };
+        let entries = unit_entries(codec, kind, step, id, &place, &mut bytes)?;
         units.push(DecodedUnit { id, start, len, kind, entries });
         (next_id, next_start) = (u64::from(id) + 1, end);
     }
@@ -175,9 +188,10 @@ fn unit_entries(
     kind: u8,
     step: u64,
     unit: u32,
-    len: usize,
+    place: &Place<'_>,
     bytes: &mut Bytes<'_>,
 ) -> Checked<Vec<(usize, f32)>> {
+    let len = place.len;
     let every = |values: Vec<f32>| values.into_iter().enumerate().collect();
     match (kind, codec) {
         (0, _) => {
@@ -188,21 +202,21 @@ fn unit_entries(
             )?;
             values::read(format, bytes, len).map(every)
         }
-        (1, 3 | 4 | 7) => sparse_entries(len, bytes),
+        (1, 3 | 4 | 7) => sparse_entries(place, bytes),
         (2, 5) => levels::read(bytes, len).map(every),
         (3, 6) => seeded_entries(step, unit, len, bytes),
         _ => Err("kind unknown or not made by the codec"),
     }
 }
 
-fn sparse_entries(len: usize, bytes: &mut Bytes<'_>) -> Checked<Vec<(usize, f32)>> {
+fn sparse_entries(place: &Place<'_>, bytes: &mut Bytes<'_>) -> Checked<Vec<(usize, f32)>> {
     let k = bytes.varint_usize()?;
-    ensure(k <= len, "more entries than coordinates")?;
+    ensure(k <= place.len, "more entries than coordinates")?;
     if k == 0 {
         return Ok(Vec::new());
     }
     let coding = bytes.u8()?;
-    let positions = index::read(coding & 15, bytes, k, len)?;
+    let positions = index::read(coding & 15, bytes, k, place)?;
     let values = values::read(coding >> 4, bytes, k)?;
     Ok(positions.into_iter().zip(values).collect())
 }

@@ -1,5 +1,6 @@
 //! From a gradient to a frame.
 
+use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
 use super::{dgc, index, levels, values};
@@ -96,11 +97,12 @@ impl Chosen {
     }
 
     /// A body with the entries number `entries` of a piece that covers these coordinates of the unit.
-    fn body(&self, entries: Range<usize>, covered: Range<usize>) -> Vec<u8> {
+    fn body(&self, unit: &Place<'_>, entries: Range<usize>, covered: Range<usize>) -> Vec<u8> {
         let mut bytes = varint(entries.len() as u64);
         if !entries.is_empty() {
             let kept: Vec<usize> = self.kept[entries.clone()].iter().map(|i| i - covered.start).collect();
-            let (coder, positions) = index::section(self.index, &kept, covered.len());
+            let place = Place { start: unit.start + covered.start, len: covered.len(), ..*unit };
+            let (coder, positions) = index::section(self.index, &kept, &place);
             bytes.push(coder | values::format(self.choice).0 << 4);
             bytes.extend(positions);
             bytes.extend(self.values.section(entries));
@@ -171,7 +173,9 @@ fn seeded(randomk: &RandomK, key: StepKey, unit: u32, p: &[f32]) -> Body {
     Body { kind: 3, bytes, decoded, clears: Some(selected) }
 }
 
-fn unit_body(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Body {
+fn unit_body(job: &Job<'_>, unit: &Unit, p: &[f32]) -> Body {
+    let Job { codec, key, shapes, .. } = *job;
+    let place = Place { shapes: Some(shapes), start: unit.start, len: unit.len };
     match codec {
         _ if unit.dense => dense(values::F32, p),
         Codec::Gather(GatherCodec::Dense(Dense::F16)) => dense(values::F16, p),
@@ -181,7 +185,7 @@ fn unit_body(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Body {
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
         _ => match chosen(codec, key, unit.id, p) {
             Some(chosen) => {
-                let bytes = chosen.body(0..chosen.kept.len(), 0..p.len());
+                let bytes = chosen.body(&place, 0..chosen.kept.len(), 0..p.len());
                 Body { kind: 1, bytes, decoded: chosen.decoded(p.len()), clears: None }
             }
             None => dense(values::F32, p),
@@ -279,7 +283,7 @@ pub fn encode(job: &Job<'_>) -> Result<Encoded, EncodeError> {
     let mut decoded = vec![0.0; p.len()];
     let (mut next_id, mut next_start) = (0, 0);
     for unit in job.units {
-        let own = unit_body(job.codec, job.key, unit, &p[unit.range()]);
+        let own = unit_body(job, unit, &p[unit.range()]);
         body.extend(varint(u64::from(unit.id) - next_id));
         body.extend(varint((unit.start - next_start) as u64));
         body.extend(varint(unit.len as u64));
@@ -339,10 +343,10 @@ impl Whole {
         start..end
     }
 
-    fn body(&self, atoms: Range<usize>, len: usize) -> Vec<u8> {
+    fn body(&self, atoms: Range<usize>, unit: &Place<'_>) -> Vec<u8> {
         match self {
             Self::Dense(format, p) => dense(*format, &p[atoms]).bytes,
-            Self::Sparse(chosen) => chosen.body(atoms.clone(), self.covered(atoms, len)),
+            Self::Sparse(chosen) => chosen.body(unit, atoms.clone(), self.covered(atoms, unit.len)),
             Self::Levels(qsgd, rounded) => rounded.piece(qsgd, atoms),
         }
     }
@@ -399,6 +403,7 @@ pub fn packets(job: &Job<'_>, size: usize) -> Vec<Vec<u8>> {
     let (mut next_id, mut next_start) = (0, 0);
     for unit in job.units {
         let whole = Whole::new(job.codec, job.key, unit, &p[unit.range()]);
+        let place = Place { shapes: Some(job.shapes), start: unit.start, len: unit.len };
         let mut at = 0;
         loop {
             let piece = |end: usize| {
@@ -407,7 +412,7 @@ pub fn packets(job: &Job<'_>, size: usize) -> Vec<Vec<u8>> {
                 bytes.extend(varint((unit.start + covered.start - next_start) as u64));
                 bytes.extend(varint(covered.len() as u64));
                 bytes.push(whole.kind());
-                bytes.extend(whole.body(at..end, unit.len));
+                bytes.extend(whole.body(at..end, &place));
                 (bytes, unit.start + covered.end)
             };
             match whole.largest(at, size, |end| 24 + body.len() + piece(end).0.len() <= size) {

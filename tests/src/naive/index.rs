@@ -1,6 +1,7 @@
 //! Index coders: the ascending positions of `k` entries below `len`.
 
 use super::bits::{BitSource, Bits};
+use super::context::{self, Place};
 use super::decode::{Bytes, Checked, ensure};
 use super::header::varint;
 use gradwire::IndexChoice;
@@ -9,6 +10,7 @@ use gradwire::IndexChoice;
 const RAW: u8 = 0;
 const BITMAP: u8 = 1;
 const RICE: u8 = 2;
+const CONTEXT: u8 = 3;
 
 /// Entries that share a Rice parameter, as the encoder cuts them.
 const RICE_BLOCK_LOG2: u8 = 7;
@@ -55,19 +57,38 @@ fn rice(indices: &[usize]) -> Vec<u8> {
         }
     }
     let planes = [vec![RICE_BLOCK_LOG2], parameters.bytes(), lows.bytes(), highs.bytes()].concat();
-    [varint(planes.len() as u64), planes].concat()
+    with_length(planes)
+}
+
+fn with_length(stream: Vec<u8>) -> Vec<u8> {
+    [varint(stream.len() as u64), stream].concat()
 }
 
 /// Number of the coder, and its section: the one asked for, or the shortest, the first of equals.
+///
+/// # Panics
+/// When the reference does not know the choice.
 #[must_use]
-pub fn section(choice: IndexChoice, indices: &[usize], len: usize) -> (u8, Vec<u8>) {
-    let all = [(RAW, raw(indices, len)), (BITMAP, bitmap(indices, len)), (RICE, rice(indices))];
-    match choice {
-        IndexChoice::Raw => all[0].clone(),
-        IndexChoice::Bitmap => all[1].clone(),
-        IndexChoice::Rice => all[2].clone(),
-        _ => all.into_iter().min_by_key(|(_, section)| section.len()).expect("three coders"),
-    }
+pub fn section(choice: IndexChoice, indices: &[usize], place: &Place<'_>) -> (u8, Vec<u8>) {
+    let one = |coder| match coder {
+        RAW => raw(indices, place.len),
+        BITMAP => bitmap(indices, place.len),
+        RICE => rice(indices),
+        _ => with_length(context::write(indices, place)),
+    };
+    let coders = match choice {
+        IndexChoice::Raw => RAW..=RAW,
+        IndexChoice::Bitmap => BITMAP..=BITMAP,
+        IndexChoice::Rice => RICE..=RICE,
+        IndexChoice::Context => CONTEXT..=CONTEXT,
+        IndexChoice::Auto => RAW..=RICE,
+        IndexChoice::Small => RAW..=CONTEXT,
+        other => panic!("the reference does not know {other:?}"),
+    };
+    coders
+        .map(|coder| (coder, one(coder)))
+        .min_by_key(|(_, section)| section.len())
+        .expect("one coder or more")
 }
 
 /// Positions must ascend and stay below `len`.
@@ -119,12 +140,19 @@ fn read_rice(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>>
     ascending(indices, len)
 }
 
+fn read_context(bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Checked<Vec<usize>> {
+    let length = bytes.varint_usize()?;
+    ascending(context::read(bytes.take(length)?, k, place)?, place.len)
+}
+
 /// Reads the section of coder number `coder`.
-pub fn read(coder: u8, bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>> {
+pub fn read(coder: u8, bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Checked<Vec<usize>> {
+    let len = place.len;
     match coder {
         RAW => read_raw(bytes, k, len),
         BITMAP => read_bitmap(bytes, k, len),
         RICE => read_rice(bytes, k, len),
+        CONTEXT => read_context(bytes, k, place),
         _ => Err("unknown index coder"),
     }
 }

@@ -8,6 +8,7 @@
 pub mod bits;
 pub mod checksum;
 pub mod classes;
+pub mod context;
 pub mod decode;
 pub mod dgc;
 pub mod draws;

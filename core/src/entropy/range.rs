@@ -1,0 +1,264 @@
+//! A binary range coder: each decision costs as much as its probability says it is worth.
+//!
+//! Encoder and decoder are two [`BitCoder`]s, so that a model is written once and serves both. Bytes behind the end of
+//! a stream read as 0, and any bytes decode.
+//!
+//! # Source
+//! Martin: Range encoding (Video & Data Recording Conference, 1979), with binary decisions as in the JBIG2 and LZMA coders.
+
+/// Probabilities have this many bits.
+pub(crate) const PROBABILITY_BITS: u32 = 16;
+
+/// The range is refilled by a byte when it falls below this.
+const BOTTOM: u32 = 1 << 24;
+
+/// The most bits that one step of [`BitCoder::bits`] takes: the range keeps at least twelve.
+const STEP_BITS: u32 = 12;
+
+/// Codes decisions: the encoder takes what it is told, the decoder ignores that and returns what it reads.
+pub(crate) trait BitCoder {
+    /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
+    fn bit(&mut self, p: u32, bit: bool) -> bool;
+
+    /// A field of up to twelve bits, all values as likely.
+    fn field(&mut self, bits: u32, value: u32) -> u32;
+
+    /// A number of `bits` ≤ 32 digits, all values as likely: in fields of twelve, the upper digits first.
+    #[inline]
+    fn bits(&mut self, bits: u32, value: u32) -> u32 {
+        let (mut left, mut coded) = (bits, 0u64);
+        while left > 0 {
+            let step = left.min(STEP_BITS);
+            left -= step;
+            coded = coded << step | u64::from(self.field(step, value >> left & ((1 << step) - 1)));
+        }
+        coded as u32
+    }
+}
+
+/// Writes a stream to the front of a buffer. What does not fit is counted and dropped.
+#[derive(Debug)]
+pub(crate) struct RangeEncoder<'o> {
+    out: &'o mut [u8],
+    len: usize,
+    low: u32,
+    range: u32,
+}
+
+impl<'o> RangeEncoder<'o> {
+    pub(crate) fn new(out: &'o mut [u8]) -> Self {
+        Self { out, len: 0, low: 0, range: u32::MAX }
+    }
+
+    /// Narrows the interval to `range` values from `start` on.
+    #[inline]
+    fn narrow(&mut self, start: u32, range: u32) {
+        self.add(start);
+        self.range = range;
+        while self.range < BOTTOM {
+            self.push();
+            self.range <<= 8;
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, start: u32) {
+        let (low, carry) = self.low.overflowing_add(start);
+        self.low = low;
+        if carry {
+            self.carry();
+        }
+    }
+
+    /// Adds one to the bytes written so far, as to one long number.
+    #[cold]
+    fn carry(&mut self) {
+        let written = self.len.min(self.out.len());
+        for byte in self.out[..written].iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                break;
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self) {
+        if let Some(byte) = self.out.get_mut(self.len) {
+            *byte = (self.low >> 24) as u8;
+        }
+        self.len += 1;
+        self.low <<= 8;
+    }
+
+    /// Ends the stream with as few bytes as tell the interval apart; its length, more than the buffer's if it did not fit.
+    pub(crate) fn finish(mut self) -> usize {
+        // The value of the interval with the most zeros at its end: those are not written.
+        let kept = |zeros: u32| (u64::from(self.low) + (1u64 << zeros) - 1) >> zeros << zeros;
+        let zeros = (0..=32).rev().find(|&zeros| kept(zeros) - u64::from(self.low) < u64::from(self.range));
+        let value = kept(zeros.unwrap_or(0));
+        self.add((value - u64::from(self.low)) as u32);
+        while self.low != 0 {
+            self.push();
+        }
+        self.len
+    }
+}
+
+impl BitCoder for RangeEncoder<'_> {
+    #[inline]
+    fn bit(&mut self, p: u32, bit: bool) -> bool {
+        let ones = (self.range >> PROBABILITY_BITS) * p;
+        let (start, range) = if bit { (0, ones) } else { (ones, self.range - ones) };
+        self.narrow(start, range);
+        bit
+    }
+
+    #[inline]
+    fn field(&mut self, bits: u32, value: u32) -> u32 {
+        let share = self.range >> bits;
+        let start = value * share;
+        let is_last = value == (1 << bits) - 1;
+        self.narrow(start, if is_last { self.range - start } else { share });
+        value
+    }
+}
+
+/// Reads a stream.
+#[derive(Debug)]
+pub(crate) struct RangeDecoder<'a> {
+    stream: core::slice::Iter<'a, u8>,
+    value: u32,
+    range: u32,
+}
+
+impl<'a> RangeDecoder<'a> {
+    pub(crate) fn new(stream: &'a [u8]) -> Self {
+        let mut decoder = Self { stream: stream.iter(), value: 0, range: u32::MAX };
+        for _ in 0..4 {
+            decoder.value = decoder.value << 8 | decoder.next();
+        }
+        // The one value that no stream of the encoder begins with.
+        decoder.value = decoder.value.min(u32::MAX - 1);
+        decoder
+    }
+
+    #[inline]
+    fn next(&mut self) -> u32 {
+        self.stream.next().map_or(0, |&byte| u32::from(byte))
+    }
+
+    #[inline]
+    fn narrow(&mut self, start: u32, range: u32) {
+        self.value -= start;
+        self.range = range;
+        while self.range < BOTTOM {
+            self.value = self.value << 8 | self.next();
+            self.range <<= 8;
+        }
+    }
+}
+
+impl BitCoder for RangeDecoder<'_> {
+    #[inline]
+    fn bit(&mut self, p: u32, _: bool) -> bool {
+        let ones = (self.range >> PROBABILITY_BITS) * p;
+        let bit = self.value < ones;
+        let (start, range) = if bit { (0, ones) } else { (ones, self.range - ones) };
+        self.narrow(start, range);
+        bit
+    }
+
+    #[inline]
+    fn field(&mut self, bits: u32, _: u32) -> u32 {
+        let share = self.range >> bits;
+        let last = (1 << bits) - 1;
+        let value = (self.value / share).min(last);
+        let start = value * share;
+        self.narrow(start, if value == last { self.range - start } else { share });
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::{vec, vec::Vec};
+
+    /// Decisions with their probabilities, and numbers with their digits.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Bit(u32, bool),
+        Bits(u32, u32),
+    }
+
+    fn run(coder: &mut impl BitCoder, steps: &[Step]) -> Vec<u32> {
+        let mut step = |step: &Step| match *step {
+            Step::Bit(p, bit) => u32::from(coder.bit(p, bit)),
+            Step::Bits(bits, value) => coder.bits(bits, value),
+        };
+        steps.iter().map(&mut step).collect()
+    }
+
+    fn encode(steps: &[Step]) -> Vec<u8> {
+        let mut out = vec![0xa5; steps.len() * 5 + 8];
+        let mut encoder = RangeEncoder::new(&mut out);
+        run(&mut encoder, steps);
+        let len = encoder.finish();
+        out.truncate(len);
+        out
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let p = prop_oneof![1u32..65536, 1u32..40, 65500u32..65536];
+        let bit = (p, any::<bool>()).prop_map(|(p, bit)| Step::Bit(p, bit));
+        let bits = (0u32..=32, any::<u32>())
+            .prop_map(|(bits, value)| Step::Bits(bits, (u64::from(value) & ((1 << bits) - 1)) as u32));
+        proptest::collection::vec(prop_oneof![4 => bit, 1 => bits], 0..600)
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_coded_decodes(steps in steps()) {
+            let values = |step: &Step| match *step {
+                Step::Bit(_, bit) => u32::from(bit),
+                Step::Bits(_, value) => value,
+            };
+            let stream = encode(&steps);
+            let decoded = run(&mut RangeDecoder::new(&stream), &steps);
+            prop_assert_eq!(decoded, steps.iter().map(values).collect::<Vec<_>>());
+            let mut out = vec![0; stream.len().saturating_sub(1)];
+            let mut encoder = RangeEncoder::new(&mut out);
+            run(&mut encoder, &steps);
+            prop_assert_eq!(encoder.finish(), stream.len(), "the length is right where it does not fit");
+        }
+
+        #[test]
+        fn any_bytes_decode_to_numbers_in_range(stream in proptest::collection::vec(any::<u8>(), 0..40), steps in steps()) {
+            let decoded = run(&mut RangeDecoder::new(&stream), &steps);
+            for (value, step) in decoded.iter().zip(&steps) {
+                let bits = match *step { Step::Bit(..) => 1, Step::Bits(bits, _) => bits };
+                prop_assert!(u64::from(*value) < 1 << bits);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_costs_what_its_decisions_are_worth() {
+        for (p, n, ones) in [(655, 40_000, 400), (32768, 8000, 4000), (60_000, 8000, 7324)] {
+            let steps: Vec<Step> = (0..n).map(|i| Step::Bit(p, i * ones % n < ones)).collect();
+            let ones = steps.iter().filter(|step| matches!(step, Step::Bit(_, true))).count() as f64;
+            let share = f64::from(p) / 65536.0;
+            let worth = -(ones * share.log2() + (f64::from(n) - ones) * (1.0 - share).log2()) / 8.0;
+            let bytes = encode(&steps).len() as f64;
+            assert!((worth - 1.0..worth * 1.003 + 3.0).contains(&bytes), "{bytes} bytes for {worth}");
+        }
+    }
+
+    #[test]
+    fn a_run_of_certain_decisions_is_empty() {
+        assert_eq!(encode(&[Step::Bit(65_535, true); 1000]), []);
+    }
+}

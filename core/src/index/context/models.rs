@@ -1,0 +1,247 @@
+//! Adaptive probabilities and how several of them become one.
+
+use crate::entropy::range::BitCoder;
+use core::ops::Range;
+
+/// Cases of each thing that a model of gaps sees.
+pub(super) const CASES: usize = 14;
+
+/// Symbols of a gap, and decisions of a context: those of a binary tree over the symbols, from 1 on, or those of a unary
+/// number, from 0 on.
+const SYMBOLS: usize = 16;
+
+/// The decisions of one context.
+type Context = [u32; SYMBOLS];
+
+/// Contexts of each model, one model behind the other.
+const EXPECTED: usize = CASES;
+const COLUMN_AND_EXPECTED: usize = CASES * CASES;
+const COLUMN_AND_RECENT: usize = CASES * CASES;
+const COUNT_BY_SIZE: usize = 32;
+const COUNT_BY_SHARE: usize = 3 * 16;
+
+/// Words of all models.
+pub(super) const WORDS: usize =
+    (EXPECTED + COLUMN_AND_EXPECTED + COLUMN_AND_RECENT + COUNT_BY_SIZE + COUNT_BY_SHARE) * SYMBOLS;
+
+/// A word holds P(1) in 16 bits, and below them in four how often it was updated.
+const COUNT_BITS: u32 = 4;
+const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
+
+/// By how much of the way an update moves a probability towards what came, out of 2¹⁵: 1 / (count + 1.6), at last 1/24.
+const RATE: [i32; 16] = {
+    let mut rate = [32_768 / 24; 16];
+    let mut count = 0;
+    while count < 15 {
+        rate[count] = 327_680 / (10 * count as i32 + 16);
+        count += 1;
+    }
+    rate
+};
+
+/// How much a probability counts that was updated so often: 32 · count / (count + 2).
+const CONFIDENCE: [u32; 16] = {
+    let mut confidence = [0; 16];
+    let mut count = 0;
+    while count < 16 {
+        confidence[count] = (32 * count as u32 + (count as u32 + 2) / 2) / (count as u32 + 2);
+        count += 1;
+    }
+    confidence
+};
+
+/// As likely 1 as 0, out of 2¹⁶.
+const EVEN: u32 = 1 << 15;
+
+/// What updates move probabilities towards, out of 2¹⁶.
+const LEAST: i32 = 96;
+const MOST: i32 = (1 << 16) - LEAST;
+
+/// Updates that a word seems to have behind it before the first: what is known of gaps, and of counts.
+const EXPECTED_COUNT: u32 = 6;
+const SHARE_COUNT: u32 = 1;
+
+/// All adaptive probabilities of a section.
+pub(super) struct Models<'m> {
+    expected: &'m mut [Context; EXPECTED],
+    column_and_expected: &'m mut [Context; COLUMN_AND_EXPECTED],
+    column_and_recent: &'m mut [Context; COLUMN_AND_RECENT],
+    count_by_size: &'m mut [Context; COUNT_BY_SIZE],
+    count_by_share: &'m mut [Context; COUNT_BY_SHARE],
+}
+
+/// What is known when a gap is coded, each below [`CASES`].
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    /// Digits of the gap that is to be expected.
+    pub(super) expected: usize,
+    /// Digits of the distance to the next column with an entry.
+    pub(super) column: usize,
+    /// Digits of the last gaps.
+    pub(super) recent: usize,
+}
+
+impl<'m> Models<'m> {
+    /// Models that have seen nothing yet, in [`WORDS`] words of memory; `None` if these are fewer.
+    pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
+        let (contexts, _) = memory.as_chunks_mut();
+        let (expected, contexts) = contexts.split_first_chunk_mut()?;
+        let (column_and_expected, contexts) = contexts.split_first_chunk_mut()?;
+        let (column_and_recent, contexts) = contexts.split_first_chunk_mut()?;
+        let (count_by_size, contexts) = contexts.split_first_chunk_mut()?;
+        let (count_by_share, _) = contexts.split_first_chunk_mut()?;
+        *expected = core::array::from_fn(expected_context);
+        let unseen = expected.map(|context| context.map(|word| word & !COUNT_MASK));
+        for contexts in [&mut column_and_expected[..], &mut column_and_recent[..]] {
+            contexts.chunks_exact_mut(CASES).for_each(|contexts| contexts.copy_from_slice(&unseen));
+        }
+        count_by_size.fill([EVEN << COUNT_BITS; SYMBOLS]);
+        for (number, context) in count_by_share.iter_mut().enumerate() {
+            *context = share_context(number % 16);
+        }
+        Some(Self { expected, column_and_expected, column_and_recent, count_by_size, count_by_share })
+    }
+
+    /// Codes one of sixteen symbols as four decisions, the highest digit first, under three models.
+    #[inline]
+    pub(super) fn symbol(&mut self, coder: &mut impl BitCoder, known: Known, symbol: u32) -> u32 {
+        let [expected, column, recent] = [known.expected, known.column, known.recent];
+        let mut contexts = [
+            &mut self.expected[expected],
+            &mut self.column_and_expected[column * CASES + expected],
+            &mut self.column_and_recent[column * CASES + recent],
+        ];
+        let mut digit = |node, digit: u32| {
+            let bit = decide(coder, &mut contexts, [1, 1, 2], node, symbol >> digit & 1 == 1);
+            node << 1 | usize::from(bit)
+        };
+        let node = digit(1, 3);
+        let node = digit(node, 2);
+        let node = digit(node, 1);
+        let node = digit(node, 0);
+        (node - SYMBOLS) as u32
+    }
+
+    /// Codes the digits of a tensor's count, at most `max`, one decision a digit, under two models: by the digits of its
+    /// `size`, and by `share`, see [`Counts`](super::counts::Counts).
+    pub(super) fn count_digits(
+        &mut self,
+        coder: &mut impl BitCoder,
+        size: usize,
+        share: usize,
+        max: u32,
+        digits: u32,
+    ) -> u32 {
+        let mut contexts = [&mut self.count_by_size[size], &mut self.count_by_share[share]];
+        let mut coded = 0;
+        while coded < max {
+            let number = (coded as usize).min(SYMBOLS - 1);
+            if !decide(coder, &mut contexts, [1, 1], number, digits > coded) {
+                break;
+            }
+            coded += 1;
+        }
+        coded
+    }
+}
+
+/// What is known of gaps before the first: most have as many digits as expected, some fewer, few more.
+fn expected_context(expected: usize) -> Context {
+    let mut weights = [2u32; SYMBOLS];
+    weights[0] += 8;
+    for digits in 0..CASES {
+        weights[digits + 1] += match digits.checked_sub(expected) {
+            Some(0) => 32,
+            Some(1) => 4,
+            Some(_) => 0,
+            None => (32 >> (expected - digits)) + 8,
+        };
+    }
+    let sum = |range: Range<usize>| weights[range].iter().sum::<u32>();
+    let mut context = [0; SYMBOLS];
+    for (node, word) in context.iter_mut().enumerate().skip(1) {
+        let size = SYMBOLS >> node.ilog2();
+        let first = node * size - SYMBOLS;
+        let p = sum(first + size / 2..first + size) * 65_536 / sum(first..first + size);
+        *word = p << COUNT_BITS | EXPECTED_COUNT;
+    }
+    context
+}
+
+/// A tensor's count has as many digits as its share of all entries, more or less.
+fn share_context(share_digits: usize) -> Context {
+    core::array::from_fn(|digit| {
+        let p = if digit < share_digits { 50_000 } else { 20_000 };
+        p << COUNT_BITS | SHARE_COUNT
+    })
+}
+
+/// Codes a decision under the average of the probabilities of some contexts, weighted by `weights` and by how much each
+/// has seen, and updates them. At least one has seen something.
+#[inline(always)]
+fn decide<const N: usize>(
+    coder: &mut impl BitCoder,
+    contexts: &mut [&mut Context; N],
+    weights: [u32; N],
+    number: usize,
+    bit: bool,
+) -> bool {
+    let (mut sum, mut total) = (0, 0);
+    for (context, weight) in contexts.iter().zip(weights) {
+        let word = context[number % SYMBOLS];
+        let confidence = weight * CONFIDENCE[(word & COUNT_MASK) as usize];
+        sum += confidence * (word >> COUNT_BITS);
+        total += confidence;
+    }
+    let p = quotient(sum, total);
+    let bit = coder.bit(p, bit);
+    for context in contexts {
+        let word = &mut context[number % SYMBOLS];
+        *word = updated(*word, bit);
+    }
+    bit
+}
+
+/// `dividend / divisor` for a divisor in 2 … 127 and a quotient below 2¹⁶; confidences are above 1.
+#[inline]
+fn quotient(dividend: u32, divisor: u32) -> u32 {
+    ((u64::from(dividend) * u64::from(RECIPROCAL[divisor as usize % RECIPROCAL.len()])) >> 32) as u32
+}
+
+/// 2³² / divisor, rounded up: exact quotients as long as dividend · divisor stays below 2³².
+const RECIPROCAL: [u32; 128] = {
+    let mut reciprocal = [u32::MAX; 128];
+    let mut divisor = 2;
+    while divisor < 128 {
+        reciprocal[divisor] = u32::MAX / divisor as u32 + 1;
+        divisor += 1;
+    }
+    reciprocal
+};
+
+/// The word behind a decision that came out as `bit`.
+#[inline]
+fn updated(word: u32, bit: bool) -> u32 {
+    let count = word & COUNT_MASK;
+    let before = (word >> COUNT_BITS) as i32;
+    let target = if bit { MOST } else { LEAST };
+    let after = before + (((target - before) * RATE[count as usize]) >> 15);
+    (after as u32) << COUNT_BITS | (count + 1).min(COUNT_MASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_exact() {
+        for divisor in 2..=28 * 4 {
+            for quotient_ in (0..1 << 16).step_by(97).chain([65_535]) {
+                for rest in [0, divisor - 1] {
+                    let dividend = (quotient_ * divisor + rest).min(65_535 * divisor);
+                    assert_eq!(quotient(dividend, divisor), dividend / divisor);
+                }
+            }
+        }
+    }
+}
