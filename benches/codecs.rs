@@ -3,13 +3,14 @@
 use gradwire_benches::peers::{self, NaiveTopK, PackedPositions, RangeCoder, Selection, Zstd};
 use gradwire_benches::{CodecRun, DecodeRun, Gradient, Input, Lab, Quality, Settings, Work, harness};
 
-const CODECS: [&str; 21] = [
+const CODECS: [&str; 22] = [
     "none",
     "f16",
     "bf16",
     "topk:density=0.1",
     "topk:density=0.01",
     "topk:density=0.001",
+    "topk:density=0.01,index=context",
     "topk:density=0.01,values=q8",
     "topk:density=0.01,values=q4",
     "threshold",

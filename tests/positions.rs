@@ -1,0 +1,99 @@
+//! Context-coded positions cost what they are promised to cost: on real gradients, on made-up ones with the same order,
+//! and where there is no order at all.
+
+use gradwire_tests::inputs::{Input, Words};
+use gradwire_tests::positions::{DENSITIES, FEWEST, cost, folder, gradients, listed, uniform_bits};
+
+/// Bits an entry that a set of positions costs.
+fn bits(index: &str, shapes: &[Vec<usize>], n: usize, positions: &[usize]) -> f64 {
+    let mut values = vec![0.0; n];
+    positions.iter().for_each(|&position| values[position] = 1.0);
+    let cost = cost(index, positions.len() as f64 / n as f64, shapes, &values, 1);
+    assert_eq!(cost.k, positions.len());
+    cost.bits
+}
+
+/// One shape, and many of all kinds.
+fn layouts(n: usize) -> [Vec<Vec<usize>>; 3] {
+    let mut many: Vec<Vec<usize>> =
+        (1..60).map(|i| if i % 3 == 0 { vec![i, n / 2000] } else { vec![i] }).collect();
+    many.push(vec![n - many.iter().map(|shape| shape.iter().product::<usize>()).sum::<usize>()]);
+    [vec![vec![n]], vec![vec![n / 50, 50]], many]
+}
+
+#[test]
+fn positions_without_order_cost_hardly_more_than_their_number() {
+    let mut words = Words::new(1);
+    for n in [2500, 40_000, 300_000] {
+        for layout in layouts(n) {
+            for (density, name) in DENSITIES {
+                let k = (n as f64 * density) as usize;
+                if k < FEWEST {
+                    continue;
+                }
+                let mut all: Vec<usize> = (0..n).collect();
+                (0..k).for_each(|i| all.swap(i, i + words.below((n - i) as u64) as usize));
+                let mut random = all[..k].to_vec();
+                random.sort_unstable();
+                let every = (0..k).map(|i| i * (n / k)).collect();
+                let sets: [(&str, Vec<usize>); 4] = [
+                    ("random", random),
+                    ("every k-th", every),
+                    ("the first", (0..k).collect()),
+                    ("the last", (n - k..n).collect()),
+                ];
+                for (set, positions) in sets {
+                    let ratio = bits("context", &layout, n, &positions) / uniform_bits(n, k);
+                    assert!(ratio <= 1.03, "{set}, {k} of {n}, {name}, {} tensors: {ratio:.4}", layout.len());
+                }
+            }
+        }
+    }
+}
+
+/// Rows and columns of very different scale, and rows that repeat.
+#[test]
+fn positions_in_rows_and_columns_cost_much_less_than_rice_codes() {
+    for (density, most) in [(0.1, 0.85), (0.01, 0.85)] {
+        for seed in 0..5 {
+            let n = 48 * 1500;
+            let values = Input::Rows(seed).values(n);
+            let cost = |index| cost(index, density, &[vec![n / 48, 48]], &values, 1).bits;
+            let (rice, context, small) = (cost("rice"), cost("context"), cost("small"));
+            assert!(context <= most * rice, "{density}: {context:.3} bits, rice {rice:.3}");
+            assert_eq!(small, context);
+        }
+    }
+}
+
+/// Without shapes there are no columns to know.
+#[test]
+fn knowing_the_columns_pays() {
+    let n = 48 * 1500;
+    let values = Input::Rows(7).values(n);
+    let cost = |shape: Vec<usize>| cost("context", 0.02, &[shape], &values, 1).bits;
+    let (matrix, flat) = (cost(vec![n / 48, 48]), cost(vec![n]));
+    assert!(matrix < 0.97 * flat, "{matrix:.3} bits with columns, {flat:.3} without");
+}
+
+#[test]
+fn positions_of_real_gradients_cost_what_is_promised() {
+    let Some(folder) = folder() else { return };
+    let mut judged = 0;
+    for gradient in gradients(&folder) {
+        for (density, name) in DENSITIES {
+            let cost = cost("context", density, &gradient.shapes, &gradient.values, 1);
+            if cost.k < FEWEST {
+                continue;
+            }
+            let at = format!("{} at {name}: {:.3} bits", gradient.name, cost.bits);
+            let uniform = uniform_bits(gradient.values.len(), cost.k);
+            assert!(cost.bits <= 1.03 * uniform, "{at}, all sets as likely: {uniform:.3}");
+            if let Some(least) = listed(&folder, &gradient.name, name) {
+                assert!(cost.bits <= 1.2 * least, "{at}, the least listed: {least:.3}");
+                judged += 1;
+            }
+        }
+    }
+    assert!(judged >= 30, "only {judged} sets were found in the table");
+}

@@ -1,0 +1,172 @@
+//! What positions cost: of real gradients in the folder that `GRADWIRE_DATA` names, and what a table there says that they
+//! should cost at the most.
+
+use crate::run;
+use gradwire::{Decoder, Encoder, Grad, Limits, Source, Spec, StepKey, Unit};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Densities at which positions are judged, and how the table names them.
+pub const DENSITIES: [(f64, &str); 3] = [(0.1, "10%"), (0.01, "1%"), (0.001, "0.1%")];
+
+/// Fewer entries are not judged.
+pub const FEWEST: usize = 250;
+
+/// The folder that `GRADWIRE_DATA` names. Says so where there is none.
+#[must_use]
+pub fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("GRADWIRE_DATA").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("SKIPPED: positions of real gradients, because GRADWIRE_DATA does not name their folder");
+    }
+    folder
+}
+
+/// One gradient.
+#[derive(Clone, Debug)]
+pub struct Gradient {
+    /// Folder and file, without the ending.
+    pub name: String,
+    /// Shapes of its tensors, in order.
+    pub shapes: Vec<Vec<usize>>,
+    /// The flat gradient.
+    pub values: Vec<f32>,
+}
+
+/// Every gradient below `gradients` in the folder, by name.
+///
+/// # Panics
+/// When a file cannot be read.
+pub fn gradients(folder: &Path) -> impl Iterator<Item = Gradient> {
+    let files = |folder: &Path| {
+        let entries =
+            std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.expect("folders can be listed").path()).collect();
+        paths.sort();
+        paths
+    };
+    let folders = files(&folder.join("gradients")).into_iter().filter(|path| path.is_dir());
+    let all: Vec<PathBuf> = folders.flat_map(|path| files(&path)).collect();
+    all.into_iter().map(|path| read(&path))
+}
+
+/// Reads a safetensors file of f32 tensors in the order of their data.
+fn read(path: &Path) -> Gradient {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let (length, rest) = bytes.split_first_chunk().expect("a file begins with the length of its header");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let header = std::str::from_utf8(header).expect("headers are text");
+    let numbers = |text: &str| -> Vec<usize> {
+        let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).expect("a list").0;
+        let words = inside.split(',').map(str::trim).filter(|word| !word.is_empty());
+        words.map(|word| word.parse().expect("a number")).collect()
+    };
+    let mut tensors: Vec<(usize, Vec<usize>)> = header
+        .split("\"shape\":")
+        .skip(1)
+        .map(|tensor| {
+            (numbers(tensor.split_once("\"data_offsets\":").expect("offsets").1)[0], numbers(tensor))
+        })
+        .collect();
+    tensors.sort();
+    let part =
+        |path: Option<&Path>| path.and_then(Path::file_stem).map(|name| name.to_string_lossy().into_owned());
+    Gradient {
+        name: format!("{}/{}", part(path.parent()).unwrap_or_default(), part(Some(path)).unwrap_or_default()),
+        shapes: tensors.into_iter().map(|(_, shape)| shape).collect(),
+        values: data.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect(),
+    }
+}
+
+/// A moment, and how long the thread had been ready to run without a core by then, where Linux tells it.
+struct Clock {
+    time: Instant,
+    waited: f64,
+}
+
+impl Clock {
+    fn now() -> Self {
+        let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let waited = statistics.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0.0);
+        Self { time: Instant::now(), waited }
+    }
+
+    /// Nanoseconds from `start` on a core.
+    fn since(&self, start: &Self) -> f64 {
+        (self.time - start.time).as_nanos() as f64 - (self.waited - start.waited)
+    }
+}
+
+/// What the positions of the largest values cost under one index coder.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Entries.
+    pub k: usize,
+    /// Bits an entry, the length of the section included.
+    pub bits: f64,
+    /// Nanoseconds an entry for a whole encode, selection included, and for a whole parse.
+    pub ns: [f64; 2],
+}
+
+/// Encodes the largest values with `index`, `repeats` times, and takes the median times.
+///
+/// # Panics
+/// When that is not possible.
+#[must_use]
+pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32], repeats: u32) -> Cost {
+    let spelling = format!("topk:density={density},index={index},values=bf16,memory=none");
+    let codec = Spec::parse(&spelling).expect("the spelling is right").codec;
+    let layout = run::layout(shapes);
+    let (layout, units) = (layout.as_ref(), [Unit::whole(values.len())]);
+    let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+    let limits = Limits::for_layout(&layout);
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+    let (mut times, mut k, mut bits) = ([const { Vec::new() }; 2], 0, 0.0);
+    for _ in 0..repeats {
+        let start = Clock::now();
+        let frame =
+            encoder.encode(&codec, key, &layout, &units, Grad::F32(values), None).expect("it is finite");
+        let encoded = Clock::now();
+        let frame = decoder.parse(frame, &layout, &limits).expect("it was just encoded");
+        let ns = [encoded.since(&start), Clock::now().since(&encoded)];
+        times.iter_mut().zip(ns).for_each(|(times, ns)| times.push(ns));
+        let info = frame.units().next().expect("there is one unit").info();
+        let (name, bytes) = info.index.expect("there are entries");
+        let has_length = ["rice", "context"].contains(&name);
+        let length = if has_length { crate::naive::header::varint(bytes as u64).len() } else { 0 };
+        (k, bits) = (info.held, (bytes + length) as f64 * 8.0 / info.held as f64);
+    }
+    let median = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2] / k as f64
+    };
+    Cost { k, bits, ns: times.map(median) }
+}
+
+/// log₂ of n over k, for each of the k: what positions cost when all sets of k are as likely.
+#[must_use]
+pub fn uniform_bits(n: usize, k: usize) -> f64 {
+    let bits = |i: usize| ((n - i) as f64 / (k - i) as f64).log2();
+    (0..k).map(bits).sum::<f64>() / k as f64
+}
+
+/// The least of what the table `gradients/entropy_table.md` says for a gradient and a density: all sets as likely, an ideal
+/// context coder, zstd and xz on gap bytes. `None` where it does not list them.
+///
+/// # Panics
+/// When the table cannot be read.
+#[must_use]
+pub fn listed(folder: &Path, name: &str, density: &str) -> Option<f64> {
+    let path = folder.join("gradients/entropy_table.md");
+    let table = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let section = table.split_once(&format!("## Top-k index set, density {density}\n"))?.1;
+    let mut lines = section.lines().take_while(|line| !line.starts_with("## "));
+    let line = lines.find(|line| line.starts_with(&format!("| {name} |")))?;
+    let columns: Vec<&str> = line.split('|').map(|column| column.trim().trim_matches('*')).collect();
+    // iid, ctx, zstd and xz on the bytes of the gaps.
+    [4, 7, 13, 14]
+        .into_iter()
+        .map(|column| columns[column].parse().ok())
+        .reduce(|a: Option<f64>, b| Some(a?.min(b?)))?
+}
