@@ -9,7 +9,7 @@ use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::{self, bits};
 
 /// Every codec that may have a memory, with every value coder.
-const WITH_MEMORY: [&str; 27] = [
+const WITH_MEMORY: [&str; 30] = [
     "f16:memory=ef",
     "bf16:memory=ef",
     "topk:density=0.01",
@@ -34,6 +34,9 @@ const WITH_MEMORY: [&str; 27] = [
     "qsgd:bits=5,entropy=adaptive,rounding=nearest,memory=ef",
     "randomk:density=0.1",
     "randomk:density=1",
+    "sidco:density=0.01,stages=1",
+    "sidco:density=0.2,fit=gamma,stages=2,values=q8",
+    "sidco:density=0.1,fit=exp,stages=3,cap=exact,values=bf16",
     "dgc:density=0.01,momentum=0",
     "dgc:density=0.2,momentum=0,values=q8",
     "dgc:density=0.5,momentum=0,sample=0.1,values=bf16",

@@ -1,7 +1,7 @@
 //! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an output
 //! buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch memory.
 
-use gradwire::{Gather, Source, Spec, StepKey, Unit};
+use gradwire::{Gather, Source, Spec, StepKey, Unit, UnitState};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run::{self, Gradient, Kept, bits};
 use gradwire_tests::{naive, naive::encode::Job};
@@ -81,6 +81,12 @@ fn spelling() -> BoxedStrategy<String> {
         ]);
         rest.prop_map(move |rest| format!("dgc:density={d},index={i},values={v}{rest}"))
     });
+    let estimated = (density.clone(), index.clone(), values.clone(), words(&["exp", "gamma", "gp"]))
+        .prop_flat_map(|(d, i, v, fit)| {
+            let rest =
+                words(&["", ",cap=exact", ",stages=1", ",stages=3,memory=none", ",stages=5,cap=exact"]);
+            rest.prop_map(move |rest| format!("sidco:density={d},index={i},values={v},fit={fit}{rest}"))
+        });
     let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]);
     let entropy = words(&["auto", "fixed", "elias", "rans", "adaptive"]);
     let bucket = words(&["1", "2", "5", "8", "64", "127", "128", "512", "100000"]);
@@ -91,7 +97,7 @@ fn spelling() -> BoxedStrategy<String> {
     let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
     let maxnorm = words(&["2", "3", "5", "8"]).prop_map(|b| format!("maxnorm:bits={b}"));
-    prop_oneof![2 => dense, 6 => topk, 4 => corrected, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
+    prop_oneof![2 => dense, 6 => topk, 4 => corrected, 4 => estimated, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 
 /// Values that the narrow formats overflow on are an error of their own, proved elsewhere.
@@ -123,6 +129,17 @@ fn before(spelling: &str, n: usize, units: &[Unit], [residual, momentum]: [&Inpu
     kept.residual = residual.values(n);
     if let Some(slot) = &mut kept.momentum {
         *slot = momentum.values(n);
+    }
+    // Anything may stand in a state: here what a few steps may leave, or any words.
+    for (i, (state, word)) in kept.states.iter_mut().zip(momentum.values(4 * n.max(1))).enumerate() {
+        let bits = word.to_bits();
+        let left = [
+            (bits % 3) | (bits & 256),
+            bits >> 9 & 7,
+            (bits as f32 / 2e9).to_bits(),
+            (bits as f32 / 1e10).to_bits(),
+        ];
+        *state = UnitState::from_words(if i % 3 == 2 { [bits, !bits, bits / 3, 7 ^ bits] } else { left });
     }
     Some(kept)
 }
@@ -229,7 +246,10 @@ fn long_units_are_the_naive_ones() {
         ("topk:density=0.01,index=context", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),
         ("dgc:density=0.01", 70_000, Input::Heavy(8)),
-        ("dgc:density=0.001,nesterov", 300_000, Input::Normal(9)),
+        ("sidco:density=0.01,fit=exp,stages=3", 70_000, Input::Heavy(8)),
+        ("sidco:density=0.01,fit=gamma,stages=2", 70_000, Input::Normal(8)),
+        ("sidco:density=0.001,fit=gp,stages=4,cap=exact", 70_000, Input::Heavy(8)),
+        ("dgc:density=0.001,nesterov", 100_000, Input::Normal(9)),
     ] {
         let spec = Spec::parse(spelling).unwrap();
         let grad = input.values(n);
@@ -263,7 +283,7 @@ fn misleading_magnitudes_are_selected_like_the_naive_ones() {
                 [None, Some(Input::Zero.values(n)), Some(grad.iter().map(|value| value / 2.0).collect())]
             {
                 let memory = if residual.is_some() { "ef" } else { "none" };
-                for codec in ["topk:", "dgc:momentum=0,", "dgc:momentum=0,sample=0.3,"] {
+                for codec in ["topk:", "dgc:momentum=0,sample=0.3,", "sidco:stages=2,"] {
                     let spelling = format!("{codec}density={density},index=bitmap,memory={memory}");
                     let key = StepKey { seed: 3, step: 4, source: Source::Rank(5) };
                     let (shapes, grad, units) = (vec![vec![n]], grad.clone(), vec![Unit::whole(n)]);

@@ -25,6 +25,9 @@ fn spelling() -> impl Strategy<Value = String> {
         ("nesterov", &["true", "false"]),
         ("clip", &["1", "0.25", "3.4028235e38"]),
         ("sample", &["1", "0.01", "0.001"]),
+        ("fit", &["exp", "gamma", "gp"]),
+        ("stages", &["auto", "1", "32"]),
+        ("cap", &["none", "exact"]),
     ];
     let pair = prop::sample::select(pairs.to_vec()).prop_flat_map(|(key, values)| {
         prop::sample::select(values).prop_map(move |value| format!("{key}={value}"))
@@ -39,6 +42,7 @@ fn spelling() -> impl Strategy<Value = String> {
         "randomk",
         "dpsgd",
         "dgc",
+        "sidco",
     ]);
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
@@ -102,6 +106,12 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("topk:momentum=0.9", ["momentum", "density"]),
         ("topk:density=0.1,density=0.2", ["density", "twice"]),
         ("lgc", ["lgc", "topk"]),
+        ("sidco:fit=laplace", ["fit", "exp gamma gp"]),
+        ("sidco:stages=0", ["stages", "auto, or a whole number from 1 to 32"]),
+        ("sidco:stages=33", ["stages", "1 to 32"]),
+        ("sidco:cap=yes", ["cap", "none exact"]),
+        ("sidco:memory=none", ["memory=none", "number of stages"]),
+        ("sidco:memory=momentum", ["memory=momentum", "dgc"]),
         ("", ["''", "topk"]),
         ("topk:,", ["''", "density"]),
         ("randomk:estimator=unbiased,memory=ef", ["estimator", "memory=ef"]),
@@ -122,6 +132,7 @@ fn biased_codecs_keep_a_memory_by_default() {
         ("threshold:value=1", MemoryChoice::ErrorFeedback),
         ("randomk", MemoryChoice::ErrorFeedback),
         ("qsgd:rounding=nearest", MemoryChoice::ErrorFeedback),
+        ("sidco", MemoryChoice::ErrorFeedback),
         ("dgc", MemoryChoice::Momentum),
         ("dgc:momentum=0", MemoryChoice::ErrorFeedback),
         ("randomk:estimator=unbiased", MemoryChoice::None),
@@ -144,6 +155,14 @@ fn dgc_has_the_papers_parameters_by_default() {
     ] {
         assert_eq!(Spec::parse(kept).unwrap().to_string(), kept);
     }
+}
+
+#[test]
+fn sidco_spells_out_its_defaults() {
+    let spelled = "sidco:density=0.01,warmup=0,fit=gp,stages=auto,cap=none,memory=ef";
+    assert_eq!(Spec::parse(spelled), Spec::parse("sidco"));
+    let kept = "sidco:density=0.001,fit=gamma,stages=3,cap=exact,values=q8,warmup=4,memory=none";
+    assert_eq!(Spec::parse(kept).unwrap().to_string(), kept);
 }
 
 #[test]
@@ -190,6 +209,7 @@ fn only_payloads_that_may_be_summed_are_linear() {
         ("f16", false),
         ("threshold:value=1", false),
         ("dgc", false),
+        ("sidco", false),
         ("dpsgd", false),
     ] {
         let codec = Spec::parse(spelling).unwrap().codec;

@@ -17,6 +17,7 @@ use crate::packets::Content;
 use crate::qsgd::{Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::scratch::{Scratch, ScratchLen};
+use crate::sidco::Sidco;
 use crate::spec::MemoryChoice;
 use crate::threshold::Threshold;
 use crate::topk::TopK;
@@ -50,6 +51,8 @@ pub enum GatherCodec {
     Qsgd(Qsgd),
     /// `dgc`
     Dgc(Dgc),
+    /// `sidco`
+    Sidco(Sidco),
 }
 
 /// Every [`Linear`] codec.
@@ -84,6 +87,7 @@ impl Codec {
             Self::Gather(GatherCodec::Threshold(_)) => "threshold",
             Self::Gather(GatherCodec::Qsgd(_)) => "qsgd",
             Self::Gather(GatherCodec::Dgc(_)) => "dgc",
+            Self::Gather(GatherCodec::Sidco(_)) => "sidco",
             Self::Linear(LinearCodec::RandomK(_)) => "randomk",
             Self::Linear(LinearCodec::MaxNorm(_)) => "maxnorm",
             Self::Gossip(GossipCodec::Dpsgd(_)) => "dpsgd",
@@ -99,7 +103,12 @@ impl Codec {
         }
         let needs_feedback = match self {
             Self::Gather(GatherCodec::Dense(_)) | Self::Linear(LinearCodec::DenseSum(_)) => false,
-            Self::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_) | GatherCodec::Dgc(_)) => true,
+            Self::Gather(
+                GatherCodec::TopK(_)
+                | GatherCodec::Threshold(_)
+                | GatherCodec::Dgc(_)
+                | GatherCodec::Sidco(_),
+            ) => true,
             Self::Gather(GatherCodec::Qsgd(qsgd)) => {
                 qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
             }
@@ -115,6 +124,7 @@ impl Codec {
         match self {
             Self::Gather(GatherCodec::TopK(topk)) => Some(topk.density()),
             Self::Gather(GatherCodec::Dgc(dgc)) => Some(dgc.density()),
+            Self::Gather(GatherCodec::Sidco(sidco)) => Some(sidco.density()),
             Self::Linear(LinearCodec::RandomK(randomk)) => Some(randomk.density()),
             _ => None,
         }
@@ -128,6 +138,9 @@ impl Codec {
                 Self::Gather(GatherCodec::TopK(topk.with_density(density)))
             }
             Self::Gather(GatherCodec::Dgc(dgc)) => Self::Gather(GatherCodec::Dgc(dgc.with_density(density))),
+            Self::Gather(GatherCodec::Sidco(sidco)) => {
+                Self::Gather(GatherCodec::Sidco(sidco.with_density(density)))
+            }
             Self::Linear(LinearCodec::RandomK(randomk)) => {
                 Self::Linear(LinearCodec::RandomK(randomk.with_density(density)))
             }
@@ -183,6 +196,7 @@ impl GatherCodec {
             Self::Threshold(threshold) => threshold,
             Self::Qsgd(qsgd) => qsgd,
             Self::Dgc(dgc) => dgc,
+            Self::Sidco(sidco) => sidco,
         }
     }
 }

@@ -259,6 +259,25 @@ impl<'a> Pass<'a> {
         (0..end).step_by(BLOCK).map(move |first| (first, BLOCK.min(end - first)))
     }
 
+    /// The bits of the elements of the block `first … first + len`, in `room` if they are nowhere else.
+    ///
+    /// # Errors
+    /// As [`keep_from`](Self::keep_from).
+    pub(crate) fn values<'p>(
+        &'p mut self,
+        isa: Isa,
+        (first, len): (usize, usize),
+        room: &'p mut [u32; BLOCK],
+    ) -> Result<&'p [u32], EncodeError> {
+        if first >= self.added {
+            self.add(isa, first, len);
+        }
+        match self.residual.as_deref() {
+            Some(sums) => Ok(kernels::bits_of(&sums[first..first + len])),
+            None => self.source.bits(isa, first, &mut room[..len]),
+        }
+    }
+
     /// Adds the gradient, or the step that momentum makes of it, to the residual, if there is one.
     fn add(&mut self, isa: Isa, first: usize, len: usize) {
         let Some(residual) = self.residual.as_deref_mut() else { return };

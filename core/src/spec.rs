@@ -14,6 +14,7 @@ use crate::packets::PacketSize;
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::schedule::warm_up;
+use crate::sidco::{Fit, Sidco};
 use crate::threshold::Threshold;
 use crate::topk::TopK;
 use crate::unit::Unit;
@@ -237,6 +238,9 @@ const MEMORY: Words<MemoryChoice> = Words {
     words: &["none", "ef", "momentum"],
     values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback, MemoryChoice::Momentum],
 };
+const FIT: Words<Fit> =
+    Words { words: &["exp", "gamma", "gp"], values: &[Fit::Exponential, Fit::Gamma, Fit::Pareto] };
+const CAP: Words<bool> = Words { words: &["none", "exact"], values: &[false, true] };
 const UNIT: Words<bool> = Words { words: &["model", "tensor"], values: &[false, true] };
 const FLAG: Words<bool> = Words { words: &["false", "true"], values: &[false, true] };
 const BITS: Words<LevelBits> = Words {
@@ -293,6 +297,9 @@ struct Keys {
     clip: Option<f32>,
     sample: Option<Density>,
     warmup: Option<u32>,
+    fit: Option<Fit>,
+    stages: Option<NonZeroU32>,
+    is_capped: bool,
     dense_1d: Option<bool>,
     units: UnitPolicy,
     packets: Option<PacketSize>,
@@ -344,6 +351,13 @@ impl Keys {
                 self.clip = Some(number(key, value, range, |v: &f32| v.is_finite() && *v > 0.0)?);
             }
             "sample" => self.sample = Some(density(key, value)?),
+            "fit" => self.fit = Some(FIT.parse(key, value)?),
+            "stages" if value == "auto" => self.stages = None,
+            "stages" => {
+                let range = "auto, or a whole number from 1 to 32";
+                self.stages = Some(number(key, value, range, |stages: &NonZeroU32| stages.get() <= 32)?);
+            }
+            "cap" => self.is_capped = CAP.parse(key, value)?,
             "warmup" => {
                 self.warmup = Some(number(key, value, "a whole number from 0 to 4294967295", |_| true)?);
             }
@@ -383,6 +397,13 @@ impl Keys {
             .with_clip(self.clip)
     }
 
+    fn sidco(&self) -> Sidco {
+        Sidco::new(self.density(), self.index.unwrap_or_default(), self.values.unwrap_or_default())
+            .with_fit(self.fit.unwrap_or_default())
+            .with_stages(self.stages)
+            .with_cap(self.is_capped)
+    }
+
     fn qsgd(&self) -> Qsgd {
         Qsgd::new(self.bits.unwrap_or(LevelBits::Bits(4)))
             .with_bucket(self.bucket.unwrap_or(Qsgd::DEFAULT_BUCKET))
@@ -407,6 +428,8 @@ impl Keys {
 
 const KEYS_CAST: &str = "memory max_packet_bytes";
 const KEYS_TOPK: &str = "density warmup index values memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_SIDCO: &str =
+    "density warmup fit stages cap index values memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_DGC: &str = "density warmup momentum nesterov clip sample index values memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d max_packet_bytes";
@@ -415,7 +438,8 @@ const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d max_packet_byt
 
 impl Spec {
     /// Names of the codecs.
-    pub const CODECS: &'static str = "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, dpsgd";
+    pub const CODECS: &'static str =
+        "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, sidco, dpsgd";
 
     /// A codec with the memory that it has by default, the whole model in one unit.
     #[must_use]
@@ -466,6 +490,10 @@ impl Spec {
                     return Err(SpecError::Conflict("nesterov: it is a form of momentum, which is 0"));
                 }
                 (keys, Codec::Gather(GatherCodec::Dgc(keys.dgc())))
+            }
+            "sidco" => {
+                let keys = Keys::parse("sidco", KEYS_SIDCO, pairs)?;
+                (keys, Codec::Gather(GatherCodec::Sidco(keys.sidco())))
             }
             "dpsgd" => (Keys::parse("dpsgd", KEYS_CAST, pairs)?, Codec::Gossip(GossipCodec::Dpsgd(Dpsgd))),
             _ => return Err(SpecError::UnknownCodec(name)),
@@ -519,7 +547,9 @@ impl Spec {
             return Some("memory=momentum: it belongs to dgc, with a momentum above 0");
         }
         if self.memory == MemoryChoice::None {
-            return None;
+            return self.codec.adapts().then_some(
+                "memory=none: sidco keeps there how many stages it needs; give a number of stages",
+            );
         }
         match self.codec {
             Codec::Gather(GatherCodec::Dense(Dense::F32)) => {
@@ -570,6 +600,7 @@ impl fmt::Display for Spec {
             }
             Codec::Gather(GatherCodec::Qsgd(qsgd)) => out.qsgd(&qsgd)?,
             Codec::Gather(GatherCodec::Dgc(dgc)) => out.dgc(&dgc)?,
+            Codec::Gather(GatherCodec::Sidco(sidco)) => out.sidco(&sidco)?,
             Codec::Linear(LinearCodec::RandomK(randomk)) => {
                 out.always("density", randomk.density())?;
                 let estimator = randomk.estimator();
@@ -618,6 +649,16 @@ impl Printer<'_, '_> {
         }
         self.unless(dgc.sample() == Density::percent(), "sample", dgc.sample())?;
         self.sparse(dgc.index(), dgc.values())
+    }
+
+    fn sidco(&mut self, sidco: &Sidco) -> fmt::Result {
+        self.always("density", sidco.density())?;
+        self.unless(sidco.fit() == Fit::default(), "fit", FIT.word(sidco.fit()))?;
+        if let Some(stages) = sidco.stages() {
+            self.always("stages", stages)?;
+        }
+        self.unless(!sidco.is_capped(), "cap", CAP.word(sidco.is_capped()))?;
+        self.sparse(sidco.index(), sidco.values())
     }
 
     fn qsgd(&mut self, qsgd: &Qsgd) -> fmt::Result {
@@ -695,7 +736,7 @@ mod tests {
         for (spelling, message) in [
             (
                 "top",
-                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, dpsgd",
+                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, sidco, dpsgd",
             ),
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),

@@ -1,4 +1,4 @@
-//! Top-k and thresholds with any coder, any gradient and any residual, NaN and infinities among them: the bytes of the
+//! Top-k, thresholds, DGC and SIDCo with any coder, any gradient and any residual, NaN and infinities among them: the bytes of the
 //! naive reference and the law of conservation, or an error that changes nothing.
 #![no_main]
 
@@ -15,6 +15,10 @@ fuzz_target!(|data: &[u8]| {
             "topk:density=1",
             "threshold:value=0",
             "threshold:value=1",
+            "dgc:density=0.1,momentum=0",
+            "sidco:density=0.1,fit=exp,stages=2",
+            "sidco:density=0.3,fit=gamma,stages=1,cap=exact",
+            "sidco:density=0.05,stages=3",
         ],
     );
     let index = pick(&mut data, &["auto", "raw", "bitmap", "rice", "context", "small"]);

@@ -149,9 +149,9 @@ class Bits:
 
 # Section 2: message
 
-CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc"]
+CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco"]
 KINDS = ["dense", "sparse", "levels", "seeded"]
-KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}]
+KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}]
 
 
 def crc32c_table():

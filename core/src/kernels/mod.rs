@@ -133,6 +133,29 @@ compile_for_each_isa! {
     pub(crate) fn copy_to(isa, grad: &[f32], p: &mut [u32]) -> u32 = scalar::copy_to;
 }
 
+/// Strides of f64 sums.
+pub(crate) const STRIDES: usize = 8;
+
+/// Number, sum and sum of squares of what exceeds a threshold, in strides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MomentSums {
+    pub(crate) count: [u64; STRIDES],
+    pub(crate) sum: [f64; STRIDES],
+    pub(crate) squares: [f64; STRIDES],
+}
+
+compile_for_each_isa! {
+    /// Adds |p| − threshold for every element whose magnitude bits are at least `least`, element i to stride i mod 8.
+    pub(crate) fn add_moments(isa, p: &[u32], least: u32, threshold: f64, sums: &mut MomentSums) = scalar::add_moments;
+}
+
+compile_for_each_isa! {
+    /// Multiplies every magnitude that is not zero into the products of the strides, mantissas and exponents apart.
+    pub(crate) fn multiply_magnitudes(isa, p: &[u32], mantissas: &mut [f64; STRIDES], exponents: &mut [i64; STRIDES]) = scalar::multiply_magnitudes;
+}
+
+pub(crate) use scalar::mantissa_and_exponent;
+
 compile_for_each_isa! {
     /// The largest magnitude bits; 0 for no elements.
     pub(crate) fn max_magnitude(isa, p: &[u32]) -> u32 = scalar::max_magnitude;

@@ -1,7 +1,7 @@
 //! The plain loops that define every result. Inlined into one function for each instruction set; see
 //! [`compile_for_each_isa`](super::isa).
 
-use super::{Bucket, CLASS_LANES, Candidates};
+use super::{Bucket, CLASS_LANES, Candidates, MomentSums, STRIDES};
 use crate::entropy::rans::MAX_ALPHABET;
 use crate::momentum::Momentum;
 use crate::rng::Stream;
@@ -104,6 +104,47 @@ pub(super) fn keep_between(p: &[u32], (low, high): (u32, u32), out: &mut [u32]) 
         inside += usize::from((low..=high).contains(&magnitude));
     }
     (above, inside)
+}
+
+#[inline(always)]
+pub(super) fn add_moments(p: &[u32], least: u32, threshold: f64, sums: &mut MomentSums) {
+    let mut add = |lane: usize, bits: u32| {
+        let magnitude = bits & MAGNITUDE;
+        let counts = magnitude >= least;
+        let excess = if counts { f64::from(f32::from_bits(magnitude)) - threshold } else { 0.0 };
+        sums.count[lane] += u64::from(counts);
+        sums.sum[lane] += excess;
+        sums.squares[lane] += excess * excess;
+    };
+    let (chunks, tail) = p.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        chunk.iter().enumerate().for_each(|(lane, &bits)| add(lane, bits));
+    }
+    tail.iter().enumerate().for_each(|(lane, &bits)| add(lane, bits));
+}
+
+/// Mantissa in [1, 2) and exponent of a normal float above 0.
+#[inline(always)]
+pub(crate) fn mantissa_and_exponent(value: f64) -> (f64, i64) {
+    let bits = value.to_bits();
+    (f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 1023 << 52), (bits >> 52) as i64 - 1023)
+}
+
+#[inline(always)]
+pub(super) fn multiply_magnitudes(p: &[u32], mantissas: &mut [f64; STRIDES], exponents: &mut [i64; STRIDES]) {
+    let mut multiply = |lane: usize, bits: u32| {
+        let magnitude = bits & MAGNITUDE;
+        // Every f32 above 0 is a normal f64.
+        let value = if magnitude == 0 { 1.0 } else { f64::from(f32::from_bits(magnitude)) };
+        let (mantissa, exponent) = mantissa_and_exponent(value);
+        mantissas[lane] *= mantissa;
+        exponents[lane] += exponent;
+    };
+    let (chunks, tail) = p.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        chunk.iter().enumerate().for_each(|(lane, &bits)| multiply(lane, bits));
+    }
+    tail.iter().enumerate().for_each(|(lane, &bits)| multiply(lane, bits));
 }
 
 #[inline(always)]

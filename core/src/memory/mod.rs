@@ -137,6 +137,11 @@ impl<'a> Memory<'a> {
         (Some(&mut self.residual), self.momentum.as_deref_mut())
     }
 
+    /// The state of a unit, for codecs.
+    pub(crate) fn state_mut(&mut self, unit: u32) -> Option<&mut UnitState> {
+        self.states.get_mut(usize::try_from(unit).ok()?)
+    }
+
     /// The momentum of these coordinates starts anew.
     pub(crate) fn mask_momentum(&mut self, coordinates: &[u32]) {
         if let Some(momentum) = self.momentum.as_deref_mut() {

@@ -54,7 +54,7 @@ impl Quota {
 
     /// Leaves the `k` largest candidates. Returns the smallest magnitude that can still be one of them: a later element
     /// equal to the smallest loses the tie.
-    fn reduce(self, isa: Isa, candidates: &mut Candidates<'_>, spare: &mut [u32]) -> u32 {
+    pub(crate) fn reduce(self, isa: Isa, candidates: &mut Candidates<'_>, spare: &mut [u32]) -> u32 {
         let cut = cut(isa, &candidates.values[..candidates.len], self.k, spare);
         compact(isa, candidates, cut, self.k);
         cut.magnitude.saturating_add(1)

@@ -42,6 +42,8 @@ pub enum CodecId {
     RandomK = 6,
     /// Deep Gradient Compression.
     Dgc = 7,
+    /// SIDCo.
+    Sidco = 8,
 }
 
 impl CodecId {
@@ -55,6 +57,7 @@ impl CodecId {
             5 => Self::Qsgd,
             6 => Self::RandomK,
             7 => Self::Dgc,
+            8 => Self::Sidco,
             unknown => return Err(DecodeError::UnknownCodec(unknown)),
         })
     }
@@ -63,7 +66,7 @@ impl CodecId {
     pub(crate) fn makes(self, kind: Kind) -> bool {
         match kind {
             Kind::Dense => true,
-            Kind::Sparse => matches!(self, Self::TopK | Self::Threshold | Self::Dgc),
+            Kind::Sparse => matches!(self, Self::TopK | Self::Threshold | Self::Dgc | Self::Sidco),
             Kind::Levels => matches!(self, Self::Qsgd),
             Kind::Seeded => matches!(self, Self::RandomK),
         }

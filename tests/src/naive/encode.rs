@@ -3,11 +3,11 @@
 use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
-use super::{dgc, index, levels, values};
+use super::{dgc, index, levels, sidco, values};
 use crate::run::Kept;
 use gradwire::{
     Codec, Dense, Density, EncodeError, EntropyChoice, Estimator, GatherCodec, IndexChoice, LevelBits,
-    LinearCodec, MaxNorm, Norm, Qsgd, RandomK, Rounding, Source, StepKey, Unit, ValueChoice,
+    LinearCodec, MaxNorm, Norm, Qsgd, RandomK, Rounding, Source, StepKey, Unit, UnitState, ValueChoice,
 };
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -69,12 +69,20 @@ struct Body {
     decoded: Vec<f32>,
     /// What is left is p at the coordinates not sent and 0 at the others, rather than p less what was decoded.
     clears: Option<Vec<usize>>,
+    /// What the codec remembers of the unit now, if it does.
+    state: Option<UnitState>,
 }
 
 fn dense(format: u8, p: &[f32]) -> Body {
     let cells: Vec<_> = p.iter().map(|&value| values::narrow(format, value)).collect();
     let bytes = std::iter::once(format).chain(cells.iter().flat_map(|cell| cell.0.iter().copied())).collect();
-    Body { kind: 0, bytes, decoded: cells.into_iter().map(|cell| cell.1).collect(), clears: None }
+    Body {
+        kind: 0,
+        bytes,
+        decoded: cells.into_iter().map(|cell| cell.1).collect(),
+        clears: None,
+        state: None,
+    }
 }
 
 /// What is sent of a sparse unit, decided over the whole of it.
@@ -108,6 +116,12 @@ impl Chosen {
             bytes.extend(self.values.section(entries));
         }
         bytes
+    }
+
+    /// The body of a whole unit.
+    fn whole(&self, place: &Place<'_>) -> Body {
+        let bytes = self.body(place, 0..self.kept.len(), 0..place.len);
+        Body { kind: 1, bytes, decoded: self.decoded(place.len), clears: None, state: None }
     }
 
     fn decoded(&self, len: usize) -> Vec<f32> {
@@ -145,7 +159,7 @@ fn rounded(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> levels::Rounded {
 fn quantized(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> Body {
     let rounded = rounded(qsgd, key, unit, p);
     let (bytes, decoded) = (rounded.body(qsgd), rounded.decoded(qsgd));
-    Body { kind: 2, bytes, decoded, clears: None }
+    Body { kind: 2, bytes, decoded, clears: None, state: None }
 }
 
 /// What one worker alone contributes: one bucket, norm `max`, fixed width.
@@ -170,24 +184,27 @@ fn seeded(randomk: &RandomK, key: StepKey, unit: u32, p: &[f32]) -> Body {
     bytes.extend(selected.iter().flat_map(|&i| (p[i] * factor).to_le_bytes()));
     let mut decoded = vec![0.0; p.len()];
     selected.iter().for_each(|&i| decoded[i] = p[i] * factor);
-    Body { kind: 3, bytes, decoded, clears: Some(selected) }
+    Body { kind: 3, bytes, decoded, clears: Some(selected), state: None }
 }
 
-fn unit_body(job: &Job<'_>, unit: &Unit, p: &[f32]) -> Body {
+fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) -> Body {
     let Job { codec, key, shapes, .. } = *job;
     let place = Place { shapes: Some(shapes), start: unit.start, len: unit.len };
     match codec {
         _ if unit.dense => dense(values::F32, p),
         Codec::Gather(GatherCodec::Dense(Dense::F16)) => dense(values::F16, p),
         Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => dense(values::BF16, p),
+        Codec::Gather(GatherCodec::Sidco(codec)) => {
+            let (selected, state) = sidco::select(codec, state.unwrap_or_default(), p);
+            let chosen = Chosen::new(codec.index(), codec.values(), p, selected);
+            let state = codec.stages().is_none().then_some(state);
+            Body { state, ..chosen.whole(&place) }
+        }
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => quantized(qsgd, key, unit.id, p),
         Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
         _ => match chosen(codec, key, unit.id, p) {
-            Some(chosen) => {
-                let bytes = chosen.body(&place, 0..chosen.kept.len(), 0..p.len());
-                Body { kind: 1, bytes, decoded: chosen.decoded(p.len()), clears: None }
-            }
+            Some(chosen) => chosen.whole(&place),
             None => dense(values::F32, p),
         },
     }
@@ -203,7 +220,7 @@ fn codec_id(codec: &Codec) -> u8 {
         // One worker's levels are those of `qsgd`.
         return 5;
     }
-    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc"];
+    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco"];
     names.iter().position(|&name| name == codec.name()).expect("every codec has a number") as u8
 }
 
@@ -220,6 +237,7 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
         }
         Codec::Linear(LinearCodec::MaxNorm(_)) => power(126),
         Codec::Gather(GatherCodec::Dgc(dgc)) => values::overflow_bound(values::format(dgc.values()).0),
+        Codec::Gather(GatherCodec::Sidco(sidco)) => values::overflow_bound(values::format(sidco.values()).0),
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => power(if qsgd.norm() == Norm::L2 { 111 } else { 126 }),
         Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
             power(95)
@@ -260,6 +278,9 @@ fn keep(kept: &mut Kept, codec: &Codec, unit: &Unit, p: &[f32], body: &Body) {
             Some(_) => p[i],
         };
     }
+    if let Some(state) = body.state {
+        kept.states[unit.id as usize] = state;
+    }
     if codec.momentum().is_some() && !unit.dense {
         // Where something was sent, momentum starts anew.
         let momentum = kept.momentum.as_mut().expect("a memory with momentum");
@@ -283,7 +304,8 @@ pub fn encode(job: &Job<'_>) -> Result<Encoded, EncodeError> {
     let mut decoded = vec![0.0; p.len()];
     let (mut next_id, mut next_start) = (0, 0);
     for unit in job.units {
-        let own = unit_body(job, unit, &p[unit.range()]);
+        let state = kept.as_ref().and_then(|kept| kept.states.get(unit.id as usize).copied());
+        let own = unit_body(job, unit, state, &p[unit.range()]);
         body.extend(varint(u64::from(unit.id) - next_id));
         body.extend(varint((unit.start - next_start) as u64));
         body.extend(varint(unit.len as u64));

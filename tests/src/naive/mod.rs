@@ -19,4 +19,5 @@ pub mod index;
 pub mod levels;
 pub mod maxnorm;
 pub mod rans;
+pub mod sidco;
 pub mod values;

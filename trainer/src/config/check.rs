@@ -165,8 +165,9 @@ pub(super) fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
     let is_sparse = matches!(
         spec.codec,
-        Codec::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_) | GatherCodec::Dgc(_))
-            | Codec::Linear(_)
+        Codec::Gather(
+            GatherCodec::TopK(_) | GatherCodec::Threshold(_) | GatherCodec::Dgc(_) | GatherCodec::Sidco(_)
+        ) | Codec::Linear(_)
     ) && spec.codec.name() != "none";
     let mut notes = Vec::new();
     if config.optimizer == "adamw" && is_sparse {

@@ -1,0 +1,214 @@
+//! SIDCo: a threshold from a distribution that is fitted to the magnitudes, without sampling or sorting.
+
+mod adapt;
+mod estimate;
+mod fit;
+mod moments;
+
+use crate::density::Density;
+use crate::error::EncodeError;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::index::IndexChoice;
+use crate::kernels::{Candidates, Isa};
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Pass;
+use crate::sparse::{self, SparseCoding};
+use crate::topk::Quota;
+use crate::values::ValueChoice;
+use crate::wire::header::{CodecId, Kind};
+use crate::wire::writer::Writer;
+use adapt::Stages;
+use core::num::NonZeroU32;
+
+pub use fit::Fit;
+
+/// SIDCo: sends what exceeds a threshold at which, by a distribution fitted to the magnitudes in one or more stages, about
+/// k = clamp(round(density·n), 1, n) elements are left. A zero is never sent, and not fitted.
+///
+/// Where more than 2·k exceed the threshold, the k largest are sent; a threshold that leaves fewer than k/2 is lowered to
+/// 0.7 of itself, up to four times. [Capped](Self::with_cap), it never sends more than k.
+///
+/// The number of stages is fixed, or adapts to each unit every five steps: then a memory keeps its state.
+///
+/// # Source
+/// Abdelmoniem, Elzanaty, Alouini, Canini: An Efficient Statistical-based Gradient Compression Technique for Distributed
+/// Training Systems (MLSys 2021). Ours are: zeros left out, the bounds of k/2 and 2·k and the cap, state per unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sidco {
+    density: Density,
+    coding: SparseCoding,
+    fit: Fit,
+    stages: Option<NonZeroU32>,
+    is_capped: bool,
+}
+
+/// A threshold is lowered at most so often.
+const ROUNDS: usize = 4;
+
+/// What it is multiplied by.
+const LOWER: f64 = 0.7;
+
+impl Sidco {
+    /// SIDCo at `density`, with index and value coders: generalised Pareto, stages that adapt, no cap.
+    #[must_use]
+    pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
+        let coding = SparseCoding { index, values };
+        Self { density, coding, fit: Fit::default(), stages: None, is_capped: false }
+    }
+
+    /// With another distribution.
+    #[must_use]
+    pub fn with_fit(self, fit: Fit) -> Self {
+        Self { fit, ..self }
+    }
+
+    /// With a fixed number of stages; `None` lets it adapt.
+    #[must_use]
+    pub fn with_stages(self, stages: Option<NonZeroU32>) -> Self {
+        Self { stages, ..self }
+    }
+
+    /// Whether the k largest are taken wherever more exceed the threshold.
+    #[must_use]
+    pub fn with_cap(self, is_capped: bool) -> Self {
+        Self { is_capped, ..self }
+    }
+
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
+    }
+
+    /// The density.
+    #[must_use]
+    pub fn density(&self) -> Density {
+        self.density
+    }
+
+    /// The distribution.
+    #[must_use]
+    pub fn fit(&self) -> Fit {
+        self.fit
+    }
+
+    /// The number of stages, if it is fixed.
+    #[must_use]
+    pub fn stages(&self) -> Option<NonZeroU32> {
+        self.stages
+    }
+
+    /// Whether it never sends more than k.
+    #[must_use]
+    pub fn is_capped(&self) -> bool {
+        self.is_capped
+    }
+
+    /// The index coder.
+    #[must_use]
+    pub fn index(&self) -> IndexChoice {
+        self.coding.index
+    }
+
+    /// The value coder.
+    #[must_use]
+    pub fn values(&self) -> ValueChoice {
+        self.coding.values
+    }
+
+    /// What is found; the cap comes after it, so that stages adapt alike with and without.
+    fn quota(&self, len: usize) -> Quota {
+        let k = self.density.count(len);
+        Quota { k, most: k.saturating_mul(2).min(len) }
+    }
+
+    fn most_entries(&self, len: usize) -> usize {
+        let Quota { k, most } = self.quota(len);
+        if self.is_capped { k } else { most }
+    }
+
+    /// At most ⌈log2(1/density)⌉ stages adapt: each leaves a half at the least.
+    fn most_stages(&self) -> u32 {
+        self.density.population(1).next_power_of_two().trailing_zeros().max(1)
+    }
+
+    /// Leaves the entries to send in `candidates`; returns what exceeded the threshold over what was wanted, 2 at the most.
+    fn select(
+        &self,
+        pass: &mut Pass<'_>,
+        stages: u32,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<f32, EncodeError> {
+        let (isa, quota) = (Isa::best(), self.quota(pass.len()));
+        let mut threshold = estimate::threshold(isa, pass, self.fit, quota.k, stages)?;
+        let mut least = estimate::least_above(threshold);
+        let found = quota.select(isa, pass, least, candidates, spare)?;
+        let ratio = found.map_or(2.0, |found| found as f32 / quota.k as f32);
+        for _ in 0..ROUNDS {
+            if 2 * candidates.len >= quota.k || least == 1 {
+                break;
+            }
+            threshold *= LOWER;
+            least = estimate::least_above(threshold);
+            quota.select(isa, pass, least, candidates, spare)?;
+        }
+        if self.is_capped && candidates.len > quota.k {
+            quota.reduce(isa, candidates, spare);
+        }
+        Ok(ratio)
+    }
+}
+
+impl EncodeUnit for Sidco {
+    fn codec_id(&self) -> CodecId {
+        CodecId::Sidco
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Sparse
+    }
+
+    fn max_body_bytes(&self, len: usize) -> Option<usize> {
+        sparse::max_body_bytes(self.coding, self.most_entries(len), len)
+    }
+
+    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
+        sparse::scratch_len(self.coding, self.quota(len).most, len, self.quota(len).capacity(len))
+    }
+
+    fn overflow_bound(&self) -> f32 {
+        self.coding.values.overflow_bound()
+    }
+
+    fn adds_early(&self) -> bool {
+        true
+    }
+
+    fn adapts(&self) -> bool {
+        self.stages.is_none()
+    }
+
+    fn encode_body(
+        &self,
+        mut input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let (unit, most) = (input.unit, self.most_stages());
+        let capacity = self.quota(unit.len).capacity(unit.len);
+        let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
+        let state = input.memory.as_mut().and_then(|memory| memory.state_mut(unit.id)).copied();
+        let adapting = Stages::read(state.unwrap_or_default(), most);
+        let stages = self.stages.map_or(adapting.stages, NonZeroU32::get);
+        let spare = &mut *scratch.words;
+        let ratio =
+            input.pass(self.overflow_bound(), |pass| self.select(pass, stages, &mut candidates, spare))?;
+        if self.stages.is_none() && unit.len > 0 {
+            let state = input.memory.as_mut().and_then(|memory| memory.state_mut(unit.id));
+            state.into_iter().for_each(|state| *state = adapting.after(ratio, most).write());
+        }
+        sparse::encode_selected(self.coding, input, candidates, scratch, writer);
+        Ok(())
+    }
+}
