@@ -3,7 +3,7 @@
 use gradwire_benches::peers::{self, NaiveTopK, PackedPositions, RangeCoder, Selection, Zstd};
 use gradwire_benches::{CodecRun, DecodeRun, Gradient, Input, Lab, Quality, Settings, Work, harness};
 
-const CODECS: [&str; 22] = [
+const CODECS: [&str; 29] = [
     "none",
     "f16",
     "bf16",
@@ -13,6 +13,13 @@ const CODECS: [&str; 22] = [
     "topk:density=0.01,index=context",
     "topk:density=0.01,values=q8",
     "topk:density=0.01,values=q4",
+    "dgc:density=0.01,momentum=0,dense_1d=false",
+    "dgc:density=0.01,dense_1d=false",
+    "sidco:density=0.01,fit=exp",
+    "sidco:density=0.01,fit=gamma",
+    "sidco:density=0.01",
+    "sidco:density=0.01,stages=1",
+    "sidco:density=0.01,cap=exact",
     "threshold",
     "qsgd:bits=4,entropy=fixed",
     "qsgd:bits=4,entropy=rans",

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use gradwire::{
     Codec, Decoder, EncodeError, Encoder, Frame, GatherCodec, Grad, LayoutRef, LevelBits, Limits, Memory,
-    MemoryChoice, Source, Spec, StepKey, Unit,
+    Source, Spec, StepKey, Unit,
 };
 
 use crate::buffer::Aligned;
@@ -35,8 +35,7 @@ impl<'g> CodecRun<'g> {
         let spec = Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}"));
         let layout = LayoutRef::flat(gradient.len());
         let units = spec.units.units(&layout).collect();
-        let memory =
-            (spec.memory == MemoryChoice::ErrorFeedback).then(|| Memory::new(vec![0.0; gradient.len()]));
+        let memory = Memory::for_spec(&spec, &layout);
         let mut run = Self { spec, layout, units, gradient, memory, encoder: Encoder::new(), step: 0 };
         (0..WARM_UP_STEPS).for_each(|_| run.encode());
         run
@@ -70,6 +69,10 @@ impl<'g> CodecRun<'g> {
     #[must_use]
     pub fn checked_step(&mut self) -> Quality {
         let mut p = self.gradient.step(self.step).to_vec();
+        let momentum = self.memory.as_ref().and_then(Memory::momentum);
+        if let Some((rule, momentum)) = self.spec.codec.momentum().zip(momentum) {
+            p.iter_mut().zip(momentum).for_each(|(p, momentum)| *p += rule.factor() * momentum);
+        }
         if let Some(memory) = &self.memory {
             p.iter_mut().zip(memory.residual()).for_each(|(p, kept)| *p += kept);
         }
