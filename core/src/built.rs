@@ -62,13 +62,19 @@ mod tests {
         TopK::new(Density::new(0.5).unwrap(), IndexChoice::Raw, values)
     }
 
+    fn coded_by(index: IndexChoice) -> TopK {
+        TopK::new(Density::new(0.5).unwrap(), index, ValueChoice::F32)
+    }
+
     fn qsgd(entropy: EntropyChoice) -> Qsgd {
         Qsgd::new(LevelBits::new(4).unwrap()).with_entropy(entropy)
     }
 
     #[test]
     fn codecs_that_need_a_full_build_are_refused_in_any_other() {
-        let whole: [&dyn Gather; 10] = [
+        let whole: [&dyn Gather; 12] = [
+            &coded_by(IndexChoice::Context),
+            &coded_by(IndexChoice::Small),
             &Dense::F16,
             &topk(ValueChoice::F16),
             &Qsgd::new(LevelBits::Ternary).with_entropy(EntropyChoice::Fixed),
@@ -110,6 +116,7 @@ mod tests {
         // `norm` of the levels body stand two bytes of bucket size, a norm and a byte of levels, before it `form`.
         for (frame, codec, from_end, byte) in [
             (&sparse, CodecId::TopK, 6, 3 << 4),
+            (&sparse, CodecId::TopK, 6, 3),
             (&sparse, CodecId::RandomK, 8, Kind::Seeded as u8),
             (&levels, CodecId::Qsgd, 8, 1 << 4 | 1),
             (&levels, CodecId::Qsgd, 9, 1 << 4 | 4),

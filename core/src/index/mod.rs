@@ -5,6 +5,7 @@ mod context;
 mod raw;
 mod rice;
 
+use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::layout::Span;
 use crate::wire::reader::Reader;
@@ -26,7 +27,7 @@ impl IndexCoder {
             0 => Self::Raw,
             1 => Self::Bitmap,
             2 => Self::Rice,
-            3 => Self::Context,
+            3 => Full::required().map(|_| Self::Context)?,
             _ => return Err(DecodeError::InvalidField(Field::Coding)),
         })
     }
@@ -139,6 +140,9 @@ fn write_context(
     room: usize,
     writer: &mut Writer<'_>,
 ) -> bool {
+    if Full::build().is_none() {
+        return false;
+    }
     // Written behind the longest length that it can have, where most sections stay.
     let Some(start) = (1..=room).find(|&start| varint_len((room - start) as u64) <= start) else {
         return false;
@@ -244,7 +248,8 @@ impl IndexCoder {
             Self::Raw => raw::read(section, len, indices),
             Self::Bitmap => bitmap::read(section, len, indices),
             Self::Rice => rice::read(section, len, indices),
-            Self::Context => context::read(section, span, indices, memory),
+            Self::Context if Full::build().is_some() => context::read(section, span, indices, memory),
+            Self::Context => Err(DecodeError::NotBuilt),
         }
     }
 }

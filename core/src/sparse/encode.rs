@@ -20,7 +20,8 @@ pub(crate) struct SparseCoding {
 impl SparseCoding {
     /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
     pub(crate) fn needs_full(self) -> bool {
-        matches!(self.values.format(), ValueFormat::Codebook | ValueFormat::F16)
+        matches!(self.index, IndexChoice::Context | IndexChoice::Small)
+            || matches!(self.values.format(), ValueFormat::Codebook | ValueFormat::F16)
     }
 }
 
