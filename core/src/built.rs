@@ -53,6 +53,20 @@ mod tests {
         Ok(out)
     }
 
+    #[test]
+    fn gradients_of_half_precision_need_a_full_build() {
+        let (mut words, mut out) = ([0; 64], [0; 128]);
+        let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
+        let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+        let mut encode = |grad| {
+            let layout = LayoutRef::flat(N);
+            Dense::F32.encode(key, &layout, &[Unit::whole(N)], grad, None, &mut scratch, &mut out).map(|_| ())
+        };
+        let half = encode(Grad::F16(&[f16::ONE; N]));
+        assert_eq!(half, if cfg!(feature = "full") { Ok(()) } else { Err(EncodeError::NotBuilt) });
+        assert_eq!(encode(Grad::Bf16(&[bf16::ONE; N])), Ok(()));
+    }
+
     fn parse(frame: &[u8]) -> Result<(), DecodeError> {
         let layout = LayoutRef::flat(N);
         Frame::parse(frame, &layout, &Limits::for_layout(&layout), &mut [0; 8192]).map(|_| ())

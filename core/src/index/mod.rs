@@ -13,12 +13,11 @@ use crate::wire::writer::{Writer, varint_len};
 
 /// How the positions of one unit are written. Number 4 is set aside for a second context-modelled coder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum IndexCoder {
-    Raw = 0,
-    Bitmap = 1,
-    Rice = 2,
-    Context = 3,
+    Raw,
+    Bitmap,
+    Rice,
+    Context(Full),
 }
 
 impl IndexCoder {
@@ -27,9 +26,19 @@ impl IndexCoder {
             0 => Self::Raw,
             1 => Self::Bitmap,
             2 => Self::Rice,
-            3 => Full::required().map(|_| Self::Context)?,
+            3 => Self::Context(Full::required()?),
             _ => return Err(DecodeError::InvalidField(Field::Coding)),
         })
+    }
+
+    /// The number on the wire.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Raw => 0,
+            Self::Bitmap => 1,
+            Self::Rice => 2,
+            Self::Context(_) => 3,
+        }
     }
 
     /// Name as in a codec spelling.
@@ -38,7 +47,7 @@ impl IndexCoder {
             Self::Raw => "raw",
             Self::Bitmap => "bitmap",
             Self::Rice => "rice",
-            Self::Context => "context",
+            Self::Context(_) => "context",
         }
     }
 }
@@ -71,7 +80,7 @@ impl IndexChoice {
             // `auto` takes the smallest, which is never above `raw`.
             Self::Auto | Self::Raw | Self::Small => raw::section_bytes(k, len),
             Self::Rice => with_length(rice::max_section_bytes(k, len)?),
-            Self::Context => with_length(context::max_section_bytes(k, len)?),
+            Self::Context => with_length(Full::build().and_then(|_| context::max_section_bytes(k, len))?),
         }
     }
 
@@ -84,7 +93,7 @@ impl IndexChoice {
     pub(crate) fn scratch_words(self, len: usize) -> usize {
         match self {
             Self::Raw | Self::Bitmap | Self::Rice | Self::Auto => 0,
-            Self::Context | Self::Small => context::scratch_words(len),
+            Self::Context | Self::Small => Full::build().map_or(0, |_| context::scratch_words(len)),
         }
     }
 
@@ -101,12 +110,15 @@ impl IndexChoice {
     ) -> Option<IndexCoder> {
         debug_assert!(span.is_inside(), "units lie inside the layout");
         let Some(plan) = self.plan(indices, span.len) else {
+            Full::build()?;
             let room = room.min(self.max_section_bytes(indices.len(), span.len)?);
-            return write_context(indices, span, memory, room, writer).then_some(IndexCoder::Context);
+            return write_context(indices, span, memory, room, writer);
         };
         let shorter = room.min(plan.bytes().saturating_sub(1));
-        if self == Self::Small && write_context(indices, span, memory, shorter, writer) {
-            return Some(IndexCoder::Context);
+        let context =
+            (self == Self::Small).then(|| write_context(indices, span, memory, shorter, writer)).flatten();
+        if context.is_some() {
+            return context;
         }
         (plan.bytes() <= room).then(|| plan.write(indices, span.len, writer))
     }
@@ -131,28 +143,24 @@ fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
 }
 
-/// Writes the section of the context coder if it takes no more than `room` bytes, its length included; else writes
-/// nothing and returns false. The spare part of the writer's buffer holds `room` bytes.
+/// Writes the section of the context coder if it takes no more than `room` bytes, its length included, and returns the
+/// coder; else writes nothing. The spare part of the writer's buffer holds `room` bytes.
 fn write_context(
     indices: &mut [u32],
     span: Span<'_>,
     memory: &mut [u32],
     room: usize,
     writer: &mut Writer<'_>,
-) -> bool {
-    if Full::build().is_none() {
-        return false;
-    }
+) -> Option<IndexCoder> {
+    let full = Full::build()?;
     // Written behind the longest length that it can have, where most sections stay.
-    let Some(start) = (1..=room).find(|&start| varint_len((room - start) as u64) <= start) else {
-        return false;
-    };
+    let start = (1..=room).find(|&start| varint_len((room - start) as u64) <= start)?;
     let spare = writer.spare();
-    let Some(bytes) = context::write(indices, span, memory, &mut spare[start..room]) else { return false };
+    let bytes = context::write(indices, span, memory, &mut spare[start..room])?;
     spare.copy_within(start..start + bytes, varint_len(bytes as u64));
     writer.varint(bytes as u64);
     writer.advance(bytes);
-    true
+    Some(IndexCoder::Context(full))
 }
 
 /// A coder whose section is measured before it is written: its exact bytes.
@@ -214,13 +222,13 @@ impl IndexCoder {
         let bytes = match self {
             Self::Raw => raw::section_bytes(k, len).ok_or(DecodeError::InvalidField(Field::Entries))?,
             Self::Bitmap => bitmap::section_bytes(len),
-            Self::Rice | Self::Context => reader.varint_usize()?,
+            Self::Rice | Self::Context(_) => reader.varint_usize()?,
         };
         // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the least.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
             Self::Rice => k.div_ceil(8),
-            Self::Context => context::min_section_bytes(k),
+            Self::Context(_) => context::min_section_bytes(k),
         };
         if needed > bytes {
             return Err(DecodeError::Truncated { needed, actual: bytes });
@@ -230,7 +238,7 @@ impl IndexCoder {
 
     /// Words of working memory that decoding takes, beside the positions.
     pub(crate) fn scratch_words(self, len: usize) -> usize {
-        if self == Self::Context { context::scratch_words(len) } else { 0 }
+        if matches!(self, Self::Context(_)) { context::scratch_words(len) } else { 0 }
     }
 
     /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`. `memory` has
@@ -248,8 +256,7 @@ impl IndexCoder {
             Self::Raw => raw::read(section, len, indices),
             Self::Bitmap => bitmap::read(section, len, indices),
             Self::Rice => rice::read(section, len, indices),
-            Self::Context if Full::build().is_some() => context::read(section, span, indices, memory),
-            Self::Context => Err(DecodeError::NotBuilt),
+            Self::Context(_) => context::read(section, span, indices, memory),
         }
     }
 }
@@ -388,7 +395,8 @@ mod tests {
             let tensors = table(&shapes);
             let layout = LayoutRef::new(&tensors).unwrap();
             let len = layout.len();
-            for coder in [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice, IndexCoder::Context] {
+            let context = Full::build().map(IndexCoder::Context);
+            for coder in [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice].into_iter().chain(context) {
                 let mut reader = Reader::new(&bytes);
                 let mut decoded = vec![0; k.min(len)];
                 let mut memory = vec![0; coder.scratch_words(len)];

@@ -84,7 +84,7 @@ impl SparseContent {
             .checked_sub(1)
             .and_then(|room| self.coding.index.write(indices, piece.span, models, room, writer));
         let fits = coder.is_some_and(|coder| {
-            writer.patch(coding_byte, coder as u8 | (format as u8) << 4);
+            writer.patch(coding_byte, coder.number() | (format as u8) << 4);
             let room = room - 1 - (writer.len() - section);
             self.prepared.write_part(format, decoded, symbols, room, writer)
         });

@@ -84,7 +84,7 @@ pub(crate) fn encode_selected(
         let (indices, memory) = (&mut entries.indices[..kept], &mut *entries.fit);
         let coder = coding.index.write(indices, input.span(), memory, usize::MAX, writer);
         let coder = coder.expect("a section stays below its bound");
-        writer.patch(coding_byte, coder as u8 | (format as u8) << 4);
+        writer.patch(coding_byte, coder.number() | (format as u8) << 4);
         prepared.write(format, &mut entries, writer);
     }
     if let Some(memory) = input.memory {

@@ -103,7 +103,8 @@ impl Encoding<'_> {
         if memory.is_some() && !self.codec.conserves() {
             return Err(EncodeError::MemoryRefused);
         }
-        if is_built(self.codec) { Ok(()) } else { Err(EncodeError::NotBuilt) }
+        let is_half = matches!(self.grad, Grad::F16(_)) && Full::build().is_none();
+        if is_built(self.codec) && !is_half { Ok(()) } else { Err(EncodeError::NotBuilt) }
     }
 
     /// Everything that can be wrong with units and buffers, before a value is looked at.
