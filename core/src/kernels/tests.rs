@@ -59,6 +59,7 @@ fn additions_and_maxima_are_the_same_on_every_instruction_set() {
     }
 }
 
+#[cfg(feature = "full")]
 #[test]
 fn momentum_is_the_same_on_every_instruction_set() {
     for len in LENGTHS {

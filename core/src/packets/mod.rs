@@ -149,7 +149,8 @@ pub(crate) struct Piece<'p> {
 /// [`Memory::give_back`] alone.
 ///
 /// # Examples
-/// ```
+#[cfg_attr(feature = "full", doc = "```")]
+#[cfg_attr(not(feature = "full"), doc = "```ignore")]
 /// use gradwire::{Density, Frame, Gather, Grad, IndexChoice, LayoutRef, Limits, Memory, PacketSize, Scratch, Source};
 /// use gradwire::{StepKey, TopK, Unit, ValueChoice};
 ///

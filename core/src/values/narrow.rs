@@ -59,7 +59,7 @@ pub(super) fn prepare(format: ValueFormat, entries: &mut Entries<'_>) -> usize {
     kept
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "full"))]
 mod tests {
     use super::*;
 
