@@ -54,6 +54,8 @@ pub(super) fn codec_name(codec: CodecId) -> &'static str {
         CodecId::Threshold => "threshold",
         CodecId::Qsgd => "qsgd",
         CodecId::RandomK => "randomk",
+        CodecId::Dgc => "dgc",
+        CodecId::Sidco => "sidco",
         _ => "unknown",
     }
 }

@@ -87,7 +87,9 @@ fn inspect_shows_every_header_field_of_every_codec() {
         let report = &json_lines(&run(&["inspect", "--json", &bench.path("frame")]))[0];
         assert_eq!((&report["magic"], &report["version"]), (&json!("GW"), &json!(1)));
         assert_eq!(report["codec"], bytes[3]);
-        assert_eq!(report["codec_name"], codec.split(':').next().unwrap());
+        // One worker's levels of `maxnorm` are a frame of `qsgd`.
+        let name = codec.split(':').next().unwrap();
+        assert_eq!(report["codec_name"], if name == "maxnorm" { "qsgd" } else { name });
         assert_eq!(report["fingerprint"], format!("{:016x}", layout().fingerprint()));
         assert_eq!(report["frame_bytes"], bytes.len());
         assert_eq!((&report["checksum_is_right"], &report["step"]), (&json!(true), &json!(0)));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Every codec of [`Spec::CODECS`], every coder, every cut into units.
-pub(crate) const SPELLINGS: [&str; 29] = [
+pub(crate) const SPELLINGS: [&str; 31] = [
     "none",
     "f16",
     "f16:memory=ef",
@@ -40,6 +40,8 @@ pub(crate) const SPELLINGS: [&str; 29] = [
     "randomk:density=0.1,estimator=unbiased",
     "randomk:density=0.1,unit=tensor,dense_1d=true",
     "maxnorm:bits=4",
+    "dgc:density=0.1,momentum=0.9",
+    "sidco:density=0.1",
 ];
 
 /// Names are not in alphabetical order on purpose: the order of the data is what counts.
