@@ -24,7 +24,7 @@ declare -A purpose=(
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
-  [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract and end together on every fault"
+  [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
@@ -195,13 +195,15 @@ check_quickstart() {
     fail "the report refers to something remote"
 }
 
+# In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.
 check_mpi() {
   need_c_compiler
   need_command mpicc libopenmpi-dev openmpi-bin libclang-dev
   need_command mpirun openmpi-bin
   need_libclang
   need_component clippy
-  local with=(-p gradwire-transports --features "mpi,conformance")
+  local with=(-p gradwire-transports -p gradwire-trainer)
+  with+=(--features "gradwire-transports/mpi,gradwire-transports/conformance,gradwire-trainer/mpi")
   cargo clippy --release --all-targets "${with[@]}" -- -D warnings
   cargo test --release --no-run --test mpi "${with[@]}"
   timeout -k 3 "$mpi_seconds" cargo test --release --lib mpi -p gradwire-transports --features mpi

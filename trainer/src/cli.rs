@@ -12,6 +12,7 @@ use crate::config::{RunConfig, Settings};
 use crate::folder::{Folder, FolderError};
 use crate::interrupt;
 use crate::job::{Job, JobError};
+use crate::launch::Launch;
 use crate::range::{RangeError, require};
 #[cfg(feature = "zmq")]
 use crate::remote;
@@ -194,6 +195,11 @@ pub fn main(
         Err(error) if error.use_stderr() => Err(Failure::Usage(first_paragraph(&error.to_string()))),
         Err(help_or_version) => write!(out, "{help_or_version}").map_err(Failure::Output),
     };
+    unless_nobody_reads(result)
+}
+
+/// A reader of standard output that went away is no failure.
+pub(crate) fn unless_nobody_reads(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
         Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
@@ -215,6 +221,10 @@ impl Cli {
     fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         if self.licenses {
             return Ok(write!(out, "{}", crate::DATA_LICENSES)?);
+        }
+        let trains = matches!(self.command, Some(Command::Train(_)));
+        if !trains && Launch::detect().is_some_and(|launch| launch.world > 1) {
+            return Err(Failure::Usage("under mpirun there is only `trainer train`".to_owned()));
         }
         match self.command {
             None => quick_start(&self.output, out),
@@ -260,28 +270,64 @@ fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), Failure> {
 }
 
 /// Lines of progress, in a pipe.
-const LINES: u64 = 20;
+pub(crate) const LINES: u64 = 20;
 
 /// Steps between two checkpoints of `train`.
 const CHECKPOINT_EVERY: u64 = 100;
 
 fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
-    interrupt::listen();
     if let Some(path) = &args.resume {
         return resume(path, out);
     }
     let own = Settings { codec: args.codec.clone(), ..args.settings.clone() };
     let mut settings = settings(&own, args.config.as_ref())?;
+    let launch = Launch::detect().filter(|_| settings.transport.as_deref() != Some("local"));
+    if let Some(launch) = launch {
+        return train_as_process(launch, settings, &args.output, out);
+    }
+    interrupt::listen();
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
+    require_local(&config)?;
     let job = Job::prepare(config)?;
-    let name = format!("runs/{}-{}-seed-{}", job.config.data, file_name(&job.config.codec), job.config.seed);
-    let folder = Folder::create(&args.output.out.clone().unwrap_or_else(|| name.into()), args.output.force)?;
+    let folder = create_folder(&job, &args.output)?;
     let outcome = run_into(&job, &folder, &job.config.codec, LINES);
-    trained(&job, &folder, explained(outcome, &folder)?, out)
+    present_run(&job, explained(outcome, &folder)?, &folder, out)
+}
+
+#[cfg(feature = "mpi")]
+fn train_as_process(
+    launch: Launch,
+    settings: Settings,
+    output: &Output,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    crate::under_mpi::train(launch, settings, &|job| create_folder(job, output), out)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> Result<(), Failure> {
+    Err(Failure::Usage(
+        "started by mpirun, but built without MPI: build it with --features mpi, or give --transport local"
+            .to_owned(),
+    ))
+}
+
+/// Where processes are asked for, somebody has to start them.
+fn require_local(config: &RunConfig) -> Result<(), RangeError> {
+    let workers = config.workers;
+    let allowed = format!("local here; for mpi, start it as mpirun -n {workers} trainer train …");
+    require(config.transport == "local", "transport", &config.transport, allowed)
+}
+
+/// The folder that was named, or one for this job.
+fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
+    let name = format!("runs/{}-{}-seed-{}", job.config.data, file_name(&job.config.codec), job.config.seed);
+    Folder::create(&output.out.clone().unwrap_or_else(|| name.into()), output.force)
 }
 
 fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    interrupt::listen();
     let found = checkpoint::latest(path).map_err(JobError::from)?;
     let job = Job::prepare(found.config().clone())?;
     let folder = Folder::open(found.run_folder().unwrap_or(path))?;
@@ -292,7 +338,7 @@ fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
     }
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
     let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
-    trained(&job, &folder, explained(outcome, &folder)?, out)
+    present_run(&job, explained(outcome, &folder)?, &folder, out)
 }
 
 /// Says how to go on after an interrupt.
@@ -305,8 +351,13 @@ fn explained(outcome: Result<Outcome, RunError>, folder: &Folder) -> Result<Outc
     })
 }
 
-/// What there is to say and to keep of a run that reached its end.
-fn trained(job: &Job, folder: &Folder, outcome: Outcome, out: &mut impl Write) -> Result<(), Failure> {
+/// Table and report of one run.
+pub(crate) fn present_run(
+    job: &Job,
+    outcome: Outcome,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let hash = outcome.summary.params_hash.clone();
     let comparison = Comparison::of_one(job, outcome);
     print_and_report(&comparison, "Training run", folder, out)?;
@@ -317,7 +368,14 @@ fn trained(job: &Job, folder: &Folder, outcome: Outcome, out: &mut impl Write) -
 
 fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
     require((1..=1000).contains(&args.seeds), "seeds", args.seeds, "1 to 1000")?;
-    let plan = Plan::new(&settings(&args.settings, args.config.as_ref())?, &args.codecs, args.seeds)?;
+    let settings = settings(&args.settings, args.config.as_ref())?;
+    require(
+        settings.transport.as_deref() != Some("mpi"),
+        "transport",
+        "mpi",
+        "local, to compare in one process",
+    )?;
+    let plan = Plan::new(&settings, &args.codecs, args.seeds)?;
     let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
     let folder = Folder::create(&path, args.output.force)?;
     let comparison = plan.run(&folder)?;

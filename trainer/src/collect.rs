@@ -72,7 +72,8 @@ impl Collected {
         self.before + self.started.elapsed()
     }
 
-    fn take(
+    /// Takes the records of all workers for one step.
+    pub(crate) fn take(
         &mut self,
         job: &Job,
         mut records: Vec<StepRecord>,

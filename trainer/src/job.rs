@@ -90,7 +90,7 @@ impl Job {
             None => ModelConfig::by_name(&config.model, &dataset.task())?,
         };
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
-        let route = route(&config.exchange, &spec);
+        let route = route(&config, &spec);
         Exchange::new(spec, layout.clone(), route.clone())?;
         let share = config.batch / config.workers;
         let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());
@@ -182,10 +182,12 @@ fn for_all_workers(error: RangeError, workers: usize) -> RangeError {
     RangeError { value: format!("{} for each of {workers} workers", error.value), ..error }
 }
 
-fn route(exchange: &str, spec: &Spec) -> Route {
-    match exchange {
+fn route(config: &RunConfig, spec: &Spec) -> Route {
+    let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
+    match config.exchange.as_str() {
         "all-gather" => Route::AllGather,
-        "all-reduce" => Route::AllReduce { wire: Wire::F32 },
+        "all-reduce" => Route::AllReduce { wire },
+        "native" => Route::Native { wire },
         "server" => Route::Server(ServerOptions::default()),
         _ => Exchange::best_route(spec),
     }

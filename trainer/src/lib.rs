@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`config`], [`job`] | what a run is told, and what that stands for once everything is checked |
 //! | `step`, [`run`](mod@run) | one step of one worker, top to bottom; N workers as threads of this process |
+//! | [`processes`], [`launch`] | N workers as processes, and how this one knows that it is one of them |
 //! | [`record`], [`folder`], [`single`] | what is written down: `config.toml`, `metrics.jsonl`, `summary.json` |
 //! | [`checkpoint`] | the state of a run on disk, from which it goes on |
 //! | [`compare`], [`quickstart`], [`table`], [`report`] | several codecs on one task, side by side |
@@ -21,6 +22,11 @@
 //! Shuffles, initial weights and codecs draw from one counter-based generator and are the same on every machine. Optimizers
 //! and schedules use only arithmetic that IEEE 754 defines exactly. Gradients depend on the matrix kernels of the CPU: the
 //! same binary on the same kind of CPU gives the same bits, in any number of threads, and a run repeats exactly.
+
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `mpi` | `mpirun -n 4 trainer train …`: every process is a worker |
 
 #![forbid(unsafe_code)]
 
@@ -36,8 +42,10 @@ pub mod folder;
 pub mod hash;
 mod interrupt;
 pub mod job;
+pub mod launch;
 pub mod model;
 pub mod optim;
+pub mod processes;
 pub mod progress;
 pub mod quickstart;
 pub mod range;
@@ -50,6 +58,8 @@ pub mod run;
 pub mod single;
 mod step;
 pub mod table;
+#[cfg(feature = "mpi")]
+mod under_mpi;
 
 /// Source, licence and attribution of the shipped data sets, as `trainer --licenses` prints them.
 pub const DATA_LICENSES: &str = include_str!("../data/LICENSES.md");

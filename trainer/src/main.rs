@@ -3,6 +3,8 @@
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
+use gradwire_trainer::launch::Launch;
+
 /// Tensors are allocated and freed at every step; the system allocator returns their pages to the kernel each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -11,6 +13,9 @@ fn main() -> ExitCode {
     match gradwire_trainer::cli::main(std::env::args_os(), &mut stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            if let Some(launch) = Launch::detect() {
+                launch.let_first_speak();
+            }
             // Nobody is left to tell when standard error is closed.
             let _ = writeln!(stderr(), "trainer: {failure}");
             ExitCode::from(failure.exit_code())

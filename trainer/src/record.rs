@@ -14,8 +14,10 @@ use crate::eval::Evaluation;
 use crate::job::Job;
 
 /// What one worker says of one step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StepRecord {
+    /// Known to whoever receives it.
+    #[serde(skip, default = "first_rank")]
     pub(crate) rank: Rank,
     pub(crate) step: u64,
     pub(crate) loss: f32,
@@ -24,9 +26,12 @@ pub(crate) struct StepRecord {
     pub(crate) bytes_down: u64,
     pub(crate) frame_bytes: usize,
     pub(crate) held: usize,
+    /// The same at every worker; the first one's count.
+    #[serde(skip)]
     pub(crate) contributors: RankSet,
     /// Frames that the server did not add, and why.
     #[cfg(feature = "zmq")]
+    #[serde(skip)]
     pub(crate) frames_refused: Vec<(Rank, gradwire::DecodeError)>,
     pub(crate) compute: Duration,
     pub(crate) encode: Duration,
@@ -34,18 +39,25 @@ pub(crate) struct StepRecord {
     pub(crate) decode: Duration,
     pub(crate) residual_norm: f64,
     pub(crate) hash: Option<u64>,
+    /// The first worker's alone, who keeps it.
+    #[serde(skip)]
     pub(crate) evaluation: Option<Evaluation>,
     /// What this worker's part of a checkpoint is, where one is due.
+    #[serde(skip)]
     pub(crate) snapshot: Option<Snapshot>,
     /// Why the step was skipped.
     pub(crate) refusal: Option<String>,
+}
+
+fn first_rank() -> Rank {
+    Rank(0)
 }
 
 impl StepRecord {
     /// Nothing is known yet.
     fn empty() -> Self {
         Self {
-            rank: Rank(0),
+            rank: first_rank(),
             step: 0,
             loss: 0.0,
             lr: 0.0,

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
@@ -70,6 +70,14 @@ pub enum RunError {
         /// Steps done.
         steps: u64,
     },
+    /// What another worker tells of a step cannot be read.
+    #[error("worker {} at step {step}: its record cannot be read; is it the same program?", rank.0)]
+    Record {
+        /// Which worker.
+        rank: Rank,
+        /// Of which step.
+        step: u64,
+    },
     /// What was observed could not be written.
     #[error("{0}")]
     Observer(String),
@@ -126,12 +134,19 @@ impl Control<'_> {
 }
 
 /// Why workers stop before the last step.
-struct Ending {
+pub(crate) struct Ending {
     /// At once: the run has failed.
     stop: AtomicBool,
     /// Before this step: the user wants it. Rank 0 sets it before it sends its part of the step in front, so whoever has
     /// finished that step knows.
     before: AtomicU64,
+}
+
+impl Ending {
+    /// Nothing stops them yet.
+    pub(crate) fn never() -> Self {
+        Self { stop: AtomicBool::new(false), before: AtomicU64::new(u64::MAX) }
+    }
 }
 
 /// What a run leaves in memory.
@@ -153,9 +168,10 @@ pub(crate) struct Final {
 
 type WorkerResult = Result<Final, (u64, WorkerError)>;
 
-enum WorkerError {
+pub(crate) enum WorkerError {
     Job(JobError),
     Step(StepError),
+    Run(RunError),
     /// Somebody else ended the run.
     Stopped,
 }
@@ -184,14 +200,18 @@ pub fn run_with_models(
     control: Control<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, RunError> {
-    let ending = Ending { stop: AtomicBool::new(false), before: AtomicU64::new(u64::MAX) };
+    let ending = Ending::never();
     let before = Collected::since(Instant::now(), control.start);
     let (sender, receiver) = channel();
     let transports = local::world(job.config.workers as u32);
     let (collected, finals) = std::thread::scope(|scope| {
         let spawn = |transport: LocalTransport| {
             let (rank, sender, ending) = (transport.rank(), sender.clone(), &ending);
-            (rank, scope.spawn(move || work(job, transport, model, control, &sender, ending)))
+            let tell = move |_: &mut Worker<'_, Meter<LocalTransport>>, record| {
+                // Nobody listens any more only when the run is being ended.
+                sender.send(record).map_err(|_| WorkerError::Stopped)
+            };
+            (rank, scope.spawn(move || work(job, transport, model, control, ending, tell)))
         };
         let threads: Vec<_> = transports.into_iter().map(spawn).collect();
         drop(sender);
@@ -204,18 +224,18 @@ pub fn run_with_models(
     if steps < job.steps { Err(RunError::Interrupted { steps }) } else { Ok(collected.outcome(job, &finals)) }
 }
 
-/// What a worker's thread does.
-fn work(
-    job: &Job,
-    transport: LocalTransport,
+/// What a worker does, from the first step to the last. What it says of each step goes to `tell`.
+pub(crate) fn work<'a, T: Transport>(
+    job: &'a Job,
+    transport: T,
     model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
     control: Control<'_>,
-    records: &Sender<StepRecord>,
     ending: &Ending,
+    mut tell: impl FnMut(&mut Worker<'a, Meter<T>>, StepRecord) -> Result<(), WorkerError>,
 ) -> WorkerResult {
     let refused = |error: JobError| (0, WorkerError::Job(error));
     let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
-    let mut worker = Worker::new(job, Box::new(Meter::new(transport)), model).map_err(refused)?;
+    let mut worker = Worker::new(job, Meter::new(transport), model).map_err(refused)?;
     if let Some((checkpoint, _)) = control.start {
         worker.restore(checkpoint).map_err(|error| refused(error.into()))?;
     }
@@ -234,10 +254,7 @@ fn work(
         if job.is_checkpoint_due(step) || ending.before.load(Ordering::Acquire) == step + 1 {
             record.snapshot = Some(worker.snapshot());
         }
-        // Nobody listens any more only when the run is being ended.
-        if records.send(record).is_err() {
-            return Err((step, WorkerError::Stopped));
-        }
+        tell(&mut worker, record).map_err(|error| (step, error))?;
     }
     let tested = (worker.rank() == Rank(0)).then(|| worker.evaluate(Part::Test)).transpose();
     let evaluation = tested.map_err(|error| (job.steps, WorkerError::Step(error)))?;
@@ -261,6 +278,7 @@ fn first_failure(results: Vec<(Rank, Result<WorkerResult, String>)>) -> Result<V
             Ok(Ok(end)) => finals.push(end),
             Err(message) => return Err(RunError::Panic { rank, message }),
             Ok(Err((_, WorkerError::Job(error)))) => return Err(error.into()),
+            Ok(Err((_, WorkerError::Run(error)))) => return Err(error),
             Ok(Err((step, WorkerError::Step(error)))) if !error.is_consequence() => {
                 return Err(RunError::Worker { rank, step, error });
             }

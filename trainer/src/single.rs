@@ -43,9 +43,24 @@ fn written(error: &FolderError) -> RunError {
 ///
 /// As [`run`](crate::run::run), and if a file cannot be written.
 pub fn run_into(job: &Job, folder: &Folder, label: &str, lines: u64) -> Result<Outcome, RunError> {
+    write_down(job, folder, label, lines, |observer| in_threads(job, None, observer))
+}
+
+/// As [`run_into`], with a run of the caller's.
+///
+/// # Errors
+///
+/// Those of the run, and if a file cannot be written.
+pub fn write_down(
+    job: &Job,
+    folder: &Folder,
+    label: &str,
+    lines: u64,
+    run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, RunError>,
+) -> Result<Outcome, RunError> {
     folder.write("config.toml", &job.config.to_toml()).map_err(|error| written(&error))?;
     let metrics = folder.metrics().map_err(|error| written(&error))?;
-    watched(job, folder, metrics, None, label, lines)
+    watched(job, folder, metrics, label, lines, run)
 }
 
 /// As [`run_into`], but goes on from a checkpoint of a run into the same folder.
@@ -61,21 +76,32 @@ pub fn resume_into(
     lines: u64,
 ) -> Result<Outcome, RunError> {
     let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
-    watched(job, folder, metrics, Some((checkpoint, &before)), label, lines)
+    watched(job, folder, metrics, label, lines, |observer| {
+        in_threads(job, Some((checkpoint, &before)), observer)
+    })
+}
+
+/// Until its end, or until the user wants it to end.
+fn in_threads(
+    job: &Job,
+    start: Option<(&Checkpoint, &[Metrics])>,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, RunError> {
+    let control = Control { start, interrupt: Some(interrupt::requested()) };
+    run_with_models(job, &|_| job.build_model(), control, observer)
 }
 
 fn watched(
     job: &Job,
     folder: &Folder,
     metrics: MetricsFile,
-    start: Option<(&Checkpoint, &[Metrics])>,
     label: &str,
     lines: u64,
+    run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, RunError>,
 ) -> Result<Outcome, RunError> {
     let checkpoints = Store::of_run(folder.path());
     let mut watch = Watch { job, checkpoints, metrics, progress: Progress::new(label, job.steps, lines) };
-    let control = Control { start, interrupt: Some(interrupt::requested()) };
-    let outcome = run_with_models(job, &|_| job.build_model(), control, &mut watch);
+    let outcome = run(&mut watch);
     watch.progress.finish();
     let outcome = outcome?;
     let summary = serde_json::to_string_pretty(&outcome.summary)

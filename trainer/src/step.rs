@@ -67,6 +67,8 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     params: Vec<f32>,
     grad: Vec<f32>,
     mean: Vec<f32>,
+    /// What the steps have moved, and nothing else that went over the transport.
+    moved: Counters,
 }
 
 impl<'a, T: Transport> Worker<'a, T> {
@@ -92,6 +94,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             params,
             grad: vec![0.0; len],
             mean: vec![0.0; len],
+            moved: Counters::default(),
         })
     }
 
@@ -121,7 +124,9 @@ impl<'a, T: Transport> Worker<'a, T> {
         };
 
         record.set_step(self.rank(), step, loss, lr, compute);
-        record.set_traffic(self.transport.counters() - before);
+        let moved = self.transport.counters() - before;
+        self.moved += moved;
+        record.set_traffic(moved);
         record.residual_norm = self.memory.as_ref().map_or(0.0, Memory::norm);
         let is_compared = self.job.is_due(self.job.config.hash_every, step);
         record.hash = is_compared.then(|| params_hash(&self.params));
@@ -191,7 +196,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn exchange(&mut self, step: u64) -> Result<Result<Report, String>, StepError> {
         let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) };
         let transport = &mut self.transport;
-        // A local peer that dies is noticed at once, so no wait needs an end of its own.
+        // A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
         let never = Deadline::NEVER;
         self.exchange
             .start(transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
@@ -215,9 +220,14 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(evaluate(self.model.as_mut(), &self.job.dataset, part, items, context)?)
     }
 
-    /// Everything sent and received so far.
+    /// Everything sent and received in steps so far.
     pub(crate) fn counters(&self) -> Counters {
-        self.transport.counters()
+        self.moved
+    }
+
+    /// The way to the other workers.
+    pub(crate) fn transport(&mut self) -> &mut T {
+        &mut self.transport
     }
 
     /// Who this worker is.

@@ -32,7 +32,9 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         hidden: settings.hidden.clone(),
         codec: canonical(&word(&settings.codec, "topk:density=0.01"))?,
         exchange: word(&settings.exchange, "auto"),
+        wire: settings.wire.clone(),
         transport: word(&settings.transport, "local"),
+        patience: settings.patience,
         workers: or(&settings.workers, 4),
         batch: or(&settings.batch, 128),
         epochs: settings.epochs.or((settings.steps.is_none()).then_some(20)),
@@ -78,8 +80,10 @@ fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeE
 /// Every key on its own.
 pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
-    one_of("exchange", &config.exchange, &["auto", "all-gather", "all-reduce", "server"])?;
-    one_of("transport", &config.transport, &["local"])?;
+    one_of("exchange", &config.exchange, &["auto", "all-gather", "all-reduce", "native", "server"])?;
+    one_of("wire", config.wire.as_deref().unwrap_or("f32"), &["f32", "bf16"])?;
+    one_of("transport", &config.transport, &["local", "mpi"])?;
+    require(config.patience != Some(0), "patience", 0, "at least 1")?;
     one_of("optimizer", &config.optimizer, &["sgd", "adamw"])?;
     one_of("schedule", &config.schedule, &["constant", "cosine", "step"])?;
     let workers = config.workers;
@@ -123,17 +127,32 @@ pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
             config.schedule
         ),
     )?;
-    let spec = config.spec()?;
-    if let Codec::Gather(GatherCodec::Dgc(dgc)) = spec.codec {
+    if let Codec::Gather(GatherCodec::Dgc(dgc)) = config.spec()?.codec {
         dgc_conflicts(config, &dgc)?;
     }
+    transport_conflicts(config)
+}
+
+/// Keys that say how gradients travel.
+fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
+    let is_summed = matches!(exchange, "all-reduce" | "native");
     refuse(
-        config.exchange == "all-reduce" && spec.codec.as_linear().is_none(),
+        is_summed && config.spec()?.codec.as_linear().is_none(),
         format!(
-            "exchange = all-reduce with codec = {}: its frames cannot be summed on the way; use all-gather or server",
-            config.codec
+            "exchange = {exchange} with codec = {codec}: its frames cannot be summed on the way; use all-gather or server"
         ),
-    )
+    )?;
+    refuse(
+        config.wire.is_some() && !is_summed,
+        format!("wire with exchange = {exchange}: it belongs to all-reduce and native"),
+    )?;
+    let is_mpi = config.transport == "mpi";
+    refuse(
+        exchange == "native" && !is_mpi,
+        "exchange = native: it is the all-reduce of an MPI library; start the run with mpirun",
+    )?;
+    refuse(config.patience.is_some() && !is_mpi, "patience with transport = local: it belongs to mpi")
 }
 
 /// What does not go with the codec that owns the momentum.
@@ -175,6 +194,12 @@ pub(super) fn notes(config: &RunConfig) -> Vec<String> {
     }
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
         notes.push(format!("{}: without a memory, what is not sent is lost", config.codec));
+    }
+    if config.exchange == "native" {
+        notes.push(
+            "exchange = native: the bytes are computed as those of a ring, a library does not count them"
+                .into(),
+        );
     }
     notes
 }

@@ -31,13 +31,20 @@ pub struct Settings {
     /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub hidden: Option<Vec<usize>>,
-    /// How frames become one mean: auto, all-gather, all-reduce, server [default: auto]
+    /// How frames become one mean: auto, all-gather, all-reduce, server; native is the all-reduce of the MPI library
+    /// [default: auto]
     #[arg(long, value_name = "KIND")]
     pub exchange: Option<String>,
-    /// What carries the bytes: local, which is threads of this process
+    /// What an f32 takes on its way in all-reduce and native: f32, bf16 [default: f32]
+    #[arg(long, value_name = "KIND")]
+    pub wire: Option<String>,
+    /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun, else local]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<String>,
-    /// Number of workers [default: 4]
+    /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
+    #[arg(long, value_name = "N")]
+    pub patience: Option<u64>,
+    /// Number of workers [default: 4, or the processes that mpirun started]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
     /// Examples per step of all workers together [default: 128]
@@ -111,10 +118,16 @@ pub struct RunConfig {
     pub hidden: Option<Vec<usize>>,
     /// Spelling of the codec, as [`Spec`] prints it.
     pub codec: String,
-    /// `auto`, `all-gather`, `all-reduce` or `server`.
+    /// `auto`, `all-gather`, `all-reduce`, `native` or `server`.
     pub exchange: String,
-    /// `local`
+    /// `f32` or `bf16`; for `all-reduce` and `native`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<String>,
+    /// `local` or `mpi`
     pub transport: String,
+    /// Seconds; for `mpi`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<u64>,
     /// Number of workers.
     pub workers: usize,
     /// Examples per step of all workers together: a multiple of `workers`.
@@ -197,7 +210,7 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden exchange transport workers batch epochs steps optimizer momentum
+        first_of!(self, below: data data_dir model hidden exchange wire transport patience workers batch epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every clip codec)
     }
 }

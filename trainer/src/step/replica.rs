@@ -98,9 +98,4 @@ impl<T: Transport> Worker<'_, T> {
     pub(crate) fn hash(&self) -> u64 {
         params_hash(&self.params)
     }
-
-    /// This worker's end of the transport.
-    pub(crate) fn transport(&mut self) -> &mut T {
-        &mut self.transport
-    }
 }

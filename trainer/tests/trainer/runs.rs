@@ -4,8 +4,11 @@ use gradwire_trainer::compare::Plan;
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::folder::Folder;
 use gradwire_trainer::job::Job;
+use gradwire_trainer::processes::{follow, lead};
+use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Outcome, run};
 use gradwire_trainer::single::run_into;
+use gradwire_transports::local;
 
 use crate::{Quiet, digits_job};
 
@@ -256,4 +259,31 @@ fn a_comparison_leaves_one_report_that_loads_nothing() {
     for run in ["none-seed-1", "none-seed-2", "topk-density-0.01-seed-1"] {
         assert!(folder.path().join(run).join("summary.json").is_file(), "{run}");
     }
+}
+
+/// Processes differ from threads in how their records come together, which any transport shows.
+#[test]
+fn who_leads_and_who_follows_train_as_threads_do() {
+    let job = digits_job("topk:density=0.05", 7, |settings| settings.hash_every = Some(2));
+    let expected = outcome(&job);
+    let mut transports = local::world(4).into_iter();
+    let mut first = transports.next().unwrap();
+    let led = std::thread::scope(|scope| {
+        let followers: Vec<_> = transports
+            .map(|mut transport| {
+                let job = &job;
+                scope.spawn(move || follow(job, &mut transport))
+            })
+            .collect();
+        let led = lead(&job, &mut first, &mut Quiet::default()).unwrap();
+        followers.into_iter().for_each(|follower| follower.join().unwrap().unwrap());
+        led
+    });
+    assert_eq!(led.summary.params_hash, expected.summary.params_hash);
+    assert_eq!(led.counters, expected.counters);
+    let steps = |outcome: &Outcome| -> Vec<_> {
+        let times = |line: &Metrics| Metrics { encode_ns: 0, exchange_ns: 0, decode_ns: 0, ..line.clone() };
+        outcome.metrics.iter().map(times).collect()
+    };
+    assert_eq!(steps(&led), steps(&expected));
 }
