@@ -81,7 +81,7 @@ pub fn broadcast<T: Transport + ?Sized>(
 /// As [`all_reduce`](super::all_reduce).
 ///
 /// # Determinism
-/// Neighbours first: ((x[0] ⊕ x[1]) ⊕ (x[2] ⊕ x[3])) ⊕ …, each ⊕ with the higher positions on the left. With
+/// Neighbours first: `((x[0] ⊕ x[1]) ⊕ (x[2] ⊕ x[3])) ⊕ …`, each ⊕ with the higher positions on the left. With
 /// [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16, and so is the result. With N = 1 nothing
 /// changes.
 pub fn tree_all_reduce<T: Transport + ?Sized>(
