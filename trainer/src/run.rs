@@ -237,7 +237,7 @@ pub(crate) fn work<'a, T: Transport>(
     let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
     let mut worker = Worker::new(job, Meter::new(transport), model).map_err(refused)?;
     if let Some((checkpoint, _)) = control.start {
-        worker.restore(checkpoint).map_err(|error| refused(error.into()))?;
+        worker.go_on_from(checkpoint).map_err(|error| refused(error.into()))?;
     }
     for step in control.first_step()..job.steps {
         if ending.stop.load(Ordering::Relaxed) || step >= ending.before.load(Ordering::Acquire) {

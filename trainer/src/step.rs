@@ -148,7 +148,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     }
 
     /// Goes on where [`snapshot`](Self::snapshot) was taken.
-    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+    pub(crate) fn go_on_from(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let rank = self.rank().0 as usize;
         let refused =
             |what: String| CheckpointError::Foreign { path: format!("memory of rank {rank}").into(), what };
