@@ -162,6 +162,8 @@ check_package() {
     note "packaged with --allow-dirty: the working tree differs from the last commit"
   fi
   rm -rf "$CARGO_TARGET_DIR/package"
+  # Cargo keeps what it unpacked from an earlier run's archives, and takes that for this run's: same name, same version.
+  for name in "${published[@]}"; do rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/"$name"-[0-9]*; done
   # The archives are built outside of the workspace, so with the plain dev profile; nothing of that is debugged.
   CARGO_PROFILE_DEV_DEBUG=0 cargo package "${flags[@]}" "${selected[@]}"
   for name in "${published[@]}"; do archive_is_complete "$name"; done
