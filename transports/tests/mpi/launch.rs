@@ -1,10 +1,11 @@
 //! Starts jobs and judges how they end.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, thread};
 
 /// What a rank is told: what to do, and where to leave its process number.
 pub(crate) const CASE: &str = "GRADWIRE_MPI_CASE";
@@ -14,6 +15,10 @@ pub(crate) const FOLDER: &str = "GRADWIRE_MPI_FOLDER";
 /// the launcher's own second or two, and a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 const FAULT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where what a job writes is kept, in its folder, to be shown when it does not end as it should. No pipe: whoever outlived
+/// the job would keep it open.
+const OUTPUT: &str = "output";
 
 /// One job at a time: each has more ranks than small machines have cores.
 static TURN: Mutex<()> = Mutex::new(());
@@ -104,10 +109,11 @@ impl Job {
         let status = wait(&mut child, self.limit);
         let after_fault = fault.or_else(|| folder.fault_time()).unwrap_or(started).elapsed();
         folder.assert_no_orphans(self);
-        let Some(status) = status else { panic!("{self}: hung, given up after {:?}", self.limit) };
-        let end = End { code: status.code(), status, after_fault };
-        eprintln!("{self}: {end}");
-        Some(end)
+        let Some(status) = status else {
+            panic!("{self}: hung, given up after {:?}{}", self.limit, folder.said())
+        };
+        eprintln!("{self}: {status} after {:.1} s", after_fault.as_secs_f64());
+        Some(End { code: status.code(), status, after_fault, said: folder.said() })
     }
 }
 
@@ -127,11 +133,13 @@ struct End {
     status: ExitStatus,
     /// From the fault, or from the start.
     after_fault: Duration,
+    /// What launcher and ranks wrote.
+    said: String,
 }
 
 impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} after {:.1} s", self.status, self.after_fault.as_secs_f64())
+        write!(f, "{} after {:.1} s{}", self.status, self.after_fault.as_secs_f64(), self.said)
     }
 }
 
@@ -155,7 +163,9 @@ impl Launcher {
         }
         command.args(["-n", &job.world.to_string()]);
         command.arg(env::current_exe().unwrap()).args(["--exact", "rank", "--nocapture", "--test-threads=1"]);
-        command.env(CASE, &job.case).env(FOLDER, folder).stdin(Stdio::null());
+        let output = File::create(folder.join(OUTPUT)).unwrap();
+        command.stdin(Stdio::null()).stderr(output.try_clone().unwrap()).stdout(output);
+        command.env(CASE, &job.case).env(FOLDER, folder);
         command.spawn().unwrap()
     }
 }
@@ -192,13 +202,19 @@ impl Scratch {
             if ranks.len() == world {
                 return ranks;
             }
-            assert!(started.elapsed() < LIMIT, "the ranks did not come up");
+            assert!(started.elapsed() < LIMIT, "the ranks did not come up{}", self.said());
             thread::sleep(Duration::from_millis(20));
         }
     }
 
     fn process(&self, rank: usize) -> Option<u32> {
-        fs::read_to_string(self.0.join(rank.to_string())).ok()?.trim_end().strip_suffix(" up")?.parse().ok()
+        fs::read_to_string(self.0.join(rank.to_string())).ok()?.parse().ok()
+    }
+
+    /// What launcher and ranks wrote, each line marked.
+    fn said(&self) -> String {
+        let output = fs::read(self.0.join(OUTPUT)).unwrap_or_default();
+        String::from_utf8_lossy(&output).lines().map(|line| format!("\n  | {line}")).collect()
     }
 
     fn fault_time(&self) -> Option<Instant> {

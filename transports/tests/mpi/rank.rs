@@ -23,6 +23,10 @@ const STEPS: u64 = 20;
 /// Short, so that tests of the watchdog do not take minutes; long against a busy machine.
 const PATIENCE: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_secs(30);
+/// How long a sender without room waits before it counts what it could send.
+const HELD_BACK: Duration = Duration::from_millis(250);
+/// The file in which it says how much that was: by the wire there is no room to.
+const SENT: &str = "sent";
 
 pub(crate) fn run_if_started() {
     let Ok(case) = env::var(CASE) else { return };
@@ -55,8 +59,24 @@ fn folder() -> String {
 
 /// The number of this process, for the launcher.
 fn leave_note(rank: Rank) {
-    let path = Path::new(&folder()).join(rank.0.to_string());
-    fs::write(path, format!("{} up", process::id())).unwrap();
+    leave(&rank.0.to_string(), &process::id().to_string());
+}
+
+/// A note that appears whole.
+fn leave(name: &str, content: &str) {
+    let path = Path::new(&folder()).join(name);
+    let draft = path.with_extension("draft");
+    fs::write(&draft, content).unwrap();
+    fs::rename(&draft, &path).unwrap();
+}
+
+fn wait_for(name: &str) -> String {
+    let (path, asked) = (Path::new(&folder()).join(name), Instant::now());
+    while !path.exists() {
+        assert!(asked.elapsed() < SOON, "no note {name}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    fs::read_to_string(path).unwrap()
 }
 
 fn tight() -> MpiOptions {
@@ -185,37 +205,36 @@ fn background() {
     transport.close(Deadline::after(SOON)).unwrap();
 }
 
-/// The receiver takes nothing for a while: what the sender may send is bounded, and nothing of it is lost.
+/// The receiver takes nothing until the sender was held back: what may be sent before is bounded, and nothing of it is
+/// lost.
 fn full() {
     let options = tight();
     let mut transport = start(&options);
-    let (payload, pause) = ([7; 100], Duration::from_secs(1));
+    let (payload, last) = ([7; 100], b"last");
     let tag = |chunk| Tag::new(0, 1).chunk(chunk);
     if transport.rank() == Rank(0) {
         let sent = (0..1000)
             .take_while(|chunk| {
-                let sent = transport.send(Rank(1), tag(*chunk), &payload, Deadline::after(pause / 4));
+                let sent = transport.send(Rank(1), tag(*chunk), &payload, Deadline::after(HELD_BACK));
                 let no_room = TransportError::NoRoom { to: Rank(1), tag: tag(*chunk) };
                 sent.inspect_err(|error| assert_eq!(*error, no_room)).is_ok()
             })
-            .count();
+            .count() as u32;
         // What both ends keep, and one message more.
-        let most = 2 * options.limits.bytes / payload.len() + 1;
+        let most = 2 * (options.limits.bytes / payload.len()) as u32 + 1;
         assert!((2..=most).contains(&sent), "{sent} messages were taken in, {most} are allowed");
-        let sent = (sent as u32).to_le_bytes();
-        transport.send(Rank(1), tag(1000), &sent, Deadline::after(SOON)).unwrap();
+        leave(SENT, &sent.to_string());
+        // Has to wait until there is room again.
+        transport.send(Rank(1), tag(1000), last, Deadline::after(SOON)).unwrap();
     } else {
-        thread::sleep(pause);
-        let mut last = Vec::new();
-        let mut taken = 0;
-        // The last message has to wait until there is room again.
-        while transport.recv(Rank(0), tag(1000), &mut last, Deadline::now()).is_err() {
-            if transport.recv(Rank(0), tag(taken), &mut last, Deadline::after(pause)).is_ok() {
-                assert_eq!(last, payload);
-                taken += 1;
-            }
+        let sent: u32 = wait_for(SENT).parse().unwrap();
+        let mut taken = Vec::new();
+        for chunk in 0..sent {
+            transport.recv(Rank(0), tag(chunk), &mut taken, Deadline::after(SOON)).unwrap();
+            assert_eq!(taken, payload);
         }
-        assert_eq!(last, taken.to_le_bytes());
+        transport.recv(Rank(0), tag(1000), &mut taken, Deadline::after(SOON)).unwrap();
+        assert_eq!(taken, last);
     }
     transport.close(Deadline::after(SOON)).unwrap();
 }
