@@ -7,7 +7,7 @@
 set -euo pipefail
 
 ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz)
-nightly=(miri deny mpich arch streams instructions fuzz-long bench-full)
+nightly=(lab miri deny mpich arch streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -27,6 +27,7 @@ declare -A purpose=(
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
+  [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
   [mpich]="the contract, every fault and a payload above 2 GiB under MPICH as well"
@@ -43,6 +44,7 @@ fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
 quickstart_seconds=${QUICKSTART_SECONDS:-90}
 mpi_seconds=${MPI_SECONDS:-900}
 zmq_seconds=${ZMQ_SECONDS:-300}
+lab_seconds=${LAB_SECONDS:-1800}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -226,6 +228,21 @@ check_zmq() {
   cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings
   cargo test --release -p gradwire-trainer --features zmq --test remote --no-run
   timeout -k 5 "$zmq_seconds" cargo test --release -p gradwire-trainer --features zmq --test remote
+}
+
+# Namespaces of the kernel for hosts; when the first process of the lab ends, however it does, nothing is left of it.
+check_lab() {
+  ((EUID == 0)) || fail "the lab makes network namespaces, for which it needs root"
+  need_c_compiler
+  need_command mpicc libopenmpi-dev openmpi-bin libclang-dev
+  need_command mpirun openmpi-bin
+  need_libclang
+  need_library zmq libzmq3-dev
+  need_command python3 python3
+  need_command ip iproute2
+  need_command ethtool ethtool
+  need_command pgrep procps
+  timeout -k 5 "$lab_seconds" tests/lab/run.py
 }
 
 check_fuzz() { fuzz_all_for "$fuzz_seconds"; }

@@ -1,0 +1,168 @@
+"""Hosts around a switch: network namespaces on one machine, with links of a given rate, delay and loss.
+
+Host N has the name hN and the address 10.77.0.N. Both directions of its link are token buckets of the kernel, whose
+depth is one millisecond of the rate: frames of gradients are short, and a deep bucket would let them pass for nothing.
+Delay and loss need no module of the kernel: they are made by a switch in user space (switch.py), frame by frame.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from sandbox import RUN
+
+HERE = Path(__file__).resolve().parent
+# A bucket holds one packet of the largest size at least; four leave room for timers that come late.
+SMALLEST_BUCKET_BYTES = 4 * 1514
+# How long packets may wait in a queue before more are dropped.
+LONGEST_QUEUE = "50ms"
+# Open MPI takes the hosts for one machine unless it is told, and notices a network that was cut only when it is asked to.
+MPI_PARAMETERS = {
+    "plm_rsh_agent": str(HERE / "host_agent.sh"),
+    "plm_rsh_no_tree_spawn": "1",
+    "pml": "ob1",
+    "btl": "self,tcp",
+    "btl_tcp_if_include": "eth0",
+    "oob_tcp_if_include": "eth0",
+    "mpi_yield_when_idle": "1",
+    "oob_tcp_keepalive_time": "2",
+    "oob_tcp_keepalive_intvl": "1",
+    "oob_tcp_keepalive_probes": "3",
+}
+
+
+def address(host):
+    return f"10.77.0.{host}"
+
+
+class Network:
+    """`count` hosts, numbered from 1. A rate is in Mbit/s, a delay in ms one way, a loss the share of packets."""
+
+    def __init__(self, count, rate=1000, delay=0, loss=0, seed=1):
+        self.hosts = range(1, count + 1)
+        self._switch = None
+        for host in self.hosts:
+            _make_host(host)
+            self.set_rate(host, rate)
+        if delay or loss:
+            self._switch = _switch_in_user_space(self.hosts, delay, loss, seed)
+        else:
+            _bridge(self.hosts)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._switch:
+            self._switch.kill()
+            self._switch.communicate()
+        else:
+            _ip("link del switch")
+        for host in self.hosts:
+            for process in _sh(f"ip netns pids h{host}").split():
+                subprocess.run(["kill", "-9", process], check=False)
+            _ip(f"link del v{host}")
+            for kind in ("netns", "uts"):
+                _sh(f"umount {RUN}/{kind}/h{host}")
+
+    def set_rate(self, host, rate):
+        """Mbit/s up and down."""
+        bucket = max(SMALLEST_BUCKET_BYTES, rate * 125)
+        tokens = f"tbf rate {rate}mbit burst {bucket} latency {LONGEST_QUEUE}"
+        _sh(f"tc -n h{host} qdisc replace dev eth0 root {tokens}")
+        _sh(f"tc qdisc replace dev v{host} root {tokens}")
+
+    def cut(self, host):
+        """Nothing reaches the host or leaves it, and nobody is told."""
+        _ip(f"link set v{host} down")
+
+    def heal(self, host):
+        _ip(f"link set v{host} up")
+
+    def start(self, host, command, **options):
+        """Starts a program on a host, as `subprocess.Popen` does."""
+        return subprocess.Popen([*on_host(host), *map(str, command)], **options)
+
+    def mpirun(self, command, variables=(), parameters=None, **options):
+        """Starts a program under Open MPI, one process on each host. Only the named environment variables come along."""
+        hosts = ",".join(f"{address(host)}:1" for host in self.hosts)
+        launcher = ["mpirun", "--allow-run-as-root", "--host", hosts, "-n", str(len(self.hosts))]
+        launcher += ["--map-by", "node", "--bind-to", "none"]
+        for name, value in {**MPI_PARAMETERS, **(parameters or {})}.items():
+            launcher += ["--mca", name, value]
+        for name in variables:
+            launcher += ["-x", name]
+        return self.start(1, [*launcher, *command], **options)
+
+
+def on_host(host):
+    """The beginning of a command that is to run on a host."""
+    return ["nsenter", f"--net={RUN}/netns/h{host}", f"--uts={RUN}/uts/h{host}"]
+
+
+def _make_host(host):
+    for kind in ("netns", "uts"):
+        (RUN / kind).mkdir(exist_ok=True)
+        (RUN / kind / f"h{host}").touch()
+    # A name of its own, or MPI would talk through shared memory.
+    _sh(f"unshare --net={RUN}/netns/h{host} --uts={RUN}/uts/h{host} hostname h{host}")
+    _ip(f"link add v{host} address {_switch_side(host)} type veth peer name eth0 address {_mac(host)} netns h{host}")
+    _ip(f"-n h{host} addr add {address(host)}/24 dev eth0")
+    _ip(f"-n h{host} link set lo up")
+    _ip(f"-n h{host} link set eth0 up")
+
+
+def _bridge(hosts):
+    _ip("link add switch type bridge")
+    _ip("link set switch up")
+    for host in hosts:
+        _ip(f"link set v{host} master switch up")
+
+
+    wait_for(lambda: all(_is_forwarding(host) for host in hosts), 10, "the switch forwards")
+
+
+def _is_forwarding(host):
+    (link,) = json.loads(_ip(f"-json -details link show v{host}"))
+    return link["operstate"] == "UP" and link["linkinfo"]["info_slave_data"]["state"] == "forwarding"
+
+
+def _switch_in_user_space(hosts, delay, loss, seed):
+    for host in hosts:
+        # Each packet for itself, with its checksum: the switch takes frames as they would be on a wire.
+        _sh(f"nsenter --net={RUN}/netns/h{host} ethtool -K eth0 tx off sg off tso off gso off")
+        _ip(f"link set v{host} up")
+    command = [sys.executable, HERE / "switch.py", delay, loss, seed, len(hosts)]
+    switch = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
+    # It says so when it is ready.
+    assert switch.stdout.readline() == b"ready\n", "the switch did not start"
+    return switch
+
+
+def _mac(host):
+    return f"02:00:00:00:00:{host:02x}"
+
+
+def _switch_side(host):
+    return f"02:00:00:00:01:{host:02x}"
+
+
+def _ip(arguments):
+    return _sh(f"ip {arguments}")
+
+
+def _sh(command):
+    done = subprocess.run(command.split(), check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr.strip()}"
+    return done.stdout
+
+
+def wait_for(condition, seconds, what):
+    """Asks again and again, until the condition holds."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+    return found
