@@ -25,6 +25,8 @@ const BURST: usize = 64;
 const RETRY: Duration = Duration::from_millis(2);
 /// The longest that the thread sleeps.
 const TICK: Duration = Duration::from_millis(100);
+/// How long an end that refused another one, and ends for it, waits until that one has heard why.
+const UNTIL_TOLD: Duration = Duration::from_secs(10);
 /// Between two greetings that were not answered.
 const GREET_AGAIN: Duration = Duration::from_millis(250);
 
@@ -178,9 +180,10 @@ impl Engine {
             Err(Malformed::Version { session, theirs }) => {
                 let (own, theirs) = (VERSION.to_string(), theirs.to_string());
                 let difference = Difference { name: "protocol version".to_owned(), own, theirs };
-                self.fail(seat, &difference);
+                self.fail(seat, session, &difference);
                 self.refuse(socket, id, (named(self), session), &Refusal::Differs(difference));
             }
+            Ok(Packet::Bye { session, .. }) if self.is_told(session) => {}
             Ok(packet @ (Packet::Data(_) | Packet::Bye { .. } | Packet::Ack { .. })) => {
                 // Only the connection that greeted last carries packets; what an older one still holds is sent again.
                 let is_present = |at: &usize| matches!(&self.seats[*at].path, Path::Accepts { route: Some(route) } if route == id);
@@ -220,7 +223,7 @@ impl Engine {
             return Err(differs("rank that listens", self.options.rank.to_string(), greeting.to));
         }
         if let Some(difference) = self.terms.difference(&greeting.terms) {
-            self.fail(Some(at), &difference);
+            self.fail(Some(at), greeting.session, &difference);
             return Err(Refusal::Differs(difference));
         }
         let now = Instant::now();
@@ -290,11 +293,25 @@ impl Engine {
         self.strangers.refused(who, refusal.to_string());
     }
 
-    /// A run that waits for all cannot begin with one that does not fit.
-    fn fail(&mut self, seat: Option<usize>, difference: &Difference) {
+    /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has heard why: it
+    /// says hello again when the connection breaks before the refusal came through.
+    fn fail(&mut self, seat: Option<usize>, session: u64, difference: &Difference) {
         let Some(at) = seat.filter(|_| self.options.returns == Returns::Never) else { return };
         let (peer, difference) = (self.seats[at].rank, difference.clone());
-        self.fail_with(ZmqError::Differs { peer, difference });
+        let mut state = self.shared.lock();
+        if !state.has_begun {
+            state.peers[at].untold = Some((session, Instant::now()));
+            state.failure.get_or_insert(ZmqError::Differs { peer, difference });
+        }
+        self.shared.notify();
+    }
+
+    /// Whether a bye says that its sender has heard the refusal.
+    fn is_told(&self, session: u64) -> bool {
+        let mut state = self.shared.lock();
+        let mut told =
+            state.peers.iter_mut().filter_map(|peer| peer.untold.take_if(|(of, _)| *of == session));
+        told.next().is_some()
     }
 
     fn fail_with(&self, error: ZmqError) {
@@ -351,7 +368,8 @@ impl Engine {
             }
             Err(Malformed::Version { theirs, .. }) => {
                 let (own, theirs) = (VERSION.to_string(), theirs.to_string());
-                self.fail(Some(at), &Difference { name: "protocol version".to_owned(), own, theirs });
+                let difference = Difference { name: "protocol version".to_owned(), own, theirs };
+                self.fail_with(ZmqError::Differs { peer: self.seats[at].rank, difference });
             }
             Ok(Packet::Hello(_)) | Err(Malformed::Garbage) => {
                 let who = self.seats[at].rank.to_string();
@@ -403,6 +421,9 @@ impl Engine {
         };
         if !has_begun {
             state.failure.get_or_insert(error);
+        }
+        if let Path::Connects { socket, .. } = &self.seats[at].path {
+            let _ = socket.send(Packet::bye(session, 0), zmq::DONTWAIT);
         }
         self.end_session(&mut state, at, &why);
         shared.notify();
@@ -477,7 +498,9 @@ impl Engine {
         *pause = if is_blocked { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
         shared.notify();
         let is_settled = state.peers.iter().all(Peer::is_settled);
-        state.closing.is_some_and(|deadline| is_settled || deadline.has_passed())
+        let waits = |(_, since)| now.saturating_duration_since(since) < UNTIL_TOLD;
+        let is_told = !state.peers.iter().any(|peer| peer.untold.is_some_and(waits));
+        state.closing.is_some_and(|deadline| is_told && (is_settled || deadline.has_passed()))
     }
 
     /// Hands over what waited for room, and notes who has said its last word.

@@ -13,7 +13,8 @@
 //!
 //! # Greeting
 //! The connecting end says hello: version, session, ranks, [`Terms`]. The listening end welcomes it or refuses it, and
-//! names the first term on which the two differ; both get [`ZmqError::Differs`].
+//! names the first term on which the two differ; both get [`ZmqError::Differs`]. An end that fails for it stays until the
+//! other one has heard why, 10 s at most.
 //!
 //! # Delivery
 //! A message is cut into numbered chunks, which are kept until the other end has acknowledged them. When a connection

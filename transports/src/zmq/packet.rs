@@ -8,6 +8,7 @@
 //! | 5 | bye | session u64, seq u64 |
 //! | 6 | ack | session u64, received u64, limit u64, gap u8 |
 //!
+//! A bye is the last packet of a session; with seq 0 it also answers a refusal, so that whoever refused may end.
 //! A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a value each. Any bytes are either
 //! one of these packets or refused; nothing may be left over.
 

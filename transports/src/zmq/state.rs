@@ -36,11 +36,14 @@ pub(super) struct Peer {
     pub(super) bound: Option<u64>,
     /// It broke the protocol and is not let in again.
     pub(super) is_banned: bool,
+    /// The session of a hello for whose refusal this end fails, and when that was, until its sender has heard of it.
+    pub(super) untold: Option<(u64, Instant)>,
 }
 
 impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
-        Self { rank, standing: Standing::Expected, link: None, sessions: 0, bound: None, is_banned: false }
+        let (link, bound, untold) = (None, None, None);
+        Self { rank, standing: Standing::Expected, link, sessions: 0, bound, is_banned: false, untold }
     }
 
     /// Begins a session of this end's choice.

@@ -1,14 +1,16 @@
 //! How a run begins, and why it does not.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradwire::{LayoutRef, Spec};
 use gradwire_transports::zmq::{
-    Bound, Entry, KeyPair, Security, Terms, Topology, ZmqError, ZmqOptions, has_curve,
+    Bound, Entry, KeyPair, Returns, Security, Terms, Topology, ZmqError, ZmqOptions, ZmqTransport, has_curve,
 };
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use crate::proxy::Proxy;
+use crate::raw::{REFUSAL, Raw};
 use crate::support::{Heard, LONG, World, introduce, long};
 
 #[test]
@@ -55,6 +57,61 @@ fn ends_that_differ_both_say_in_what() {
     }
 }
 
+/// A listening end whose peer, rank 1, was told another codec.
+fn refusing(world: &World, heard: &Heard) -> (Bound, String) {
+    let bound = Bound::new(ZmqOptions { log: heard.log(), ..world.options(0) }).unwrap();
+    let endpoint = bound.endpoint().unwrap().to_owned();
+    (bound, endpoint)
+}
+
+#[test]
+fn a_refusal_that_is_lost_with_its_connection_is_told_again() {
+    let (world, heard) = (World::new(2), Heard::default());
+    let (refusing, endpoint) = refusing(&world, &heard);
+    let proxy = Proxy::to(&endpoint);
+    proxy.delay_answers(Duration::from_millis(200));
+    let mut options = world.options(1);
+    options.terms = options.terms.with("batch", 7);
+    let mut refused = Bound::new(options).unwrap();
+    refused.locate(Rank(0), &proxy.endpoint());
+    let refusing = thread::spawn(move || refusing.join(long()).unwrap_err());
+    let refused = thread::spawn(move || refused.join(long()).unwrap_err());
+    // The refusal is on its way, and lost.
+    heard.wait_for("rank 1 was not let in: batch");
+    proxy.cut();
+    let said = [refusing, refused].map(|end| end.join().unwrap().to_string());
+    assert_eq!(
+        said,
+        [
+            "rank 1 does not fit: batch is not set here and 7 there",
+            "rank 0 does not fit: batch is 7 here and not set there"
+        ]
+    );
+    assert!(proxy.connections() >= 2);
+}
+
+#[test]
+fn an_end_that_refuses_answers_until_the_other_has_heard_why() {
+    let (world, heard) = (World::new(2), Heard::default());
+    let (refusing, endpoint) = refusing(&world, &heard);
+    let refusing = thread::spawn(move || refusing.join(long()).unwrap_err());
+    let connect = |session| Raw::new(&endpoint, world.key(0), Some(&world.pairs[1]), session);
+    for session in [91, 92] {
+        let deaf = connect(session);
+        deaf.send(&deaf.hello(7, 1, 0));
+        deaf.wait(REFUSAL);
+        thread::sleep(Duration::from_millis(400));
+    }
+    assert!(!refusing.is_finished());
+    let raw = connect(93);
+    raw.send(&raw.hello(7, 1, 0));
+    raw.wait(REFUSAL);
+    let heard_why = Instant::now();
+    raw.send(&raw.bye(0));
+    assert!(refusing.join().unwrap().to_string().contains("protocol version"));
+    assert!(heard_why.elapsed() < Duration::from_secs(5), "it did not listen to the answer");
+}
+
 #[test]
 fn without_keys_nothing_listens_or_connects_beyond_loopback() {
     let world = World { is_secure: false, ..World::new(2) };
@@ -72,46 +129,41 @@ fn without_keys_nothing_listens_or_connects_beyond_loopback() {
     assert!(Bound::new(options).unwrap().endpoint().unwrap().starts_with("tcp://0.0.0.0:"));
 }
 
+/// An end that listens for whoever comes, for as long as it is kept, and another one that knocks, changed.
+fn knock(change: impl FnOnce(&mut ZmqOptions)) -> (Bound, ZmqTransport, String, Heard) {
+    let (world, heard) = (World::new(2), Heard::default());
+    let options = ZmqOptions { log: heard.log(), returns: Returns::AtAnyTime, ..world.options(0) };
+    let listening = Bound::new(options).unwrap();
+    let endpoint = listening.endpoint().unwrap().to_owned();
+    let mut knocking = world.options(1);
+    change(&mut knocking);
+    let mut knocking = Bound::new(knocking).unwrap();
+    knocking.locate(Rank(0), &endpoint);
+    (knocking, listening.join(long()).unwrap(), endpoint, heard)
+}
+
 #[test]
 fn a_key_that_is_not_on_the_list_is_denied_and_both_ends_say_so() {
-    let world = World::new(2);
     let stranger = KeyPair::generate().unwrap();
-    let heard = Heard::default();
-    let mut listening = world.options(0);
-    listening.log = heard.log();
-    let mut knocking = world.options(1);
-    let entry = Entry { key: Some(stranger.public()), endpoint: None };
-    knocking.roster = knocking.roster.with(Rank(1), entry);
-    knocking.security = Security::Curve(stranger.clone());
-    let mut bound = vec![Bound::new(listening).unwrap(), Bound::new(knocking).unwrap()];
-    introduce(&mut bound, &world.ranks);
-    let knocking = bound.pop().unwrap();
-    let listening = bound.pop().unwrap();
-    let endpoint = listening.endpoint().unwrap().to_owned();
-    let waiting = thread::spawn(move || listening.join(Deadline::after(Duration::from_secs(3))).unwrap_err());
+    let (knocking, _listening, endpoint, heard) = knock(|options| {
+        let entry = Entry { key: Some(stranger.public()), endpoint: None };
+        options.roster = options.roster.clone().with(Rank(1), entry);
+        options.security = Security::Curve(stranger.clone());
+    });
     assert_eq!(knocking.join(long()).unwrap_err(), ZmqError::Denied { peer: Rank(0), endpoint });
     heard.wait_for(&format!("127.0.0.1 was not let in: key {} is not on the list", stranger.public()));
-    assert_eq!(waiting.join().unwrap(), ZmqError::NotAllThere { missing: vec![Rank(1)] });
 }
 
 #[test]
 fn a_server_with_another_key_than_expected_is_not_talked_to() {
-    let world = World::new(2);
-    let heard = Heard::default();
-    let mut listening = world.options(0);
-    listening.log = heard.log();
-    let mut knocking = world.options(1);
-    let entry = Entry { key: Some(KeyPair::generate().unwrap().public()), endpoint: None };
-    knocking.roster = knocking.roster.with(Rank(0), entry);
-    let mut bound = vec![Bound::new(listening).unwrap(), Bound::new(knocking).unwrap()];
-    introduce(&mut bound, &world.ranks);
-    let knocking = bound.pop().unwrap();
-    let listening = bound.pop().unwrap();
-    let waiting = thread::spawn(move || listening.join(Deadline::after(Duration::from_secs(3))).unwrap_err());
-    let missing = knocking.join(Deadline::after(Duration::from_secs(2))).unwrap_err();
-    assert_eq!(missing, ZmqError::NotAllThere { missing: vec![Rank(0)] });
+    let (knocking, listening, _, heard) = knock(|options| {
+        let entry = Entry { key: Some(KeyPair::generate().unwrap().public()), endpoint: None };
+        options.roster = options.roster.clone().with(Rank(0), entry);
+    });
+    let knocking = thread::spawn(move || knocking.join(Deadline::after(Duration::from_secs(5))).unwrap_err());
     heard.wait_for("its handshake failed");
-    assert_eq!(waiting.join().unwrap(), ZmqError::NotAllThere { missing: vec![Rank(1)] });
+    assert_eq!(knocking.join().unwrap(), ZmqError::NotAllThere { missing: vec![Rank(0)] });
+    assert!(listening.present().is_empty());
 }
 
 #[test]

@@ -7,11 +7,8 @@ use std::time::{Duration, Instant};
 use gradwire_transports::zmq::{Bound, KeyPair, Returns, ZmqOptions, ZmqTransport};
 use gradwire_transports::{Rank, Tag, Transport, TransportError};
 
-use crate::raw::Raw;
+use crate::raw::{REFUSAL, Raw, WELCOME};
 use crate::support::{Heard, World, limits, long};
-
-const WELCOME: u8 = 2;
-const REFUSAL: u8 = 3;
 
 /// A server and an honest worker, rank 1; the key of rank 2 is the attacker's.
 struct Scene {

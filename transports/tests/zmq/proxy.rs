@@ -1,8 +1,8 @@
-//! A wire that can be cut and held: forwards TCP connections from one port to another.
+//! A wire that can be cut, held and slow: forwards TCP connections from one port to another.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +11,8 @@ use std::time::Duration;
 struct Wire {
     streams: Mutex<Vec<TcpStream>>,
     is_held: AtomicBool,
+    /// How long what comes back from the target takes, in milliseconds.
+    delay: AtomicU64,
     connections: AtomicUsize,
 }
 
@@ -34,9 +36,9 @@ impl Proxy {
                 let ends = [&inside, &outside].map(|stream| stream.try_clone().unwrap());
                 shared.streams.lock().unwrap().extend(ends);
                 let pair = [&inside, &outside].map(|stream| stream.try_clone().unwrap());
-                forward(Arc::clone(&shared), inside, outside);
+                forward(Arc::clone(&shared), inside, outside, false);
                 let [inside, outside] = pair;
-                forward(Arc::clone(&shared), outside, inside);
+                forward(Arc::clone(&shared), outside, inside, true);
             }
         });
         Self { port, wire }
@@ -58,16 +60,24 @@ impl Proxy {
         self.wire.is_held.store(is_held, SeqCst);
     }
 
+    /// From now on what comes back from the target takes that long.
+    pub(crate) fn delay_answers(&self, by: Duration) {
+        self.wire.delay.store(by.as_millis() as u64, SeqCst);
+    }
+
     /// Connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.wire.connections.load(SeqCst)
     }
 }
 
-fn forward(wire: Arc<Wire>, mut from: TcpStream, mut to: TcpStream) {
+fn forward(wire: Arc<Wire>, mut from: TcpStream, mut to: TcpStream, answers: bool) {
     thread::spawn(move || {
         let mut buffer = [0; 16 << 10];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if answers {
+                thread::sleep(Duration::from_millis(wire.delay.load(SeqCst)));
+            }
             while wire.is_held.load(SeqCst) {
                 thread::sleep(Duration::from_millis(2));
             }

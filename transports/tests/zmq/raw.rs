@@ -7,6 +7,10 @@ use zmq::{Context, DEALER, Socket};
 
 use crate::support::{LONG, limits};
 
+/// Kinds of packets.
+pub(crate) const WELCOME: u8 = 2;
+pub(crate) const REFUSAL: u8 = 3;
+
 pub(crate) struct Raw {
     socket: Socket,
     pub(crate) session: u64,
@@ -88,6 +92,10 @@ impl Raw {
         packet.put(&received.to_le_bytes()).put(&8_u64.to_le_bytes()).put(&[0]).0
     }
 
+    pub(crate) fn bye(&self, seq: u64) -> Vec<u8> {
+        Bytes::default().put(&[5]).put(&self.session.to_le_bytes()).put(&seq.to_le_bytes()).0
+    }
+
     /// The next packet of that kind.
     pub(crate) fn wait(&self, kind: u8) -> Vec<u8> {
         self.socket.set_rcvtimeo(100).unwrap();
@@ -111,6 +119,6 @@ impl Raw {
     /// Says hello as `from` and waits to be welcomed.
     pub(crate) fn enter(&self, from: u32) {
         self.send(&self.hello(1, from, 0));
-        self.wait(2);
+        self.wait(WELCOME);
     }
 }
