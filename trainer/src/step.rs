@@ -1,17 +1,13 @@
 //! One training step of one worker.
 
-#[cfg(feature = "zmq")]
-mod replica;
+mod state;
 
-#[cfg(feature = "zmq")]
-pub use self::replica::ReplicaError;
 use std::time::Instant;
 
 use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report};
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
 use crate::data::{Batches, Part};
 use crate::eval::{Evaluation, evaluate};
 use crate::hash::params_hash;
@@ -127,46 +123,10 @@ impl<'a, T: Transport> Worker<'a, T> {
         let moved = self.transport.counters() - before;
         self.moved += moved;
         record.set_traffic(moved);
-        record.residual_norm = self.memory.as_ref().map_or(0.0, Memory::norm);
+        record.residual_norm = self.residual_norm();
         let is_compared = self.job.is_due(self.job.config.hash_every, step);
         record.hash = is_compared.then(|| params_hash(&self.params));
         Ok(record)
-    }
-
-    /// Everything that the next step depends on, but for what follows from its number. One replica is enough.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let is_first = self.rank() == Rank(0);
-        let replica = is_first.then(|| Replica::of(&self.params, self.optimizer.as_ref()));
-        Snapshot { replica, memory: self.memory.as_ref().map_or_else(Vec::new, |memory| self.saved(memory)) }
-    }
-
-    fn saved(&self, memory: &Memory<'_>) -> Vec<u8> {
-        let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
-        let written = memory.save(&self.job.layout.as_ref(), &mut bytes).unwrap_or(0);
-        bytes.truncate(written);
-        bytes
-    }
-
-    /// Goes on where [`snapshot`](Self::snapshot) was taken.
-    pub(crate) fn go_on_from(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
-        let rank = self.rank().0 as usize;
-        let refused =
-            |what: String| CheckpointError::Foreign { path: format!("memory of rank {rank}").into(), what };
-        let saved = checkpoint.memories.get(rank).map_or(&[][..], Vec::as_slice);
-        match &mut self.memory {
-            Some(memory) => {
-                memory.load(&self.job.layout.as_ref(), saved).map_err(|error| refused(error.to_string()))?;
-            }
-            None if !saved.is_empty() => return Err(refused("this codec keeps nothing back".to_owned())),
-            None => {}
-        }
-        let Replica { params, optimizer_steps, optimizer } = &checkpoint.replica;
-        let slices: Vec<_> =
-            optimizer.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-        self.optimizer.restore(*optimizer_steps, &slices).map_err(|error| refused(error.to_string()))?;
-        self.params.copy_from_slice(params);
-        self.model.set_params(params);
-        Ok(())
     }
 
     /// Loss and gradient on this worker's share of the step's batch.

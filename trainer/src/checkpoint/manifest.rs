@@ -56,7 +56,6 @@ pub(super) struct Manifest {
     pub(super) format: String,
     pub(super) version: u32,
     pub(super) steps: u64,
-    pub(super) optimizer_steps: u64,
     pub(super) workers: usize,
     /// Of the layout, as frames carry it.
     pub(super) fingerprint: String,

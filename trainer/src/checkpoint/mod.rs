@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! checkpoints/step-00000120/
-//!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes
+//!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes; steps of the optimizer
 //!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
@@ -13,15 +13,16 @@
 
 mod error;
 mod manifest;
+mod memory;
+mod replica;
 mod store;
-mod tensors;
 
 pub use error::CheckpointError;
 pub use manifest::Totals;
+pub use replica::{Replica, ReplicaError};
 pub use store::{Store, latest};
 
 use crate::config::RunConfig;
-use crate::optim::Optimizer;
 
 /// A run between two steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,25 +37,6 @@ pub struct Checkpoint {
     pub memories: Vec<Vec<u8>>,
     /// Sums over the steps done.
     pub totals: Totals,
-}
-
-/// What is the same at every rank.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replica {
-    /// The flat parameters.
-    pub params: Vec<f32>,
-    /// Steps of the optimizer.
-    pub optimizer_steps: u64,
-    /// What the optimizer remembers, by name.
-    pub optimizer: Vec<(String, Vec<f32>)>,
-}
-
-impl Replica {
-    /// Copies the state of one replica.
-    pub(crate) fn of(params: &[f32], optimizer: &dyn Optimizer) -> Self {
-        let slices = optimizer.state().into_iter().map(|(name, values)| (name.to_owned(), values.to_vec()));
-        Self { params: params.to_vec(), optimizer_steps: optimizer.steps(), optimizer: slices.collect() }
-    }
 }
 
 /// What one rank says of its state after a step.

@@ -8,7 +8,8 @@ use gradwire::Layout;
 
 use super::error::at;
 use super::manifest::{Entry, FORMAT, Manifest, VERSION};
-use super::{Checkpoint, CheckpointError, tensors};
+use super::replica::Replica;
+use super::{Checkpoint, CheckpointError, memory};
 use crate::config::{RunConfig, Settings};
 
 /// The folder in a run's folder.
@@ -126,17 +127,16 @@ fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, Checkp
 fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result<(), CheckpointError> {
     fs::create_dir(draft).map_err(at(draft))?;
     let impossible = |what: String| CheckpointError::foreign(draft, what);
-    let model = tensors::replica_to_bytes(&checkpoint.replica, layout).map_err(impossible)?;
+    let model = checkpoint.replica.to_bytes(layout).map_err(|error| impossible(error.to_string()))?;
     let mut files = vec![write_file(draft, MODEL, &model)?];
-    for (rank, memory) in checkpoint.memories.iter().enumerate() {
-        let content = tensors::memory_to_bytes(memory).map_err(impossible)?;
+    for (rank, kept) in checkpoint.memories.iter().enumerate() {
+        let content = memory::to_bytes(kept).map_err(impossible)?;
         files.push(write_file(draft, &rank_file(rank), &content)?);
     }
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: VERSION,
         steps: checkpoint.steps,
-        optimizer_steps: checkpoint.replica.optimizer_steps,
         workers: checkpoint.memories.len(),
         fingerprint: format!("{:016x}", layout.fingerprint()),
         totals: checkpoint.totals.clone(),
@@ -249,10 +249,11 @@ impl Found {
         if self.manifest.workers != self.config.workers {
             return Err(CheckpointError::foreign(file, "memories of another number of workers"));
         }
-        let steps = self.manifest.optimizer_steps;
-        let replica = self.content(MODEL, |content| tensors::replica_from_bytes(content, layout, steps))?;
+        let replica =
+            |content: &[u8]| Replica::from_bytes(content, layout).map_err(|error| error.to_string());
+        let replica = self.content(MODEL, replica)?;
         let memories =
-            (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), tensors::memory_from_bytes));
+            (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), memory::from_bytes));
         let memories = memories.collect::<Result<_, _>>()?;
         let Manifest { steps, totals, .. } = self.manifest;
         Ok(Checkpoint { config: self.config, steps, replica, memories, totals })

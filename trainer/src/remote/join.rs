@@ -9,6 +9,7 @@ use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTra
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, seconds};
+use crate::checkpoint::{Replica, ReplicaError};
 use crate::cli::Failure;
 use crate::config::Settings;
 use crate::job::{Job, JobError};
@@ -48,6 +49,7 @@ enum End {
 }
 
 struct Run<'a> {
+    job: &'a Job,
     worker: Worker<'a, ZmqTransport>,
     place: Place,
     residual_age: u64,
@@ -104,7 +106,7 @@ impl<'a> Run<'a> {
     fn new(job: &'a Job, transport: ZmqTransport, residual_age: u64) -> Result<Self, Failure> {
         let model = job.build_model().map_err(JobError::from)?;
         let worker = Worker::new(job, transport, model)?;
-        Ok(Self { worker, place: Place::new(SERVER), residual_age, next: None })
+        Ok(Self { job, worker, place: Place::new(SERVER), residual_age, next: None })
     }
 
     /// Asks, works, and begins again when this worker has lost its place.
@@ -131,7 +133,8 @@ impl<'a> Run<'a> {
     /// From being let in to being out.
     fn stretch(&mut self) -> Result<End, RemoteError> {
         let (mut notice, state) = self.place.ask(self.worker.transport(), Deadline::NEVER)?;
-        self.worker.restore(state)?;
+        let replica = Replica::from_bytes(state, &self.job.layout)?;
+        self.worker.restore(&replica).map_err(ReplicaError::from)?;
         self.age(&notice);
         let me = self.worker.rank();
         while !notice.is_over {

@@ -23,16 +23,18 @@ pub(crate) use self::keys::keygen;
 pub use self::serve::ServeArgs;
 pub(crate) use self::serve::serve;
 
+use crate::checkpoint::ReplicaError;
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::job::{Job, JobError};
-pub use crate::step::ReplicaError;
 use crate::step::StepError;
 
 /// The server's rank.
 const SERVER: Rank = Rank(0);
 /// Settings that say where files are, not what is trained.
 const LOCAL_KEYS: [&str; 2] = ["data_dir", "transport"];
-/// More than the bytes of any state's header and of the messages around it.
+/// More than a state says of one tensor besides its name.
+const STATE_LINE: usize = 256;
+/// More than the bytes of any other header and of the messages around it.
 const SLACK: usize = 64 << 10;
 
 /// Why training over the network ended without a result.
@@ -49,7 +51,7 @@ pub enum RemoteError {
     #[error(transparent)]
     Step(#[from] StepError),
     /// The server's state does not fit.
-    #[error(transparent)]
+    #[error("the server's state: {0}")]
     State(#[from] ReplicaError),
     /// The run cannot go on.
     #[error("{0}")]
@@ -112,7 +114,10 @@ fn terms(job: &Job, downlink: &Spec) -> Terms {
 fn limits(job: &Job, downlink: &Spec, may_miss: u32) -> ZmqLimits {
     let units: Vec<_> = job.spec.units.units(&job.layout.as_ref()).collect();
     let frame = |spec: &Spec| spec.codec.max_frame_bytes(&units).unwrap_or(usize::MAX);
-    let state = job.layout.len().saturating_mul(4 * 3);
+    // Parameters and at most two slices of the optimizer, each tensor with a line of its own.
+    let lines: usize =
+        job.layout.tensors().iter().map(|tensor| tensor.as_ref().name.len() + STATE_LINE).sum();
+    let state = job.layout.len().saturating_mul(4).saturating_add(lines).saturating_mul(3);
     let names = job.config.workers * 4;
     let longest = [frame(&job.spec), frame(downlink), state].into_iter().max().unwrap_or(0);
     let max_message_bytes = longest.saturating_add(names + SLACK);

@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
     }
 
     fn close(&mut self, closed: (Tag, &[Rank]), next: (u64, bool)) -> Result<(), RemoteError> {
-        let state = self.worker.state();
+        let state = self.worker.replica().to_bytes(&self.job.layout)?;
         let deadline = Deadline::after(FAREWELL);
         let changes: Vec<Change> =
             self.roll.close(self.worker.transport(), closed, next, || state, deadline)?;
