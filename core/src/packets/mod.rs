@@ -12,6 +12,7 @@ use crate::built::Full;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
+use crate::kernels::{self, Isa};
 use crate::key::StepKey;
 use crate::layout::{LayoutRef, Span};
 use crate::memory::Memory;
@@ -244,8 +245,7 @@ pub(crate) fn begin<'a>(
 fn add_gradient(grad: Grad<'_>, residual: &mut [f32]) {
     let added: Result<(), Infallible> =
         Source::new(grad, None, 0, f32::INFINITY).try_for_range(0, grad.len(), |first, grad, _| {
-            let sums = residual[first..first + grad.len()].iter_mut();
-            sums.zip(grad).for_each(|(sum, value)| *sum += value);
+            kernels::add_assign(Isa::best(), &mut residual[first..first + grad.len()], grad);
             Ok(())
         });
     let Ok(()) = added;
