@@ -39,6 +39,7 @@ mod tests {
     use crate::wire::header::{HEADER_BYTES, Header, Kind};
     use crate::wire::writer::Writer;
     use crate::*;
+    use core::num::NonZeroU32;
     use std::{vec, vec::Vec};
 
     const N: usize = 2;
@@ -86,7 +87,10 @@ mod tests {
 
     #[test]
     fn codecs_that_need_a_full_build_are_refused_in_any_other() {
-        let whole: [&dyn Gather; 12] = [
+        let half = Density::new(0.5).unwrap();
+        let whole: [&dyn Gather; 14] = [
+            &Dgc::new(half, IndexChoice::Context, ValueChoice::F32),
+            &Sidco::new(half, IndexChoice::Raw, ValueChoice::Q4).with_stages(NonZeroU32::new(1)),
             &coded_by(IndexChoice::Context),
             &coded_by(IndexChoice::Small),
             &Dense::F16,
@@ -107,6 +111,14 @@ mod tests {
         for codec in [&topk(ValueChoice::Bf16) as &dyn Gather, &qsgd(EntropyChoice::Fixed), &Dense::Bf16] {
             assert_eq!(encode(codec).map(|frame| parse(&frame)), Ok(Ok(())));
         }
+    }
+
+    #[test]
+    fn codecs_that_remember_something_of_a_unit_need_a_full_build() {
+        let sidco = Sidco::new(Density::new(0.5).unwrap(), IndexChoice::Raw, ValueChoice::F32);
+        let missing =
+            if cfg!(feature = "full") { EncodeError::MemoryIncomplete } else { EncodeError::NotBuilt };
+        assert_eq!(encode(&sidco), Err(missing));
     }
 
     /// A frame with one byte of its body, counted from the end, replaced.

@@ -6,14 +6,12 @@ use crate::density::Density;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
-use crate::kernels::Isa;
+use crate::kernels::{Candidates, Isa};
 use crate::momentum::Momentum;
-use crate::scratch::{Scratch, ScratchLen};
-use crate::sparse::{self, SparseCoding};
+use crate::sparse::{SparseCoding, Sparsifier};
 use crate::topk::Quota;
 use crate::values::ValueChoice;
-use crate::wire::header::{CodecId, Kind};
-use crate::wire::writer::Writer;
+use crate::wire::header::CodecId;
 
 /// Deep Gradient Compression. Momentum works on each worker, ahead of the residual (which the paper calls velocity): the
 /// residual accumulates steps instead of gradients, and where an entry is sent, its momentum starts anew (momentum factor
@@ -121,55 +119,38 @@ impl Dgc {
     fn quota(&self, len: usize) -> Quota {
         select::quota(self.density.count(len), len)
     }
-
-    /// Elements of each part of the candidates; the sample goes where their values will be.
-    fn capacity(&self, len: usize) -> usize {
-        self.quota(len).capacity(len).max(select::samples(self, len))
-    }
 }
 
-impl EncodeUnit for Dgc {
-    fn codec_id(&self) -> CodecId {
-        CodecId::Dgc
+impl Sparsifier for Dgc {
+    const ID: CodecId = CodecId::Dgc;
+    const IS_CUT: bool = false;
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Sparse
+    fn most_entries(&self, len: usize) -> usize {
+        self.quota(len).most
     }
 
-    fn max_body_bytes(&self, len: usize) -> Option<usize> {
-        sparse::max_body_bytes(self.coding, self.quota(len).most, len)
-    }
-
-    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        sparse::scratch_len(self.coding, self.quota(len).most, len, self.capacity(len))
-    }
-
-    fn overflow_bound(&self) -> f32 {
-        self.coding.values.overflow_bound()
-    }
-
-    fn adds_early(&self) -> bool {
-        true
+    /// The sample goes where the candidates' values will be.
+    fn capacity(&self, len: usize) -> usize {
+        self.quota(len).capacity(len).max(select::samples(self, len))
     }
 
     fn momentum(&self) -> Option<Momentum> {
         self.momentum
     }
 
-    fn encode_body(
+    fn select(
         &self,
-        mut input: UnitInput<'_, '_>,
-        scratch: &mut Scratch<'_>,
-        writer: &mut Writer<'_>,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
     ) -> Result<(), EncodeError> {
         let stream = input.key.own_selection(input.unit.id);
-        let (mut candidates, scratch) = sparse::split_scratch(scratch, self.capacity(input.unit.len));
-        let spare = &mut *scratch.words;
         input.pass(self.overflow_bound(), |pass| {
-            select::select(Isa::best(), self, pass, &stream, &mut candidates, spare)
-        })?;
-        sparse::encode_selected(self.coding, input, candidates, scratch, writer);
-        Ok(())
+            select::select(Isa::best(), self, pass, &stream, candidates, spare)
+        })
     }
 }

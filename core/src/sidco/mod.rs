@@ -10,13 +10,11 @@ use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
 use crate::kernels::{Candidates, Isa};
-use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Pass;
-use crate::sparse::{self, SparseCoding};
+use crate::sparse::{SparseCoding, Sparsifier};
 use crate::topk::Quota;
 use crate::values::ValueChoice;
-use crate::wire::header::{CodecId, Kind};
-use crate::wire::writer::Writer;
+use crate::wire::header::CodecId;
 use adapt::Stages;
 use core::num::NonZeroU32;
 
@@ -122,18 +120,13 @@ impl Sidco {
         Quota { k, most: k.saturating_mul(2).min(len) }
     }
 
-    fn most_entries(&self, len: usize) -> usize {
-        let Quota { k, most } = self.quota(len);
-        if self.is_capped { k } else { most }
-    }
-
     /// At most ⌈log2(1/density)⌉ stages adapt: each leaves a half at the least.
     fn most_stages(&self) -> u32 {
         self.density.population(1).next_power_of_two().trailing_zeros().max(1)
     }
 
     /// Leaves the entries to send in `candidates`; returns what exceeded the threshold over what was wanted, 2 at the most.
-    fn select(
+    fn select_from(
         &self,
         pass: &mut Pass<'_>,
         stages: u32,
@@ -160,55 +153,43 @@ impl Sidco {
     }
 }
 
-impl EncodeUnit for Sidco {
-    fn codec_id(&self) -> CodecId {
-        CodecId::Sidco
+impl Sparsifier for Sidco {
+    const ID: CodecId = CodecId::Sidco;
+    const IS_CUT: bool = false;
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Sparse
+    fn most_entries(&self, len: usize) -> usize {
+        let Quota { k, most } = self.quota(len);
+        if self.is_capped { k } else { most }
     }
 
-    fn max_body_bytes(&self, len: usize) -> Option<usize> {
-        sparse::max_body_bytes(self.coding, self.most_entries(len), len)
-    }
-
-    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        sparse::scratch_len(self.coding, self.quota(len).most, len, self.quota(len).capacity(len))
-    }
-
-    fn overflow_bound(&self) -> f32 {
-        self.coding.values.overflow_bound()
-    }
-
-    fn adds_early(&self) -> bool {
-        true
+    fn capacity(&self, len: usize) -> usize {
+        self.quota(len).capacity(len)
     }
 
     fn adapts(&self) -> bool {
         self.stages.is_none()
     }
 
-    fn encode_body(
+    fn select(
         &self,
-        mut input: UnitInput<'_, '_>,
-        scratch: &mut Scratch<'_>,
-        writer: &mut Writer<'_>,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
     ) -> Result<(), EncodeError> {
         let (unit, most) = (input.unit, self.most_stages());
-        let capacity = self.quota(unit.len).capacity(unit.len);
-        let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
         let state = input.memory.as_mut().and_then(|memory| memory.state_mut(unit.id)).copied();
         let adapting = Stages::read(state.unwrap_or_default(), most);
         let stages = self.stages.map_or(adapting.stages, NonZeroU32::get);
-        let spare = &mut *scratch.words;
         let ratio =
-            input.pass(self.overflow_bound(), |pass| self.select(pass, stages, &mut candidates, spare))?;
+            input.pass(self.overflow_bound(), |pass| self.select_from(pass, stages, candidates, spare))?;
         if self.stages.is_none() && unit.len > 0 {
             let state = input.memory.as_mut().and_then(|memory| memory.state_mut(unit.id));
             state.into_iter().for_each(|state| *state = adapting.after(ratio, most).write());
         }
-        sparse::encode_selected(self.coding, input, candidates, scratch, writer);
         Ok(())
     }
 }

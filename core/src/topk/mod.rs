@@ -3,18 +3,14 @@
 mod reach;
 mod select;
 
-use crate::built::Full;
 use crate::density::Density;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
 use crate::kernels::{Candidates, Isa};
-use crate::packets::Content;
-use crate::scratch::{Scratch, ScratchLen};
-use crate::sparse::{self, SparseCoding};
+use crate::sparse::{SparseCoding, Sparsifier};
 use crate::values::ValueChoice;
-use crate::wire::header::{CodecId, Kind};
-use crate::wire::writer::Writer;
+use crate::wire::header::CodecId;
 
 pub(crate) use reach::Quota;
 pub(crate) use select::radix_cut;
@@ -63,80 +59,31 @@ impl TopK {
     pub fn values(&self) -> ValueChoice {
         self.coding.values
     }
+}
 
-    /// Leaves the `k` largest magnitudes in `candidates`; see [`select::top_k`].
+impl Sparsifier for TopK {
+    const ID: CodecId = CodecId::TopK;
+    const IS_CUT: bool = true;
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
+    }
+
+    fn most_entries(&self, len: usize) -> usize {
+        self.density.count(len)
+    }
+
+    fn capacity(&self, len: usize) -> usize {
+        select::capacity(self.density.count(len), len)
+    }
+
     fn select(
         &self,
         input: &mut UnitInput<'_, '_>,
-        k: usize,
         candidates: &mut Candidates<'_>,
         spare: &mut [u32],
     ) -> Result<(), EncodeError> {
+        let k = self.density.count(input.unit.len);
         input.pass(self.overflow_bound(), |pass| select::top_k(Isa::best(), pass, k, candidates, spare))
-    }
-}
-
-impl EncodeUnit for TopK {
-    fn codec_id(&self) -> CodecId {
-        CodecId::TopK
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Sparse
-    }
-
-    fn max_body_bytes(&self, len: usize) -> Option<usize> {
-        sparse::max_body_bytes(self.coding, self.density.count(len), len)
-    }
-
-    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        let k = self.density.count(len);
-        sparse::scratch_len(self.coding, k, len, select::capacity(k, len))
-    }
-
-    fn needs_full(&self) -> bool {
-        self.coding.needs_full()
-    }
-
-    fn overflow_bound(&self) -> f32 {
-        self.coding.values.overflow_bound()
-    }
-
-    fn adds_early(&self) -> bool {
-        true
-    }
-
-    fn is_cut(&self) -> bool {
-        self.coding.index.is_cut()
-    }
-
-    fn least_body_bytes(&self, len: usize) -> usize {
-        sparse::least_body_bytes(self.coding, len)
-    }
-
-    fn decide(
-        &self,
-        mut input: UnitInput<'_, '_>,
-        scratch: &mut Scratch<'_>,
-    ) -> Result<Content, EncodeError> {
-        Full::build().ok_or(EncodeError::NotBuilt)?;
-        let k = self.density.count(input.unit.len);
-        let capacity = select::capacity(k, input.unit.len);
-        let (mut candidates, scratch) = sparse::split_scratch(scratch, capacity);
-        self.select(&mut input, k, &mut candidates, scratch.words)?;
-        Ok(sparse::decide(self.coding, candidates, scratch, capacity))
-    }
-
-    fn encode_body(
-        &self,
-        mut input: UnitInput<'_, '_>,
-        scratch: &mut Scratch<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<(), EncodeError> {
-        let k = self.density.count(input.unit.len);
-        let (mut candidates, scratch) = sparse::split_scratch(scratch, select::capacity(k, input.unit.len));
-        self.select(&mut input, k, &mut candidates, scratch.words)?;
-        sparse::encode_selected(self.coding, input, candidates, scratch, writer);
-        Ok(())
     }
 }
