@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Checkpoint, Found};
 use crate::codec_cli::{self, CodecArgs};
 use crate::compare::{Comparison, Plan, file_name};
 use crate::config::{RunConfig, Settings};
@@ -148,12 +148,12 @@ pub enum Failure {
     #[error(transparent)]
     Remote(#[from] remote::RemoteError),
     /// The user ended the run.
-    #[error("interrupted after {steps} steps; go on with: trainer train --resume {}", folder.display())]
+    #[error("interrupted after {steps} steps; go on with: {command}")]
     Interrupted {
         /// Steps done.
         steps: u64,
-        /// The folder of the run.
-        folder: PathBuf,
+        /// What to call.
+        command: String,
     },
     /// The result cannot be shown.
     #[error("standard output: {0}")]
@@ -273,7 +273,7 @@ fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), Failure> {
 pub(crate) const LINES: u64 = 20;
 
 /// Steps between two checkpoints of `train`.
-const CHECKPOINT_EVERY: u64 = 100;
+pub(crate) const CHECKPOINT_EVERY: u64 = 100;
 
 fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(path) = &args.resume {
@@ -292,7 +292,7 @@ fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let job = Job::prepare(config)?;
     let folder = create_folder(&job, &args.output)?;
     let outcome = run_into(&job, &folder, &job.config.codec, LINES);
-    present_run(&job, explained(outcome, &folder)?, &folder, out)
+    present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
 }
 
 #[cfg(feature = "mpi")]
@@ -306,11 +306,11 @@ fn train_as_process(
 }
 
 #[cfg(not(feature = "mpi"))]
+const WITHOUT_MPI: &str = "this program was built without MPI: build it with --features mpi";
+
+#[cfg(not(feature = "mpi"))]
 fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> Result<(), Failure> {
-    Err(Failure::Usage(
-        "started by mpirun, but built without MPI: build it with --features mpi, or give --transport local"
-            .to_owned(),
-    ))
+    Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or give --transport local")))
 }
 
 /// Where processes are asked for, somebody has to start them.
@@ -327,25 +327,55 @@ fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
 }
 
 fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
-    interrupt::listen();
     let found = checkpoint::latest(path).map_err(JobError::from)?;
-    let job = Job::prepare(found.config().clone())?;
-    let folder = Folder::open(found.run_folder().unwrap_or(path))?;
-    let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
-    // A process may have been killed between its last step and its summary.
-    if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
-        return Err(Failure::Usage(format!("{}: all {} steps are done", path.display(), job.steps)));
+    match Launch::detect() {
+        Some(launch) if found.config().transport == "mpi" => return resume_as_process(launch, found, out),
+        Some(launch) if launch.world > 1 => {
+            let what = format!("{}: a run in one process; go on without mpirun", path.display());
+            return Err(Failure::Usage(what));
+        }
+        _ => require_local(found.config())?,
     }
+    interrupt::listen();
+    let job = Job::prepare(found.config().clone())?;
+    let run = found.run_folder().unwrap_or(path).to_path_buf();
+    let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
+    let folder = reopen(&run, &job, &checkpoint)?;
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
     let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
-    present_run(&job, explained(outcome, &folder)?, &folder, out)
+    present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
+}
+
+#[cfg(feature = "mpi")]
+fn resume_as_process(launch: Launch, found: Found, out: &mut impl Write) -> Result<(), Failure> {
+    crate::under_mpi::resume(launch, found, out)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn resume_as_process(_: Launch, found: Found, _: &mut impl Write) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("{}: a run under mpirun; {WITHOUT_MPI}", found.path().display())))
+}
+
+/// The folder of a run that has steps to do.
+pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<Folder, Failure> {
+    let folder = Folder::open(run)?;
+    // A process may have been killed between its last step and its summary.
+    if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
+        return Err(Failure::Usage(format!("{}: all {} steps are done", run.display(), job.steps)));
+    }
+    Ok(folder)
 }
 
 /// Says how to go on after an interrupt.
-fn explained(outcome: Result<Outcome, RunError>, folder: &Folder) -> Result<Outcome, Failure> {
+pub(crate) fn explained(
+    outcome: Result<Outcome, RunError>,
+    folder: &Folder,
+    command: &str,
+) -> Result<Outcome, Failure> {
     outcome.map_err(|error| match error {
         RunError::Interrupted { steps } => {
-            Failure::Interrupted { steps, folder: folder.path().to_path_buf() }
+            let command = format!("{command} --resume {}", folder.path().display());
+            Failure::Interrupted { steps, command }
         }
         other => other.into(),
     })

@@ -2,22 +2,28 @@
 //! and to put together what they tell.
 //!
 //! Workers tell the first one of a step when they have done it; the first one listens when it has done the next, so
-//! that nobody waits for a record. Records are no part of the traffic that a run reports.
+//! that nobody waits for a record. Before each step it gives its word to all whether the run goes on behind that step:
+//! whoever has done the step knows, and all end behind the same one. Where a checkpoint is due, the first one listens at
+//! once: what the others keep back comes with their records, and may be long. Records and words are no part of the
+//! traffic that a run reports.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use gradwire_transports::layer::Meter;
 use gradwire_transports::{Counters, Deadline, Rank, Tag, Traffic, Transport, TransportError};
 
+use crate::checkpoint::Checkpoint;
 use crate::collect::Collected;
 use crate::job::Job;
 use crate::record::StepRecord;
-use crate::run::{Control, Ending, Final, Observer, Outcome, RunError, WorkerError, work};
-use crate::step::StepError;
+use crate::run::{Control, Final, Observer, Outcome, RunError, Ties, WorkerError, work};
+use crate::step::{StepError, Worker};
 
 /// Who listens.
 const FIRST: Rank = Rank(0);
 
-/// The record of a step. Above all steps that are trained, so that it is not retired with them.
+/// The record of a step, and the word before it. Above all steps that are trained, so that it is not retired with them.
 fn record_tag(transport: &dyn Transport, step: u64) -> Tag {
     let (unit, chunk) = (step as u32, (step >> 32) as u32);
     Tag { epoch: transport.membership().epoch, step: u64::MAX, unit, chunk }
@@ -28,25 +34,54 @@ fn totals_tag(transport: &dyn Transport) -> Tag {
     record_tag(transport, 1 << 62)
 }
 
-/// Works as any rank but the first.
+/// Works as any rank but the first, from the beginning or from a checkpoint that all have read. When `interrupt` becomes
+/// true, the first rank is told to end the run.
 ///
 /// # Errors
 ///
 /// [`RunError`]. The transport decides what that means to the others; with MPI the job is to be aborted.
-pub fn follow(job: &Job, transport: &mut dyn Transport) -> Result<(), RunError> {
+pub fn follow(
+    job: &Job,
+    transport: &mut dyn Transport,
+    start: Option<&Checkpoint>,
+    interrupt: Option<&AtomicBool>,
+) -> Result<(), RunError> {
     let rank = transport.rank();
-    let ending = Ending::never();
-    let end =
-        work(job, &mut *transport, &|_| job.build_model(), Control::default(), &ending, |worker, record| {
-            let tag = record_tag(worker.transport(), record.step);
-            send(worker.transport(), tag, &record).map_err(|error| WorkerError::Step(wrapped(error)))
-        });
-    let end = end.map_err(|(step, error)| failed(rank, step, error))?;
-    let tag = totals_tag(transport);
-    send(transport, tag, &totals(end.counters)).map_err(|error| lost(rank, job.steps, error))
+    match work(job, &mut *transport, &|_| job.build_model(), start, &mut Follower { interrupt }) {
+        Ok(end) => {
+            let tag = totals_tag(transport);
+            send(transport, FIRST, tag, &totals(end.counters)).map_err(|error| lost(rank, job.steps, error))
+        }
+        // The first one says so.
+        Err((_, WorkerError::Stopped)) => Ok(()),
+        Err((step, error)) => Err(failed(rank, step, error)),
+    }
 }
 
-/// Works as the first rank, hears of all, and returns the whole run.
+/// All ranks but the first.
+struct Follower<'r> {
+    interrupt: Option<&'r AtomicBool>,
+}
+
+impl<'a, T: Transport> Ties<'a, T> for Follower<'_> {
+    fn begin(&mut self, _: &mut Worker<'a, Meter<T>>, _: u64) -> Result<(), WorkerError> {
+        Ok(())
+    }
+
+    fn ends_after(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<bool, WorkerError> {
+        let tag = record_tag(worker.transport(), step);
+        hear(worker.transport(), FIRST, tag, step).map_err(WorkerError::Run)
+    }
+
+    fn tell(&mut self, worker: &mut Worker<'a, Meter<T>>, mut record: StepRecord) -> Result<(), WorkerError> {
+        record.wants_end = self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed));
+        let tag = record_tag(worker.transport(), record.step);
+        send(worker.transport(), FIRST, tag, &record).map_err(|error| WorkerError::Step(wrapped(error)))
+    }
+}
+
+/// Works as the first rank, hears of all, and returns the whole run. When any rank wants an end, all finish their step,
+/// and a checkpoint is made of it.
 ///
 /// # Errors
 ///
@@ -54,27 +89,72 @@ pub fn follow(job: &Job, transport: &mut dyn Transport) -> Result<(), RunError> 
 pub fn lead(
     job: &Job,
     transport: &mut dyn Transport,
+    control: Control<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, RunError> {
-    let (mut collected, mut before) = (Collected::since(Instant::now(), None), None);
-    let ending = Ending::never();
-    let end =
-        work(job, &mut *transport, &|_| job.build_model(), Control::default(), &ending, |worker, record| {
-            let Some(previous) = before.replace(record) else { return Ok(()) };
-            let records = hear_all(worker.transport(), previous).map_err(WorkerError::Run)?;
-            collected.take(job, records, observer).map_err(WorkerError::Run)
-        });
-    let end = end.map_err(|(step, error)| failed(FIRST, step, error))?;
-    if let Some(last) = before {
-        collected.take(job, hear_all(transport, last)?, observer)?;
-    }
+    let collected = Collected::since(Instant::now(), control.start);
+    let mut leader =
+        Leader { job, control, observer, collected, waiting: None, is_end_wanted: false, ends: false };
+    let end = match work(job, &mut *transport, &|_| job.build_model(), control.start(), &mut leader) {
+        Ok(end) => end,
+        Err((steps, WorkerError::Stopped)) => return Err(RunError::Interrupted { steps }),
+        Err((step, error)) => return Err(failed(FIRST, step, error)),
+    };
+    leader.take_last(transport)?;
     let mut finals = vec![end];
     for rank in others(transport) {
         let tag = totals_tag(transport);
         let counters = counters(hear(transport, rank, tag, job.steps)?);
         finals.push(Final { counters, evaluation: None });
     }
-    Ok(collected.outcome(job, &finals))
+    Ok(leader.collected.outcome(job, &finals))
+}
+
+/// The first rank.
+struct Leader<'r> {
+    job: &'r Job,
+    control: Control<'r>,
+    observer: &'r mut dyn Observer,
+    collected: Collected,
+    /// Its own record of the last step, for which it has not yet heard of the others.
+    waiting: Option<StepRecord>,
+    /// Whether another rank wants the run to end.
+    is_end_wanted: bool,
+    /// The word that was given before this step.
+    ends: bool,
+}
+
+impl Leader<'_> {
+    fn take(&mut self, transport: &mut dyn Transport, own: StepRecord) -> Result<(), RunError> {
+        let records = hear_all(transport, own)?;
+        self.is_end_wanted |= records.iter().any(|record| record.wants_end);
+        self.collected.take(self.job, records, self.observer)
+    }
+
+    fn take_last(&mut self, transport: &mut dyn Transport) -> Result<(), RunError> {
+        self.waiting.take().map_or(Ok(()), |last| self.take(transport, last))
+    }
+}
+
+impl<'a, T: Transport> Ties<'a, T> for Leader<'_> {
+    fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError> {
+        self.ends = self.is_end_wanted || self.control.is_interrupted();
+        let transport = worker.transport();
+        let tag = record_tag(transport, step);
+        let mut told = others(transport).into_iter().map(|rank| send(transport, rank, tag, &self.ends));
+        told.try_for_each(|told| told.map_err(|error| WorkerError::Step(wrapped(error))))
+    }
+
+    fn ends_after(&mut self, _: &mut Worker<'a, Meter<T>>, _: u64) -> Result<bool, WorkerError> {
+        Ok(self.ends)
+    }
+
+    fn tell(&mut self, worker: &mut Worker<'a, Meter<T>>, record: StepRecord) -> Result<(), WorkerError> {
+        let is_checkpoint = record.snapshot.is_some();
+        self.take_last(worker.transport()).map_err(WorkerError::Run)?;
+        self.waiting = Some(record);
+        if is_checkpoint { self.take_last(worker.transport()).map_err(WorkerError::Run) } else { Ok(()) }
+    }
 }
 
 fn others(transport: &dyn Transport) -> Vec<Rank> {
@@ -104,10 +184,15 @@ fn hear<T: serde::de::DeserializeOwned>(
     postcard::from_bytes(&bytes).map_err(|_| RunError::Record { rank, step })
 }
 
-fn send(transport: &mut dyn Transport, tag: Tag, what: &impl serde::Serialize) -> Result<(), TransportError> {
+fn send(
+    transport: &mut dyn Transport,
+    to: Rank,
+    tag: Tag,
+    what: &impl serde::Serialize,
+) -> Result<(), TransportError> {
     // Numbers, truth values and strings: nothing that could not be written.
     let bytes = postcard::to_stdvec(what).unwrap_or_default();
-    transport.send(FIRST, tag, &bytes, Deadline::NEVER)
+    transport.send(to, tag, &bytes, Deadline::NEVER)
 }
 
 fn wrapped(error: TransportError) -> StepError {
@@ -123,7 +208,7 @@ fn failed(rank: Rank, step: u64, error: WorkerError) -> RunError {
         WorkerError::Job(error) => error.into(),
         WorkerError::Run(error) => error,
         WorkerError::Step(error) => RunError::Worker { rank, step, error },
-        WorkerError::Stopped => RunError::Observer("stopped".to_owned()),
+        WorkerError::Stopped => RunError::Interrupted { steps: step },
     }
 }
 

@@ -43,10 +43,11 @@ pub(crate) struct StepRecord {
     #[serde(skip)]
     pub(crate) evaluation: Option<Evaluation>,
     /// What this worker's part of a checkpoint is, where one is due.
-    #[serde(skip)]
     pub(crate) snapshot: Option<Snapshot>,
     /// Why the step was skipped.
     pub(crate) refusal: Option<String>,
+    /// Whether this worker was told to end the run.
+    pub(crate) wants_end: bool,
 }
 
 fn first_rank() -> Rank {
@@ -77,6 +78,7 @@ impl StepRecord {
             evaluation: None,
             snapshot: None,
             refusal: None,
+            wants_end: false,
         }
     }
 

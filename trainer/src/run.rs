@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
@@ -123,18 +123,30 @@ pub struct Control<'a> {
     pub interrupt: Option<&'a AtomicBool>,
 }
 
-impl Control<'_> {
-    fn first_step(&self) -> u64 {
-        self.start.map_or(0, |(checkpoint, _)| checkpoint.steps)
+impl<'a> Control<'a> {
+    pub(crate) fn start(&self) -> Option<&'a Checkpoint> {
+        self.start.map(|(checkpoint, _)| checkpoint)
     }
 
-    fn is_interrupted(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
     }
 }
 
-/// Why workers stop before the last step.
-pub(crate) struct Ending {
+/// How a worker hears of the others, and all of them of the end that the user wants.
+pub(crate) trait Ties<'a, T: Transport> {
+    /// Called before a step, of which nothing was sent yet.
+    fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError>;
+
+    /// Called when the step is done: whether all end behind it. Every worker gets the same answer.
+    fn ends_after(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<bool, WorkerError>;
+
+    /// Takes what the worker says of the step.
+    fn tell(&mut self, worker: &mut Worker<'a, Meter<T>>, record: StepRecord) -> Result<(), WorkerError>;
+}
+
+/// What threads share of the end of their run.
+struct Ending {
     /// At once: the run has failed.
     stop: AtomicBool,
     /// Before this step: the user wants it. Rank 0 sets it before it sends its part of the step in front, so whoever has
@@ -142,10 +154,31 @@ pub(crate) struct Ending {
     before: AtomicU64,
 }
 
-impl Ending {
-    /// Nothing stops them yet.
-    pub(crate) fn never() -> Self {
-        Self { stop: AtomicBool::new(false), before: AtomicU64::new(u64::MAX) }
+/// A worker that is a thread of this process.
+struct Thread<'r> {
+    ending: &'r Ending,
+    control: Control<'r>,
+    records: Sender<StepRecord>,
+}
+
+impl<'a, T: Transport> Ties<'a, T> for Thread<'_> {
+    fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError> {
+        if self.ending.stop.load(Ordering::Relaxed) {
+            return Err(WorkerError::Stopped);
+        }
+        if worker.rank() == Rank(0) && self.control.is_interrupted() {
+            self.ending.before.store(step + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn ends_after(&mut self, _: &mut Worker<'a, Meter<T>>, step: u64) -> Result<bool, WorkerError> {
+        Ok(self.ending.before.load(Ordering::Acquire) == step + 1)
+    }
+
+    fn tell(&mut self, _: &mut Worker<'a, Meter<T>>, record: StepRecord) -> Result<(), WorkerError> {
+        // Nobody listens any more only when the run is being ended.
+        self.records.send(record).map_err(|_| WorkerError::Stopped)
     }
 }
 
@@ -200,18 +233,15 @@ pub fn run_with_models(
     control: Control<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, RunError> {
-    let ending = Ending::never();
+    let ending = Ending { stop: AtomicBool::new(false), before: AtomicU64::new(u64::MAX) };
     let before = Collected::since(Instant::now(), control.start);
     let (sender, receiver) = channel();
     let transports = local::world(job.config.workers as u32);
     let (collected, finals) = std::thread::scope(|scope| {
         let spawn = |transport: LocalTransport| {
-            let (rank, sender, ending) = (transport.rank(), sender.clone(), &ending);
-            let tell = move |_: &mut Worker<'_, Meter<LocalTransport>>, record| {
-                // Nobody listens any more only when the run is being ended.
-                sender.send(record).map_err(|_| WorkerError::Stopped)
-            };
-            (rank, scope.spawn(move || work(job, transport, model, control, ending, tell)))
+            let rank = transport.rank();
+            let mut ties = Thread { ending: &ending, control, records: sender.clone() };
+            (rank, scope.spawn(move || work(job, transport, model, control.start(), &mut ties)))
         };
         let threads: Vec<_> = transports.into_iter().map(spawn).collect();
         drop(sender);
@@ -224,37 +254,36 @@ pub fn run_with_models(
     if steps < job.steps { Err(RunError::Interrupted { steps }) } else { Ok(collected.outcome(job, &finals)) }
 }
 
-/// What a worker does, from the first step to the last. What it says of each step goes to `tell`.
+/// What a worker does, from the first step or that of a checkpoint to the last.
 pub(crate) fn work<'a, T: Transport>(
     job: &'a Job,
     transport: T,
     model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
-    control: Control<'_>,
-    ending: &Ending,
-    mut tell: impl FnMut(&mut Worker<'a, Meter<T>>, StepRecord) -> Result<(), WorkerError>,
+    start: Option<&Checkpoint>,
+    ties: &mut impl Ties<'a, T>,
 ) -> WorkerResult {
     let refused = |error: JobError| (0, WorkerError::Job(error));
     let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
     let mut worker = Worker::new(job, Meter::new(transport), model).map_err(refused)?;
-    if let Some((checkpoint, _)) = control.start {
+    if let Some(checkpoint) = start {
         worker.go_on_from(checkpoint).map_err(|error| refused(error.into()))?;
     }
-    for step in control.first_step()..job.steps {
-        if ending.stop.load(Ordering::Relaxed) || step >= ending.before.load(Ordering::Acquire) {
-            return Err((step, WorkerError::Stopped));
-        }
-        if worker.rank() == Rank(0) && control.is_interrupted() {
-            ending.before.store(step + 1, Ordering::Release);
-        }
+    for step in start.map_or(0, |checkpoint| checkpoint.steps)..job.steps {
+        let at = |error| (step, error);
         let failed = |error| (step, WorkerError::Step(error));
+        ties.begin(&mut worker, step).map_err(at)?;
         let mut record = worker.step(step).map_err(failed)?;
         if worker.evaluates(step) {
             record.evaluation = Some(worker.evaluate(Part::Valid).map_err(failed)?);
         }
-        if job.is_checkpoint_due(step) || ending.before.load(Ordering::Acquire) == step + 1 {
+        let is_end = ties.ends_after(&mut worker, step).map_err(at)?;
+        if is_end || job.is_checkpoint_due(step) {
             record.snapshot = Some(worker.snapshot());
         }
-        tell(&mut worker, record).map_err(|error| (step, error))?;
+        ties.tell(&mut worker, record).map_err(at)?;
+        if is_end && step + 1 < job.steps {
+            return Err((step + 1, WorkerError::Stopped));
+        }
     }
     let tested = (worker.rank() == Rank(0)).then(|| worker.evaluate(Part::Test)).transpose();
     let evaluation = tested.map_err(|error| (job.steps, WorkerError::Step(error)))?;

@@ -67,7 +67,7 @@ pub fn write_down(
 ///
 /// # Errors
 ///
-/// As [`run_into`], and if `metrics.jsonl` lacks a step that is done.
+/// As [`go_on_writing`].
 pub fn resume_into(
     job: &Job,
     folder: &Folder,
@@ -75,10 +75,26 @@ pub fn resume_into(
     label: &str,
     lines: u64,
 ) -> Result<Outcome, RunError> {
-    let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
-    watched(job, folder, metrics, label, lines, |observer| {
-        in_threads(job, Some((checkpoint, &before)), observer)
+    go_on_writing(job, folder, checkpoint, label, lines, |start, observer| {
+        in_threads(job, Some(start), observer)
     })
+}
+
+/// As [`resume_into`], with a run of the caller's, which is given the checkpoint and the metrics of the steps before it.
+///
+/// # Errors
+///
+/// As [`write_down`], and if `metrics.jsonl` lacks a step that is done.
+pub fn go_on_writing(
+    job: &Job,
+    folder: &Folder,
+    checkpoint: &Checkpoint,
+    label: &str,
+    lines: u64,
+    run: impl FnOnce((&Checkpoint, &[Metrics]), &mut dyn Observer) -> Result<Outcome, RunError>,
+) -> Result<Outcome, RunError> {
+    let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
+    watched(job, folder, metrics, label, lines, |observer| run((checkpoint, &before), observer))
 }
 
 /// Until its end, or until the user wants it to end.

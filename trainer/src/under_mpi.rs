@@ -1,19 +1,23 @@
 //! `mpirun -n 4 trainer train …`: this process is one worker of a job.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use gradwire_transports::mpi::{self, MpiOptions, MpiTransport};
 use gradwire_transports::{Deadline, Rank, Transport};
 
-use crate::cli::{Failure, LINES, present_run, unless_nobody_reads};
+use crate::checkpoint::Found;
+use crate::cli::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
 use crate::config::{RunConfig, Settings};
 use crate::folder::{Folder, FolderError};
+use crate::interrupt;
 use crate::job::{Job, JobError};
 use crate::launch::Launch;
 use crate::processes::{follow, lead};
 use crate::range::require;
-use crate::single::write_down;
+use crate::run::{Control, Observer, Outcome, RunError};
+use crate::single::{go_on_writing, write_down};
 
 /// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they fail.
 ///
@@ -28,11 +32,81 @@ pub(crate) fn train(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let config = resolve(launch, settings)?;
+    in_a_job(launch, &config, |transport| {
+        let job = Job::prepare(config.clone())?;
+        if transport.rank() != Rank(0) {
+            return Ok(follow(&job, transport, None, Some(interrupt::requested()))?);
+        }
+        let folder = folder(&job)?;
+        let outcome = write_down(&job, &folder, &job.config.codec, LINES, |observer| {
+            lead_job(&job, transport, Control::default(), observer)
+        });
+        present_run(&job, explained(outcome, &folder, &command(launch))?, &folder, out)
+    })
+}
+
+/// Goes on from a checkpoint, which every process reads: all of them must see the folder.
+///
+/// # Errors
+///
+/// As [`train`]; another number of processes than the checkpoint has workers.
+pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Result<(), Failure> {
+    ensure_same_world(launch, found.path(), found.config().workers)?;
+    let job = Job::prepare(found.config().clone())?;
+    let run = found.run_folder().unwrap_or(found.path()).to_path_buf();
+    // MPI starts when all processes have come so far, so none reads what the first one writes anew.
+    let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
+    in_a_job(launch, &job.config, |transport| {
+        if transport.rank() != Rank(0) {
+            return Ok(follow(&job, transport, Some(&checkpoint), Some(interrupt::requested()))?);
+        }
+        let folder = reopen(&run, &job, &checkpoint)?;
+        writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
+        let outcome =
+            go_on_writing(&job, &folder, &checkpoint, &job.config.codec, LINES, |start, observer| {
+                let control = Control { start: Some(start), interrupt: None };
+                lead_job(&job, transport, control, observer)
+            });
+        present_run(&job, explained(outcome, &folder, &command(launch))?, &folder, out)
+    })
+}
+
+/// How such a job is started.
+fn command(launch: Launch) -> String {
+    format!("mpirun -n {} trainer train", launch.world)
+}
+
+fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Result<(), Failure> {
+    if workers == launch.world {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{}: a checkpoint of {workers} workers, started with {}; go on with: mpirun -n {workers} trainer train --resume …",
+        checkpoint.display(),
+        launch.world
+    )))
+}
+
+/// The settings with what the launcher decides: there is one worker in each process.
+fn resolve(launch: Launch, mut settings: Settings) -> Result<RunConfig, JobError> {
+    let workers = settings.workers.unwrap_or(launch.world);
+    require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))?;
+    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+    let transport = Some("mpi".to_owned());
+    Ok(RunConfig::resolve(&Settings { workers: Some(workers), transport, ..settings })?)
+}
+
+/// Starts MPI, works, and ends the job.
+fn in_a_job(
+    launch: Launch,
+    config: &RunConfig,
+    work: impl FnOnce(&mut MpiTransport) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut options = MpiOptions { prefer_ring: config.exchange == "native", ..MpiOptions::default() };
     options.patience = config.patience.map_or(options.patience, Duration::from_secs);
+    interrupt::listen_under_a_launcher();
     let mut transport = MpiTransport::start(&options).map_err(|error| Failure::Usage(error.to_string()))?;
-    let done = work(config, &mut transport, folder, out);
-    if let Err(failure) = unless_nobody_reads(done) {
+    if let Err(failure) = unless_nobody_reads(work(&mut transport)) {
         launch.let_first_speak();
         mpi::abort(failure.exit_code(), &format!("trainer: {failure}"));
     }
@@ -42,34 +116,18 @@ pub(crate) fn train(
     }
 }
 
-/// The settings with what the launcher decides: there is one worker in each process.
-fn resolve(launch: Launch, settings: Settings) -> Result<RunConfig, JobError> {
-    let workers = settings.workers.unwrap_or(launch.world);
-    require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))?;
-    let none = settings.checkpoint_every.unwrap_or(0) == 0;
-    require(none, "checkpoint_every", settings.checkpoint_every.unwrap_or(0), "0 under mpirun")?;
-    let transport = Some("mpi".to_owned());
-    Ok(RunConfig::resolve(&Settings { workers: Some(workers), transport, ..settings })?)
-}
-
-fn work(
-    config: RunConfig,
+/// Leads until the end, or until a signal says so.
+fn lead_job(
+    job: &Job,
     transport: &mut MpiTransport,
-    folder: &dyn Fn(&Job) -> Result<Folder, FolderError>,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let job = Job::prepare(config)?;
-    if transport.rank() != Rank(0) {
-        return Ok(follow(&job, transport)?);
-    }
-    let folder = folder(&job)?;
+    control: Control<'_>,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, RunError> {
     let native = format!("all-reduce of the library: {}", transport.native());
-    let outcome = write_down(&job, &folder, &job.config.codec, LINES, |observer| {
-        let mut outcome = lead(&job, transport, observer)?;
-        if job.config.exchange == "native" {
-            outcome.summary.notes.push(native);
-        }
-        Ok(outcome)
-    })?;
-    present_run(&job, outcome, &folder, out)
+    let control = Control { interrupt: Some(interrupt::requested()), ..control };
+    let mut outcome = lead(job, transport, control, observer)?;
+    if job.config.exchange == "native" {
+        outcome.summary.notes.push(native);
+    }
+    Ok(outcome)
 }

@@ -1,8 +1,9 @@
 //! Training under `mpirun`, compared with training in threads. `GRADWIRE_MPIRUN` names another launcher; without one
 //! everything here is skipped, loudly.
 
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,19 +15,36 @@ const FAILURE_LIMIT: Duration = Duration::from_secs(20);
 
 const TASK: [&str; 8] = ["--steps", "12", "--eval-every", "5", "--hash-every", "3", "--seed", "7"];
 
-/// The trainer in `world` processes; `None` without a launcher.
-fn mpirun(world: usize, folder: &Path, arguments: &[&str]) -> Option<Output> {
-    let launcher = std::env::var("GRADWIRE_MPIRUN").unwrap_or_else(|_| "mpirun".to_owned());
+fn launcher() -> String {
+    std::env::var("GRADWIRE_MPIRUN").unwrap_or_else(|_| "mpirun".to_owned())
+}
+
+fn is_open_mpi() -> bool {
+    let version = Command::new(launcher()).arg("--version").output().unwrap();
+    text(&version.stdout).contains("Open MPI")
+}
+
+/// A job of `world` processes, behind `before`; `None` without a launcher.
+fn job(world: usize, folder: &Path, before: &[&str], arguments: &[&str]) -> Option<Command> {
+    let launcher = launcher();
     let Ok(version) = Command::new(&launcher).arg("--version").output() else {
         eprintln!("SKIPPED, NO mpirun: {arguments:?}");
         return None;
     };
-    let mut command = Command::new("timeout");
-    command.args(["-k", "3", LIMIT_SECONDS, &launcher, "-n", &world.to_string()]);
-    if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
+    let world = world.to_string();
+    let mut words = before.iter().copied().chain([launcher.as_str(), "-n", &world]);
+    let mut command = Command::new(words.next()?);
+    command.args(words);
+    if text(&version.stdout).contains("Open MPI") {
         command.args(["--allow-run-as-root", "--oversubscribe"]);
     }
     command.arg(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder);
+    Some(command)
+}
+
+/// The trainer in `world` processes, to its end; `None` without a launcher.
+fn mpirun(world: usize, folder: &Path, arguments: &[&str]) -> Option<Output> {
+    let mut command = job(world, folder, &["timeout", "-k", "3", LIMIT_SECONDS], arguments)?;
     Some(command.output().unwrap())
 }
 
@@ -40,12 +58,12 @@ fn train(codec: &str, exchange: &[&str], out: &str) -> Vec<String> {
 }
 
 fn summary(folder: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(folder.join("summary.json")).unwrap()).unwrap()
+    serde_json::from_str(&fs::read_to_string(folder.join("summary.json")).unwrap()).unwrap()
 }
 
 /// What a run says of its steps, but for the times.
 fn steps(folder: &Path) -> Vec<Value> {
-    let lines = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let lines = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
     let mut steps: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for step in &mut steps {
         let step = step.as_object_mut().unwrap();
@@ -109,6 +127,220 @@ fn the_report_says_which_algorithm_the_library_used() {
     }
 }
 
+// --- checkpoints -----------------------------------------------------------------------------------------------------
+
+/// A job in the background; what is left of it is killed at the end.
+struct Job(Child);
+
+impl Job {
+    fn start(world: usize, folder: &Path, arguments: &[&str]) -> Option<Self> {
+        let mut command = job(world, folder, &[], arguments)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(folder.join("said")).unwrap());
+        Some(Self(command.spawn().unwrap()))
+    }
+
+    /// Ends launcher and processes as a power cut would: the processes first, so that no launcher tidies up.
+    fn kill(&mut self) {
+        let all = descendants(self.0.id());
+        let numbers = all.iter().rev().map(u32::to_string);
+        // Whoever has ended by itself is not there any more.
+        let _ = Command::new("kill").arg("-KILL").args(numbers).stderr(Stdio::null()).status();
+        self.0.wait().unwrap();
+    }
+
+    /// Sends a signal to the launcher, and waits for the end.
+    fn signal(&mut self, name: &str) -> ExitStatus {
+        assert!(Command::new("kill").args([name, &self.0.id().to_string()]).status().unwrap().success());
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.kill();
+        }
+    }
+}
+
+/// A process and all that it has started.
+fn descendants(process: u32) -> Vec<u32> {
+    let mut all = vec![process];
+    let mut at = 0;
+    while let Some(process) = all.get(at) {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<u32> = children
+            .flat_map(|text| text.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        all.extend(children);
+        at += 1;
+    }
+    all
+}
+
+fn wait_for(what: &str, is_there: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_there() {
+        assert!(started.elapsed() < Duration::from_secs(120), "{what} in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn lines(run: &Path) -> usize {
+    fs::read_to_string(run.join("metrics.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+/// Names in the folder of checkpoints.
+fn checkpoints(run: &Path) -> Vec<String> {
+    let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+const LONG: [&str; 6] = ["--steps", "40", "--eval-every", "0", "--seed", "5"];
+
+/// The hash at the end of the same run in threads that nobody disturbs.
+fn undisturbed(folder: &Path, world: usize, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    command.args(["train", "--out", "undisturbed", "--force", "--workers", &world.to_string()]);
+    let output = command.args(LONG).args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    summary(&folder.join("undisturbed"))["params_hash"].clone()
+}
+
+/// Goes on to the end, unless the run was faster than its killer.
+fn finish(world: usize, folder: &Path, name: &str) {
+    if folder.join("run/summary.json").exists() {
+        return;
+    }
+    let output = mpirun(world, folder, &["train", "--resume", "run"]).unwrap();
+    assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+}
+
+#[test]
+fn a_job_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_it_remembers() {
+    let cases = [
+        ("none", &["--momentum", "0.9"][..]),
+        ("topk:density=0.01", &[]),
+        ("topk:density=0.01,values=q4", &["--schedule", "cosine", "--warmup", "5"]),
+        ("topk:density=0.02,unit=tensor,dense_1d=true", &["--exchange", "server"]),
+        ("threshold:value=0.01", &["--optimizer", "adamw"]),
+        ("qsgd:bits=4", &["--momentum", "0.9"]),
+        ("randomk:density=0.05", &["--schedule", "cosine", "--warmup", "5"]),
+        ("maxnorm:bits=4", &["--momentum", "0.9"]),
+        ("bf16:memory=ef", &[]),
+        ("dgc:density=0.02", &["--schedule", "cosine", "--warmup", "5"]),
+    ];
+    let mut cut = 0;
+    for (number, (codec, settings)) in cases.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let arguments = [&["--codec", codec][..], settings].concat();
+        let train = [&["train", "--out", "run", "--checkpoint-every", "2"][..], &LONG, &arguments].concat();
+        let Some(mut job) = Job::start(2, folder, &train) else { return };
+        // Another step for each codec.
+        let steps = 3 + 7 * number % 11;
+        wait_for("steps", || {
+            lines(&folder.join("run")) >= steps && !checkpoints(&folder.join("run")).is_empty()
+        });
+        job.kill();
+        cut += usize::from(!folder.join("run/summary.json").exists());
+        finish(2, folder, codec);
+        assert_eq!(
+            summary(&folder.join("run"))["params_hash"],
+            undisturbed(folder, 2, &arguments),
+            "{codec}"
+        );
+        assert_eq!(lines(&folder.join("run")), 40, "{codec}");
+    }
+    assert!(cut > 0, "every run was faster than its killer");
+}
+
+#[test]
+fn a_job_that_is_killed_while_it_writes_a_checkpoint_goes_on_from_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let arguments = ["--codec", "topk:density=0.01,values=q8", "--hidden", "256"];
+    let run = folder.join("run");
+    let train = [&["train", "--out", "run", "--checkpoint-every", "1"][..], &LONG, &arguments].concat();
+    let Some(mut job) = Job::start(2, folder, &train) else { return };
+    for delay in [0, 1, 2, 4] {
+        let before = checkpoints(&run);
+        wait_for("a draft or a checkpoint", || {
+            checkpoints(&run) != before || run.join("summary.json").exists()
+        });
+        std::thread::sleep(Duration::from_millis(delay));
+        job.kill();
+        if run.join("summary.json").exists() {
+            break;
+        }
+        if checkpoints(&run).iter().all(|name| name.starts_with(".draft")) {
+            // Killed in the first one: there is nothing to go on from yet, which is said.
+            let refused = mpirun(2, folder, &["train", "--resume", "run"]).unwrap();
+            assert!(text(&refused.stderr).contains("no checkpoint in this folder"));
+            job = Job::start(2, folder, &[&train[..], &["--force"]].concat()).unwrap();
+        } else {
+            job = Job::start(2, folder, &["train", "--resume", "run"]).unwrap();
+        }
+    }
+    job.kill();
+    finish(2, folder, "the last time");
+    assert_eq!(summary(&run)["params_hash"], undisturbed(folder, 2, &arguments));
+}
+
+#[test]
+fn a_checkpoint_goes_on_with_as_many_processes_as_it_has_workers_and_in_no_other_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let train = ["train", "--out", "run", "--steps", "3", "--checkpoint-every", "2"];
+    let Some(output) = mpirun(2, folder, &train) else { return };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    fs::remove_file(folder.join("run/summary.json")).unwrap();
+    let resume = ["train", "--resume", "run"];
+    let words = "a checkpoint of 2 workers, started with 3; go on with: mpirun -n 2 trainer train --resume";
+    refused(3, folder, &resume, 2, words);
+    let alone =
+        Command::new(env!("CARGO_BIN_EXE_trainer")).args(resume).current_dir(folder).output().unwrap();
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(text(&alone.stderr).contains("start it as mpirun -n 2 trainer train"), "{}", text(&alone.stderr));
+    let here = ["train", "--out", "here", "--steps", "3"];
+    assert!(
+        Command::new(env!("CARGO_BIN_EXE_trainer"))
+            .args(here)
+            .current_dir(folder)
+            .status()
+            .unwrap()
+            .success()
+    );
+    refused(2, folder, &["train", "--resume", "here"], 2, "a run in one process; go on without mpirun");
+}
+
+/// What the launcher does with a signal of its own is its affair: Open MPI passes on SIGTERM and gives the processes a
+/// second, in which they finish the step and write the checkpoint.
+#[test]
+fn a_job_whose_launcher_is_interrupted_has_a_checkpoint_of_its_last_step() {
+    for signal in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let run = folder.join("run");
+        let train = ["train", "--out", "run", "--steps", "100000", "--checkpoint-every", "0"];
+        let Some(mut job) = Job::start(2, folder, &train) else { return };
+        wait_for("steps", || lines(&run) > 5);
+        let end = job.signal(signal);
+        assert!(!end.success());
+        if !is_open_mpi() {
+            eprintln!("SKIPPED, NOT Open MPI: what SIG{signal} leaves behind");
+            continue;
+        }
+        let said = fs::read_to_string(folder.join("said")).unwrap();
+        let made = checkpoints(&run);
+        let steps: usize = made.first().unwrap_or_else(|| panic!("{said}"))["step-".len()..].parse().unwrap();
+        assert_eq!((made.len(), lines(&run)), (1, steps), "{said}");
+    }
+}
+
 /// A job that must fail at once, with this code and these words, told once.
 fn refused(world: usize, folder: &Path, arguments: &[&str], code: i32, words: &str) {
     let started = Instant::now();
@@ -131,8 +363,8 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
 #[test]
 fn an_error_on_one_rank_ends_the_job_with_its_code() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("full")).unwrap();
-    std::fs::write(folder.path().join("full/file"), "").unwrap();
+    fs::create_dir(folder.path().join("full")).unwrap();
+    fs::write(folder.path().join("full/file"), "").unwrap();
     // Only the first process makes a folder.
     refused(4, folder.path(), &["train", "--steps", "100000", "--out", "full"], 2, "full: not empty");
 }

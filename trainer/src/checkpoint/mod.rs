@@ -20,7 +20,9 @@ mod store;
 pub use error::CheckpointError;
 pub use manifest::Totals;
 pub use replica::{Replica, ReplicaError};
-pub use store::{Store, latest};
+pub use store::{Found, Store, latest};
+
+use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
 
@@ -40,9 +42,10 @@ pub struct Checkpoint {
 }
 
 /// What one rank says of its state after a step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
-    /// From rank 0 alone.
+    /// From rank 0 alone, who keeps it.
+    #[serde(skip)]
     pub(crate) replica: Option<Replica>,
     pub(crate) memory: Vec<u8>,
 }

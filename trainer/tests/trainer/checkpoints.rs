@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Store, latest};
 use gradwire_trainer::config::Settings;
 use gradwire_trainer::job::Job;
+use gradwire_trainer::processes::{follow, lead};
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
+use gradwire_transports::local;
 
 use crate::digits_job;
 
@@ -53,34 +55,43 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
     metrics.iter().map(forget).collect()
 }
 
-#[test]
-fn a_resumed_run_ends_with_the_same_bits_whatever_it_remembers() {
+type Change = fn(&mut Settings);
+
+/// Every kind of memory, optimizer and schedule.
+fn cases() -> [(&'static str, Change); 11] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
         (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
     };
     let server = |settings: &mut Settings| settings.exchange = Some("server".to_owned());
-    type Change<'a> = &'a dyn Fn(&mut Settings);
-    let cases: [(&str, Change<'_>); 11] = [
-        ("none", &momentum),
-        ("topk:density=0.01", &|_| ()),
-        ("topk:density=0.01,values=q4", &schedule),
-        ("topk:density=0.02,unit=tensor,dense_1d=true", &server),
-        ("threshold:value=0.01", &adamw),
-        ("qsgd:bits=4", &momentum),
-        ("qsgd:bits=4,rounding=nearest", &adamw),
-        ("randomk:density=0.05", &schedule),
-        ("maxnorm:bits=4", &momentum),
-        ("bf16:memory=ef", &|_| ()),
-        ("dgc:density=0.02", &schedule),
-    ];
-    for (codec, change) in cases {
-        let job = digits_job(codec, 24, |settings| {
-            (settings.checkpoint_every, settings.workers, settings.eval_every) = (Some(7), Some(3), Some(5));
-            settings.batch = Some(48);
-            change(settings);
-        });
+    [
+        ("none", momentum),
+        ("topk:density=0.01", |_| ()),
+        ("topk:density=0.01,values=q4", schedule),
+        ("topk:density=0.02,unit=tensor,dense_1d=true", server),
+        ("threshold:value=0.01", adamw),
+        ("qsgd:bits=4", momentum),
+        ("qsgd:bits=4,rounding=nearest", adamw),
+        ("randomk:density=0.05", schedule),
+        ("maxnorm:bits=4", momentum),
+        ("bf16:memory=ef", |_| ()),
+        ("dgc:density=0.02", schedule),
+    ]
+}
+
+fn case_job(codec: &str, change: Change) -> Job {
+    digits_job(codec, 24, |settings| {
+        (settings.checkpoint_every, settings.workers, settings.eval_every) = (Some(7), Some(3), Some(5));
+        settings.batch = Some(48);
+        change(settings);
+    })
+}
+
+#[test]
+fn a_resumed_run_ends_with_the_same_bits_whatever_it_remembers() {
+    for (codec, change) in cases() {
+        let job = case_job(codec, change);
         let (whole, keeper) = run(&job, None);
         let whole = whole.unwrap();
         assert_eq!(keeper.checkpoints.iter().map(|made| made.steps).collect::<Vec<_>>(), [7, 14, 21, 24]);
@@ -134,6 +145,80 @@ fn an_interrupt_finishes_the_step_and_makes_a_checkpoint_of_it() {
         assert_eq!(made.steps, steps);
         let resumed = run(&job, Some((made, &keeper.metrics))).0.unwrap();
         assert_eq!(resumed.summary.params_hash, whole.unwrap().summary.params_hash);
+    }
+}
+
+// --- processes instead of threads ------------------------------------------------------------------------------------
+
+/// The run in one thread for what would be a process; an interrupt at one of them after some step.
+fn run_in_processes(
+    job: &Job,
+    start: Option<(&Checkpoint, &[Metrics])>,
+    interrupted: Option<usize>,
+) -> (Result<Outcome, RunError>, Keeper) {
+    struct Forward<'a>(&'a mut Keeper, &'a AtomicBool);
+    impl Observer for Forward<'_> {
+        fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
+            self.1.store(metrics.step >= 4, Ordering::Relaxed);
+            Observer::step(&mut &mut *self.0, metrics)
+        }
+        fn refused(&mut self, _: u64, _: &str) {}
+        fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+            Observer::checkpoint(&mut &mut *self.0, checkpoint)
+        }
+    }
+    let (mut keeper, wish) = (Keeper::default(), AtomicBool::new(false));
+    let wish_of = |rank| (interrupted == Some(rank)).then_some(&wish);
+    let mut transports = local::world(job.config.workers as u32).into_iter().enumerate();
+    let (_, mut first) = transports.next().unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let followers: Vec<_> = transports
+            .map(|(rank, mut transport)| {
+                let wish = wish_of(rank);
+                scope.spawn(move || follow(job, &mut transport, start.map(|(from, _)| from), wish))
+            })
+            .collect();
+        let control = Control { start, interrupt: wish_of(0) };
+        let outcome = lead(job, &mut first, control, &mut Forward(&mut keeper, &wish));
+        followers.into_iter().for_each(|follower| follower.join().unwrap().unwrap());
+        outcome
+    });
+    (outcome, keeper)
+}
+
+#[test]
+fn processes_make_the_checkpoints_that_threads_make_and_go_on_from_them() {
+    for (codec, change) in cases() {
+        let job = case_job(codec, change);
+        let (whole, expected) = run(&job, None);
+        let (outcome, keeper) = run_in_processes(&job, None, None);
+        let hash = whole.unwrap().summary.params_hash;
+        assert_eq!(outcome.unwrap().summary.params_hash, hash, "{codec}");
+        assert_eq!(keeper.checkpoints.len(), expected.checkpoints.len());
+        for (made, expected) in keeper.checkpoints.iter().zip(&expected.checkpoints) {
+            let timeless = |of: &Checkpoint| (of.steps, of.replica.clone(), of.memories.clone());
+            assert!(timeless(made) == timeless(expected), "{codec} at {}", made.steps);
+        }
+        let made = &keeper.checkpoints[1];
+        let done = &keeper.metrics[..made.steps as usize];
+        let (resumed, _) = run_in_processes(&job, Some((made, done)), None);
+        assert_eq!(resumed.unwrap().summary.params_hash, hash, "{codec} from {}", made.steps);
+    }
+}
+
+#[test]
+fn an_interrupt_of_any_process_ends_all_behind_the_same_step_with_a_checkpoint() {
+    let job = digits_job("topk:density=0.01", 40, |_| ());
+    let hash = run(&job, None).0.unwrap().summary.params_hash;
+    for rank in [0, 2] {
+        let (outcome, keeper) = run_in_processes(&job, None, Some(rank));
+        let Err(RunError::Interrupted { steps }) = outcome else { panic!("{outcome:?}") };
+        assert!((5..40).contains(&steps), "{steps}");
+        assert_eq!(keeper.metrics.len() as u64, steps);
+        let [made] = keeper.checkpoints.as_slice() else { panic!("{}", keeper.checkpoints.len()) };
+        assert_eq!(made.steps, steps);
+        let (resumed, _) = run_in_processes(&job, Some((made, &keeper.metrics)), None);
+        assert_eq!(resumed.unwrap().summary.params_hash, hash, "interrupted at rank {rank}");
     }
 }
 

@@ -6,7 +6,7 @@ use gradwire_trainer::folder::Folder;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::processes::{follow, lead};
 use gradwire_trainer::record::Metrics;
-use gradwire_trainer::run::{Outcome, run};
+use gradwire_trainer::run::{Control, Outcome, run};
 use gradwire_trainer::single::run_into;
 use gradwire_transports::local;
 
@@ -272,10 +272,10 @@ fn who_leads_and_who_follows_train_as_threads_do() {
         let followers: Vec<_> = transports
             .map(|mut transport| {
                 let job = &job;
-                scope.spawn(move || follow(job, &mut transport))
+                scope.spawn(move || follow(job, &mut transport, None, None))
             })
             .collect();
-        let led = lead(&job, &mut first, &mut Quiet::default()).unwrap();
+        let led = lead(&job, &mut first, Control::default(), &mut Quiet::default()).unwrap();
         followers.into_iter().for_each(|follower| follower.join().unwrap().unwrap());
         led
     });
