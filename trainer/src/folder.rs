@@ -3,9 +3,10 @@
 //! It is made only when everything was checked. Files appear whole or not at all, but for `metrics.jsonl`, which grows a
 //! line a step so that a run can be watched.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::record::Metrics;
 
@@ -16,6 +17,9 @@ pub enum FolderError {
     /// There is something already.
     #[error("{}: not empty; give another --out, or --force to write over it", .0.display())]
     NotEmpty(PathBuf),
+    /// Another process writes there.
+    #[error("{}: in use by another process; wait until it ends, or end it", .0.display())]
+    InUse(PathBuf),
     /// The system refused.
     #[error("{}: {error}", path.display())]
     Io {
@@ -26,10 +30,16 @@ pub enum FolderError {
     },
 }
 
-/// A folder that this program may write into.
+/// The file whose lock says that a process writes into the folder. The system takes the lock off when that process ends,
+/// however it does; the file stays, for another process may be about to lock it.
+const LOCK: &str = ".lock";
+
+/// A folder that this program may write into, and no other process does meanwhile.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// Held as long as the folder, or a copy, is in use.
+    _lock: Arc<File>,
 }
 
 fn fault(path: &Path) -> impl Fn(io::Error) -> FolderError + '_ {
@@ -41,7 +51,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// `NotEmpty`, unless `force` is set; `Io`. Nothing is left behind then.
+    /// `NotEmpty`, unless `force` is set; `InUse`; `Io`. Nothing is left behind then.
     pub fn create(path: &Path, force: bool) -> Result<Self, FolderError> {
         let first_new = path.ancestors().take_while(|folder| !folder.exists()).last().map(Path::to_path_buf);
         let made = Self::try_create(path, force);
@@ -54,23 +64,38 @@ impl Folder {
 
     fn try_create(path: &Path, force: bool) -> Result<Self, FolderError> {
         fs::create_dir_all(path).map_err(fault(path))?;
-        let is_empty = fs::read_dir(path).map_err(fault(path))?.next().is_none();
+        let is_content =
+            |entry: &io::Result<fs::DirEntry>| !matches!(entry, Ok(entry) if entry.file_name() == LOCK);
+        let is_empty = !fs::read_dir(path).map_err(fault(path))?.any(|entry| is_content(&entry));
         if !is_empty && !force {
             return Err(FolderError::NotEmpty(path.to_path_buf()));
         }
-        tempfile::tempfile_in(path).map_err(fault(path))?;
-        Ok(Self { path: path.to_path_buf() })
+        Self::take(path)
     }
 
     /// The folder of a run that was begun.
     ///
     /// # Errors
     ///
-    /// `Io` when it is not there or cannot be written to.
+    /// `InUse`; `Io` when it is not there or cannot be written to.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         fs::read_dir(path).map_err(fault(path))?;
+        Self::take(path)
+    }
+
+    /// Locks the folder and tries whether it can be written to.
+    fn take(path: &Path) -> Result<Self, FolderError> {
         tempfile::tempfile_in(path).map_err(fault(path))?;
-        Ok(Self { path: path.to_path_buf() })
+        let name = path.join(LOCK);
+        let file = File::options().create(true).append(true).open(&name).map_err(fault(&name))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_path_buf())),
+            // A file system without locks: better a run that nobody watches over than none.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(fault(&name)(error)),
+        }
+        Ok(Self { path: path.to_path_buf(), _lock: Arc::new(file) })
     }
 
     /// A folder in this one. What is there is written over, as this folder itself may be.
@@ -200,7 +225,25 @@ mod tests {
         assert!(matches!(Folder::create(&path, false), Err(FolderError::NotEmpty(_))));
         Folder::create(&path, true).unwrap().write("x", "2").unwrap();
         assert_eq!(fs::read_to_string(path.join("x")).unwrap(), "2");
-        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+        let mut names: Vec<_> =
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [LOCK, "x"]);
+    }
+
+    #[test]
+    fn a_folder_in_use_is_refused_until_it_is_let_go() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("run");
+        let first = Folder::create(&path, false).unwrap();
+        let copy = first.clone();
+        assert!(matches!(Folder::open(&path), Err(FolderError::InUse(_))));
+        assert!(matches!(Folder::create(&path, true), Err(FolderError::InUse(_))));
+        drop(first);
+        assert!(matches!(Folder::open(&path), Err(FolderError::InUse(_))), "the copy is in use");
+        drop(copy);
+        Folder::open(&path).unwrap();
+        Folder::create(&path, false).unwrap();
     }
 
     #[test]

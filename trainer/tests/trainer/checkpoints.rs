@@ -328,6 +328,31 @@ fn a_process_that_is_killed_again_and_again_ends_where_it_would_have() {
     assert_eq!(fs::read_to_string(folder.join("run/metrics.jsonl")).unwrap().lines().count(), 150);
 }
 
+#[test]
+fn a_run_that_goes_on_is_not_resumed_by_a_second_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut child = begun(folder);
+    wait_for("a checkpoint", || !complete(folder).is_empty());
+    // Stopped, so that it neither ends nor changes anything meanwhile.
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let before = fs::read(folder.join("run/metrics.jsonl")).unwrap();
+    let refused = resume(folder);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(said, "trainer: run: in use by another process; wait until it ends, or end it\n");
+    let forced = trainer(folder).args(RUN).arg("--force").output().unwrap();
+    assert_eq!(forced.status.code(), Some(2));
+    assert_eq!(fs::read(folder.join("run/metrics.jsonl")).unwrap(), before);
+    signal("-CONT");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(hash_of(&resume(folder)), undisturbed());
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_run_in_order_and_says_how_to_go_on() {
