@@ -306,14 +306,8 @@ fn a_checkpoint_goes_on_with_as_many_processes_as_it_has_workers_and_in_no_other
     assert_eq!(alone.status.code(), Some(2));
     assert!(text(&alone.stderr).contains("start it as mpirun -n 2 trainer train"), "{}", text(&alone.stderr));
     let here = ["train", "--out", "here", "--steps", "3"];
-    assert!(
-        Command::new(env!("CARGO_BIN_EXE_trainer"))
-            .args(here)
-            .current_dir(folder)
-            .status()
-            .unwrap()
-            .success()
-    );
+    let output = Command::new(env!("CARGO_BIN_EXE_trainer")).args(here).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
     refused(2, folder, &["train", "--resume", "here"], 2, "a run in one process; go on without mpirun");
 }
 
