@@ -7,9 +7,10 @@ mod fit;
 mod prefix;
 mod view;
 
-use super::{Entries, difference_is_exact, write_symbols};
+use super::{Entries, difference_is_exact};
 use crate::bits::BitWriter;
 use crate::built::Full;
+use crate::entropy::section::write_symbols;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 use fit::{Cells, Histogram};
 use half::bf16;

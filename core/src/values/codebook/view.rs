@@ -5,8 +5,9 @@ use super::prefix::{self, PrefixView};
 use super::{MAX_LOG2, MAX_MAGNITUDES, PACKING_FIXED, PACKING_PREFIX, PACKING_RANS, fixed_bytes};
 use crate::bits::BitReader;
 use crate::built::Full;
+use crate::entropy::section::CodedSymbols;
 use crate::error::{DecodeError, Field};
-use crate::values::{Coded, check_magnitude};
+use crate::values::check_magnitude;
 use crate::wire::reader::Reader;
 use crate::wire::writer::varint_len;
 use half::bf16;
@@ -24,7 +25,7 @@ pub(crate) struct CodebookView<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Symbols<'a> {
     Fixed(&'a [u8]),
-    Coded(Coded<'a>),
+    Coded(CodedSymbols<'a>),
     Prefix(PrefixView<'a>),
 }
 
@@ -42,7 +43,7 @@ impl<'a> CodebookView<'a> {
                 let bytes = fixed_bytes(log2, k).ok_or(DecodeError::InvalidField(Field::Entries))?;
                 Symbols::Fixed(reader.take(bytes)?)
             }
-            PACKING_RANS => Symbols::Coded(Coded::fields(k, reader)?),
+            PACKING_RANS => Symbols::Coded(CodedSymbols::fields(k, reader)?),
             PACKING_PREFIX if (1..=prefix::MAX_LOG2).contains(&log2) => {
                 let bytes = reader.varint_usize()?;
                 Symbols::Prefix(PrefixView { k, log2, section: reader.take(bytes)? })
