@@ -85,6 +85,9 @@ fn golden_frames_hold_every_kind_coder_and_packing() {
     ] {
         assert!(seen.contains(expected), "no golden frame is '{expected}'");
     }
+    for values in ["f32-planes", "f16-planes", "bf16-planes"] {
+        assert!(seen.iter().any(|name| name.ends_with(values)), "no golden frame has values in '{values}'");
+    }
     for index in ["raw", "bitmap", "rice"] {
         for values in ["f32", "f16", "bf16", "codebook"] {
             assert!(

@@ -142,6 +142,9 @@ mod tests {
         // `norm` of the levels body stand two bytes of bucket size, a norm and a byte of levels, before it `form`.
         for (frame, codec, from_end, byte) in [
             (&sparse, CodecId::TopK, 6, 3 << 4),
+            (&sparse, CodecId::TopK, 6, 4 << 4),
+            (&sparse, CodecId::TopK, 6, 5 << 4),
+            (&sparse, CodecId::TopK, 6, 6 << 4),
             (&sparse, CodecId::TopK, 6, 3),
             (&sparse, CodecId::RandomK, 8, Kind::Seeded as u8),
             (&levels, CodecId::Qsgd, 8, 1 << 4 | 1),

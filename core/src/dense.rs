@@ -1,5 +1,6 @@
 //! Every coordinate: as it is, or cast to a narrower format.
 
+use crate::built::Full;
 use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
@@ -39,7 +40,8 @@ impl Dense {
     pub(crate) fn format(self) -> ValueFormat {
         match self {
             Self::F32 => ValueFormat::F32,
-            Self::F16 => ValueFormat::F16,
+            // Refused in any other build.
+            Self::F16 => Full::build().map_or(ValueFormat::F32, ValueFormat::F16),
             Self::Bf16 => ValueFormat::Bf16,
         }
     }
@@ -98,7 +100,7 @@ impl EncodeUnit for Dense {
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
         let (isa, format) = (Isa::best(), self.format());
-        writer.u8(format as u8);
+        writer.u8(format.number());
         let mut largest = 0.0f32;
         // Block by block, while it is in the cache.
         for first in (0..input.unit.len).step_by(CAST) {

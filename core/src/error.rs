@@ -182,6 +182,8 @@ pub enum Field {
     Rice,
     /// Codebook size outside its range, or entries that do not ascend.
     Codebook,
+    /// `shift`, the heads of values in planes: outside their range, or heads that are not all finite.
+    Planes,
     /// `shape` of a rANS section: more lanes than there can be.
     Lanes,
     /// `classes` of a rANS section: only one, or classes where there can be none.

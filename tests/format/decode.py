@@ -347,15 +347,19 @@ class Decoder:
             return
         coding = self.reader.number(1)
         coder, value_format = coding & 15, coding >> 4
-        require(coder <= 3 and value_format <= 3, "InvalidField(Coding)")
+        require(coder <= 3 and value_format <= 6, "InvalidField(Coding)")
         positions = self.context(k, unit) if coder == 3 else [self.raw, self.bitmap, self.rice][coder](k, unit.len)
-        values = self.codebook(unit, k) if value_format == 3 else self.fixed_values(value_format, k)
+        if value_format > 3:
+            values = self.value_planes(unit, value_format - 4, k)
+        else:
+            values = self.codebook(unit, k) if value_format == 3 else self.fixed_values(value_format, k)
         if coder == 3:
             columns = min(unit.len // 2, 65536)
             model_words = 7776 + (columns + 31) // 32 + (columns + 1023) // 1024
             unit.scratch_words = max(unit.scratch_words, model_words)
         coder_name = ["raw", "bitmap", "rice", "context"][coder]
-        unit.about = f"k {k}, {coder_name}, {['f32', 'f16', 'bf16', 'codebook'][value_format]}"
+        format_name = ["f32", "f16", "bf16", "codebook", "f32 in planes", "f16 in planes", "bf16 in planes"][value_format]
+        unit.about = f"k {k}, {coder_name}, {format_name}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
 
     def raw(self, k, length):
@@ -404,6 +408,28 @@ class Decoder:
         if coder.bit(4096):
             return memoryless(coder, k, unit.len)
         return adaptive(coder, k, unit.len, parts(self.shapes, unit.start, unit.len))
+
+    def value_planes(self, unit, value_format, k):
+        width, fraction, parse = [(32, 23, f32_values), (16, 10, f16_values), (16, 7, bf16_values)][value_format]
+        shift = self.reader.number(1)
+        heads = self.reader.number(1) + 1
+        low = self.reader.varint()
+        infinity = (1 << width - 1) - (1 << fraction)
+        in_range = shift <= fraction and heads <= 128 and low <= LARGEST_U32
+        require(in_range and low + heads << shift <= infinity, "InvalidField(Planes)")
+        unit.scratch_words = 4096
+        symbols = self.rans(k, 2 * heads)
+        tails = Bits(self.reader.take((k * shift + 7) // 8))
+        sign = 0
+        numbers = bytearray()
+        for symbol in symbols:
+            sign ^= symbol & 1
+            number = sign << width - 1 | low + (symbol >> 1) << shift | tails.take(shift)
+            numbers += number.to_bytes(width // 8, "little")
+        require(tails.is_padding(), "TrailingBytes")
+        values = parse(bytes(numbers))
+        self.check_values(values)
+        return values
 
     def codebook(self, unit, k):
         book = self.reader.number(1)

@@ -68,7 +68,8 @@ pub enum IndexChoice {
     /// Gaps under adaptive models that know the tensors, their rows and columns, in a range coder: the fewest bytes for
     /// positions that cluster, at some ten times the time.
     Context,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the predictable bits are
+    /// entropy coded, where that is shorter.
     Small,
 }
 
@@ -82,6 +83,11 @@ impl IndexChoice {
             Self::Rice => with_length(rice::max_section_bytes(k, len)?),
             Self::Context => with_length(Full::build().and_then(|_| context::max_section_bytes(k, len))?),
         }
+    }
+
+    /// Whether it goes for the fewest bytes, at the cost of time: values are coded as closely then.
+    pub(crate) fn is_small(self) -> bool {
+        matches!(self, Self::Small)
     }
 
     /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet.

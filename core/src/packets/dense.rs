@@ -33,7 +33,7 @@ impl DenseContent {
         if 1 + grad.len() * self.bytes > piece.room {
             return false;
         }
-        writer.u8(self.format as u8);
+        writer.u8(self.format.number());
         let (isa, mut room) = (Isa::best(), [0; BLOCK]);
         let source = Source::new(grad, None, piece.span.start, f32::INFINITY);
         for first in (0..grad.len()).step_by(BLOCK) {

@@ -47,8 +47,7 @@ impl SparseContent {
 
     fn stored<'s>(&self, entries: Range<usize>, words: &'s mut [u32], bytes: &'s mut [u8]) -> Stored<'s> {
         let (indices, rest) = words.split_at_mut(self.stride);
-        let symbols =
-            if self.coding.values.format().fixed_bytes().is_none() { entries.clone() } else { 0..0 };
+        let symbols = if self.coding.has_symbols() { entries.clone() } else { 0..0 };
         let (decoded, models) = rest[self.stride..].split_at_mut(self.entries());
         Stored {
             indices: &mut indices[entries.clone()],
@@ -76,20 +75,18 @@ impl SparseContent {
         // Positions count from the start of the piece while it is written.
         let first = (piece.span.start - piece.start) as u32;
         indices.iter_mut().for_each(|index| *index -= first);
-        let format = self.coding.values.format();
         let coding_byte = writer.len();
         writer.u8(0);
         let section = writer.len();
         let coder = room
             .checked_sub(1)
             .and_then(|room| self.coding.index.write(indices, piece.span, models, room, writer));
-        let fits = coder.is_some_and(|coder| {
-            writer.patch(coding_byte, coder.number() | (format as u8) << 4);
-            let room = room - 1 - (writer.len() - section);
-            self.prepared.write_part(format, decoded, symbols, room, writer)
-        });
         indices.iter_mut().for_each(|index| *index += first);
-        fits
+        let Some(coder) = coder else { return false };
+        let room = room - 1 - (writer.len() - section);
+        let Some(format) = self.prepared.write_part(decoded, symbols, room, writer) else { return false };
+        writer.patch(coding_byte, coder.number() | format.number() << 4);
+        true
     }
 
     /// Where an entry was sent, residual = p − decoded, which is exact; `residual` is that of the unit.

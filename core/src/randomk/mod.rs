@@ -164,7 +164,7 @@ impl EncodeUnit for RandomK {
         sample(&input.key.shared_selection(input.unit.id), len, indices, &mut words[..bitmap_words(len)]);
         writer.bytes(&input.key.seed.to_le_bytes());
         writer.varint(k as u64);
-        writer.u8(ValueFormat::F32 as u8);
+        writer.u8(ValueFormat::F32.number());
         let factor = self.factor(k, len);
         let values = writer.reserve(4 * k).as_chunks_mut::<4>().0;
         for (value, &index) in values.iter_mut().zip(&*indices) {

@@ -7,7 +7,7 @@ use crate::kernels::Candidates;
 use crate::memory::Memory;
 use crate::packets::{Content, SparseContent};
 use crate::scratch::{Scratch, ScratchLen};
-use crate::values::{Entries, ValueChoice, ValueFormat};
+use crate::values::{Entries, ValueChoice};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// How positions and values are written.
@@ -20,22 +20,31 @@ pub(crate) struct SparseCoding {
 impl SparseCoding {
     /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
     pub(crate) fn needs_full(self) -> bool {
-        matches!(self.index, IndexChoice::Context | IndexChoice::Small)
-            || matches!(self.values.format(), ValueFormat::Codebook | ValueFormat::F16)
+        matches!(self.index, IndexChoice::Context | IndexChoice::Small) || self.values.needs_full()
+    }
+
+    /// Whether values in a fixed format may be in planes: where few bytes are worth the time.
+    fn may_be_planes(self) -> bool {
+        self.index.is_small() && self.values.format().fixed_bytes().is_some()
+    }
+
+    /// Whether every value may have a symbol.
+    pub(crate) fn has_symbols(self) -> bool {
+        self.may_be_planes() || self.values.format().fixed_bytes().is_none()
     }
 }
 
 /// Largest body of a unit of `len` elements with at most `k` entries.
 pub(crate) fn max_body_bytes(coding: SparseCoding, k: usize, len: usize) -> Option<usize> {
     let index = coding.index.max_section_bytes(k, len)?;
-    let values = coding.values.max_section_bytes(k)?;
+    let values = coding.values.max_section_bytes(k, coding.may_be_planes())?;
     index.checked_add(values)?.checked_add(MAX_VARINT_BYTES + 1)
 }
 
 /// Working memory for a unit of `len` elements: candidates in two parts of `capacity` elements each; for each of at most
 /// `k` entries what its value decodes to; and what fitting a codebook needs first, and the models of the index coder then.
 pub(crate) fn scratch_len(coding: SparseCoding, k: usize, len: usize, capacity: usize) -> ScratchLen {
-    let bytes = if coding.values.format().fixed_bytes().is_none() { k } else { 0 };
+    let bytes = if coding.has_symbols() { k } else { 0 };
     let more = coding.values.fit_words().max(coding.index.scratch_words(len));
     ScratchLen { words: capacity.saturating_mul(2).saturating_add(k).saturating_add(more), bytes }
 }
@@ -53,13 +62,12 @@ pub(crate) fn split_scratch<'s>(
 /// The candidates, with memory for what becomes of them.
 fn entries<'e>(coding: SparseCoding, candidates: Candidates<'e>, scratch: Scratch<'e>) -> Entries<'e> {
     let k = candidates.len;
-    let is_coded = coding.values.format().fixed_bytes().is_none();
     let (decoded, fit) = scratch.words.split_at_mut(k);
     Entries {
         indices: &mut candidates.indices[..k],
         values: &mut candidates.values[..k],
         decoded,
-        symbols: &mut scratch.bytes[..if is_coded { k } else { 0 }],
+        symbols: &mut scratch.bytes[..if coding.has_symbols() { k } else { 0 }],
         fit,
     }
 }
@@ -78,14 +86,13 @@ pub(crate) fn encode_selected(
     let kept = prepared.kept();
     writer.varint(kept as u64);
     if kept > 0 {
-        let format = coding.values.format();
         let coding_byte = writer.len();
         writer.u8(0);
         let (indices, memory) = (&mut entries.indices[..kept], &mut *entries.fit);
         let coder = coding.index.write(indices, input.span(), memory, usize::MAX, writer);
         let coder = coder.expect("a section stays below its bound");
-        writer.patch(coding_byte, coder.number() | (format as u8) << 4);
-        prepared.write(format, &mut entries, writer);
+        let format = prepared.write(&mut entries, writer);
+        writer.patch(coding_byte, coder.number() | format.number() << 4);
     }
     if let Some(memory) = input.memory {
         commit(&entries, kept, memory);

@@ -6,6 +6,7 @@
 
 pub(crate) mod codebook;
 pub(crate) mod narrow;
+mod planes;
 mod view;
 
 use crate::built::Full;
@@ -46,20 +47,29 @@ impl ValueChoice {
         }
     }
 
-    /// The number of this choice in the `coding` byte.
+    /// Whether only a [`Full`] build has it.
+    pub(crate) fn needs_full(self) -> bool {
+        self == Self::F16 || self.codebook_log2().is_some()
+    }
+
+    /// The format of the values, if they are not in planes.
     pub(crate) fn format(self) -> ValueFormat {
         match self {
             Self::F32 => ValueFormat::F32,
-            Self::F16 => ValueFormat::F16,
             Self::Bf16 => ValueFormat::Bf16,
-            Self::Q8 | Self::Q4 | Self::Q2 => ValueFormat::Codebook,
+            // What this build lacks was refused.
+            Self::F16 => Full::build().map_or(ValueFormat::F32, ValueFormat::F16),
+            Self::Q8 | Self::Q4 | Self::Q2 => Full::build().map_or(ValueFormat::F32, ValueFormat::Codebook),
         }
     }
 
-    /// Largest number of bytes that the values of `k` entries can take.
-    pub(crate) fn max_section_bytes(self, k: usize) -> Option<usize> {
+    /// Largest number of bytes that the values of `k` entries can take; in planes if they may be.
+    pub(crate) fn max_section_bytes(self, k: usize, may_be_planes: bool) -> Option<usize> {
         match self.codebook_log2() {
-            None => k.checked_mul(self.format().fixed_bytes().unwrap_or(4)),
+            None => {
+                let trial = if may_be_planes { planes::TRIAL_BYTES } else { 0 };
+                k.checked_mul(self.format().fixed_bytes().unwrap_or(4))?.checked_add(trial)
+            }
             Some(log2) => codebook::max_section_bytes(log2, k),
         }
     }
@@ -82,12 +92,14 @@ impl ValueChoice {
     /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent without loss
     /// of conservation: the first [`Prepared::kept`] elements of every slice are then the entries that are sent.
     pub(crate) fn prepare(self, entries: &mut Entries<'_>) -> Prepared {
-        // Where this build has no codebooks, a codec that needs one was refused.
         match self.codebook_log2().zip(Full::build()) {
-            None => Prepared { kept: narrow::prepare(self.format(), entries), book: None },
+            None => {
+                let kept = narrow::prepare(self.format(), entries);
+                Prepared { kept, format: self.format(), book: None }
+            }
             Some((log2, full)) => {
                 let (kept, book) = codebook::prepare(full, log2, entries);
-                Prepared { kept, book: Some(book) }
+                Prepared { kept, format: self.format(), book: Some(book) }
             }
         }
     }
@@ -102,7 +114,7 @@ pub(crate) struct Entries<'a> {
     pub(crate) values: &'a mut [u32],
     /// Bits of what each value decodes to.
     pub(crate) decoded: &'a mut [u32],
-    /// One symbol an entry; empty for values in a fixed format.
+    /// One symbol an entry; empty for values in a fixed format that may not be in planes.
     pub(crate) symbols: &'a mut [u8],
     /// At least [`ValueChoice::fit_words`] elements; free once the values are [prepared](ValueChoice::prepare).
     pub(crate) fit: &'a mut [u32],
@@ -112,6 +124,7 @@ pub(crate) struct Entries<'a> {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     kept: usize,
+    format: ValueFormat,
     book: Option<Codebook>,
 }
 
@@ -121,62 +134,88 @@ impl Prepared {
         self.kept
     }
 
-    /// Writes the values of the kept entries.
-    pub(crate) fn write(&self, format: ValueFormat, entries: &mut Entries<'_>, writer: &mut Writer<'_>) {
+    /// Writes the values of the kept entries; returns the format that they are in.
+    pub(crate) fn write(&self, entries: &mut Entries<'_>, writer: &mut Writer<'_>) -> ValueFormat {
         let (decoded, symbols) = (&entries.decoded[..self.kept], &mut *entries.symbols);
         let kept = self.kept.min(symbols.len());
-        let fits = self.write_part(format, decoded, &mut symbols[..kept], usize::MAX, writer);
-        debug_assert!(fits, "there is room for every section");
+        let format = self.write_part(decoded, &mut symbols[..kept], usize::MAX, writer);
+        debug_assert!(format.is_some(), "there is room for every section");
+        format.unwrap_or(self.format)
     }
 
-    /// Writes the values of some of the kept entries, if they take no more than `room` bytes.
+    /// Writes the values of some of the kept entries, if they take no more than `room` bytes; returns the format that they
+    /// are in: by exact bytes, in planes only where that takes fewer.
     pub(crate) fn write_part(
         &self,
-        format: ValueFormat,
         decoded: &[u32],
         symbols: &mut [u8],
         room: usize,
         writer: &mut Writer<'_>,
-    ) -> bool {
+    ) -> Option<ValueFormat> {
         if let Some(book) = &self.book {
-            return book.write(symbols, room, writer);
+            return book.write(symbols, room, writer).then_some(self.format);
         }
-        let bytes = decoded.len().saturating_mul(format.fixed_bytes().unwrap_or(4));
-        if bytes <= room {
-            narrow::put_all(Isa::best(), format, decoded, writer);
+        let bytes = decoded.len().saturating_mul(self.format.fixed_bytes().unwrap_or(4));
+        let planes = self.format.in_planes().filter(|_| !symbols.is_empty());
+        let limit = bytes.min(room.saturating_add(1));
+        let shorter = planes.filter(|planes| planes::write(*planes, decoded, symbols, limit, writer));
+        if shorter.is_none() && bytes <= room {
+            narrow::put_all(Isa::best(), self.format, decoded, writer);
+            return Some(self.format);
         }
-        bytes <= room
+        shorter
     }
 }
 
-/// The value coders as the wire numbers them. Number 4 and above are set aside.
+/// The value coders as the wire numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum ValueFormat {
-    F32 = 0,
-    F16 = 1,
-    Bf16 = 2,
-    Codebook = 3,
+    F32,
+    F16(Full),
+    Bf16,
+    Codebook(Full),
+    F32Planes(Full),
+    F16Planes(Full),
+    Bf16Planes(Full),
 }
 
 impl ValueFormat {
     pub(crate) fn from_wire(format: u8) -> Result<Self, DecodeError> {
         Ok(match format {
             0 => Self::F32,
-            1 => Self::F16,
+            1 => Self::F16(Full::required()?),
             2 => Self::Bf16,
-            3 => Self::Codebook,
+            3 => Self::Codebook(Full::required()?),
+            4 => Self::F32Planes(Full::required()?),
+            5 => Self::F16Planes(Full::required()?),
+            6 => Self::Bf16Planes(Full::required()?),
             _ => return Err(DecodeError::InvalidField(Field::Coding)),
         })
+    }
+
+    /// The number on the wire.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::F32 => 0,
+            Self::F16(_) => 1,
+            Self::Bf16 => 2,
+            Self::Codebook(_) => 3,
+            Self::F32Planes(_) => 4,
+            Self::F16Planes(_) => 5,
+            Self::Bf16Planes(_) => 6,
+        }
     }
 
     /// Name as in a codec spelling, where it has one.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
-            Self::F16 => "f16",
+            Self::F16(_) => "f16",
             Self::Bf16 => "bf16",
-            Self::Codebook => "codebook",
+            Self::Codebook(_) => "codebook",
+            Self::F32Planes(_) => "f32-planes",
+            Self::F16Planes(_) => "f16-planes",
+            Self::Bf16Planes(_) => "bf16-planes",
         }
     }
 
@@ -184,8 +223,19 @@ impl ValueFormat {
     pub(crate) fn fixed_bytes(self) -> Option<usize> {
         match self {
             Self::F32 => Some(4),
-            Self::F16 | Self::Bf16 => Some(2),
-            Self::Codebook => None,
+            Self::F16(_) | Self::Bf16 => Some(2),
+            Self::Codebook(_) | Self::F32Planes(_) | Self::F16Planes(_) | Self::Bf16Planes(_) => None,
+        }
+    }
+
+    /// The same values in planes, where this build has any.
+    fn in_planes(self) -> Option<Self> {
+        let full = Full::build()?;
+        match self {
+            Self::F32 => Some(Self::F32Planes(full)),
+            Self::F16(_) => Some(Self::F16Planes(full)),
+            Self::Bf16 => Some(Self::Bf16Planes(full)),
+            Self::Codebook(_) | Self::F32Planes(_) | Self::F16Planes(_) | Self::Bf16Planes(_) => None,
         }
     }
 }

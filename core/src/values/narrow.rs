@@ -1,7 +1,6 @@
 //! Values in a fixed format: f32, f16, bf16.
 
 use super::{Entries, ValueFormat, difference_is_exact};
-use crate::built::Full;
 use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
 use half::{bf16, f16};
@@ -9,7 +8,7 @@ use half::{bf16, f16};
 /// What `value` becomes on the wire and back.
 pub(crate) fn rounded(format: ValueFormat, value: f32) -> f32 {
     match format {
-        ValueFormat::F16 if Full::build().is_some() => f16::from_f32(value).to_f32(),
+        ValueFormat::F16(_) => f16::from_f32(value).to_f32(),
         ValueFormat::Bf16 => bf16::from_f32(value).to_f32(),
         _ => value,
     }
@@ -19,17 +18,16 @@ pub(crate) fn rounded(format: ValueFormat, value: f32) -> f32 {
 pub(crate) fn overflow_bound(format: ValueFormat) -> f32 {
     match format {
         // Halfway between the largest finite value and the next power of two; ties go to the even side, upwards.
-        ValueFormat::F16 => 65_520.0,
+        ValueFormat::F16(_) => 65_520.0,
         ValueFormat::Bf16 => f32::from_bits(0x7f7f_8000),
-        ValueFormat::F32 | ValueFormat::Codebook => f32::INFINITY,
+        _ => f32::INFINITY,
     }
 }
 
 /// Appends values, rounded to `format`.
 pub(crate) fn put_all(isa: Isa, format: ValueFormat, p: &[u32], writer: &mut Writer<'_>) {
     match format {
-        // Refused before in any other build.
-        ValueFormat::F16 if Full::build().is_some() => {
+        ValueFormat::F16(_) => {
             kernels::put_f16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0);
         }
         ValueFormat::Bf16 => kernels::put_bf16(isa, p, writer.reserve(2 * p.len()).as_chunks_mut().0),
@@ -62,10 +60,11 @@ pub(super) fn prepare(format: ValueFormat, entries: &mut Entries<'_>) -> usize {
 #[cfg(all(test, feature = "full"))]
 mod tests {
     use super::*;
+    use crate::built::Full;
 
     #[test]
     fn the_overflow_bound_is_the_first_value_that_rounds_to_infinity() {
-        for format in [ValueFormat::F16, ValueFormat::Bf16] {
+        for format in [ValueFormat::F16(Full::build().unwrap()), ValueFormat::Bf16] {
             let bound = overflow_bound(format);
             assert!(rounded(format, bound).is_infinite());
             assert!(rounded(format, bound.next_down()).is_finite());

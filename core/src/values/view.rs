@@ -1,6 +1,7 @@
 //! The value section of a unit as received.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use super::planes::PlanesView;
 use super::{ValueFormat, check_magnitude, check_magnitudes, codebook};
 use crate::built::Full;
 use crate::entropy::section::SLOT_WORDS;
@@ -17,6 +18,7 @@ pub(crate) enum Values<'a> {
     F16(&'a [u8], Full),
     Bf16(&'a [u8]),
     Codebook(codebook::CodebookView<'a>),
+    Planes(PlanesView<'a>),
 }
 
 impl<'a> Values<'a> {
@@ -30,9 +32,12 @@ impl<'a> Values<'a> {
         let mut fixed = |bytes: usize| reader.take(k.checked_mul(bytes).ok_or(entries)?);
         Ok(match format {
             ValueFormat::F32 => Self::F32(fixed(4)?),
-            ValueFormat::F16 => Self::F16(fixed(2)?, Full::required()?),
+            ValueFormat::F16(full) => Self::F16(fixed(2)?, full),
             ValueFormat::Bf16 => Self::Bf16(fixed(2)?),
-            ValueFormat::Codebook => Self::Codebook(codebook::CodebookView::fields(k, reader)?),
+            ValueFormat::Codebook(full) => Self::Codebook(codebook::CodebookView::fields(full, k, reader)?),
+            ValueFormat::F32Planes(full) | ValueFormat::F16Planes(full) | ValueFormat::Bf16Planes(full) => {
+                Self::Planes(PlanesView::fields(full, format, k, reader)?)
+            }
         })
     }
 
@@ -40,6 +45,7 @@ impl<'a> Values<'a> {
     pub(crate) fn scratch_words(&self) -> usize {
         match self {
             Self::Codebook(view) if view.is_entropy_coded() => SLOT_WORDS,
+            Self::Planes(_) => SLOT_WORDS,
             _ => 0,
         }
     }
@@ -52,6 +58,7 @@ impl<'a> Values<'a> {
             Self::F16(bytes, _) => check_narrow(bytes, |bits| f16::from_bits(bits).to_f32(), max_magnitude),
             Self::Bf16(bytes) => check_narrow(bytes, |bits| bf16::from_bits(bits).to_f32(), max_magnitude),
             Self::Codebook(view) => view.check(max_magnitude, slots),
+            Self::Planes(view) => view.check(max_magnitude, slots),
         }
     }
 
@@ -63,6 +70,7 @@ impl<'a> Values<'a> {
             Self::F16(bytes, _) => f16_values(bytes).for_each(f),
             Self::Bf16(bytes) => bf16_values(bytes).for_each(f),
             Self::Codebook(view) => view.for_each(slots, f),
+            Self::Planes(view) => view.for_each(slots, f),
         }
     }
 
@@ -73,9 +81,9 @@ impl<'a> Values<'a> {
             Self::F32(bytes) => kernels::add_f32(isa, bytes.as_chunks().0, weight, acc),
             Self::F16(bytes, _) => kernels::add_f16(isa, bytes.as_chunks().0, weight, acc),
             Self::Bf16(bytes) => kernels::add_bf16(isa, bytes.as_chunks().0, weight, acc),
-            Self::Codebook(view) => {
+            Self::Codebook(_) | Self::Planes(_) => {
                 let mut acc = acc.iter_mut();
-                view.for_each(slots, |value| {
+                self.for_each(slots, |value| {
                     if let Some(acc) = acc.next() {
                         *acc += weight * value;
                     }
@@ -89,15 +97,17 @@ impl<'a> Values<'a> {
         match self {
             Self::F32(bytes) | Self::F16(bytes, _) | Self::Bf16(bytes) => bytes.len(),
             Self::Codebook(view) => view.section_bytes(),
+            Self::Planes(view) => view.section_bytes(),
         }
     }
 
     pub(crate) fn format(&self) -> ValueFormat {
         match self {
             Self::F32(_) => ValueFormat::F32,
-            Self::F16(..) => ValueFormat::F16,
+            Self::F16(_, full) => ValueFormat::F16(*full),
             Self::Bf16(_) => ValueFormat::Bf16,
-            Self::Codebook(_) => ValueFormat::Codebook,
+            Self::Codebook(view) => ValueFormat::Codebook(view.full()),
+            Self::Planes(view) => view.format(),
         }
     }
 

@@ -78,9 +78,9 @@ impl CodecId {
     pub(crate) fn sends_dense(self, format: ValueFormat) -> bool {
         match format {
             ValueFormat::F32 => true,
-            ValueFormat::F16 => self == Self::F16,
+            ValueFormat::F16(_) => self == Self::F16,
             ValueFormat::Bf16 => self == Self::Bf16,
-            ValueFormat::Codebook => false,
+            _ => false,
         }
     }
 }

@@ -39,6 +39,7 @@ fn main() {
         .chain(units())
         .chain(dense())
         .chain(sparse())
+        .chain(value_planes())
         .chain(levels())
         .chain(seeded())
         .chain(memories())
@@ -358,7 +359,7 @@ fn sparse() -> Vec<Case> {
         case("coding_missing", "Truncated{needed:1,actual:0}", 4, sparse(4, &[1])),
         entries("coding_index_4", "InvalidField(Coding)", 4, 1, 4, &[0]),
         entries("coding_index_15", "InvalidField(Coding)", 4, 1, 15, &[0]),
-        entries("coding_values_4", "InvalidField(Coding)", 4, 1, 0x40, &[0]),
+        entries("coding_values_7", "InvalidField(Coding)", 4, 1, 0x70, &[0]),
         limited("entries:1", entries("limit_entries", "LimitExceeded(Entries)", 8, 2, 1, &[3])),
         limited(
             "entries:3",
@@ -484,6 +485,60 @@ fn sparse() -> Vec<Case> {
         ),
     ]);
     cases
+}
+
+/// A sparse body over four coordinates, all sent, whose values are this section in planes of f32 (4), f16 (5) or bf16 (6).
+fn value_plane(name: &'static str, error: &'static str, format: u8, section: &[u8]) -> Case {
+    case(name, error, 4, whole(TOPK, 4, SPARSE, &[&[4, format << 4 | 1, 0b1111][..], section].concat()))
+}
+
+fn value_planes() -> Vec<Case> {
+    // All values have the one head, 127 behind 23 bits: magnitudes from 1 to below 2.
+    let symbols = rans(&one_symbol_table(), &[0, 0, 1, 0]);
+    let ones = |tails: &[u8]| [&[23, 0, 127][..], &symbols, tails].concat();
+    let head =
+        |shift: u8, heads: u8, low: u64| [&[shift, heads][..], &varint(low), &symbols, &[0; 12]].concat();
+    vec![
+        value_plane("value_planes_missing", "Truncated{needed:1,actual:0}", 4, &[]),
+        value_plane("value_planes_without_heads", "Truncated{needed:1,actual:0}", 4, &[23]),
+        value_plane("value_planes_shift_24", "InvalidField(Planes)", 4, &head(24, 0, 1)),
+        value_plane("value_planes_f16_shift_11", "InvalidField(Planes)", 5, &head(11, 0, 1)),
+        value_plane("value_planes_bf16_shift_8", "InvalidField(Planes)", 6, &head(8, 0, 1)),
+        value_plane("value_planes_of_129_heads", "InvalidField(Planes)", 4, &head(20, 128, 1)),
+        value_plane("value_planes_beyond_32_bits", "InvalidField(Planes)", 4, &head(0, 0, 1 << 32)),
+        value_plane("value_planes_to_infinity", "InvalidField(Planes)", 4, &head(23, 1, 254)),
+        value_plane("value_planes_f16_to_infinity", "InvalidField(Planes)", 5, &head(10, 1, 30)),
+        value_plane("value_planes_bf16_to_infinity", "InvalidField(Planes)", 6, &head(7, 1, 254)),
+        value_plane("value_planes_without_symbols", "Truncated{needed:1,actual:0}", 4, &[23, 0, 127]),
+        value_plane(
+            "value_planes_table_empty",
+            "InvalidField(Table)",
+            4,
+            &[&[0, 0, 127][..], &rans(&[], &[])].concat(),
+        ),
+        value_plane(
+            "value_planes_with_classes",
+            "InvalidField(Classes)",
+            4,
+            &[&[0, 0, 127][..], &section(&two_classes(&rans(&[], &[]), &[]))].concat(),
+        ),
+        value_plane("value_planes_tails_cut", "Truncated{needed:12,actual:11}", 4, &ones(&[0; 11])),
+        value_plane(
+            "value_planes_tail_padding",
+            "TrailingBytes",
+            4,
+            &ones(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10]),
+        ),
+        limited(
+            "magnitude:1.5",
+            value_plane(
+                "limit_magnitude_of_planes",
+                "LimitExceeded(Magnitude)",
+                4,
+                &ones(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0e]),
+            ),
+        ),
+    ]
 }
 
 /// A section of two classes, with segments of 64 symbols, from that of the differences and what follows it.
@@ -696,6 +751,7 @@ fn seeded() -> Vec<Case> {
         case("seed_cut", "Truncated{needed:8,actual:7}", 4, whole(RANDOMK, 4, SEEDED, &[7; 7])),
         case("seeded_entries_more_than_coordinates", "InvalidField(Entries)", 4, body(&[5, 0])),
         case("seeded_codebook", "InvalidField(Coding)", 4, body(&[1, 3, 0, 0, 0, 0])),
+        case("seeded_planes", "InvalidField(Coding)", 4, body(&[1, 4, 23, 0, 0, 0])),
         case("seeded_format_9", "InvalidField(Coding)", 4, body(&[1, 9, 0, 0, 0, 0])),
         case("seeded_values_cut", "Truncated{needed:8,actual:4}", 4, body(&[2, 0, 0, 0, 0, 0])),
         case("seeded_nan", "NonFiniteValue", 4, body(&[&[1, 0][..], &floats(&[f32::NAN])].concat())),

@@ -88,7 +88,6 @@ fn dense(format: u8, p: &[f32]) -> Body {
 /// What is sent of a sparse unit, decided over the whole of it.
 struct Chosen {
     index: IndexChoice,
-    choice: ValueChoice,
     /// Positions of all that were chosen, of those that are sent, and what the former decode to.
     selected: Vec<usize>,
     kept: Vec<usize>,
@@ -101,7 +100,7 @@ impl Chosen {
         let values = values::decide(choice, &chosen);
         let sent = selected.iter().zip(&values.decoded).filter(|(_, sent)| sent.is_some());
         let kept = sent.map(|(&i, _)| i).collect();
-        Self { index, choice, selected, kept, values }
+        Self { index, selected, kept, values }
     }
 
     /// A body with the entries number `entries` of a piece that covers these coordinates of the unit.
@@ -111,9 +110,10 @@ impl Chosen {
             let kept: Vec<usize> = self.kept[entries.clone()].iter().map(|i| i - covered.start).collect();
             let place = Place { start: unit.start + covered.start, len: covered.len(), ..*unit };
             let (coder, positions) = index::section(self.index, &kept, &place);
-            bytes.push(coder | values::format(self.choice).0 << 4);
+            let (format, values) = self.values.section(entries, self.index == IndexChoice::Small);
+            bytes.push(coder | format << 4);
             bytes.extend(positions);
-            bytes.extend(self.values.section(entries));
+            bytes.extend(values);
         }
         bytes
     }

@@ -18,6 +18,7 @@ pub mod header;
 pub mod index;
 pub mod levels;
 pub mod maxnorm;
+pub mod planes;
 pub mod rans;
 pub mod sidco;
 pub mod values;

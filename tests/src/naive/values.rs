@@ -3,6 +3,7 @@
 use super::bits::{BitSource, Bits};
 use super::decode::{Bytes, Checked, ensure, finite};
 use super::header::varint;
+use super::planes::{self, PLANES};
 use super::rans;
 use gradwire::{ValueChoice, bf16, f16};
 use std::ops::Range;
@@ -108,15 +109,20 @@ fn log2_for(count: usize) -> u32 {
 }
 
 impl Decided {
-    /// The section with the sent values number `range`.
+    /// The number of the format and the section of the sent values number `range`, in planes if `is_small` and they are
+    /// shorter.
     #[must_use]
-    pub fn section(&self, range: Range<usize>) -> Vec<u8> {
+    pub fn section(&self, range: Range<usize>, is_small: bool) -> (u8, Vec<u8>) {
         let sent: Vec<f32> = self.decoded.iter().copied().flatten().collect();
         let sent = &sent[range.clone()];
         if self.format == CODEBOOK {
-            codebook_section(&self.book, &self.numbers[range], sent)
-        } else {
-            sent.iter().flat_map(|&value| narrow(self.format, value).0).collect()
+            return (CODEBOOK, codebook_section(&self.book, &self.numbers[range], sent));
+        }
+        let plain: Vec<u8> = sent.iter().flat_map(|&value| narrow(self.format, value).0).collect();
+        let planes = is_small.then(|| planes::section(self.format, sent)).flatten();
+        match planes.filter(|planes| planes.len() < plain.len()) {
+            Some(planes) => (self.format + PLANES, planes),
+            None => (self.format, plain),
         }
     }
 }
@@ -288,6 +294,7 @@ pub fn read(format: u8, bytes: &mut Bytes<'_>, k: usize) -> Checked<Vec<f32>> {
         F16 => (0..k).map(|_| finite(f16::from_bits(bytes.u16()?).to_f32())).collect(),
         BF16 => (0..k).map(|_| finite(bf16::from_bits(bytes.u16()?).to_f32())).collect(),
         CODEBOOK => read_codebook(bytes, k),
+        PLANES..=6 => planes::read(format - PLANES, bytes, k),
         _ => Err("unknown value coder"),
     }
 }

@@ -18,7 +18,7 @@ use crate::wire::reader::Reader;
 pub(crate) use classes::ClassRoom;
 use shape::Shape;
 pub(crate) use write::{
-    MAX_SINGLE_BYTES, SLACK, max_classed_section_bytes, max_section_bytes, write_classed_symbols,
+    MAX_SINGLE_BYTES, SLACK, ideal_bits, max_classed_section_bytes, max_section_bytes, write_classed_symbols,
     write_symbols,
 };
 

@@ -55,6 +55,15 @@ pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, write
     })
 }
 
+/// Bits of symbols and table in a section with one table, but for its shape and states.
+pub(crate) fn ideal_bits(symbols: &[u8], alphabet: usize) -> u64 {
+    let mut counts = [0; rans::MAX_ALPHABET];
+    let counts = &mut counts[..alphabet];
+    kernels::histogram(Isa::best(), symbols, counts);
+    let table = Table::from_counts(counts);
+    table.cost_bits(counts) + table.table_bits(alphabet)
+}
+
 /// As [`write_symbols`], with classes where those cost less. The spare part of the writer's buffer must hold
 /// [`max_classed_section_bytes`] or `limit` + [`SLACK`] bytes.
 pub(crate) fn write_classed_symbols(

@@ -19,7 +19,7 @@ pub(crate) struct CodebookView<'a> {
     log2: u32,
     magnitudes: &'a [u8],
     symbols: Symbols<'a>,
-    _full: Full,
+    full: Full,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,11 @@ enum Symbols<'a> {
 }
 
 impl<'a> CodebookView<'a> {
-    pub(in crate::values) fn fields(k: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let full = Full::required()?;
+    pub(in crate::values) fn fields(
+        full: Full,
+        k: usize,
+        reader: &mut Reader<'a>,
+    ) -> Result<Self, DecodeError> {
         let book = reader.u8()?;
         let log2 = u32::from(book & 0x0f);
         if log2 > MAX_LOG2 {
@@ -50,7 +53,11 @@ impl<'a> CodebookView<'a> {
             }
             _ => return Err(DecodeError::InvalidField(Field::Packing)),
         };
-        Ok(Self { k, log2, magnitudes, symbols, _full: full })
+        Ok(Self { k, log2, magnitudes, symbols, full })
+    }
+
+    pub(in crate::values) fn full(&self) -> Full {
+        self.full
     }
 
     pub(in crate::values) fn is_entropy_coded(&self) -> bool {
