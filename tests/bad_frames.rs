@@ -17,16 +17,17 @@ fn frame_error(bad: &Bad) -> DecodeError {
 fn memory_error(bad: &Bad) -> DecodeError {
     let layout = bad.layout();
     let (mut residual, mut momentum) = (vec![0.25; layout.len()], vec![0.5; layout.len()]);
-    let mut states = [UnitState::default()];
+    let (mut states, mut factors) = ([UnitState::default()], [0.75; 2]);
     let memory = Memory::new(&mut residual);
     let mut memory = match bad.reader {
         Reader::FullMemory => memory.with_momentum(&mut momentum).with_states(&mut states),
+        Reader::FactorMemory => memory.with_factors(&mut factors),
         _ => memory,
     };
     let error = memory.load(&layout.as_ref(), &bad.bytes());
     let is_unchanged = residual.iter().all(|&kept| kept == 0.25)
         && momentum.iter().all(|&momentum| momentum == 0.5)
-        && states == [UnitState::default()];
+        && (states, factors) == ([UnitState::default()], [0.75; 2]);
     assert!(is_unchanged, "{}: the memory was changed", bad.name);
     error.expect_err(&format!("{} is accepted", bad.name))
 }

@@ -2,7 +2,7 @@
 
 use gradwire::{
     Codec, DecodeError, Density, EncodeError, Estimator, Field, Gather, Grad, LayoutRef, Linear, LinearCodec,
-    LinearScratch, Memory, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit, UnitState,
+    LinearScratch, Memory, MemoryView, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit, UnitState,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;
@@ -480,15 +480,21 @@ struct FullMemory {
     residual: Vec<f32>,
     momentum: Vec<f32>,
     states: Vec<UnitState>,
+    factors: Vec<f32>,
 }
 
 impl FullMemory {
+    /// With a factor for each unit.
     fn new(n: usize, units: usize) -> Self {
-        Self { residual: vec![0.0; n], momentum: vec![0.0; n], states: vec![UnitState::default(); units] }
+        let (states, factors) = (vec![UnitState::default(); units], vec![0.0; units]);
+        Self { residual: vec![0.0; n], momentum: vec![0.0; n], states, factors }
     }
 
     fn lend(&mut self) -> Memory<'_> {
-        Memory::new(&mut self.residual).with_momentum(&mut self.momentum).with_states(&mut self.states)
+        Memory::new(&mut self.residual)
+            .with_momentum(&mut self.momentum)
+            .with_states(&mut self.states)
+            .with_factors(&mut self.factors)
     }
 
     fn saved(&mut self, layout: &LayoutRef<'_>) -> Vec<u8> {
@@ -501,18 +507,20 @@ impl FullMemory {
 
 /// A saved memory with every part, made by hand: its states cannot be written through the public interface.
 fn full_saved(layout: &LayoutRef<'_>, residual: &[f32], momentum: &[f32], words: &[u32]) -> Vec<u8> {
-    let mut bytes = b"GM\x01\x07".to_vec();
+    let mut bytes = b"GM\x01\x0f".to_vec();
     bytes.extend(layout.fingerprint().to_le_bytes());
     bytes.extend((residual.len() as u64).to_le_bytes());
     bytes.extend((words.len() as u32 / 4).to_le_bytes());
+    bytes.extend((words.len() as u64 / 4).to_le_bytes());
     bytes.extend(residual.iter().chain(momentum).flat_map(|value| value.to_le_bytes()));
     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend((0..words.len() / 4).flat_map(|i| (i as f32 - 0.5).to_le_bytes()));
     bytes.extend(crc32c(&bytes).to_le_bytes());
     bytes
 }
 
 #[test]
-fn memories_with_momentum_and_states_come_back_bit_for_bit() {
+fn memories_with_momentum_states_and_factors_come_back_bit_for_bit() {
     let layout = run::layout(&[vec![10, 5], vec![14]]);
     let layout = layout.as_ref();
     for (a, b) in [(Input::Normal(1), Input::Heavy(2)), (Input::Denormal(3), Input::NegativeZero)] {
@@ -523,7 +531,7 @@ fn memories_with_momentum_and_states_come_back_bit_for_bit() {
         memory.lend().load(&layout, &saved).unwrap();
         assert_eq!(bits(&memory.residual), bits(&residual));
         assert_eq!(bits(&memory.momentum), bits(&momentum));
-        assert_eq!(memory.saved(&layout), saved, "states included");
+        assert_eq!(memory.saved(&layout), saved, "states and factors included");
         assert_eq!(memory.lend().save(&layout, &mut vec![0; saved.len() - 1]), None);
         memory.lend().clear();
         assert_eq!(memory, FullMemory::new(64, 3));
@@ -557,8 +565,12 @@ fn memories_with_other_parts_are_refused_and_change_nothing() {
     let mut without_states = FullMemory::new(9, 2);
     let without_states = Memory::new(&mut without_states.residual)
         .with_momentum(&mut without_states.momentum)
+        .with_factors(&mut without_states.factors)
         .load(&layout, &saved);
     assert_eq!(without_states, Err(DecodeError::InvalidField(Field::Memory)));
+    let mut other_factors = FullMemory { factors: vec![0.0; 3], ..FullMemory::new(9, 2) };
+    let other_factors = other_factors.lend().load(&layout, &saved);
+    assert_eq!(other_factors, Err(DecodeError::InvalidField(Field::Memory)));
     let mut plain = residual.clone();
     assert_eq!(
         Memory::new(&mut plain).load(&layout, &saved),
@@ -569,7 +581,7 @@ fn memories_with_other_parts_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_slice_of_a_memory_holds_its_momentum_and_all_states() {
+fn a_slice_of_a_memory_holds_its_momentum_and_all_states_and_factors() {
     let mut full = FullMemory::new(10, 2);
     full.residual.copy_from_slice(&Input::Normal(1).values(10));
     full.momentum.copy_from_slice(&Input::Normal(2).values(10));
@@ -578,7 +590,7 @@ fn a_slice_of_a_memory_holds_its_momentum_and_all_states() {
     let mut slice = memory.slice(3..7);
     assert_eq!(slice.residual(), &residual[3..7]);
     assert_eq!(slice.momentum(), Some(&momentum[3..7]));
-    assert_eq!(slice.states().len(), 2);
+    assert_eq!((slice.states().len(), slice.factors().len()), (2, 2));
     slice.rescale(0.5);
     assert_eq!(slice.momentum(), Some(&momentum[3..7]), "momentum works at the rate of its step");
     slice.clear();
@@ -621,6 +633,10 @@ fn rescaling_multiplies_every_residual_once() {
     assert_eq!(memory.norm(), 0.0);
 }
 
+fn view(residual: &[f32]) -> MemoryView<'_> {
+    MemoryView { residual, factors: &[] }
+}
+
 /// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.
 fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
     let n = grads[0].len();
@@ -632,7 +648,8 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
         let residual = kept.as_deref().filter(|_| rank == 0).map(Vec::as_slice);
         let key = StepKey { source: Source::Rank(rank as u32), ..key(5) };
-        let round = linear.begin(key, &layout, &unit, Grad::F32(grad), residual, &mut scratch).unwrap();
+        let round =
+            linear.begin(key, &layout, &unit, Grad::F32(grad), residual.map(view), &mut scratch).unwrap();
         let Payload::F32(payload) = linear.payload(&round, &mut scratch) else {
             panic!("a payload of floats")
         };
@@ -648,7 +665,7 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>
     let mut mean = vec![f32::NAN; n];
     let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
     payload.copy_from_slice(&sum[..round.payload_len]);
-    let next = linear.advance(round, &mut scratch, grads.len() as u32, &mut mean, memory.as_mut());
+    let next = linear.advance(&layout, round, &mut scratch, grads.len() as u32, &mut mean, memory.as_mut());
     assert_eq!(next, None, "one round");
     if abandon {
         linear.abandon(round, &mut scratch, memory.as_mut());
@@ -683,7 +700,9 @@ fn linear_codecs_refuse_bad_gradients_and_small_scratch_memory_at_the_start() {
         let begin = |grad: &[f32], residual: Option<&[f32]>, words: usize, floats: usize| {
             let (mut words, mut floats) = (vec![7; needed.words - words], vec![7.0; needed.floats - floats]);
             let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
-            linear.begin(key(1), &layout, &unit, Grad::F32(grad), residual, &mut scratch).map(|_| ())
+            linear
+                .begin(key(1), &layout, &unit, Grad::F32(grad), residual.map(view), &mut scratch)
+                .map(|_| ())
         };
         let fine = Input::Normal(1).values(n);
         assert_eq!(begin(&fine, Some(&fine), 0, 0), Ok(()), "{spelling}");

@@ -1,7 +1,8 @@
 //! Linear codecs of more than one round, over several workers, against the naive reference.
 
 use gradwire::{
-    Codec, EncodeError, Grad, LayoutRef, Linear, LinearCodec, LinearScratch, Source, Spec, StepKey, Unit,
+    Codec, EncodeError, Grad, LayoutRef, Linear, LinearCodec, LinearScratch, MemoryView, Source, Spec,
+    StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{naive, rounds};
@@ -95,10 +96,11 @@ fn max_norm_refuses_what_it_cannot_round_and_takes_no_memory() {
     let (codec, unit, layout) = (linear("maxnorm"), Unit { start: 5, ..Unit::whole(4) }, LayoutRef::flat(9));
     let needed = codec.round_scratch_len(4);
     let begin = |grad: &[f32], residual: Option<&[f32]>, less: usize| {
+        let memory = residual.map(|residual| MemoryView { residual, factors: &[] });
         let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
         let mut ints = vec![0; needed.ints];
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
-        codec.begin(key(1), &layout, &unit, Grad::F32(grad), residual, &mut scratch).map(|_| ())
+        codec.begin(key(1), &layout, &unit, Grad::F32(grad), memory, &mut scratch).map(|_| ())
     };
     assert_eq!(begin(&[1.0; 4], None, 0), Ok(()));
     assert_eq!(begin(&[1.0; 4], None, 1), Err(EncodeError::LinearScratchTooSmall { needed }));

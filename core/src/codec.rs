@@ -10,7 +10,7 @@ use crate::error::EncodeError;
 use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryView};
 use crate::packets::{PacketSize, Packets};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::unit::Unit;
@@ -135,21 +135,21 @@ pub trait Linear: Send + Sync {
     /// Coordinates of a unit of `len` elements that the mean speaks of; the others stay with the memory.
     fn held(&self, len: usize) -> usize;
 
-    /// Starts the rounds of one unit; `grad` and `residual` (what its memory keeps) are those of the unit. The memory is
-    /// not changed before [`advance`](Self::advance) or [`abandon`](Self::abandon).
+    /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory is not changed
+    /// before [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say.
     ///
     /// # Panics
-    /// When `grad` or `residual` has another length than the unit.
+    /// When `grad` or the residual has another length than the unit.
     fn begin(
         &self,
         key: StepKey,
         layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        residual: Option<&[f32]>,
+        memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError>;
 
@@ -157,12 +157,13 @@ pub trait Linear: Send + Sync {
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
 
     /// Takes the reduced payload of `contributors` workers and returns the next round. When there is none, `mean` (one
-    /// element a coordinate of the unit) holds the mean over the contributors, and the memory the new residual.
+    /// element a coordinate of the unit) holds the mean over the contributors, and the memory what is kept.
     ///
     /// # Panics
     /// When `mean` or the memory has another length than the unit, or `contributors` is zero.
     fn advance(
         &self,
+        layout: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
         contributors: u32,

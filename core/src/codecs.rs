@@ -11,9 +11,10 @@ use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::maxnorm::MaxNorm;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryView};
 use crate::momentum::Momentum;
 use crate::packets::Content;
+use crate::powersgd::PowerSgd;
 use crate::qsgd::{Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::scratch::{Scratch, ScratchLen};
@@ -65,6 +66,8 @@ pub enum LinearCodec {
     RandomK(RandomK),
     /// `maxnorm`
     MaxNorm(MaxNorm),
+    /// `powersgd`
+    PowerSgd(PowerSgd),
 }
 
 /// Every [`Gossip`](crate::Gossip) codec.
@@ -90,6 +93,7 @@ impl Codec {
             Self::Gather(GatherCodec::Sidco(_)) => "sidco",
             Self::Linear(LinearCodec::RandomK(_)) => "randomk",
             Self::Linear(LinearCodec::MaxNorm(_)) => "maxnorm",
+            Self::Linear(LinearCodec::PowerSgd(_)) => "powersgd",
             Self::Gossip(GossipCodec::Dpsgd(_)) => "dpsgd",
         }
     }
@@ -113,6 +117,7 @@ impl Codec {
                 qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
             }
             Self::Linear(LinearCodec::RandomK(randomk)) => randomk.estimator() == Estimator::Contraction,
+            Self::Linear(LinearCodec::PowerSgd(_)) => true,
             Self::Linear(LinearCodec::MaxNorm(_)) | Self::Gossip(GossipCodec::Dpsgd(_)) => false,
         };
         if needs_feedback { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
@@ -169,6 +174,18 @@ impl Codec {
         self.unit_codec().adapts()
     }
 
+    /// Elements of the [factors](Memory::factors) that the codec keeps of a gradient of that layout.
+    #[must_use]
+    pub fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
+        self.unit_codec().factor_len(layout)
+    }
+
+    /// Whether the codec makes frames, and not rounds alone.
+    #[must_use]
+    pub fn has_frames(&self) -> bool {
+        self.unit_codec().has_frames()
+    }
+
     /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.
     #[must_use]
     pub fn as_linear(&self) -> Option<LinearCodec> {
@@ -207,6 +224,7 @@ impl LinearCodec {
             Self::DenseSum(_) => &Dense::F32,
             Self::RandomK(randomk) => randomk,
             Self::MaxNorm(maxnorm) => maxnorm,
+            Self::PowerSgd(powersgd) => powersgd,
         }
     }
 }
@@ -238,6 +256,14 @@ macro_rules! delegate_frames {
 
             fn needs_full(&self) -> bool {
                 self.$inner().needs_full()
+            }
+
+            fn has_frames(&self) -> bool {
+                self.$inner().has_frames()
+            }
+
+            fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
+                self.$inner().factor_len(layout)
             }
 
             fn conserves(&self) -> bool {
@@ -298,6 +324,7 @@ impl LinearCodec {
             Self::DenseSum(dense) => dense,
             Self::RandomK(randomk) => randomk,
             Self::MaxNorm(maxnorm) => maxnorm,
+            Self::PowerSgd(powersgd) => powersgd,
         }
     }
 }
@@ -317,10 +344,10 @@ impl Linear for LinearCodec {
         layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        residual: Option<&[f32]>,
+        memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        self.linear().begin(key, layout, unit, grad, residual, scratch)
+        self.linear().begin(key, layout, unit, grad, memory, scratch)
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
@@ -329,13 +356,14 @@ impl Linear for LinearCodec {
 
     fn advance(
         &self,
+        layout: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
         contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        self.linear().advance(round, scratch, contributors, mean, memory)
+        self.linear().advance(layout, round, scratch, contributors, mean, memory)
     }
 
     fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {

@@ -8,7 +8,7 @@ use crate::grad::Grad;
 use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryView};
 use crate::packets::{Content, DenseContent};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Source;
@@ -152,12 +152,16 @@ impl Linear for DenseSum {
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        residual: Option<&[f32]>,
+        memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         scratch.require(self.round_scratch_len(unit.len))?;
         let p = &mut scratch.words[..unit.len];
-        Source::new(grad, residual, unit.start, f32::INFINITY).fold(Isa::best(), 0, p)?;
+        Source::new(grad, memory.map(|memory| memory.residual), unit.start, f32::INFINITY).fold(
+            Isa::best(),
+            0,
+            p,
+        )?;
         scratch.floats.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
         Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
     }
@@ -168,6 +172,7 @@ impl Linear for DenseSum {
 
     fn advance(
         &self,
+        _layout: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
         contributors: u32,
@@ -178,7 +183,7 @@ impl Linear for DenseSum {
         assert_ne!(contributors, 0, "a mean over nobody");
         mean.iter_mut().zip(&*scratch.floats).for_each(|(mean, sum)| *mean = sum / contributors as f32);
         if let Some(memory) = memory {
-            memory.clear();
+            memory.residual_mut().fill(0.0);
         }
         None
     }

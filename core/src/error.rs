@@ -14,10 +14,12 @@ pub enum EncodeError {
         /// Bytes the caller lent.
         actual: usize,
     },
-    /// No momentum was lent, or no state of one of the units, and the codec needs it.
+    /// No momentum was lent, or no state of one of the units, or no factors, and the codec needs it.
     MemoryIncomplete,
     /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased random-k.
     MemoryRefused,
+    /// The codec has rounds between all workers, and no frames.
+    NoFrames,
     /// What this codec sends cannot be cut into packets: it has no frames of ranges, or its index coder marks every coordinate.
     NoPackets,
     /// A packet may have to hold `needed` bytes to hold anything of these units.
@@ -64,10 +66,13 @@ impl fmt::Display for EncodeError {
                 write!(f, "output buffer holds {actual} bytes, the worst case needs {needed}")
             }
             Self::MemoryIncomplete => f.write_str(
-                "no memory, or one that lacks momentum or the state of a unit, which this codec needs",
+                "no memory, or one that lacks momentum, the state of a unit or factors, which this codec needs",
             ),
             Self::MemoryRefused => {
                 f.write_str("this codec takes no memory: what it sends and keeps would not add up")
+            }
+            Self::NoFrames => {
+                f.write_str("this codec has no frames: its payloads are sums of all workers, over all-reduce")
             }
             Self::NoPackets => f.write_str("what this codec sends cannot be cut into packets"),
             Self::PacketTooSmall { needed } => write!(f, "packet too small: {needed} bytes are needed"),

@@ -82,6 +82,17 @@ pub trait EncodeUnit: Send + Sync {
         false
     }
 
+    /// Whether there is anything to put into a frame, and not rounds alone.
+    fn has_frames(&self) -> bool {
+        true
+    }
+
+    /// Elements of the factors that it keeps of a whole gradient.
+    fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
+        let _ = layout;
+        0
+    }
+
     /// Whether sent + kept is exactly residual + gradient, so that a memory may be lent.
     fn conserves(&self) -> bool {
         true

@@ -37,7 +37,7 @@
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
 //! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; implies `full` |
-//! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets |
+//! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
 //! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is refused with
 //! `NotBuilt`, and everything else has the same bytes.
@@ -78,6 +78,7 @@ mod maxnorm;
 mod memory;
 mod momentum;
 mod packets;
+mod powersgd;
 mod qsgd;
 mod randomk;
 mod rng;
@@ -112,9 +113,10 @@ pub use layout::{Layout, Tensor};
 pub use layout::{LayoutError, LayoutRef, TensorRef};
 pub use limits::Limits;
 pub use maxnorm::MaxNorm;
-pub use memory::{Memory, Storage, UnitState};
+pub use memory::{Memory, MemoryView, Storage, UnitState};
 pub use momentum::Momentum;
 pub use packets::{PacketSize, Packets};
+pub use powersgd::PowerSgd;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 pub use rand_core;
 pub use randomk::{Estimator, RandomK};

@@ -8,7 +8,7 @@ use crate::kernels::scalar::FIELD_SIGN;
 use crate::kernels::{self, Bucket, Isa};
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryView};
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
 use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
@@ -184,10 +184,10 @@ impl Linear for MaxNorm {
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        residual: Option<&[f32]>,
+        memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        if residual.is_some() {
+        if memory.is_some() {
             return Err(EncodeError::MemoryRefused);
         }
         scratch.require(self.round_scratch_len(unit.len))?;
@@ -208,6 +208,7 @@ impl Linear for MaxNorm {
 
     fn advance(
         &self,
+        _layout: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
         contributors: u32,

@@ -11,6 +11,7 @@ use crate::layout::LayoutRef;
 use crate::maxnorm::MaxNorm;
 use crate::momentum::Momentum;
 use crate::packets::PacketSize;
+use crate::powersgd::PowerSgd;
 use crate::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 use crate::randomk::{Estimator, RandomK};
 use crate::schedule::warm_up;
@@ -296,6 +297,9 @@ struct Keys {
     nesterov: bool,
     clip: Option<f32>,
     sample: Option<Density>,
+    rank: Option<u16>,
+    min_rate: Option<NonZeroU32>,
+    start: Option<u64>,
     warmup: Option<u32>,
     fit: Option<Fit>,
     stages: Option<NonZeroU32>,
@@ -351,6 +355,18 @@ impl Keys {
                 self.clip = Some(number(key, value, range, |v: &f32| v.is_finite() && *v > 0.0)?);
             }
             "sample" => self.sample = Some(density(key, value)?),
+            "rank" => {
+                let range = "a whole number from 1 to 256";
+                let is_rank = |rank: &u16| (1..=PowerSgd::MAX_RANK).contains(rank);
+                self.rank = Some(number(key, value, range, is_rank)?);
+            }
+            "min_rate" => {
+                self.min_rate = Some(number(key, value, "a whole number from 1 to 4294967295", |_| true)?);
+            }
+            "start" => {
+                let range = "a whole number from 0 to 18446744073709551615";
+                self.start = Some(number(key, value, range, |_| true)?);
+            }
             "fit" => self.fit = Some(FIT.parse(key, value)?),
             "stages" if value == "auto" => self.stages = None,
             "stages" => {
@@ -416,6 +432,12 @@ impl Keys {
         RandomK::new(self.density(), self.estimator.unwrap_or_default())
     }
 
+    fn powersgd(&self) -> Result<PowerSgd, SpecError<'static>> {
+        let powersgd = PowerSgd::new(self.rank.unwrap_or(1)).ok_or(SpecError::MissingKey("rank"))?;
+        let min_rate = self.min_rate.map_or(powersgd.min_rate(), NonZeroU32::get);
+        Ok(powersgd.with_min_rate(min_rate).with_start(self.start.unwrap_or(0)))
+    }
+
     fn maxnorm(&self) -> Result<MaxNorm, SpecError<'static>> {
         match self.bits.unwrap_or(LevelBits::Bits(4)) {
             LevelBits::Bits(bits) => MaxNorm::new(bits).ok_or(SpecError::MissingKey("bits")),
@@ -435,11 +457,12 @@ const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1
 const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_RANDOMK: &str = "density warmup estimator memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_POWERSGD: &str = "rank min_rate start memory unit dense_below dense_1d max_packet_bytes";
 
 impl Spec {
     /// Names of the codecs.
     pub const CODECS: &'static str =
-        "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, sidco, dpsgd";
+        "none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, powersgd, dgc, sidco, dpsgd";
 
     /// A codec with the memory that it has by default, the whole model in one unit.
     #[must_use]
@@ -483,6 +506,10 @@ impl Spec {
             "maxnorm" => {
                 let keys = Keys::parse("maxnorm", KEYS_MAXNORM, pairs)?;
                 (keys, Codec::Linear(LinearCodec::MaxNorm(keys.maxnorm()?)))
+            }
+            "powersgd" => {
+                let keys = Keys::parse("powersgd", KEYS_POWERSGD, pairs)?;
+                (keys, Codec::Linear(LinearCodec::PowerSgd(keys.powersgd()?)))
             }
             "dgc" => {
                 let keys = Keys::parse("dgc", KEYS_DGC, pairs)?;
@@ -546,6 +573,10 @@ impl Spec {
         if !has_momentum && self.memory == MemoryChoice::Momentum {
             return Some("memory=momentum: it belongs to dgc, with a momentum above 0");
         }
+        if self.memory == MemoryChoice::None && matches!(self.codec, Codec::Linear(LinearCodec::PowerSgd(_)))
+        {
+            return Some("memory=none: powersgd is biased, and keeps there where the next step begins");
+        }
         if self.memory == MemoryChoice::None {
             return self.codec.adapts().then_some(
                 "memory=none: sidco keeps there how many stages it needs; give a number of stages",
@@ -607,6 +638,7 @@ impl fmt::Display for Spec {
                 out.unless(estimator == Estimator::default(), "estimator", ESTIMATOR.word(estimator))?;
             }
             Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => out.always("bits", maxnorm.bits())?,
+            Codec::Linear(LinearCodec::PowerSgd(powersgd)) => out.powersgd(&powersgd)?,
         }
         out.unless(self.warmup == default_warmup(&self.codec), "warmup", self.warmup)?;
         out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
@@ -649,6 +681,12 @@ impl Printer<'_, '_> {
         }
         self.unless(dgc.sample() == Density::percent(), "sample", dgc.sample())?;
         self.sparse(dgc.index(), dgc.values())
+    }
+
+    fn powersgd(&mut self, powersgd: &PowerSgd) -> fmt::Result {
+        self.always("rank", powersgd.rank())?;
+        self.unless(powersgd.min_rate() == PowerSgd::MIN_RATE, "min_rate", powersgd.min_rate())?;
+        self.unless(powersgd.start() == 0, "start", powersgd.start())
     }
 
     fn sidco(&mut self, sidco: &Sidco) -> fmt::Result {
@@ -694,6 +732,8 @@ mod tests {
             "topk:density=0.01,unit=tensor,max_packet_bytes=64",
             "maxnorm:bits=4",
             "maxnorm:bits=8,unit=tensor,dense_1d=true",
+            "powersgd:rank=1",
+            "powersgd:rank=256,min_rate=1,start=18446744073709551615,unit=tensor",
         ] {
             assert_eq!(Spec::parse(spelling).unwrap().to_string(), spelling);
         }
@@ -720,6 +760,7 @@ mod tests {
             ("qsgd", MemoryChoice::None),
             ("qsgd:rounding=nearest", MemoryChoice::ErrorFeedback),
             ("randomk", MemoryChoice::ErrorFeedback),
+            ("powersgd", MemoryChoice::ErrorFeedback),
         ] {
             assert_eq!(Spec::parse(spelling).unwrap().memory, memory, "{spelling}");
         }
@@ -736,7 +777,7 @@ mod tests {
         for (spelling, message) in [
             (
                 "top",
-                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, dgc, sidco, dpsgd",
+                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, randomk, maxnorm, powersgd, dgc, sidco, dpsgd",
             ),
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
@@ -754,6 +795,12 @@ mod tests {
             (
                 "qsgd:max_packet_bytes=65537",
                 "max_packet_bytes=65537: expected a whole number from 64 to 65536",
+            ),
+            ("powersgd:rank=257", "rank=257: expected a whole number from 1 to 256"),
+            ("powersgd:min_rate=0", "min_rate=0: expected a whole number from 1 to 4294967295"),
+            (
+                "powersgd:memory=none",
+                "memory=none: powersgd is biased, and keeps there where the next step begins",
             ),
             ("qsgd:bucket=0", "bucket=0: expected a whole number from 1 to 4294967295"),
         ] {

@@ -927,24 +927,27 @@ class Stream:
 
 
 def decode_memory(data, layout):
-    """The residual, and the momentum behind it if there is one."""
+    """The residual, and behind it the momentum and the factors if there are any."""
     reader = Reader(data)
     require(reader.take(2) == b"GM", "BadMagic")
     require(reader.number(1) == 1, "UnsupportedVersion")
     kind = reader.number(1)
-    require(kind & 1 == 1 and kind < 8, "InvalidField(Memory)")
+    require(kind & 1 == 1 and kind < 16, "InvalidField(Memory)")
     require(reader.number(8) == layout.fingerprint, "LayoutMismatch")
     require(reader.number(8) == layout.len, "InvalidField(Memory)")
     units = reader.number(4) if kind & 4 else 0
     require(units > 0 or kind & 4 == 0, "InvalidField(Memory)")
+    count = reader.number(8) if kind & 8 else 0
+    require(count > 0 or kind & 8 == 0, "InvalidField(Memory)")
     residual = f32_values(reader.take(4 * layout.len))
     momentum = f32_values(reader.take(4 * layout.len if kind & 2 else 0))
     reader.take(16 * units)
+    factors = f32_values(reader.take(4 * count))
     checksum = reader.number(4)
     reader.finish()
     require(crc32c(data[:-4]) == checksum, "ChecksumMismatch")
-    require(all(map(math.isfinite, residual + momentum)), "NonFiniteValue")
-    return residual + momentum
+    require(all(map(math.isfinite, residual + momentum + factors)), "NonFiniteValue")
+    return residual + momentum + factors
 
 
 def to_bytes(values):

@@ -5,7 +5,7 @@ usage: run.py [FOLDER ...]
 
 Without folders: FORMAT.md, tests/golden and tests/bad. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
-(`memory` or `full-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
+(`memory`, `full-memory` or `factor-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
 each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
 Ends with code 1 if anything differs or nothing was compared. Standard library only.
 """

@@ -7,7 +7,8 @@
 //! | `error32` | the error where addresses have 32 bits, where that is another: a count may not fit there |
 //! | `layout` | shapes, as in `golden/` |
 //! | `limit` | `field:value` of the one limit that is set; the others stand in nobody's way |
-//! | `reader` | where the bytes are no frame but a saved memory: `memory` of a residual, `full-memory` with momentum and a state |
+//! | `reader` | where the bytes are no frame but a saved memory: `memory` of a residual, `full-memory` with momentum and a state,
+//! | | `factor-memory` with two factors |
 
 use crate::manifest::{self, Line};
 use crate::run;
@@ -22,6 +23,8 @@ pub enum Reader {
     Memory,
     /// A memory of a residual, momentum and one unit state.
     FullMemory,
+    /// A memory of a residual and two factors.
+    FactorMemory,
 }
 
 /// One string of bytes that must be refused.
@@ -75,6 +78,7 @@ fn reader(text: &str) -> Reader {
     match text {
         "memory" => Reader::Memory,
         "full-memory" => Reader::FullMemory,
+        "factor-memory" => Reader::FactorMemory,
         _ => panic!("unknown reader '{text}'"),
     }
 }

@@ -1,6 +1,8 @@
 //! Linear codecs over several workers at once, their payloads reduced in the order of ranks.
 
-use gradwire::{Grad, LayoutRef, Linear, LinearScratch, Payload, Reduction, Round, Source, StepKey, Unit};
+use gradwire::{
+    Grad, LayoutRef, Linear, LinearScratch, Memory, Payload, Reduction, Round, Source, StepKey, Unit,
+};
 
 /// One worker: its round and its working memory, filled with rubbish before the first.
 struct Worker {
@@ -60,13 +62,31 @@ pub fn mean(
     unit: &Unit,
     grads: &[Vec<f32>],
 ) -> (Vec<f32>, Vec<usize>) {
+    step(codec, key, layout, unit, grads, &mut [], false)
+}
+
+/// The same for workers with memories of the whole gradient, in the order of ranks; there may be none. Workers that
+/// `abandon` do so behind the last round.
+///
+/// # Panics
+/// When a gradient is refused, or the workers do not agree.
+pub fn step(
+    codec: &dyn Linear,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    unit: &Unit,
+    grads: &[Vec<f32>],
+    memories: &mut [Memory<'_>],
+    abandon: bool,
+) -> (Vec<f32>, Vec<usize>) {
     let needed = codec.round_scratch_len(unit.len);
     let begin = |(rank, grad): (usize, &Vec<f32>)| {
         let (mut words, mut floats) = (vec![7u32; needed.words], vec![7.0f32; needed.floats]);
         let mut ints = vec![7i32; needed.ints];
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
         let key = StepKey { source: Source::Rank(rank as u32), ..key };
-        let round = codec.begin(key, layout, unit, Grad::F32(grad), None, &mut scratch).unwrap();
+        let memory = memories.get(rank).map(|memory| memory.view(unit.range()));
+        let round = codec.begin(key, layout, unit, Grad::F32(grad), memory, &mut scratch).unwrap();
         Worker { round, words, floats, ints }
     };
     let mut workers: Vec<Worker> = grads.iter().enumerate().map(begin).collect();
@@ -75,10 +95,14 @@ pub fn mean(
         payloads.push(workers[0].round.payload_len);
         reduce(codec, &mut workers);
         let (mut means, mut last) = (Vec::new(), true);
-        for worker in &mut workers {
+        for (rank, worker) in workers.iter_mut().enumerate() {
             let mut mean = vec![f32::NAN; unit.len];
-            let round = worker.round;
-            let next = codec.advance(round, &mut worker.scratch(), grads.len() as u32, &mut mean, None);
+            let (round, count) = (worker.round, grads.len() as u32);
+            let mut memory = memories.get_mut(rank).map(|memory| memory.slice(unit.range()));
+            let next = codec.advance(layout, round, &mut worker.scratch(), count, &mut mean, memory.as_mut());
+            if next.is_none() && abandon {
+                codec.abandon(round, &mut worker.scratch(), memory.as_mut());
+            }
             last = next.is_none();
             worker.round = next.unwrap_or(round);
             means.push(mean);

@@ -212,6 +212,57 @@ fn a_codec_of_two_rounds_agrees_on_its_range_before_it_sums() {
 }
 
 #[test]
+fn factors_are_summed_around_the_ring_and_make_one_mean() {
+    let (layout, steps) = (layout(), 4);
+    // 20·33 and 7·11 in factors of 53·2 and 18·2; 33 whole.
+    let (first, second) = (40 + 33 + 14, 66 + 22);
+    let spec = Spec::parse("powersgd:rank=2").unwrap();
+    for world in 1..=5 {
+        let results =
+            on_threads(workers(world, "powersgd:rank=2", &Route::AllReduce { wire: Wire::F32 }), |worker| {
+                let Worker { mut transport, mut exchange, .. } = worker;
+                let mut memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+                let (rank, deadline) = (transport.rank().0, Deadline::after(Duration::from_secs(20)));
+                let (mut applied, mut mean) = (vec![0.0f64; layout.len()], vec![f32::NAN; layout.len()]);
+                for step in 0..steps {
+                    let grad = gradient(rank, step, layout.len());
+                    let transport = transport.as_mut();
+                    exchange
+                        .start(transport, key(rank, step), Grad::F32(&grad), Some(&mut memory), deadline)
+                        .unwrap();
+                    let report = exchange.finish(transport, &mut mean, Some(&mut memory), deadline).unwrap();
+                    assert_eq!(report.frame_bytes, 4 * (first + second));
+                    applied
+                        .iter_mut()
+                        .zip(&mean)
+                        .for_each(|(sum, &mean)| *sum += f64::from(mean) * f64::from(world));
+                }
+                (
+                    applied,
+                    memory.residual().to_vec(),
+                    bits(memory.factors()),
+                    transport.counters().up.payload_bytes,
+                )
+            });
+        let residuals: Vec<_> = results.iter().map(|result| result.1.clone()).collect();
+        assert_conserved(&results[0].0, &residuals, steps);
+        for result in &results {
+            assert_eq!((&result.0, &result.2), (&results[0].0, &results[0].2), "replicas of {world} differ");
+        }
+        let sent: u64 = results.iter().map(|result| result.3).sum();
+        assert_eq!(sent, u64::from(world - 1) * 2 * steps * 4 * (first + second) as u64);
+    }
+}
+
+#[test]
+fn a_codec_of_rounds_alone_is_refused_where_frames_are_sent() {
+    for route in [Route::AllGather, Route::Server(ServerOptions::default())] {
+        let error = Exchange::new(Spec::parse("powersgd").unwrap(), layout(), route).unwrap_err();
+        assert_eq!(error, ExchangeError::NoFrames { codec: "powersgd" });
+    }
+}
+
+#[test]
 fn a_native_sum_fails_where_there_is_no_library_and_nothing_is_lost() {
     let transport = local::world(1).swap_remove(0);
     let mut worker =

@@ -5,6 +5,7 @@
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod aarch64;
+mod factors;
 mod gaps;
 mod isa;
 pub(crate) mod scalar;
@@ -131,6 +132,21 @@ compile_for_each_isa! {
 compile_for_each_isa! {
     /// Writes the bits of the gradient to `p`; returns the largest magnitude bits.
     pub(crate) fn copy_to(isa, grad: &[f32], p: &mut [u32]) -> u32 = scalar::copy_to;
+}
+
+compile_for_each_isa! {
+    /// out = M·Q, column behind column: M as bits in rows of `cols`, Q in columns of `cols`.
+    pub(crate) fn multiply(isa, m: &[u32], cols: usize, q: &[f32], out: &mut [f32]) = factors::multiply;
+}
+
+compile_for_each_isa! {
+    /// out = Mᵀ·P, column behind column: M as bits in rows of `cols`, P in columns as long as M has rows.
+    pub(crate) fn multiply_transposed(isa, m: &[u32], cols: usize, p: &[f32], out: &mut [f32]) = factors::multiply_transposed;
+}
+
+compile_for_each_isa! {
+    /// out = P·Qᵀ, in rows of `cols`.
+    pub(crate) fn multiply_out(isa, p: &[f32], q: &[f32], cols: usize, out: &mut [f32]) = factors::multiply_out;
 }
 
 /// Strides of f64 sums.

@@ -77,6 +77,21 @@ fn momentum_is_the_same_on_every_instruction_set() {
 }
 
 #[test]
+fn products_with_factors_are_the_same_on_every_instruction_set() {
+    for (rows, cols, rank) in [(1, 1, 1), (3, 7, 2), (9, 33, 4), (17, 64, 1), (5, 130, 3)] {
+        let m: Vec<u32> = bits(&floats(rows * cols));
+        let (p, q) = (floats(rows * rank), floats(cols * rank));
+        same_everywhere(|isa| {
+            let (mut left, mut right, mut all) = (vec![7.0; p.len()], vec![7.0; q.len()], vec![7.0; m.len()]);
+            multiply(isa, &m, cols, &q, &mut left);
+            multiply_transposed(isa, &m, cols, &p, &mut right);
+            multiply_out(isa, &p, &q, cols, &mut all);
+            (bits(&left), bits(&right), bits(&all))
+        });
+    }
+}
+
+#[test]
 fn candidates_are_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());

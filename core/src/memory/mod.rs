@@ -20,6 +20,7 @@ pub use storage::Storage;
 /// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is then the step
 ///   that momentum makes of it. It is no part of what is sent and kept.
 /// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
+/// * Factors, as many as [the codec says](crate::Codec::factor_len), for codecs that begin a step with those of the last.
 ///
 /// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
 /// fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the residual in the same pass that
@@ -42,6 +43,17 @@ pub struct Memory<'a> {
     momentum: Option<Storage<'a, f32>>,
     /// Empty where the codec has none.
     states: Storage<'a, UnitState>,
+    /// Of the whole layout; empty where the codec has none.
+    factors: Storage<'a, f32>,
+}
+
+/// What a [`Memory`] keeps of a part of the gradient, to read.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryView<'a> {
+    /// The residual, one element a coordinate of the part.
+    pub residual: &'a [f32],
+    /// The factors of the whole layout; empty where there are none.
+    pub factors: &'a [f32],
 }
 
 /// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
@@ -78,15 +90,17 @@ impl Memory<'static> {
             }
         };
         let units = if spec.codec.adapts() { spec.units.units(layout).count() } else { 0 };
-        Some(Self { largest: 0.0, ..memory.with_states(alloc::vec![UnitState::default(); units]) })
+        let states = alloc::vec![UnitState::default(); units];
+        let factors = alloc::vec![0.0; spec.codec.factor_len(layout)];
+        Some(Self { largest: 0.0, ..memory.with_states(states).with_factors(factors) })
     }
 }
 
 impl<'a> Memory<'a> {
     /// Error feedback: a residual, one element a coordinate.
     pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
-        let states = Storage::from(&mut []);
-        Self { residual: residual.into(), largest: f32::INFINITY, momentum: None, states }
+        let (states, factors) = (Storage::from(&mut []), Storage::from(&mut []));
+        Self { residual: residual.into(), largest: f32::INFINITY, momentum: None, states, factors }
     }
 
     /// With momentum, one element a coordinate.
@@ -106,6 +120,12 @@ impl<'a> Memory<'a> {
         Self { states: states.into(), ..self }
     }
 
+    /// With the factors of the whole layout.
+    #[must_use]
+    pub fn with_factors(self, factors: impl Into<Storage<'a, f32>>) -> Self {
+        Self { factors: factors.into(), ..self }
+    }
+
     /// What is kept back, one element a coordinate.
     #[must_use]
     pub fn residual(&self) -> &[f32] {
@@ -122,6 +142,17 @@ impl<'a> Memory<'a> {
     #[must_use]
     pub fn states(&self) -> &[UnitState] {
         &self.states
+    }
+
+    /// The factors of the whole layout; empty where there are none.
+    #[must_use]
+    pub fn factors(&self) -> &[f32] {
+        &self.factors
+    }
+
+    /// The storage of the factors, for codecs.
+    pub(crate) fn factors_mut(&mut self) -> &mut [f32] {
+        &mut self.factors
     }
 
     /// The storage of the residual, for codecs. How large its values can be is then unknown, until
@@ -179,7 +210,7 @@ impl<'a> Memory<'a> {
         self.residual.is_empty()
     }
 
-    /// The memory of a part of the gradient, with the states of all units.
+    /// The memory of a part of the gradient, with the states of all units and the factors of the whole layout.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -191,16 +222,17 @@ impl<'a> Memory<'a> {
             residual: Storage::from(&mut self.residual[range]),
             largest: core::mem::replace(&mut self.largest, f32::INFINITY),
             states: Storage::from(&mut *self.states),
+            factors: Storage::from(&mut *self.factors),
         }
     }
 
-    /// The residual of a part of the gradient, to read.
+    /// The memory of a part of the gradient, to read.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
     #[must_use]
-    pub fn view(&self, range: Range<usize>) -> &[f32] {
-        &self.residual[range]
+    pub fn view(&self, range: Range<usize>) -> MemoryView<'_> {
+        MemoryView { residual: &self.residual[range], factors: &self.factors }
     }
 
     /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual. Given back right
@@ -216,7 +248,8 @@ impl<'a> Memory<'a> {
     }
 
     /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
-    /// much in the parameters as it did when it was kept. Momentum works at the rate of the step that uses it, and stays.
+    /// much in the parameters as it did when it was kept. Momentum works at the rate of the step that uses it, and stays; so do
+    /// factors, of which directions count and not lengths.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
@@ -230,6 +263,7 @@ impl<'a> Memory<'a> {
         self.largest = 0.0;
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
         self.states.fill(UnitState::default());
+        self.factors.fill(0.0);
     }
 
     /// L2 norm of the residual; f64 sum in the order of the coordinates' eight strides.

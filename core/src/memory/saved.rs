@@ -16,6 +16,7 @@ const VERSION: u8 = 1;
 const HAS_RESIDUAL: u8 = 1;
 const HAS_MOMENTUM: u8 = 2;
 const HAS_STATES: u8 = 4;
+const HAS_FACTORS: u8 = 8;
 
 /// Magic, version, kind, fingerprint and length in front, the checksum behind.
 const OVERHEAD: usize = 2 + 1 + 1 + 8 + 8 + 4;
@@ -26,6 +27,7 @@ struct Saved<'b> {
     residual: &'b [u8],
     momentum: &'b [u8],
     states: &'b [u8],
+    factors: &'b [u8],
 }
 
 impl Memory<'_> {
@@ -37,7 +39,11 @@ impl Memory<'_> {
             0 => 0,
             units => units.checked_mul(STATE_BYTES)?.checked_add(4)?,
         };
-        self.len().checked_mul(floats)?.checked_add(states)?.checked_add(OVERHEAD)
+        let factors = match self.factors.len() {
+            0 => 0,
+            factors => factors.checked_mul(4)?.checked_add(8)?,
+        };
+        self.len().checked_mul(floats)?.checked_add(states)?.checked_add(factors)?.checked_add(OVERHEAD)
     }
 
     /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`; returns the
@@ -59,10 +65,14 @@ impl Memory<'_> {
         if units > 0 {
             writer.bytes(&units.to_le_bytes());
         }
+        if !self.factors.is_empty() {
+            writer.bytes(&(self.factors.len() as u64).to_le_bytes());
+        }
         let floats = self.residual.iter().chain(self.momentum().unwrap_or_default());
         floats.for_each(|value| writer.bytes(&value.to_le_bytes()));
         let words = self.states.iter().flat_map(|state| state.words());
         words.for_each(|word| writer.bytes(&word.to_le_bytes()));
+        self.factors.iter().for_each(|value| writer.bytes(&value.to_le_bytes()));
         let (saved, checksum) = out.split_at_mut(bytes - 4);
         checksum.copy_from_slice(&crc32c(0, saved).to_le_bytes());
         Some(bytes)
@@ -72,7 +82,7 @@ impl Memory<'_> {
     ///
     /// # Errors
     /// `BadMagic`, `UnsupportedVersion`, `InvalidField(Memory)` for other parts, another length or another number of
-    /// states, `LayoutMismatch`, `Truncated`, `TrailingBytes`, `ChecksumMismatch`, `NonFiniteValue`. The memory is then as
+    /// states or factors, `LayoutMismatch`, `Truncated`, `TrailingBytes`, `ChecksumMismatch`, `NonFiniteValue`. The memory is then as
     /// it was.
     ///
     /// # Panics
@@ -89,13 +99,15 @@ impl Memory<'_> {
         for (slot, words) in self.states.iter_mut().zip(words) {
             *slot = UnitState::from_words(words.map(u32::from_le_bytes));
         }
+        restore(&mut self.factors, saved.factors);
         Ok(())
     }
 
     fn kind(&self) -> u8 {
         let momentum = if self.momentum.is_some() { HAS_MOMENTUM } else { 0 };
         let states = if self.states.is_empty() { 0 } else { HAS_STATES };
-        HAS_RESIDUAL | momentum | states
+        let factors = if self.factors.is_empty() { 0 } else { HAS_FACTORS };
+        HAS_RESIDUAL | momentum | states | factors
     }
 
     /// Every check; nothing is changed.
@@ -122,10 +134,14 @@ impl Memory<'_> {
         if !self.states.is_empty() && reader.u32()? as usize != self.states.len() {
             return Err(other);
         }
+        if !self.factors.is_empty() && reader.u64()? != self.factors.len() as u64 {
+            return Err(other);
+        }
         // The caller holds as much: no product overflows.
         let residual = reader.take(4 * self.residual.len())?;
         let momentum = reader.take(4 * self.momentum().map_or(0, <[f32]>::len))?;
         let states = reader.take(STATE_BYTES * self.states.len())?;
+        let factors = reader.take(4 * self.factors.len())?;
         let stated = reader.u32()?;
         reader.finish()?;
         let computed = crc32c(0, &bytes[..bytes.len() - 4]);
@@ -134,6 +150,7 @@ impl Memory<'_> {
         }
         check_magnitudes(f32_values(residual), f32::MAX)?;
         check_magnitudes(f32_values(momentum), f32::MAX)?;
-        Ok(Saved { residual, momentum, states })
+        check_magnitudes(f32_values(factors), f32::MAX)?;
+        Ok(Saved { residual, momentum, states, factors })
     }
 }

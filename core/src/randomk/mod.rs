@@ -10,7 +10,7 @@ use crate::grad::Grad;
 use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryView};
 use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Source;
@@ -205,14 +205,18 @@ impl Linear for RandomK {
         _layout: &LayoutRef<'_>,
         unit: &Unit,
         grad: Grad<'_>,
-        residual: Option<&[f32]>,
+        memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         scratch.require(self.round_scratch_len(unit.len))?;
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
-        Source::new(grad, residual, unit.start, self.bound()).fold(Isa::best(), 0, p)?;
+        Source::new(grad, memory.map(|memory| memory.residual), unit.start, self.bound()).fold(
+            Isa::best(),
+            0,
+            p,
+        )?;
         sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
         let factor = self.factor(k, unit.len);
         for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {
@@ -227,6 +231,7 @@ impl Linear for RandomK {
 
     fn advance(
         &self,
+        _layout: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
         contributors: u32,

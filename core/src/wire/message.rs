@@ -126,6 +126,9 @@ impl Encoding<'_> {
         if Full::build().is_none() {
             return Ok(());
         }
+        if !self.codec.has_frames() {
+            return Err(EncodeError::NoFrames);
+        }
         let momentum = memory.and_then(Memory::momentum);
         let states = memory.map_or(0, |memory| memory.states().len());
         let has_momentum = self.codec.momentum().is_none() || momentum.is_some();
@@ -140,7 +143,7 @@ impl Encoding<'_> {
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.largest());
         self.units.iter().try_for_each(|unit| {
-            let residual = memory.map(|memory| memory.view(unit.range()));
+            let residual = memory.map(|memory| memory.view(unit.range()).residual);
             let codec = codec_of(self.codec, unit);
             let momentum =
                 momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));

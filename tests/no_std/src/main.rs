@@ -98,6 +98,6 @@ fn sum(
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
     let key = StepKey { seed: 1, step: 2, source: Source::Shared };
     let round = linear.begin(key, layout, unit, Grad::F32(grad), None, &mut scratch).map_err(|_| Failed)?;
-    linear.advance(round, &mut scratch, 1, mean, None);
+    linear.advance(layout, round, &mut scratch, 1, mean, None);
     Ok(())
 }

@@ -795,6 +795,18 @@ fn full_memory(name: &'static str, error: &'static str, spoil: impl FnOnce(&mut 
     Case { words: " layout=2 reader=full-memory".to_owned(), ..case }
 }
 
+/// A saved memory of two elements with two factors.
+fn factor_memory(name: &'static str, error: &'static str, spoil: impl FnOnce(&mut Vec<u8>)) -> Case {
+    let with_factors = |bytes: &mut Vec<u8>| {
+        bytes[3] = 9;
+        bytes.splice(20..20, 2u64.to_le_bytes());
+        bytes.extend(floats(&[0.5, 4.0]));
+        spoil(bytes);
+    };
+    let case = memory(name, error, [1.0, -2.0], with_factors);
+    Case { words: " layout=2 reader=factor-memory".to_owned(), ..case }
+}
+
 fn memories() -> Vec<Case> {
     let cut = |case: Case, len: usize| Case { bytes: case.bytes[..len].to_vec(), ..case };
     let fine = [1.0, -2.0];
@@ -814,7 +826,7 @@ fn memories() -> Vec<Case> {
         cut(memory("memory_without_checksum", "Truncated{needed:4,actual:0}", fine, |_| ()), 28),
         flipped,
         longer,
-        full_memory("memory_kind_15", "InvalidField(Memory)", |bytes| bytes[3] = 15),
+        full_memory("memory_kind_31", "InvalidField(Memory)", |bytes| bytes[3] = 31),
         full_memory("memory_without_residual", "InvalidField(Memory)", |bytes| bytes[3] = 6),
         full_memory("memory_of_no_states", "InvalidField(Memory)", |bytes| bytes[20] = 0),
         full_memory("memory_momentum_infinite", "NonFiniteValue", |bytes| {
@@ -822,5 +834,10 @@ fn memories() -> Vec<Case> {
         }),
         cut(full_memory("memory_momentum_cut", "Truncated{needed:8,actual:7}", |_| ()), 39),
         cut(full_memory("memory_states_cut", "Truncated{needed:16,actual:15}", |_| ()), 55),
+        factor_memory("memory_of_no_factors", "InvalidField(Memory)", |bytes| bytes[20] = 0),
+        factor_memory("memory_factors_infinite", "NonFiniteValue", |bytes| {
+            bytes[40..44].copy_from_slice(&f32::NEG_INFINITY.to_le_bytes());
+        }),
+        cut(factor_memory("memory_factors_cut", "Truncated{needed:8,actual:7}", |_| ()), 43),
     ]
 }

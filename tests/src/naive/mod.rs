@@ -19,6 +19,7 @@ pub mod index;
 pub mod levels;
 pub mod maxnorm;
 pub mod planes;
+pub mod powersgd;
 pub mod rans;
 pub mod sidco;
 pub mod values;

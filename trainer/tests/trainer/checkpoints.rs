@@ -58,7 +58,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer and schedule.
-fn cases() -> [(&'static str, Change); 11] {
+fn cases() -> [(&'static str, Change); 12] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -75,6 +75,7 @@ fn cases() -> [(&'static str, Change); 11] {
         ("qsgd:bits=4,rounding=nearest", adamw),
         ("randomk:density=0.05", schedule),
         ("maxnorm:bits=4", momentum),
+        ("powersgd:rank=2,start=3", momentum),
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
     ]

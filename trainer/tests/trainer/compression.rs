@@ -27,10 +27,12 @@ fn error_feedback_keeps_up_with_dense_where_random_choice_and_forgetting_do_not(
     let topk = accuracy("topk:density=0.01");
     let forgetful = accuracy("topk:density=0.01,memory=none");
     let sidco = accuracy("sidco:density=0.01");
+    let powersgd = accuracy("powersgd:rank=2");
     let randomk = accuracy("randomk:density=0.01");
     assert!(dense > 85.0, "dense training itself must work: {dense}");
     assert!((topk - dense).abs() <= 2.0, "topk {topk}, dense {dense}");
     assert!((sidco - dense).abs() <= 2.0, "sidco {sidco}, dense {dense}");
+    assert!((powersgd - dense).abs() <= 2.0, "powersgd {powersgd}, dense {dense}");
     assert!(randomk <= dense - 10.0, "randomk {randomk}, dense {dense}");
     assert!(forgetful <= topk - 3.0, "without memory {forgetful}, with {topk}");
 }

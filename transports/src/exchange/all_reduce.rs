@@ -104,6 +104,7 @@ impl AllReduce {
     ) -> Result<Report, ExchangeError> {
         let mut contributors = step.transport.membership().ranks;
         let Clock { mut exchange, mut decode, encode } = step.clock;
+        let layout = step.layout.as_ref();
         let (mut frame_bytes, mut held) = (0, 0);
         for (state, unit) in self.units.iter_mut().zip(step.units) {
             let codec = codec_of(&self.codec, unit);
@@ -121,8 +122,8 @@ impl AllReduce {
                 })?;
                 next = timed(&mut decode, || {
                     let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-                    let workers = contributors.len() as u32;
-                    codec.advance(round, &mut scratch, workers, &mut mean[unit.range()], memory.as_mut())
+                    let (workers, mean) = (contributors.len() as u32, &mut mean[unit.range()]);
+                    codec.advance(&layout, round, &mut scratch, workers, mean, memory.as_mut())
                 });
             }
         }

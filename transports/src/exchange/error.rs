@@ -16,6 +16,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec has rounds between all workers and no frames, so it rides on all-reduce alone.
+    NoFrames {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// The spelling asks for packets, which no exchange cuts: every route sends one frame a step.
     Packets,
     /// The codec works between two neighbours and makes no mean over all.
@@ -91,6 +96,9 @@ impl fmt::Display for ExchangeError {
         match self {
             Self::NotLinear { codec } => {
                 write!(f, "{codec} frames cannot be summed: use all-gather or a server")
+            }
+            Self::NoFrames { codec } => {
+                write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
             }
             Self::Packets => write!(
                 f,

@@ -158,13 +158,17 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
-    /// neighbours, which makes no mean over all; `Packets` for a gradient that is to be cut.
+    /// neighbours, which makes no mean over all; `NoFrames` for [`Route::AllGather`] and [`Route::Server`] with a codec of rounds alone; `Packets` for a gradient that is to be cut.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() {
             return Err(ExchangeError::Packets);
         }
         if matches!(spec.codec, Codec::Gossip(_)) {
             return Err(ExchangeError::Gossip { codec: spec.codec.name() });
+        }
+        let is_summed = matches!(route, Route::AllReduce { .. } | Route::Native { .. });
+        if !is_summed && !spec.codec.has_frames() {
+            return Err(ExchangeError::NoFrames { codec: spec.codec.name() });
         }
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
