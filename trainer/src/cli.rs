@@ -57,7 +57,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Output {
+pub(crate) struct Output {
     /// Folder for the results [default: a folder under runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -321,7 +321,7 @@ fn require_local(config: &RunConfig) -> Result<(), RangeError> {
 }
 
 /// The folder that was named, or one for this job.
-fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
+pub(crate) fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
     let name = format!("runs/{}-{}-seed-{}", job.config.data, file_name(&job.config.codec), job.config.seed);
     Folder::create(&output.out.clone().unwrap_or_else(|| name.into()), output.force)
 }
@@ -329,6 +329,10 @@ fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
 fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let found = checkpoint::latest(path).map_err(JobError::from)?;
     match Launch::detect() {
+        _ if found.config().transport == "zmq" => {
+            let what = format!("{}: a run of a server; go on with: trainer serve --resume …", path.display());
+            return Err(Failure::Usage(what));
+        }
         Some(launch) if found.config().transport == "mpi" => return resume_as_process(launch, found, out),
         Some(launch) if launch.world > 1 => {
             let what = format!("{}: a run in one process; go on without mpirun", path.display());
@@ -389,20 +393,29 @@ pub(crate) fn present_run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let hash = outcome.summary.params_hash.clone();
-    let comparison = Comparison::of_one(job, outcome);
-    print_and_report(&comparison, "Training run", folder, out)?;
+    report_run(job, outcome, folder, out)?;
     writeln!(out, "\nparameters: {hash} on all {} workers", job.config.workers)?;
     writeln!(out, "Results and report: {}", folder.file("report.html").display())?;
     Ok(())
+}
+
+/// Table and report of one run, without the last words.
+pub(crate) fn report_run(
+    job: &Job,
+    outcome: Outcome,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    print_and_report(&Comparison::of_one(job, outcome), "Training run", folder, out)
 }
 
 fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
     require((1..=1000).contains(&args.seeds), "seeds", args.seeds, "1 to 1000")?;
     let settings = settings(&args.settings, args.config.as_ref())?;
     require(
-        settings.transport.as_deref() != Some("mpi"),
+        settings.transport.as_deref().is_none_or(|transport| transport == "local"),
         "transport",
-        "mpi",
+        settings.transport.as_deref().unwrap_or_default(),
         "local, to compare in one process",
     )?;
     let plan = Plan::new(&settings, &args.codecs, args.seeds)?;

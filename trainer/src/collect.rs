@@ -44,7 +44,7 @@ pub(crate) fn collect(
         let step = record.step;
         let records = waiting.entry(step).or_default();
         records.push(record);
-        if records.len() < job.config.workers || failure.is_some() {
+        if records.len() < job.config.narrators() || failure.is_some() {
             continue;
         }
         let records = waiting.remove(&step).unwrap_or_default();
@@ -99,13 +99,14 @@ impl Collected {
         let steps = records.first()?.step + 1;
         let snapshots: Vec<Snapshot> =
             records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
-        let (mut replica, mut memories) = (None, Vec::new());
+        let (mut replica, mut memories, mut downlink) = (None, Vec::new(), Vec::new());
         for snapshot in snapshots {
             replica = replica.or(snapshot.replica);
+            downlink.extend(snapshot.downlink);
             memories.push(snapshot.memory);
         }
         let (config, totals) = (job.config.clone(), self.totals.clone());
-        Some(Checkpoint { config, steps, replica: replica?, memories, totals })
+        Some(Checkpoint { config, steps, replica: replica?, memories, downlink, totals })
     }
 
     fn compare_replicas(&mut self, records: &[StepRecord]) -> Result<(), RunError> {
@@ -140,6 +141,24 @@ impl Collected {
         Err(RunError::Refused { step, why: why.clone() })
     }
 
+    /// A worker is gone, with what it kept back.
+    #[cfg(feature = "zmq")]
+    pub(crate) fn lose(&mut self, norm: f64) {
+        self.totals.departures += 1;
+        self.totals.lost_nanos = self.totals.lost_nanos.saturating_add((norm * 1e9) as u64);
+    }
+
+    /// What should be known about this run.
+    fn notes(&self, job: &Job) -> Vec<String> {
+        let mut notes = job.config.notes();
+        if self.totals.departures > 0 {
+            let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
+            notes
+                .push(format!("{gone} workers left; what they kept back is lost: norms of {norm:.6} in all"));
+        }
+        notes
+    }
+
     /// The end of a run in which no worker failed.
     pub(crate) fn outcome(self, job: &Job, finals: &[Final]) -> Outcome {
         let counters: Vec<Counters> = finals.iter().map(|end| end.counters).collect();
@@ -155,7 +174,7 @@ impl Collected {
         let up = self.metrics.iter().map(|line| line.bytes_up).sum::<u64>();
         let down = self.metrics.iter().map(|line| line.bytes_down).sum::<u64>();
         let steps = self.metrics.len() as f64;
-        let dense = steps * 4.0 * (job.layout.len() * config.workers) as f64;
+        let dense = steps * 4.0 * (job.layout.len() * config.narrators()) as f64;
         let [encode_seconds, decode_seconds] =
             [seconds(|line| line.encode_ns), seconds(|line| line.decode_ns)];
         let last = &self.metrics[self.metrics.len().saturating_sub(LAST_STEPS)..];
@@ -179,13 +198,13 @@ impl Collected {
             ratio: over(dense, self.totals.frame_bytes as f64),
             wire_ratio: over(steps * ring_bytes(job), (up + down) as f64),
             seconds: self.elapsed().as_secs_f64(),
-            compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.workers as f64,
+            compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.narrators() as f64,
             encode_seconds,
             exchange_seconds: seconds(|line| line.exchange_ns),
             decode_seconds,
             break_even_gbps: break_even_gbps(job, steps, up, encode_seconds + decode_seconds),
             params_hash: format!("{:016x}", self.hash),
-            notes: config.notes(),
+            notes: self.notes(job),
         }
     }
 }

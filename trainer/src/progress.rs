@@ -13,16 +13,17 @@ use crate::record::Metrics;
 pub struct Progress {
     label: String,
     steps: u64,
-    /// In a pipe, a line every so many steps.
+    /// In a pipe, a line every so many steps; none for 0.
     every: u64,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
     /// A run of so many steps, with this name in front of its lines; in a pipe there are `lines` of them.
+    /// With 0 nothing is shown of steps anywhere.
     pub fn new(label: &str, steps: u64, lines: u64) -> Self {
-        let every = steps.div_ceil(lines.max(1)).max(1);
-        let bar = stderr().is_terminal().then(|| bar(label, steps));
+        let every = if lines == 0 { 0 } else { steps.div_ceil(lines).max(1) };
+        let bar = (lines > 0 && stderr().is_terminal()).then(|| bar(label, steps));
         Self { label: label.to_owned(), steps, every, bar }
     }
 
@@ -33,7 +34,9 @@ impl Progress {
                 bar.set_position(metrics.step + 1);
                 bar.set_message(format!("loss {:.4}{}", metrics.loss, evaluation(metrics)));
             }
-            None if (metrics.step + 1).is_multiple_of(self.every) || metrics.step + 1 == self.steps => {
+            None if self.every > 0
+                && ((metrics.step + 1).is_multiple_of(self.every) || metrics.step + 1 == self.steps) =>
+            {
                 let Self { label, steps, .. } = self;
                 let (step, loss, rest) = (metrics.step + 1, metrics.loss, evaluation(metrics));
                 self.line(&format!("{label}: step {step}/{steps}, loss {loss:.4}{rest}"));

@@ -51,13 +51,13 @@ pub fn run_into(job: &Job, folder: &Folder, label: &str, lines: u64) -> Result<O
 /// # Errors
 ///
 /// Those of the run, and if a file cannot be written.
-pub fn write_down(
+pub fn write_down<E: From<RunError>>(
     job: &Job,
     folder: &Folder,
     label: &str,
     lines: u64,
-    run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, RunError>,
-) -> Result<Outcome, RunError> {
+    run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, E>,
+) -> Result<Outcome, E> {
     folder.write("config.toml", &job.config.to_toml()).map_err(|error| written(&error))?;
     let metrics = folder.metrics().map_err(|error| written(&error))?;
     watched(job, folder, metrics, label, lines, run)
@@ -85,14 +85,14 @@ pub fn resume_into(
 /// # Errors
 ///
 /// As [`write_down`], and if `metrics.jsonl` lacks a step that is done.
-pub fn go_on_writing(
+pub fn go_on_writing<E: From<RunError>>(
     job: &Job,
     folder: &Folder,
     checkpoint: &Checkpoint,
     label: &str,
     lines: u64,
-    run: impl FnOnce((&Checkpoint, &[Metrics]), &mut dyn Observer) -> Result<Outcome, RunError>,
-) -> Result<Outcome, RunError> {
+    run: impl FnOnce((&Checkpoint, &[Metrics]), &mut dyn Observer) -> Result<Outcome, E>,
+) -> Result<Outcome, E> {
     let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
     watched(job, folder, metrics, label, lines, |observer| run((checkpoint, &before), observer))
 }
@@ -107,14 +107,14 @@ fn in_threads(
     run_with_models(job, &|_| job.build_model(), control, observer)
 }
 
-fn watched(
+fn watched<E: From<RunError>>(
     job: &Job,
     folder: &Folder,
     metrics: MetricsFile,
     label: &str,
     lines: u64,
-    run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, RunError>,
-) -> Result<Outcome, RunError> {
+    run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, E>,
+) -> Result<Outcome, E> {
     let checkpoints = Store::of_run(folder.path());
     let mut watch = Watch { job, checkpoints, metrics, progress: Progress::new(label, job.steps, lines) };
     let outcome = run(&mut watch);

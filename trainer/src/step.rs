@@ -1,5 +1,7 @@
 //! One training step of one worker.
 
+#[cfg(feature = "zmq")]
+mod history;
 mod state;
 
 use std::time::Instant;
@@ -65,6 +67,8 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     mean: Vec<f32>,
     /// What the steps have moved, and nothing else that went over the transport.
     moved: Counters,
+    #[cfg(feature = "zmq")]
+    history: Option<history::History>,
 }
 
 impl<'a, T: Transport> Worker<'a, T> {
@@ -91,6 +95,8 @@ impl<'a, T: Transport> Worker<'a, T> {
             grad: vec![0.0; len],
             mean: vec![0.0; len],
             moved: Counters::default(),
+            #[cfg(feature = "zmq")]
+            history: None,
         })
     }
 
@@ -155,13 +161,15 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// step is skipped: the inner error says why, and the memory has everything back.
     fn exchange(&mut self, step: u64) -> Result<Result<Report, String>, StepError> {
         let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) };
-        let transport = &mut self.transport;
         // A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
         let never = Deadline::NEVER;
         self.exchange
-            .start(transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
+            .start(&mut self.transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
             .map_err(diverged_or_failed)?;
-        match self.exchange.finish(transport, &mut self.mean, self.memory.as_mut(), never) {
+        // The server may take this frame in, and be gone before it says so.
+        #[cfg(feature = "zmq")]
+        self.remember_if_due(step);
+        match self.exchange.finish(&mut self.transport, &mut self.mean, self.memory.as_mut(), never) {
             Ok(report) => Ok(Ok(report)),
             Err(error @ ExchangeError::NonFiniteMean { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(error.into()),

@@ -91,6 +91,8 @@ fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Resul
 fn resolve(launch: Launch, mut settings: Settings) -> Result<RunConfig, JobError> {
     let workers = settings.workers.unwrap_or(launch.world);
     require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))?;
+    let carrier = settings.transport.as_deref().unwrap_or("mpi");
+    require(carrier == "mpi", "transport", carrier, "mpi or local, under mpirun")?;
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let transport = Some("mpi".to_owned());
     Ok(RunConfig::resolve(&Settings { workers: Some(workers), transport, ..settings })?)

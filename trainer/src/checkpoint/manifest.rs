@@ -22,6 +22,10 @@ pub struct Totals {
     pub refused: u64,
     /// Steps whose mean was refused, up to the last one.
     pub refused_in_a_row: u64,
+    /// Workers that died or left for good.
+    pub departures: u64,
+    /// Norms of what they kept back, added up, in billionths.
+    pub lost_nanos: u64,
 }
 
 /// One file of a checkpoint.
@@ -56,6 +60,7 @@ pub(super) struct Manifest {
     pub(super) format: String,
     pub(super) version: u32,
     pub(super) steps: u64,
+    /// Ranks whose memories are in it.
     pub(super) workers: usize,
     /// Of the layout, as frames carry it.
     pub(super) fingerprint: String,

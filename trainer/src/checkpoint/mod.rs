@@ -4,6 +4,7 @@
 //! checkpoints/step-00000120/
 //!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes; steps of the optimizer
 //!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory
+//!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
 //! Batches, learning rates and random draws follow from the step, so nothing of them is saved.
@@ -35,8 +36,11 @@ pub struct Checkpoint {
     pub steps: u64,
     /// What every replica has.
     pub replica: Replica,
-    /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing.
+    /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run over the network
+    /// that of the server alone.
     pub memories: Vec<Vec<u8>>,
+    /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
+    pub downlink: Vec<u8>,
     /// Sums over the steps done.
     pub totals: Totals,
 }
@@ -48,4 +52,5 @@ pub(crate) struct Snapshot {
     #[serde(skip)]
     pub(crate) replica: Option<Replica>,
     pub(crate) memory: Vec<u8>,
+    pub(crate) downlink: Vec<u8>,
 }

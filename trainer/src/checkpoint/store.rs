@@ -25,6 +25,9 @@ const KEPT: usize = 2;
 /// Manifests above this many bytes are not ours.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
+/// In a server's checkpoint.
+const DOWNLINK: &str = "downlink.safetensors";
+
 fn rank_file(rank: usize) -> String {
     format!("rank-{rank}.safetensors")
 }
@@ -132,6 +135,10 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
     for (rank, kept) in checkpoint.memories.iter().enumerate() {
         let content = memory::to_bytes(kept).map_err(impossible)?;
         files.push(write_file(draft, &rank_file(rank), &content)?);
+    }
+    if !checkpoint.downlink.is_empty() {
+        let content = memory::to_bytes(&checkpoint.downlink).map_err(impossible)?;
+        files.push(write_file(draft, DOWNLINK, &content)?);
     }
     let manifest = Manifest {
         format: FORMAT.to_owned(),
@@ -246,7 +253,7 @@ impl Found {
             let what = format!("a model of layout {}, not {fingerprint}", self.manifest.fingerprint);
             return Err(CheckpointError::foreign(file, what));
         }
-        if self.manifest.workers != self.config.workers {
+        if self.manifest.workers != self.config.narrators() {
             return Err(CheckpointError::foreign(file, "memories of another number of workers"));
         }
         let replica =
@@ -255,8 +262,11 @@ impl Found {
         let memories =
             (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), memory::from_bytes));
         let memories = memories.collect::<Result<_, _>>()?;
+        let has_downlink = self.manifest.files.iter().any(|entry| entry.name == DOWNLINK);
+        let downlink = has_downlink.then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
         let Manifest { steps, totals, .. } = self.manifest;
-        Ok(Checkpoint { config: self.config, steps, replica, memories, totals })
+        let downlink = downlink.unwrap_or_default();
+        Ok(Checkpoint { config: self.config, steps, replica, memories, downlink, totals })
     }
 
     fn content<T>(

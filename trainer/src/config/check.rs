@@ -82,7 +82,7 @@ pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
     one_of("exchange", &config.exchange, &["auto", "all-gather", "all-reduce", "native", "server"])?;
     one_of("wire", config.wire.as_deref().unwrap_or("f32"), &["f32", "bf16"])?;
-    one_of("transport", &config.transport, &["local", "mpi"])?;
+    one_of("transport", &config.transport, &["local", "mpi", "zmq"])?;
     require(config.patience != Some(0), "patience", 0, "at least 1")?;
     one_of("optimizer", &config.optimizer, &["sgd", "adamw"])?;
     one_of("schedule", &config.schedule, &["constant", "cosine", "step"])?;

@@ -123,7 +123,7 @@ pub struct RunConfig {
     /// `f32` or `bf16`; for `all-reduce` and `native`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
-    /// `local` or `mpi`
+    /// `local`, `mpi`, or for a server and its workers `zmq`
     pub transport: String,
     /// Seconds; for `mpi`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,6 +246,11 @@ impl RunConfig {
     pub fn spec(&self) -> Result<Spec, ConfigError> {
         Spec::parse(&self.codec)
             .map_err(|error| ConfigError::Codec { spelling: self.codec.clone(), what: error.to_string() })
+    }
+
+    /// Workers whose steps are written down: all of them, or over the network the server, whom the others tell little.
+    pub fn narrators(&self) -> usize {
+        if self.transport == "zmq" { 1 } else { self.workers }
     }
 
     /// What the user should know about this combination, in plain words.

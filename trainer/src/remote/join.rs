@@ -8,7 +8,7 @@ use gradwire_transports::zmq::roll::{Notice, Report, Worker as Place, residual_w
 use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTransport, read_public};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
-use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, seconds};
+use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, resolve, seconds};
 use crate::checkpoint::{Replica, ReplicaError};
 use crate::cli::Failure;
 use crate::config::Settings;
@@ -61,7 +61,8 @@ struct Run<'a> {
 pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
     let downlink = downlink(args.downlink.as_deref())?;
-    let job = prepare(settings, ServerOptions { downlink, ..ServerOptions::default() })?;
+    let config = resolve(settings).map_err(JobError::from)?;
+    let job = prepare(config, ServerOptions { downlink, ..ServerOptions::default() })?;
     let workers = job.config.workers;
     crate::range::require(
         (1..workers as u32).contains(&args.rank),
@@ -105,7 +106,8 @@ fn roster(args: &JoinArgs, security: &Security, workers: usize) -> Result<Roster
 impl<'a> Run<'a> {
     fn new(job: &'a Job, transport: ZmqTransport, residual_age: u64) -> Result<Self, Failure> {
         let model = job.build_model().map_err(JobError::from)?;
-        let worker = Worker::new(job, transport, model)?;
+        let mut worker = Worker::new(job, transport, model)?;
+        worker.keep_history();
         Ok(Self { job, worker, place: Place::new(SERVER), residual_age, next: None })
     }
 
@@ -135,7 +137,13 @@ impl<'a> Run<'a> {
         let (mut notice, state) = self.place.ask(self.worker.transport(), Deadline::NEVER)?;
         let replica = Replica::from_bytes(state, &self.job.layout)?;
         self.worker.restore(&replica).map_err(ReplicaError::from)?;
-        self.age(&notice);
+        eprintln!("trainer: let in for step {}", notice.step);
+        if self.worker.recall(notice.step) {
+            eprintln!("trainer: what was kept back is as it was before step {}", notice.step);
+        } else {
+            self.age(&notice);
+            self.worker.remember(notice.step);
+        }
         let me = self.worker.rank();
         while !notice.is_over {
             let tag = Tag::new(notice.epoch, notice.step);
@@ -155,7 +163,11 @@ impl<'a> Run<'a> {
 
     /// One step. A void one leaves everything as it was; the server says how to go on.
     fn step(&mut self, step: u64) -> Result<(), RemoteError> {
-        match self.worker.step(step) {
+        let done = self.worker.step(step);
+        if !matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
+            self.worker.remember_if_due(step);
+        }
+        match done {
             Ok(record) => {
                 if !record.contributors.contains(record.rank) {
                     eprintln!("trainer: step {step}: too late; the frame was given back");
@@ -175,7 +187,6 @@ impl<'a> Run<'a> {
     fn age(&mut self, notice: &Notice) {
         let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
         let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));
-        eprintln!("trainer: let in for step {}", notice.step);
         if missed > 0 {
             eprintln!("trainer: {missed} steps away; of what was kept back, norm {lost:.6} is lost");
         }

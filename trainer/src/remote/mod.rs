@@ -24,8 +24,10 @@ pub use self::serve::ServeArgs;
 pub(crate) use self::serve::serve;
 
 use crate::checkpoint::ReplicaError;
+use crate::cli::CHECKPOINT_EVERY;
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::job::{Job, JobError};
+use crate::run::RunError;
 use crate::step::StepError;
 
 /// The server's rank.
@@ -53,9 +55,9 @@ pub enum RemoteError {
     /// The server's state does not fit.
     #[error("the server's state: {0}")]
     State(#[from] ReplicaError),
-    /// The run cannot go on.
-    #[error("{0}")]
-    Ended(String),
+    /// The run was ended, or what it says cannot be written down.
+    #[error(transparent)]
+    Run(#[from] RunError),
 }
 
 /// What both ends are told about keys.
@@ -81,14 +83,19 @@ impl KeyArgs {
     }
 }
 
-/// The job of a run over the network: frames go to the server.
-fn prepare(settings: Settings, options: ServerOptions) -> Result<Job, JobError> {
+/// The configuration of a run over the network: frames go to the server.
+fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
     if let Some(other) = settings.exchange.as_deref().filter(|kind| !["auto", "server"].contains(kind)) {
         let what = format!("exchange = {other}: over the network, frames go through the server");
-        return Err(ConfigError::Conflict(what).into());
+        return Err(ConfigError::Conflict(what));
     }
-    let mut config = RunConfig::resolve(&Settings { exchange: Some("server".to_owned()), ..settings })?;
-    config.transport = "zmq".to_owned();
+    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+    let [exchange, transport] = ["server", "zmq"].map(|word| Some(word.to_owned()));
+    RunConfig::resolve(&Settings { exchange, transport, ..settings })
+}
+
+/// The job with the server's options.
+fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, JobError> {
     let mut job = Job::prepare(config)?;
     job.route = Route::Server(options);
     Ok(job)

@@ -1,23 +1,31 @@
 //! `trainer serve`: the server of a run, which trains as rank 0.
 
 use std::io::Write;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use gradwire_transports::exchange::{ExchangeError, ServerOptions};
 use gradwire_transports::zmq::roll::{Change, Rules, Server};
 use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
-use gradwire_transports::{Deadline, Rank, Tag, Transport};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
-use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, seconds};
-use crate::cli::Failure;
-use crate::collect::MAX_REFUSED_IN_A_ROW;
-use crate::config::{ConfigError, Settings};
+use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, resolve, seconds};
+use crate::checkpoint::{Checkpoint, Found, latest};
+use crate::cli::{Failure, Output, create_folder, explained, reopen, report_run};
+use crate::collect::Collected;
+use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::Part;
+use crate::eval::Evaluation;
+use crate::interrupt;
 use crate::job::{Job, JobError};
-use crate::record::StepRecord;
+use crate::record::{Metrics, StepRecord};
+use crate::run::{Final, Observer, Outcome, RunError};
+use crate::single::{go_on_writing, write_down};
 use crate::step::{StepError, Worker};
 
+/// Between two looks for a wish to end, while there are too few workers.
+const LOOK_UP: Duration = Duration::from_millis(200);
 /// How long the end of the run waits for workers to take their last message.
 const FAREWELL: Duration = Duration::from_secs(30);
 
@@ -41,6 +49,12 @@ pub struct ServeArgs {
     /// Steps in a row that a worker may be late for before it has to begin again with the server's parameters
     #[arg(long, value_name = "N", default_value_t = 3)]
     may_miss: u32,
+    /// Go on from the newest checkpoint in the folder of a run of a server, or from that of one checkpoint. Takes no settings of
+    /// the run
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "force"])]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     /// How the mean is sent back; error feedback, if the codec has it, is kept by the server [default: none, which is dense f32]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
@@ -57,48 +71,96 @@ struct Run<'a> {
     job: &'a Job,
     worker: Worker<'a, ZmqTransport>,
     roll: Server,
-    quorum: usize,
+    rules: Rules,
     wait: Duration,
-    void_in_a_row: u64,
+    report_every: u64,
+    collected: Collected,
+    observer: &'a mut dyn Observer,
 }
 
 /// Serves one run to its end.
-pub(crate) fn serve(args: &ServeArgs, mut settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
     let listed = args.peers.as_deref().map(Roster::read).transpose().map_err(RemoteError::from)?;
-    if let Some(listed) = &listed {
-        settings.workers.get_or_insert(1 + listed.ranks().iter().filter(|&rank| rank != SERVER).count());
-    }
+    let found = args.resume.as_deref().map(latest).transpose().map_err(JobError::from)?;
+    let config = match &found {
+        Some(found) => resumed(found, &settings)?,
+        None => begun(settings, listed.as_ref()).map_err(JobError::from)?,
+    };
+    let workers = config.workers;
+    let quorum = args.quorum.unwrap_or(workers);
+    crate::range::require((1..=workers).contains(&quorum), "quorum", quorum, format!("1 to {workers}"))?;
     let downlink = downlink(args.downlink.as_deref())?;
-    let mut server = ServerOptions { patience: args.patience, downlink, ..ServerOptions::default() };
-    let mut job = prepare(settings, server.clone())?;
-    let workers = job.config.workers;
-    server.quorum = args.quorum.unwrap_or(workers);
-    crate::range::require(
-        (1..=workers).contains(&server.quorum),
-        "quorum",
-        server.quorum,
-        format!("1 to {workers}"),
-    )?;
-    let quorum = server.quorum;
-    job.route = gradwire_transports::exchange::Route::Server(server);
+    let server = ServerOptions { patience: args.patience, downlink, quorum, ..ServerOptions::default() };
+    let job = prepare(config, server)?;
+    let run = found.as_ref().and_then(Found::run_folder).map(Path::to_path_buf);
+    let checkpoint = found.map(|found| found.read_all(&job.layout)).transpose().map_err(JobError::from)?;
 
     let roster = roster(listed.unwrap_or_default(), &args.listen, &security, workers)?;
     let options = options(&job, (SERVER, roster), security, (&downlink, args.may_miss));
     let per_peer = options.limits.bytes_per_peer();
     let bound = Bound::new(options).map_err(RemoteError::from)?;
-    writeln!(
-        out,
-        "listening at {}, at most {:.1} MB for each worker",
-        bound.endpoint().unwrap_or(""),
-        per_peer as f64 / 1e6
-    )?;
+    let folder = match (&checkpoint, run) {
+        (Some(checkpoint), Some(run)) => reopen(&run, &job, checkpoint)?,
+        _ => create_folder(&job, &args.output)?,
+    };
+    let (endpoint, megabytes) = (bound.endpoint().unwrap_or(""), per_peer as f64 / 1e6);
+    writeln!(out, "listening at {endpoint}, at most {megabytes:.1} MB for each worker")?;
     out.flush()?;
+    interrupt::listen();
     let transport = bound.join(Deadline::now()).map_err(RemoteError::from)?;
     let rules = Rules { quorum, may_miss: args.may_miss };
-    let mut run = Run::new(&job, transport, rules, args.wait)?;
-    run.steps(args.report_every, out)?;
-    run.end(out)
+    let mut tested = None;
+    let serve = |start: Option<(&Checkpoint, &[Metrics])>, observer: &mut dyn Observer| {
+        let mut run = Run::new(&job, transport, (rules, args), start, observer)?;
+        run.steps(start.map_or(0, |(checkpoint, _)| checkpoint.steps), out)?;
+        let (outcome, evaluation) = run.end()?;
+        tested = Some(evaluation);
+        Ok(outcome)
+    };
+    let outcome = match &checkpoint {
+        Some(checkpoint) => go_on_writing(&job, &folder, checkpoint, "", 0, |start, observer| {
+            eprintln!("trainer: going on at step {} of {}", checkpoint.steps, job.steps);
+            serve(Some(start), observer)
+        }),
+        None => write_down(&job, &folder, "", 0, |observer| serve(None, observer)),
+    };
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(RemoteError::Run(error)) => explained(Err(error), &folder, "trainer serve")?,
+        Err(other) => return Err(other.into()),
+    };
+    let hash = outcome.summary.params_hash.clone();
+    report_run(&job, outcome, &folder, out)?;
+    if let Some(tested) = tested {
+        writeln!(out, "test accuracy {:.4}, loss {:.4}", tested.accuracy(), tested.loss())?;
+    }
+    writeln!(out, "parameters: {hash}")?;
+    Ok(writeln!(out, "Results and report: {}", folder.file("report.html").display())?)
+}
+
+/// What a new run is told.
+fn begun(mut settings: Settings, listed: Option<&Roster>) -> Result<RunConfig, ConfigError> {
+    if let Some(listed) = listed {
+        settings.workers.get_or_insert(1 + listed.ranks().iter().filter(|&rank| rank != SERVER).count());
+    }
+    resolve(settings)
+}
+
+/// What a run was told that goes on.
+fn resumed(found: &Found, settings: &Settings) -> Result<RunConfig, Failure> {
+    let path = found.path().display();
+    if *settings != Settings::default() {
+        return Err(Failure::Usage(format!(
+            "--resume: the settings of the run are those of {path}; give none"
+        )));
+    }
+    if found.config().transport != "zmq" {
+        return Err(Failure::Usage(format!(
+            "{path}: not a run of a server; go on with: trainer train --resume …"
+        )));
+    }
+    Ok(found.config().clone())
 }
 
 /// The server and workers of consecutive ranks.
@@ -127,65 +189,102 @@ fn roster(listed: Roster, listen: &str, security: &Security, workers: usize) -> 
 }
 
 impl<'a> Run<'a> {
-    fn new(job: &'a Job, mut transport: ZmqTransport, rules: Rules, wait: Duration) -> Result<Self, Failure> {
-        let roll = Server::new(&mut transport, rules).map_err(RemoteError::from)?;
-        let model = job.build_model().map_err(JobError::from)?;
-        let worker = Worker::new(job, transport, model)?;
-        Ok(Self { job, worker, roll, quorum: rules.quorum, wait, void_in_a_row: 0 })
+    fn new(
+        job: &'a Job,
+        mut transport: ZmqTransport,
+        (rules, args): (Rules, &ServeArgs),
+        start: Option<(&Checkpoint, &[Metrics])>,
+        observer: &'a mut dyn Observer,
+    ) -> Result<Self, RemoteError> {
+        let collected = Collected::since(Instant::now(), start);
+        let roll = Server::new(&mut transport, rules)?;
+        let model = job.build_model().map_err(|error| RunError::Job(error.into()))?;
+        let mut worker = Worker::new(job, transport, model).map_err(RunError::Job)?;
+        if let Some((checkpoint, _)) = start {
+            worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
+        }
+        let (wait, report_every) = (args.wait, args.report_every);
+        Ok(Self { job, worker, roll, rules, wait, report_every, collected, observer })
     }
 
-    fn steps(&mut self, report_every: u64, out: &mut impl Write) -> Result<(), Failure> {
-        let mut step = 0;
+    fn steps(&mut self, first: u64, out: &mut impl Write) -> Result<(), RemoteError> {
+        let mut step = first;
         while step < self.job.steps {
-            let deadline = Deadline::after(self.wait);
-            self.roll.wait_for_quorum(self.worker.transport(), deadline).map_err(RemoteError::from)?;
+            self.wait_for_quorum(step)?;
             let tag = Tag::new(self.worker.transport().membership().epoch, step);
-            if self.roll.members() == 1 && self.quorum > 1 {
+            if self.roll.members() == 1 && self.rules.quorum > 1 {
                 // Nobody to train with: whoever asks is let in before the step.
                 self.close((tag, &[]), (step, false))?;
                 continue;
             }
+            let is_end = is_end_wanted();
             let hash = self.worker.hash();
-            let record = self.step(step)?;
-            self.roll.reports(self.worker.transport(), tag, hash).map_err(RemoteError::from)?;
-            let contributors = record.as_ref().map_or(&[][..], |record| record.contributors.as_slice());
-            self.close((tag, contributors), (step + 1, step + 1 == self.job.steps))?;
-            if let Some(record) = record.filter(|_| self.job.is_due(report_every, step)) {
+            let mut record = self.step(step)?;
+            self.roll.reports(self.worker.transport(), tag, hash)?;
+            if is_end {
+                // What workers keep back is then that behind this step, when they ask again.
+                self.roll.dismiss("the server ends, to go on later");
+            }
+            let is_last = step + 1 == self.job.steps;
+            self.close((tag, record.contributors.as_slice()), (step + 1, is_last))?;
+            if self.worker.evaluates(step) {
+                record.evaluation = Some(self.worker.evaluate(Part::Valid)?);
+            }
+            if is_end || self.job.is_checkpoint_due(step) {
+                record.snapshot = Some(self.worker.snapshot());
+            }
+            if self.job.is_due(self.report_every, step) {
                 self.tell(&record, out)?;
             }
+            self.collected.take(self.job, vec![record], self.observer)?;
             step += 1;
+            if is_end && !is_last {
+                return Err(RunError::Interrupted { steps: step }.into());
+            }
         }
         Ok(())
     }
 
-    /// One step; none when it was void.
-    fn step(&mut self, step: u64) -> Result<Option<StepRecord>, RemoteError> {
-        let why = match self.worker.step(step) {
-            Ok(StepRecord { refusal: Some(why), .. }) => why,
-            Ok(record) => {
+    /// Waits until a step can begin; an end that the user wants meanwhile goes on from the last checkpoint.
+    fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
+        let end = Deadline::after(self.wait);
+        loop {
+            let look_up = Deadline::after(LOOK_UP).earlier(end);
+            match self.roll.wait_for_quorum(self.worker.transport(), look_up) {
+                Err(TransportError::Timeout { .. }) if is_end_wanted() => {
+                    return Err(RunError::Interrupted { steps: step }.into());
+                }
+                Err(TransportError::Timeout { .. }) if !end.has_passed() => {}
+                waited => return Ok(waited?),
+            }
+        }
+    }
+
+    /// One step. A void one leaves everything as it was, and says why.
+    fn step(&mut self, step: u64) -> Result<StepRecord, RemoteError> {
+        let void = match self.worker.step(step) {
+            Ok(mut record) => {
                 for (rank, error) in &record.frames_refused {
                     eprintln!("trainer: step {step}: frame of {rank} refused: {error}");
                 }
-                self.void_in_a_row = 0;
-                return Ok(Some(record));
+                // What the server receives, workers sent, and the other way round.
+                let bytes = record.bytes_up + record.bytes_down;
+                (record.bytes_up, record.bytes_down) = (bytes, bytes);
+                return Ok(record);
             }
-            Err(StepError::Exchange(error @ ExchangeError::NoQuorum { .. })) => error.to_string(),
+            Err(StepError::Exchange(error @ ExchangeError::NoQuorum { .. })) => error,
             Err(StepError::Exchange(
                 error @ (ExchangeError::WrongStep { rank, .. } | ExchangeError::WrongUnits { rank }),
             )) => {
                 self.roll.blame(rank, error.to_string());
-                error.to_string()
+                error
             }
             Err(other) => return Err(other.into()),
         };
-        eprintln!("trainer: step {step} is void: {why}");
-        self.void_in_a_row += 1;
-        if self.void_in_a_row >= MAX_REFUSED_IN_A_ROW {
-            return Err(RemoteError::Ended(format!(
-                "step {step}: the {MAX_REFUSED_IN_A_ROW}th in a row was void: {why}"
-            )));
-        }
-        Ok(None)
+        let mut record = StepRecord::refused(void.to_string());
+        record.set_step(SERVER, step, f32::NAN, self.job.schedule.lr(step), Duration::ZERO);
+        record.hash = Some(self.worker.hash());
+        Ok(record)
     }
 
     fn close(&mut self, closed: (Tag, &[Rank]), next: (u64, bool)) -> Result<(), RemoteError> {
@@ -195,30 +294,37 @@ impl<'a> Run<'a> {
             self.roll.close(self.worker.transport(), closed, next, || state, deadline)?;
         for change in changes {
             eprintln!("trainer: before step {}: {change}", next.0);
+            if let Change::Left { lost_norm, .. } = change {
+                self.collected.lose(lost_norm);
+            }
         }
         Ok(())
     }
 
-    fn tell(&mut self, record: &StepRecord, out: &mut impl Write) -> Result<(), Failure> {
+    fn tell(&mut self, record: &StepRecord, out: &mut impl Write) -> Result<(), RemoteError> {
         let (step, loss, there) = (record.step + 1, record.loss, record.contributors.len());
         let counters = self.worker.counters();
         let [up, down] = [counters.up, counters.down].map(|way| way.total_bytes() as f64 / 1e6);
-        writeln!(
-            out,
+        let line = format!(
             "step {step}: loss {loss:.4}, {there} contributors, {down:.2} MB from workers, {up:.2} MB to them"
-        )?;
-        Ok(out.flush()?)
+        );
+        // A reader that went away is no reason to stop a run.
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        Ok(())
     }
 
-    fn end(mut self, out: &mut impl Write) -> Result<(), Failure> {
-        let tested = self.worker.evaluate(Part::Test).map_err(RemoteError::from)?;
-        writeln!(out, "test accuracy {:.4}, loss {:.4}", tested.accuracy(), tested.loss())?;
-        writeln!(out, "parameters: {:016x}", self.worker.hash())?;
-        out.flush()?;
+    /// What became of the run, and how good its model is.
+    fn end(mut self) -> Result<(Outcome, Evaluation), RemoteError> {
+        let tested = self.worker.evaluate(Part::Test)?;
         // Whoever does not take the last message in time has the parameters of an earlier step.
         if let Err(error) = self.worker.transport().close(Deadline::after(FAREWELL)) {
             eprintln!("trainer: at the end: {error}");
         }
-        Ok(())
+        let end = Final { counters: self.worker.counters(), evaluation: Some(tested) };
+        Ok((self.collected.outcome(self.job, &[end]), tested))
     }
+}
+
+fn is_end_wanted() -> bool {
+    interrupt::requested().load(Ordering::Relaxed)
 }

@@ -1,9 +1,11 @@
 //! What a worker's next step depends on, taken out and put back: its replica, and what it keeps back.
 
-use gradwire::Memory;
+use gradwire::{Layout, Memory};
 use gradwire_transports::{Rank, Transport};
 
 use super::Worker;
+#[cfg(feature = "zmq")]
+use super::history::History;
 use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
 use crate::optim::StateError;
 
@@ -26,26 +28,20 @@ impl<T: Transport> Worker<'_, T> {
 
     /// What this worker keeps back, as a saved memory; empty where the codec keeps nothing.
     pub(crate) fn kept(&self) -> Vec<u8> {
-        let Some(memory) = &self.memory else { return Vec::new() };
-        let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
-        let written = memory.save(&self.job.layout.as_ref(), &mut bytes).unwrap_or(0);
-        bytes.truncate(written);
-        bytes
+        saved(self.memory.as_ref(), &self.job.layout)
     }
 
     /// Keeps back what [`kept`](Self::kept) was. The error says why it is not of this codec and model.
-    pub(crate) fn keep(&mut self, saved: &[u8]) -> Result<(), String> {
-        match &mut self.memory {
-            Some(memory) => memory.load(&self.job.layout.as_ref(), saved).map_err(|error| error.to_string()),
-            None if !saved.is_empty() => Err("this codec keeps nothing back".to_owned()),
-            None => Ok(()),
-        }
+    pub(crate) fn keep(&mut self, kept: &[u8]) -> Result<(), String> {
+        load(self.memory.as_mut(), &self.job.layout, kept)
     }
 
     /// Everything that the next step depends on, but for what follows from its number. One replica is enough.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
         let is_first = self.rank() == Rank(0);
-        Snapshot { replica: is_first.then(|| self.replica()), memory: self.kept() }
+        let downlink = self.exchange.downlink_memory().filter(|_| is_first);
+        let downlink = saved(downlink.as_deref(), &self.job.layout);
+        Snapshot { replica: is_first.then(|| self.replica()), memory: self.kept(), downlink }
     }
 
     /// Goes on where [`snapshot`](Self::snapshot) was taken.
@@ -54,12 +50,31 @@ impl<T: Transport> Worker<'_, T> {
         let refused =
             |what: String| CheckpointError::Foreign { path: format!("memory of rank {rank}").into(), what };
         self.keep(checkpoint.memories.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
+        let downlink = self.exchange.downlink_memory().filter(|_| rank == 0);
+        load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         self.restore(&checkpoint.replica).map_err(|error| refused(error.to_string()))
     }
 
     /// Norm of what this worker keeps back.
     pub(crate) fn residual_norm(&self) -> f64 {
         self.memory.as_ref().map_or(0.0, Memory::norm)
+    }
+}
+
+/// A memory in bytes.
+fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
+    let Some(memory) = memory else { return Vec::new() };
+    let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
+    let written = memory.save(&layout.as_ref(), &mut bytes).unwrap_or(0);
+    bytes.truncate(written);
+    bytes
+}
+
+fn load(memory: Option<&mut Memory<'_>>, layout: &Layout, saved: &[u8]) -> Result<(), String> {
+    match memory {
+        Some(memory) => memory.load(&layout.as_ref(), saved).map_err(|error| error.to_string()),
+        None if !saved.is_empty() => Err("nothing is kept back in this run".to_owned()),
+        None => Ok(()),
     }
 }
 
@@ -76,6 +91,33 @@ impl<T: Transport> Worker<'_, T> {
             memory.rescale(weight);
         }
         before - memory.norm()
+    }
+
+    /// Remembers from now on what this worker kept back before the steps to which a server may go back.
+    pub(crate) fn keep_history(&mut self) {
+        self.history = Some(History::default());
+    }
+
+    /// Notes what is kept back before a step.
+    pub(crate) fn remember(&mut self, next_step: u64) {
+        let kept = self.kept();
+        if let Some(history) = &mut self.history {
+            history.note(next_step, kept);
+        }
+    }
+
+    /// Notes what is kept back behind a step, if the server makes a checkpoint there.
+    pub(crate) fn remember_if_due(&mut self, step: u64) {
+        if self.history.is_some() && self.job.is_checkpoint_due(step) {
+            self.remember(step + 1);
+        }
+    }
+
+    /// Goes back to what was kept back before a step; whether that is known.
+    pub(crate) fn recall(&mut self, next_step: u64) -> bool {
+        let kept = self.history.as_mut().and_then(|history| history.go_back(next_step));
+        // It was saved by this worker, so it fits.
+        kept.is_some_and(|kept| self.keep(&kept).is_ok())
     }
 
     /// Hash of the parameters.

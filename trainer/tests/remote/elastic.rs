@@ -2,15 +2,18 @@
 
 use crate::support::{Keys, Process, join, serve};
 
-const RUN: [&str; 4] = ["--workers", "4", "--steps", "200"];
+const RUN: [&str; 4] = ["--workers", "4", "--steps", "1000"];
 /// Long enough for a worker to come back in it.
-const LONG_RUN: [&str; 6] = ["--workers", "4", "--steps", "1500", "--hidden", "8"];
+const LONG_RUN: [&str; 6] = ["--workers", "4", "--steps", "4000", "--hidden", "8"];
 
 /// A server that goes on with two of four, and its workers.
 fn scene(keys: &Keys, run: &[&str], patience: &[&str], ranks: &[usize]) -> (Process, String, Vec<Process>) {
     let elastic = [run, &["--quorum", "2"], patience].concat();
-    let (server, endpoint) = serve(keys, None, &elastic);
+    let (mut server, endpoint) = serve(keys, None, &elastic);
     let workers = ranks.iter().map(|&rank| join(keys, &endpoint, rank, run)).collect();
+    for rank in ranks {
+        server.says(&format!("rank {rank} takes part"));
+    }
     (server, endpoint, workers)
 }
 

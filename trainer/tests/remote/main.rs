@@ -2,5 +2,6 @@
 
 mod elastic;
 mod refusals;
+mod restart;
 mod same;
 mod support;

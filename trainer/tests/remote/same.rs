@@ -17,13 +17,19 @@ impl Observer for Nobody {
     fn refused(&mut self, _: u64, _: &str) {}
 }
 
-/// The hash at the end of the same run with threads for workers.
-fn in_one_process(codec: &str, optimizer: &str, steps: u64) -> String {
+/// The hash at the end of the same run with threads for workers: how many, and the batch of all.
+pub(crate) fn in_one_process(
+    codec: &str,
+    optimizer: &str,
+    steps: u64,
+    (workers, batch): (usize, usize),
+) -> String {
     let settings = Settings {
         codec: Some(codec.to_owned()),
         optimizer: Some(optimizer.to_owned()),
         exchange: Some("server".to_owned()),
-        workers: Some(4),
+        workers: Some(workers),
+        batch: Some(batch),
         steps: Some(steps),
         ..Settings::default()
     };
@@ -38,7 +44,7 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40"];
         let (server, endpoint) = serve(&keys, None, &run);
         let workers: Vec<_> = (1..4).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
-        let expected = in_one_process(codec, optimizer, 40);
+        let expected = in_one_process(codec, optimizer, 40, (4, 128));
         for worker in workers {
             assert_eq!(worker.hash(), expected, "{codec}");
         }

@@ -37,6 +37,11 @@ impl Keys {
         self.folder.path().join(format!("rank{rank}"))
     }
 
+    /// The folder of the server's run.
+    pub(crate) fn run(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
     pub(crate) fn peers(&self) -> PathBuf {
         self.folder.path().join("peers")
     }
@@ -138,6 +143,9 @@ pub(crate) fn serve(keys: &Keys, endpoint: Option<&str>, arguments: &[&str]) -> 
     let mut command = trainer();
     command.args(["serve", "--listen", endpoint.unwrap_or("tcp://127.0.0.1:*"), "--report-every", "1"]);
     command.arg("--key").arg(keys.secret(0)).arg("--peers").arg(keys.peers()).args(arguments);
+    if !arguments.contains(&"--resume") {
+        command.arg("--force").arg("--out").arg(keys.run());
+    }
     let mut server = Process::start("server", &mut command);
     let line = server.says("listening at ");
     let endpoint = line.strip_prefix("listening at ").unwrap().split(',').next().unwrap().to_owned();

@@ -208,6 +208,15 @@ impl Exchange {
         Ok(())
     }
 
+    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback. Only the server's
+    /// is ever used; a run that goes on elsewhere saves it and loads it.
+    pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
+        match &mut self.route {
+            State::Server(server) => server.downlink_memory(),
+            _ => None,
+        }
+    }
+
     /// The units that every frame holds.
     pub fn units(&self) -> &[Unit] {
         &self.units

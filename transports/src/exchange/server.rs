@@ -53,6 +53,10 @@ impl Server {
         }
     }
 
+    pub(super) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
+        self.downlink.memory.as_mut()
+    }
+
     pub(super) fn start(
         &mut self,
         step: &mut Step<'_>,

@@ -195,6 +195,13 @@ impl Server {
         }
     }
 
+    /// Puts all members out when the step closes; they may ask again.
+    pub fn dismiss(&mut self, why: &str) {
+        for place in self.places.iter_mut().filter(|place| place.member.is_some()) {
+            place.fault = Some(why.to_owned());
+        }
+    }
+
     /// Closes the step of `tag`, of which `contributors` are known to have taken part in time: decides who takes part in
     /// `next_step`, tells it to the members, and sends `state` to those who come in. With no step before it, members are
     /// told nothing, for there are none.
