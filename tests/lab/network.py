@@ -121,7 +121,7 @@ def _bridge(hosts):
         _ip(f"link set v{host} master switch up")
 
 
-    wait_for(lambda: all(_is_forwarding(host) for host in hosts), 10, "the switch forwards")
+    wait_for(lambda: all(_is_forwarding(host) for host in hosts), 10, lambda: "the switch forwards")
 
 
 def _is_forwarding(host):
@@ -160,9 +160,9 @@ def _sh(command):
 
 
 def wait_for(condition, seconds, what):
-    """Asks again and again, until the condition holds."""
+    """Asks again and again, until the condition holds; `what` says what it is."""
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        assert time.monotonic() < end, f"not within {seconds} s: {what()}"
         time.sleep(0.05)
     return found

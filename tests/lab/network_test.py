@@ -107,7 +107,7 @@ class NetworkTest(unittest.TestCase):
                 network.cut(2)
                 self.assertFalse(self.round_trips(network, 3))
                 network.heal(2)
-                wait_for(lambda: self.round_trips(network, 3), 10, "the link is there again")
+                wait_for(lambda: self.round_trips(network, 3), 10, lambda: "the link is there again")
 
     def test_hosts_have_names_of_their_own(self):
         with Network(3) as network:
@@ -133,7 +133,7 @@ class NetworkTest(unittest.TestCase):
             self.assertEqual(lab.stdout.readline(), b"ready\n")
         self.assertEqual(count_processes("sleep 4321"), 2)
         labs[0].kill()
-        wait_for(lambda: count_processes("sleep 4321") == 1, 10, "nothing is left of the killed lab")
+        wait_for(lambda: count_processes("sleep 4321") == 1, 10, lambda: "nothing is left of the killed lab")
         self.assertIsNone(labs[1].poll())
         labs[1].kill()
         for lab in labs:
