@@ -115,6 +115,8 @@ pub use limits::Limits;
 pub use maxnorm::MaxNorm;
 pub use memory::{Memory, MemoryView, Storage, UnitState};
 pub use momentum::Momentum;
+#[cfg(feature = "alloc")]
+pub use packets::PacketEncoder;
 pub use packets::{PacketSize, Packets};
 pub use powersgd::PowerSgd;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};

@@ -91,7 +91,7 @@ impl Decoder {
     }
 }
 
-fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+pub(crate) fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         buffer.resize(len, T::default());
     }

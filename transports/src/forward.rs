@@ -38,6 +38,16 @@ macro_rules! forward {
                 (**self).send(to, tag, payload, by)
             }
 
+            fn send_packet(
+                &mut self,
+                to: Rank,
+                tag: Tag,
+                payload: &[u8],
+                until: Deadline,
+            ) -> Result<(), TransportError> {
+                (**self).send_packet(to, tag, payload, until)
+            }
+
             fn recv(
                 &mut self,
                 from: Rank,

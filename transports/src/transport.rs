@@ -56,6 +56,24 @@ pub trait Transport: Send {
     /// when the receiver is known to be gone; `Closed`. After an error the message has not been sent.
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError>;
 
+    /// Sends a message that may be lost: it arrives as one of [`send`](Self::send), or never. A transport that sends again
+    /// what was lost on the way does not do so for this one once `until` has passed, and neither waits longer for room.
+    ///
+    /// # Errors
+    /// Those of `send` but for `NoRoom`: what finds no room is lost.
+    fn send_packet(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        until: Deadline,
+    ) -> Result<(), TransportError> {
+        match self.send(to, tag, payload, until) {
+            Err(TransportError::NoRoom { .. }) => Ok(()),
+            sent => sent,
+        }
+    }
+
     /// Waits for the message of `from` with `tag` and puts it in `into`, which it clears first.
     ///
     /// A transport may exchange the vector's storage for its own, so its capacity can change; used again and again,

@@ -286,14 +286,6 @@ fn a_codec_that_cannot_be_summed_is_refused_where_all_reduce_is_asked_for() {
 }
 
 #[test]
-fn packets_are_refused_where_one_frame_is_sent() {
-    for route in [Route::AllGather, Route::Server(ServerOptions::default())] {
-        let spec = Spec::parse("topk:density=0.05,max_packet_bytes=1200").unwrap();
-        assert_eq!(Exchange::new(spec, layout(), route).unwrap_err(), ExchangeError::Packets);
-    }
-}
-
-#[test]
 fn a_gathered_frame_is_charged_once_for_every_peer() {
     let traffic = on_threads(workers(3, "topk:density=0.05", &Route::AllGather), |mut worker| {
         let before = worker.transport.counters();

@@ -5,6 +5,8 @@
 //! as much as fits by exact bytes.
 
 mod dense;
+#[cfg(feature = "alloc")]
+mod encoder;
 mod levels;
 mod sparse;
 
@@ -28,6 +30,8 @@ use core::fmt;
 use core::ops::Range;
 
 pub(crate) use dense::DenseContent;
+#[cfg(feature = "alloc")]
+pub use encoder::PacketEncoder;
 pub(crate) use levels::LevelsContent;
 pub(crate) use sparse::SparseContent;
 

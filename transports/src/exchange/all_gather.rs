@@ -87,8 +87,9 @@ impl AllGather {
             return Err(ExchangeError::NonFiniteMean { index, rank });
         }
         let frame_bytes = self.encoder.frame().len();
-        let (contributors, refused) = (members, Vec::new());
-        Ok(Report { contributors, refused, frame_bytes, held: own_held, encode, exchange, decode })
+        let (contributors, held) = (members, own_held);
+        let (refused, packets) = Default::default();
+        Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
     }
 
     /// The first rank with whose frame the sum at `index` is no longer finite. `sum` is overwritten.

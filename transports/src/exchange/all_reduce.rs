@@ -130,7 +130,8 @@ impl AllReduce {
         match timed(&mut decode, || first_non_finite(mean)) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
             None => {
-                Ok(Report { contributors, refused: Vec::new(), frame_bytes, held, encode, exchange, decode })
+                let (refused, packets) = Default::default();
+                Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
             }
         }
     }

@@ -21,7 +21,7 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// The spelling asks for packets, which no exchange cuts: every route sends one frame a step.
+    /// The spelling asks for packets, and the route has no server to say which of them arrived.
     Packets,
     /// The codec works between two neighbours and makes no mean over all.
     Gossip {
@@ -102,7 +102,7 @@ impl fmt::Display for ExchangeError {
             }
             Self::Packets => write!(
                 f,
-                "max_packet_bytes: an exchange sends one frame a step over links that lose nothing; packets are for callers of the codec"
+                "max_packet_bytes: only a server can tell all workers which packets arrived; use that exchange"
             ),
             Self::Gossip { codec } => {
                 write!(f, "{codec} is a gossip codec: it makes no mean over all workers")

@@ -1,6 +1,8 @@
 //! Frames on their way in: checked against the step and added to a sum.
 
-use gradwire::{CodecId, Decoder, Divisor, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
+use gradwire::{
+    CodecId, Decoder, Divisor, Frame, FrameUnit, Gather, LayoutRef, Limits, Memory, PacketSize, StepKey, Unit,
+};
 
 use super::{ExchangeError, Step};
 use crate::rank::Rank;
@@ -18,6 +20,8 @@ pub(super) struct Expected<'a> {
     pub(super) codec: CodecId,
     pub(super) units: &'a [Unit],
     pub(super) limits: Limits,
+    /// Whether it is a packet, which holds parts of units.
+    pub(super) is_packet: bool,
 }
 
 impl<'a> Expected<'a> {
@@ -26,7 +30,15 @@ impl<'a> Expected<'a> {
         let layout = step.layout.as_ref();
         let mut limits = Limits::for_layout(&layout);
         limits.max_body_bytes = codec.max_frame_bytes(step.units).unwrap_or(limits.max_body_bytes);
-        Self { key: step.key, codec: codec.id(), units: step.units, limits }
+        Self { key: step.key, codec: codec.id(), units: step.units, limits, is_packet: false }
+    }
+
+    /// What the workers send in the step: whole frames, or packets of the size that the spelling asks for.
+    pub(super) fn up(step: &Step<'a>) -> Self {
+        let whole = Self::of(step, &step.spec.codec);
+        let Some(bytes) = step.spec.packets.map(PacketSize::bytes) else { return whole };
+        let limits = Limits { max_body_bytes: bytes, ..whole.limits };
+        Self { limits, is_packet: true, ..whole }
     }
 
     fn check(&self, rank: Rank, frame: &Frame<'_>) -> Result<(), ExchangeError> {
@@ -34,12 +46,25 @@ impl<'a> Expected<'a> {
             return Err(ExchangeError::WrongStep { rank, frame: frame.step(), own: self.key.step });
         }
         let header = frame.header();
-        let same_units = frame
-            .units()
-            .map(|unit| (unit.id(), unit.range()))
-            .eq(self.units.iter().map(|unit| (unit.id, unit.range())));
-        let fits = header.codec == self.codec && header.divisor == Divisor::Contributors && same_units;
+        let fits = header.codec == self.codec
+            && header.divisor == Divisor::Contributors
+            && if self.is_packet {
+                frame.units().all(|unit| self.is_part(&unit))
+            } else {
+                self.is_whole(frame)
+            };
         if fits { Ok(()) } else { Err(ExchangeError::WrongUnits { rank }) }
+    }
+
+    fn is_whole(&self, frame: &Frame<'_>) -> bool {
+        let units = frame.units().map(|unit| (unit.id(), unit.range()));
+        units.eq(self.units.iter().map(|unit| (unit.id, unit.range())))
+    }
+
+    fn is_part(&self, part: &FrameUnit<'_>) -> bool {
+        let at = self.units.binary_search_by_key(&part.id(), |unit| unit.id);
+        let unit = at.ok().map(|at| self.units[at].range());
+        unit.is_some_and(|unit| unit.start <= part.range().start && part.range().end <= unit.end)
     }
 }
 

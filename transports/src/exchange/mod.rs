@@ -13,15 +13,26 @@
 //! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is the number
 //! of workers whose frame entered the sum. The owner of a frame decodes its own bytes like everyone else.
 //!
+//! # Packets
+//! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be
+//! lost ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the mean is divided
+//! by the number of workers whose packet with it arrived, and the server's answer names to each worker those of its packets
+//! that did not. Other routes have nobody who could say so to all.
+//!
 //! # Conservation
-//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame that the server
-//! refused or did not wait for.
+//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
+//! lost, that the server refused, or that it did not wait for.
 
 mod all_gather;
 mod all_reduce;
 mod error;
 mod incoming;
+mod intake;
+mod own;
+mod packets;
 mod server;
+mod slip;
+mod verdict;
 
 use std::time::{Duration, Instant};
 
@@ -87,8 +98,10 @@ pub struct Report {
     pub contributors: RankSet,
     /// Frames that this rank refused, and why. Known to the server alone.
     pub refused: Vec<(Rank, DecodeError)>,
-    /// Bytes of this rank's own frame, or of its all-reduce payload.
+    /// Bytes of this rank's own frame or packets, or of its all-reduce payload.
     pub frame_bytes: usize,
+    /// What became of this rank's own packets.
+    pub packets: PacketTally,
     /// Coordinates that this rank sent.
     pub held: usize,
     /// Time spent encoding.
@@ -97,6 +110,15 @@ pub struct Report {
     pub exchange: Duration,
     /// Time spent parsing, adding and dividing.
     pub decode: Duration,
+}
+
+/// A step in packets; zero and zero for one in a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketTally {
+    /// Packets that this rank sent.
+    pub sent: usize,
+    /// Those that are not in the mean: lost on the way, late or refused. They were given back.
+    pub lost: usize,
 }
 
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
@@ -158,9 +180,10 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
-    /// neighbours, which makes no mean over all; `NoFrames` for [`Route::AllGather`] and [`Route::Server`] with a codec of rounds alone; `Packets` for a gradient that is to be cut.
+    /// neighbours, which makes no mean over all; `NoFrames` for [`Route::AllGather`] and [`Route::Server`] with a codec of rounds alone; `Packets` for a
+    /// gradient that is to be cut, by a route without a server.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
-        if spec.packets.is_some() {
+        if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
         }
         if matches!(spec.codec, Codec::Gossip(_)) {
@@ -179,7 +202,7 @@ impl Exchange {
                 let is_native = matches!(route, Route::Native { .. });
                 State::AllReduce(AllReduce::new(linear, wire, is_native, units.len()))
             }
-            Route::Server(options) => State::Server(Box::new(Server::new(options, &layout.as_ref()))),
+            Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref()))),
         };
         Ok(Self { spec, layout, units, route, started: None })
     }

@@ -1,21 +1,27 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
 
-use gradwire::{Encoder, Grad, LayoutRef, Memory};
+use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
-use super::all_gather::encode;
-use super::incoming::{Expected, Incoming, divide, first_non_finite, held};
-use super::{Clock, ExchangeError, Report, ServerOptions, Step, timed};
+use super::incoming::{Expected, Incoming, divide, first_non_finite};
+use super::own::Own;
+use super::packets::{self, Packets, Sum, arrives};
+use super::slip::Slip;
+use super::{Clock, ExchangeError, PacketTally, Report, ServerOptions, Step, timed, verdict};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 
-/// The chunk of the server's answer; frames of workers have chunk 0.
+/// The chunk of the server's answer; frames of workers, and what announces their packets, have chunk 0.
 const VERDICT_CHUNK: u32 = 1;
 
 #[derive(Debug)]
 pub(super) struct Server {
     options: ServerOptions,
-    encoder: Encoder,
+    own: Own,
+    /// Those of the workers, where gradients are cut into packets.
+    packets: Packets,
+    /// Which of this rank's own packets are in the mean.
+    slip: Slip,
     incoming: Incoming,
     /// What was received last, in a buffer that the transport takes back for the next.
     buffer: Vec<u8>,
@@ -39,11 +45,13 @@ struct Downlink {
 type Refused = Vec<(Rank, gradwire::DecodeError)>;
 
 impl Server {
-    pub(super) fn new(options: ServerOptions, layout: &LayoutRef<'_>) -> Self {
+    pub(super) fn new(options: ServerOptions, spec: &Spec, layout: &LayoutRef<'_>) -> Self {
         let memory = Memory::for_spec(&options.downlink, layout);
         Self {
             options,
-            encoder: Encoder::new(),
+            own: Own::new(spec),
+            packets: Packets::default(),
+            slip: Slip::default(),
             incoming: Incoming::default(),
             buffer: Vec::new(),
             verdict: Vec::new(),
@@ -63,19 +71,30 @@ impl Server {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        encode(&mut self.encoder, step, grad, memory)?;
+        self.own.encode(step, grad, memory)?;
         let server = self.options.server;
         if step.transport.rank() == server {
             return Ok(());
         }
         let mut exchange = step.clock.exchange;
-        let frame = self.encoder.frame();
-        let sent = timed(&mut exchange, || step.transport.send(server, step.tag, frame, step.deadline));
+        let sent = timed(&mut exchange, || self.send(step, server));
         step.clock.exchange = exchange;
         sent.map_err(|error| {
-            self.incoming.give_back(self.encoder.frame(), &step.layout.as_ref(), memory);
+            self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |_| false);
             error.into()
         })
+    }
+
+    fn send(&self, step: &mut Step<'_>, server: Rank) -> Result<(), TransportError> {
+        match &self.own {
+            Own::Frame(encoder) => step.transport.send(server, step.tag, encoder.frame(), step.deadline),
+            Own::Packets { .. } => packets::send(step, server, &self.own, self.patience(step)),
+        }
+    }
+
+    /// Until when frames of this step count.
+    fn patience(&self, step: &Step<'_>) -> Deadline {
+        self.options.patience.map_or(Deadline::NEVER, Deadline::after).earlier(step.deadline)
     }
 
     pub(super) fn finish(
@@ -87,9 +106,10 @@ impl Server {
         let is_server = step.transport.rank() == self.options.server;
         let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
         let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
-        if !is_in {
-            self.incoming.give_back(self.encoder.frame(), &step.layout.as_ref(), memory);
-        }
+        let (slip, has_packets) = (&self.slip, step.spec.packets.is_some());
+        self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |at| {
+            is_in && (!has_packets || slip.has(at))
+        });
         result
     }
 
@@ -98,15 +118,30 @@ impl Server {
         let mut clock = step.clock;
         let members = step.transport.membership().ranks;
         let made = self.make_mean(step, &members, mean, &mut clock);
-        let contributors = if made.is_ok() { self.arrived.as_slice() } else { &[] };
-        write_verdict(contributors, self.downlink.encoder.frame(), &mut self.verdict);
-        timed(&mut clock.exchange, || answer(step, &members, &self.verdict))?;
+        let mut exchange = clock.exchange;
+        timed(&mut exchange, || self.answer(step, &members, made.is_ok()))?;
+        clock.exchange = exchange;
         let refused = made?;
-        let held = self.apply_downlink(step, mean, &mut clock)?;
-        let frame_bytes = self.encoder.frame().len();
-        let contributors = self.contributors();
+        self.apply_downlink(step, mean, &mut clock)?;
+        if step.spec.packets.is_some() {
+            let own = members.position(step.transport.rank()).unwrap_or(0);
+            self.slip.clone_from(self.packets.slip(own));
+        }
+        self.report(step, refused, clock)
+    }
+
+    fn report(
+        &mut self,
+        step: &Step<'_>,
+        refused: Refused,
+        mut clock: Clock,
+    ) -> Result<Report, ExchangeError> {
+        let held = timed(&mut clock.decode, || self.own.held(step, &mut self.incoming))?;
+        let (contributors, frame_bytes) = (self.contributors(), self.own.bytes());
+        let sent = if step.spec.packets.is_some() { self.own.count() } else { 0 };
+        let packets = PacketTally { sent, lost: sent - self.slip.ones() };
         let Clock { encode, exchange, decode } = clock;
-        Ok(Report { contributors, refused, frame_bytes, held, encode, exchange, decode })
+        Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
     }
 
     /// Who arrived, as a set.
@@ -131,7 +166,11 @@ impl Server {
         if arrived < quorum {
             return Err(ExchangeError::NoQuorum { arrived, quorum });
         }
-        timed(&mut clock.decode, || divide(mean, arrived));
+        let packets = step.spec.packets.is_some().then_some(&mut self.packets);
+        timed(&mut clock.decode, || match packets {
+            Some(packets) => packets.divide(mean),
+            None => divide(mean, arrived),
+        });
         if let Some(index) = timed(&mut clock.decode, || first_non_finite(mean)) {
             return Err(ExchangeError::NonFiniteMean { index, rank: None });
         }
@@ -139,7 +178,7 @@ impl Server {
         Ok(refused)
     }
 
-    /// Adds the frames that arrive in time and are accepted to `sum`, in rank order.
+    /// Adds what arrives in time and is accepted to `sum`, in rank order.
     fn gather(
         &mut self,
         step: &mut Step<'_>,
@@ -147,19 +186,34 @@ impl Server {
         sum: &mut [f32],
         clock: &mut Clock,
     ) -> Result<Refused, ExchangeError> {
-        let expected = Expected::of(step, &step.spec.codec);
-        let patience = self.options.patience.map_or(Deadline::NEVER, Deadline::after);
-        let deadline = patience.earlier(step.deadline);
+        let deadline = self.patience(step);
         let mut refused = Refused::new();
         self.arrived.clear();
         sum.fill(0.0);
+        if step.spec.packets.is_some() {
+            self.gather_packets(step, members, sum, (deadline, clock), &mut refused)?;
+        } else {
+            self.gather_frames(step, members, sum, (deadline, clock), &mut refused)?;
+        }
+        Ok(refused)
+    }
+
+    fn gather_frames(
+        &mut self,
+        step: &mut Step<'_>,
+        members: &RankSet,
+        sum: &mut [f32],
+        (deadline, clock): (Deadline, &mut Clock),
+        refused: &mut Refused,
+    ) -> Result<(), ExchangeError> {
+        let expected = Expected::up(step);
         for rank in members.iter() {
             let is_own = rank == step.transport.rank();
-            let buffer = &mut self.buffer;
-            if !is_own && !timed(&mut clock.exchange, || arrives(step, rank, buffer, deadline))? {
+            let (tag, buffer) = (step.tag, &mut self.buffer);
+            if !is_own && !timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, deadline))? {
                 continue;
             }
-            let bytes = if is_own { self.encoder.frame() } else { &self.buffer };
+            let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
             let parsed = timed(&mut clock.decode, || {
                 let frame = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
                 frame.add_scaled_to(1.0, sum);
@@ -167,12 +221,57 @@ impl Server {
             });
             match parsed {
                 Ok(()) => self.arrived.push(rank),
-                Err(ExchangeError::Frame { rank, error }) => refused.push((rank, error)),
-                // A frame of another step or codec from an honest peer is a bug of the run, not of the network.
+                Err(error) => refuse(refused, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn gather_packets(
+        &mut self,
+        step: &mut Step<'_>,
+        members: &RankSet,
+        sum: &mut [f32],
+        (deadline, clock): (Deadline, &mut Clock),
+        refused: &mut Refused,
+    ) -> Result<(), ExchangeError> {
+        let (layout, expected) = (step.layout.as_ref(), Expected::up(step));
+        let mut sum = Sum { incoming: &mut self.incoming, layout, expected, values: sum };
+        self.packets.begin_step(members.len());
+        for (position, rank) in members.iter().enumerate() {
+            if rank == step.transport.rank() {
+                timed(&mut clock.decode, || self.packets.add_own((rank, position), &self.own, &mut sum))?;
+            } else {
+                let mut refuse = |error| refuse(refused, error);
+                let into = (&mut sum, &mut *clock);
+                self.packets.collect(step, (rank, position), into, deadline, &mut refuse)?;
+            }
+            if self.packets.slip(position).ones() > 0 {
+                self.arrived.push(rank);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everyone the verdict; a worker that is gone is not an error.
+    fn answer(
+        &mut self,
+        step: &mut Step<'_>,
+        members: &RankSet,
+        is_made: bool,
+    ) -> Result<(), TransportError> {
+        let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.transport.rank());
+        let contributors = if is_made { self.arrived.as_slice() } else { &[] };
+        let has_packets = step.spec.packets.is_some();
+        for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
+            let slip = has_packets.then(|| self.packets.slip(position));
+            verdict::write(contributors, slip, self.downlink.encoder.frame(), &mut self.verdict);
+            match step.transport.send(rank, tag, &self.verdict, step.deadline) {
+                Ok(()) | Err(TransportError::Disconnected { .. }) => {}
                 Err(other) => return Err(other),
             }
         }
-        Ok(refused)
+        Ok(())
     }
 
     /// Encodes the mean for the way back, with the server's own error feedback if the downlink has any.
@@ -185,23 +284,21 @@ impl Server {
         Ok(())
     }
 
-    /// The server applies what it sent, not what it had, so that all replicas stay alike. Returns the coordinates of its
-    /// own frame.
+    /// The server applies what it sent, not what it had, so that all replicas stay alike.
     fn apply_downlink(
         &mut self,
         step: &Step<'_>,
         mean: &mut [f32],
         clock: &mut Clock,
-    ) -> Result<usize, ExchangeError> {
+    ) -> Result<(), ExchangeError> {
         let server = self.options.server;
         let expected = Expected::of(step, &self.options.downlink.codec);
-        let own = Expected::of(step, &step.spec.codec);
         let layout = step.layout.as_ref();
         timed(&mut clock.decode, || {
             let frame = self.incoming.parse(server, self.downlink.encoder.frame(), &layout, &expected)?;
             mean.fill(0.0);
             frame.add_scaled_to(1.0, mean);
-            Ok(held(&self.incoming.parse(server, self.encoder.frame(), &layout, &own)?))
+            Ok(())
         })
     }
 
@@ -213,93 +310,34 @@ impl Server {
         let buffer = &mut self.buffer;
         timed(&mut clock.exchange, || step.transport.recv(server, tag, buffer, step.deadline))?;
         let members = step.transport.membership().ranks;
-        let frame = read_verdict(&self.buffer, &members, &mut self.arrived);
+        let packets = step.spec.packets.map(|_| (&mut self.slip, self.own.count()));
+        let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum: self.options.quorum });
         }
         let expected = Expected::of(step, &self.options.downlink.codec);
-        let own = Expected::of(step, &step.spec.codec);
         let layout = step.layout.as_ref();
-        let own_held = timed(&mut clock.decode, || {
+        timed(&mut clock.decode, || {
             let frame = self.incoming.parse(server, frame, &layout, &expected)?;
             mean.fill(0.0);
             frame.add_scaled_to(1.0, mean);
-            let me = step.transport.rank();
-            Ok::<usize, ExchangeError>(held(&self.incoming.parse(me, self.encoder.frame(), &layout, &own)?))
+            Ok::<(), ExchangeError>(())
         })?;
-        let (contributors, refused) = (self.contributors(), Refused::new());
-        let frame_bytes = self.encoder.frame().len();
-        let Clock { encode, exchange, decode } = clock;
-        Ok(Report { contributors, refused, frame_bytes, held: own_held, encode, exchange, decode })
+        self.report(step, Refused::new(), clock)
     }
 }
 
-/// Whether the frame of `rank` came in time; a worker that is late or gone is not an error.
-fn arrives(
-    step: &mut Step<'_>,
-    rank: Rank,
-    into: &mut Vec<u8>,
-    deadline: Deadline,
-) -> Result<bool, TransportError> {
-    match step.transport.recv(rank, step.tag, into, deadline) {
-        Ok(()) => Ok(true),
-        Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => Ok(false),
-        Err(other) => Err(other),
-    }
-}
-
-/// Sends the verdict to all; a worker that is gone is not an error.
-fn answer(step: &mut Step<'_>, members: &RankSet, verdict: &[u8]) -> Result<(), TransportError> {
-    let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.transport.rank());
-    for rank in members.iter().filter(|&rank| rank != me) {
-        match step.transport.send(rank, tag, verdict, step.deadline) {
-            Ok(()) | Err(TransportError::Disconnected { .. }) => {}
-            Err(other) => return Err(other),
+/// Notes that something of a rank was refused; the first reason stands for all.
+fn refuse(refused: &mut Refused, error: ExchangeError) -> Result<(), ExchangeError> {
+    match error {
+        ExchangeError::Frame { rank, error } => {
+            if refused.last().is_none_or(|(last, _)| *last != rank) {
+                refused.push((rank, error));
+            }
+            Ok(())
         }
-    }
-    Ok(())
-}
-
-/// Contributors (their number and each rank as u32 LE, ascending), then the frame of the mean. No contributors: the step
-/// failed, and no frame follows.
-fn write_verdict(contributors: &[Rank], frame: &[u8], out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
-    contributors.iter().for_each(|rank| out.extend_from_slice(&rank.0.to_le_bytes()));
-    if !contributors.is_empty() {
-        out.extend_from_slice(frame);
-    }
-}
-
-/// Writes the contributors, who must be members, to `arrived`, and returns the rest of the message.
-fn read_verdict<'v>(verdict: &'v [u8], members: &RankSet, arrived: &mut Vec<Rank>) -> Option<&'v [u8]> {
-    let (count, rest) = verdict.split_first_chunk()?;
-    let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|&count| count <= members.len())?;
-    let (ranks, frame) = rest.split_at_checked(count * 4)?;
-    arrived.clear();
-    arrived.extend(ranks.as_chunks().0.iter().map(|&rank| Rank(u32::from_le_bytes(rank))));
-    let ascending = arrived.windows(2).all(|pair| pair[0] < pair[1]);
-    let known = arrived.iter().all(|&rank| members.contains(rank));
-    (ascending && known).then_some(frame)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn verdicts_round_trip_and_strange_ones_are_refused() {
-        let members = RankSet::contiguous(4);
-        let (mut verdict, mut arrived) = (Vec::new(), Vec::new());
-        write_verdict(&[Rank(1), Rank(3)], b"frame", &mut verdict);
-        assert_eq!(read_verdict(&verdict, &members, &mut arrived), Some(&b"frame"[..]));
-        assert_eq!(arrived, [Rank(1), Rank(3)]);
-        for strange in [vec![Rank(3), Rank(1)], vec![Rank(9)], vec![Rank(1), Rank(1)], vec![Rank(0); 5]] {
-            write_verdict(&strange, b"", &mut verdict);
-            assert_eq!(read_verdict(&verdict, &members, &mut arrived), None, "{strange:?}");
-        }
-        assert_eq!(read_verdict(&[2, 0, 0, 0, 1, 0, 0, 0], &members, &mut arrived), None);
-        assert_eq!(read_verdict(&[1, 0], &members, &mut arrived), None);
+        // A frame of another step or codec from an honest peer is a bug of the run, not of the network.
+        other => Err(other),
     }
 }

@@ -31,6 +31,8 @@ pub struct FaultPlan {
     pub truncate: f64,
     /// One random bit of it is flipped.
     pub flip: f64,
+    /// Only [packets](Transport::send_packet) suffer faults: what is sent to arrive, arrives.
+    pub only_packets: bool,
 }
 
 /// What was done to messages so far.
@@ -81,6 +83,7 @@ struct Message {
     to: Rank,
     tag: Tag,
     payload: Vec<u8>,
+    is_packet: bool,
 }
 
 /// Drops, repeats, delays and damages what is sent through it.
@@ -161,14 +164,49 @@ impl<T: Transport> FaultInjector<T> {
         Some(damaged)
     }
 
+    /// Sends a message to the transport inside, faults and all.
+    fn inject(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        (deadline, is_packet): (Deadline, bool),
+    ) -> Result<(), TransportError> {
+        let mut draws = self.draws(to);
+        if self.partition.is_cut(to) {
+            self.tally.swallowed += 1;
+            return Ok(());
+        }
+        if draws.happens(self.plan.drop) {
+            self.tally.dropped += 1;
+            return Ok(());
+        }
+        let (duplicate, reorder) = (draws.happens(self.plan.duplicate), draws.happens(self.plan.reorder));
+        let damaged = self.damage(payload, &mut draws);
+        let payload = damaged.as_deref().unwrap_or(payload);
+        if reorder {
+            self.tally.reordered += 1;
+            self.held.push(Message { to, tag, payload: payload.to_vec(), is_packet });
+            return Ok(());
+        }
+        pass(&mut self.inner, to, tag, payload, (deadline, is_packet))?;
+        if duplicate {
+            self.tally.duplicated += 1;
+            // The message was sent; what becomes of its double is no error of the caller's.
+            let _ = pass(&mut self.inner, to, tag, payload, (Deadline::now(), is_packet));
+        }
+        self.release(Some(to));
+        Ok(())
+    }
+
     /// Sends what was held back for `to`, or for everyone. Its senders were told long ago that it is on its way, so no
     /// error of it is theirs: what finds no room is tried again later, what finds no receiver is lost.
     fn release(&mut self, to: Option<Rank>) {
         let mut at = 0;
         while let Some(held) = self.held.get(at) {
-            let sent = to
-                .is_none_or(|to| held.to == to)
-                .then(|| self.inner.send(held.to, held.tag, &held.payload, Deadline::now()));
+            let sent = to.is_none_or(|to| held.to == to).then(|| {
+                pass(&mut self.inner, held.to, held.tag, &held.payload, (Deadline::now(), held.is_packet))
+            });
             if matches!(sent, None | Some(Err(TransportError::NoRoom { .. }))) {
                 at += 1;
             } else {
@@ -207,31 +245,26 @@ impl<T: Transport> Transport for FaultInjector<T> {
     }
 
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
-        let mut draws = self.draws(to);
+        if !self.plan.only_packets {
+            return self.inject(to, tag, payload, (deadline, false));
+        }
         if self.partition.is_cut(to) {
             self.tally.swallowed += 1;
             return Ok(());
         }
-        if draws.happens(self.plan.drop) {
-            self.tally.dropped += 1;
-            return Ok(());
-        }
-        let (duplicate, reorder) = (draws.happens(self.plan.duplicate), draws.happens(self.plan.reorder));
-        let damaged = self.damage(payload, &mut draws);
-        let payload = damaged.as_deref().unwrap_or(payload);
-        if reorder {
-            self.tally.reordered += 1;
-            self.held.push(Message { to, tag, payload: payload.to_vec() });
-            return Ok(());
-        }
         self.inner.send(to, tag, payload, deadline)?;
-        if duplicate {
-            self.tally.duplicated += 1;
-            // The message was sent; what becomes of its double is no error of the caller's.
-            let _ = self.inner.send(to, tag, payload, Deadline::now());
-        }
         self.release(Some(to));
         Ok(())
+    }
+
+    fn send_packet(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        until: Deadline,
+    ) -> Result<(), TransportError> {
+        self.inject(to, tag, payload, (until, true))
     }
 
     fn recv(
@@ -272,6 +305,21 @@ impl<T: Transport> Transport for FaultInjector<T> {
         deadline: Deadline,
     ) -> Result<RankSet, TransportError> {
         self.inner.native_all_reduce(tag, data, deadline)
+    }
+}
+
+/// Sends a message as what it is.
+fn pass(
+    transport: &mut impl Transport,
+    to: Rank,
+    tag: Tag,
+    payload: &[u8],
+    (deadline, is_packet): (Deadline, bool),
+) -> Result<(), TransportError> {
+    if is_packet {
+        transport.send_packet(to, tag, payload, deadline)
+    } else {
+        transport.send(to, tag, payload, deadline)
     }
 }
 

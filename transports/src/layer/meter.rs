@@ -101,6 +101,19 @@ impl<T: Transport> Transport for Meter<T> {
         Ok(())
     }
 
+    fn send_packet(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        until: Deadline,
+    ) -> Result<(), TransportError> {
+        self.inner.send_packet(to, tag, payload, until)?;
+        let message = self.message(payload.len());
+        self.account(to).up += message;
+        Ok(())
+    }
+
     fn recv(
         &mut self,
         from: Rank,

@@ -1,0 +1,83 @@
+//! What this rank sends in a step: one frame, or packets, kept until it is known what became of them.
+
+use gradwire::{Encoder, Grad, LayoutRef, Memory, PacketEncoder, PacketSize, Spec};
+
+use super::all_gather::encode;
+use super::incoming::{Expected, Incoming, held};
+use super::{ExchangeError, Step, timed};
+
+#[derive(Debug)]
+pub(super) enum Own {
+    Frame(Encoder),
+    Packets { encoder: PacketEncoder, size: PacketSize },
+}
+
+impl Own {
+    pub(super) fn new(spec: &Spec) -> Self {
+        match spec.packets {
+            None => Self::Frame(Encoder::new()),
+            Some(size) => Self::Packets { encoder: PacketEncoder::new(), size },
+        }
+    }
+
+    /// Encodes the step's gradient into buffers of its own.
+    pub(super) fn encode(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        let (encoder, size) = match self {
+            Self::Frame(encoder) => return encode(encoder, step, grad, memory),
+            Self::Packets { encoder, size } => (encoder, *size),
+        };
+        let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units, &step.spec.codec);
+        timed(&mut step.clock.encode, || {
+            encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)
+        })?;
+        Ok(())
+    }
+
+    /// Bytes of the frame, or of all packets.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Frame(encoder) => encoder.frame().len(),
+            Self::Packets { encoder, .. } => encoder.total_bytes(),
+        }
+    }
+
+    /// How many parts there are.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Frame(_) => 1,
+            Self::Packets { encoder, .. } => encoder.count(),
+        }
+    }
+
+    /// The frame, or the packets in their order.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.count()).filter_map(|at| match self {
+            Self::Frame(encoder) => Some(encoder.frame()),
+            Self::Packets { encoder, .. } => encoder.packet(at),
+        })
+    }
+
+    /// Coordinates that the parts hold together.
+    pub(super) fn held(&self, step: &Step<'_>, incoming: &mut Incoming) -> Result<usize, ExchangeError> {
+        let (me, layout, expected) = (step.transport.rank(), step.layout.as_ref(), Expected::up(step));
+        self.parts().map(|part| Ok(held(&incoming.parse(me, part, &layout, &expected)?))).sum()
+    }
+
+    /// Returns to the memory what did not arrive.
+    pub(super) fn give_back(
+        &self,
+        incoming: &mut Incoming,
+        layout: &LayoutRef<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+        is_in: impl Fn(usize) -> bool,
+    ) {
+        for (_, part) in self.parts().enumerate().filter(|(at, _)| !is_in(*at)) {
+            incoming.give_back(part, layout, memory);
+        }
+    }
+}

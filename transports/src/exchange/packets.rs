@@ -1,0 +1,203 @@
+//! Packets on their way to the server: each may be lost, and is then missing alone.
+//!
+//! | message | tag | arrives |
+//! | --- | --- | --- |
+//! | how many packets there are, u32 LE | the step's | surely |
+//! | packet j | unit 1, chunk j | or not |
+//! | that all were sent, empty | chunk 4 | surely |
+//!
+//! The server takes packets in any order. It stops waiting for a worker when all of its packets are here, when the worker
+//! has sent all and they are not, or at the end of its patience.
+
+use std::time::Duration;
+
+use gradwire::LayoutRef;
+
+use super::incoming::{Expected, Incoming};
+use super::intake::Intake;
+use super::own::Own;
+use super::slip::Slip;
+use super::{Clock, ExchangeError, Step, timed};
+use crate::error::TransportError;
+use crate::rank::Rank;
+use crate::tag::{Deadline, Tag};
+
+const PACKET_UNIT: u32 = 1;
+/// Chunks 1 to 3 are the verdict's and the roll's.
+const DONE_CHUNK: u32 = 4;
+/// Between two looks for packets, so that the inbox does not fill up while the last word is waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+fn tag_of(step: Tag, at: usize) -> Tag {
+    // More packets than a step can have coordinates are never made.
+    step.unit(PACKET_UNIT).chunk(at as u32)
+}
+
+/// Sends the packets of this rank; those that do not get through before `until` are not sent again.
+pub(super) fn send(
+    step: &mut Step<'_>,
+    server: Rank,
+    own: &Own,
+    until: Deadline,
+) -> Result<(), TransportError> {
+    let count = own.count() as u32;
+    step.transport.send(server, step.tag, &count.to_le_bytes(), step.deadline)?;
+    for (at, packet) in own.parts().enumerate() {
+        step.transport.send_packet(server, tag_of(step.tag, at), packet, until)?;
+    }
+    step.transport.send(server, step.tag.chunk(DONE_CHUNK), b"", step.deadline)
+}
+
+/// Where packets are added.
+pub(super) struct Sum<'s> {
+    pub(super) incoming: &'s mut Incoming,
+    pub(super) layout: LayoutRef<'s>,
+    pub(super) expected: Expected<'s>,
+    pub(super) values: &'s mut [f32],
+}
+
+/// What the server knows of the packets of a step.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    intake: Intake,
+    /// Which packets of each member are in the sum, by its position.
+    slips: Vec<Slip>,
+    /// Packets of the present worker that were looked at.
+    seen: Slip,
+    buffer: Vec<u8>,
+}
+
+impl Packets {
+    pub(super) fn begin_step(&mut self, members: usize) {
+        self.intake.begin_step();
+        self.slips.resize_with(self.slips.len().max(members), Slip::default);
+        self.slips.iter_mut().for_each(|slip| slip.reset(0));
+    }
+
+    /// Which packets of the member at that position are in the sum.
+    pub(super) fn slip(&self, position: usize) -> &Slip {
+        &self.slips[position]
+    }
+
+    /// Divides each coordinate by the number of workers that it came from.
+    pub(super) fn divide(&mut self, sum: &mut [f32]) {
+        self.intake.divide(sum);
+    }
+
+    /// Adds this rank's own packets, which cannot be lost.
+    pub(super) fn add_own(
+        &mut self,
+        (rank, position): (Rank, usize),
+        own: &Own,
+        sum: &mut Sum<'_>,
+    ) -> Result<(), ExchangeError> {
+        self.begin_worker(position, own.count());
+        own.parts().enumerate().try_for_each(|(at, packet)| self.add(rank, (position, at), packet, sum))
+    }
+
+    fn begin_worker(&mut self, position: usize, count: usize) {
+        self.intake.begin_worker();
+        self.slips[position].reset(count);
+        self.seen.reset(count);
+    }
+
+    /// Takes and adds what arrives of one worker. A refused packet is passed to `refuse`, and is then not in the sum.
+    pub(super) fn collect(
+        &mut self,
+        step: &mut Step<'_>,
+        (rank, position): (Rank, usize),
+        (sum, clock): (&mut Sum<'_>, &mut Clock),
+        deadline: Deadline,
+        refuse: &mut impl FnMut(ExchangeError) -> Result<(), ExchangeError>,
+    ) -> Result<(), ExchangeError> {
+        let Some(count) = self.announced(step, rank, clock, deadline)? else { return Ok(()) };
+        self.begin_worker(position, count);
+        let (mut first, mut is_over) = (0, false);
+        loop {
+            let is_last = is_over || deadline.has_passed();
+            for at in first..count {
+                if self.seen.has(at) || !self.take(step, rank, at, clock)? {
+                    continue;
+                }
+                self.seen.set(at);
+                let packet = std::mem::take(&mut self.buffer);
+                let added = timed(&mut clock.decode, || self.add(rank, (position, at), &packet, sum));
+                self.buffer = packet;
+                added.or_else(&mut *refuse)?;
+            }
+            first = (first..count).find(|&at| !self.seen.has(at)).unwrap_or(count);
+            if first == count || is_last {
+                return Ok(());
+            }
+            let (done, until) = (step.tag.chunk(DONE_CHUNK), deadline.earlier(Deadline::after(LOOK_AGAIN)));
+            is_over =
+                match timed(&mut clock.exchange, || step.transport.recv(rank, done, &mut self.buffer, until))
+                {
+                    Ok(()) | Err(TransportError::Disconnected { .. }) => true,
+                    Err(TransportError::Timeout { .. }) => false,
+                    Err(other) => return Err(other.into()),
+                };
+        }
+    }
+
+    /// How many packets the worker says there are; nothing when it says nothing in time, or more than a gradient can have.
+    fn announced(
+        &mut self,
+        step: &mut Step<'_>,
+        rank: Rank,
+        clock: &mut Clock,
+        deadline: Deadline,
+    ) -> Result<Option<usize>, ExchangeError> {
+        let buffer = &mut self.buffer;
+        if !timed(&mut clock.exchange, || arrives(step, (rank, step.tag), buffer, deadline))? {
+            return Ok(None);
+        }
+        let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);
+        // A packet holds a coordinate, or the end of a unit that has none.
+        let most = step.layout.len() + step.units.len();
+        Ok(count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count <= most))
+    }
+
+    fn take(
+        &mut self,
+        step: &mut Step<'_>,
+        rank: Rank,
+        at: usize,
+        clock: &mut Clock,
+    ) -> Result<bool, TransportError> {
+        let (tag, buffer) = (tag_of(step.tag, at), &mut self.buffer);
+        timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, Deadline::now()))
+    }
+
+    /// Adds one packet, unless it is refused or holds coordinates that the worker has sent already.
+    fn add(
+        &mut self,
+        rank: Rank,
+        (position, at): (usize, usize),
+        packet: &[u8],
+        sum: &mut Sum<'_>,
+    ) -> Result<(), ExchangeError> {
+        let frame = sum.incoming.parse(rank, packet, &sum.layout, &sum.expected)?;
+        if !frame.units().all(|part| self.intake.is_free(&part.range())) {
+            return Err(ExchangeError::WrongUnits { rank });
+        }
+        frame.units().for_each(|part| self.intake.take(part.range()));
+        frame.add_scaled_to(1.0, sum.values);
+        self.slips[position].set(at);
+        Ok(())
+    }
+}
+
+/// Whether a message came in time; a worker that is late or gone is not an error.
+pub(super) fn arrives(
+    step: &mut Step<'_>,
+    (rank, tag): (Rank, Tag),
+    into: &mut Vec<u8>,
+    deadline: Deadline,
+) -> Result<bool, TransportError> {
+    match step.transport.recv(rank, tag, into, deadline) {
+        Ok(()) => Ok(true),
+        Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => Ok(false),
+        Err(other) => Err(other),
+    }
+}

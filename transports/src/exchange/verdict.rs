@@ -1,0 +1,75 @@
+//! What the server answers: who is in the mean, which packets of the receiver are, and the mean.
+
+use super::slip::Slip;
+use crate::rank::{Rank, RankSet};
+
+/// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's slip, then the frame of the
+/// mean. No contributors: the step failed, and nothing follows.
+pub(super) fn write(contributors: &[Rank], slip: Option<&Slip>, frame: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
+    contributors.iter().for_each(|rank| out.extend_from_slice(&rank.0.to_le_bytes()));
+    if !contributors.is_empty() {
+        slip.into_iter().for_each(|slip| slip.write(out));
+        out.extend_from_slice(frame);
+    }
+}
+
+/// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `slip`, where there
+/// is one; returns the rest of the message.
+pub(super) fn read<'v>(
+    verdict: &'v [u8],
+    members: &RankSet,
+    arrived: &mut Vec<Rank>,
+    slip: Option<(&mut Slip, usize)>,
+) -> Option<&'v [u8]> {
+    let (count, rest) = verdict.split_first_chunk()?;
+    let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|&count| count <= members.len())?;
+    let (ranks, frame) = rest.split_at_checked(count * 4)?;
+    arrived.clear();
+    arrived.extend(ranks.as_chunks().0.iter().map(|&rank| Rank(u32::from_le_bytes(rank))));
+    let ascending = arrived.windows(2).all(|pair| pair[0] < pair[1]);
+    let known = arrived.iter().all(|&rank| members.contains(rank));
+    if !(ascending && known) {
+        return None;
+    }
+    match slip.filter(|_| count > 0) {
+        Some((slip, packets)) => slip.read(frame, packets),
+        None => Some(frame),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_round_trip_and_strange_ones_are_refused() {
+        let members = RankSet::contiguous(4);
+        let (mut verdict, mut arrived) = (Vec::new(), Vec::new());
+        write(&[Rank(1), Rank(3)], None, b"frame", &mut verdict);
+        assert_eq!(read(&verdict, &members, &mut arrived, None), Some(&b"frame"[..]));
+        assert_eq!(arrived, [Rank(1), Rank(3)]);
+        for strange in [vec![Rank(3), Rank(1)], vec![Rank(9)], vec![Rank(1), Rank(1)], vec![Rank(0); 5]] {
+            write(&strange, None, b"", &mut verdict);
+            assert_eq!(read(&verdict, &members, &mut arrived, None), None, "{strange:?}");
+        }
+        assert_eq!(read(&[2, 0, 0, 0, 1, 0, 0, 0], &members, &mut arrived, None), None);
+        assert_eq!(read(&[1, 0], &members, &mut arrived, None), None);
+    }
+
+    #[test]
+    fn a_verdict_on_packets_names_those_of_its_receiver() {
+        let members = RankSet::contiguous(4);
+        let (mut verdict, mut arrived) = (Vec::new(), Vec::new());
+        let [mut slip, mut read_slip] = [Slip::default(), Slip::default()];
+        slip.reset(11);
+        [0, 3, 10].into_iter().for_each(|at| slip.set(at));
+        write(&[Rank(2)], Some(&slip), b"frame", &mut verdict);
+        let rest = read(&verdict, &members, &mut arrived, Some((&mut read_slip, 11)));
+        assert_eq!((rest, &read_slip), (Some(&b"frame"[..]), &slip));
+        assert_eq!(read(&verdict, &members, &mut arrived, Some((&mut read_slip, 17))), None);
+        write(&[], Some(&slip), b"", &mut verdict);
+        assert_eq!(read(&verdict, &members, &mut arrived, Some((&mut read_slip, 11))), Some(&[][..]));
+    }
+}
