@@ -191,6 +191,32 @@ fn reduced_means_are_alike_on_all_ranks_and_near_the_serial_ones() {
     }
 }
 
+/// The written order: neighbours first.
+#[test]
+fn a_tree_sums_neighbours_first_and_all_ranks_apply_the_same_mean() {
+    let len = layout().len();
+    let of = |rank| gradient(rank, 0, len);
+    let sum = |a: &[f32], b: &[f32]| -> Vec<f32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
+    for world in 1..=5 {
+        let expected = match world {
+            1 => of(0),
+            2 => sum(&of(0), &of(1)),
+            3 => sum(&sum(&of(0), &of(1)), &of(2)),
+            _ => sum(&sum(&of(0), &of(1)), &sum(&of(2), &of(3))),
+        };
+        let expected = if world == 5 { sum(&expected, &of(4)) } else { expected };
+        let expected: Vec<f32> = expected.iter().map(|sum| sum / world as f32).collect();
+        let route = Route::Tree { wire: Wire::F32 };
+        let results = on_threads(workers(world, "none", &route), |mut worker| worker.step(0).unwrap());
+        for (mean, report) in &results {
+            assert_eq!(bits(mean), bits(&expected), "{world} ranks");
+            assert_eq!((report.frame_bytes, report.contributors.len()), (4 * len, world as usize));
+        }
+    }
+    let refused = Exchange::new(Spec::parse("topk").unwrap(), layout(), Route::Tree { wire: Wire::F32 });
+    assert!(matches!(refused, Err(ExchangeError::NotLinear { .. })));
+}
+
 #[test]
 fn a_codec_of_two_rounds_agrees_on_its_range_before_it_sums() {
     let spec = "maxnorm:bits=8,dense_1d=true";

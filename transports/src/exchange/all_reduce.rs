@@ -1,4 +1,5 @@
-//! Payloads of linear codecs, summed around a ring or by the transport's library, unit by unit and round by round.
+//! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and round by
+//! round.
 
 use gradwire::{
     DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
@@ -7,15 +8,23 @@ use gradwire::{
 
 use super::incoming::first_non_finite;
 use super::{Clock, ExchangeError, Report, Step, timed};
-use crate::collective::{Reduce, Scratch, Wire};
+use crate::collective::{Reduce, Scratch, Wire, tree_all_reduce};
 use crate::error::TransportError;
+
+/// Who sums a payload, and in which order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    Ring,
+    Tree,
+    /// The transport's library.
+    Native,
+}
 
 #[derive(Debug)]
 pub(super) struct AllReduce {
     codec: LinearCodec,
     wire: Wire,
-    /// Summed by the transport's library.
-    is_native: bool,
+    order: Order,
     scratch: Scratch,
     units: Vec<UnitState>,
 }
@@ -53,9 +62,9 @@ fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
 }
 
 impl AllReduce {
-    pub(super) fn new(codec: LinearCodec, wire: Wire, is_native: bool, units: usize) -> Self {
+    pub(super) fn new(codec: LinearCodec, wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitState::default()).collect();
-        Self { codec, wire, is_native, scratch: Scratch::new(), units }
+        Self { codec, wire, order, scratch: Scratch::new(), units }
     }
 
     pub(super) fn set_codec(&mut self, codec: LinearCodec) {
@@ -116,9 +125,12 @@ impl AllReduce {
                 frame_bytes += round.payload_len * element_bytes(&round, self.wire);
                 let data = reduce_of(&round, payload, self.wire)?;
                 let tag = step.tag.unit(round.unit.id).chunk(round.index);
-                contributors = timed(&mut exchange, || match self.is_native {
-                    true => step.transport.native_all_reduce(tag, data, step.deadline),
-                    false => step.transport.all_reduce(tag, data, &mut self.scratch, step.deadline),
+                let (transport, scratch_of_sum, by) =
+                    (&mut *step.transport, &mut self.scratch, step.deadline);
+                contributors = timed(&mut exchange, || match self.order {
+                    Order::Ring => transport.all_reduce(tag, data, scratch_of_sum, by),
+                    Order::Tree => tree_all_reduce(transport, tag, data, scratch_of_sum, by),
+                    Order::Native => transport.native_all_reduce(tag, data, by),
                 })?;
                 next = timed(&mut decode, || {
                     let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));

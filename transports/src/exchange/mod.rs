@@ -7,6 +7,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Route::AllGather`] | all | ranks ascending, coordinates ascending | (N−1)·frame |
 //! | [`Route::AllReduce`] | linear | [`collective::reduce_scatter`](crate::collective::reduce_scatter) | 2(N−1)/N·payload |
+//! | [`Route::Tree`] | linear | [`collective::tree_all_reduce`](crate::collective::tree_all_reduce) | payload; at most ⌈log₂N⌉·payload |
 //! | [`Route::Native`] | linear | the library's own | the library's affair |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
@@ -44,7 +45,7 @@ use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
 use self::all_gather::AllGather;
-use self::all_reduce::AllReduce;
+use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
 use self::server::Server;
 
@@ -57,6 +58,12 @@ pub enum Route {
     AllGather,
     /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`] does.
     AllReduce {
+        /// What an f32 takes between two hops.
+        wire: Wire,
+    },
+    /// As [`Route::AllReduce`], but summed up a binomial tree and sent down again: in ⌈log₂N⌉ steps each way instead of
+    /// N−1, each with the whole payload. For short payloads and long round trips.
+    Tree {
         /// What an f32 takes between two hops.
         wire: Wire,
     },
@@ -179,7 +186,7 @@ impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
     /// # Errors
-    /// `NotLinear` for [`Route::AllReduce`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
+    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
     /// neighbours, which makes no mean over all; `NoFrames` for [`Route::AllGather`] and [`Route::Server`] with a codec of rounds alone; `Packets` for a
     /// gradient that is to be cut, by a route without a server.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
@@ -196,11 +203,15 @@ impl Exchange {
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
             Route::AllGather => State::AllGather(AllGather::default()),
-            Route::AllReduce { wire } | Route::Native { wire } => {
+            Route::AllReduce { wire } | Route::Tree { wire } | Route::Native { wire } => {
                 let linear =
                     spec.codec.as_linear().ok_or(ExchangeError::NotLinear { codec: spec.codec.name() })?;
-                let is_native = matches!(route, Route::Native { .. });
-                State::AllReduce(AllReduce::new(linear, wire, is_native, units.len()))
+                let order = match route {
+                    Route::Tree { .. } => Order::Tree,
+                    Route::Native { .. } => Order::Native,
+                    _ => Order::Ring,
+                };
+                State::AllReduce(AllReduce::new(linear, wire, order, units.len()))
             }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref()))),
         };
