@@ -67,6 +67,16 @@ fn spelling() -> BoxedStrategy<String> {
     let memory = words(&["ef", "none"]);
     let topk = (density.clone(), index.clone(), values.clone(), memory.clone())
         .prop_map(|(d, i, v, m)| format!("topk:density={d},index={i},values={v},memory={m}"));
+    let drawn = (
+        density.clone(),
+        index.clone(),
+        words(&["q8", "q4", "q2"]),
+        words(&["topk", "sidco:stages=2", "dgc:momentum=0"]),
+    )
+        .prop_map(|(d, i, v, codec)| {
+            let separator = if codec.contains(':') { ',' } else { ':' };
+            format!("{codec}{separator}density={d},index={i},values={v},rounding=stochastic")
+        });
     let least = words(&["0", "0.001", "0.5", "1", "2.5", "1e30"]);
     let threshold = (least, index.clone(), values.clone(), memory.clone())
         .prop_map(|(t, i, v, m)| format!("threshold:value={t},index={i},values={v},memory={m}"));
@@ -97,7 +107,7 @@ fn spelling() -> BoxedStrategy<String> {
     let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
     let maxnorm = words(&["2", "3", "5", "8"]).prop_map(|b| format!("maxnorm:bits={b}"));
-    prop_oneof![2 => dense, 6 => topk, 4 => corrected, 4 => estimated, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
+    prop_oneof![2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 
 /// Values that the narrow formats overflow on are an error of their own, proved elsewhere.

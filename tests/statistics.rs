@@ -91,6 +91,40 @@ fn qsgd_is_unbiased_and_its_variance_is_the_papers() {
     }
 }
 
+/// A value v between the magnitudes a and b has the variance (b − v)·(v − a).
+#[test]
+fn codebooks_rounded_to_by_draws_are_unbiased_and_their_variance_is_known() {
+    const TRIALS: u64 = 1000;
+    for input in [Input::Heavy(6), Input::Normal(7)] {
+        let grad = input.values(48);
+        for (values, log2) in [("q2", 1), ("q4", 3), ("q8", 6)] {
+            let codec = codec(&format!("topk:density=1,values={values},rounding=stochastic"));
+            let (mean, error) = moments(&codec, &grad, TRIALS);
+            let book =
+                naive::values::fit_covering(log2, &grad).into_iter().map(f64::from).collect::<Vec<_>>();
+            let (mut expected, mut spread) = (0.0, 0.0);
+            for (mean, &value) in mean.iter().zip(&grad) {
+                let target = f64::from(value.abs());
+                let above = book.iter().position(|&magnitude| magnitude > target).unwrap_or(book.len() - 1);
+                let (low, high) = (book[above.saturating_sub(1)], book[above]);
+                let (up, down) = (high - target, target - low);
+                let variance = up * down;
+                let fourth = variance * (up.powi(3) + down.powi(3)) / (up + down).max(f64::MIN_POSITIVE);
+                (expected, spread) = (expected + variance, spread + fourth - variance * variance);
+                // Draws of 32 bits, and the rounding of sums.
+                let bound = 5.0 * (variance / TRIALS as f64).sqrt() + (high - low) / 4e9 + 1e-9 * high;
+                let off = (mean - f64::from(value)).abs();
+                assert!(off <= bound, "{values}: {value} is off by {off}, bound {bound}");
+            }
+            let bound = 5.0 * (spread / TRIALS as f64).sqrt();
+            assert!((error - expected).abs() < bound, "{values}: {error} against {expected}, bound {bound}");
+            let [one, other] = [0, 1].map(|rank| decoded(&codec, key(5, 0, rank), &grad));
+            assert_ne!(one, other, "{values}: ranks draw alike");
+            assert!(one.iter().all(|value| *value != 0.0), "{values}: a value decodes to zero");
+        }
+    }
+}
+
 /// E‖Q‖₀ ≤ s·(s + √d).
 #[test]
 fn qsgd_under_the_euclidean_norm_is_as_sparse_as_the_paper_says() {

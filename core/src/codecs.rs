@@ -112,7 +112,7 @@ impl Codec {
                 | GatherCodec::Threshold(_)
                 | GatherCodec::Dgc(_)
                 | GatherCodec::Sidco(_),
-            ) => true,
+            ) => self.conserves(),
             Self::Gather(GatherCodec::Qsgd(qsgd)) => {
                 qsgd.rounding() == Rounding::Nearest && qsgd.proves_contraction()
             }

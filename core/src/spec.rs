@@ -394,13 +394,20 @@ impl Keys {
         self.density.unwrap_or(Density::percent())
     }
 
+    /// How sparsifiers round to a codebook.
+    fn value_rounding(&self) -> Rounding {
+        self.rounding.unwrap_or(Rounding::Nearest)
+    }
+
     fn topk(&self) -> TopK {
         TopK::new(self.density(), self.index.unwrap_or_default(), self.values.unwrap_or_default())
+            .with_rounding(self.value_rounding())
     }
 
     fn threshold(&self) -> Result<Threshold, SpecError<'static>> {
         let value = self.threshold.ok_or(SpecError::MissingKey("value"))?;
         Threshold::new(value, self.index.unwrap_or_default(), self.values.unwrap_or_default())
+            .map(|threshold| threshold.with_rounding(self.value_rounding()))
             .ok_or(SpecError::MissingKey("value"))
     }
 
@@ -411,6 +418,7 @@ impl Keys {
         dgc.with_momentum(momentum)
             .with_sample(self.sample.unwrap_or(Density::percent()))
             .with_clip(self.clip)
+            .with_rounding(self.value_rounding())
     }
 
     fn sidco(&self) -> Sidco {
@@ -418,6 +426,7 @@ impl Keys {
             .with_fit(self.fit.unwrap_or_default())
             .with_stages(self.stages)
             .with_cap(self.is_capped)
+            .with_rounding(self.value_rounding())
     }
 
     fn qsgd(&self) -> Qsgd {
@@ -449,11 +458,12 @@ impl Keys {
 }
 
 const KEYS_CAST: &str = "memory max_packet_bytes";
-const KEYS_TOPK: &str = "density warmup index values memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_TOPK: &str =
+    "density warmup index values rounding memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_SIDCO: &str =
-    "density warmup fit stages cap index values memory unit dense_below dense_1d max_packet_bytes";
-const KEYS_DGC: &str = "density warmup momentum nesterov clip sample index values memory unit dense_below dense_1d max_packet_bytes";
-const KEYS_THRESHOLD: &str = "value index values memory unit dense_below dense_1d max_packet_bytes";
+    "density warmup fit stages cap index values rounding memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_DGC: &str = "density warmup momentum nesterov clip sample index values rounding memory unit dense_below dense_1d max_packet_bytes";
+const KEYS_THRESHOLD: &str = "value index values rounding memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_QSGD: &str = "bits bucket norm entropy rounding memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_RANDOMK: &str = "density warmup estimator memory unit dense_below dense_1d max_packet_bytes";
 const KEYS_MAXNORM: &str = "bits memory unit dense_below dense_1d max_packet_bytes";
@@ -545,7 +555,20 @@ impl Spec {
     /// Why these keys do not go together, if they do not.
     #[must_use]
     pub fn conflict(&self) -> Option<&'static str> {
-        self.memory_conflict().or(self.packet_conflict())
+        self.memory_conflict().or(self.rounding_conflict()).or(self.packet_conflict())
+    }
+
+    /// Why values cannot be rounded so, if they cannot.
+    fn rounding_conflict(&self) -> Option<&'static str> {
+        let rounding = match self.codec {
+            Codec::Gather(GatherCodec::TopK(topk)) => topk.rounding(),
+            Codec::Gather(GatherCodec::Threshold(threshold)) => threshold.rounding(),
+            Codec::Gather(GatherCodec::Dgc(dgc)) => dgc.rounding(),
+            Codec::Gather(GatherCodec::Sidco(sidco)) => sidco.rounding(),
+            _ => return None,
+        };
+        (rounding == Rounding::Stochastic && self.codec.conserves())
+            .then_some("rounding=stochastic: only values=q8, q4 and q2 are rounded to a codebook")
     }
 
     /// Why what the codec sends cannot be cut into packets, if it is to be.
@@ -583,6 +606,14 @@ impl Spec {
             );
         }
         match self.codec {
+            Codec::Gather(
+                GatherCodec::TopK(_)
+                | GatherCodec::Threshold(_)
+                | GatherCodec::Dgc(_)
+                | GatherCodec::Sidco(_),
+            ) if !self.codec.conserves() => Some(
+                "memory: values rounded with rounding=stochastic are unbiased, but no proven contraction; use memory=none",
+            ),
             Codec::Gather(GatherCodec::Dense(Dense::F32)) => {
                 Some("memory=ef: none sends everything and keeps nothing back")
             }
@@ -623,11 +654,11 @@ impl fmt::Display for Spec {
             | Codec::Gossip(GossipCodec::Dpsgd(_)) => {}
             Codec::Gather(GatherCodec::TopK(topk)) => {
                 out.always("density", topk.density())?;
-                out.sparse(topk.index(), topk.values())?;
+                out.sparse(topk.index(), topk.values(), topk.rounding())?;
             }
             Codec::Gather(GatherCodec::Threshold(threshold)) => {
                 out.always("value", threshold.value())?;
-                out.sparse(threshold.index(), threshold.values())?;
+                out.sparse(threshold.index(), threshold.values(), threshold.rounding())?;
             }
             Codec::Gather(GatherCodec::Qsgd(qsgd)) => out.qsgd(&qsgd)?,
             Codec::Gather(GatherCodec::Dgc(dgc)) => out.dgc(&dgc)?,
@@ -667,9 +698,10 @@ impl Printer<'_, '_> {
         if is_default { Ok(()) } else { self.always(key, value) }
     }
 
-    fn sparse(&mut self, index: IndexChoice, values: ValueChoice) -> fmt::Result {
+    fn sparse(&mut self, index: IndexChoice, values: ValueChoice, rounding: Rounding) -> fmt::Result {
         self.unless(index == IndexChoice::default(), "index", INDEX.word(index))?;
-        self.unless(values == ValueChoice::default(), "values", VALUES.word(values))
+        self.unless(values == ValueChoice::default(), "values", VALUES.word(values))?;
+        self.unless(rounding == Rounding::Nearest, "rounding", ROUNDING.word(rounding))
     }
 
     fn dgc(&mut self, dgc: &Dgc) -> fmt::Result {
@@ -680,7 +712,7 @@ impl Printer<'_, '_> {
             self.always("clip", clip)?;
         }
         self.unless(dgc.sample() == Density::percent(), "sample", dgc.sample())?;
-        self.sparse(dgc.index(), dgc.values())
+        self.sparse(dgc.index(), dgc.values(), dgc.rounding())
     }
 
     fn powersgd(&mut self, powersgd: &PowerSgd) -> fmt::Result {
@@ -696,7 +728,7 @@ impl Printer<'_, '_> {
             self.always("stages", stages)?;
         }
         self.unless(!sidco.is_capped(), "cap", CAP.word(sidco.is_capped()))?;
-        self.sparse(sidco.index(), sidco.values())
+        self.sparse(sidco.index(), sidco.values(), sidco.rounding())
     }
 
     fn qsgd(&mut self, qsgd: &Qsgd) -> fmt::Result {
@@ -724,6 +756,9 @@ mod tests {
             "topk:density=0.01",
             "topk:density=0.001,index=rice,values=q4,memory=none,unit=tensor,dense_below=100,dense_1d=true",
             "threshold:value=0.5,values=bf16",
+            "topk:density=0.01,values=q4,rounding=stochastic",
+            "dgc:density=0.001,momentum=0,values=q2,rounding=stochastic",
+            "sidco:density=0.01,stages=2,values=q8,rounding=stochastic",
             "qsgd:bits=4",
             "qsgd:bits=ternary,bucket=128,norm=l2,entropy=elias",
             "qsgd:bits=4,rounding=nearest",
@@ -784,9 +819,13 @@ mod tests {
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
             (
                 "topk:bits=4",
-                "topk has no key 'bits': expected one of density warmup index values memory unit dense_below dense_1d max_packet_bytes",
+                "topk has no key 'bits': expected one of density warmup index values rounding memory unit dense_below dense_1d max_packet_bytes",
             ),
             ("topk:", "topk"),
+            (
+                "topk:rounding=stochastic",
+                "rounding=stochastic: only values=q8, q4 and q2 are rounded to a codebook",
+            ),
             ("topk:density=0.1,density=0.1", "key 'density' is given twice"),
             ("threshold", "key 'value' is missing"),
             ("threshold:value=-1", "value=-1: expected a finite number, not negative"),
@@ -821,6 +860,9 @@ mod tests {
             "qsgd:memory=ef",
             "qsgd:bits=2,norm=l2,rounding=nearest,memory=ef",
             "qsgd:bits=2,norm=l2,rounding=nearest",
+            "topk:values=q4,rounding=stochastic,memory=ef",
+            "threshold:value=1,values=q2,rounding=stochastic",
+            "dgc:values=q8,rounding=stochastic",
         ] {
             let refused = matches!(Spec::parse(spelling), Err(SpecError::Conflict(_)));
             let has_memory =

@@ -4,6 +4,7 @@ use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
+use crate::qsgd::Rounding;
 use crate::sparse::{SparseCoding, Sparsifier};
 use crate::values::ValueChoice;
 use crate::wire::header::CodecId;
@@ -28,7 +29,14 @@ impl Threshold {
     #[must_use]
     pub fn new(value: f32, index: IndexChoice, values: ValueChoice) -> Option<Self> {
         let is_valid = value.is_finite() && value >= 0.0;
-        is_valid.then_some(Self { value: value.abs(), coding: SparseCoding { index, values } })
+        is_valid.then_some(Self { value: value.abs(), coding: SparseCoding::new(index, values) })
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
     }
 
     /// The threshold.
@@ -47,6 +55,12 @@ impl Threshold {
     #[must_use]
     pub fn values(&self) -> ValueChoice {
         self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
     }
 }
 

@@ -8,6 +8,7 @@ use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
 use crate::kernels::{Candidates, Isa};
 use crate::momentum::Momentum;
+use crate::qsgd::Rounding;
 use crate::sparse::{SparseCoding, Sparsifier};
 use crate::topk::Quota;
 use crate::values::ValueChoice;
@@ -42,7 +43,7 @@ impl Dgc {
     /// DGC at `density`, with index and value coders; no momentum, no clipping, a sample of 1 %.
     #[must_use]
     pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
-        let coding = SparseCoding { index, values };
+        let coding = SparseCoding::new(index, values);
         Self { density, coding, momentum: None, sample: Density::percent(), clip: None }
     }
 
@@ -68,6 +69,13 @@ impl Dgc {
     #[must_use]
     pub fn with_density(self, density: Density) -> Self {
         Self { density, ..self }
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
     }
 
     /// The density.
@@ -114,6 +122,12 @@ impl Dgc {
     #[must_use]
     pub fn values(&self) -> ValueChoice {
         self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
     }
 
     fn quota(&self, len: usize) -> Quota {

@@ -10,6 +10,7 @@ use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
 use crate::kernels::{Candidates, Isa};
+use crate::qsgd::Rounding;
 use crate::source::Pass;
 use crate::sparse::{SparseCoding, Sparsifier};
 use crate::topk::Quota;
@@ -50,7 +51,7 @@ impl Sidco {
     /// SIDCo at `density`, with index and value coders: generalised Pareto, stages that adapt, no cap.
     #[must_use]
     pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
-        let coding = SparseCoding { index, values };
+        let coding = SparseCoding::new(index, values);
         Self { density, coding, fit: Fit::default(), stages: None, is_capped: false }
     }
 
@@ -76,6 +77,13 @@ impl Sidco {
     #[must_use]
     pub fn with_density(self, density: Density) -> Self {
         Self { density, ..self }
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
     }
 
     /// The density.
@@ -112,6 +120,12 @@ impl Sidco {
     #[must_use]
     pub fn values(&self) -> ValueChoice {
         self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
     }
 
     /// What is found; the cap comes after it, so that stages adapt alike with and without.

@@ -6,18 +6,44 @@ use crate::index::IndexChoice;
 use crate::kernels::Candidates;
 use crate::memory::Memory;
 use crate::packets::{Content, SparseContent};
+use crate::qsgd::Rounding;
+use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::values::codebook::COVERED_BOUND;
 use crate::values::{Entries, ValueChoice};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// How positions and values are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SparseCoding {
     pub(crate) index: IndexChoice,
     pub(crate) values: ValueChoice,
+    /// How values are rounded to a codebook; those in a fixed format go to the nearest.
+    pub(crate) rounding: Rounding,
 }
 
 impl SparseCoding {
+    /// With values rounded to the nearest.
+    pub(crate) fn new(index: IndexChoice, values: ValueChoice) -> Self {
+        Self { index, values, rounding: Rounding::Nearest }
+    }
+
+    /// Whether values are rounded by draws.
+    pub(crate) fn is_stochastic(self) -> bool {
+        self.rounding == Rounding::Stochastic && self.values.codebook_log2().is_some()
+    }
+
+    /// The draws that round the values of a unit, if any do.
+    pub(crate) fn draws(self, input: &UnitInput<'_, '_>) -> Option<Stream> {
+        // What needs a full build was refused in any other.
+        Full::build().filter(|_| self.is_stochastic()).map(|_| input.key.rounding(input.unit.id))
+    }
+
+    /// Values must stay below this magnitude.
+    pub(crate) fn overflow_bound(self) -> f32 {
+        if self.is_stochastic() { COVERED_BOUND } else { self.values.overflow_bound() }
+    }
+
     /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
     pub(crate) fn needs_full(self) -> bool {
         matches!(self.index, IndexChoice::Context | IndexChoice::Small) || self.values.needs_full()
@@ -82,7 +108,7 @@ pub(crate) fn encode_selected(
     writer: &mut Writer<'_>,
 ) {
     let mut entries = entries(coding, candidates, scratch);
-    let prepared = coding.values.prepare(&mut entries);
+    let prepared = coding.values.prepare(&mut entries, coding.draws(&input).as_ref());
     let kept = prepared.kept();
     writer.varint(kept as u64);
     if kept > 0 {
@@ -112,12 +138,14 @@ pub(crate) fn least_body_bytes(coding: SparseCoding, len: usize) -> usize {
 /// Decides what each candidate is sent as; see [`Content`]. `capacity` is that of [`split_scratch`].
 pub(crate) fn decide(
     coding: SparseCoding,
+    input: &UnitInput<'_, '_>,
     candidates: Candidates<'_>,
     scratch: Scratch<'_>,
     capacity: usize,
 ) -> Content {
     let mut entries = entries(coding, candidates, scratch);
-    Content::Sparse(SparseContent::new(coding, capacity, coding.values.prepare(&mut entries)))
+    let prepared = coding.values.prepare(&mut entries, coding.draws(input).as_ref());
+    Content::Sparse(SparseContent::new(coding, capacity, prepared))
 }
 
 /// Where an entry was sent, residual = p − decoded, which is exact.

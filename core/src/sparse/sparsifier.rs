@@ -70,7 +70,12 @@ impl<S: Sparsifier> EncodeUnit for S {
     }
 
     fn overflow_bound(&self) -> f32 {
-        self.coding().values.overflow_bound()
+        self.coding().overflow_bound()
+    }
+
+    /// What values are rounded to by draws may be far from them, so that the error is not a float.
+    fn conserves(&self) -> bool {
+        !self.coding().is_stochastic()
     }
 
     fn needs_full(&self) -> bool {
@@ -106,7 +111,7 @@ impl<S: Sparsifier> EncodeUnit for S {
         let capacity = self.capacity(input.unit.len);
         let (mut candidates, scratch) = split_scratch(scratch, capacity);
         self.select(&mut input, &mut candidates, scratch.words)?;
-        Ok(decide(self.coding(), candidates, scratch, capacity))
+        Ok(decide(self.coding(), &input, candidates, scratch, capacity))
     }
 
     fn encode_body(

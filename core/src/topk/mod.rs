@@ -8,6 +8,7 @@ use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::index::IndexChoice;
 use crate::kernels::{Candidates, Isa};
+use crate::qsgd::Rounding;
 use crate::sparse::{SparseCoding, Sparsifier};
 use crate::values::ValueChoice;
 use crate::wire::header::CodecId;
@@ -33,13 +34,20 @@ impl TopK {
     /// Top-k at `density`, with index and value coders.
     #[must_use]
     pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
-        Self { density, coding: SparseCoding { index, values } }
+        Self { density, coding: SparseCoding::new(index, values) }
     }
 
     /// At another density.
     #[must_use]
     pub fn with_density(self, density: Density) -> Self {
         Self { density, ..self }
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
     }
 
     /// The density.
@@ -58,6 +66,12 @@ impl TopK {
     #[must_use]
     pub fn values(&self) -> ValueChoice {
         self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
     }
 }
 

@@ -12,6 +12,7 @@ mod view;
 use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::kernels::Isa;
+use crate::rng::Stream;
 use crate::wire::writer::Writer;
 use codebook::Codebook;
 
@@ -38,7 +39,7 @@ pub enum ValueChoice {
 
 impl ValueChoice {
     /// Magnitudes of the largest codebook as a power of two; `None` where values have a fixed format.
-    fn codebook_log2(self) -> Option<u32> {
+    pub(crate) fn codebook_log2(self) -> Option<u32> {
         match self {
             Self::Q8 => Some(7),
             Self::Q4 => Some(3),
@@ -90,15 +91,19 @@ impl ValueChoice {
     }
 
     /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent without loss
-    /// of conservation: the first [`Prepared::kept`] elements of every slice are then the entries that are sent.
-    pub(crate) fn prepare(self, entries: &mut Entries<'_>) -> Prepared {
+    /// of conservation: the first [`Prepared::kept`] elements of every slice are then the entries that are sent. Where there
+    /// are draws, a codebook is rounded to by them, and every entry is sent.
+    pub(crate) fn prepare(self, entries: &mut Entries<'_>, draws: Option<&Stream>) -> Prepared {
         match self.codebook_log2().zip(Full::build()) {
             None => {
                 let kept = narrow::prepare(self.format(), entries);
                 Prepared { kept, format: self.format(), book: None }
             }
             Some((log2, full)) => {
-                let (kept, book) = codebook::prepare(full, log2, entries);
+                let (kept, book) = match draws {
+                    None => codebook::prepare(full, log2, entries),
+                    Some(draws) => codebook::prepare_unbiased(full, log2, entries, draws),
+                };
                 Prepared { kept, format: self.format(), book: Some(book) }
             }
         }

@@ -95,9 +95,18 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn new(index: IndexChoice, choice: ValueChoice, p: &[f32], selected: Vec<usize>) -> Self {
+    fn new(
+        index: IndexChoice,
+        (choice, rounding): (ValueChoice, Rounding),
+        (key, unit): (StepKey, u32),
+        p: &[f32],
+        selected: Vec<usize>,
+    ) -> Self {
         let chosen: Vec<f32> = selected.iter().map(|&i| p[i]).collect();
-        let values = values::decide(choice, &chosen);
+        let stream = Draws::new(key, unit, Purpose::Rounding);
+        let draws: Vec<u64> = selected.iter().map(|&i| stream.below_at(i as u64, 1 << 32)).collect();
+        let is_drawn = rounding == Rounding::Stochastic;
+        let values = values::decide(choice, &chosen, is_drawn.then_some(&draws));
         let sent = selected.iter().zip(&values.decoded).filter(|(_, sent)| sent.is_some());
         let kept = sent.map(|(&i, _)| i).collect();
         Self { index, selected, kept, values }
@@ -136,16 +145,18 @@ impl Chosen {
 fn chosen(codec: &Codec, key: StepKey, unit: u32, p: &[f32]) -> Option<Chosen> {
     match codec {
         Codec::Gather(GatherCodec::Dgc(codec)) => {
-            Some(Chosen::new(codec.index(), codec.values(), p, dgc::select(codec, key, unit, p)))
+            let coding = (codec.values(), codec.rounding());
+            Some(Chosen::new(codec.index(), coding, (key, unit), p, dgc::select(codec, key, unit, p)))
         }
         Codec::Gather(GatherCodec::TopK(topk)) => {
             let selected = largest(p, count(topk.density(), p.len()));
-            Some(Chosen::new(topk.index(), topk.values(), p, selected))
+            Some(Chosen::new(topk.index(), (topk.values(), topk.rounding()), (key, unit), p, selected))
         }
         Codec::Gather(GatherCodec::Threshold(threshold)) => {
             let is_sent = |&i: &usize| p[i].abs() >= threshold.value() && p[i] != 0.0;
             let selected = (0..p.len()).filter(is_sent).collect();
-            Some(Chosen::new(threshold.index(), threshold.values(), p, selected))
+            let coding = (threshold.values(), threshold.rounding());
+            Some(Chosen::new(threshold.index(), coding, (key, unit), p, selected))
         }
         _ => None,
     }
@@ -196,7 +207,8 @@ fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) ->
         Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => dense(values::BF16, p),
         Codec::Gather(GatherCodec::Sidco(codec)) => {
             let (selected, state) = sidco::select(codec, state.unwrap_or_default(), p);
-            let chosen = Chosen::new(codec.index(), codec.values(), p, selected);
+            let coding = (codec.values(), codec.rounding());
+            let chosen = Chosen::new(codec.index(), coding, (key, unit.id), p, selected);
             let state = codec.stages().is_none().then_some(state);
             Body { state, ..chosen.whole(&place) }
         }
@@ -231,13 +243,13 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
         _ if unit.dense => f32::INFINITY,
         Codec::Gather(GatherCodec::Dense(Dense::F16)) => values::overflow_bound(values::F16),
         Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => values::overflow_bound(values::BF16),
-        Codec::Gather(GatherCodec::TopK(topk)) => values::overflow_bound(values::format(topk.values()).0),
+        Codec::Gather(GatherCodec::TopK(topk)) => values::bound(topk.values(), topk.rounding()),
         Codec::Gather(GatherCodec::Threshold(threshold)) => {
-            values::overflow_bound(values::format(threshold.values()).0)
+            values::bound(threshold.values(), threshold.rounding())
         }
         Codec::Linear(LinearCodec::MaxNorm(_)) => power(126),
-        Codec::Gather(GatherCodec::Dgc(dgc)) => values::overflow_bound(values::format(dgc.values()).0),
-        Codec::Gather(GatherCodec::Sidco(sidco)) => values::overflow_bound(values::format(sidco.values()).0),
+        Codec::Gather(GatherCodec::Dgc(dgc)) => values::bound(dgc.values(), dgc.rounding()),
+        Codec::Gather(GatherCodec::Sidco(sidco)) => values::bound(sidco.values(), sidco.rounding()),
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => power(if qsgd.norm() == Norm::L2 { 111 } else { 126 }),
         Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
             power(95)

@@ -5,7 +5,7 @@ use super::decode::{Bytes, Checked, ensure, finite};
 use super::header::varint;
 use super::planes::{self, PLANES};
 use super::rans;
-use gradwire::{ValueChoice, bf16, f16};
+use gradwire::{Rounding, ValueChoice, bf16, f16};
 use std::ops::Range;
 
 /// Numbers of the value coders on the wire.
@@ -42,6 +42,16 @@ pub fn overflow_bound(format: u8) -> f32 {
     }
 }
 
+/// The smallest magnitude that values of this choice cannot be sent with.
+#[must_use]
+pub fn bound(choice: ValueChoice, rounding: Rounding) -> f32 {
+    match format(choice).0 {
+        // The largest magnitude of a codebook is a bfloat16, and not below any value.
+        CODEBOOK if rounding == Rounding::Stochastic => bf16::MAX.to_f32().next_up(),
+        format => overflow_bound(format),
+    }
+}
+
 /// `value` in a format of fixed width, nearest even: its bytes and what they stand for.
 #[must_use]
 pub fn narrow(format: u8, value: f32) -> (Vec<u8>, f32) {
@@ -74,11 +84,11 @@ pub struct Decided {
     numbers: Vec<usize>,
 }
 
-/// Decides what the values of a unit are sent as.
+/// Decides what the values of a unit are sent as; with one draw out of 2³² for each, they are rounded to codebooks by these.
 #[must_use]
-pub fn decide(choice: ValueChoice, values: &[f32]) -> Decided {
+pub fn decide(choice: ValueChoice, values: &[f32], draws: Option<&[u64]>) -> Decided {
     match format(choice) {
-        (CODEBOOK, max_log2) if !values.is_empty() => decide_codebook(max_log2, values),
+        (CODEBOOK, max_log2) if !values.is_empty() => decide_codebook(max_log2, values, draws),
         (format, _) => {
             let decode = |&value: &f32| {
                 let rounded = narrow(format, value).1;
@@ -94,9 +104,21 @@ pub fn decide(choice: ValueChoice, values: &[f32]) -> Decided {
     }
 }
 
-fn decide_codebook(max_log2: u32, values: &[f32]) -> Decided {
-    let book = fit(log2_for(values.len()).min(max_log2), values);
-    let numbers: Vec<_> = values.iter().map(|&value| number_of(&book, value)).collect();
+fn decide_codebook(max_log2: u32, values: &[f32], draws: Option<&[u64]>) -> Decided {
+    let log2 = log2_for(values.len()).min(max_log2);
+    let (book, numbers): (Vec<f32>, Vec<Option<usize>>) = match draws {
+        None => {
+            let book = fit(log2, values);
+            let numbers = values.iter().map(|&value| number_of(&book, value)).collect();
+            (book, numbers)
+        }
+        Some(draws) => {
+            let book = fit_covering(log2.max(1), values);
+            let drawn = |(&value, &draw): (&f32, &u64)| Some(number_drawn(&book, value, draw));
+            let numbers = values.iter().zip(draws).map(drawn).collect();
+            (book, numbers)
+        }
+    };
     let decode =
         |(&value, &number): (&f32, &Option<usize>)| number.map(|number| book[number].copysign(value));
     let decoded = values.iter().zip(&numbers).map(decode).collect();
@@ -260,6 +282,46 @@ fn fit(log2: u32, values: &[f32]) -> Vec<f32> {
         *magnitude = floor;
     }
     book
+}
+
+/// The same between the bfloat16 below the smallest magnitude and that above the largest, which stay where they are.
+#[must_use]
+pub fn fit_covering(log2: u32, values: &[f32]) -> Vec<f32> {
+    let magnitudes: Vec<f32> = values.iter().map(|value| value.abs()).collect();
+    let low = magnitudes.iter().copied().fold(f32::INFINITY, f32::min).to_bits();
+    let high = magnitudes.iter().copied().fold(0.0, f32::max).to_bits();
+    let bfloat = |bits: u32| bf16::from_bits(bits.max(1) as u16).to_f32();
+    let (first, last) = (bfloat(low / 65_536), bfloat(high.div_ceil(65_536)));
+    let count = 1usize << log2;
+    let span = u64::from(high - low);
+    let start = |i: u64| f32::from_bits(low + (span * (2 * i + 1) / (2 * count as u64)) as u32);
+    let mut book: Vec<f32> = (0..count as u64).map(start).collect();
+    let points = points(&magnitudes);
+    let pin = |book: &mut Vec<f32>| (book[0], book[count - 1]) = (first, last);
+    for _ in 0..24 {
+        pin(&mut book);
+        book = refined(&book, &points);
+    }
+    pin(&mut book);
+    for i in 0..count {
+        let floor = if i == 0 { first } else { book[i - 1] };
+        book[i] = bf16::from_f32(book[i]).to_f32().max(floor).min(last);
+    }
+    book
+}
+
+/// The magnitude above the value, with a probability that is the share of the way that it is there, or else the one below.
+fn number_drawn(book: &[f32], value: f32, draw: u64) -> usize {
+    let target = f64::from(value.abs());
+    let Some(above) = book.iter().position(|&magnitude| f64::from(magnitude) > target) else {
+        return book.len() - 1;
+    };
+    if above == 0 {
+        return 0;
+    }
+    let [low, high] = [book[above - 1], book[above]].map(f64::from);
+    let is_up = (draw as f64) < (target - low) / (high - low) * 2f64.powi(32);
+    if is_up { above } else { above - 1 }
 }
 
 /// Borders are those between the magnitudes as they were.

@@ -112,6 +112,29 @@ impl<'s> Histogram<'s> {
         book
     }
 
+    /// The same between the bfloat16 next to the smallest value, not above it, and that next to the largest, not below it:
+    /// every value has a magnitude on either side. No magnitude is 0, so the smallest bfloat16 is the least of them. `log2` is
+    /// not 0, and no value is above the largest bfloat16.
+    pub(super) fn fit_covering(&mut self, full: Full, log2: u32) -> Codebook {
+        let mut book = Codebook { magnitudes: [0.0; MAX_MAGNITUDES], log2, full };
+        let first = bf16::from_bits(((self.low >> 16) as u16).max(1)).to_f32();
+        let last = bf16::from_bits(self.high.div_ceil(1 << 16).max(1) as u16).to_f32();
+        let points = self.gather_points();
+        let magnitudes = &mut book.magnitudes[..1 << log2];
+        start(magnitudes, self.low, self.high);
+        for _ in 0..LLOYD_ROUNDS {
+            pin(magnitudes, first, last);
+            self.refine(points, magnitudes);
+        }
+        pin(magnitudes, first, last);
+        let mut floor = first;
+        for magnitude in magnitudes {
+            floor = bf16::from_f32(*magnitude).to_f32().clamp(floor, last);
+            *magnitude = floor;
+        }
+        book
+    }
+
     /// Moves every magnitude to the mean of the values nearest to it; one that has none stays.
     fn refine(&self, points: usize, magnitudes: &mut [f32]) {
         let mut next = 0;
@@ -140,6 +163,12 @@ fn start(magnitudes: &mut [f32], low: u32, high: u32) {
     for (i, magnitude) in magnitudes.iter_mut().enumerate() {
         let offset = u64::from(high - low) * (2 * i as u64 + 1) / (2 * count);
         *magnitude = f32::from_bits(low + offset as u32);
+    }
+}
+
+fn pin(magnitudes: &mut [f32], first: f32, last: f32) {
+    if let [low, .., high] = magnitudes {
+        (*low, *high) = (first, last);
     }
 }
 

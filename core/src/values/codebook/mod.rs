@@ -5,6 +5,7 @@
 
 mod fit;
 mod prefix;
+mod unbiased;
 mod view;
 
 use super::{Entries, difference_is_exact};
@@ -17,6 +18,8 @@ use half::bf16;
 use prefix::Code;
 
 pub(crate) use fit::FIT_WORDS;
+pub(crate) use unbiased::COVERED_BOUND;
+pub(super) use unbiased::prepare_unbiased;
 pub(crate) use view::{CodebookView, check_padding};
 
 const MAX_LOG2: u32 = 7;
