@@ -92,6 +92,7 @@ check_clippy() {
   cargo clippy --release -p gradwire --all-targets --no-default-features -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features --features full -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features --features alloc -- -D warnings
+  cargo clippy --release -p gradwire --all-targets -- -D warnings
 }
 
 # The features are those of each package's [package.metadata.docs.rs].
@@ -108,6 +109,7 @@ check_features() {
   cargo test -p gradwire --no-default-features --features full
   cargo test -p gradwire --no-default-features --features alloc
   cargo test -p gradwire
+  cargo test -p gradwire --features parallel --doc
 }
 
 check_test() {

@@ -38,6 +38,10 @@ const CODECS: [&str; 29] = [
 /// Codecs whose work depends on what the gradient looks like.
 const SENSITIVE: [&str; 3] = ["topk:density=0.01", "topk:density=0.1", "qsgd:bits=4"];
 
+/// Codecs that encode in parts.
+const PARALLEL: [&str; 4] =
+    ["bf16", "topk:density=0.01", "qsgd:bits=4,entropy=fixed", "qsgd:bits=4,entropy=rans"];
+
 fn main() {
     let settings = &Settings::from_env();
     let mut criterion = harness();
@@ -49,6 +53,7 @@ fn main() {
     for input in Input::UNUSUAL {
         measure_codecs(&mut criterion, &mut lab, input, &gradient(input), &SENSITIVE);
     }
+    measure_threads(&mut criterion, &mut lab, &gradient(Input::Heavy));
     for input in [Input::Heavy, Input::File].into_iter().filter(|input| input.is_available(settings)) {
         measure_peers(&mut criterion, &mut lab, input, &gradient(input));
     }
@@ -83,6 +88,21 @@ fn measure_codecs(
             let quality = run.checked_step();
             let mut decode = DecodeRun::new(run.frame(), gradient.len());
             Work::new(quality, move || decode.add())
+        });
+    }
+    group.finish();
+}
+
+/// One thread, two, and as many as there are cores; the copy stays that of one.
+fn measure_threads(criterion: &mut criterion::Criterion, lab: &mut Lab, gradient: &Gradient) {
+    let mut group = criterion.benchmark_group("threads");
+    let mut counts = vec![1, 2, std::thread::available_parallelism().map_or(2, usize::from)];
+    counts.dedup();
+    for (codec, threads) in PARALLEL.into_iter().flat_map(|codec| counts.iter().map(move |n| (codec, *n))) {
+        let input = format!("heavy, {threads} threads");
+        lab.compare(&mut group, (&format!("encode {codec}"), &input), gradient.len(), || {
+            let mut run = CodecRun::new(codec, gradient).with_threads(threads);
+            Work::new(run.checked_step(), move || run.encode())
         });
     }
     group.finish();

@@ -4,8 +4,10 @@ use std::hint::black_box;
 
 use gradwire::{
     Codec, Decoder, EncodeError, Encoder, Frame, GatherCodec, Grad, LayoutRef, LevelBits, Limits, Memory,
-    Source, Spec, StepKey, Unit,
+    Parallel, Source, Spec, StepKey, Unit,
 };
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::buffer::Aligned;
 use crate::inputs::Gradient;
@@ -22,6 +24,8 @@ pub struct CodecRun<'g> {
     gradient: &'g Gradient,
     memory: Option<Memory<'static>>,
     encoder: Encoder,
+    /// Threads that encode in parts.
+    pool: Option<ThreadPool>,
     step: u64,
 }
 
@@ -36,9 +40,21 @@ impl<'g> CodecRun<'g> {
         let layout = LayoutRef::flat(gradient.len());
         let units = spec.units.units(&layout).collect();
         let memory = Memory::for_spec(&spec, &layout);
-        let mut run = Self { spec, layout, units, gradient, memory, encoder: Encoder::new(), step: 0 };
+        let mut run =
+            Self { spec, layout, units, gradient, memory, encoder: Encoder::new(), pool: None, step: 0 };
         (0..WARM_UP_STEPS).for_each(|_| run.encode());
         run
+    }
+
+    /// The same on so many threads.
+    ///
+    /// # Panics
+    /// When there can be no such threads.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.pool = Some(ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool"));
+        self.encode();
+        self
     }
 
     /// Encodes the next step.
@@ -53,7 +69,14 @@ impl<'g> CodecRun<'g> {
         let key = StepKey { seed: 7, step: self.step, source: Source::Rank(0) };
         let grad = Grad::F32(black_box(self.gradient.step(self.step)));
         self.step += 1;
-        self.encoder.encode(&self.spec.codec, key, &self.layout, &self.units, grad, self.memory.as_mut())
+        let Self { spec, layout, units, memory, encoder, pool, .. } = self;
+        let memory = memory.as_mut();
+        match pool {
+            None => encoder.encode(&spec.codec, key, layout, units, grad, memory),
+            Some(pool) => {
+                pool.install(|| encoder.encode(&Parallel(spec.codec), key, layout, units, grad, memory))
+            }
+        }
     }
 
     /// The last frame.

@@ -10,6 +10,8 @@ use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::{Memory, MemoryView};
 use crate::packets::{Content, DenseContent};
+#[cfg(feature = "parallel")]
+use crate::parallel;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::Source;
 use crate::unit::Unit;
@@ -99,25 +101,84 @@ impl EncodeUnit for Dense {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let (isa, format) = (Isa::best(), self.format());
-        writer.u8(format.number());
-        let mut largest = 0.0f32;
-        // Block by block, while it is in the cache.
-        for first in (0..input.unit.len).step_by(CAST) {
-            let len = CAST.min(input.unit.len - first);
-            let source = input.source(self.overflow_bound());
-            let p = source.bits(isa, first, &mut scratch.words[..len])?;
-            narrow::put_all(isa, format, p, writer);
-            writer.sum_up();
-            if let Some(memory) = &mut input.memory {
-                let residual = &mut memory.residual_mut()[first..first + len];
-                largest = largest.max(keep(format, &scratch.words[..len], residual));
-            }
-        }
+        writer.u8(self.format().number());
+        let run = Run {
+            format: self.format(),
+            grad: input.grad,
+            residual: input.memory.as_deref_mut().map(Memory::residual_mut),
+            start: input.unit.start,
+            bound: self.overflow_bound(),
+        };
+        #[cfg(feature = "parallel")]
+        let largest = run.write_in_parts(input.threads, scratch.words, writer)?;
+        #[cfg(not(feature = "parallel"))]
+        let largest = run.write(scratch.words, writer)?;
         if let Some(memory) = input.memory {
             memory.bound_by(largest);
         }
         Ok(())
+    }
+}
+
+/// Coordinates on their way to the wire.
+struct Run<'r> {
+    format: ValueFormat,
+    grad: Grad<'r>,
+    residual: Option<&'r mut [f32]>,
+    /// Position of the first in the flat gradient, for errors.
+    start: usize,
+    /// Magnitudes must be below this.
+    bound: f32,
+}
+
+impl Run<'_> {
+    /// Block by block, while it is in the cache; `room` holds a block. Returns the largest magnitude that the residual keeps.
+    fn write(mut self, room: &mut [u32], writer: &mut Writer<'_>) -> Result<f32, EncodeError> {
+        let (isa, mut largest) = (Isa::best(), 0.0f32);
+        for first in (0..self.grad.len()).step_by(CAST) {
+            let room = &mut room[..CAST.min(self.grad.len() - first)];
+            let source = Source::new(self.grad, self.residual.as_deref(), self.start, self.bound);
+            narrow::put_all(isa, self.format, source.bits(isa, first, room)?, writer);
+            writer.sum_up();
+            if let Some(residual) = &mut self.residual {
+                let residual = &mut residual[first..first + room.len()];
+                largest = largest.max(keep(self.format, room, residual));
+            }
+        }
+        Ok(largest)
+    }
+
+    /// [`write`](Self::write) on several threads, where that pays.
+    #[cfg(feature = "parallel")]
+    fn write_in_parts(
+        mut self,
+        threads: usize,
+        room: &mut [u32],
+        writer: &mut Writer<'_>,
+    ) -> Result<f32, EncodeError> {
+        let len = self.grad.len();
+        let step = parallel::part_len(threads, len, CAST);
+        if step >= len {
+            return self.write(room, writer);
+        }
+        let bytes = self.format.fixed_bytes().unwrap_or(4);
+        writer.sum_up();
+        let outs = writer.reserve(len * bytes).chunks_mut(step * bytes);
+        let parts = (0..len).step_by(step).zip(outs).map(|(first, out)| {
+            let grad = self.grad.slice(first, step.min(len - first));
+            let residual = self.residual.as_mut().and_then(|residual| residual.split_off_mut(..grad.len()));
+            (Run { grad, residual, start: self.start + first, format: self.format, bound: self.bound }, out)
+        });
+        let written = parallel::on_each(parts.collect(), |(run, out)| {
+            let mut writer = Writer::new(out);
+            let largest = run.write(&mut [0; CAST], &mut writer)?;
+            Ok((largest, writer.checksum(0), writer.len()))
+        });
+        written.into_iter().try_fold(0.0f32, |largest, part| {
+            let (kept, sum, bytes) = part?;
+            writer.summed_up(sum, bytes);
+            Ok(largest.max(kept))
+        })
     }
 }
 

@@ -25,6 +25,9 @@ pub struct UnitInput<'i, 'm> {
     pub(crate) memory: Option<&'i mut Memory<'m>>,
     /// The codec's, where there is a memory that holds it.
     pub(crate) momentum: Option<Momentum>,
+    /// Threads that share the work.
+    #[cfg(feature = "parallel")]
+    pub(crate) threads: usize,
 }
 
 impl<'i> UnitInput<'i, '_> {
@@ -48,6 +51,10 @@ impl<'i> UnitInput<'i, '_> {
         };
         let momentum = self.momentum.zip(momentum);
         let mut pass = Pass::new(self.grad, residual, self.unit.start, bound).with_momentum(momentum);
+        #[cfg(feature = "parallel")]
+        {
+            pass = pass.with_threads(self.threads);
+        }
         let selected = select(&mut pass);
         let largest = pass.largest();
         if let Some(memory) = &mut self.memory {
@@ -173,7 +180,7 @@ impl<C: EncodeUnit> Gather for C {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        message::Encoding { codec: self, key, layout, units, grad }.encode(memory, scratch, out)
+        message::Encoding::new(self, key, layout, units, grad).encode(memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {

@@ -36,6 +36,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
+//! | `parallel` | `Parallel`: the same frames, encoded on the threads of a rayon pool; implies `std` |
 //! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; implies `full` |
 //! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
@@ -78,6 +79,8 @@ mod maxnorm;
 mod memory;
 mod momentum;
 mod packets;
+#[cfg(feature = "parallel")]
+mod parallel;
 mod powersgd;
 mod qsgd;
 mod randomk;
@@ -118,6 +121,8 @@ pub use momentum::Momentum;
 #[cfg(feature = "alloc")]
 pub use packets::PacketEncoder;
 pub use packets::{PacketSize, Packets};
+#[cfg(feature = "parallel")]
+pub use parallel::Parallel;
 pub use powersgd::PowerSgd;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
 pub use rand_core;

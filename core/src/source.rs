@@ -6,7 +6,11 @@ use crate::error::EncodeError;
 use crate::grad::Grad;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
 use crate::momentum::Momentum;
+#[cfg(feature = "parallel")]
+use crate::parallel;
 use core::convert::Infallible;
+#[cfg(feature = "parallel")]
+use core::ops::Range;
 
 /// Elements that are looked at together: small enough for the first cache level.
 pub(crate) const BLOCK: usize = 1024;
@@ -62,6 +66,18 @@ impl<'a> Source<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.grad.len()
+    }
+
+    /// The elements of this range.
+    #[cfg(feature = "parallel")]
+    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
+        Self {
+            grad: self.grad.slice(range.start, range.len()),
+            residual: self.residual.map(|residual| &residual[range.clone()]),
+            momentum: self.momentum.map(|(rule, momentum)| (rule, &momentum[range.clone()])),
+            start: self.start + range.start,
+            ..*self
+        }
     }
 
     /// Calls `f(first, gradient or step, residual)` for the elements `first … first + len`, in one or more pieces.
@@ -210,6 +226,9 @@ pub(crate) struct Pass<'a> {
     added: usize,
     /// Largest magnitude bits of the elements seen so far.
     max: u32,
+    /// Threads that share the work.
+    #[cfg(feature = "parallel")]
+    threads: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -218,7 +237,21 @@ impl<'a> Pass<'a> {
     pub(crate) fn new(grad: Grad<'a>, residual: Option<&'a mut [f32]>, start: usize, bound: f32) -> Self {
         let same = residual.as_ref().is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
-        Self { source: Source::new(grad, None, start, bound), residual, momentum: None, added: 0, max: 0 }
+        Self {
+            source: Source::new(grad, None, start, bound),
+            residual,
+            momentum: None,
+            added: 0,
+            max: 0,
+            #[cfg(feature = "parallel")]
+            threads: 1,
+        }
+    }
+
+    /// The same, on so many threads.
+    #[cfg(feature = "parallel")]
+    pub(crate) fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
     }
 
     /// The same, with momentum ahead of the residual.
@@ -294,6 +327,80 @@ impl<'a> Pass<'a> {
             self.max = self.max.max(kernels::add_assign(isa, &mut residual[at..at + len], step));
         }
         self.added = first + len;
+    }
+
+    /// [`keep_from`](Self::keep_from) for all blocks of a first pass, in parts. False if it did not pay, or if there was no
+    /// room in the candidates for what a part found: then they are empty.
+    ///
+    /// # Errors
+    /// As [`keep_from`](Self::keep_from).
+    #[cfg(feature = "parallel")]
+    pub(crate) fn keep_in_parts(
+        &mut self,
+        isa: Isa,
+        least: u32,
+        candidates: &mut Candidates<'_>,
+    ) -> Result<bool, EncodeError> {
+        let (len, room) = (self.len(), candidates.indices.len());
+        let threads = self.threads.min(room / (8 * BLOCK)).max(1);
+        let step = parallel::part_len(threads, len, BLOCK);
+        if self.momentum.is_some() || step >= len {
+            return Ok(false);
+        }
+        let section = room / len.div_ceil(step);
+        let sections =
+            candidates.indices.chunks_exact_mut(section).zip(candidates.values.chunks_exact_mut(section));
+        let mut residual = self.residual.as_deref_mut();
+        let parts = (0..len).step_by(step).zip(sections).map(|(first, (indices, values))| {
+            let len = step.min(len - first);
+            let part = Pass {
+                source: self.source.slice(first..first + len),
+                residual: residual.as_mut().and_then(|residual| residual.split_off_mut(..len)),
+                momentum: None,
+                added: 0,
+                max: 0,
+                threads: 1,
+            };
+            (first, part, Candidates { indices, values, len: 0 })
+        });
+        let kept = parallel::on_each(parts.collect(), |(first, mut part, mut candidates)| {
+            let fits = part.keep_all(isa, first, least, &mut candidates)?;
+            Ok((part.max, fits.then_some(candidates.len)))
+        });
+        self.added = len;
+        let (mut fits, mut found) = (true, 0);
+        for (i, kept) in kept.into_iter().enumerate() {
+            let (max, len) = kept?;
+            self.max = self.max.max(max);
+            fits &= len.is_some();
+            let kept = i * section..i * section + len.unwrap_or(0);
+            candidates.indices.copy_within(kept.clone(), found);
+            candidates.values.copy_within(kept.clone(), found);
+            found += kept.len();
+        }
+        candidates.len = if fits { found } else { 0 };
+        Ok(fits)
+    }
+
+    /// Goes through a part whose first element is number `first`, to its end; false if there was no room for what it found.
+    #[cfg(feature = "parallel")]
+    fn keep_all(
+        &mut self,
+        isa: Isa,
+        first: usize,
+        least: u32,
+        candidates: &mut Candidates<'_>,
+    ) -> Result<bool, EncodeError> {
+        let mut least = least;
+        for block in self.blocks() {
+            if candidates.indices.len() - candidates.len < block.1 + kernels::CANDIDATE_SLACK {
+                // From now on it only adds.
+                (candidates.len, least) = (0, u32::MAX);
+            }
+            self.keep_from(isa, block, least, candidates)?;
+        }
+        candidates.indices[..candidates.len].iter_mut().for_each(|index| *index += first as u32);
+        Ok(least != u32::MAX)
     }
 
     /// Appends the elements of the block `first … first + len` whose magnitude bits are at least `least`.

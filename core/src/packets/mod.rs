@@ -217,7 +217,7 @@ pub(crate) fn begin<'a>(
     scratch: &'a mut Scratch<'_>,
     size: PacketSize,
 ) -> Result<Packets<'a>, EncodeError> {
-    let encoding = message::Encoding { codec, key, layout, units, grad };
+    let encoding = message::Encoding::new(codec, key, layout, units, grad);
     encoding.check_lengths(memory.as_deref())?;
     Full::build().ok_or(EncodeError::NotBuilt)?;
     message::check_units(layout, units)?;
@@ -298,7 +298,7 @@ impl Packets<'_> {
 
     fn encoding(&self) -> message::Encoding<'_> {
         let Self { codec, key, layout, units, grad, .. } = *self;
-        message::Encoding { codec, key, layout, units, grad }
+        message::Encoding::new(codec, key, layout, units, grad)
     }
 
     /// Begins the body; returns its bytes.
@@ -317,8 +317,16 @@ impl Packets<'_> {
                 Some(residual) => Grad::F32(&residual[unit.range()]),
                 None => self.grad.slice(unit.start, unit.len),
             };
-            let input =
-                UnitInput { key: self.key, layout: self.layout, unit, grad, memory: None, momentum: None };
+            let input = UnitInput {
+                key: self.key,
+                layout: self.layout,
+                unit,
+                grad,
+                memory: None,
+                momentum: None,
+                #[cfg(feature = "parallel")]
+                threads: 1,
+            };
             let mut scratch = Scratch { words: self.words, bytes: self.bytes };
             // Every value was looked at before the first packet.
             self.content = codec_of(self.codec, unit).decide(input, &mut scratch).ok();

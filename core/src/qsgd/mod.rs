@@ -4,6 +4,7 @@ mod encode;
 mod norms;
 mod pack;
 mod pieces;
+mod quantize;
 mod view;
 
 use crate::EncodeError;
@@ -235,12 +236,8 @@ impl EncodeUnit for Qsgd {
         self.rounding == Rounding::Nearest
     }
 
-    /// Far below what f32 holds, so that no norm, and no level times its scale, overflows.
     fn overflow_bound(&self) -> f32 {
-        match self.norm {
-            Norm::L2 => encode::L2_BOUND,
-            Norm::Max => encode::MAX_BOUND,
-        }
+        quantize::overflow_bound(self)
     }
 
     fn is_cut(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use super::norms::CODING_F32;
 use super::pack::{self, PACKING_ELIAS, PACKING_RANS};
+use super::quantize::{PIECE, Quantizer, Values};
 use super::{EntropyChoice, Qsgd, encode};
 use crate::built::Full;
 use crate::entropy::section;
@@ -43,8 +44,10 @@ pub(super) fn decide(
     let content = LevelsContent::new(*qsgd, input.unit.len);
     let (plain, stream, (norms, fields, symbols)) =
         (plain(qsgd), qsgd.draws(&input), content.parts_mut(scratch.bytes));
-    let mut body = encode::Body::new(&plain, stream, input.unit.len, scratch.words, symbols);
-    body.decide(&mut input, norms, fields)?;
+    let piece = input.unit.len.min(PIECE);
+    let mut quantizer =
+        Quantizer::new(&plain, stream, &mut scratch.words[..piece], &mut symbols[..piece], &mut []);
+    quantizer.decide(Values::of(&mut input), norms, fields)?;
     Ok(Content::Levels(content))
 }
 

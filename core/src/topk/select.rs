@@ -149,7 +149,7 @@ pub(super) fn top_k(
     spare: &mut [u32],
 ) -> Result<(), EncodeError> {
     let least = sampled_bound(pass, k, candidates.values);
-    collect(isa, pass, k, least, candidates, spare)?;
+    collect_first(isa, pass, k, least, candidates, spare)?;
     if candidates.len < k && least > 1 {
         collect(isa, pass, k, 1, candidates, spare)?;
     }
@@ -158,6 +158,22 @@ pub(super) fn top_k(
         compact(isa, candidates, cut, k);
     }
     Ok(())
+}
+
+/// The pass that also adds.
+fn collect_first(
+    isa: Isa,
+    pass: &mut Pass<'_>,
+    k: usize,
+    least: u32,
+    candidates: &mut Candidates<'_>,
+    spare: &mut [u32],
+) -> Result<(), EncodeError> {
+    #[cfg(feature = "parallel")]
+    if pass.keep_in_parts(isa, least, candidates)? {
+        return Ok(());
+    }
+    collect(isa, pass, k, least, candidates, spare)
 }
 
 fn collect(

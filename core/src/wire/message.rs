@@ -5,6 +5,7 @@ use crate::dense::Dense;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
+#[cfg(not(feature = "parallel"))]
 use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
@@ -69,9 +70,31 @@ pub(crate) struct Encoding<'a> {
     pub(crate) layout: &'a LayoutRef<'a>,
     pub(crate) units: &'a [Unit],
     pub(crate) grad: Grad<'a>,
+    /// Threads that share the work.
+    #[cfg(feature = "parallel")]
+    pub(crate) threads: usize,
 }
 
-impl Encoding<'_> {
+impl<'a> Encoding<'a> {
+    /// On the caller's thread alone.
+    pub(crate) fn new(
+        codec: &'a dyn EncodeUnit,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+    ) -> Self {
+        Self {
+            codec,
+            key,
+            layout,
+            units,
+            grad,
+            #[cfg(feature = "parallel")]
+            threads: 1,
+        }
+    }
+
     /// See [`Gather::encode`](crate::Gather::encode).
     pub(crate) fn encode(
         &self,
@@ -150,6 +173,9 @@ impl Encoding<'_> {
             let grad = self.grad.slice(unit.start, unit.len);
             let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
             let source = source.with_largest(largest).with_momentum(momentum);
+            #[cfg(feature = "parallel")]
+            return crate::parallel::check_all(self.threads, &source);
+            #[cfg(not(feature = "parallel"))]
             source.check_all(Isa::best())
         })
     }
@@ -180,7 +206,16 @@ impl Encoding<'_> {
     fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
         let grad = self.grad.slice(unit.start, unit.len);
         let momentum = momentum_of(codec_of(self.codec, unit));
-        UnitInput { key: self.key, layout: self.layout, unit, grad, memory, momentum }
+        UnitInput {
+            key: self.key,
+            layout: self.layout,
+            unit,
+            grad,
+            memory,
+            momentum,
+            #[cfg(feature = "parallel")]
+            threads: self.threads,
+        }
     }
 
     pub(crate) fn header(&self, unit_count: usize, body_bytes: usize) -> Header {

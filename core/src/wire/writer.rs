@@ -39,6 +39,13 @@ impl<'a> Writer<'a> {
         self.summed = self.len;
     }
 
+    /// What follows what was summed up has this checksum.
+    #[cfg(feature = "parallel")]
+    pub(crate) fn summed_up(&mut self, sum: u32, bytes: usize) {
+        self.sum = joined(self.sum, sum, bytes);
+        self.summed += bytes;
+    }
+
     /// The checksum of everything written, continuing that of what stands in front.
     pub(crate) fn checksum(&self, front: u32) -> u32 {
         let rest = &self.out[self.summed..self.len];

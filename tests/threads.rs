@@ -1,0 +1,173 @@
+//! Encoding on several threads gives the frames, the memory and the errors of encoding on one.
+
+use gradwire::{
+    EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepKey, Unit, UnitState, bf16,
+};
+use gradwire_tests::inputs::Input;
+use proptest::prelude::*;
+use std::sync::LazyLock;
+
+const SPELLINGS: [&str; 26] = [
+    "none",
+    "bf16:memory=ef",
+    "f16:memory=ef",
+    "bf16",
+    "topk:density=0.1",
+    "topk:density=0.1,memory=none",
+    "topk:density=0.01",
+    "topk:density=0.7,values=q4",
+    "topk:density=0.001,index=small,values=bf16",
+    "threshold:value=0.5",
+    "dgc:density=0.01",
+    "dgc:density=0.05,momentum=0",
+    "sidco:density=0.02",
+    "qsgd:bits=4,entropy=fixed",
+    "qsgd:bits=4",
+    "qsgd:bits=4,entropy=rans,norm=l2",
+    "qsgd:bits=3,entropy=elias,bucket=100",
+    "qsgd:bits=5,entropy=fixed,bucket=100000",
+    "qsgd:bits=8,entropy=adaptive,bucket=1000",
+    "qsgd:bits=ternary,entropy=fixed",
+    "qsgd:bits=ternary,bucket=7",
+    "qsgd:bits=4,rounding=nearest",
+    "qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest",
+    "qsgd:bits=4,rounding=nearest,memory=none",
+    "randomk:density=0.05",
+    "maxnorm:bits=8",
+];
+
+static POOLS: LazyLock<Vec<rayon::ThreadPool>> = LazyLock::new(|| {
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    [1, 2, 3, 8].map(pool).into()
+});
+
+/// What a worker keeps from step to step.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
+    residual: Vec<u32>,
+    momentum: Vec<u32>,
+    states: Vec<UnitState>,
+}
+
+/// The frame or the error of a step, and what is kept then.
+type Outcome = (Result<Vec<u8>, EncodeError>, Option<Kept>);
+
+/// Frames, or errors, of three steps, and what is kept after each. `pool` encodes in parts.
+fn run(
+    spec: &Spec,
+    steps: &[Vec<f32>; 3],
+    units: &[Unit],
+    narrow: bool,
+    pool: Option<&rayon::ThreadPool>,
+) -> Vec<Outcome> {
+    let len = steps[0].len();
+    let (shapes, mut encoder) = (LayoutRef::flat(len), Encoder::new());
+    let mut memory = Memory::for_spec(spec, &shapes);
+    let step = |(step, values): (u64, &Vec<f32>)| {
+        let key = StepKey { seed: 5, step, source: Source::Rank(1) };
+        let halves: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
+        let grad = if narrow { Grad::Bf16(&halves) } else { Grad::F32(values) };
+        let frame = match pool {
+            None => encoder.encode(&spec.codec, key, &shapes, units, grad, memory.as_mut()),
+            Some(pool) => pool.install(|| {
+                encoder.encode(&Parallel(spec.codec), key, &shapes, units, grad, memory.as_mut())
+            }),
+        };
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect();
+        let kept = memory.as_ref().map(|memory| Kept {
+            residual: bits(memory.residual()),
+            momentum: bits(memory.momentum().unwrap_or_default()),
+            states: memory.states().to_vec(),
+        });
+        (frame.map(<[u8]>::to_vec), kept)
+    };
+    (0..).zip(steps).map(step).collect()
+}
+
+fn same_on_every_pool(spelling: &str, steps: &[Vec<f32>; 3], units: &[Unit], narrow: bool) {
+    let spec = Spec::parse(spelling).unwrap();
+    let expected = run(&spec, steps, units, narrow, None);
+    for pool in POOLS.iter() {
+        let threads = pool.current_num_threads();
+        assert!(run(&spec, steps, units, narrow, Some(pool)) == expected, "{spelling}, {threads} threads");
+    }
+}
+
+/// Two units, so that a memory is lent in parts, or one.
+fn units(len: usize, cut: usize) -> Vec<Unit> {
+    let (first, second) =
+        (Unit { len: cut, ..Unit::whole(len) }, Unit { start: cut, len: len - cut, id: 1, dense: false });
+    if cut == 0 { vec![Unit::whole(len)] } else { vec![first, second] }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn frames_memories_and_errors_do_not_depend_on_threads(
+        spelling in prop::sample::select(&SPELLINGS[..]),
+        len in prop_oneof![Just(0usize), 1usize..1000, 65_000usize..70_000, 100_000usize..300_000],
+        cut in 0usize..3,
+        kind in 0..6,
+        seed in any::<u64>(),
+        narrow in any::<bool>(),
+        bad in prop::option::weighted(0.3, any::<prop::sample::Index>()),
+    ) {
+        let steps = [0, 1, 2].map(|step| {
+            let seed = seed.wrapping_add(step);
+            let mut values = match kind {
+                0 => Input::Normal(seed),
+                1 => Input::Heavy(seed),
+                2 => Input::Ties(seed),
+                3 => Input::Sparse(seed),
+                4 => Input::Zero,
+                _ => Input::Uneven(seed),
+            }.values(len);
+            if let Some(bad) = bad && step == 1 && len > 0 {
+                values[bad.index(len)] = if seed % 2 == 0 { f32::NAN } else { f32::MAX };
+            }
+            values
+        });
+        let units = units(len, if len > 10 { cut * len / 3 } else { 0 });
+        same_on_every_pool(spelling, &steps, &units, narrow);
+    }
+}
+
+#[test]
+fn every_codec_gives_the_same_bytes_on_any_number_of_threads() {
+    let steps = [1, 2, 3].map(|seed| Input::Heavy(seed).values(150_001));
+    for spelling in SPELLINGS {
+        same_on_every_pool(spelling, &steps, &[Unit::whole(150_001)], false);
+    }
+}
+
+/// One part has far more of the largest values than its share of the candidates holds.
+#[test]
+fn large_values_that_crowd_one_part_are_all_selected() {
+    let loud = |i: usize| if (20_000..30_000).contains(&i) { 100.0 } else { 0.01 };
+    let crowded = Input::Normal(4).values(300_000);
+    let crowded: Vec<f32> = crowded.iter().enumerate().map(|(i, value)| value * loud(i)).collect();
+    for spelling in ["topk:density=0.033", "topk:density=0.1", "topk:density=0.033,memory=none"] {
+        same_on_every_pool(
+            spelling,
+            &[crowded.clone(), crowded.clone(), crowded.clone()],
+            &[Unit::whole(300_000)],
+            false,
+        );
+    }
+}
+
+#[test]
+fn of_several_bad_values_the_first_is_named() {
+    let mut values = vec![1.0; 200_000];
+    for at in [70_000, 70_001, 199_999] {
+        values[at] = f32::NAN;
+    }
+    for spelling in SPELLINGS {
+        let spec = Spec::parse(spelling).unwrap();
+        let steps = [values.clone(), values.clone(), values.clone()];
+        for (frame, _) in run(&spec, &steps, &[Unit::whole(200_000)], false, POOLS.last()) {
+            assert_eq!(frame, Err(EncodeError::NonFiniteInput { index: 70_000 }), "{spelling}");
+        }
+    }
+}
