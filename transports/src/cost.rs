@@ -36,6 +36,13 @@ impl Link {
         peers(world) * (self.latency_s + frame_bytes / self.bytes_per_s)
     }
 
+    /// Seconds of a sparse all-reduce of n coordinates at density ρ: 2(N−1)·α + (N−1)/N · (F(ρ) + F(ρ′))/BW, with the
+    /// frames F of [`sparse_frame_bytes`] at 32 bits a value, and ρ′ the density of the union ([`fill_in`]).
+    pub fn sparse_all_reduce_s(&self, world: usize, n: usize, density: f64) -> f64 {
+        let bytes = sparse_all_reduce_bytes(world, n, density);
+        2.0 * peers(world) * self.latency_s + bytes / self.bytes_per_s
+    }
+
     /// Seconds of a parameter server that sends only after it has received all: 2α + N·(up + down)/BW. `workers` does
     /// not count the server, whose one link carries everything.
     pub fn parameter_server_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
@@ -58,12 +65,31 @@ pub fn all_gather_bytes(world: usize, frame_bytes: f64) -> f64 {
     peers(world) * frame_bytes
 }
 
+/// Bytes that each rank sends, and receives, in a sparse all-reduce: (N−1)/N · (F(ρ) + F(ρ′)).
+pub fn sparse_all_reduce_bytes(world: usize, n: usize, density: f64) -> f64 {
+    if world == 0 || n == 0 {
+        return 0.0;
+    }
+    let union = fill_in(n, density, world) / n as f64;
+    let frames = sparse_frame_bytes(n, density, 32.0) + sparse_frame_bytes(n, union, 32.0);
+    peers(world) / world as f64 * frames
+}
+
+/// Bytes of a frame of ρ·n entries at random coordinates: n·(H(ρ) + ρ·`value_bits`)/8, where
+/// H(ρ) = −ρ·log2 ρ − (1−ρ)·log2(1−ρ) bits a coordinate say which are sent. Headers are not in it.
+pub fn sparse_frame_bytes(n: usize, density: f64, value_bits: f64) -> f64 {
+    let bits_of = |share: f64| if share > 0.0 { -share * libm::log2(share) } else { 0.0 };
+    let positions = bits_of(density) + bits_of(1.0 - density);
+    n as f64 * (positions + density * value_bits) / 8.0
+}
+
 /// The expected entries in the union of N random sets of density ρ out of n: n·(1 − (1−ρ)^N).
 ///
 /// Real gradients agree on coordinates more than random sets do, so this is an upper estimate for them.
 pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
     // Written with expm1 and ln_1p, because (1−ρ)^N loses all digits of a small ρ.
-    -(world as f64 * (-density).ln_1p()).exp_m1() * n as f64
+    // From `libm`, so that ranks on different machines choose alike.
+    -libm::expm1(world as f64 * libm::log1p(-density)) * n as f64
 }
 
 /// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s:
@@ -163,6 +189,20 @@ mod tests {
         assert_eq!((fill_in(1000, 0.0, 9), fill_in(1000, 0.5, 0)), (0.0, 0.0));
         // A density so small that 1 − ρ is 1 in an f64.
         assert_close(fill_in(1 << 60, 1e-18, 2), 2e-18 * (1_u64 << 60) as f64);
+    }
+
+    #[test]
+    fn sparse_all_reduce_matches_values_computed_by_hand() {
+        // H(1/4) = 0.25·2 + 0.75·0.415037… = 0.811278…; with 32 bits for a fourth: 8.811278…/8 bytes a coordinate.
+        assert_close(sparse_frame_bytes(1000, 0.25, 32.0), 1_101.409_765_557_392_2);
+        assert_eq!(sparse_frame_bytes(1000, 1.0, 32.0), 4000.0);
+        assert_eq!(sparse_frame_bytes(1000, 0.0, 32.0), 0.0);
+        // Two ranks at 1/2: the union is 3/4, H = 0.811278…; half of (1 + 16)/8 + (0.811278… + 24)/8.
+        let bytes = 1000.0 * (17.0 + 24.811_278_124_459_13) / 16.0;
+        assert_close(sparse_all_reduce_bytes(2, 1000, 0.5), bytes);
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6 };
+        assert_close(link.sparse_all_reduce_s(2, 1000, 0.5), 2e-3 + bytes / 1e6);
+        assert_eq!((sparse_all_reduce_bytes(1, 9, 0.5), sparse_all_reduce_bytes(4, 0, 0.5)), (0.0, 0.0));
     }
 
     #[test]

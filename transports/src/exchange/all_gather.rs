@@ -6,6 +6,7 @@ use super::incoming::{Expected, Incoming, divide, first_non_finite, held};
 use super::{Clock, ExchangeError, Report, Step, timed};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
+use crate::tag::Tag;
 
 #[derive(Debug, Default)]
 pub(super) struct AllGather {
@@ -38,7 +39,7 @@ impl AllGather {
     ) -> Result<(), ExchangeError> {
         encode(&mut self.encoder, step, grad, memory)?;
         let mut clock = step.clock;
-        let sent = timed(&mut clock.exchange, || send_to_all(step, self.encoder.frame()));
+        let sent = timed(&mut clock.exchange, || send_to_all(step, step.tag, self.encoder.frame()));
         step.clock = clock;
         sent.map_err(|error| {
             self.incoming.give_back(self.encoder.frame(), &step.layout.as_ref(), memory);
@@ -113,12 +114,12 @@ impl AllGather {
 }
 
 /// Sends to every peer, beginning with the one after this rank, so that not all send to the same one first.
-fn send_to_all(step: &mut Step<'_>, frame: &[u8]) -> Result<(), TransportError> {
+pub(super) fn send_to_all(step: &mut Step<'_>, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
     let members = step.transport.membership().ranks;
     let me = members.position(step.transport.rank()).unwrap_or(0);
     let (before, from_me) = members.as_slice().split_at(me);
     for &rank in from_me.iter().skip(1).chain(before) {
-        step.transport.send(rank, step.tag, frame, step.deadline)?;
+        step.transport.send(rank, tag, message, step.deadline)?;
     }
     Ok(())
 }

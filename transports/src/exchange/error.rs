@@ -21,6 +21,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec sends every coordinate, so a sparse all-reduce would gain nothing.
+    NotSparse {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// The spelling asks for packets, and the route has no server to say which of them arrived.
     Packets,
     /// The codec works between two neighbours and makes no mean over all.
@@ -77,6 +82,11 @@ pub enum ExchangeError {
         /// First element of the payload that is not finite.
         index: usize,
     },
+    /// The owner of some coordinates refused what it was sent of them, so it has no sum.
+    NoSum {
+        /// The owner.
+        rank: Rank,
+    },
     /// Too few frames reached the server in time; nobody's entered a mean.
     NoQuorum {
         /// Frames that did.
@@ -99,6 +109,9 @@ impl fmt::Display for ExchangeError {
             }
             Self::NoFrames { codec } => {
                 write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
+            }
+            Self::NotSparse { codec } => {
+                write!(f, "{codec} frames are not sparse: use all-gather or all-reduce")
             }
             Self::Packets => write!(
                 f,
@@ -128,6 +141,7 @@ impl fmt::Display for ExchangeError {
             Self::NonFinitePayload { rank, index } => {
                 write!(f, "payload of {rank} not finite at element {index}")
             }
+            Self::NoSum { rank } => write!(f, "{rank} refused a part of its coordinates, and has no sum"),
             Self::NoQuorum { arrived, quorum } => write!(f, "{arrived} frames in time, {quorum} needed"),
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }
