@@ -9,7 +9,6 @@ A packet is described in transports/src/zmq/packet.rs.
 import random
 import struct
 import sys
-import time
 from pathlib import Path
 
 # Importing leaves no files behind.

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Time to equal accuracy, with and without compression, of four workers on links of 10, 100 and 1000 Mbit/s.
+
+usage: wallclock.py RESULTS.jsonl [MODEL ...]
+
+What a synchronous run learns does not depend on its network: a run over MPI has the parameters of the run in one process,
+bit for bit. So the two factors of the time are measured apart, each where it can be measured best:
+
+    curve     accuracy by step, in one process; each learning rate of the grid with one seed, the best with all
+    step      seconds a step, over MPI on four hosts of the lab, at each rate
+    compute   seconds a step of four workers that do not talk to one another
+
+Each measurement is one line of RESULTS.jsonl. Those that are there are not made again, so the program may be stopped and
+started at any time; wallclock_report.py makes a table and a plot of them. The models are mlp (Fashion-MNIST, which is read
+from GRADWIRE_DATA/fashion-mnist), cnn (optdigits) and gpt (tiny Shakespeare).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+# Importing leaves no files behind.
+sys.dont_write_bytecode = True
+
+import programs
+import sandbox
+from network import Network
+from wallclock_plan import CURVES, HOSTS, METHODS, MODELS, RATES, SEEDS, STEPS_OF, Curves
+
+# A step is timed from outside, by the lines of progress. Those of the first part are not counted: buffers grow, and
+# a full bucket of tokens waits.
+WARM_UP = 0.2
+# For how long steps are timed, and how many at least.
+TIMED_SECONDS = 5
+FEWEST_STEPS = 8
+MOST_STEPS = 500
+PIPE = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+
+
+class Results:
+    def __init__(self, path):
+        self.path = path
+        path.touch()
+        self.lines = [json.loads(line) for line in path.read_text().splitlines()]
+
+    def has(self, **key):
+        return any(key.items() <= line.items() for line in self.lines)
+
+    def add(self, **line):
+        line["load"] = round(os.getloadavg()[0], 2)
+        self.lines.append(line)
+        with open(self.path, "a") as file:
+            print(json.dumps(line), file=file)
+        shown = {name: value for name, value in line.items() if name != "evaluations"}
+        print(shown, flush=True)
+
+
+def train(model, method, steps, *more, workers=HOSTS):
+    """The arguments that a measurement has in common with all others of its model and method."""
+    arguments = [os.environ[programs.TRAINER], "train", *MODELS[model].settings, *METHODS[method], *map(str, more)]
+    arguments += ["--workers", str(workers), "--batch", str(MODELS[model].batch // HOSTS * workers)]
+    if MODELS[model].folder:
+        arguments += ["--data_dir", str(Path(os.environ["GRADWIRE_DATA"]) / MODELS[model].folder)]
+    return [*arguments, "--steps", str(steps), "--checkpoint_every", "0", "--hash_every", "0"]
+
+
+def measure_curve(results, model, method, lr, seed):
+    key = {"kind": "curve", "model": model, "method": method, "lr": lr, "seed": seed}
+    if results.has(**key):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ["--lr", lr, "--seed", seed, "--eval_every", MODELS[model].eval_every]
+        run = train(model, method, MODELS[model].steps, *settings, "--out", f"{folder}/run")
+        subprocess.run(run, check=True, capture_output=True)
+        metrics = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
+    measure = MODELS[model].measure
+    evaluations = [[line["step"] + 1, line[measure]] for line in metrics if measure in line]
+    results.add(**key, evaluations=evaluations)
+
+
+def measure_compute(results, model):
+    key = {"kind": "compute", "model": model}
+    if results.has(**key):
+        return
+    with tempfile.TemporaryDirectory() as folder, Network(HOSTS) as network:
+        steps = MOST_STEPS // 2
+        alone = train(model, "f32", steps, "--eval_every", 0, workers=1)
+        runs = [network.start(host, [*alone, "--out", f"{folder}/{host}"], **PIPE) for host in network.hosts]
+        # They go on side by side; the slowest is what the others would wait for.
+        with ThreadPoolExecutor() as readers:
+            seconds = max(readers.map(seconds_a_step, runs))
+    results.add(**key, seconds=seconds, steps=steps)
+
+
+def measure_step(results, model, method, rate):
+    key = {"kind": "step", "model": model, "method": method, "rate": rate}
+    if results.has(**key):
+        return
+    with tempfile.TemporaryDirectory() as folder, Network(HOSTS, rate=rate) as network:
+        steps, seconds = 0, TIMED_SECONDS / FEWEST_STEPS
+        # Once to learn how many steps there is time for.
+        while steps < (wanted := min(max(int(TIMED_SECONDS / seconds), FEWEST_STEPS), MOST_STEPS)) / 2:
+            steps, out = wanted, Path(folder) / str(wanted)
+            command = train(model, method, steps, "--eval_every", 0, "--seed", SEEDS[0], "--out", out)
+            with network.mpirun(command, **PIPE) as job:
+                seconds = seconds_a_step(job)
+        summary = json.loads((out / "summary.json").read_text())
+    parts = {part: summary[f"{part}_seconds"] / steps for part in ("compute", "encode", "exchange", "decode")}
+    sent = summary["bytes_up"] / steps / HOSTS
+    results.add(**key, seconds=seconds, steps=steps, bytes_up=sent, params=summary["params"], **parts)
+
+
+def seconds_a_step(process):
+    """From when the lines of progress of a run come."""
+    seen, said = [], []
+    for line in process.stdout:
+        said.append(line)
+        if found := STEPS_OF.search(line):
+            seen.append((int(found.group(1)), time.monotonic()))
+    assert process.wait() == 0, "".join(said)
+    (first, start), (last, end) = seen[int(WARM_UP * len(seen))], seen[-1]
+    return (end - start) / (last - first)
+
+
+def main():
+    path, *models = sys.argv[1:]
+    results = Results(Path(path))
+    for model in models or MODELS:
+        measure_compute(results, model)
+        for rate in RATES:
+            for method in METHODS:
+                measure_step(results, model, method, rate)
+        for method in CURVES:
+            for lr in MODELS[model].learning_rates:
+                measure_curve(results, model, method, lr, SEEDS[0])
+        for seed in SEEDS:
+            measure_curve(results, model, "f32", Curves(results.lines, model).reference_rate(), seed)
+        for method in CURVES:
+            lr = Curves(results.lines, model).best_rate(method)
+            for seed in SEEDS:
+                measure_curve(results, model, method, lr, seed)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    if not sandbox.is_inside():
+        programs.build()
+    sandbox.enter()
+    main()
