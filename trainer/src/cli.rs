@@ -394,7 +394,8 @@ pub(crate) fn present_run(
 ) -> Result<(), Failure> {
     let hash = outcome.summary.params_hash.clone();
     report_run(job, outcome, folder, out)?;
-    writeln!(out, "\nparameters: {hash} on all {} workers", job.config.workers)?;
+    let whose = if job.config.replicas() > 1 { "of the replicas of" } else { "on" };
+    writeln!(out, "\nparameters: {hash} {whose} all {} workers", job.config.workers)?;
     writeln!(out, "Results and report: {}", folder.file("report.html").display())?;
     Ok(())
 }

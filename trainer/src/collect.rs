@@ -9,7 +9,7 @@ use gradwire_transports::{Counters, Rank};
 
 use crate::checkpoint::{Checkpoint, Snapshot, Totals};
 use crate::eval::Evaluation;
-use crate::hash::params_hash;
+use crate::hash::{combined_hash, params_hash};
 use crate::job::Job;
 use crate::record::{Metrics, StepRecord, Summary, break_even_gbps, over, ring_bytes};
 use crate::run::{Final, Observer, Outcome, RunError};
@@ -56,6 +56,11 @@ pub(crate) fn collect(
     failure.map_or(Ok(collected), Err)
 }
 
+/// The hash of one replica, or of several that differ.
+fn hash_of_all(hashes: Vec<u64>) -> u64 {
+    if let [hash] = hashes.as_slice() { *hash } else { combined_hash(hashes) }
+}
+
 impl Collected {
     /// What had come together when the checkpoint was made, or nothing.
     pub(crate) fn since(started: Instant, checkpoint: Option<(&Checkpoint, &[Metrics])>) -> Self {
@@ -63,7 +68,9 @@ impl Collected {
             .map(|(checkpoint, metrics)| (checkpoint.totals.clone(), metrics.to_vec()))
             .unwrap_or_default();
         let before = Duration::from_nanos(totals.elapsed_ns);
-        let hash = checkpoint.map_or(0, |(checkpoint, _)| params_hash(&checkpoint.replica.params));
+        let hash = checkpoint.map_or(0, |(checkpoint, _)| {
+            hash_of_all(checkpoint.replicas.iter().map(|replica| params_hash(&replica.params)).collect())
+        });
         Self { metrics, hash, started, before, totals }
     }
 
@@ -80,7 +87,7 @@ impl Collected {
         observer: &mut dyn Observer,
     ) -> Result<(), RunError> {
         records.sort_by_key(|record| record.rank);
-        self.compare_replicas(&records)?;
+        self.compare_replicas(job, &records)?;
         self.count_refusals(&records, observer)?;
         self.totals.frame_bytes += records.iter().map(|record| record.frame_bytes as u64).sum::<u64>();
         self.totals.compute_ns += records.iter().map(|record| record.compute.as_nanos() as u64).sum::<u64>();
@@ -99,17 +106,22 @@ impl Collected {
         let steps = records.first()?.step + 1;
         let snapshots: Vec<Snapshot> =
             records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
-        let (mut replica, mut memories, mut downlink) = (None, Vec::new(), Vec::new());
+        let (mut replicas, mut memories, mut downlink) = (Vec::new(), Vec::new(), Vec::new());
         for snapshot in snapshots {
-            replica = replica.or(snapshot.replica);
+            replicas.extend(snapshot.replica);
             downlink.extend(snapshot.downlink);
             memories.push(snapshot.memory);
         }
         let (config, totals) = (job.config.clone(), self.totals.clone());
-        Some(Checkpoint { config, steps, replica: replica?, memories, downlink, totals })
+        Some(Checkpoint { config, steps, replicas, memories, downlink, totals })
     }
 
-    fn compare_replicas(&mut self, records: &[StepRecord]) -> Result<(), RunError> {
+    fn compare_replicas(&mut self, job: &Job, records: &[StepRecord]) -> Result<(), RunError> {
+        if job.config.replicas() > 1 {
+            let hashes: Option<Vec<u64>> = records.iter().map(|record| record.hash).collect();
+            self.hash = hashes.map_or(self.hash, hash_of_all);
+            return Ok(());
+        }
         let mut groups: Vec<(u64, Vec<Rank>)> = Vec::new();
         for (hash, rank) in records.iter().filter_map(|record| Some((record.hash?, record.rank))) {
             match groups.iter_mut().find(|(known, _)| *known == hash) {

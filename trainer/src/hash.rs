@@ -14,10 +14,19 @@
 /// FNV-1a with its 64-bit constants, a word of 32 bits at a time instead of a byte, and a shift that carries high bits
 /// down again.
 pub fn params_hash(params: &[f32]) -> u64 {
-    params.iter().fold(0xcbf2_9ce4_8422_2325, |hash, value| {
-        let mixed = (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
-        mixed ^ (mixed >> 29)
-    })
+    params.iter().fold(START, |hash, value| mix(hash, value.to_bits()))
+}
+
+/// The hash of replicas that differ, from that of each, by rank.
+pub fn combined_hash(hashes: impl IntoIterator<Item = u64>) -> u64 {
+    hashes.into_iter().fold(START, |hash, replica| mix(mix(hash, replica as u32), (replica >> 32) as u32))
+}
+
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn mix(hash: u64, word: u32) -> u64 {
+    let mixed = (hash ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01b3);
+    mixed ^ (mixed >> 29)
 }
 
 #[cfg(test)]
@@ -33,5 +42,7 @@ mod tests {
         {
             assert_ne!(params_hash(other), base, "{other:?}");
         }
+        assert_ne!(combined_hash([1, 2]), combined_hash([2, 1]));
+        assert_ne!(combined_hash([1, 2]), combined_hash([1, 2 | 1 << 40]));
     }
 }

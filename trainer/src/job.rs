@@ -1,9 +1,9 @@
 //! A configuration with everything it names: data read, sizes known, all of it checked before anything is written.
 
 use gradwire::{Codec, Density, GatherCodec, Layout, LayoutError, Spec, Unit};
-use gradwire_transports::collective::Wire;
-use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
+use gradwire_transports::exchange::ExchangeError;
 
+use crate::agreement::Way;
 use crate::checkpoint::CheckpointError;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{Batches, DataError, Dataset, Part, Source};
@@ -52,8 +52,8 @@ pub struct Job {
     pub model: ModelConfig,
     /// The codec.
     pub spec: Spec,
-    /// How frames travel.
-    pub route: Route,
+    /// How workers come to agree.
+    pub way: Way,
     /// The tensors of the flat gradient.
     pub layout: Layout,
     /// The rate of every step.
@@ -90,8 +90,8 @@ impl Job {
             None => ModelConfig::by_name(&config.model, &dataset.task())?,
         };
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
-        let route = route(&config, &spec);
-        Exchange::new(spec, layout.clone(), route.clone())?;
+        let way = Way::of(&config, &spec);
+        way.begin(spec, layout.clone())?;
         let share = config.batch / config.workers;
         let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());
         let steps_per_epoch =
@@ -102,7 +102,7 @@ impl Job {
         let schedule = schedule(&config, steps)?;
         let optimizer = optimizer(&config, &spec);
         let job =
-            Self { config, dataset, model, spec, route, layout, schedule, optimizer, steps, steps_per_epoch };
+            Self { config, dataset, model, spec, way, layout, schedule, optimizer, steps, steps_per_epoch };
         job.build_optimizer()?;
         Ok(job)
     }
@@ -180,17 +180,6 @@ impl Job {
 /// The key `batch` counts the examples of all workers, not of one.
 fn for_all_workers(error: RangeError, workers: usize) -> RangeError {
     RangeError { value: format!("{} for each of {workers} workers", error.value), ..error }
-}
-
-fn route(config: &RunConfig, spec: &Spec) -> Route {
-    let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
-    match config.exchange.as_str() {
-        "all-gather" => Route::AllGather,
-        "all-reduce" => Route::AllReduce { wire },
-        "native" => Route::Native { wire },
-        "server" => Route::Server(ServerOptions::default()),
-        _ => Exchange::best_route(spec),
-    }
 }
 
 fn schedule(config: &RunConfig, steps: u64) -> Result<Schedule, RangeError> {

@@ -11,6 +11,7 @@
 //! | `step`, [`run`](mod@run) | one step of one worker, top to bottom; N workers as threads of this process |
 //! | [`processes`], [`launch`] | N workers as processes, and how this one knows that it is one of them |
 //! | [`record`], [`folder`], [`single`] | what is written down: `config.toml`, `metrics.jsonl`, `summary.json` |
+//! | [`agreement`] | the mean of all gradients, or gossip |
 //! | [`checkpoint`] | the state of a run on disk, from which it goes on |
 //! | [`compare`], [`quickstart`], [`table`], [`report`] | several codecs on one task, side by side |
 //! | [`data`], [`model`], [`optim`], [`eval`] | what is trained, and how well |
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 pub mod checkpoint;
 pub mod cli;
 pub mod codec_cli;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use gradwire_transports::exchange::Report;
+use gradwire_transports::gossip::Mixed;
 use gradwire_transports::{Counters, Rank, RankSet, cost};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -97,6 +98,18 @@ impl StepRecord {
         }
     }
 
+    /// A step behind which the model, of so many parameters, moved towards those of its neighbours.
+    pub(crate) fn mixed(rank: Rank, mixed: &Mixed, len: usize) -> Self {
+        Self {
+            frame_bytes: mixed.sent_bytes,
+            held: if mixed.neighbours.is_empty() { 0 } else { len },
+            contributors: mixed.neighbours.iter().chain([rank]).collect(),
+            encode: mixed.codec,
+            exchange: mixed.exchange,
+            ..Self::empty()
+        }
+    }
+
     /// A step whose mean was refused.
     pub(crate) fn refused(why: String) -> Self {
         Self { refusal: Some(why), ..Self::empty() }
@@ -131,7 +144,7 @@ pub struct Metrics {
     pub ratio: Option<f64>,
     /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends nothing.
     pub wire_ratio: Option<f64>,
-    /// Workers whose gradients are in the mean.
+    /// Workers whose gradients are in the mean; with gossip, whose models the first one's is mixed of.
     pub contributors: usize,
     /// Mean over the workers.
     pub encode_ns: u64,
@@ -269,7 +282,7 @@ pub struct Summary {
     /// Links slower than this, in Gbit/s, carry a step of this run faster than a dense f32 ring, encoding and decoding
     /// included and nothing overlapped; `null` where no bytes are saved.
     pub break_even_gbps: Option<f64>,
-    /// Hash of the final parameters, which every replica has.
+    /// Hash of the final parameters, which every replica has; with gossip, of all replicas in rank order.
     pub params_hash: String,
     /// What should be known about this combination of settings.
     pub notes: Vec<String>,

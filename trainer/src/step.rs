@@ -7,9 +7,10 @@ mod state;
 use std::time::Instant;
 
 use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
-use gradwire_transports::exchange::{Exchange, ExchangeError, Report};
+use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
+use crate::agreement::Agreement;
 use crate::data::{Batches, Part};
 use crate::eval::{Evaluation, evaluate};
 use crate::hash::params_hash;
@@ -59,7 +60,7 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     model: Box<dyn Model>,
     batches: Batches<'a>,
     optimizer: Box<dyn Optimizer>,
-    exchange: Exchange,
+    agreement: Agreement,
     /// What the spelling keeps, if anything.
     memory: Option<Memory<'static>>,
     params: Vec<f32>,
@@ -89,7 +90,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             model,
             batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
             optimizer: job.build_optimizer()?,
-            exchange: Exchange::new(job.spec, job.layout.clone(), job.route.clone())?,
+            agreement: job.way.begin(job.spec, job.layout.clone())?,
             memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
             params,
             grad: vec![0.0; len],
@@ -113,17 +114,8 @@ impl<'a, T: Transport> Worker<'a, T> {
 
         let before = self.transport.counters();
         self.rescale_residual(step);
-        if let Some(density) = self.job.density(step) {
-            self.exchange.set_density(density)?;
-        }
-        let mut record = match self.exchange(step)? {
-            Ok(report) => {
-                self.optimizer.step(&mut self.params, &self.mean, lr);
-                self.model.set_params(&self.params);
-                StepRecord::delivered(&report)
-            }
-            Err(refusal) => StepRecord::refused(refusal),
-        };
+        let mut record = self.agree(step, lr)?;
+        self.model.set_params(&self.params);
 
         record.set_step(self.rank(), step, loss, lr, compute);
         let moved = self.transport.counters() - before;
@@ -157,26 +149,46 @@ impl<'a, T: Transport> Worker<'a, T> {
         }
     }
 
-    /// Makes the mean of all workers' gradients. A mean that is not finite is refused by every worker alike, and the
-    /// step is skipped: the inner error says why, and the memory has everything back.
-    fn exchange(&mut self, step: u64) -> Result<Result<Report, String>, StepError> {
-        let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) };
+    /// Comes to the parameters behind this step. A mean that is not finite is refused by every worker alike, and the step
+    /// is skipped: the record says why, and the memory has everything back.
+    fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
+        let rank = self.transport.rank();
+        let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(rank.0) };
         // A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
-        let never = Deadline::NEVER;
-        self.exchange
-            .start(&mut self.transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
-            .map_err(diverged_or_failed)?;
-        // The server may take this frame in, and be gone before it says so.
-        #[cfg(feature = "zmq")]
-        self.remember_if_due(step);
-        match self.exchange.finish(&mut self.transport, &mut self.mean, self.memory.as_mut(), never) {
-            Ok(report) => Ok(Ok(report)),
-            Err(error @ ExchangeError::NonFiniteMean { .. }) => Ok(Err(error.to_string())),
-            Err(error) => Err(error.into()),
+        let (transport, never) = (&mut self.transport, Deadline::NEVER);
+        match &mut self.agreement {
+            Agreement::Mean(exchange) => {
+                if let Some(density) = self.job.density(step) {
+                    exchange.set_density(density)?;
+                }
+                exchange
+                    .start(transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
+                    .map_err(diverged_or_failed)?;
+                // The server may take this frame in, and be gone before it says so.
+                #[cfg(feature = "zmq")]
+                if let Some(history) = &mut self.history {
+                    history.note_if_due(self.job, step, self.memory.as_ref());
+                }
+                match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), never) {
+                    Ok(report) => {
+                        self.optimizer.step(&mut self.params, &self.mean, lr);
+                        Ok(StepRecord::delivered(&report))
+                    }
+                    Err(error @ ExchangeError::NonFiniteMean { .. }) => {
+                        Ok(StepRecord::refused(error.to_string()))
+                    }
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Agreement::Gossip(mixer) => {
+                self.optimizer.step(&mut self.params, &self.grad, lr);
+                let mixed = mixer.mix(transport, key, &mut self.params, never).map_err(diverged_or_failed)?;
+                Ok(StepRecord::mixed(rank, &mixed, self.params.len()))
+            }
         }
     }
 
-    /// Whether this worker evaluates after a step: one is enough, for all replicas are the same.
+    /// Whether this worker evaluates after a step: one is enough, for replicas are the same, or near each other.
     pub(crate) fn evaluates(&self, step: u64) -> bool {
         self.rank() == Rank(0) && self.job.is_due(self.job.config.eval_every, step)
     }

@@ -81,6 +81,8 @@ fn processes_train_as_threads_do_bit_by_bit() {
     for (number, (world, codec, exchange)) in [
         (4, "topk:density=0.02,values=q8", &[][..]),
         (4, "none", &["--exchange", "all-reduce", "--wire", "bf16"]),
+        (4, "none", &["--exchange", "tree"]),
+        (4, "dpsgd", &["--topology", "torus"]),
         (2, "randomk:density=0.1", &[]),
         (2, "qsgd:bits=4", &["--exchange", "server"]),
     ]
@@ -232,6 +234,8 @@ fn a_job_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_it_remember
         ("maxnorm:bits=4", &["--momentum", "0.9"]),
         ("bf16:memory=ef", &[]),
         ("dgc:density=0.02", &["--schedule", "cosine", "--warmup", "5"]),
+        ("powersgd:rank=2,start=3", &["--momentum", "0.9"]),
+        ("dpsgd", &["--momentum", "0.9"]),
     ];
     let mut cut = 0;
     for (number, (codec, settings)) in cases.into_iter().enumerate() {

@@ -3,6 +3,7 @@
 //! ```text
 //! checkpoints/step-00000120/
 //!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes; steps of the optimizer
+//!     model-1.safetensors   the same of rank 1, where replicas differ
 //!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
@@ -34,8 +35,8 @@ pub struct Checkpoint {
     pub config: RunConfig,
     /// How many steps are done: the number of the next one.
     pub steps: u64,
-    /// What every replica has.
-    pub replica: Replica,
+    /// What every replica has; where replicas differ, those of all ranks.
+    pub replicas: Vec<Replica>,
     /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run over the network
     /// that of the server alone.
     pub memories: Vec<Vec<u8>>,
@@ -48,8 +49,7 @@ pub struct Checkpoint {
 /// What one rank says of its state after a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
-    /// From rank 0 alone, who keeps it.
-    #[serde(skip)]
+    /// From rank 0 alone, unless replicas differ.
     pub(crate) replica: Option<Replica>,
     pub(crate) memory: Vec<u8>,
     pub(crate) downlink: Vec<u8>,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use gradwire::Layout;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
 
 use crate::optim::{Optimizer, StateError};
 
@@ -14,7 +15,7 @@ const PARAMS: &str = "params";
 const STEPS: &str = "optimizer_steps";
 
 /// What makes one replica equal to another: parameters and the optimizer's state.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replica {
     /// The flat parameters.
     pub params: Vec<f32>,

@@ -15,7 +15,6 @@ use crate::config::{RunConfig, Settings};
 /// The folder in a run's folder.
 const FOLDER: &str = "checkpoints";
 const MANIFEST: &str = "manifest.json";
-const MODEL: &str = "model.safetensors";
 /// What a checkpoint is called; the number is that of its next step.
 const PREFIX: &str = "step-";
 /// What one is called that is being written.
@@ -27,6 +26,10 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 /// In a server's checkpoint.
 const DOWNLINK: &str = "downlink.safetensors";
+
+fn model_file(rank: usize) -> String {
+    if rank == 0 { "model.safetensors".to_owned() } else { format!("model-{rank}.safetensors") }
+}
 
 fn rank_file(rank: usize) -> String {
     format!("rank-{rank}.safetensors")
@@ -130,8 +133,11 @@ fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, Checkp
 fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result<(), CheckpointError> {
     fs::create_dir(draft).map_err(at(draft))?;
     let impossible = |what: String| CheckpointError::foreign(draft, what);
-    let model = checkpoint.replica.to_bytes(layout).map_err(|error| impossible(error.to_string()))?;
-    let mut files = vec![write_file(draft, MODEL, &model)?];
+    let mut files = Vec::new();
+    for (rank, replica) in checkpoint.replicas.iter().enumerate() {
+        let content = replica.to_bytes(layout).map_err(|error| impossible(error.to_string()))?;
+        files.push(write_file(draft, &model_file(rank), &content)?);
+    }
     for (rank, kept) in checkpoint.memories.iter().enumerate() {
         let content = memory::to_bytes(kept).map_err(impossible)?;
         files.push(write_file(draft, &rank_file(rank), &content)?);
@@ -258,7 +264,8 @@ impl Found {
         }
         let replica =
             |content: &[u8]| Replica::from_bytes(content, layout).map_err(|error| error.to_string());
-        let replica = self.content(MODEL, replica)?;
+        let replicas = (0..self.config.replicas()).map(|rank| self.content(&model_file(rank), replica));
+        let replicas = replicas.collect::<Result<_, _>>()?;
         let memories =
             (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), memory::from_bytes));
         let memories = memories.collect::<Result<_, _>>()?;
@@ -266,7 +273,7 @@ impl Found {
         let downlink = has_downlink.then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
         let Manifest { steps, totals, .. } = self.manifest;
         let downlink = downlink.unwrap_or_default();
-        Ok(Checkpoint { config: self.config, steps, replica, memories, downlink, totals })
+        Ok(Checkpoint { config: self.config, steps, replicas, memories, downlink, totals })
     }
 
     fn content<T>(

@@ -26,12 +26,13 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let model = word(&settings.model, if reads_text { "gpt" } else { "mlp" });
     let optimizer = word(&settings.optimizer, "sgd");
     let is_sgd = optimizer == "sgd";
+    let codec = canonical(&word(&settings.codec, "topk:density=0.01"))?;
     let steps_down = settings.schedule.as_deref() == Some("step");
     Ok(RunConfig {
         data_dir: settings.data_dir.clone(),
         hidden: settings.hidden.clone(),
-        codec: canonical(&word(&settings.codec, "topk:density=0.01"))?,
         exchange: word(&settings.exchange, "auto"),
+        topology: settings.topology.clone().or(is_gossip(&codec).then(|| "ring".to_owned())),
         wire: settings.wire.clone(),
         transport: word(&settings.transport, "local"),
         patience: settings.patience,
@@ -52,6 +53,7 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         hash_every: or(&settings.hash_every, 50),
         checkpoint_every: or(&settings.checkpoint_every, 0),
         clip: settings.clip,
+        codec,
         data,
         model,
         optimizer,
@@ -73,6 +75,11 @@ fn canonical(spelling: &str) -> Result<String, ConfigError> {
     Spec::parse(spelling).map(|spec| spec.to_string()).map_err(|error| refused(error.to_string()))
 }
 
+/// Whether neighbours exchange models.
+fn is_gossip(codec: &str) -> bool {
+    Spec::parse(codec).is_ok_and(|spec| matches!(spec.codec, Codec::Gossip(_)))
+}
+
 fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeError> {
     require(allowed.contains(&value), key, value, format!("one of {}", allowed.join(", ")))
 }
@@ -80,7 +87,9 @@ fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeE
 /// Every key on its own.
 pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
-    one_of("exchange", &config.exchange, &["auto", "all-gather", "all-reduce", "native", "server"])?;
+    let exchanges = ["auto", "all-gather", "all-reduce", "tree", "native", "server", "gossip"];
+    one_of("exchange", &config.exchange, &exchanges)?;
+    one_of("topology", config.topology.as_deref().unwrap_or("ring"), &["ring", "torus", "complete"])?;
     one_of("wire", config.wire.as_deref().unwrap_or("f32"), &["f32", "bf16"])?;
     one_of("transport", &config.transport, &["local", "mpi", "zmq"])?;
     require(config.patience != Some(0), "patience", 0, "at least 1")?;
@@ -136,7 +145,20 @@ pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 /// Keys that say how gradients travel.
 fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
-    let is_summed = matches!(exchange, "all-reduce" | "native");
+    let is_gossip = is_gossip(codec);
+    refuse(
+        is_gossip && !matches!(exchange, "auto" | "gossip"),
+        format!("exchange = {exchange} with codec = {codec}: neighbours exchange their models; use gossip"),
+    )?;
+    refuse(
+        exchange == "gossip" && !is_gossip,
+        format!("exchange = gossip with codec = {codec}: it makes a mean over all workers; use codec dpsgd"),
+    )?;
+    refuse(
+        config.topology.is_some() && !is_gossip,
+        format!("topology with codec = {codec}: it belongs to gossip, with codec dpsgd"),
+    )?;
+    let is_summed = matches!(exchange, "all-reduce" | "tree" | "native");
     refuse(
         is_summed && config.spec()?.codec.as_linear().is_none(),
         format!(
@@ -145,7 +167,7 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         config.wire.is_some() && !is_summed,
-        format!("wire with exchange = {exchange}: it belongs to all-reduce and native"),
+        format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
     )?;
     let is_mpi = config.transport == "mpi";
     refuse(
@@ -194,6 +216,9 @@ pub(super) fn notes(config: &RunConfig) -> Vec<String> {
     }
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
         notes.push(format!("{}: without a memory, what is not sent is lost", config.codec));
+    }
+    if config.replicas() > 1 {
+        notes.push("gossip: replicas differ; loss and accuracy are those of worker 0".into());
     }
     if config.exchange == "native" {
         notes.push(

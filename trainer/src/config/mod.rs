@@ -31,11 +31,14 @@ pub struct Settings {
     /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub hidden: Option<Vec<usize>>,
-    /// How frames become one mean: auto, all-gather, all-reduce, server; native is the all-reduce of the MPI library
-    /// [default: auto]
+    /// How workers agree: auto, all-gather, all-reduce (around a ring), tree, server; native is the all-reduce of the MPI
+    /// library; gossip goes with codec dpsgd [default: auto]
     #[arg(long, value_name = "KIND")]
     pub exchange: Option<String>,
-    /// What an f32 takes on its way in all-reduce and native: f32, bf16 [default: f32]
+    /// Who are neighbours in gossip: ring, torus, complete [default: ring]
+    #[arg(long, value_name = "KIND")]
+    pub topology: Option<String>,
+    /// What an f32 takes on its way in all-reduce, tree and native: f32, bf16 [default: f32]
     #[arg(long, value_name = "KIND")]
     pub wire: Option<String>,
     /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun, else local]
@@ -118,9 +121,12 @@ pub struct RunConfig {
     pub hidden: Option<Vec<usize>>,
     /// Spelling of the codec, as [`Spec`] prints it.
     pub codec: String,
-    /// `auto`, `all-gather`, `all-reduce`, `native` or `server`.
+    /// `auto`, `all-gather`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
     pub exchange: String,
-    /// `f32` or `bf16`; for `all-reduce` and `native`.
+    /// `ring`, `torus` or `complete`; for gossip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
+    /// `f32` or `bf16`; for `all-reduce`, `tree` and `native`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
     /// `local`, `mpi`, or for a server and its workers `zmq`
@@ -210,7 +216,7 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden exchange wire transport patience workers batch epochs steps optimizer momentum
+        first_of!(self, below: data data_dir model hidden exchange topology wire transport patience workers batch epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every clip codec)
     }
 }
@@ -251,6 +257,11 @@ impl RunConfig {
     /// Workers whose steps are written down: all of them, or over the network the server, whom the others tell little.
     pub fn narrators(&self) -> usize {
         if self.transport == "zmq" { 1 } else { self.workers }
+    }
+
+    /// Replicas that differ from each other: one a worker with gossip, else a single one that all have.
+    pub fn replicas(&self) -> usize {
+        if self.topology.is_some() { self.workers } else { 1 }
     }
 
     /// What the user should know about this combination, in plain words.

@@ -23,6 +23,7 @@ pub(crate) use self::keys::keygen;
 pub use self::serve::ServeArgs;
 pub(crate) use self::serve::serve;
 
+use crate::agreement::Way;
 use crate::checkpoint::ReplicaError;
 use crate::cli::CHECKPOINT_EVERY;
 use crate::config::{ConfigError, RunConfig, Settings};
@@ -97,7 +98,7 @@ fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
 /// The job with the server's options.
 fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, JobError> {
     let mut job = Job::prepare(config)?;
-    job.route = Route::Server(options);
+    job.way = Way::Mean(Route::Server(options));
     Ok(job)
 }
 

@@ -2,6 +2,11 @@
 
 use std::collections::VecDeque;
 
+use gradwire::Memory;
+
+use super::state::saved;
+use crate::job::Job;
+
 /// Steps that are remembered: those of the two checkpoints that a server keeps, and of one that it may be writing.
 const REMEMBERED: usize = 3;
 
@@ -10,6 +15,13 @@ const REMEMBERED: usize = 3;
 pub(super) struct History(VecDeque<(u64, Vec<u8>)>);
 
 impl History {
+    /// Notes what is kept back behind a step, if the server makes a checkpoint there.
+    pub(super) fn note_if_due(&mut self, job: &Job, step: u64, memory: Option<&Memory<'_>>) {
+        if job.is_checkpoint_due(step) {
+            self.note(step + 1, saved(memory, &job.layout));
+        }
+    }
+
     /// Notes what is kept back before a step, in place of what was noted for it or a later one.
     pub(super) fn note(&mut self, next_step: u64, kept: Vec<u8>) {
         self.0.retain(|(step, _)| *step < next_step);

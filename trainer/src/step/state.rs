@@ -36,12 +36,14 @@ impl<T: Transport> Worker<'_, T> {
         load(self.memory.as_mut(), &self.job.layout, kept)
     }
 
-    /// Everything that the next step depends on, but for what follows from its number. One replica is enough.
+    /// Everything that the next step depends on, but for what follows from its number. One replica is enough
+    /// where they are equal.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let is_first = self.rank() == Rank(0);
-        let downlink = self.exchange.downlink_memory().filter(|_| is_first);
+        let tells = is_first || self.job.config.replicas() > 1;
+        let downlink = self.agreement.downlink_memory().filter(|_| is_first);
         let downlink = saved(downlink.as_deref(), &self.job.layout);
-        Snapshot { replica: is_first.then(|| self.replica()), memory: self.kept(), downlink }
+        Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), downlink }
     }
 
     /// Goes on where [`snapshot`](Self::snapshot) was taken.
@@ -50,9 +52,11 @@ impl<T: Transport> Worker<'_, T> {
         let refused =
             |what: String| CheckpointError::Foreign { path: format!("memory of rank {rank}").into(), what };
         self.keep(checkpoint.memories.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
-        let downlink = self.exchange.downlink_memory().filter(|_| rank == 0);
+        let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
-        self.restore(&checkpoint.replica).map_err(|error| refused(error.to_string()))
+        let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
+        let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
+        self.restore(replica).map_err(|error| refused(error.to_string()))
     }
 
     /// Norm of what this worker keeps back.
@@ -62,7 +66,7 @@ impl<T: Transport> Worker<'_, T> {
 }
 
 /// A memory in bytes.
-fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
+pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
     let Some(memory) = memory else { return Vec::new() };
     let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
     let written = memory.save(&layout.as_ref(), &mut bytes).unwrap_or(0);
@@ -108,8 +112,8 @@ impl<T: Transport> Worker<'_, T> {
 
     /// Notes what is kept back behind a step, if the server makes a checkpoint there.
     pub(crate) fn remember_if_due(&mut self, step: u64) {
-        if self.history.is_some() && self.job.is_checkpoint_due(step) {
-            self.remember(step + 1);
+        if let Some(history) = &mut self.history {
+            history.note_if_due(self.job, step, self.memory.as_ref());
         }
     }
 

@@ -58,7 +58,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer and schedule.
-fn cases() -> [(&'static str, Change); 12] {
+fn cases() -> [(&'static str, Change); 13] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -78,6 +78,7 @@ fn cases() -> [(&'static str, Change); 12] {
         ("powersgd:rank=2,start=3", momentum),
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
+        ("dpsgd", momentum),
     ]
 }
 
@@ -197,7 +198,7 @@ fn processes_make_the_checkpoints_that_threads_make_and_go_on_from_them() {
         assert_eq!(outcome.unwrap().summary.params_hash, hash, "{codec}");
         assert_eq!(keeper.checkpoints.len(), expected.checkpoints.len());
         for (made, expected) in keeper.checkpoints.iter().zip(&expected.checkpoints) {
-            let timeless = |of: &Checkpoint| (of.steps, of.replica.clone(), of.memories.clone());
+            let timeless = |of: &Checkpoint| (of.steps, of.replicas.clone(), of.memories.clone());
             assert!(timeless(made) == timeless(expected), "{codec} at {}", made.steps);
         }
         let made = &keeper.checkpoints[1];

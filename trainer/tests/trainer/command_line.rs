@@ -41,7 +41,7 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--lr", "0"], "lr = 0: expected above 0"),
         (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
-        (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi"),
+        (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi, zmq"),
         (&["train", "--momentum", "2"], "momentum = 2: expected at least 0, below 1"),
         (&["train", "--nesterov"], "nesterov = true: expected false, or a momentum above 0"),
         (&["train", "--hidden", "8", "--model", "cnn"], "hidden with model = cnn: it belongs to mlp"),

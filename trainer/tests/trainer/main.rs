@@ -7,6 +7,7 @@ mod command_line;
 mod compression;
 mod determinism;
 mod failures;
+mod gossip;
 mod gradients;
 mod loaders;
 mod naive;

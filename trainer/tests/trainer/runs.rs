@@ -61,9 +61,14 @@ fn every_route_trains_and_gathered_and_served_means_are_the_same() {
         outcome(&job).summary
     };
     let (auto, ring, gathered) = (dense("auto"), dense("all-reduce"), dense("all-gather"));
-    assert_eq!((auto.params_hash, auto.bytes_up), (ring.params_hash, ring.bytes_up));
+    assert_eq!((&auto.params_hash, auto.bytes_up), (&ring.params_hash, ring.bytes_up));
     // Another order of the sums, and twice the bytes for four workers.
     assert!((gathered.final_loss - ring.final_loss).abs() < 1e-3);
+    let tree = dense("tree");
+    assert!((tree.final_loss - ring.final_loss).abs() < 1e-3);
+    assert_ne!(tree.params_hash, ring.params_hash, "another order of the sums");
+    // Three payloads up and three down; around the ring, three halves of one from each of four.
+    assert!((tree.bytes_up as f64 / ring.bytes_up as f64 - 1.0).abs() < 0.01);
     assert!(gathered.bytes_up > ring.bytes_up);
 }
 

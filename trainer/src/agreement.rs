@@ -1,0 +1,68 @@
+//! How workers come to agree: on the mean of all gradients, or by moving towards their neighbours.
+
+use gradwire::{Layout, Memory, Spec};
+use gradwire_transports::collective::Wire;
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
+use gradwire_transports::gossip::{Mixer, Topology};
+
+use crate::config::RunConfig;
+
+/// What a run is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Way {
+    /// Every worker applies the mean of all gradients, so that replicas are equal.
+    Mean(Route),
+    /// Every worker applies its own gradient, and its replica moves towards those of its neighbours.
+    Gossip(Topology),
+}
+
+impl Way {
+    /// What the configuration, which was checked, stands for.
+    pub(crate) fn of(config: &RunConfig, spec: &Spec) -> Self {
+        let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
+        let topology = match config.topology.as_deref() {
+            Some("ring") => Some(Topology::Ring),
+            Some("torus") => Some(Topology::Torus),
+            Some("complete") => Some(Topology::Complete),
+            _ => None,
+        };
+        match (topology, config.exchange.as_str()) {
+            (Some(topology), _) => Self::Gossip(topology),
+            (None, "all-gather") => Self::Mean(Route::AllGather),
+            (None, "all-reduce") => Self::Mean(Route::AllReduce { wire }),
+            (None, "tree") => Self::Mean(Route::Tree { wire }),
+            (None, "native") => Self::Mean(Route::Native { wire }),
+            (None, "server") => Self::Mean(Route::Server(ServerOptions::default())),
+            (None, _) => Self::Mean(Exchange::best_route(spec)),
+        }
+    }
+
+    /// One worker's part in it.
+    ///
+    /// # Errors
+    ///
+    /// If the codec is not one for this way.
+    pub(crate) fn begin(&self, spec: Spec, layout: Layout) -> Result<Agreement, ExchangeError> {
+        Ok(match self {
+            Self::Mean(route) => Agreement::Mean(Box::new(Exchange::new(spec, layout, route.clone())?)),
+            Self::Gossip(topology) => Agreement::Gossip(Box::new(Mixer::new(spec, layout, *topology)?)),
+        })
+    }
+}
+
+/// One worker's part in every step.
+#[derive(Debug)]
+pub(crate) enum Agreement {
+    Mean(Box<Exchange>),
+    Gossip(Box<Mixer>),
+}
+
+impl Agreement {
+    /// What a server keeps back of its means.
+    pub(crate) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
+        match self {
+            Self::Mean(exchange) => exchange.downlink_memory(),
+            Self::Gossip(_) => None,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Replicas that only meet their neighbours.
+
+use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::record::Summary;
+use gradwire_trainer::run::run;
+
+use crate::{Quiet, digits_job};
+
+const TOPOLOGIES: [&str; 3] = ["ring", "torus", "complete"];
+
+/// A run of six workers: on a ring each meets two of the five others, on a torus three.
+fn summary(codec: &str, topology: Option<&str>, seed: u64) -> Summary {
+    let job = digits_job(codec, 100, |settings| {
+        (settings.seed, settings.lr) = (Some(seed), Some(0.1));
+        (settings.workers, settings.batch) = (Some(6), Some(126));
+        settings.topology = topology.map(str::to_owned);
+    });
+    run(&job, &mut Quiet::default()).unwrap().summary
+}
+
+#[test]
+fn gossip_trains_as_well_as_the_mean_on_every_topology_and_repeats_bit_by_bit() {
+    let dense = summary("none", None, 3);
+    let mut hashes = Vec::new();
+    for topology in TOPOLOGIES {
+        let mixed = summary("dpsgd", Some(topology), 3);
+        assert!(
+            mixed.accuracy > dense.accuracy - 0.02,
+            "{topology}: {} against {}",
+            mixed.accuracy,
+            dense.accuracy
+        );
+        assert_eq!(mixed.params_hash, summary("dpsgd", Some(topology), 3).params_hash, "{topology}");
+        assert!(mixed.notes.iter().any(|note| note.contains("those of worker 0")));
+        hashes.push(mixed.params_hash);
+    }
+    hashes.push(summary("dpsgd", Some("ring"), 4).params_hash);
+    hashes.sort();
+    hashes.dedup();
+    assert_eq!(hashes.len(), 4, "topology and seed matter");
+    assert_eq!(summary("dpsgd", None, 3).params_hash, summary("dpsgd", Some("ring"), 3).params_hash);
+}
+
+/// Who moves all the way to the mean of all models applies the mean of all gradients, but for rounding.
+#[test]
+fn on_the_complete_graph_gossip_is_descent_along_the_mean() {
+    let (mixed, dense) = (summary("dpsgd", Some("complete"), 5), summary("none", None, 5));
+    assert!(
+        (mixed.final_loss - dense.final_loss).abs() < 1e-3,
+        "{} and {}",
+        mixed.final_loss,
+        dense.final_loss
+    );
+    // Each model goes to five others; around the ring, each gradient is sent ten sixths times.
+    let ratio = mixed.bytes_up as f64 / dense.bytes_up as f64;
+    assert!((2.9..3.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn what_does_not_go_with_gossip_is_refused_in_words() {
+    let refused = |change: fn(&mut Settings), why: &str| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let error = RunConfig::resolve(&settings).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused(|settings| settings.exchange = Some("gossip".into()), "use codec dpsgd");
+    refused(|settings| settings.topology = Some("ring".into()), "topology with codec");
+    refused(
+        |settings| {
+            (settings.codec, settings.exchange) = (Some("dpsgd".into()), Some("all-gather".into()));
+        },
+        "neighbours exchange their models; use gossip",
+    );
+    refused(
+        |settings| {
+            (settings.codec, settings.topology) = (Some("dpsgd".into()), Some("star".into()));
+        },
+        "one of ring, torus, complete",
+    );
+    refused(
+        |settings| {
+            (settings.codec, settings.wire) = (Some("dpsgd".into()), Some("bf16".into()));
+        },
+        "wire with exchange",
+    );
+}
