@@ -15,6 +15,8 @@ import math
 import struct
 import sys
 from array import array
+from itertools import accumulate
+from operator import xor
 
 # Elements that a gradient may have where no layout says how many it has.
 MOST_ELEMENTS = 1 << 28
@@ -436,13 +438,16 @@ class Decoder:
         log2, packing = book & 15, book >> 4
         require(log2 <= 7, "InvalidField(Codebook)")
         magnitudes = bf16_values(self.reader.take(2 << log2))
-        require(packing <= 1 or packing == 2 and 1 <= log2 <= 3, "InvalidField(Packing)")
+        require(packing in (0, 1, 3) or packing == 2 and 1 <= log2 <= 3, "InvalidField(Packing)")
         self.check_values(magnitudes)
         ascending = all(a <= b for a, b in zip(magnitudes, magnitudes[1:]))
         require(magnitudes[0] > 0 and ascending, "InvalidField(Codebook)")
-        if packing == 1:
+        if packing in (1, 3):
             unit.scratch_words = 4096
             symbols = self.rans(k, 2 << log2)
+            if packing == 3:
+                signs = accumulate((symbol & 1 for symbol in symbols), xor)
+                symbols = [symbol & ~1 | sign for symbol, sign in zip(symbols, signs)]
         elif packing == 2:
             symbols = self.prefix(k, 1 << log2)
         else:

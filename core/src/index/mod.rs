@@ -69,7 +69,7 @@ pub enum IndexChoice {
     /// positions that cluster, at some ten times the time.
     Context,
     /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the predictable bits are
-    /// entropy coded, where that is shorter.
+    /// entropy coded, and of those from a codebook changes of sign, where that is shorter.
     Small,
 }
 

@@ -7,10 +7,9 @@ use crate::kernels::Candidates;
 use crate::memory::Memory;
 use crate::packets::{Content, SparseContent};
 use crate::qsgd::Rounding;
-use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::values::codebook::COVERED_BOUND;
-use crate::values::{Entries, ValueChoice};
+use crate::values::{Entries, Prepared, ValueChoice};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// How positions and values are written.
@@ -33,10 +32,11 @@ impl SparseCoding {
         self.rounding == Rounding::Stochastic && self.values.codebook_log2().is_some()
     }
 
-    /// The draws that round the values of a unit, if any do.
-    pub(crate) fn draws(self, input: &UnitInput<'_, '_>) -> Option<Stream> {
+    /// Decides what each entry is sent as.
+    fn prepare(self, input: &UnitInput<'_, '_>, entries: &mut Entries<'_>) -> Prepared {
         // What needs a full build was refused in any other.
-        Full::build().filter(|_| self.is_stochastic()).map(|_| input.key.rounding(input.unit.id))
+        let draws = Full::build().filter(|_| self.is_stochastic()).map(|_| input.key.rounding(input.unit.id));
+        self.values.prepare(entries, draws.as_ref(), self.index.is_small())
     }
 
     /// Values must stay below this magnitude.
@@ -108,7 +108,7 @@ pub(crate) fn encode_selected(
     writer: &mut Writer<'_>,
 ) {
     let mut entries = entries(coding, candidates, scratch);
-    let prepared = coding.values.prepare(&mut entries, coding.draws(&input).as_ref());
+    let prepared = coding.prepare(&input, &mut entries);
     let kept = prepared.kept();
     writer.varint(kept as u64);
     if kept > 0 {
@@ -144,7 +144,7 @@ pub(crate) fn decide(
     capacity: usize,
 ) -> Content {
     let mut entries = entries(coding, candidates, scratch);
-    let prepared = coding.values.prepare(&mut entries, coding.draws(input).as_ref());
+    let prepared = coding.prepare(input, &mut entries);
     Content::Sparse(SparseContent::new(coding, capacity, prepared))
 }
 

@@ -470,6 +470,18 @@ fn sparse() -> Vec<Case> {
         book("prefix_beyond_frame", "Truncated{needed:9,actual:2}", &[0x21, one, 0x3f, one, 0x3f, 9, 0, 0]),
         book("codebook_missing", "Truncated{needed:1,actual:0}", &[]),
         book("codebook_of_256", "InvalidField(Codebook)", &[8; 600]),
+        book("codebook_packing_4", "InvalidField(Packing)", &[0x41, one, 0x3f, one, 0x3f, 0]),
+        book("codebook_changes_missing", "Truncated{needed:1,actual:0}", &[0x31, one, 0x3f, one, 0x3f]),
+        book(
+            "codebook_changes_table_empty",
+            "InvalidField(Table)",
+            &[&[0x30, one, 0x3f][..], &rans(&[], &[])].concat(),
+        ),
+        book(
+            "codebook_changes_with_classes",
+            "InvalidField(Classes)",
+            &[&[0x30, one, 0x3f][..], &section(&two_classes(&rans(&[], &[]), &[]))].concat(),
+        ),
         book("codebook_packing_2", "InvalidField(Packing)", &[0x20, one, 0x3f, 0]),
         book("codebook_cut", "Truncated{needed:4,actual:3}", &[1, one, 0x3f, one]),
         book("codebook_symbols_cut", "Truncated{needed:1,actual:0}", &two(fine, fine, &[])),

@@ -25,6 +25,11 @@ fn parts(format: u8, value: f32) -> (bool, u64) {
     (value.is_sign_negative(), number % (1 << (widths(format).1 - 1)))
 }
 
+/// Whether each sign is not the one before, which ahead of the first is positive.
+pub fn changes(signs: impl Iterator<Item = bool> + Clone) -> impl Iterator<Item = bool> {
+    signs.clone().zip(std::iter::once(false).chain(signs)).map(|(sign, before)| sign != before)
+}
+
 /// A way to cut magnitudes in two: the length of the tails, the first head and one symbol a value.
 struct Cut {
     shift: u32,
@@ -38,8 +43,7 @@ impl Cut {
         let heads: Vec<u64> = parts.iter().map(|part| part.1 >> shift).collect();
         let (low, high) = (*heads.iter().min()?, *heads.iter().max()?);
         let alphabet = 2 * (high - low + 1) as usize;
-        let before = std::iter::once(false).chain(parts.iter().map(|part| part.0));
-        let changes = parts.iter().zip(before).map(|(part, before)| part.0 != before);
+        let changes = changes(parts.iter().map(|part| part.0));
         let symbols =
             heads.iter().zip(changes).map(|(head, change)| 2 * (head - low) as u8 + u8::from(change));
         (alphabet <= 256).then(|| Self { shift, low, alphabet, symbols: symbols.collect() })
@@ -47,13 +51,7 @@ impl Cut {
 
     /// Whole bits of symbols, table and tails.
     fn bits(&self) -> u64 {
-        let counts = rans::counts(&self.symbols, self.alphabet);
-        let freqs = rans::frequencies(&counts);
-        let mut table = Bits::default();
-        rans::write_table(&freqs, &mut table);
-        rans::cost_bits(&freqs, &counts)
-            + table.len() as u64
-            + self.symbols.len() as u64 * u64::from(self.shift)
+        rans::ideal_bits(&self.symbols, self.alphabet) + self.symbols.len() as u64 * u64::from(self.shift)
     }
 
     fn section(&self, parts: &[(bool, u64)]) -> Vec<u8> {

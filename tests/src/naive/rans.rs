@@ -72,6 +72,16 @@ pub fn cost_bits(freqs: &[u64], counts: &[u64]) -> u64 {
     freqs.iter().zip(counts).filter_map(|(&f, &count)| Some(count * cost(f)?)).sum::<u64>() >> 16
 }
 
+/// Whole bits of symbols and their table, but for shape and states of a section.
+#[must_use]
+pub fn ideal_bits(symbols: &[u8], alphabet: usize) -> u64 {
+    let counts = counts(symbols, alphabet);
+    let freqs = frequencies(&counts);
+    let mut table = Bits::default();
+    write_table(&freqs, &mut table);
+    cost_bits(&freqs, &counts) + table.len() as u64
+}
+
 /// What an occurrence-weighted message saves when a frequency grows from f to f + 1 is count over this:
 /// 1024/ln((f + 1)/f) from the series f + 1/2 − 1/(12·f + 6), in integers.
 fn inverse_gain(f: u64) -> u64 {

@@ -131,14 +131,14 @@ fn log2_for(count: usize) -> u32 {
 }
 
 impl Decided {
-    /// The number of the format and the section of the sent values number `range`, in planes if `is_small` and they are
-    /// shorter.
+    /// The number of the format and the section of the sent values number `range`; if `is_small`, in planes or with changes of
+    /// sign where that is shorter.
     #[must_use]
     pub fn section(&self, range: Range<usize>, is_small: bool) -> (u8, Vec<u8>) {
         let sent: Vec<f32> = self.decoded.iter().copied().flatten().collect();
         let sent = &sent[range.clone()];
         if self.format == CODEBOOK {
-            return (CODEBOOK, codebook_section(&self.book, &self.numbers[range], sent));
+            return (CODEBOOK, codebook_section(&self.book, &self.numbers[range], sent, is_small));
         }
         let plain: Vec<u8> = sent.iter().flat_map(|&value| narrow(self.format, value).0).collect();
         let planes = is_small.then(|| planes::section(self.format, sent)).flatten();
@@ -150,7 +150,7 @@ impl Decided {
 }
 
 /// Without the magnitudes that are not used, if that makes the book smaller; in the shortest packing, the first of equals.
-fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32]) -> Vec<u8> {
+fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], is_small: bool) -> Vec<u8> {
     let used: Vec<usize> = (0..book.len()).filter(|number| numbers.contains(number)).collect();
     let log2 = log2_for(used.len());
     if 1 << log2 < book.len() {
@@ -160,14 +160,18 @@ fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32]) -> Vec<u8> {
             .collect();
         let mut smaller: Vec<f32> = used.iter().map(|&number| book[number]).collect();
         smaller.resize(1 << log2, smaller[smaller.len() - 1]);
-        return codebook_section(&smaller, &numbers, sent);
+        return codebook_section(&smaller, &numbers, sent, is_small);
     }
     let signs: Vec<bool> = sent.iter().map(|value| value.is_sign_negative()).collect();
-    let symbols: Vec<u8> =
-        numbers.iter().zip(&signs).map(|(&number, &sign)| 2 * number as u8 + u8::from(sign)).collect();
+    let symbol = |(&number, sign): (&usize, bool)| 2 * number as u8 + u8::from(sign);
+    let symbols: Vec<u8> = numbers.iter().zip(signs.iter().copied()).map(symbol).collect();
+    let changes: Vec<u8> = numbers.iter().zip(planes::changes(signs.iter().copied())).map(symbol).collect();
     let mut fixed = Bits::default();
     symbols.iter().for_each(|&symbol| fixed.field(u64::from(symbol), log2 + 1));
-    let mut packings = vec![(0, fixed.bytes()), (1, rans::section(&symbols, 2 << log2))];
+    let bits = |symbols: &[u8]| rans::ideal_bits(symbols, 2 << log2);
+    let (coded, symbols) =
+        if is_small && bits(&changes) < bits(&symbols) { (3, changes) } else { (1, symbols) };
+    let mut packings = vec![(0, fixed.bytes()), (coded, rans::section(&symbols, 2 << log2))];
     if (1..=3).contains(&log2) {
         packings.push((2, prefix_section(book.len(), numbers, &signs)));
     }
@@ -378,6 +382,15 @@ fn read_codebook(bytes: &mut Bytes<'_>, k: usize) -> Checked<Vec<f32>> {
             symbols
         }
         1 => rans::read_section(bytes, k, 2 << log2)?,
+        3 => {
+            let mut sign = 0;
+            let changes = rans::read_section(bytes, k, 2 << log2)?.into_iter();
+            let symbol = |change| {
+                sign ^= change % 2;
+                change / 2 * 2 + sign
+            };
+            changes.map(symbol).collect()
+        }
         2 if (1..=3).contains(&log2) => read_prefix(bytes, k, 1 << log2)?,
         _ => return Err("unknown packing of a codebook"),
     };

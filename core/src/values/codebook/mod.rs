@@ -11,7 +11,7 @@ mod view;
 use super::{Entries, difference_is_exact};
 use crate::bits::BitWriter;
 use crate::built::Full;
-use crate::entropy::section::write_symbols;
+use crate::entropy::section::{ideal_bits, write_symbols};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 use fit::{Cells, Histogram};
 use half::bf16;
@@ -31,6 +31,8 @@ const PACKING_FIXED: u8 = 0;
 const PACKING_RANS: u8 = 1;
 /// Signs, and magnitudes in prefix codes.
 const PACKING_PREFIX: u8 = 2;
+/// Symbols in rANS, with a change of sign in the place of the sign.
+const PACKING_CHANGES: u8 = 3;
 
 /// The fitted magnitudes: the first `1 << log2` of `magnitudes`, ascending.
 #[derive(Clone, Debug)]
@@ -107,6 +109,47 @@ fn renumber(symbols: &mut [u8], numbers: &[u8; MAX_MAGNITUDES]) {
     }
 }
 
+/// Puts in the place of each sign whether it is not the one before; the sign ahead of the first is positive.
+fn to_changes(symbols: &mut [u8]) {
+    let mut before = 0;
+    for symbol in symbols {
+        let sign = *symbol & 1;
+        *symbol ^= before;
+        before = sign;
+    }
+}
+
+/// The other way round.
+fn from_changes(symbols: &mut [u8]) {
+    let mut sign = 0;
+    for symbol in symbols {
+        *symbol ^= sign;
+        sign = *symbol & 1;
+    }
+}
+
+/// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where `is_small` is that
+/// of signs or of changes, whichever costs fewer bits, signs if neither does.
+fn write_rans(
+    symbols: &mut [u8],
+    alphabet: usize,
+    is_small: bool,
+    limit: usize,
+    writer: &mut Writer<'_>,
+) -> Option<u8> {
+    if is_small {
+        let bits = ideal_bits(symbols, alphabet);
+        to_changes(symbols);
+        let is_less = ideal_bits(symbols, alphabet) < bits;
+        let is_written = is_less && write_symbols(symbols, alphabet, limit, writer);
+        from_changes(symbols);
+        if is_less {
+            return is_written.then_some(PACKING_CHANGES);
+        }
+    }
+    write_symbols(symbols, alphabet, limit, writer).then_some(PACKING_RANS)
+}
+
 impl Codebook {
     fn magnitudes(&self) -> &[f32] {
         &self.magnitudes[..1 << self.log2]
@@ -147,21 +190,29 @@ impl Codebook {
 
     /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not used where
     /// that makes the book smaller, then the symbols in the smallest packing.
-    pub(super) fn write(&self, symbols: &mut [u8], room: usize, writer: &mut Writer<'_>) -> bool {
+    /// Signs are coded as changes only where `is_small`.
+    pub(super) fn write(
+        &self,
+        symbols: &mut [u8],
+        is_small: bool,
+        room: usize,
+        writer: &mut Writer<'_>,
+    ) -> bool {
         let counts = magnitude_counts(symbols);
         let Some(reduced) = self.reduced(&counts) else {
-            return self.write_all(symbols, &counts, room, writer);
+            return self.write_all(symbols, &counts, is_small, room, writer);
         };
         renumber(symbols, &reduced.to);
-        let fits = reduced.book.write_all(symbols, &magnitude_counts(symbols), room, writer);
+        let fits = reduced.book.write_all(symbols, &magnitude_counts(symbols), is_small, room, writer);
         renumber(symbols, &reduced.from);
         fits
     }
 
     fn write_all(
         &self,
-        symbols: &[u8],
+        symbols: &mut [u8],
         counts: &[u32; MAX_MAGNITUDES],
+        is_small: bool,
         room: usize,
         writer: &mut Writer<'_>,
     ) -> bool {
@@ -171,9 +222,8 @@ impl Codebook {
         for &magnitude in self.magnitudes() {
             writer.bytes(&bf16::from_f32(magnitude).to_le_bytes());
         }
-        let Some(packing) = self.write_symbols(symbols, &counts[..1 << self.log2], room, writer) else {
-            return false;
-        };
+        let counts = &counts[..1 << self.log2];
+        let Some(packing) = self.write_symbols(symbols, counts, is_small, room, writer) else { return false };
         writer.patch(book, self.log2 as u8 | packing << 4);
         true
     }
@@ -181,8 +231,9 @@ impl Codebook {
     /// Writes the symbols in the smallest packing, the first of equals; returns which, or `None` if none fits.
     fn write_symbols(
         &self,
-        symbols: &[u8],
+        symbols: &mut [u8],
         counts: &[u32],
+        is_small: bool,
         room: usize,
         writer: &mut Writer<'_>,
     ) -> Option<u8> {
@@ -190,8 +241,8 @@ impl Codebook {
         let code = (1..=prefix::MAX_LOG2).contains(&self.log2).then(|| Code::new(counts));
         let prefix = code.map_or(usize::MAX, |code| code.section_bytes(counts));
         let limit = fixed.min(prefix.saturating_add(1)).min(room.saturating_add(1));
-        if write_symbols(symbols, 2 << self.log2, limit, writer) {
-            return Some(PACKING_RANS);
+        if let Some(packing) = write_rans(symbols, 2 << self.log2, is_small, limit, writer) {
+            return Some(packing);
         }
         if fixed.min(prefix) > room {
             return None;

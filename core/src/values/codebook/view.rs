@@ -2,7 +2,9 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
 use super::prefix::{self, PrefixView};
-use super::{MAX_LOG2, MAX_MAGNITUDES, PACKING_FIXED, PACKING_PREFIX, PACKING_RANS, fixed_bytes};
+use super::{
+    MAX_LOG2, MAX_MAGNITUDES, PACKING_CHANGES, PACKING_FIXED, PACKING_PREFIX, PACKING_RANS, fixed_bytes,
+};
 use crate::bits::BitReader;
 use crate::built::Full;
 use crate::entropy::section::CodedSymbols;
@@ -26,6 +28,7 @@ pub(crate) struct CodebookView<'a> {
 enum Symbols<'a> {
     Fixed(&'a [u8]),
     Coded(CodedSymbols<'a>),
+    Changes(CodedSymbols<'a>),
     Prefix(PrefixView<'a>),
 }
 
@@ -47,6 +50,7 @@ impl<'a> CodebookView<'a> {
                 Symbols::Fixed(reader.take(bytes)?)
             }
             PACKING_RANS => Symbols::Coded(CodedSymbols::fields(k, reader)?),
+            PACKING_CHANGES => Symbols::Changes(CodedSymbols::fields(k, reader)?),
             PACKING_PREFIX if (1..=prefix::MAX_LOG2).contains(&log2) => {
                 let bytes = reader.varint_usize()?;
                 Symbols::Prefix(PrefixView { k, log2, section: reader.take(bytes)? })
@@ -61,13 +65,15 @@ impl<'a> CodebookView<'a> {
     }
 
     pub(in crate::values) fn is_entropy_coded(&self) -> bool {
-        matches!(self.symbols, Symbols::Coded(_))
+        matches!(self.symbols, Symbols::Coded(_) | Symbols::Changes(_))
     }
 
     pub(in crate::values) fn section_bytes(&self) -> usize {
         let symbols = match self.symbols {
             Symbols::Fixed(bytes) => bytes.len(),
-            Symbols::Coded(coded) => coded.section_bytes() + varint_len(coded.section_bytes() as u64),
+            Symbols::Coded(coded) | Symbols::Changes(coded) => {
+                coded.section_bytes() + varint_len(coded.section_bytes() as u64)
+            }
             Symbols::Prefix(prefix) => prefix.section.len() + varint_len(prefix.section.len() as u64),
         };
         1 + self.magnitudes.len() + symbols
@@ -88,7 +94,7 @@ impl<'a> CodebookView<'a> {
         }
         match self.symbols {
             Symbols::Fixed(bytes) => check_padding(bytes, self.k as u64 * u64::from(self.log2 + 1)),
-            Symbols::Coded(coded) => coded.check(2 << self.log2, slots),
+            Symbols::Coded(coded) | Symbols::Changes(coded) => coded.check(2 << self.log2, slots),
             Symbols::Prefix(prefix) => prefix.check(),
         }
     }
@@ -106,6 +112,13 @@ impl<'a> CodebookView<'a> {
             }
             Symbols::Coded(coded) => {
                 coded.for_each(2 << self.log2, slots, |symbol| f(decoded[usize::from(symbol)]));
+            }
+            Symbols::Changes(coded) => {
+                let mut sign = 0;
+                coded.for_each(2 << self.log2, slots, |symbol| {
+                    sign ^= symbol & 1;
+                    f(decoded[usize::from(symbol & !1 | sign)]);
+                });
             }
             Symbols::Prefix(prefix) => prefix.for_each(|symbol| f(decoded[usize::from(symbol)])),
         }
