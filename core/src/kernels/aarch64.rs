@@ -1,6 +1,8 @@
 //! Loops that compilers do not vectorise, written out for AArch64: NEON, which every such machine has, and the CRC
 //! instructions.
 
+pub(super) mod quantize;
+
 use super::scalar::{self, MAGNITUDE};
 use super::{CANDIDATE_SLACK, Candidates};
 use core::arch::aarch64::*;

@@ -277,10 +277,6 @@ pub(crate) struct Bucket {
     pub(crate) levels: u32,
 }
 
-compile_for_each_isa! {
-    fn quantize_plain(isa, p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) = scalar::quantize;
-}
-
 /// Rounds the values whose bits are `p` to levels, one byte each: the level, and the sign in bit 7.
 ///
 /// With a stream, stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw, both as multiples of
@@ -290,10 +286,23 @@ compile_for_each_isa! {
 /// When the lengths differ.
 pub(crate) fn quantize(isa: Isa, p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
     assert_eq!(p.len(), fields.len(), "values and fields differ in length");
-    match (isa, stream) {
+    match isa {
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512, Some(stream)) => x86_64::quantize(p, bucket, stream, fields),
-        _ => quantize_plain(isa, p, bucket, stream, fields),
+        Isa::Avx512 | Isa::Avx2 => x86_64::quantize::quantize(isa, p, bucket, stream, fields),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::quantize::quantize(p, bucket, stream, fields),
+        Isa::Baseline => scalar::quantize(p, bucket, stream, fields),
+    }
+}
+
+/// The 16-bit draws of a stream from position 8·`block` on.
+pub(crate) fn fill_u16(isa: Isa, stream: &Stream, block: u64, draws: &mut [u16]) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => x86_64::quantize::fill_u16(isa, stream, block, draws),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::quantize::fill_u16(stream, block, draws),
+        Isa::Baseline => stream.fill_u16_plainly(block, draws),
     }
 }
 

@@ -5,7 +5,6 @@ use super::{Bucket, CLASS_LANES, Candidates, MomentSums, STRIDES};
 use crate::entropy::rans::MAX_ALPHABET;
 use crate::momentum::Momentum;
 use crate::rng::Stream;
-use half::f16;
 
 /// Clears the sign of float bits.
 pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
@@ -206,8 +205,20 @@ pub(super) fn put_bf16(p: &[u32], out: &mut [[u8; 2]]) {
 #[inline(always)]
 pub(super) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
     for (out, &bits) in out.iter_mut().zip(p) {
-        *out = f16::from_f32_const(f32::from_bits(bits)).to_le_bytes();
+        *out = narrow_f16(bits).to_le_bytes();
     }
+}
+
+/// Bits of a value below 65520 as half precision, without branches. Normal results round as [`put_bf16`] does; a sum with ½,
+/// whose last place is the smallest half-precision value, rounds the others.
+#[inline(always)]
+fn narrow_f16(bits: u32) -> u16 {
+    let magnitude = bits & MAGNITUDE;
+    let rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    let normal = rounded.wrapping_sub(112 << 23) >> 13;
+    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let half = if magnitude < 113 << 23 { subnormal } else { normal };
+    half as u16 | (bits >> 16) as u16 & 0x8000
 }
 
 /// Eight strided partial sums of squares; what is added to them begins at a multiple of eight.
@@ -250,7 +261,7 @@ fn strided_squares<T>(values: &[T], sums: &mut Squares, value: impl Fn(&T) -> f3
 pub(super) const ROUND_MAGIC: f32 = 8_388_608.0;
 
 /// Half a level in units of 2⁻¹⁶: what nearest rounding draws.
-const HALF: u32 = 1 << 15;
+pub(super) const HALF: u32 = 1 << 15;
 
 /// Draws that are made at a time: 16 blocks of the generator.
 const DRAWS: usize = 128;
@@ -269,7 +280,7 @@ pub(super) fn quantize(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fiel
     let mut block = bucket.first / 8;
     let (mut p, mut fields) = (p, fields);
     while !p.is_empty() {
-        stream.fill_u16(block, &mut draws);
+        stream.fill_u16_plainly(block, &mut draws);
         let len = p.len().min(DRAWS - skip);
         let (now, later) = p.split_at(len);
         let (fields_now, fields_later) = fields.split_at_mut(len);

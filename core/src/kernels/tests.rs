@@ -196,6 +196,46 @@ fn levels_are_the_same_on_every_instruction_set() {
     }
 }
 
+#[test]
+fn draws_are_the_same_on_every_instruction_set_and_of_any_number() {
+    let stream = StepKey { seed: 5, step: 1, source: Source::Rank(0) }.stream(0);
+    for (len, block) in
+        LENGTHS.into_iter().flat_map(|len| [(len, 0), (len, u64::from(u32::MAX)), (len, u64::MAX - 3)])
+    {
+        let blocks = (0..len as u64).map(|i| stream.u16x8_at(block.wrapping_add(i / 8))[i as usize % 8]);
+        let expected: Vec<u16> = blocks.collect();
+        for isa in Isa::available() {
+            let mut draws = vec![0xa5a5; len];
+            fill_u16(isa, &stream, block, &mut draws);
+            assert_eq!(draws, expected, "{isa:?}");
+        }
+    }
+}
+
+/// Buckets of the smallest norm that is divided by, of the largest that occurs, and a common one.
+#[test]
+fn levels_next_to_every_border_are_the_same_on_every_instruction_set() {
+    let stream = StepKey { seed: 5, step: 1, source: Source::Rank(0) }.stream(0);
+    for (norm, levels) in [crate::qsgd::LEAST_NORM, 0.37, f32::MAX / 4.0]
+        .into_iter()
+        .flat_map(|norm| [(norm, 1), (norm, 7), (norm, 127)])
+    {
+        let (inverse, scale) = (levels as f32 / norm, norm / levels as f32);
+        let borders = (0..2 * levels).map(|half| half as f32 * 0.5 * scale);
+        let near = borders.flat_map(|value| [value, value.next_up(), -value.next_down(), -value]);
+        let tiny = [f32::from_bits(1), f32::MIN_POSITIVE, norm, -norm];
+        let p = bits(&near.chain(tiny).chain([0.0; 64]).collect::<Vec<f32>>());
+        for stream in [Some(&stream), None] {
+            let bucket = Bucket { first: 8, inverse, scale, levels };
+            same_everywhere(|isa| {
+                let mut fields = vec![0xa5; p.len()];
+                quantize(isa, &p, &bucket, stream, &mut fields);
+                fields
+            });
+        }
+    }
+}
+
 /// Fields of random levels of up to `levels`, some of them with a sign.
 fn fields(len: usize, levels: u8) -> Vec<u8> {
     let draws = bits(&floats(len));

@@ -3,6 +3,7 @@
 //! A draw depends on nothing but (seed, step, unit, source, purpose, position), so it does not depend on vector
 //! width, thread count or what was drawn before, and a resumed run needs no hidden counter.
 
+use crate::kernels::{self, Isa};
 use core::convert::Infallible;
 use rand_core::{Rng, SeedableRng, TryRng};
 
@@ -11,7 +12,7 @@ const MULTIPLIER: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
 /// Multipliers and Weyl constants, for kernels.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const CONSTANTS: [[u32; 2]; 2] = [MULTIPLIER, WEYL];
 
 /// Rounds for the draws: the fewest that the authors found to pass BigCrush.
@@ -130,11 +131,19 @@ impl Stream {
         core::array::from_fn(|j| (words[j / 2] >> (16 * (j % 2))) as u16)
     }
 
-    /// The 16-bit draws of consecutive blocks, `8·first …`, in order; the length is a multiple of 8.
+    /// The 16-bit draws of positions `8·i …`, in order, as many as `draws` has room for.
+    ///
+    /// What 16 bits leave of a bias: an event of probability q, taken where a draw is below q·2¹⁶, has the next multiple of
+    /// 2⁻¹⁶ for its probability.
+    pub fn fill_u16(&self, i: u64, draws: &mut [u16]) {
+        kernels::fill_u16(Isa::best(), self, i, draws);
+    }
+
+    /// The definition of [`fill_u16`](Self::fill_u16).
     ///
     /// Eight blocks at a time, word by word, so that the products of a round fill vector registers.
     #[inline(always)]
-    pub(crate) fn fill_u16(&self, first: u64, draws: &mut [u16]) {
+    pub(crate) fn fill_u16_plainly(&self, first: u64, draws: &mut [u16]) {
         const LANES: usize = 8;
         let mut block = first;
         for draws in draws.chunks_mut(8 * LANES) {
