@@ -165,8 +165,9 @@ impl Collected {
         let mut notes = job.config.notes();
         if self.totals.departures > 0 {
             let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
-            notes
-                .push(format!("{gone} workers left; what they kept back is lost: norms of {norm:.6} in all"));
+            notes.push(format!(
+                "workers that left: {gone}; what they kept back is lost: norms of {norm:.6} in all"
+            ));
         }
         notes
     }

@@ -50,6 +50,8 @@ fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_withou
     let norm: f64 = lost.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(norm > 0.0, "{lost}");
     let hash = server.hash();
+    let summary = std::fs::read_to_string(keys.run().join("summary.json")).unwrap();
+    assert!(summary.contains("workers that left: 1; what they kept back is lost: norms of "), "{summary}");
     for worker in workers {
         assert_eq!(worker.hash(), hash);
     }
