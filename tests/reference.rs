@@ -59,7 +59,7 @@ fn words(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> 
 }
 
 fn spelling() -> BoxedStrategy<String> {
-    let index = words(&["auto", "raw", "bitmap", "rice", "context", "small"]);
+    let index = words(&["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest"]);
     let values = words(&["f32", "f16", "bf16", "q8", "q4", "q2"]);
     let density = words(&["0.001", "0.01", "0.05", "0.3", "0.5", "0.9", "1"]);
     let dense =
@@ -254,6 +254,7 @@ fn long_units_are_the_naive_ones() {
         ("topk:density=0.2,values=q8", 20_000, Input::Normal(5)),
         ("topk:density=0.01,index=rice", 70_000, Input::Heavy(6)),
         ("topk:density=0.01,index=context", 70_000, Input::Heavy(6)),
+        ("topk:density=0.01,index=context-max", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),
         ("dgc:density=0.01", 70_000, Input::Heavy(8)),
         ("sidco:density=0.01,fit=exp,stages=3", 70_000, Input::Heavy(8)),

@@ -81,7 +81,7 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("topk:density=7", ["density", "1e-9 to 1"]),
         ("topk:density=0", ["density", "1e-9 to 1"]),
         ("topk:density=-0.1", ["density", "1e-9 to 1"]),
-        ("topk:index=huffman", ["index", "raw bitmap rice context small"]),
+        ("topk:index=huffman", ["index", "raw bitmap rice context context-max small smallest"]),
         ("qsgd:bits=1", ["bits", "ternary 2"]),
         ("qsgd:bucket=4294967296", ["bucket", "1 to 4294967295"]),
         ("qsgd:norm=l1", ["norm", "max l2"]),

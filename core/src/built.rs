@@ -88,11 +88,13 @@ mod tests {
     #[test]
     fn codecs_that_need_a_full_build_are_refused_in_any_other() {
         let half = Density::new(0.5).unwrap();
-        let whole: [&dyn Gather; 14] = [
+        let whole: [&dyn Gather; 16] = [
             &Dgc::new(half, IndexChoice::Context, ValueChoice::F32),
             &Sidco::new(half, IndexChoice::Raw, ValueChoice::Q4).with_stages(NonZeroU32::new(1)),
             &coded_by(IndexChoice::Context),
+            &coded_by(IndexChoice::ContextMax),
             &coded_by(IndexChoice::Small),
+            &coded_by(IndexChoice::Smallest),
             &Dense::F16,
             &topk(ValueChoice::F16),
             &Qsgd::new(LevelBits::Ternary).with_entropy(EntropyChoice::Fixed),

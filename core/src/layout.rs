@@ -186,9 +186,11 @@ pub(crate) struct Span<'l> {
 pub(crate) struct Part {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Columns of a tensor with two dimensions.
+    /// Coordinates for each number of the first of two or more dimensions.
+    pub(crate) row: Option<usize>,
+    /// The same, where there are exactly two.
     pub(crate) width: Option<usize>,
-    /// Column of the first coordinate.
+    /// Where in its row the first coordinate is.
     pub(crate) into_row: usize,
 }
 
@@ -205,9 +207,17 @@ impl Span<'_> {
         self.layout.tensors().filter_map(move |tensor| {
             let first = tensor.offset.max(start);
             let last = (tensor.offset + tensor.checked_len()?).min(end);
-            let width = if let [_, width] = *tensor.shape { Some(width) } else { None };
-            let into_row = width.and_then(|width| (first - tensor.offset).checked_rem(width)).unwrap_or(0);
-            (first < last).then(|| Part { start: first - start, end: last - start, width, into_row })
+            (first < last).then(|| {
+                let row = tensor.shape.get(1..).filter(|row| !row.is_empty());
+                let row = row.map(|row| row.iter().product());
+                Part {
+                    start: first - start,
+                    end: last - start,
+                    row,
+                    width: row.filter(|_| tensor.shape.len() == 2),
+                    into_row: row.map_or(0, |row| (first - tensor.offset) % row),
+                }
+            })
         })
     }
 

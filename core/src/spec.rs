@@ -199,14 +199,16 @@ impl<T: Copy + PartialEq> Words<T> {
 }
 
 const INDEX: Words<IndexChoice> = Words {
-    words: &["auto", "raw", "bitmap", "rice", "context", "small"],
+    words: &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest"],
     values: &[
         IndexChoice::Auto,
         IndexChoice::Raw,
         IndexChoice::Bitmap,
         IndexChoice::Rice,
         IndexChoice::Context,
+        IndexChoice::ContextMax,
         IndexChoice::Small,
+        IndexChoice::Smallest,
     ],
 };
 const VALUES: Words<ValueChoice> = Words {

@@ -349,8 +349,11 @@ class Decoder:
             return
         coding = self.reader.number(1)
         coder, value_format = coding & 15, coding >> 4
-        require(coder <= 3 and value_format <= 6, "InvalidField(Coding)")
-        positions = self.context(k, unit) if coder == 3 else [self.raw, self.bitmap, self.rice][coder](k, unit.len)
+        require(coder <= 4 and value_format <= 6, "InvalidField(Coding)")
+        if coder in (3, 4):
+            positions = self.context(k, unit, coder == 4)
+        else:
+            positions = [self.raw, self.bitmap, self.rice][coder](k, unit.len)
         if value_format > 3:
             values = self.value_planes(unit, value_format - 4, k)
         else:
@@ -359,7 +362,10 @@ class Decoder:
             columns = min(unit.len // 2, 65536)
             model_words = 7776 + (columns + 31) // 32 + (columns + 1023) // 1024
             unit.scratch_words = max(unit.scratch_words, model_words)
-        coder_name = ["raw", "bitmap", "rice", "context"][coder]
+        if coder == 4:
+            columns = max(min(unit.len // 2, 65536), 64)
+            unit.scratch_words = max(unit.scratch_words, 2248 + 2 * columns)
+        coder_name = ["raw", "bitmap", "rice", "context", "context-max"][coder]
         format_name = ["f32", "f16", "bf16", "codebook", "f32 in planes", "f16 in planes", "bf16 in planes"][value_format]
         unit.about = f"k {k}, {coder_name}, {format_name}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
@@ -402,14 +408,14 @@ class Decoder:
         require(all(plane.is_padding() for plane in (parameter_bits, lows, highs)), "TrailingBytes")
         return positions
 
-    def context(self, k, unit):
+    def context(self, k, unit, by_coordinate):
         section = self.reader.take(self.reader.varint())
         require(len(section) >= (k + 4095) // 4096 - 1, "Truncated")
         require(self.shapes is not None, "LayoutUnknown")
         coder = RangeDecoder(section)
         if coder.bit(4096):
             return memoryless(coder, k, unit.len)
-        return adaptive(coder, k, unit.len, parts(self.shapes, unit.start, unit.len))
+        return adaptive(coder, k, unit.len, parts(self.shapes, unit.start, unit.len), by_coordinate)
 
     def value_planes(self, unit, value_format, k):
         width, fraction, parse = [(32, 23, f32_values), (16, 10, f16_values), (16, 7, bf16_values)][value_format]
@@ -702,8 +708,13 @@ def memoryless(coder, k, length):
     return positions
 
 
+class Part:
+    def __init__(self, first, end, columns, row, offset):
+        self.first, self.end, self.columns, self.row, self.offset = first, end, columns, row, offset
+
+
 def parts(shapes, start, length):
-    """First and last coordinate of each, from the start of the unit, its columns and the column it begins in."""
+    """Of each, first and last coordinate from the start of the unit, columns, coordinates of a row, and those before the first."""
     offset = 0
     for shape in shapes:
         following = offset + math.prod(shape)
@@ -711,7 +722,9 @@ def parts(shapes, start, length):
         if first < end:
             is_matrix = len(shape) == 2 and shape[1] <= 65536 and shape[1] <= (end - first) // 2
             columns = shape[1] if is_matrix else 0
-            yield first - start, end - start, columns, (first - offset) % columns if columns else 0
+            row = math.prod(shape[1:]) if len(shape) > 1 else 0
+            is_row = 8 <= row <= 65536 and row <= (end - first) // 2
+            yield Part(first - start, end - start, columns, row if is_row else 0, first - offset)
         offset = following
 
 
@@ -758,11 +771,13 @@ class Models:
         return b
 
 
-def adaptive(coder, k, length, unit_parts):
+def adaptive(coder, k, length, unit_parts, by_coordinate):
     models = Models()
+    mixed = Mixed()
     positions = []
     last_digits = 0
-    for first, end, columns, column in unit_parts:
+    for part in unit_parts:
+        first, end = part.first, part.end
         left = k - len(positions)
         if left == 0:
             break
@@ -780,12 +795,16 @@ def adaptive(coder, k, length, unit_parts):
                 last_digits += 1
             number = coder.below(last_digits)
         require(number <= min(left, size), "IndexOutOfRange")
-        if number > 0:
-            positions += part_positions(coder, models, first, end, columns, column, number)
+        if number > 0 and by_coordinate:
+            positions += Coordinates(coder, mixed, part, number).read()
+        elif number > 0:
+            positions += part_positions(coder, models, part, number)
     return positions
 
 
-def part_positions(coder, models, first, end, columns, column, number):
+def part_positions(coder, models, part, number):
+    first, end, columns = part.first, part.end, part.columns
+    column = part.offset % columns if columns else 0
     positions = []
     running = ((end - first) // number).bit_length() * 16
     seen = set()
@@ -823,6 +842,135 @@ def part_positions(coder, models, first, end, columns, column, number):
         positions.append(following + gap)
         following += gap + 1
     return positions
+
+
+def log(v):
+    v = max(v, 1)
+    d = v.bit_length() - 1
+    return 128 * d + (128 * v >> d) % 128
+
+
+def log_odds(p):
+    return log(p) - log((1 << 22) - (p - p % 4096 + 2048))
+
+
+def probability(x):
+    y = min(abs(x), 2047)
+    odds = (128 + y % 128) << (y // 128)
+    q = 65536 * odds // (odds + 128)
+    return 65536 - q if x < 0 else q
+
+
+def update(word, b):
+    target = (1 << 22) - 64 if b else 64
+    word[0] += (target - word[0]) * (655360 // (10 * word[1] + 16)) >> 16
+    word[1] = min(word[1] + 1, 1023)
+
+
+class Mixed:
+    def __init__(self):
+        self.d = [[0, 0] for _ in range(256)]
+        self.g = [[0, 0] for _ in range(512)]
+        self.r = [[0, 0] for _ in range(128)]
+        first = [1300, 5500, 10600, 19500, 33200, 49600, 61700, 65300, 65400]
+        self.h = [[64 * first[i % 9], 1] for i in range(72)]
+        self.weights = [[367002] * 3 for _ in range(6)]
+
+    @staticmethod
+    def alone(coder, word):
+        b = coder.bit(min(word[0] >> 6, 65440))
+        update(word, b)
+        return b
+
+    @staticmethod
+    def mix(coder, prior, words, weights):
+        for word in words:
+            if word[1] == 0:
+                word[0] = probability(prior) << 6
+        x = [(log_odds(p) - prior) * (512 * count // (2 * count + 3)) >> 8 for p, count in words]
+        q = probability(prior + (sum(weight * value for weight, value in zip(weights, x)) >> 20))
+        b = coder.bit(min(q, 65440))
+        for j in range(3):
+            weight = weights[j] + ((65536 * b - q) * x[j] + 1024 >> 11)
+            weights[j] = (weight + (1 << 31)) % (1 << 32) - (1 << 31)
+        for word in words:
+            update(word, b)
+        return b
+
+
+class Coordinates:
+    """The rows of a part."""
+
+    def __init__(self, coder, models, part, number):
+        self.coder, self.models = coder, models
+        self.width = part.row or 64
+        self.column = part.offset % part.row if part.row else 0
+        self.count = [0] * self.width
+        self.last = [0] * self.width
+        self.next, self.end, self.left = part.first, part.end, number
+        self.recent = number * 65536 // (part.end - part.first)
+        self.since = self.begun = self.full = 0
+        self.positions = []
+
+    def read(self):
+        rows = 0
+        while self.left > 0:
+            span = self.end - self.next
+            row = min(self.width - self.column, span)
+            self.begun += 1
+            before = self.left
+            if self.left <= span - row and not self.has_entries(rows, row, span):
+                self.next += row
+                self.since += row
+                self.recent >>= 2
+            else:
+                self.row(row)
+            has_entries = before > self.left
+            rows = rows * 2 + has_entries
+            self.full += has_entries
+            self.column = 0
+        return self.positions
+
+    def has_entries(self, rows, row, span):
+        number = min((16 * self.left * row // span).bit_length(), 8)
+        return self.models.alone(self.coder, self.models.h[rows % 8 * 9 + number])
+
+    def expected(self):
+        denser = log(self.begun) - log(self.full + 1)
+        prior = log(self.left) - log(self.end - self.next - self.left) + denser
+        return max(-2047, min(prior, 2047))
+
+    def row(self, row):
+        like = unlike = 0
+        prior = self.expected()
+        for c in range(self.column, self.column + row):
+            if self.left == 0:
+                break
+            is_known = self.count[c] > 0
+            above = is_known and self.last[c] == self.full
+            ago = min(self.full - self.last[c], 15) if is_known else 16
+            a = 2 if self.full == 0 else int(above)
+            density = min(self.count[c].bit_length(), 7) * 16 + (self.recent >> 7).bit_length()
+            words = [
+                self.models.d[density * 2 + (self.since == 0)],
+                self.models.g[min(self.since.bit_length(), 12) * 32 + ago],
+                self.models.r[(a * 4 + min(unlike, 3)) * 8 + min(like.bit_length(), 7)],
+            ]
+            b = self.models.mix(self.coder, prior, words, self.models.weights[a * 2 + is_known])
+            like += b and above
+            unlike += b != above
+            self.recent -= self.recent >> 5
+            self.since += 1
+            self.next += 1
+            if b:
+                self.positions.append(self.next - 1)
+                self.count[c] += 1
+                self.last[c] = self.full + 1
+                self.recent += 2048
+                self.since = 0
+                self.left -= 1
+                prior = self.expected()
+            require(self.left <= self.end - self.next, "IndexOutOfRange")
 
 
 def add_entries(acc, start, positions, values):

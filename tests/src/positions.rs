@@ -133,7 +133,7 @@ pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32], re
         times.iter_mut().zip(ns).for_each(|(times, ns)| times.push(ns));
         let info = frame.units().next().expect("there is one unit").info();
         let (name, bytes) = info.index.expect("there are entries");
-        let has_length = ["rice", "context"].contains(&name);
+        let has_length = ["rice", "context", "context-max"].contains(&name);
         let length = if has_length { crate::naive::header::varint(bytes as u64).len() } else { 0 };
         (k, bits) = (info.held, (bytes + length) as f64 * 8.0 / info.held as f64);
     }

@@ -5,19 +5,21 @@ mod context;
 mod raw;
 mod rice;
 
+use self::context::Adaptive;
 use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::layout::Span;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{Writer, varint_len};
 
-/// How the positions of one unit are written. Number 4 is set aside for a second context-modelled coder.
+/// How the positions of one unit are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexCoder {
     Raw,
     Bitmap,
     Rice,
     Context(Full),
+    ContextMax(Full),
 }
 
 impl IndexCoder {
@@ -27,6 +29,7 @@ impl IndexCoder {
             1 => Self::Bitmap,
             2 => Self::Rice,
             3 => Self::Context(Full::required()?),
+            4 => Self::ContextMax(Full::required()?),
             _ => return Err(DecodeError::InvalidField(Field::Coding)),
         })
     }
@@ -38,6 +41,7 @@ impl IndexCoder {
             Self::Bitmap => 1,
             Self::Rice => 2,
             Self::Context(_) => 3,
+            Self::ContextMax(_) => 4,
         }
     }
 
@@ -48,6 +52,7 @@ impl IndexCoder {
             Self::Bitmap => "bitmap",
             Self::Rice => "rice",
             Self::Context(_) => "context",
+            Self::ContextMax(_) => "context-max",
         }
     }
 }
@@ -68,9 +73,13 @@ pub enum IndexChoice {
     /// Gaps under adaptive models that know the tensors, their rows and columns, in a range coder: the fewest bytes for
     /// positions that cluster, at some ten times the time.
     Context,
+    /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the slowest links.
+    ContextMax,
     /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the predictable bits are
     /// entropy coded, and of those from a codebook changes of sign, where that is shorter.
     Small,
+    /// As `small`, with `context-max` among the coders.
+    Smallest,
 }
 
 impl IndexChoice {
@@ -79,15 +88,17 @@ impl IndexChoice {
         match self {
             Self::Bitmap => Some(bitmap::section_bytes(len)),
             // `auto` takes the smallest, which is never above `raw`.
-            Self::Auto | Self::Raw | Self::Small => raw::section_bytes(k, len),
+            Self::Auto | Self::Raw | Self::Small | Self::Smallest => raw::section_bytes(k, len),
             Self::Rice => with_length(rice::max_section_bytes(k, len)?),
-            Self::Context => with_length(Full::build().and_then(|_| context::max_section_bytes(k, len))?),
+            Self::Context | Self::ContextMax => {
+                with_length(Full::build().and_then(|_| context::max_section_bytes(k, len))?)
+            }
         }
     }
 
     /// Whether it goes for the fewest bytes, at the cost of time: values are coded as closely then.
     pub(crate) fn is_small(self) -> bool {
-        matches!(self, Self::Small)
+        matches!(self, Self::Small | Self::Smallest)
     }
 
     /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet.
@@ -97,9 +108,23 @@ impl IndexChoice {
 
     /// Words of working memory that the models of a unit of `len` elements need.
     pub(crate) fn scratch_words(self, len: usize) -> usize {
+        let words =
+            |coders: &[Adaptive]| coders.iter().map(|coder| coder.scratch_words(len)).max().unwrap_or(0);
+        Full::build().map_or(0, |_| words(self.adaptive()))
+    }
+
+    /// Whether it needs what only a [`Full`] build has.
+    pub(crate) fn needs_full(self) -> bool {
+        !self.adaptive().is_empty()
+    }
+
+    /// The coders that measure a section by writing it.
+    fn adaptive(self) -> &'static [Adaptive] {
         match self {
-            Self::Raw | Self::Bitmap | Self::Rice | Self::Auto => 0,
-            Self::Context | Self::Small => Full::build().map_or(0, |_| context::scratch_words(len)),
+            Self::Raw | Self::Bitmap | Self::Rice | Self::Auto => &[],
+            Self::Context | Self::Small => &[Adaptive::Gaps],
+            Self::ContextMax => &[Adaptive::Coordinates],
+            Self::Smallest => &[Adaptive::Gaps, Adaptive::Coordinates],
         }
     }
 
@@ -115,18 +140,14 @@ impl IndexChoice {
         writer: &mut Writer<'_>,
     ) -> Option<IndexCoder> {
         debug_assert!(span.is_inside(), "units lie inside the layout");
-        let Some(plan) = self.plan(indices, span.len) else {
-            Full::build()?;
-            let room = room.min(self.max_section_bytes(indices.len(), span.len)?);
-            return write_context(indices, span, memory, room, writer);
-        };
-        let shorter = room.min(plan.bytes().saturating_sub(1));
-        let context =
-            (self == Self::Small).then(|| write_context(indices, span, memory, shorter, writer)).flatten();
-        if context.is_some() {
-            return context;
-        }
-        (plan.bytes() <= room).then(|| plan.write(indices, span.len, writer))
+        let plan = self.plan(indices, span.len);
+        let least = plan
+            .map_or(self.max_section_bytes(indices.len(), span.len)?, |plan| plan.bytes().saturating_sub(1));
+        let modelled = write_modelled(self.adaptive(), indices, span, memory, room.min(least), writer);
+        modelled.or_else(|| {
+            let plan = plan.filter(|plan| plan.bytes() <= room)?;
+            Some(plan.write(indices, span.len, writer))
+        })
     }
 
     /// The cheapest of the coders whose sections are measured without writing them; the first named of equals.
@@ -135,11 +156,11 @@ impl IndexChoice {
             Self::Raw => Some(Plan::raw(indices, len)),
             Self::Bitmap => Some(Plan::bitmap(len)),
             Self::Rice => Some(Plan::rice(indices)),
-            Self::Auto | Self::Small => {
+            Self::Auto | Self::Small | Self::Smallest => {
                 let plans = [Plan::raw(indices, len), Plan::bitmap(len), Plan::rice(indices)];
                 plans.into_iter().min_by_key(Plan::bytes)
             }
-            Self::Context => None,
+            Self::Context | Self::ContextMax => None,
         }
     }
 }
@@ -149,9 +170,10 @@ fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
 }
 
-/// Writes the section of the context coder if it takes no more than `room` bytes, its length included, and returns the
-/// coder; else writes nothing. The spare part of the writer's buffer holds `room` bytes.
-fn write_context(
+/// Writes the shortest section of some coders, the first of equals, if it takes no more than `room` bytes, its length
+/// included, and returns the coder; else writes nothing. The spare part of the writer's buffer holds `room` bytes.
+fn write_modelled(
+    coders: &[Adaptive],
     indices: &mut [u32],
     span: Span<'_>,
     memory: &mut [u32],
@@ -159,14 +181,28 @@ fn write_context(
     writer: &mut Writer<'_>,
 ) -> Option<IndexCoder> {
     let full = Full::build()?;
+    let (&first, others) = coders.split_first()?;
+    if !others.is_empty() {
+        let bytes = with_length(first.write(indices, span, memory, &mut [])?)?;
+        let shorter = write_modelled(others, indices, span, memory, room.min(bytes - 1), writer);
+        if shorter.is_some() {
+            return shorter;
+        }
+    }
     // Written behind the longest length that it can have, where most sections stay.
     let start = (1..=room).find(|&start| varint_len((room - start) as u64) <= start)?;
     let spare = writer.spare();
-    let bytes = context::write(indices, span, memory, &mut spare[start..room])?;
+    let bytes = first.write(indices, span, memory, &mut spare[start..room])?;
+    if bytes > room - start {
+        return None;
+    }
     spare.copy_within(start..start + bytes, varint_len(bytes as u64));
     writer.varint(bytes as u64);
     writer.advance(bytes);
-    Some(IndexCoder::Context(full))
+    Some(match first {
+        Adaptive::Gaps => IndexCoder::Context(full),
+        Adaptive::Coordinates => IndexCoder::ContextMax(full),
+    })
 }
 
 /// A coder whose section is measured before it is written: its exact bytes.
@@ -228,13 +264,13 @@ impl IndexCoder {
         let bytes = match self {
             Self::Raw => raw::section_bytes(k, len).ok_or(DecodeError::InvalidField(Field::Entries))?,
             Self::Bitmap => bitmap::section_bytes(len),
-            Self::Rice | Self::Context(_) => reader.varint_usize()?,
+            Self::Rice | Self::Context(_) | Self::ContextMax(_) => reader.varint_usize()?,
         };
         // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the least.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
             Self::Rice => k.div_ceil(8),
-            Self::Context(_) => context::min_section_bytes(k),
+            Self::Context(_) | Self::ContextMax(_) => context::min_section_bytes(k),
         };
         if needed > bytes {
             return Err(DecodeError::Truncated { needed, actual: bytes });
@@ -244,7 +280,11 @@ impl IndexCoder {
 
     /// Words of working memory that decoding takes, beside the positions.
     pub(crate) fn scratch_words(self, len: usize) -> usize {
-        if matches!(self, Self::Context(_)) { context::scratch_words(len) } else { 0 }
+        match self {
+            Self::Raw | Self::Bitmap | Self::Rice => 0,
+            Self::Context(_) => Adaptive::Gaps.scratch_words(len),
+            Self::ContextMax(_) => Adaptive::Coordinates.scratch_words(len),
+        }
     }
 
     /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`. `memory` has
@@ -262,7 +302,8 @@ impl IndexCoder {
             Self::Raw => raw::read(section, len, indices),
             Self::Bitmap => bitmap::read(section, len, indices),
             Self::Rice => rice::read(section, len, indices),
-            Self::Context(_) => context::read(section, span, indices, memory),
+            Self::Context(_) => Adaptive::Gaps.read(section, span, indices, memory),
+            Self::ContextMax(_) => Adaptive::Coordinates.read(section, span, indices, memory),
         }
     }
 }
@@ -296,20 +337,24 @@ mod tests {
         written
     }
 
-    const ALL: [IndexChoice; 6] = [
+    const ALL: [IndexChoice; 8] = [
         IndexChoice::Raw,
         IndexChoice::Bitmap,
         IndexChoice::Rice,
         IndexChoice::Context,
+        IndexChoice::ContextMax,
         IndexChoice::Auto,
         IndexChoice::Small,
+        IndexChoice::Smallest,
     ];
 
     /// All coders round-trip, and the choices are never longer than what they choose from.
     fn all_round_trip(indices: &[u32], span: Span<'_>) {
-        let [raw, bitmap, rice, context, auto, small] = ALL.map(|choice| round_trip(choice, indices, span));
+        let [raw, bitmap, rice, context, max, auto, small, smallest] =
+            ALL.map(|choice| round_trip(choice, indices, span));
         assert_eq!(auto, raw.min(bitmap).min(rice));
         assert_eq!(small, auto.min(context));
+        assert_eq!(smallest, small.min(max));
     }
 
     fn whole<'l>(layout: &'l LayoutRef<'l>) -> Span<'l> {
@@ -402,8 +447,9 @@ mod tests {
             let tensors = table(&shapes);
             let layout = LayoutRef::new(&tensors).unwrap();
             let len = layout.len();
-            let context = Full::build().map(IndexCoder::Context);
-            for coder in [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice].into_iter().chain(context) {
+            let modelled = Full::build().map(|full| [IndexCoder::Context(full), IndexCoder::ContextMax(full)]);
+            let coders = [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice];
+            for coder in coders.into_iter().chain(modelled.into_iter().flatten()) {
                 let mut reader = Reader::new(&bytes);
                 let mut decoded = vec![0; k.min(len)];
                 let mut memory = vec![0; coder.scratch_words(len)];

@@ -46,7 +46,7 @@ impl SparseCoding {
 
     /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
     pub(crate) fn needs_full(self) -> bool {
-        matches!(self.index, IndexChoice::Context | IndexChoice::Small) || self.values.needs_full()
+        self.index.needs_full() || self.values.needs_full()
     }
 
     /// Whether values in a fixed format may be in planes: where few bytes are worth the time.

@@ -292,7 +292,7 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// Checks `bytes` completely. What is returned decodes without failing.
     ///
-    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry and 9888 a unit, and one bit a
+    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry, 133,320 a unit, and one bit a
     /// coordinate of seeded units) and is lent until the frame is dropped.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! Prints what the positions of the largest values of real gradients cost, as a table: bits an entry and nanoseconds an
-//! entry under `index=auto` and `index=context`, beside the least that is listed for them.
+//! entry under `index=auto` and `index=context`, bits an entry and nanoseconds a coordinate under `index=context-max`, beside
+//! the least that is listed for them.
 //!
 //! usage: `GRADWIRE_DATA=folder cargo run --release -p gradwire-tests --bin positions`
 
-use gradwire_tests::positions::{DENSITIES, FEWEST, cost, folder, gradients, listed, uniform_bits};
+use gradwire_tests::positions::{Cost, DENSITIES, FEWEST, cost, folder, gradients, listed, uniform_bits};
 
 /// Encodes of each set; the median time counts.
 const REPEATS: u32 = 15;
@@ -11,9 +12,9 @@ const REPEATS: u32 = 15;
 fn main() {
     let Some(folder) = folder() else { return };
     println!(
-        "| density | file | k | iid | least listed | auto | context | of least | of iid | ns encode | ns decode |"
+        "| density | file | k | iid | least | auto | context | of least | of iid | ns/entry | context-max | of least | ns/coordinate |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut ratios = [const { Vec::new() }; 3];
     for gradient in gradients(&folder) {
         for ((density, name), ratios) in DENSITIES.into_iter().zip(&mut ratios) {
@@ -22,29 +23,44 @@ fn main() {
             if raw.k < FEWEST {
                 continue;
             }
-            let (auto, context) = (measure("auto"), measure("context"));
-            let uniform = uniform_bits(gradient.values.len(), context.k);
+            let [auto, context, max] = ["auto", "context", "context-max"].map(measure);
+            let n = gradient.values.len();
+            let uniform = uniform_bits(n, context.k);
             let least = listed(&folder, &gradient.name, name);
-            let ratio = least.map(|least| context.bits / least);
-            ratios.extend(ratio);
-            let [encode, decode] = [0, 1].map(|i| context.ns[i] - raw.ns[i]);
+            let of_least = [context, max].map(|cost| least.map(|least| cost.bits / least));
+            ratios.extend(of_least[0].zip(of_least[1]));
             let optional = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.3}"));
             println!(
-                "| {name} | {} | {} | {uniform:.3} | {} | {:.3} | {:.3} | {} | {:.3} | {encode:.0} | {decode:.0} |",
+                "| {name} | {} | {} | {uniform:.3} | {} | {:.3} | {:.3} | {} | {:.3} | {} | {:.3} | {} | {} |",
                 gradient.name,
                 context.k,
                 optional(least),
                 auto.bits,
                 context.bits,
-                optional(ratio),
-                context.bits / uniform
+                optional(of_least[0]),
+                context.bits / uniform,
+                beyond(context, raw, 1.0, 0),
+                max.bits,
+                optional(of_least[1]),
+                beyond(max, raw, context.k as f64 / n as f64, 1)
             );
         }
     }
     println!();
     for ((_, name), ratios) in DENSITIES.into_iter().zip(&ratios) {
-        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-        let worst = ratios.iter().fold(0.0, |worst: f64, &ratio| worst.max(ratio));
-        println!("At {name}: {mean:.3} of the least listed on average, {worst:.3} at the most.");
+        for (index, i) in [("context", 0), ("context-max", 1)] {
+            let ratios = ratios.iter().map(|&(context, max)| [context, max][i]);
+            let mean = ratios.clone().sum::<f64>() / ratios.len() as f64;
+            let worst = ratios.fold(0.0, f64::max);
+            println!(
+                "At {name}: `{index}` {mean:.3} of the least listed on average, {worst:.3} at the most."
+            );
+        }
     }
+}
+
+/// Nanoseconds of encode and parse above those with `index=raw`, an entry's times `share`.
+fn beyond(cost: Cost, raw: Cost, share: f64, places: usize) -> String {
+    let [encode, decode] = [0, 1].map(|i| (cost.ns[i] - raw.ns[i]) * share);
+    format!("{encode:.places$}, {decode:.places$}")
 }

@@ -1,6 +1,7 @@
-//! Index coder 3, from FORMAT.md, section 6.6: decisions are gathered or looked up one by one, probabilities are kept by
-//! name, and columns in a set.
+//! Index coders 3 and 4, from FORMAT.md, section 6.6: decisions are gathered or looked up one by one, probabilities are kept
+//! by name, and columns in a set.
 
+use super::coordinates::{self, Learnt};
 use super::decode::{Checked, ensure};
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,11 +17,22 @@ pub struct Place<'a> {
 }
 
 /// A tensor's part of a unit: where it lies, its columns, and how far from the start of the tensor it begins.
-struct Part {
-    first: u64,
-    end: u64,
+pub(super) struct Part {
+    pub(super) first: u64,
+    pub(super) end: u64,
     columns: Option<u64>,
-    offset: u64,
+    /// Coordinates of a row, if it has such.
+    pub(super) row: Option<u64>,
+    pub(super) offset: u64,
+}
+
+/// Whether gaps are coded, or coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adaptive {
+    /// Index coder 3.
+    Gaps,
+    /// Index coder 4.
+    Coordinates,
 }
 
 impl Place<'_> {
@@ -35,9 +47,15 @@ impl Place<'_> {
                     [_, columns] if columns <= 65536 && columns <= size / 2 => Some(columns as u64),
                     _ => None,
                 };
+                let row = match &shape[..] {
+                    [] | [_] => None,
+                    [_, others @ ..] => Some(others.iter().product::<usize>()),
+                };
+                let row = row.filter(|&row| (8..=65536).contains(&row) && row <= size / 2);
+                let row = row.map(|row| row as u64);
                 let unit = |coordinate: usize| (coordinate - self.start) as u64;
                 let offset = (first - tensor) as u64;
-                parts.push(Part { first: unit(first), end: unit(end), columns, offset });
+                parts.push(Part { first: unit(first), end: unit(end), columns, row, offset });
             }
             tensor = after;
         }
@@ -46,7 +64,7 @@ impl Place<'_> {
 }
 
 /// Both directions of the range coder: `told` is what the encoder writes; the decoder is not told.
-trait Decisions {
+pub(super) trait Decisions {
     fn bit(&mut self, p: u64, told: Option<bool>) -> bool;
     fn piece(&mut self, digits: u32, told: Option<u64>) -> u64;
 
@@ -177,7 +195,7 @@ impl Decisions for Reader<'_> {
     }
 }
 
-fn bitlen(value: u64) -> u32 {
+pub(super) fn bitlen(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
 
@@ -256,12 +274,14 @@ impl Contexts {
 
 /// Positions of `k` entries, told to a writer and asked of a reader.
 fn adaptive(
+    form: Adaptive,
     coder: &mut impl Decisions,
     told: Option<&[u64]>,
     k: usize,
     place: &Place<'_>,
 ) -> Checked<Vec<u64>> {
     let mut contexts = Contexts::default();
+    let mut learnt = Learnt::default();
     let mut positions: Vec<u64> = Vec::new();
     let mut last_digits = 0;
     for part in place.parts() {
@@ -277,7 +297,13 @@ fn adaptive(
             number_of_part(coder, &mut contexts, &part, left, place.len as u64, &mut last_digits, told_number)
         };
         ensure(number <= left.min(part.end - part.first), "more entries than fit the part")?;
-        gaps(coder, &mut contexts, &part, number, told, &mut positions)?;
+        match form {
+            Adaptive::Gaps => gaps(coder, &mut contexts, &part, number, told, &mut positions)?,
+            Adaptive::Coordinates if number == 0 => {}
+            Adaptive::Coordinates => {
+                positions.extend(coordinates::positions(coder, &mut learnt, &part, number, told)?);
+            }
+        }
     }
     Ok(positions)
 }
@@ -426,7 +452,7 @@ fn memoryless_bits(positions: &[u64], len: usize) -> u64 {
 /// # Panics
 /// When the shapes are not known.
 #[must_use]
-pub fn write(indices: &[usize], place: &Place<'_>) -> Vec<u8> {
+pub fn write(form: Adaptive, indices: &[usize], place: &Place<'_>) -> Vec<u8> {
     assert!(place.shapes.is_some(), "positions are written by tensors");
     let positions: Vec<u64> = indices.iter().map(|&index| index as u64).collect();
     let written = |is_memoryless: bool| {
@@ -436,7 +462,7 @@ pub fn write(indices: &[usize], place: &Place<'_>) -> Vec<u8> {
         let coded = if is_memoryless {
             memoryless(&mut writer, told, positions.len(), place.len)
         } else {
-            adaptive(&mut writer, told, positions.len(), place)
+            adaptive(form, &mut writer, told, positions.len(), place)
         };
         assert_eq!(coded.as_ref(), Ok(&positions));
         writer.finish()
@@ -446,13 +472,13 @@ pub fn write(indices: &[usize], place: &Place<'_>) -> Vec<u8> {
 }
 
 /// The positions of a stream.
-pub fn read(stream: &[u8], k: usize, place: &Place<'_>) -> Checked<Vec<u64>> {
+pub fn read(form: Adaptive, stream: &[u8], k: usize, place: &Place<'_>) -> Checked<Vec<u64>> {
     ensure(k <= 4096 * (stream.len() + 1), "more entries than the bytes can hold")?;
     ensure(place.shapes.is_some(), "the shapes are not known")?;
     let mut reader = Reader::new(stream);
     if reader.bit(4096, None) {
         memoryless(&mut reader, None, k, place.len)
     } else {
-        adaptive(&mut reader, None, k, place)
+        adaptive(form, &mut reader, None, k, place)
     }
 }

@@ -119,7 +119,9 @@ impl Chosen {
             let kept: Vec<usize> = self.kept[entries.clone()].iter().map(|i| i - covered.start).collect();
             let place = Place { start: unit.start + covered.start, len: covered.len(), ..*unit };
             let (coder, positions) = index::section(self.index, &kept, &place);
-            let (format, values) = self.values.section(entries, self.index == IndexChoice::Small);
+            let (format, values) = self
+                .values
+                .section(entries, matches!(self.index, IndexChoice::Small | IndexChoice::Smallest));
             bytes.push(coder | format << 4);
             bytes.extend(positions);
             bytes.extend(values);

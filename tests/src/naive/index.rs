@@ -1,7 +1,7 @@
 //! Index coders: the ascending positions of `k` entries below `len`.
 
 use super::bits::{BitSource, Bits};
-use super::context::{self, Place};
+use super::context::{self, Adaptive, Place};
 use super::decode::{Bytes, Checked, ensure};
 use super::header::varint;
 use gradwire::IndexChoice;
@@ -11,6 +11,7 @@ const RAW: u8 = 0;
 const BITMAP: u8 = 1;
 const RICE: u8 = 2;
 const CONTEXT: u8 = 3;
+const CONTEXT_MAX: u8 = 4;
 
 /// Entries that share a Rice parameter, as the encoder cuts them.
 const RICE_BLOCK_LOG2: u8 = 7;
@@ -74,15 +75,18 @@ pub fn section(choice: IndexChoice, indices: &[usize], place: &Place<'_>) -> (u8
         RAW => raw(indices, place.len),
         BITMAP => bitmap(indices, place.len),
         RICE => rice(indices),
-        _ => with_length(context::write(indices, place)),
+        CONTEXT => with_length(context::write(Adaptive::Gaps, indices, place)),
+        _ => with_length(context::write(Adaptive::Coordinates, indices, place)),
     };
     let coders = match choice {
         IndexChoice::Raw => RAW..=RAW,
         IndexChoice::Bitmap => BITMAP..=BITMAP,
         IndexChoice::Rice => RICE..=RICE,
         IndexChoice::Context => CONTEXT..=CONTEXT,
+        IndexChoice::ContextMax => CONTEXT_MAX..=CONTEXT_MAX,
         IndexChoice::Auto => RAW..=RICE,
         IndexChoice::Small => RAW..=CONTEXT,
+        IndexChoice::Smallest => RAW..=CONTEXT_MAX,
         other => panic!("the reference does not know {other:?}"),
     };
     coders
@@ -140,9 +144,9 @@ fn read_rice(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>>
     ascending(indices, len)
 }
 
-fn read_context(bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Checked<Vec<usize>> {
+fn read_context(form: Adaptive, bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Checked<Vec<usize>> {
     let length = bytes.varint_usize()?;
-    ascending(context::read(bytes.take(length)?, k, place)?, place.len)
+    ascending(context::read(form, bytes.take(length)?, k, place)?, place.len)
 }
 
 /// Reads the section of coder number `coder`.
@@ -152,7 +156,8 @@ pub fn read(coder: u8, bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Ch
         RAW => read_raw(bytes, k, len),
         BITMAP => read_bitmap(bytes, k, len),
         RICE => read_rice(bytes, k, len),
-        CONTEXT => read_context(bytes, k, place),
+        CONTEXT => read_context(Adaptive::Gaps, bytes, k, place),
+        CONTEXT_MAX => read_context(Adaptive::Coordinates, bytes, k, place),
         _ => Err("unknown index coder"),
     }
 }

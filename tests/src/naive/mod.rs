@@ -9,6 +9,7 @@ pub mod bits;
 pub mod checksum;
 pub mod classes;
 pub mod context;
+mod coordinates;
 pub mod decode;
 pub mod dgc;
 pub mod draws;

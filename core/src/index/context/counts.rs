@@ -1,6 +1,6 @@
 //! How many entries each tensor has.
 
-use super::models::Models;
+use super::models::CountModels;
 use crate::entropy::range::BitCoder;
 use crate::error::DecodeError;
 use crate::layout::Part;
@@ -11,18 +11,22 @@ pub(super) fn digits(value: u32) -> u32 {
 }
 
 /// Codes counts; remembers how many digits the last one had.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct Counts<'m> {
+    models: CountModels<'m>,
     last: u32,
 }
 
-impl Counts {
+impl<'m> Counts<'m> {
+    /// In [`COUNT_WORDS`](super::models::COUNT_WORDS) words of memory; `None` if these are fewer.
+    pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
+        Some(Self { models: CountModels::new(memory)?, last: 0 })
+    }
+
     /// Codes how many of the `left` entries not yet coded are in `part`, of a unit of `len` elements: `count` of them. The
     /// last part has them all.
     pub(super) fn code(
         &mut self,
         coder: &mut impl BitCoder,
-        models: &mut Models<'_>,
         part: &Part,
         len: usize,
         left: usize,
@@ -36,7 +40,7 @@ impl Counts {
             let share = self.last.min(2) * 16 + digits(share as u32).min(15);
             let size = digits(part.len() as u32).min(31);
             let max = digits(largest as u32);
-            self.last = models.count_digits(coder, size as usize, share as usize, max, digits(count as u32));
+            self.last = self.models.digits(coder, size as usize, share as usize, max, digits(count as u32));
             lower_digits(coder, self.last, count as u32) as usize
         };
         if count <= largest { Ok(count) } else { Err(DecodeError::IndexOutOfRange) }

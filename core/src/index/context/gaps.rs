@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::counts::{digits, lower_digits};
-use super::models::{CASES, Known, Models};
+use super::models::{CASES, GapModels, Known};
 use crate::entropy::range::BitCoder;
 use crate::error::DecodeError;
 use crate::layout::Part;
@@ -46,7 +46,7 @@ impl<'m> Gaps<'m> {
     pub(super) fn code(
         mut self,
         coder: &mut impl BitCoder,
-        models: &mut Models<'_>,
+        models: &mut GapModels<'_>,
         indices: &mut [u32],
     ) -> Result<(), DecodeError> {
         for index in indices {
@@ -58,7 +58,12 @@ impl<'m> Gaps<'m> {
     }
 
     #[inline]
-    fn gap(&self, coder: &mut impl BitCoder, models: &mut Models<'_>, gap: u32) -> Result<u32, DecodeError> {
+    fn gap(
+        &self,
+        coder: &mut impl BitCoder,
+        models: &mut GapModels<'_>,
+        gap: u32,
+    ) -> Result<u32, DecodeError> {
         let distance = self.columns.as_ref().and_then(|columns| columns.distance(self.column));
         let distance = distance.filter(|&distance| distance < self.span);
         let symbol = match distance {

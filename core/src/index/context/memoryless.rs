@@ -69,17 +69,19 @@ pub(super) fn bits(indices: &[u32], len: usize) -> u64 {
 }
 
 /// Binary places of a logarithm.
-const LOG_BITS: u32 = 32;
+pub(super) const LOG_BITS: u32 = 32;
 
 /// log₂ of a / b ≥ 1, rounded down, digit by digit: squaring doubles the logarithm.
-fn log2(a: usize, b: usize) -> u128 {
+pub(super) const fn log2(a: usize, b: usize) -> u128 {
     let mut ratio = ((a as u128) << 63) / b as u128;
-    let mut log = u128::from(ratio.ilog2() - 63);
+    let mut log = (ratio.ilog2() - 63) as u128;
     ratio >>= log;
-    for _ in 0..LOG_BITS {
+    let mut places = 0;
+    while places < LOG_BITS {
         ratio = (ratio * ratio) >> 63;
         log = log << 1 | ratio >> 64;
         ratio = if ratio >> 64 == 1 { ratio >> 1 } else { ratio };
+        places += 1;
     }
     log
 }

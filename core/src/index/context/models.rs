@@ -20,9 +20,9 @@ const COLUMN_AND_RECENT: usize = CASES * CASES;
 const COUNT_BY_SIZE: usize = 32;
 const COUNT_BY_SHARE: usize = 3 * 16;
 
-/// Words of all models.
-pub(super) const WORDS: usize =
-    (EXPECTED + COLUMN_AND_EXPECTED + COLUMN_AND_RECENT + COUNT_BY_SIZE + COUNT_BY_SHARE) * SYMBOLS;
+/// Words of the models of gaps, and of those of counts.
+pub(super) const GAP_WORDS: usize = (EXPECTED + COLUMN_AND_EXPECTED + COLUMN_AND_RECENT) * SYMBOLS;
+pub(super) const COUNT_WORDS: usize = (COUNT_BY_SIZE + COUNT_BY_SHARE) * SYMBOLS;
 
 /// A word holds P(1) in 16 bits, and below them in four how often it was updated.
 const COUNT_BITS: u32 = 4;
@@ -61,13 +61,17 @@ const MOST: i32 = (1 << 16) - LEAST;
 const EXPECTED_COUNT: u32 = 6;
 const SHARE_COUNT: u32 = 1;
 
-/// All adaptive probabilities of a section.
-pub(super) struct Models<'m> {
+/// Adaptive probabilities of gaps.
+pub(super) struct GapModels<'m> {
     expected: &'m mut [Context; EXPECTED],
     column_and_expected: &'m mut [Context; COLUMN_AND_EXPECTED],
     column_and_recent: &'m mut [Context; COLUMN_AND_RECENT],
-    count_by_size: &'m mut [Context; COUNT_BY_SIZE],
-    count_by_share: &'m mut [Context; COUNT_BY_SHARE],
+}
+
+/// Adaptive probabilities of how many entries a tensor has.
+pub(super) struct CountModels<'m> {
+    by_size: &'m mut [Context; COUNT_BY_SIZE],
+    by_share: &'m mut [Context; COUNT_BY_SHARE],
 }
 
 /// What is known when a gap is coded, each below [`CASES`].
@@ -81,25 +85,19 @@ pub(super) struct Known {
     pub(super) recent: usize,
 }
 
-impl<'m> Models<'m> {
-    /// Models that have seen nothing yet, in [`WORDS`] words of memory; `None` if these are fewer.
+impl<'m> GapModels<'m> {
+    /// Models that have seen nothing yet, in [`GAP_WORDS`] words of memory; `None` if these are fewer.
     pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
         let (contexts, _) = memory.as_chunks_mut();
         let (expected, contexts) = contexts.split_first_chunk_mut()?;
         let (column_and_expected, contexts) = contexts.split_first_chunk_mut()?;
-        let (column_and_recent, contexts) = contexts.split_first_chunk_mut()?;
-        let (count_by_size, contexts) = contexts.split_first_chunk_mut()?;
-        let (count_by_share, _) = contexts.split_first_chunk_mut()?;
+        let (column_and_recent, _) = contexts.split_first_chunk_mut()?;
         *expected = core::array::from_fn(expected_context);
         let unseen = expected.map(|context| context.map(|word| word & !COUNT_MASK));
         for contexts in [&mut column_and_expected[..], &mut column_and_recent[..]] {
             contexts.chunks_exact_mut(CASES).for_each(|contexts| contexts.copy_from_slice(&unseen));
         }
-        count_by_size.fill([EVEN << COUNT_BITS; SYMBOLS]);
-        for (number, context) in count_by_share.iter_mut().enumerate() {
-            *context = share_context(number % 16);
-        }
-        Some(Self { expected, column_and_expected, column_and_recent, count_by_size, count_by_share })
+        Some(Self { expected, column_and_expected, column_and_recent })
     }
 
     /// Codes one of sixteen symbols as four decisions, the highest digit first, under three models.
@@ -121,10 +119,24 @@ impl<'m> Models<'m> {
         let node = digit(node, 0);
         (node - SYMBOLS) as u32
     }
+}
+
+impl<'m> CountModels<'m> {
+    /// Models that have seen nothing yet, in [`COUNT_WORDS`] words of memory; `None` if these are fewer.
+    pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
+        let (contexts, _) = memory.as_chunks_mut();
+        let (by_size, contexts) = contexts.split_first_chunk_mut()?;
+        let (by_share, _) = contexts.split_first_chunk_mut()?;
+        by_size.fill([EVEN << COUNT_BITS; SYMBOLS]);
+        for (number, context) in by_share.iter_mut().enumerate() {
+            *context = share_context(number % 16);
+        }
+        Some(Self { by_size, by_share })
+    }
 
     /// Codes the digits of a tensor's count, at most `max`, one decision a digit, under two models: by the digits of its
     /// `size`, and by `share`, see [`Counts`](super::counts::Counts).
-    pub(super) fn count_digits(
+    pub(super) fn digits(
         &mut self,
         coder: &mut impl BitCoder,
         size: usize,
@@ -132,7 +144,7 @@ impl<'m> Models<'m> {
         max: u32,
         digits: u32,
     ) -> u32 {
-        let mut contexts = [&mut self.count_by_size[size], &mut self.count_by_share[share]];
+        let mut contexts = [&mut self.by_size[size], &mut self.by_share[share]];
         let mut coded = 0;
         while coded < max {
             let number = (coded as usize).min(SYMBOLS - 1);

@@ -1,0 +1,215 @@
+//! One decision for each coordinate, whether it has an entry, and before them one for each row, whether it has any.
+
+use super::logistic::log;
+use super::mixer::{Prior, Weights, Word, decide, decide_alone, seen};
+use crate::entropy::range::BitCoder;
+use crate::error::DecodeError;
+use crate::layout::Part;
+
+/// Lengths that a row of a tensor can have; all else is taken in rows of [`PLAIN_ROW`].
+const MIN_ROW: usize = 8;
+const MAX_ROW: usize = 1 << 16;
+const PLAIN_ROW: usize = 64;
+
+/// Cases of what a model sees: how many entries the column had, how dense the last coordinates were, whether the last one
+/// had an entry; how long ago that was, how many rows ago the column had one; what the row of the last entries has here,
+/// how often this row was unlike it, and like it; whether the last rows had entries, how many are expected in this.
+const BY_DENSITY: usize = 8 * 16 * 2;
+const BY_DISTANCE: usize = 16 * 32;
+const BY_ROW: usize = 4 * 4 * 8;
+const BY_ROWS: usize = 8 * EXPECTED;
+
+/// P(a row has entries) at first, out of 2¹⁶, for digits of 16 times their expected number: about 1 − exp(−number).
+const ROW_HAS_ENTRIES: [u32; EXPECTED] = [1300, 5500, 10_600, 19_500, 33_200, 49_600, 61_700, 65_300, 65_400];
+const EXPECTED: usize = 9;
+
+/// Words of the models.
+pub(super) const WORDS: usize = BY_DENSITY + BY_DISTANCE + BY_ROW + BY_ROWS;
+
+/// The running mean of entries has sixteen binary places, and forgets a 32nd part at each coordinate.
+const ONE: u32 = 1 << 16;
+const FORGET: u32 = 5;
+
+/// All that is learnt in a section.
+pub(super) struct CoordinateModels<'m> {
+    by_density: &'m mut [Word; BY_DENSITY],
+    by_distance: &'m mut [Word; BY_DISTANCE],
+    by_row: &'m mut [Word; BY_ROW],
+    by_rows: &'m mut [Word; BY_ROWS],
+    weights: [Weights; 8],
+}
+
+impl<'m> CoordinateModels<'m> {
+    /// Models that have seen nothing yet, in [`WORDS`] words of memory; `None` if these are fewer.
+    pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
+        let (by_density, memory) = memory.split_first_chunk_mut()?;
+        let (by_distance, memory) = memory.split_first_chunk_mut()?;
+        let (by_row, memory) = memory.split_first_chunk_mut()?;
+        let (by_rows, _) = memory.split_first_chunk_mut()?;
+        *by_density = [0; BY_DENSITY];
+        *by_distance = [0; BY_DISTANCE];
+        *by_row = [0; BY_ROW];
+        *by_rows = core::array::from_fn(|case| seen(ROW_HAS_ENTRIES[case % EXPECTED]));
+        Some(Self { by_density, by_distance, by_row, by_rows, weights: Default::default() })
+    }
+}
+
+/// Words of the columns of a unit of `len` elements.
+pub(super) fn column_words(len: usize) -> usize {
+    2 * MAX_ROW.min(len / 2).max(PLAIN_ROW)
+}
+
+/// What the models see while they go through the coordinates of a part.
+pub(super) struct Coordinates<'m> {
+    /// For each column, how many entries it had, and the row of the last one by its number among those with entries.
+    columns: &'m mut [[u32; 2]],
+    /// Column of the next coordinate.
+    column: usize,
+    next: u32,
+    /// Coordinates of the part not yet passed, and its entries among them.
+    span: u32,
+    left: u32,
+    /// Rows begun, and those of them with entries; whether the last three had any.
+    begun: u32,
+    full: u32,
+    last_rows: u32,
+    recent: u32,
+    /// Coordinates since the last entry.
+    since: u32,
+}
+
+impl<'m> Coordinates<'m> {
+    /// For a part with `k` > 0 entries. `memory` has [`column_words`].
+    pub(super) fn new(memory: &'m mut [u32], part: &Part, k: usize) -> Self {
+        let len = part.len();
+        let row = part.row.filter(|&row| (MIN_ROW..=MAX_ROW).contains(&row) && row <= len / 2);
+        let columns = &mut memory.as_chunks_mut().0[..row.unwrap_or(PLAIN_ROW)];
+        columns.fill([0; 2]);
+        Self {
+            columns,
+            column: if row.is_some() { part.into_row } else { 0 },
+            next: part.start as u32,
+            span: len as u32,
+            left: k as u32,
+            begun: 0,
+            full: 0,
+            last_rows: 0,
+            recent: ((k as u64 * u64::from(ONE)) / len as u64) as u32,
+            since: 0,
+        }
+    }
+
+    /// Codes the positions, which are all of the part's.
+    pub(super) fn code(
+        mut self,
+        coder: &mut impl BitCoder,
+        models: &mut CoordinateModels<'_>,
+        mut indices: &mut [u32],
+    ) -> Result<(), DecodeError> {
+        while let Some(&first) = indices.first() {
+            let row = ((self.columns.len() - self.column) as u32).min(self.span);
+            self.begun += 1;
+            let can_be_empty = self.left <= self.span - row;
+            let before = self.left;
+            if can_be_empty && !self.has_entries(coder, models, row, first.wrapping_sub(self.next) < row) {
+                self.pass(row);
+            } else {
+                self.row(coder, models, row, indices)?;
+            }
+            let entries = before - self.left;
+            self.last_rows = self.last_rows << 1 | u32::from(entries > 0);
+            self.full += u32::from(entries > 0);
+            indices = &mut indices[entries as usize..];
+            self.column = 0;
+        }
+        Ok(())
+    }
+
+    /// Codes whether the next `row` coordinates have entries.
+    fn has_entries(
+        &self,
+        coder: &mut impl BitCoder,
+        models: &mut CoordinateModels<'_>,
+        row: u32,
+        bit: bool,
+    ) -> bool {
+        let expected = 16 * u64::from(self.left) * u64::from(row) / u64::from(self.span);
+        let expected = (64 - expected.leading_zeros() as usize).min(EXPECTED - 1);
+        decide_alone(coder, &mut models.by_rows[self.last_rows as usize % 8 * EXPECTED + expected], bit)
+    }
+
+    /// Passes a row without entries.
+    fn pass(&mut self, row: u32) {
+        self.next += row;
+        self.span -= row;
+        self.since += row;
+        self.recent >>= 2;
+    }
+
+    /// Codes the coordinates of a row; the first of `indices` are in it.
+    fn row(
+        &mut self,
+        coder: &mut impl BitCoder,
+        models: &mut CoordinateModels<'_>,
+        row: u32,
+        indices: &mut [u32],
+    ) -> Result<(), DecodeError> {
+        // Rows without entries are passed at once, so that the others are denser.
+        let denser = log(self.begun) - log(self.full + 1);
+        let mut expected = prior(self.left, self.span, denser);
+        let Self { mut next, mut span, mut left, mut recent, mut since, full, .. } = *self;
+        let (mut like, mut unlike) = (0u32, 0u32);
+        let mut indices = indices.iter_mut();
+        let mut index = indices.next();
+        for column in &mut self.columns[self.column..][..row as usize] {
+            let Some(position) = &mut index else { break };
+            let [count, last] = *column;
+            let has_one = count > 0;
+            let above = has_one & (last == full);
+            let ago = if has_one { (full - last).min(15) } else { 16 };
+            let above_case = if full == 0 { 2 } else { u32::from(above) };
+            let by_density = (up_to(7, count) * 16 + up_to(15, recent >> 7)) * 2 + u32::from(since == 0);
+            let by_distance = up_to(12, since) * 32 + ago;
+            let by_row = (above_case * 4 + unlike.min(3)) * 8 + up_to(7, like);
+            let words = [
+                &mut models.by_density[by_density as usize % BY_DENSITY],
+                &mut models.by_distance[by_distance as usize % BY_DISTANCE],
+                &mut models.by_row[by_row as usize % BY_ROW],
+            ];
+            let weights = &mut models.weights[(above_case * 2 + u32::from(has_one)) as usize % 8];
+            let bit = decide(coder, expected, words, weights, **position == next);
+            like += u32::from(bit & above);
+            unlike += u32::from(bit != above);
+            recent -= recent >> FORGET;
+            span -= 1;
+            since += 1;
+            if bit {
+                **position = next;
+                index = indices.next();
+                *column = [count + 1, full + 1];
+                recent += ONE >> FORGET;
+                since = 0;
+                left -= 1;
+                expected = prior(left, span, denser);
+            }
+            if left > span {
+                return Err(DecodeError::IndexOutOfRange);
+            }
+            next += 1;
+        }
+        (self.next, self.span, self.left) = (next, span, left);
+        (self.recent, self.since) = (recent, since);
+        Ok(())
+    }
+}
+
+/// Digits of a number, and no more than so many.
+#[inline(always)]
+fn up_to(most: u32, value: u32) -> u32 {
+    (2 * value.min((1 << most) - 1) + 1).ilog2()
+}
+
+/// As dense as `left` entries among `span` coordinates, and by so much more.
+fn prior(left: u32, span: u32, denser: i32) -> Prior {
+    Prior::new(log(left) - log(span - left) + denser)
+}

@@ -1,0 +1,89 @@
+//! Probabilities as logarithms of their odds, in integers.
+//!
+//! A logarithm is a straight line between the powers of two: that costs nothing to speak of, needs no table, and its
+//! inverse is exact.
+//!
+//! # Source
+//! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), `stretch` and `squash`; the line
+//! is Mitchell's (Computer multiplication and division using binary logarithms, 1962).
+
+/// Digits of a probability.
+pub(super) const P_BITS: u32 = 22;
+
+/// Logarithms have seven binary places.
+const PLACES: u32 = 7;
+const OCTAVE: u64 = 1 << PLACES;
+
+/// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven behind the first one.
+#[inline(always)]
+pub(super) const fn log(value: u32) -> i32 {
+    let digits = (value | (value == 0) as u32).ilog2();
+    let behind = ((value as u64) << PLACES >> digits) as u32 % (1 << PLACES);
+    (digits << PLACES | behind) as i32
+}
+
+/// Ranges of 1 − p that are told apart.
+const COMPLEMENTS: usize = 1 << 10;
+
+/// Logarithm of the middle of each range of 1 − p.
+const COMPLEMENT: [i16; COMPLEMENTS] = {
+    let mut complements = [0; COMPLEMENTS];
+    let (width, mut i) = ((1 << P_BITS) / COMPLEMENTS, 0);
+    while i < COMPLEMENTS {
+        complements[i] = log(((1 << P_BITS) - i * width - width / 2) as u32) as i16;
+        i += 1;
+    }
+    complements
+};
+
+/// 128 · log₂ of the odds of a probability of 0 < `p` < 2²² out of 2²².
+#[inline(always)]
+pub(super) fn log_odds(p: u32) -> i32 {
+    // Exponent and mantissa of a float are that logarithm, and p fits its 24 digits.
+    let bits = (p as f32).to_bits() >> (f32::MANTISSA_DIGITS - 1 - PLACES);
+    let complement = COMPLEMENT[(p >> (P_BITS - COMPLEMENTS.ilog2())) as usize % COMPLEMENTS];
+    bits as i32 - (127 << PLACES) - i32::from(complement)
+}
+
+/// Logarithms of odds that are told apart, on either side of 0.
+const LOGARITHMS: usize = 16 << PLACES;
+
+/// P(1) out of 2¹⁶ for each logarithm of odds from 0 on.
+const PROBABILITY: [u16; LOGARITHMS] = {
+    let mut probability = [0; LOGARITHMS];
+    let mut x = 0;
+    while x < LOGARITHMS {
+        let odds = (OCTAVE + x as u64 % OCTAVE) << (x >> PLACES);
+        probability[x] = ((odds << 16) / (odds + OCTAVE)) as u16;
+        x += 1;
+    }
+    probability
+};
+
+/// P(1) out of 2¹⁶, above 0, for 128 · log₂ of its odds.
+#[inline(always)]
+pub(super) fn probability(log_odds: i32) -> u32 {
+    let p = u32::from(PROBABILITY[(log_odds.unsigned_abs() as usize).min(LOGARITHMS - 1)]);
+    if log_odds < 0 { (1 << 16) - p } else { p }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_odds_of_a_probability_are_those_of_its_digits() {
+        for p in (1..1 << P_BITS).step_by(61).chain([1, 64, (1 << P_BITS) - 1]) {
+            let complement = (1 << P_BITS) - (p & !4095 | 2048);
+            assert_eq!(log_odds(p), log(p) - log(complement));
+        }
+    }
+
+    #[test]
+    fn probabilities_ascend_and_are_never_0_or_1() {
+        let all = (-2100..2100).map(probability);
+        assert!(all.clone().all(|p| (1..1 << 16).contains(&p)));
+        assert!(all.clone().zip(all.skip(1)).all(|(p, next)| p <= next));
+        assert_eq!((probability(0), probability(128), probability(-256)), (32_768, 43_690, 13_108));
+    }
+}
