@@ -85,7 +85,7 @@ fn rows_that_repeat_cost_next_to_nothing() {
         present.iter().flat_map(|row| columns.iter().map(move |column| row * width + column)).collect();
     let bits = |index| bits(index, &[vec![rows, width]], rows * width, &positions);
     let (context, max) = (bits("context"), bits("context-max"));
-    assert!(max <= 0.15 && max <= 0.5 * context, "{max:.3} bits, context {context:.3}");
+    assert!(max <= 0.3 && max <= 0.5 * context, "{max:.3} bits, context {context:.3}");
 }
 
 /// Without shapes there are no columns to know.
