@@ -404,7 +404,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_subsets_round_trip(
-            gaps in proptest::collection::vec(prop_oneof![0u32..4, 0u32..300, 0u32..100_000], 1..700),
+            gaps in proptest::collection::vec(prop_oneof![0u32..4, 0u32..300, 0u32..20_000], 1..700),
             slack in 0u32..1000,
         ) {
             let indices: Vec<u32> = gaps.iter().scan(0u32, |next, gap| {
@@ -418,7 +418,7 @@ mod tests {
 
         #[test]
         fn subsets_of_any_unit_of_many_tensors_round_trip(
-            (rows, width) in (1usize..40, 1usize..2100),
+            (rows, width) in (1usize..12, 1usize..2100),
             (start, end) in (0.0..1.0, 0.0..1.0),
             density in 1u32..100,
             seed in any::<u32>(),
