@@ -248,8 +248,12 @@ impl Exchange {
         Ok(Self { spec, layout, units, route, started: None })
     }
 
-    /// All-reduce where the codec allows it, else all-gather.
+    /// All-reduce where the codec allows it, a server for packets, else all-gather.
     pub fn best_route(spec: &Spec) -> Route {
+        if spec.packets.is_some() {
+            // A worker may lose all of them, and the others go on.
+            return Route::Server(ServerOptions { quorum: 1, ..ServerOptions::default() });
+        }
         match spec.codec.as_linear() {
             Some(_) => Route::AllReduce { wire: Wire::F32 },
             None => Route::AllGather,

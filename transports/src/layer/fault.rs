@@ -89,7 +89,8 @@ struct Message {
 /// Drops, repeats, delays and damages what is sent through it.
 ///
 /// # Determinism
-/// What happens to the j-th message that a rank sends to a peer depends on the seed, the two ranks and j alone.
+/// What happens to the j-th message that a rank sends to a peer depends on the seed, the two ranks and j alone, and what
+/// happens to a packet on the seed, the two ranks and its tag: so a run that is taken up again loses the same ones.
 #[derive(Debug)]
 pub struct FaultInjector<T> {
     inner: T,
@@ -133,16 +134,21 @@ impl<T: Transport> FaultInjector<T> {
         &mut self.inner
     }
 
-    /// The draws for the next message to `to`.
-    fn draws(&mut self, to: Rank) -> Draws {
+    /// The draws for a packet with `tag`, or for the next message, to `to`.
+    fn draws(&mut self, to: Rank, packet: Option<Tag>) -> Draws {
+        let pair = u64::from(self.inner.rank().0) << 32 | u64::from(to.0);
+        let link = mix(self.plan.seed ^ mix(pair));
+        if let Some(Tag { epoch, step, unit, chunk }) = packet {
+            let place = mix(u64::from(epoch) << 32 | u64::from(unit)) ^ u64::from(chunk);
+            return Draws(mix(link ^ mix(mix(step) ^ place)));
+        }
         let at = self.sent.iter().position(|(rank, _)| *rank == to).unwrap_or_else(|| {
             self.sent.push((to, 0));
             self.sent.len() - 1
         });
         let count = self.sent[at].1;
         self.sent[at].1 += 1;
-        let pair = u64::from(self.inner.rank().0) << 32 | u64::from(to.0);
-        Draws(mix(mix(self.plan.seed ^ mix(pair)) ^ count))
+        Draws(mix(link ^ count))
     }
 
     /// A damaged copy of the payload, if it is to be damaged.
@@ -172,7 +178,7 @@ impl<T: Transport> FaultInjector<T> {
         payload: &[u8],
         (deadline, is_packet): (Deadline, bool),
     ) -> Result<(), TransportError> {
-        let mut draws = self.draws(to);
+        let mut draws = self.draws(to, is_packet.then_some(tag));
         if self.partition.is_cut(to) {
             self.tally.swallowed += 1;
             return Ok(());

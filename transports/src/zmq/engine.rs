@@ -184,7 +184,9 @@ impl Engine {
                 self.refuse(socket, id, (named(self), session), &Refusal::Differs(difference));
             }
             Ok(Packet::Bye { session, .. }) if self.is_told(session) => {}
-            Ok(packet @ (Packet::Data(_) | Packet::Bye { .. } | Packet::Ack { .. })) => {
+            Ok(
+                packet @ (Packet::Data(_) | Packet::Skip { .. } | Packet::Bye { .. } | Packet::Ack { .. }),
+            ) => {
                 // Only the connection that greeted last carries packets; what an older one still holds is sent again.
                 let is_present = |at: &usize| matches!(&self.seats[*at].path, Path::Accepts { route: Some(route) } if route == id);
                 if let Some(at) = seat.filter(is_present) {
@@ -361,7 +363,9 @@ impl Engine {
         match Packet::parse(body) {
             Ok(Packet::Welcome(greeting)) => self.on_welcome(at, &greeting),
             Ok(Packet::Refusal { session, refusal }) => self.on_refusal(at, session, refusal),
-            Ok(packet @ (Packet::Data(_) | Packet::Bye { .. } | Packet::Ack { .. })) => {
+            Ok(
+                packet @ (Packet::Data(_) | Packet::Skip { .. } | Packet::Bye { .. } | Packet::Ack { .. }),
+            ) => {
                 if *is_greeted {
                     self.on_packet(at, &packet);
                 }
@@ -438,6 +442,7 @@ impl Engine {
         let Some(link) = &mut peer.link else { return };
         let result = match packet {
             Packet::Data(data) if data.session == link.session => link.on_data(rank, data, arrivals, now),
+            Packet::Skip { session, seq } if *session == link.session => link.on_skip(*seq, now),
             Packet::Bye { session, seq } if *session == link.session => link.on_bye(*seq, now),
             Packet::Ack { session, ack } if *session == link.session => {
                 link.outgoing.on_ack(*ack, now).map(drop).map_err(Violation::from)

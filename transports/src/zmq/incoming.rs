@@ -22,6 +22,7 @@ pub(super) struct Arrivals {
 #[derive(Debug)]
 enum Piece {
     Chunk { tag: Tag, total: u64, offset: u64, bytes: Vec<u8> },
+    Skip,
     Bye,
 }
 
@@ -129,6 +130,27 @@ impl Incoming {
         self.assemble(from, (tag, total, offset), bytes, arrivals)
     }
 
+    /// Takes what stands for a message that is not sent any more, if it is the next one.
+    pub(super) fn on_skip(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
+        if !self.is_next(seq, now) {
+            return Ok(());
+        }
+        if self.complete.is_some() {
+            self.backlog.push_back(Piece::Skip);
+            return Ok(());
+        }
+        self.skip()
+    }
+
+    /// A message that is skipped has one chunk, so it stands between two others.
+    fn skip(&self) -> Result<(), Violation> {
+        match (self.is_over, &self.partial) {
+            (true, _) => Err(Violation::AfterBye),
+            (false, Some(_)) => Err(Violation::WrongChunk),
+            (false, None) => Ok(()),
+        }
+    }
+
     /// Takes the last packet, if it is the next one.
     pub(super) fn on_bye(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
         if self.is_next(seq, now) {
@@ -171,6 +193,7 @@ impl Incoming {
             }
             match self.backlog.pop_front() {
                 None => return Ok(()),
+                Some(Piece::Skip) => self.skip()?,
                 Some(Piece::Bye) => self.is_over = true,
                 Some(Piece::Chunk { tag, total, offset, bytes }) => {
                     self.assemble(from, (tag, total, offset), &bytes, arrivals)?;

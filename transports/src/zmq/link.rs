@@ -56,6 +56,11 @@ impl Link {
         self.incoming.on_data(from, data, arrivals, now)
     }
 
+    pub(super) fn on_skip(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
+        self.ack_due = true;
+        self.incoming.on_skip(seq, now)
+    }
+
     pub(super) fn on_bye(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
         self.ack_due = true;
         self.incoming.on_bye(seq, now)
@@ -187,6 +192,7 @@ mod tests {
                 Packet::Data(data) => {
                     self.receiver.on_data(Rank(1), &data, &mut self.arrivals, self.now).unwrap();
                 }
+                Packet::Skip { seq, .. } => self.receiver.on_skip(seq, self.now).unwrap(),
                 Packet::Bye { seq, .. } => self.receiver.on_bye(seq, self.now).unwrap(),
                 other => panic!("{other:?}"),
             }
@@ -198,7 +204,7 @@ mod tests {
         for seed in 0..60 {
             let percent = seed % 4 * 6;
             let mut world = World::new(seed);
-            (0..40).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), payload(at)));
+            (0..40).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), payload(at), None));
             world.sender.outgoing.push_bye();
             let mut taken = 0;
             for round in 0.. {
@@ -222,9 +228,62 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_lost_is_not_sent_when_its_time_is_over_and_holds_nothing_else_up() {
+        for seed in 0..40 {
+            let percent = seed % 4 * 6;
+            let mut world = World::new(seed);
+            let until = world.now + Duration::from_secs(1);
+            let may_be_lost = |at: u64| at % 3 != 0;
+            for at in 0..40 {
+                // Half of what may be lost is too late from the start.
+                let until = may_be_lost(at).then_some(if at % 2 == 0 { until } else { world.now });
+                let bytes = payload(at)[..5.min(payload(at).len())].to_vec();
+                world.sender.outgoing.push(Tag::new(0, at), bytes, until);
+            }
+            world.sender.outgoing.push_bye();
+            let mut arrived = Vec::new();
+            for round in 0.. {
+                assert!(round < 100_000, "seed {seed}: stuck with {arrived:?}");
+                world.round(percent);
+                let mut taken =
+                    (0..40).filter_map(|at| Some((at, world.arrivals.inbox.take(Rank(1), Tag::new(0, at))?)));
+                if let Some((at, bytes)) = taken.next() {
+                    assert_eq!(bytes, payload(at)[..5.min(payload(at).len())], "seed {seed}");
+                    arrived.push(at);
+                }
+                if world.sender.outgoing.is_done() && world.arrivals.inbox.is_empty() {
+                    break;
+                }
+            }
+            assert!(world.receiver.incoming.is_over() && arrived.is_sorted());
+            assert!((0..40).filter(|&at| !may_be_lost(at)).all(|at| arrived.contains(&at)), "seed {seed}");
+            assert!(!arrived.iter().any(|&at| may_be_lost(at) && at % 2 == 1), "seed {seed}: {arrived:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_several_chunks_is_delivered_whole_however_late() {
+        let mut world = World::new(1);
+        world.sender.outgoing.push(Tag::new(0, 1), vec![1; 12], Some(world.now));
+        (0..10).for_each(|_| world.round(0));
+        assert_eq!(world.arrivals.inbox.take(Rank(1), Tag::new(0, 1)), Some(vec![1; 12]));
+    }
+
+    #[test]
+    fn a_skip_inside_a_message_breaks_the_link() {
+        let now = Instant::now();
+        let (mut link, mut arrivals) = (Link::new(9, &LIMITS, now), arrivals());
+        let data = Data { session: 9, seq: 0, tag: Tag::new(0, 1), total: 10, offset: 0, bytes: &[0; 5] };
+        link.on_data(Rank(1), &data, &mut arrivals, now).unwrap();
+        assert_eq!(link.on_skip(1, now), Err(Violation::WrongChunk));
+        link.on_bye(2, now).unwrap();
+        assert_eq!(link.on_skip(3, now), Err(Violation::AfterBye));
+    }
+
+    #[test]
     fn a_full_inbox_stops_the_sender_within_the_window() {
         let mut world = World::new(1);
-        (0..20).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![0; 15]));
+        (0..20).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![0; 15], None));
         (0..200).for_each(|_| world.round(0));
         // Two messages of 15 bytes fill the inbox, one waits whole, and the window holds 4 chunks of the next.
         assert_eq!(world.arrivals.inbox.len(), 2);
@@ -235,7 +294,7 @@ mod tests {
     #[test]
     fn a_lost_connection_goes_on_where_the_receiver_stands() {
         let mut world = World::new(1);
-        (0..6).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![at as u8; 12]));
+        (0..6).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![at as u8; 12], None));
         world.round(0);
         while world.sender.outgoing.packet(9, world.now).is_some() {
             world.sender.outgoing.sent(world.now);
@@ -281,7 +340,7 @@ mod tests {
     fn an_acknowledgement_of_what_was_never_sent_breaks_the_link() {
         let now = Instant::now();
         let mut link = Link::new(9, &LIMITS, now);
-        link.outgoing.push(Tag::new(0, 1), vec![1; 12]);
+        link.outgoing.push(Tag::new(0, 1), vec![1; 12], None);
         let ack = Ack { received: 1, limit: 9, gap: false };
         assert_eq!(link.on_greeting(ack, now), Err(Violation::NeverSent));
     }

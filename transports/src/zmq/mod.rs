@@ -76,7 +76,7 @@ mod zap;
 use std::mem;
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::zmq::Socket;
 
@@ -285,6 +285,48 @@ impl ZmqTransport {
         at.map_err(|_| TransportError::Unsupported { operation: "link between two workers of a star" })
     }
 
+    /// Queues a message, when there is room for it, until it is delivered or the time has come.
+    fn queue(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        (deadline, until): (Deadline, Option<Instant>),
+    ) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        let mut state = self.shared.lock();
+        let at = self.peer(&state, to, tag)?;
+        let (bytes, limit) = (payload.len(), self.me.limits.max_message_bytes);
+        if bytes > limit {
+            return Err(TransportError::TooLarge { to, tag, bytes, limit });
+        }
+        loop {
+            if state.is_stopped {
+                return Err(TransportError::Closed);
+            }
+            let peer = &mut state.peers[at];
+            let is_another = peer.is_another() && tag.epoch != roll::EPOCH;
+            let link = peer.open_link().filter(|_| !is_another);
+            let link = link.ok_or(TransportError::Disconnected { rank: to })?;
+            if link.outgoing.has_room(bytes) {
+                break;
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::NoRoom { to, tag });
+            }
+            state = self.shared.wait(state, deadline);
+        }
+        let mut copy = state.arrivals.spares.take(bytes);
+        copy.extend_from_slice(payload);
+        if let Some(link) = state.peers[at].open_link() {
+            link.outgoing.push(tag, copy, until);
+        }
+        self.bell.ring(&mut state);
+        drop(state);
+        self.counters.up += Traffic::message(bytes, self.envelope_bytes(bytes));
+        Ok(())
+    }
+
     /// Ends the thread; whatever was not delivered by then is lost. Returns the first peer that had not confirmed, and what.
     fn leave(&mut self, deadline: Deadline) -> Option<(Rank, Tag)> {
         let thread = self.thread.take()?;
@@ -338,38 +380,22 @@ impl Transport for ZmqTransport {
 
     /// Queues the message. `NoRoom`: the queue, which empties as the receiver's inbox takes, stayed full.
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
-        self.ensure_open()?;
-        let mut state = self.shared.lock();
-        let at = self.peer(&state, to, tag)?;
-        let (bytes, limit) = (payload.len(), self.me.limits.max_message_bytes);
-        if bytes > limit {
-            return Err(TransportError::TooLarge { to, tag, bytes, limit });
+        self.queue(to, tag, payload, (deadline, None))
+    }
+
+    /// Queues the message. What of it was not sent, or got lost with its connection, is not sent after `until`; a message
+    /// of several chunks is delivered like any other.
+    fn send_packet(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        until: Deadline,
+    ) -> Result<(), TransportError> {
+        match self.queue(to, tag, payload, (until, until.instant())) {
+            Err(TransportError::NoRoom { .. }) => Ok(()),
+            queued => queued,
         }
-        loop {
-            if state.is_stopped {
-                return Err(TransportError::Closed);
-            }
-            let peer = &mut state.peers[at];
-            let is_another = peer.is_another() && tag.epoch != roll::EPOCH;
-            let link = peer.open_link().filter(|_| !is_another);
-            let link = link.ok_or(TransportError::Disconnected { rank: to })?;
-            if link.outgoing.has_room(bytes) {
-                break;
-            }
-            if deadline.has_passed() {
-                return Err(TransportError::NoRoom { to, tag });
-            }
-            state = self.shared.wait(state, deadline);
-        }
-        let mut copy = state.arrivals.spares.take(bytes);
-        copy.extend_from_slice(payload);
-        if let Some(link) = state.peers[at].open_link() {
-            link.outgoing.push(tag, copy);
-        }
-        self.bell.ring(&mut state);
-        drop(state);
-        self.counters.up += Traffic::message(bytes, self.envelope_bytes(bytes));
-        Ok(())
     }
 
     fn recv(

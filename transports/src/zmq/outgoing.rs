@@ -16,7 +16,12 @@ const LATE: u32 = 3;
 
 #[derive(Debug)]
 enum Content {
-    Message { tag: Tag, payload: Vec<u8> },
+    Message {
+        tag: Tag,
+        payload: Vec<u8>,
+        /// From when on it is not sent any more; for a message of one chunk.
+        until: Option<Instant>,
+    },
     Bye,
 }
 
@@ -86,10 +91,12 @@ impl Outgoing {
                 && self.queued_bytes.saturating_add(bytes) <= self.limits.bytes
     }
 
-    pub(super) fn push(&mut self, tag: Tag, payload: Vec<u8>) {
+    /// Queues a message. One with an `until` may be lost if it fits in one chunk; a longer one is sent like any other.
+    pub(super) fn push(&mut self, tag: Tag, payload: Vec<u8>, until: Option<Instant>) {
         self.queued_bytes += payload.len();
         let chunks = payload.len().div_ceil(self.chunk_bytes).max(1) as u64;
-        self.enqueue(chunks, Content::Message { tag, payload });
+        let until = until.filter(|_| chunks == 1);
+        self.enqueue(chunks, Content::Message { tag, payload, until });
     }
 
     /// Says that nothing follows.
@@ -171,15 +178,18 @@ impl Outgoing {
             self.progress = now;
         }
         let end = self.next.min(self.limit).min(self.acked + self.window);
-        (self.cursor < end).then(|| self.packet_at(self.cursor, session)).flatten()
+        (self.cursor < end).then(|| self.packet_at(self.cursor, session, now)).flatten()
     }
 
-    fn packet_at(&self, seq: u64, session: u64) -> Option<Vec<u8>> {
+    fn packet_at(&self, seq: u64, session: u64, now: Instant) -> Option<Vec<u8>> {
         let at = self.queue.partition_point(|queued| queued.first_seq + queued.chunks <= seq);
         let queued = self.queue.get(at)?;
-        let Content::Message { tag, payload } = &queued.content else {
+        let Content::Message { tag, payload, until } = &queued.content else {
             return Some(Packet::bye(session, seq));
         };
+        if until.is_some_and(|until| until <= now) {
+            return Some(Packet::skip(session, seq));
+        }
         let offset = (seq - queued.first_seq) as usize * self.chunk_bytes;
         let end = payload.len().min(offset + self.chunk_bytes);
         let (total, bytes) = (payload.len() as u64, &payload[offset..end]);

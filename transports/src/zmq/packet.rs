@@ -7,7 +7,9 @@
 //! | 4 | data | session u64, seq u64, tag (epoch u32, step u64, unit u32, chunk u32), total u64, offset u64, bytes |
 //! | 5 | bye | session u64, seq u64 |
 //! | 6 | ack | session u64, received u64, limit u64, gap u8 |
+//! | 7 | skip | session u64, seq u64 |
 //!
+//! A skip stands for a message of one chunk that is too late to be sent: it takes its number and delivers nothing.
 //! A bye is the last packet of a session; with seq 0 it also answers a refusal, so that whoever refused may end.
 //! A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a value each. Any bytes are either
 //! one of these packets or refused; nothing may be left over.
@@ -27,6 +29,7 @@ const REFUSAL: u8 = 3;
 const DATA: u8 = 4;
 const BYE: u8 = 5;
 const ACK: u8 = 6;
+const SKIP: u8 = 7;
 
 /// Names of the kinds, for tests that damage packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,7 @@ pub(super) enum Packet<'a> {
     Refusal { session: u64, refusal: Refusal },
     Data(Data<'a>),
     Bye { session: u64, seq: u64 },
+    Skip { session: u64, seq: u64 },
     Ack { session: u64, ack: Ack },
 }
 
@@ -172,6 +176,10 @@ impl Packet<'_> {
         [&[BYE], &session.to_le_bytes()[..], &seq.to_le_bytes()].concat()
     }
 
+    pub(super) fn skip(session: u64, seq: u64) -> Vec<u8> {
+        [&[SKIP], &session.to_le_bytes()[..], &seq.to_le_bytes()].concat()
+    }
+
     pub(super) fn ack(session: u64, ack: Ack) -> Vec<u8> {
         let (received, limit) = (ack.received.to_le_bytes(), ack.limit.to_le_bytes());
         [&[ACK], &session.to_le_bytes()[..], &received, &limit, &[u8::from(ack.gap)]].concat()
@@ -200,6 +208,7 @@ impl<'a> Packet<'a> {
             REFUSAL => Self::Refusal { session: cursor.u64()?, refusal: cursor.refusal()? },
             DATA => Self::Data(cursor.data()?),
             BYE => Self::Bye { session: cursor.u64()?, seq: cursor.u64()? },
+            SKIP => Self::Skip { session: cursor.u64()?, seq: cursor.u64()? },
             ACK => {
                 let session = cursor.u64()?;
                 let (received, limit) = (cursor.u64()?, cursor.u64()?);
@@ -311,6 +320,7 @@ mod tests {
             Packet::refusal(5, &Refusal::Taken),
             Packet::data(&Data { session: 5, seq: 6, tag, total: 10, offset: 4, bytes: b"abc" }),
             Packet::bye(5, 6),
+            Packet::skip(5, 6),
             Packet::ack(5, Ack { gap: true, ..ack }),
         ]
     }
@@ -323,6 +333,7 @@ mod tests {
             Packet::Refusal { session, refusal } => Packet::refusal(*session, refusal),
             Packet::Data(data) => Packet::data(data),
             Packet::Bye { session, seq } => Packet::bye(*session, *seq),
+            Packet::Skip { session, seq } => Packet::skip(*session, *seq),
             Packet::Ack { session, ack } => Packet::ack(*session, *ack),
         }
     }

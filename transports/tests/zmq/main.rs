@@ -6,6 +6,7 @@ mod conformance;
 mod exchange;
 mod hostile;
 mod keys;
+mod packets;
 mod proxy;
 mod raw;
 mod roll;

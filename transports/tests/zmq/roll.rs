@@ -25,6 +25,9 @@ fn add(sum: &mut [f64], values: &[f32], weight: f64) {
     sum.iter_mut().zip(values).for_each(|(sum, &value)| *sum += weight * f64::from(value));
 }
 
+const FRAMES: &str = "topk:density=0.1";
+const PACKETS: &str = "topk:density=0.1,max_packet_bytes=1200";
+
 /// One rank: its exchange, what it keeps back, and everything it ever computed.
 struct Replica {
     exchange: Exchange,
@@ -35,9 +38,9 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(quorum: usize, patience: Option<Duration>) -> Self {
+    fn new(spec: &str, quorum: usize, patience: Option<Duration>) -> Self {
         let options = ServerOptions { quorum, patience, ..ServerOptions::default() };
-        let spec = Spec::parse("topk:density=0.1").unwrap();
+        let spec = Spec::parse(spec).unwrap();
         let layout = Layout::packed([("w", vec![LEN])]).unwrap();
         let exchange = Exchange::new(spec, layout, Route::Server(options)).unwrap();
         let zeros = vec![0.0; LEN];
@@ -88,9 +91,13 @@ struct End {
 
 /// A worker that does as it is told until the run is over or the server gone; `spoils` names a step before which its
 /// parameters change by themselves.
-fn worker(mut transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
+fn worker(transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
+    worker_of(FRAMES, transport, spoils)
+}
+
+fn worker_of(spec: &'static str, mut transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
     thread::spawn(move || {
-        let (mut replica, mut place, mut entries) = (Replica::new(0, None), Worker::new(Rank(0)), 0);
+        let (mut replica, mut place, mut entries) = (Replica::new(spec, 0, None), Worker::new(Rank(0)), 0);
         'out: while let Ok((mut notice, state)) = place.ask(&mut transport, long()) {
             replica.restore(state);
             entries += 1;
@@ -179,6 +186,10 @@ struct Scene {
 }
 
 fn scene(world: usize, quorum: usize, patience: Option<Duration>, may_miss: u32) -> Scene {
+    scene_of(FRAMES, world, (quorum, patience, may_miss))
+}
+
+fn scene_of(spec: &str, world: usize, (quorum, patience, may_miss): (usize, Option<Duration>, u32)) -> Scene {
     let (world, heard) = (World::star(world), Heard::default());
     let options = ZmqOptions { returns: Returns::AtAnyTime, log: heard.log(), ..world.options(0) };
     let bound = Bound::new(options).unwrap();
@@ -186,7 +197,7 @@ fn scene(world: usize, quorum: usize, patience: Option<Duration>, may_miss: u32)
     let mut transport = bound.join(long()).unwrap();
     let server = Server::new(&mut transport, Rules { quorum, may_miss }).unwrap();
     let (applied, changes) = (vec![0.0; LEN], Vec::new());
-    let replica = Replica::new(quorum, patience);
+    let replica = Replica::new(spec, quorum, patience);
     let run = Run { transport, server, replica, applied, changes, void: 0 };
     Scene { world, run, endpoint, heard }
 }
@@ -224,10 +235,19 @@ fn assert_conserved(run: &Run, ends: &[End], lost: &[f64]) {
 
 #[test]
 fn a_worker_that_is_cut_off_misses_steps_begins_again_and_nothing_is_lost() {
-    let mut scene = scene(3, 2, Some(Duration::from_millis(400)), 1);
+    is_cut_off_and_comes_back(FRAMES);
+}
+
+#[test]
+fn a_worker_that_sends_packets_is_cut_off_misses_steps_begins_again_and_nothing_is_lost() {
+    is_cut_off_and_comes_back(PACKETS);
+}
+
+fn is_cut_off_and_comes_back(spec: &'static str) {
+    let mut scene = scene_of(spec, 3, (2, Some(Duration::from_millis(400)), 1));
     let proxy = Proxy::to(&scene.endpoint);
     let workers = [scene.connect(1, &scene.endpoint.clone()), scene.connect(2, &proxy.endpoint())]
-        .map(|end| worker(end, None));
+        .map(|end| worker_of(spec, end, None));
     scene.run.server.wait_for_quorum(&mut scene.run.transport, long()).unwrap();
     scene.begin();
     let (mut step, mut seen) = (0, Vec::new());
@@ -290,7 +310,7 @@ fn what_a_worker_kept_back_when_it_left_is_reported_as_lost() {
     let counted = std::sync::Arc::clone(&steps);
     let leaving = thread::spawn(move || {
         let (mut transport, mut replica, mut place) =
-            (transport, Replica::new(0, None), Worker::new(Rank(0)));
+            (transport, Replica::new(FRAMES, 0, None), Worker::new(Rank(0)));
         let (mut notice, _) = {
             let (notice, state) = place.ask(&mut transport, long()).unwrap();
             (notice, state.to_vec())
