@@ -39,7 +39,8 @@ class Scene:
         self.keys = Keys(Path(self.folder.name), 4)
         self.network = Network(4)
         self.run = ["--workers", "4", "--steps", steps, "--hidden", "8", "--hash_every", "0"]
-        self.server = serve(self.network, self.keys, self.run, *rules)
+        own = ["--out", self.keys.folder / "run", *rules]
+        self.server = serve(self.network, self.keys, self.run, *own)
         self.server.says("listening")
         self.workers = [self.join(rank) for rank in HONEST]
 

@@ -119,8 +119,6 @@ def _bridge(hosts):
     _ip("link set switch up")
     for host in hosts:
         _ip(f"link set v{host} master switch up")
-
-
     wait_for(lambda: all(_is_forwarding(host) for host in hosts), 10, lambda: "the switch forwards")
 
 

@@ -54,6 +54,19 @@ ASK = f"""
             pass
 """
 
+# A lab of its own, for as long as nobody kills it.
+LAB = """
+    import sys, time
+    sys.path.insert(0, sys.argv[1])
+    import sandbox
+    sandbox.enter()
+    from network import Network
+    with Network(2) as network:
+        network.start(1, ["sleep", "4321"])
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+
 
 def program(text, *arguments):
     return [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)]
@@ -116,19 +129,8 @@ class NetworkTest(unittest.TestCase):
 
     def test_a_killed_lab_leaves_nothing_and_labs_do_not_meet(self):
         """Two more labs inside of this one, with the same names and addresses, one of which is killed."""
-        inner = program("""
-            import sys, time
-            sys.path.insert(0, sys.argv[1])
-            import sandbox
-            sandbox.enter()
-            from network import Network
-            with Network(2) as network:
-                network.start(1, ["sleep", "4321"])
-                print("ready", flush=True)
-                time.sleep(60)
-        """, os.path.dirname(__file__))
-        folder = os.path.dirname(__file__)
-        labs = [sandbox.start([*inner, folder], stdout=subprocess.PIPE) for _ in range(2)]
+        inner = program(LAB, os.path.dirname(__file__))
+        labs = [sandbox.start(inner, stdout=subprocess.PIPE) for _ in range(2)]
         for lab in labs:
             self.assertEqual(lab.stdout.readline(), b"ready\n")
         self.assertEqual(count_processes("sleep 4321"), 2)

@@ -7,6 +7,7 @@ By seed, workers are killed, stopped for a while, cut off and started again, and
 checkpoint. Shortly before the end everybody is there again. Then
   * nothing has hung, and every process ends well,
   * all replicas are the same, bit for bit,
+  * what was sent and what is kept add up, step by step, up to what was reported lost (conservation.py),
   * the server has written down every step once, in order,
   * its memory has not grown,
   * and the accuracy is within one point of the run that nobody disturbed.
@@ -32,12 +33,13 @@ sys.dont_write_bytecode = True
 import programs
 import sandbox
 import trainers
+from conservation import LOST_SERVER, Books
 from network import Network, wait_for
 from trainers import Keys, join, serve
 
 WORKERS = range(1, 9)
-SETTINGS = ["--workers", 9, "--data", "optdigits", "--hidden", 16, "--batch", 72, "--lr", 0.1, "--codec", "topk:density=0.02"]
-SETTINGS += ["--checkpoint_every", 100, "--eval_every", 0]
+SETTINGS = ["--workers", 9, "--data", "optdigits", "--hidden", 16, "--batch", 72, "--lr", 0.1]
+SETTINGS += ["--codec", "topk:density=0.02", "--checkpoint_every", 100, "--eval_every", 0]
 # A step closes with five of nine, the server's own frame included, when others are late.
 RULES = ["--quorum", 5, "--patience", 0.5, "--report-every", 10]
 # Between two disturbances, and how long one lasts: uniform in these, in seconds.
@@ -59,7 +61,7 @@ class Soak:
         self.draws = random.Random(seed)
         self.keys = Keys(folder, 9)
         self.run = [*SETTINGS, "--steps", steps]
-        self.server = serve(network, self.keys, self.run, *RULES, "--out", folder / "run")
+        self.server = self.serve(self.run, "--out", folder / "run")
         self.workers = {rank: self.join(rank) for rank in WORKERS}
         # When each disturbed worker is to be left alone again, and what does that.
         self.disturbed = {}
@@ -67,8 +69,14 @@ class Soak:
         # Step and bytes of the server's memory.
         self.memory = []
 
+    def serve(self, run, *own):
+        return serve(self.network, self.keys, run, *RULES, *self.trace(0), *own)
+
     def join(self, rank):
-        return join(self.network, self.keys, rank, self.run)
+        return join(self.network, self.keys, rank, self.run, *self.trace(rank))
+
+    def trace(self, rank):
+        return ["--trace", self.folder / f"trace-{rank}"]
 
     def step(self):
         """How far the run is, by what its server says."""
@@ -117,7 +125,7 @@ class Soak:
             return
         self.server.process.send_signal(how)
         self.server.process.wait(trainers.SECONDS)
-        self.server = serve(self.network, self.keys, [], *RULES, "--resume", self.folder / "run")
+        self.server = self.serve([], "--resume", self.folder / "run")
 
     def is_complete(self):
         return re.findall(r" (\d+) contributors,", self.server.all())[-1] == "9"
@@ -134,11 +142,11 @@ def resident_bytes(process):
     return int(re.search(r"VmRSS:\s*(\d+) kB", status).group(1)) << 10
 
 
-def growth(memory, steps):
-    """Bytes at the beginning of the run, without its first quarter, and at the end."""
-    early = [bytes_ for step, bytes_ in memory if steps / 4 <= step < steps / 2]
-    late = [bytes_ for step, bytes_ in memory if 3 * steps / 4 <= step]
-    return statistics.median(early), statistics.median(late)
+def growth(memory):
+    """Bytes in the second and in the last quarter of what was seen."""
+    quarter = len(memory) // 4
+    halves = memory[quarter : 2 * quarter], memory[3 * quarter :]
+    return [statistics.median(bytes_ for _, bytes_ in half) for half in halves]
 
 
 def undisturbed_accuracy(folder, steps):
@@ -159,14 +167,29 @@ def soak(steps, seed):
         hashes, accuracy = run.end()
         seconds = time.monotonic() - started
         written = [json.loads(line)["step"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        books = Books(folder, range(9))
+        (whole, steps_seen, void, wrong), (reasons, unknown) = books.steps(), books.breaks()
+        reported, unfounded = books.losses(run.server.all())
         lost = [float(norm) for norm in re.findall(r"what it kept back is lost: norm ([0-9.]+)", run.server.all())]
-        void = len(re.findall(r"is void|was void|refused: ", run.server.all()))
         undisturbed = undisturbed_accuracy(folder, steps)
-    early, late = growth(run.memory, steps)
+    early, late = growth(run.memory)
     return {
         "run": (f"{steps} steps, seed {seed}, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}", True),
         "disturbed": (", ".join(f"{kind} {times}" for kind, times in sorted(run.done.items())), True),
-        "reported lost": (f"{len(lost)} times, norms up to {max(lost, default=0):.3f}; {void} void steps", True),
+        "sums": (
+            f"{whole} of {steps_seen} steps have the lines of all contributors and add up, but for {len(wrong)}: {wrong[:2]}; "
+            f"{void} frames were late, or their steps void, and given back",
+            not wrong and whole > 0.9 * steps_seen,
+        ),
+        "kept from step to step": (
+            f"but for {', '.join(f'{reason}: {times} times' for reason, times in reasons.items())}; "
+            f"and without a reason {len(unknown)} times: {unknown[:2]}",
+            not unknown and reasons[LOST_SERVER] <= len(WORKERS) * run.done["server"],
+        ),
+        "reported lost": (
+            f"{reported} times, norms up to {max(lost, default=0):.3f}; no worker had kept as much {len(unfounded)} times: {unfounded[:2]}",
+            not unfounded,
+        ),
         "replicas": (f"{len(hashes)}, {len(set(hashes))} different", len(set(hashes)) == 1),
         "steps written down": (f"{len(written)}, each once and in order", written == list(range(steps))),
         "memory of the server": (

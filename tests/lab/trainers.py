@@ -70,8 +70,6 @@ class Process:
 
 
 def serve(network, keys, run, *own):
-    if not {"--out", "--resume"} & {*map(str, own)}:
-        own = [*own, "--out", keys.folder / "run", "--force"]
     command = [os.environ[TRAINER], "serve", "--listen", endpoint(), "--key", keys.secret(0), "--peers", keys.peers()]
     return Process(network, SERVER, "server", keys.folder, [*command, *own, *run])
 

@@ -36,7 +36,7 @@ from wallclock_plan import CURVES, HOSTS, METHODS, MODELS, RATES, SEEDS, STEPS_O
 # a full bucket of tokens waits.
 WARM_UP = 0.2
 # For how long steps are timed, and how many at least.
-TIMED_SECONDS = 5
+TIMED_SECONDS = 4
 FEWEST_STEPS = 8
 MOST_STEPS = 500
 PIPE = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -76,8 +76,10 @@ def measure_curve(results, model, method, lr, seed):
     with tempfile.TemporaryDirectory() as folder:
         settings = ["--lr", lr, "--seed", seed, "--eval_every", MODELS[model].eval_every]
         run = train(model, method, MODELS[model].steps, *settings, "--out", f"{folder}/run")
-        subprocess.run(run, check=True, capture_output=True)
-        metrics = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
+        done = subprocess.run(run, check=False, capture_output=True, text=True)
+        # A rate that is too high for a method is an answer, too.
+        assert done.returncode == 0 or "training has diverged" in done.stderr, done.stderr
+        metrics = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")] if done.returncode == 0 else []
     measure = MODELS[model].measure
     evaluations = [[line["step"] + 1, line[measure]] for line in metrics if measure in line]
     results.add(**key, evaluations=evaluations)

@@ -37,7 +37,7 @@ MODELS = {
         25,
         "accuracy",
         True,
-        [0.1, 0.2, 0.4],
+        [0.05, 0.1, 0.2],
     ),
     "cnn": Model(
         "CNN, optdigits",
@@ -48,18 +48,18 @@ MODELS = {
         20,
         "accuracy",
         True,
-        [0.1, 0.2, 0.4],
+        [0.2, 0.4, 0.8],
     ),
     "gpt": Model(
         "transformer, tiny Shakespeare",
         None,
         ["--data", "tiny-shakespeare", "--model", "gpt"],
-        32,
-        400,
+        16,
+        300,
         25,
         "eval_loss",
         False,
-        [0.1, 0.3, 0.6],
+        [0.05, 0.1, 0.2],
     ),
 }
 
@@ -104,8 +104,7 @@ class Curves:
 
     def reference_rate(self):
         """The learning rate with which dense ends best, with the first seed."""
-        sign = 1 if self.about.rises else -1
-        return max(self.about.learning_rates, key=lambda lr: sign * final_of(self.runs["f32", lr, SEEDS[0]]))
+        return max(self.about.learning_rates, key=lambda lr: self.goodness(self.runs["f32", lr, SEEDS[0]]))
 
     def target(self):
         dense = self.final("f32", self.reference_rate())
@@ -119,14 +118,16 @@ class Curves:
 
     def best_rate(self, method):
         """The learning rate with which a method is as good as dense first, with the first seed; or ends best."""
-        sign = 1 if self.about.rises else -1
 
-        def goodness(lr):
+        def speed_then_goodness(lr):
             run = self.runs[method, lr, SEEDS[0]]
-            return -self.steps(run), sign * final_of(run)
+            return -self.steps(run), self.goodness(run)
 
-        return max(self.about.learning_rates, key=goodness)
+        return max(self.about.learning_rates, key=speed_then_goodness)
 
-
-def final_of(run):
-    return statistics.mean(value for _, value in run[-2:])
+    def goodness(self, run):
+        """Of what a run ends with; more is better. The worst is a run that diverged, which has no evaluations."""
+        if not run:
+            return float("-inf")
+        end = statistics.mean(value for _, value in run[-2:])
+        return end if self.about.rises else -end

@@ -131,7 +131,7 @@ def plot(reports, path):
         plot_speedups(report, below, colours)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncols=4, frameon=False)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
 
 
 def plot_curves(report, axis, colours):

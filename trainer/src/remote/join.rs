@@ -8,6 +8,7 @@ use gradwire_transports::zmq::roll::{Notice, Report, Worker as Place, residual_w
 use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTransport, read_public};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::trace::{self, Trace, TraceArgs};
 use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, resolve, seconds};
 use crate::checkpoint::{Replica, ReplicaError};
 use crate::cli::Failure;
@@ -29,6 +30,8 @@ pub struct JoinArgs {
     rank: u32,
     #[command(flatten)]
     keys: KeyArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
     /// As given to the server
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
@@ -52,6 +55,7 @@ struct Run<'a> {
     job: &'a Job,
     worker: Worker<'a, ZmqTransport>,
     place: Place,
+    trace: Option<Trace>,
     residual_age: u64,
     /// The step that follows the parameters of this worker.
     next: Option<u64>,
@@ -74,7 +78,7 @@ pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) ->
     let options = options(&job, (Rank(args.rank), roster), security, (&downlink, 0));
     let bound = Bound::new(options).map_err(RemoteError::from)?;
     let transport = bound.join(Deadline::after(args.wait)).map_err(RemoteError::from)?;
-    let mut run = Run::new(&job, transport, args.residual_age)?;
+    let mut run = Run::new(&job, transport, args)?;
     run.until_over(args.wait)?;
     writeln!(out, "parameters: {:016x}", run.worker.hash())?;
     let counters = run.worker.counters();
@@ -104,11 +108,12 @@ fn roster(args: &JoinArgs, security: &Security, workers: usize) -> Result<Roster
 }
 
 impl<'a> Run<'a> {
-    fn new(job: &'a Job, transport: ZmqTransport, residual_age: u64) -> Result<Self, Failure> {
+    fn new(job: &'a Job, transport: ZmqTransport, args: &JoinArgs) -> Result<Self, Failure> {
         let model = job.build_model().map_err(JobError::from)?;
         let mut worker = Worker::new(job, transport, model)?;
         worker.keep_history();
-        Ok(Self { job, worker, place: Place::new(SERVER), residual_age, next: None })
+        let (trace, residual_age) = (args.trace.open()?, args.residual_age);
+        Ok(Self { job, worker, place: Place::new(SERVER), trace, residual_age, next: None })
     }
 
     /// Asks, works, and begins again when this worker has lost its place.
@@ -163,7 +168,7 @@ impl<'a> Run<'a> {
 
     /// One step. A void one leaves everything as it was; the server says how to go on.
     fn step(&mut self, step: u64) -> Result<(), RemoteError> {
-        let done = self.worker.step(step);
+        let done = trace::step(&mut self.trace, &mut self.worker, step)?;
         if !matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
             self.worker.remember_if_due(step);
         }

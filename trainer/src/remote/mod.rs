@@ -6,8 +6,9 @@
 mod join;
 mod keys;
 mod serve;
+mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gradwire::{Gather, Spec};
@@ -59,6 +60,20 @@ pub enum RemoteError {
     /// The run was ended, or what it says cannot be written down.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The file for what every step adds up to.
+    #[error("{}: {what}", path.display())]
+    Trace {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        what: String,
+    },
+}
+
+impl RemoteError {
+    fn trace(path: &Path, error: &std::io::Error) -> Self {
+        Self::Trace { path: path.to_path_buf(), what: error.to_string() }
+    }
 }
 
 /// What both ends are told about keys.

@@ -10,6 +10,7 @@ use gradwire_transports::zmq::roll::{Change, Rules, Server};
 use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::trace::{self, Trace, TraceArgs};
 use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, resolve, seconds};
 use crate::checkpoint::{Checkpoint, Found, latest};
 use crate::cli::{Failure, Output, create_folder, explained, reopen, report_run};
@@ -40,6 +41,8 @@ pub struct ServeArgs {
     peers: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
     /// Frames, the server's own included, without which a step is void [default: all]
     #[arg(long, value_name = "N")]
     quorum: Option<usize>,
@@ -71,6 +74,7 @@ struct Run<'a> {
     job: &'a Job,
     worker: Worker<'a, ZmqTransport>,
     roll: Server,
+    trace: Option<Trace>,
     rules: Rules,
     wait: Duration,
     report_every: u64,
@@ -203,8 +207,8 @@ impl<'a> Run<'a> {
         if let Some((checkpoint, _)) = start {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
-        let (wait, report_every) = (args.wait, args.report_every);
-        Ok(Self { job, worker, roll, rules, wait, report_every, collected, observer })
+        let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);
+        Ok(Self { job, worker, roll, trace, rules, wait, report_every, collected, observer })
     }
 
     fn steps(&mut self, first: u64, out: &mut impl Write) -> Result<(), RemoteError> {
@@ -262,7 +266,7 @@ impl<'a> Run<'a> {
 
     /// One step. A void one leaves everything as it was, and says why.
     fn step(&mut self, step: u64) -> Result<StepRecord, RemoteError> {
-        let void = match self.worker.step(step) {
+        let void = match trace::step(&mut self.trace, &mut self.worker, step)? {
             Ok(mut record) => {
                 for (rank, error) in &record.frames_refused {
                     eprintln!("trainer: step {step}: frame of {rank} refused: {error}");

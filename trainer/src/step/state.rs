@@ -65,6 +65,14 @@ impl<T: Transport> Worker<'_, T> {
     }
 }
 
+/// Sums over all coordinates.
+#[cfg(feature = "zmq")]
+pub(crate) struct Sums {
+    pub(crate) kept: f64,
+    pub(crate) gradient: f64,
+    pub(crate) mean: f64,
+}
+
 /// A memory in bytes.
 pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
     let Some(memory) = memory else { return Vec::new() };
@@ -95,6 +103,13 @@ impl<T: Transport> Worker<'_, T> {
             memory.rescale(weight);
         }
         before - memory.norm()
+    }
+
+    /// What the last step added up to, and what is kept back now.
+    pub(crate) fn sums(&self) -> Sums {
+        let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum();
+        let kept = self.memory.as_ref().map_or(0.0, |memory| sum(memory.residual()));
+        Sums { kept, gradient: sum(&self.grad), mean: sum(&self.mean) }
     }
 
     /// Remembers from now on what this worker kept back before the steps to which a server may go back.

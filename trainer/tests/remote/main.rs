@@ -5,3 +5,4 @@ mod refusals;
 mod restart;
 mod same;
 mod support;
+mod trace;

@@ -1,0 +1,91 @@
+//! What a worker made, kept and received in each step, as sums over all coordinates: enough for others to add up what all
+//! workers together did, and to see that nothing was lost in silence.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use gradwire_transports::exchange::ExchangeError;
+use gradwire_transports::zmq::ZmqTransport;
+use serde::Serialize;
+
+use super::RemoteError;
+use crate::record::StepRecord;
+use crate::step::{StepError, Worker};
+
+/// Where it goes.
+#[derive(Debug, clap::Args)]
+pub(super) struct TraceArgs {
+    /// File to which every step adds a line of JSON: sums of the gradient, of what was kept back before and after, and of
+    /// the mean, and whose frames are in it. With the lines of all workers, kept + gradient - kept of the contributors adds
+    /// up to the mean times their number
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+impl TraceArgs {
+    pub(super) fn open(&self) -> Result<Option<Trace>, RemoteError> {
+        self.trace.as_deref().map(Trace::open).transpose()
+    }
+}
+
+/// An open file of lines.
+pub(super) struct Trace {
+    path: PathBuf,
+    file: File,
+}
+
+#[derive(Serialize)]
+struct Line {
+    step: u64,
+    kept_before: f64,
+    gradient: f64,
+    kept_after: f64,
+    /// Norms of what is kept back. That before a step is reported as lost when the worker dies in it.
+    norm_before: f64,
+    norm_after: f64,
+    /// None of a void step.
+    mean: Option<f64>,
+    contributors: Vec<u32>,
+}
+
+impl Trace {
+    fn open(path: &Path) -> Result<Self, RemoteError> {
+        let opened = File::options().create(true).append(true).open(path);
+        let file = opened.map_err(|error| RemoteError::trace(path, &error))?;
+        Ok(Self { path: path.to_path_buf(), file })
+    }
+
+    fn write(&mut self, line: &Line) -> Result<(), RemoteError> {
+        let written = serde_json::to_string(line).map_err(std::io::Error::from);
+        let written = written.and_then(|text| writeln!(self.file, "{text}"));
+        written.map_err(|error| RemoteError::trace(&self.path, &error))
+    }
+}
+
+/// One step. Where the server was lost in it there is no line: what will be kept back is decided when it is there again.
+pub(super) fn step(
+    trace: &mut Option<Trace>,
+    worker: &mut Worker<'_, ZmqTransport>,
+    step: u64,
+) -> Result<Result<StepRecord, StepError>, RemoteError> {
+    let Some(trace) = trace else { return Ok(worker.step(step)) };
+    let (norm_before, before) = (worker.residual_norm(), worker.sums());
+    let done = worker.step(step);
+    if matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
+        return Ok(done);
+    }
+    let after = worker.sums();
+    let contributors = done.as_ref().map_or(&[][..], |record| record.contributors.as_slice());
+    trace.write(&Line {
+        step,
+        kept_before: before.kept,
+        gradient: after.gradient,
+        kept_after: after.kept,
+        norm_before,
+        norm_after: worker.residual_norm(),
+        mean: (!contributors.is_empty()).then_some(after.mean),
+        contributors: contributors.iter().map(|rank| rank.0).collect(),
+    })?;
+    Ok(done)
+}
