@@ -9,11 +9,13 @@
 use super::{ValueFormat, check_magnitude, codebook::check_padding};
 use crate::bits::{BitReader, BitWriter};
 use crate::built::Full;
-use crate::entropy::section::{CodedSymbols, SLACK, ideal_bits, write_symbols};
+use crate::entropy::rans::MAX_ALPHABET;
+use crate::entropy::section::{CodedSymbols, SLACK, ideal_bits_of, write_symbols};
 use crate::error::{DecodeError, Field};
-use crate::kernels::scalar::MAGNITUDE;
+use crate::kernels::{self, Isa, scalar::MAGNITUDE};
 use crate::wire::reader::Reader;
 use crate::wire::writer::{Writer, varint_len};
+use core::cmp::Reverse;
 use half::{bf16, f16};
 
 /// Bytes above its limit that writing a section may use.
@@ -59,6 +61,18 @@ fn widened(format: ValueFormat, magnitude: u32) -> f32 {
     }
 }
 
+/// Turns how often each symbol occurs, with heads from `low` on, into the same for heads of one bit less.
+fn fold(low: u32, counts: &mut [u32; MAX_ALPHABET]) {
+    let mut folded = [0; MAX_ALPHABET];
+    for (head, [same, changed]) in (0..).zip(counts.as_chunks().0) {
+        let to = ((low + head) >> 1) - (low >> 1);
+        if let Some(sums) = folded.as_chunks_mut::<2>().0.get_mut(to as usize) {
+            *sums = [sums[0] + same, sums[1] + changed];
+        }
+    }
+    *counts = folded;
+}
+
 /// Where magnitudes are cut.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
@@ -73,18 +87,26 @@ struct Cut {
 
 impl Cut {
     /// The cut with the fewest bits for these values, the one with the longest tails of equals; `None` if exponents alone
-    /// are too many heads. Leaves some cut's symbols behind.
+    /// are too many heads. Leaves the symbols of the finest cut behind.
     fn best(format: ValueFormat, values: &[u32], symbols: &mut [u8]) -> Option<Self> {
-        let magnitudes = values.iter().map(|&bits| narrowed(format, bits));
+        let magnitudes = values.iter().map(|bits| bits & MAGNITUDE);
         let (low, high) = magnitudes.fold((u32::MAX, 0), |(low, high), bits| (low.min(bits), high.max(bits)));
+        let (low, high) = (narrowed(format, low), narrowed(format, high));
         let at = |shift| {
             let low = low >> shift;
             Self { format, shift, low, heads: (high >> shift).saturating_sub(low) + 1 }
         };
-        let cuts = (0..=fraction_bits(format)).rev().map(at).take_while(|cut| cut.heads <= MAX_HEADS);
+        let finest = (0..=fraction_bits(format)).map(at).find(|cut| cut.heads <= MAX_HEADS)?;
+        finest.fill(values, symbols);
+        let mut counts = [0; MAX_ALPHABET];
+        kernels::histogram(Isa::best(), symbols, counts.get_mut(..finest.alphabet())?);
+        let cuts = (finest.shift..=fraction_bits(format)).map(at);
         cuts.min_by_key(|cut| {
-            cut.fill(values, symbols);
-            ideal_bits(symbols, cut.alphabet()) + values.len() as u64 * u64::from(cut.shift)
+            if cut.shift > finest.shift {
+                fold(low >> (cut.shift - 1), &mut counts);
+            }
+            let coded = ideal_bits_of(counts.get(..cut.alphabet()).unwrap_or(&counts));
+            (coded + values.len() as u64 * u64::from(cut.shift), Reverse(cut.shift))
         })
     }
 

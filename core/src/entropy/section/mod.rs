@@ -18,8 +18,8 @@ use crate::wire::reader::Reader;
 pub(crate) use classes::ClassRoom;
 use shape::Shape;
 pub(crate) use write::{
-    MAX_SINGLE_BYTES, SLACK, ideal_bits, max_classed_section_bytes, max_section_bytes, write_classed_symbols,
-    write_symbols,
+    MAX_SINGLE_BYTES, SLACK, ideal_bits, ideal_bits_of, max_classed_section_bytes, max_section_bytes,
+    write_classed_symbols, write_symbols,
 };
 
 /// Words of scratch memory that decoding a section with one table needs: its slots.

@@ -60,8 +60,13 @@ pub(crate) fn ideal_bits(symbols: &[u8], alphabet: usize) -> u64 {
     let mut counts = [0; rans::MAX_ALPHABET];
     let counts = &mut counts[..alphabet];
     kernels::histogram(Isa::best(), symbols, counts);
+    ideal_bits_of(counts)
+}
+
+/// The same for symbols that occur as often as `counts` says, one count for each of the alphabet.
+pub(crate) fn ideal_bits_of(counts: &[u32]) -> u64 {
     let table = Table::from_counts(counts);
-    table.cost_bits(counts) + table.table_bits(alphabet)
+    table.cost_bits(counts) + table.table_bits(counts.len())
 }
 
 /// As [`write_symbols`], with classes where those cost less. The spare part of the writer's buffer must hold
