@@ -2,7 +2,9 @@
 //! and where there is no order at all.
 
 use gradwire_tests::inputs::{Input, Words};
-use gradwire_tests::positions::{DENSITIES, FEWEST, cost, folder, gradients, listed, uniform_bits};
+use gradwire_tests::positions::{
+    DENSITIES, FEWEST, best_rice_bits, cost, folder, gradients, largest, listed, uniform_bits,
+};
 
 /// Bits an entry that a set of positions costs.
 fn bits(index: &str, shapes: &[Vec<usize>], n: usize, positions: &[usize]) -> f64 {
@@ -54,6 +56,36 @@ fn positions_without_order_cost_hardly_more_than_their_number() {
                 }
             }
         }
+    }
+}
+
+/// Parameters are the best for their blocks, and on positions without order no other size of blocks would gain a hundredth.
+#[test]
+fn rice_codes_are_as_short_as_with_the_best_parameters() {
+    for input in [Input::Normal(1), Input::Heavy(2), Input::Uneven(3), Input::Rows(4)] {
+        for n in [30_000, 250_000] {
+            let is_even = matches!(input, Input::Normal(_) | Input::Heavy(_));
+            let most = if is_even { 1.01 } else { f64::INFINITY };
+            rice_is_best(&[vec![n]], &input.values(n), most, &format!("{input:?} of {n}"));
+        }
+    }
+    let Some(folder) = folder() else { return };
+    for gradient in gradients(&folder) {
+        rice_is_best(&gradient.shapes, &gradient.values, f64::INFINITY, &gradient.name);
+    }
+}
+
+/// `auto` takes no more than the best parameters do in blocks of 128, and `most` times what they do in the best blocks.
+fn rice_is_best(shapes: &[Vec<usize>], values: &[f32], most: f64, name: &str) {
+    for (density, at) in DENSITIES {
+        let auto = cost("auto", density, shapes, values, 1);
+        if auto.k < FEWEST {
+            continue;
+        }
+        let positions = largest(values, auto.k);
+        let [same, any] = [7..=7, 4..=16].map(|sizes| auto.bits / best_rice_bits(&positions, sizes));
+        println!("{name}, {at}: {same:.4} of the best parameters, {any:.4} of the best blocks too");
+        assert!(same <= 1.0 && any <= most, "{name} at {at}: {:.4} bits", auto.bits);
     }
 }
 

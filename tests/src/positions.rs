@@ -1,8 +1,11 @@
 //! What positions cost: of real gradients in the folder that `GRADWIRE_DATA` names, and what a table there says that they
 //! should cost at the most.
 
+use crate::naive::header::varint;
+use crate::naive::index::best_rice_parameter;
 use crate::run;
 use gradwire::{Decoder, Encoder, Grad, Limits, Source, Spec, StepKey, Unit};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -134,7 +137,7 @@ pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32], re
         let info = frame.units().next().expect("there is one unit").info();
         let (name, bytes) = info.index.expect("there are entries");
         let has_length = ["rice", "context", "context-max"].contains(&name);
-        let length = if has_length { crate::naive::header::varint(bytes as u64).len() } else { 0 };
+        let length = if has_length { varint(bytes as u64).len() } else { 0 };
         (k, bits) = (info.held, (bytes + length) as f64 * 8.0 / info.held as f64);
     }
     let median = |mut times: Vec<f64>| {
@@ -142,6 +145,40 @@ pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32], re
         times[times.len() / 2] / k as f64
     };
     Cost { k, bits, ns: times.map(median) }
+}
+
+/// Bits an entry of the shortest section of Rice codes for ascending positions: in blocks of the best of some sizes, by their
+/// logarithms, with the best parameter of each block.
+///
+/// # Panics
+/// Without positions or sizes.
+#[must_use]
+pub fn best_rice_bits(positions: &[usize], sizes: RangeInclusive<u32>) -> f64 {
+    let before = std::iter::once(0).chain(positions.iter().map(|&position| position + 1));
+    let gaps: Vec<u64> =
+        positions.iter().zip(before).map(|(&position, next)| (position - next) as u64).collect();
+    let section = |block_log2: u32| {
+        let (mut parameters, mut lows, mut highs) = (0u64, 0, 0);
+        for block in gaps.chunks(1 << block_log2) {
+            let r = best_rice_parameter(block);
+            parameters += 5;
+            lows += block.len() as u64 * u64::from(r);
+            highs += block.iter().map(|gap| (gap >> r) + 1).sum::<u64>();
+        }
+        1 + [parameters, lows, highs].map(|bits| bits.div_ceil(8)).iter().sum::<u64>()
+    };
+    let bytes = sizes.map(section).min().expect("there are sizes of blocks");
+    (bytes + varint(bytes).len() as u64) as f64 * 8.0 / positions.len() as f64
+}
+
+/// Positions of the `k` largest magnitudes, ascending; of equals those in front.
+#[must_use]
+pub fn largest(values: &[f32], k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()).then(a.cmp(&b)));
+    order.truncate(k);
+    order.sort_unstable();
+    order
 }
 
 /// log₂ of n over k, for each of the k: what positions cost when all sets of k are as likely.
