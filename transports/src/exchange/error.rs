@@ -26,6 +26,8 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The route sends a step in one message, so there is nothing to overlap.
+    OneMessage,
     /// The spelling asks for packets, and the route has no server to say which of them arrived.
     Packets,
     /// The codec works between two neighbours and makes no mean over all.
@@ -113,6 +115,7 @@ impl fmt::Display for ExchangeError {
             Self::NotSparse { codec } => {
                 write!(f, "{codec} frames are not sparse: use all-gather or all-reduce")
             }
+            Self::OneMessage => f.write_str("only all-gather sends a step in several messages"),
             Self::Packets => write!(
                 f,
                 "max_packet_bytes: only a server can tell all workers which packets arrived; use that exchange"

@@ -27,10 +27,15 @@ pub(super) struct Expected<'a> {
 impl<'a> Expected<'a> {
     /// Frames of `codec` with the units of the step. The byte limit is what the codec can make at the most.
     pub(super) fn of(step: &Step<'a>, codec: &impl Gather) -> Self {
+        Self::holding(step, codec, step.units)
+    }
+
+    /// Frames of `codec` with these units.
+    pub(super) fn holding(step: &Step<'_>, codec: &impl Gather, units: &'a [Unit]) -> Self {
         let layout = step.layout.as_ref();
         let mut limits = Limits::for_layout(&layout);
-        limits.max_body_bytes = codec.max_frame_bytes(step.units).unwrap_or(limits.max_body_bytes);
-        Self { key: step.key, codec: codec.id(), units: step.units, limits, is_packet: false }
+        limits.max_body_bytes = codec.max_frame_bytes(units).unwrap_or(limits.max_body_bytes);
+        Self { key: step.key, codec: codec.id(), units, limits, is_packet: false }
     }
 
     /// What the workers send in the step: whole frames, or packets of the size that the spelling asks for.

@@ -1,8 +1,7 @@
 //! Sparse all-reduce: coordinates are dealt to owners, who sum what all ranks send of them and tell everyone.
 
 use gradwire::{
-    Codec, CodecId, Encoder, Gather, GatherCodec, Grad, IndexChoice, LayoutRef, Limits, Memory, Threshold,
-    Unit, ValueChoice,
+    Codec, Encoder, GatherCodec, Grad, IndexChoice, LayoutRef, Memory, Threshold, Unit, ValueChoice,
 };
 
 use super::all_gather::{encode, send_to_all};
@@ -184,7 +183,7 @@ impl SparseAllReduce {
                 Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
                 Sum::Refused => return Err(ExchangeError::NoSum { rank }),
             };
-            let expected = expected(step, &self.lossless, &self.owned[position]);
+            let expected = Expected::holding(step, &self.lossless, &self.owned[position]);
             timed(&mut clock.decode, || {
                 let frame = self.incoming.parse(rank, frame, &step.layout.as_ref(), &expected)?;
                 frame.add_scaled_to(1.0, mean);
@@ -212,7 +211,7 @@ impl SparseAllReduce {
     ) -> Result<(), ExchangeError> {
         let me = members.position(step.transport.rank()).unwrap_or(0);
         let units = &self.owned[me];
-        let expected = expected(step, &self.lossless, units);
+        let expected = Expected::holding(step, &self.lossless, units);
         for (position, rank) in members.iter().enumerate() {
             if position == me {
                 timed(&mut clock.decode, || units.iter().for_each(|unit| add(&self.values, unit, sums)));
@@ -256,13 +255,6 @@ impl SparseAllReduce {
             Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
     }
-}
-
-/// Frames of these blocks, as any rank may send them.
-fn expected<'u>(step: &Step<'_>, codec: &Threshold, units: &'u [Unit]) -> Expected<'u> {
-    let mut limits = Limits::for_layout(&step.layout.as_ref());
-    limits.max_body_bytes = codec.max_frame_bytes(units).unwrap_or(limits.max_body_bytes);
-    Expected { key: step.key, codec: CodecId::Threshold, units, limits, is_packet: false }
 }
 
 /// sums += values, in one block.
