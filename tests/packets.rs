@@ -10,7 +10,7 @@ use gradwire_tests::naive::{self, encode::Job};
 use gradwire_tests::run::{self, Kept, bits};
 
 /// Every codec that can be cut, with every coder and with and without a memory.
-const CODECS: [&str; 24] = [
+const CODECS: [&str; 33] = [
     "none",
     "f16",
     "bf16",
@@ -35,6 +35,15 @@ const CODECS: [&str; 24] = [
     "qsgd:bits=4,bucket=300,rounding=nearest,entropy=rans",
     "qsgd:bits=8,norm=l2,bucket=128,rounding=nearest",
     "qsgd:bits=3,bucket=64,rounding=nearest,memory=none",
+    "topk:density=0.1,index=context",
+    "topk:density=0.2,index=small,values=q4",
+    "dgc:density=0.1",
+    "dgc:density=0.3,momentum=0.5,nesterov=true,values=q4",
+    "dgc:density=0.1,momentum=0,dense_1d=false",
+    "sidco:density=0.1",
+    "sidco:density=0.2,fit=gp,stages=2,values=q8",
+    "sidco:density=0.1,fit=gamma,cap=exact",
+    "sidco:density=0.1,stages=1,memory=none",
 ];
 
 const SIZES: [u32; 5] = [64, 100, 333, 1200, 65_536];
@@ -66,40 +75,52 @@ fn units(n: usize) -> [Vec<Unit>; 2] {
 /// One gradient, as one frame and as packets.
 struct Cut {
     frame: Vec<u8>,
-    frame_kept: Vec<f32>,
+    frame_kept: Option<Kept>,
     packets: Vec<Vec<u8>>,
-    kept: Vec<f32>,
+    kept: Option<Kept>,
     p: Vec<f32>,
 }
 
-fn cut(spelling: &str, units: &[Unit], grad: &[f32], residual: &[f32], size: PacketSize) -> Cut {
-    let spec = spec(spelling);
-    let layout = LayoutRef::flat(grad.len());
-    let keeps = spec.memory == MemoryChoice::ErrorFeedback;
-    let (mut frame_kept, mut kept) = (residual.to_vec(), residual.to_vec());
-    let frame = run::encode(
-        &spec.codec,
-        key(5),
-        &layout,
-        units,
-        Grad::F32(grad),
-        keeps.then_some(&mut frame_kept[..]),
-        0,
-    );
-    let packets = run::packets(
-        &spec.codec,
-        key(5),
-        &layout,
-        units,
-        Grad::F32(grad),
-        keeps.then_some(&mut kept[..]),
-        size,
-    );
-    let mut p = residual.to_vec();
-    for i in units.iter().flat_map(Unit::range) {
-        p[i] = if keeps { residual[i] + grad[i] } else { grad[i] };
+/// The memory that the spelling asks for, with that residual and some momentum.
+fn memory(spelling: &str, units: &[Unit], residual: &[f32]) -> Option<Kept> {
+    let mut kept = Kept::new(&spec(spelling), residual.len(), units)?;
+    kept.residual.copy_from_slice(residual);
+    if let Some(momentum) = &mut kept.momentum {
+        momentum.copy_from_slice(&Input::Normal(6).values(residual.len()));
     }
-    Cut { frame: frame.expect(spelling), frame_kept, packets: packets.expect(spelling), kept, p }
+    Some(kept)
+}
+
+/// What is encoded.
+fn encoded_values(spelling: &str, units: &[Unit], grad: &[f32], before: Option<&Kept>) -> Vec<f32> {
+    let (codec, n) = (spec(spelling).codec, grad.len());
+    let p = naive::encode::encoded_values(&Job {
+        codec: &codec,
+        key: key(5),
+        shapes: &[vec![n]],
+        units,
+        grad,
+        before,
+    });
+    // What no unit covers is kept as it is.
+    let in_unit = |i: usize| units.iter().any(|unit| unit.range().contains(&i));
+    let rest = |i: usize| before.map_or(grad[i], |kept| kept.residual[i]);
+    (0..n).map(|i| if in_unit(i) { p[i] } else { rest(i) }).collect()
+}
+
+fn cut(spelling: &str, units: &[Unit], grad: &[f32], residual: &[f32], size: PacketSize) -> Cut {
+    let codec = spec(spelling).codec;
+    let layout = LayoutRef::flat(grad.len());
+    let before = memory(spelling, units, residual);
+    let p = encoded_values(spelling, units, grad, before.as_ref());
+    let (mut frame_kept, mut kept) = (before.clone(), before);
+    let grad = Grad::F32(grad);
+    let lent = &mut frame_kept.as_mut().map(Kept::lend);
+    let frame = run::encode_with(&codec, key(5), &layout, units, grad, lent.as_mut(), 0).expect(spelling);
+    let lent = &mut kept.as_mut().map(Kept::lend);
+    let packets =
+        run::packets_with(&codec, key(5), &layout, units, grad, lent.as_mut(), size).expect(spelling);
+    Cut { frame, frame_kept, packets, kept, p }
 }
 
 fn sum_of<'p>(packets: impl Iterator<Item = &'p Vec<u8>>, layout: &LayoutRef<'_>) -> Vec<f32> {
@@ -135,7 +156,8 @@ fn packets_hold_together_what_one_frame_holds_and_none_is_too_long() {
                         bits(&run::decode(&frame, &layout).unwrap()),
                         "{what}"
                     );
-                    assert_eq!(bits(&kept), bits(&frame_kept), "{what}");
+                    let words = |kept: Option<Kept>| kept.map(|kept| kept.words());
+                    assert_eq!(words(kept), words(frame_kept), "{what}");
                     if frame.len() <= bytes as usize && !spelling.starts_with("qsgd") {
                         assert_eq!(packets, [frame], "{what}: what fits one packet is the one frame");
                     }
@@ -151,10 +173,8 @@ fn packets_are_the_naive_ones_byte_for_byte() {
         for (n, input) in [(2, Input::Normal(1)), (129, Input::Heavy(2)), (200, Input::Normal(3))] {
             for units in units(n) {
                 let grad = input.values(n);
-                let keeps = spec(spelling).memory == MemoryChoice::ErrorFeedback;
                 let residual = vec![0.5; n];
-                let kept = Kept { residual: residual.clone(), momentum: None, states: Vec::new() };
-                let before = keeps.then_some(kept);
+                let before = memory(spelling, &units, &residual);
                 for bytes in [64, 333] {
                     let job = Job {
                         codec: &spec(spelling).codec,
@@ -197,8 +217,7 @@ fn the_ranges_of_packets_follow_each_other_and_cover_every_unit() {
 
 #[test]
 fn every_packet_that_was_lost_is_given_back_alone_bit_for_bit() {
-    let with_memory =
-        CODECS.into_iter().filter(|spelling| spec(spelling).memory == MemoryChoice::ErrorFeedback);
+    let with_memory = CODECS.into_iter().filter(|spelling| spec(spelling).memory != MemoryChoice::None);
     for spelling in with_memory {
         for (n, input) in [
             (129, Input::Normal(1)),
@@ -211,8 +230,9 @@ fn every_packet_that_was_lost_is_given_back_alone_bit_for_bit() {
                 for (seed, bytes) in [(1, 64), (2, 100), (3, 1200)] {
                     let mut words = Words::new(seed);
                     let grad = input.values(n);
-                    let Cut { packets, mut kept, p, .. } =
+                    let Cut { packets, kept, p, .. } =
                         cut(spelling, &units, &grad, &Input::Normal(7).values(n), size(bytes));
+                    let mut kept = kept.expect("a memory").residual;
                     let (lost, delivered): (Vec<_>, Vec<_>) =
                         packets.iter().partition(|_| words.below(3) == 0);
                     for packet in &lost {
@@ -238,20 +258,21 @@ fn every_packet_that_was_lost_is_given_back_alone_bit_for_bit() {
 
 #[test]
 fn what_was_not_drawn_is_kept_back() {
-    for spelling in CODECS.into_iter().filter(|spelling| spec(spelling).memory == MemoryChoice::ErrorFeedback)
-    {
+    for spelling in CODECS.into_iter().filter(|spelling| spec(spelling).memory != MemoryChoice::None) {
         let n = 900;
         let (layout, codec, size) = (LayoutRef::flat(n), spec(spelling).codec, size(64));
         let (grad, residual) = (Input::Normal(1).values(n), Input::Normal(2).values(n));
         for units in units(n) {
+            let p = encoded_values(spelling, &units, &grad, memory(spelling, &units, &residual).as_ref());
             for drawn in 0..4 {
                 let needed = codec.packet_scratch_len(&units, size);
                 let (mut words, mut bytes) = (vec![7; needed.words], vec![7; needed.bytes]);
                 let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
-                let (mut kept, mut out, mut sum) = (residual.clone(), [0xa5; 64], vec![0.0; n]);
-                let mut memory = Memory::new(&mut kept);
+                let mut kept = memory(spelling, &units, &residual).expect("a memory");
+                let (mut lent, mut out, mut sum) = (kept.lend(), [0xa5; 64], vec![0.0; n]);
+                let grad = Grad::F32(&grad);
                 let mut packets = codec
-                    .packets(key(1), &layout, &units, Grad::F32(&grad), Some(&mut memory), &mut scratch, size)
+                    .packets(key(5), &layout, &units, grad, Some(&mut lent), &mut scratch, size)
                     .unwrap();
                 for _ in 0..drawn {
                     let Some(bytes) = packets.next_into(&mut out) else { break };
@@ -260,14 +281,8 @@ fn what_was_not_drawn_is_kept_back() {
                     })
                     .unwrap();
                 }
-                let in_unit = |i: usize| units.iter().any(|unit| unit.range().contains(&i));
-                let p = |i: usize| if in_unit(i) { residual[i] + grad[i] } else { residual[i] };
-                let both: Vec<f32> = sum.iter().zip(&kept).map(|(sent, kept)| sent + kept).collect();
-                assert_eq!(
-                    bits(&both),
-                    bits(&(0..n).map(p).collect::<Vec<_>>()),
-                    "{spelling}, {drawn} drawn"
-                );
+                let both: Vec<f32> = sum.iter().zip(&kept.residual).map(|(sent, kept)| sent + kept).collect();
+                assert_eq!(bits(&both), bits(&p), "{spelling}, {drawn} drawn");
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::error::EncodeError;
 use crate::grad::Grad;
 use crate::key::StepKey;
 use crate::layout::{LayoutRef, Span};
-use crate::memory::Memory;
+use crate::memory::{Memory, UnitState};
 use crate::momentum::Momentum;
 use crate::packets::{self, Content, PacketSize, Packets};
 use crate::scratch::{Scratch, ScratchLen};
@@ -25,6 +25,8 @@ pub struct UnitInput<'i, 'm> {
     pub(crate) memory: Option<&'i mut Memory<'m>>,
     /// The codec's, where there is a memory that holds it.
     pub(crate) momentum: Option<Momentum>,
+    /// What the codec remembers of the unit, where the memory that holds it cannot be lent.
+    pub(crate) state: Option<&'i mut UnitState>,
     /// Threads that share the work.
     #[cfg(feature = "parallel")]
     pub(crate) threads: usize,
@@ -34,6 +36,14 @@ impl<'i> UnitInput<'i, '_> {
     /// The unit's range of the layout.
     pub(crate) fn span(&self) -> Span<'i> {
         Span { layout: self.layout, start: self.unit.start, len: self.unit.len }
+    }
+
+    /// What the codec remembers of the unit.
+    pub(crate) fn state_mut(&mut self) -> Option<&mut UnitState> {
+        match &mut self.memory {
+            Some(memory) => memory.state_mut(self.unit.id),
+            None => self.state.as_deref_mut(),
+        }
     }
 
     /// The values to encode; magnitudes must be below `bound`.

@@ -578,10 +578,9 @@ impl Spec {
         self.packets?;
         Some(match self.codec {
             Codec::Gather(gather) if gather.is_cut() => return None,
-            Codec::Gather(GatherCodec::TopK(_) | GatherCodec::Threshold(_)) => {
+            Codec::Gather(_) => {
                 "max_packet_bytes: a bitmap of a range may be longer than a packet; use index=auto"
             }
-            Codec::Gather(_) => "max_packet_bytes: this codec's frames cannot be cut",
             Codec::Linear(_) => {
                 "max_packet_bytes: a linear codec has no frames to cut; its payloads are summed"
             }

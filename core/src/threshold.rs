@@ -66,7 +66,6 @@ impl Threshold {
 
 impl Sparsifier for Threshold {
     const ID: CodecId = CodecId::Threshold;
-    const IS_CUT: bool = true;
 
     fn coding(&self) -> SparseCoding {
         self.coding

@@ -137,7 +137,6 @@ impl Dgc {
 
 impl Sparsifier for Dgc {
     const ID: CodecId = CodecId::Dgc;
-    const IS_CUT: bool = false;
 
     fn coding(&self) -> SparseCoding {
         self.coding

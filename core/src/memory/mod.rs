@@ -173,6 +173,12 @@ impl<'a> Memory<'a> {
         self.states.get_mut(usize::try_from(unit).ok()?)
     }
 
+    /// What is kept back, and the state of a unit, for codecs.
+    pub(crate) fn residual_and_state(&mut self, unit: u32) -> (&[f32], Option<&mut UnitState>) {
+        let state = usize::try_from(unit).ok().and_then(|unit| self.states.get_mut(unit));
+        (&self.residual, state)
+    }
+
     /// The momentum of these coordinates starts anew.
     pub(crate) fn mask_momentum(&mut self, coordinates: &[u32]) {
         if let Some(momentum) = self.momentum.as_deref_mut() {

@@ -14,18 +14,18 @@ use crate::built::Full;
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
-use crate::kernels::{self, Isa};
+use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::{LayoutRef, Span};
 use crate::memory::Memory;
+use crate::momentum::Momentum;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::Source;
+use crate::source::{BLOCK, Pass};
 use crate::unit::Unit;
 use crate::wire::header::{HEADER_BYTES, Kind};
 use crate::wire::message::{self, codec_of};
 use crate::wire::unit_header::Cursor;
 use crate::wire::writer::{Writer, varint_len};
-use core::convert::Infallible;
 use core::fmt;
 use core::ops::Range;
 
@@ -188,7 +188,7 @@ pub struct Packets<'a> {
     layout: &'a LayoutRef<'a>,
     units: &'a [Unit],
     grad: Grad<'a>,
-    residual: Option<&'a mut [f32]>,
+    memory: Option<Memory<'a>>,
     size: PacketSize,
     words: &'a mut [u32],
     bytes: &'a mut [u8],
@@ -224,6 +224,7 @@ pub(crate) fn begin<'a>(
     if units.iter().any(|unit| !codec_of(codec, unit).is_cut()) {
         return Err(EncodeError::NoPackets);
     }
+    encoding.check_parts(memory.as_deref())?;
     let needed = scratch_len(codec, units, size);
     if !scratch.holds(needed) {
         return Err(EncodeError::ScratchTooSmall { needed });
@@ -235,24 +236,30 @@ pub(crate) fn begin<'a>(
     encoding.check_values(memory.as_deref())?;
     let (bytes, body) = scratch.bytes.split_at_mut(content_len(codec, units).bytes);
     let words = &mut *scratch.words;
-    let mut residual = memory.map(Memory::residual_mut);
+    let mut memory = memory.map(|memory| {
+        // What the packets leave of it is not known before the last was drawn.
+        memory.residual_mut();
+        memory.slice(0..layout.len())
+    });
     for unit in units {
-        if let Some(residual) = &mut residual {
-            add_gradient(grad.slice(unit.start, unit.len), &mut residual[unit.range()]);
+        if let Some(memory) = &mut memory {
+            let grad = grad.slice(unit.start, unit.len);
+            add_gradient(grad, message::momentum_of(codec_of(codec, unit)), memory.slice(unit.range()));
         }
     }
     let (unit, atom, content) = (0, 0, None);
-    Ok(Packets { codec, key, layout, units, grad, residual, size, words, bytes, body, unit, atom, content })
+    Ok(Packets { codec, key, layout, units, grad, memory, size, words, bytes, body, unit, atom, content })
 }
 
-/// residual = fl(residual + gradient).
-fn add_gradient(grad: Grad<'_>, residual: &mut [f32]) {
-    let added: Result<(), Infallible> =
-        Source::new(grad, None, 0, f32::INFINITY).try_for_range(0, grad.len(), |first, grad, _| {
-            kernels::add_assign(Isa::best(), &mut residual[first..first + grad.len()], grad);
-            Ok(())
-        });
-    let Ok(()) = added;
+/// residual = fl(residual + gradient), or what momentum makes of the gradient.
+fn add_gradient(grad: Grad<'_>, rule: Option<Momentum>, mut memory: Memory<'_>) {
+    let (residual, momentum) = memory.parts_mut();
+    let mut pass = Pass::new(grad, residual, 0, f32::INFINITY).with_momentum(rule.zip(momentum));
+    let (isa, mut room) = (Isa::best(), [0; BLOCK]);
+    for block in pass.blocks() {
+        // Every value was looked at before.
+        let _ = pass.values(isa, block, &mut room);
+    }
 }
 
 /// Bytes of a packet that holds one atom of the unit, at the most.
@@ -313,9 +320,12 @@ impl Packets<'_> {
         if self.content.is_none() {
             let unit = self.units.get(self.unit)?;
             // With a memory, what is encoded is what it holds by now.
-            let grad = match &self.residual {
-                Some(residual) => Grad::F32(&residual[unit.range()]),
-                None => self.grad.slice(unit.start, unit.len),
+            let (grad, state) = match &mut self.memory {
+                Some(memory) => {
+                    let (residual, state) = memory.residual_and_state(unit.id);
+                    (Grad::F32(&residual[unit.range()]), state)
+                }
+                None => (self.grad.slice(unit.start, unit.len), None),
             };
             let input = UnitInput {
                 key: self.key,
@@ -324,6 +334,7 @@ impl Packets<'_> {
                 grad,
                 memory: None,
                 momentum: None,
+                state,
                 #[cfg(feature = "parallel")]
                 threads: 1,
             };
@@ -382,8 +393,8 @@ impl Packets<'_> {
         let piece = Piece { atoms, span, start: unit.start, room };
         let fits = match content {
             Content::Dense(dense) => {
-                let values = match &self.residual {
-                    Some(residual) => Grad::F32(&residual[covered]),
+                let values = match &self.memory {
+                    Some(memory) => Grad::F32(&memory.residual()[covered]),
                     None => self.grad.slice(covered.start, covered.len()),
                 };
                 dense.write(&piece, values, &mut writer)
@@ -397,12 +408,17 @@ impl Packets<'_> {
     /// Takes out of the memory what a piece holds.
     fn commit(&mut self, atoms: Range<usize>) {
         let covered = self.covered(atoms.clone());
-        let (Some(residual), Some(content)) = (&mut self.residual, &self.content) else { return };
-        let start = self.units.get(self.unit).map_or(0, |unit| unit.start);
+        let (Some(memory), Some(content)) = (&mut self.memory, &self.content) else { return };
+        let Some(unit) = self.units.get(self.unit) else { return };
         match content {
-            Content::Dense(dense) => dense.commit(&mut residual[covered]),
-            Content::Sparse(sparse) => sparse.commit(atoms, self.words, &mut residual[start..]),
-            Content::Levels(levels) => levels.commit(atoms, self.bytes, &mut residual[covered]),
+            Content::Dense(dense) => dense.commit(&mut memory.residual_mut()[covered]),
+            Content::Sparse(sparse) => {
+                let has_momentum = message::momentum_of(codec_of(self.codec, unit)).is_some();
+                sparse.commit(atoms, self.words, &mut memory.slice(unit.range()), has_momentum);
+            }
+            Content::Levels(levels) => {
+                levels.commit(atoms, self.bytes, &mut memory.residual_mut()[covered]);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Pieces of a sparse unit: runs of entries, each with the coordinates up to the next piece's first entry.
 
 use super::{Cuts, PacketSize, Piece};
+use crate::memory::Memory;
 use crate::sparse::SparseCoding;
 use crate::values::Prepared;
 use crate::wire::writer::{Writer, varint_len};
@@ -89,8 +90,19 @@ impl SparseContent {
         true
     }
 
-    /// Where an entry was sent, residual = p − decoded, which is exact; `residual` is that of the unit.
-    pub(super) fn commit(&self, entries: Range<usize>, words: &[u32], residual: &mut [f32]) {
+    /// Where an entry was sent, residual = p − decoded, which is exact, and the momentum starts anew if the codec has any;
+    /// `memory` is that of the unit.
+    pub(super) fn commit(
+        &self,
+        entries: Range<usize>,
+        words: &[u32],
+        memory: &mut Memory<'_>,
+        has_momentum: bool,
+    ) {
+        if has_momentum {
+            memory.mask_momentum(&words[entries.clone()]);
+        }
+        let residual = memory.residual_mut();
         for i in entries {
             let [value, decoded] = [i + self.stride, i + 2 * self.stride].map(|at| f32::from_bits(words[at]));
             residual[words[i] as usize] = value - decoded;

@@ -169,7 +169,6 @@ impl Sidco {
 
 impl Sparsifier for Sidco {
     const ID: CodecId = CodecId::Sidco;
-    const IS_CUT: bool = false;
 
     fn coding(&self) -> SparseCoding {
         self.coding
@@ -195,13 +194,13 @@ impl Sparsifier for Sidco {
         spare: &mut [u32],
     ) -> Result<(), EncodeError> {
         let (unit, most) = (input.unit, self.most_stages());
-        let state = input.memory.as_mut().and_then(|memory| memory.state_mut(unit.id)).copied();
+        let state = input.state_mut().copied();
         let adapting = Stages::read(state.unwrap_or_default(), most);
         let stages = self.stages.map_or(adapting.stages, NonZeroU32::get);
         let ratio =
             input.pass(self.overflow_bound(), |pass| self.select_from(pass, stages, candidates, spare))?;
         if self.stages.is_none() && unit.len > 0 {
-            let state = input.memory.as_mut().and_then(|memory| memory.state_mut(unit.id));
+            let state = input.state_mut();
             state.into_iter().for_each(|state| *state = adapting.after(ratio, most).write());
         }
         Ok(())

@@ -17,9 +17,6 @@ pub(crate) trait Sparsifier: Send + Sync {
     /// The number of the method on the wire.
     const ID: CodecId;
 
-    /// Whether what is chosen depends on the values alone, so that it can be decided once and cut into pieces.
-    const IS_CUT: bool;
-
     /// How positions and values are written.
     fn coding(&self) -> SparseCoding;
 
@@ -95,7 +92,7 @@ impl<S: Sparsifier> EncodeUnit for S {
     }
 
     fn is_cut(&self) -> bool {
-        S::IS_CUT && self.coding().index.is_cut()
+        self.coding().index.is_cut()
     }
 
     fn least_body_bytes(&self, len: usize) -> usize {

@@ -77,7 +77,6 @@ impl TopK {
 
 impl Sparsifier for TopK {
     const ID: CodecId = CodecId::TopK;
-    const IS_CUT: bool = true;
 
     fn coding(&self) -> SparseCoding {
         self.coding

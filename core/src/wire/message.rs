@@ -28,7 +28,7 @@ fn is_built(codec: &dyn EncodeUnit) -> bool {
 }
 
 /// The codec's momentum; small machines have no codec that has any, and need not ask.
-fn momentum_of(codec: &dyn EncodeUnit) -> Option<Momentum> {
+pub(crate) fn momentum_of(codec: &dyn EncodeUnit) -> Option<Momentum> {
     Full::build().and_then(|_| codec.momentum())
 }
 
@@ -145,7 +145,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Whether the memory has every part that the codec needs for these units. Small machines have no codec that needs any.
-    fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+    pub(crate) fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         if Full::build().is_none() {
             return Ok(());
         }
@@ -213,6 +213,7 @@ impl<'a> Encoding<'a> {
             grad,
             memory,
             momentum,
+            state: None,
             #[cfg(feature = "parallel")]
             threads: self.threads,
         }

@@ -144,8 +144,13 @@ impl Chosen {
 }
 
 /// The entries that a sparsifier chooses.
-fn chosen(codec: &Codec, key: StepKey, unit: u32, p: &[f32]) -> Option<Chosen> {
+fn chosen(codec: &Codec, key: StepKey, unit: u32, state: Option<UnitState>, p: &[f32]) -> Option<Chosen> {
     match codec {
+        Codec::Gather(GatherCodec::Sidco(codec)) => {
+            let (selected, _) = sidco::select(codec, state.unwrap_or_default(), p);
+            let coding = (codec.values(), codec.rounding());
+            Some(Chosen::new(codec.index(), coding, (key, unit), p, selected))
+        }
         Codec::Gather(GatherCodec::Dgc(codec)) => {
             let coding = (codec.values(), codec.rounding());
             Some(Chosen::new(codec.index(), coding, (key, unit), p, dgc::select(codec, key, unit, p)))
@@ -217,7 +222,7 @@ fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) ->
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => quantized(qsgd, key, unit.id, p),
         Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
-        _ => match chosen(codec, key, unit.id, p) {
+        _ => match chosen(codec, key, unit.id, state, p) {
             Some(chosen) => chosen.whole(&place),
             None => dense(values::F32, p),
         },
@@ -302,17 +307,29 @@ fn keep(kept: &mut Kept, codec: &Codec, unit: &Unit, p: &[f32], body: &Body) {
     }
 }
 
+/// What is encoded: the gradient, or the step that momentum makes of it, and the residual. Momentum moves on.
+fn sums(job: &Job<'_>, kept: Option<&mut Kept>) -> Vec<f32> {
+    let mut p = job.grad.to_vec();
+    if let Some(kept) = kept {
+        advance_momentum(job, kept, &mut p);
+        p.iter_mut().zip(&kept.residual).for_each(|(p, kept)| *p += kept);
+    }
+    p
+}
+
+/// The same, for tests of what becomes of it.
+#[must_use]
+pub fn encoded_values(job: &Job<'_>) -> Vec<f32> {
+    sums(job, job.before.cloned().as_mut())
+}
+
 /// One message of all units.
 ///
 /// # Errors
 /// `NonFiniteInput` and `ValueOverflow`; structure is taken to be right.
 pub fn encode(job: &Job<'_>) -> Result<Encoded, EncodeError> {
     let mut kept = job.before.cloned();
-    let mut p = job.grad.to_vec();
-    if let Some(kept) = &mut kept {
-        advance_momentum(job, kept, &mut p);
-        p.iter_mut().zip(&kept.residual).for_each(|(p, kept)| *p += kept);
-    }
+    let p = sums(job, kept.as_mut());
     job.units.iter().try_for_each(|unit| check(&p, unit, bound(job.codec, unit)))?;
     let mut body = varint(job.key.step);
     let mut decoded = vec![0.0; p.len()];
@@ -343,13 +360,13 @@ enum Whole {
 }
 
 impl Whole {
-    fn new(codec: &Codec, key: StepKey, unit: &Unit, p: &[f32]) -> Self {
+    fn new(codec: &Codec, key: StepKey, unit: &Unit, state: Option<UnitState>, p: &[f32]) -> Self {
         match codec {
             _ if unit.dense => Self::Dense(values::F32, p.to_vec()),
             Codec::Gather(GatherCodec::Dense(Dense::F16)) => Self::Dense(values::F16, p.to_vec()),
             Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => Self::Dense(values::BF16, p.to_vec()),
             Codec::Gather(GatherCodec::Qsgd(qsgd)) => Self::Levels(*qsgd, rounded(qsgd, key, unit.id, p)),
-            _ => chosen(codec, key, unit.id, p)
+            _ => chosen(codec, key, unit.id, state, p)
                 .map_or_else(|| Self::Dense(values::F32, p.to_vec()), Self::Sparse),
         }
     }
@@ -431,14 +448,12 @@ impl Whole {
 /// When an atom does not fit a packet.
 #[must_use]
 pub fn packets(job: &Job<'_>, size: usize) -> Vec<Vec<u8>> {
-    let mut p = job.grad.to_vec();
-    if let Some(kept) = job.before {
-        p.iter_mut().zip(&kept.residual).for_each(|(p, kept)| *p += kept);
-    }
+    let p = encoded_values(job);
     let (mut packets, mut body, mut pieces) = (Vec::new(), varint(job.key.step), 0);
     let (mut next_id, mut next_start) = (0, 0);
     for unit in job.units {
-        let whole = Whole::new(job.codec, job.key, unit, &p[unit.range()]);
+        let state = job.before.and_then(|kept| kept.states.get(unit.id as usize).copied());
+        let whole = Whole::new(job.codec, job.key, unit, state, &p[unit.range()]);
         let place = Place { shapes: Some(job.shapes), start: unit.start, len: unit.len };
         let mut at = 0;
         loop {
