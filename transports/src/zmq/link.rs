@@ -233,7 +233,7 @@ mod tests {
             let percent = seed % 4 * 6;
             let mut world = World::new(seed);
             let until = world.now + Duration::from_secs(1);
-            let may_be_lost = |at: u64| at % 3 != 0;
+            let may_be_lost = |at: u64| !at.is_multiple_of(3);
             for at in 0..40 {
                 // Half of what may be lost is too late from the start.
                 let until = may_be_lost(at).then_some(if at % 2 == 0 { until } else { world.now });
