@@ -50,7 +50,7 @@ pub fn run_into(job: &Job, folder: &Folder, label: &str, lines: u64) -> Result<O
 ///
 /// # Errors
 ///
-/// Those of the run, and if a file cannot be written.
+/// Those of the run, and if a file cannot be written, or checkpoints of a run before not be removed.
 pub fn write_down<E: From<RunError>>(
     job: &Job,
     folder: &Folder,
@@ -58,6 +58,7 @@ pub fn write_down<E: From<RunError>>(
     lines: u64,
     run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, E>,
 ) -> Result<Outcome, E> {
+    Store::of_run(folder.path()).clear().map_err(|error| RunError::Observer(error.to_string()))?;
     folder.write("config.toml", &job.config.to_toml()).map_err(|error| written(&error))?;
     let metrics = folder.metrics().map_err(|error| written(&error))?;
     watched(job, folder, metrics, label, lines, run)

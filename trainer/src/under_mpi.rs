@@ -24,7 +24,8 @@ use crate::single::{go_on_writing, write_down};
 /// # Errors
 ///
 /// What is wrong with the settings, and what keeps MPI from starting: before that the launcher ends the job when a
-/// process fails. Later failures do not return, they end the whole job with their exit code.
+/// process fails. `Interrupted`, when all have left. Other failures do not return, they end the whole job with their exit
+/// code.
 pub(crate) fn train(
     launch: Launch,
     settings: Settings,
@@ -108,12 +109,17 @@ fn in_a_job(
     options.patience = config.patience.map_or(options.patience, Duration::from_secs);
     interrupt::listen_under_a_launcher();
     let mut transport = MpiTransport::start(&options).map_err(|error| Failure::Usage(error.to_string()))?;
-    if let Err(failure) = unless_nobody_reads(work(&mut transport)) {
-        launch.let_first_speak();
-        mpi::abort(failure.exit_code(), &format!("trainer: {failure}"));
+    let done = unless_nobody_reads(work(&mut transport));
+    match &done {
+        // All end behind the same step, so all leave.
+        Ok(()) | Err(Failure::Interrupted { .. }) => {}
+        Err(failure) => {
+            launch.let_first_speak();
+            mpi::abort(failure.exit_code(), &format!("trainer: {failure}"));
+        }
     }
     match transport.close(Deadline::NEVER) {
-        Ok(()) => Ok(()),
+        Ok(()) => done,
         Err(error) => mpi::abort(1, &error),
     }
 }

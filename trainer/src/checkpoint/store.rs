@@ -67,6 +67,22 @@ impl Store {
         Ok(path)
     }
 
+    /// Removes all checkpoints: a run that begins in the folder of another one must not be taken for it.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn clear(&self) -> Result<(), CheckpointError> {
+        if !self.path.is_dir() {
+            return Ok(());
+        }
+        self.remove_drafts()?;
+        for (_, path) in complete(&self.path)? {
+            fs::remove_dir_all(&path).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
     /// The draft gets its name, durably.
     fn publish(&self, draft: &Path, steps: u64) -> Result<PathBuf, CheckpointError> {
         let path = self.path.join(format!("{PREFIX}{steps:08}"));

@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Store, latest};
 use gradwire_trainer::config::Settings;
+use gradwire_trainer::folder::Folder;
+use gradwire_trainer::hash::params_hash;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::processes::{follow, lead};
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
+use gradwire_trainer::single::run_into;
 use gradwire_transports::local;
 
 use crate::digits_job;
@@ -404,6 +407,24 @@ fn the_newest_two_checkpoints_are_kept_and_drafts_are_swept() {
         .collect();
     names.sort();
     assert_eq!(names, ["step-00000012", "step-00000018"]);
+}
+
+#[test]
+fn a_run_in_the_folder_of_another_one_leaves_its_own_checkpoints_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let job = |seed, steps| {
+        digits_job("topk:density=0.01", steps, |settings| {
+            (settings.seed, settings.checkpoint_every) = (Some(seed), Some(steps / 3));
+        })
+    };
+    for (seed, steps) in [(1, 18), (2, 9)] {
+        let job = job(seed, steps);
+        let folder = Folder::create(&root.path().join("run"), true).unwrap();
+        let summary = run_into(&job, &folder, "", 0).unwrap().summary;
+        let made = read(folder.path(), &job).unwrap();
+        assert_eq!((made.steps, made.config.seed), (steps, seed));
+        assert_eq!(format!("{:016x}", params_hash(&made.replicas[0].params)), summary.params_hash);
+    }
 }
 
 #[test]
