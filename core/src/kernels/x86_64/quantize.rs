@@ -36,21 +36,30 @@ pub(in crate::kernels) fn quantize(
     scalar::quantize(p_tail, &tail, stream, fields_tail);
 }
 
-/// Whole turns.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn quantize_avx512(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
+    match stream {
+        Some(stream) => turns_avx512::<false>(p, bucket, fields, |first| draws_avx512(stream, first)),
+        None => turns_avx512::<true>(p, bucket, fields, |_| [_mm512_set1_epi32(scalar::HALF as i32); 4]),
+    }
+}
+
+/// Whole turns, each with the draws that begin with a block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn turns_avx512<const NEAREST: bool>(
+    p: &[u32],
+    bucket: &Bucket,
+    fields: &mut [u8],
+    draws: impl Fn(u64) -> [__m512i; 4],
+) {
     let turns = p.as_chunks::<AVX512_TURN>().0.iter().zip(fields.as_chunks_mut::<AVX512_TURN>().0);
     for (first, (p, fields)) in (bucket.first / 8..).step_by(AVX512_TURN / 8).zip(turns) {
         let groups = p.as_chunks::<16>().0.iter().zip(fields.as_chunks_mut::<16>().0);
-        let draws = match stream {
-            Some(stream) => draws_avx512(stream, first),
-            None => [_mm512_set1_epi32(scalar::HALF as i32); 4],
-        };
-        for ((p, fields), draws) in groups.zip(draws) {
+        for ((p, fields), draws) in groups.zip(draws(first)) {
             // SAFETY: the arrays hold sixteen words and sixteen bytes.
             unsafe {
-                let levels =
-                    levels_avx512(_mm512_loadu_si512(p.as_ptr().cast()), draws, bucket, stream.is_none());
+                let levels = levels_avx512::<NEAREST>(_mm512_loadu_si512(p.as_ptr().cast()), draws, bucket);
                 _mm_storeu_si128(fields.as_mut_ptr().cast(), levels);
             }
         }
@@ -59,14 +68,15 @@ fn quantize_avx512(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: 
 
 /// Sixteen fields: level from the fixed-point sum, and the sign in bit 7. Scaling by powers of two is exact, so one product
 /// is as good as two.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn levels_avx512(bits: __m512i, draws: __m512i, bucket: &Bucket, is_nearest: bool) -> __m128i {
+fn levels_avx512<const NEAREST: bool>(bits: __m512i, draws: __m512i, bucket: &Bucket) -> __m128i {
     let magnitude = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(MAGNITUDE as i32)));
     let scaled = _mm512_mul_ps(magnitude, _mm512_set1_ps(bucket.inverse * UNITS));
     let scaled = _mm512_min_ps(scaled, _mm512_set1_ps(bucket.levels as f32 * UNITS));
     let rounded = _mm512_castps_si512(_mm512_add_ps(scaled, _mm512_set1_ps(scalar::ROUND_MAGIC)));
     let mut sum = _mm512_add_epi32(rounded, draws);
-    if is_nearest {
+    if NEAREST {
         // As the plain loop: what is below half of level 1 is level 0.
         let doubled = _mm512_add_ps(magnitude, magnitude);
         let counts = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(doubled, _mm512_set1_ps(bucket.scale));
@@ -79,6 +89,7 @@ fn levels_avx512(bits: __m512i, draws: __m512i, bucket: &Bucket, is_nearest: boo
 }
 
 /// The 64 draws of eight blocks, in order, as four vectors of sixteen 32-bit lanes.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn draws_avx512(stream: &Stream, block: u64) -> [__m512i; 4] {
     let [front, back] = blocks_avx512(stream, block);
@@ -95,6 +106,7 @@ fn draws_avx512(stream: &Stream, block: u64) -> [__m512i; 4] {
 ///
 /// Words sit in the lower halves of 64-bit lanes; the upper halves hold what a product left there, which the next
 /// product ignores.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn blocks_avx512(stream: &Stream, block: u64) -> [__m512i; 2] {
     let ([key, upper], [multiplier, weyl]) = (stream.words(), CONSTANTS);
@@ -121,9 +133,23 @@ fn blocks_avx512(stream: &Stream, block: u64) -> [__m512i; 2] {
     ]
 }
 
-/// Whole turns.
 #[target_feature(enable = "avx2")]
 fn quantize_avx2(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
+    match stream {
+        Some(stream) => turns_avx2::<false>(p, bucket, fields, |first| draws_avx2(stream, first)),
+        None => turns_avx2::<true>(p, bucket, fields, |_| [_mm256_set1_epi32(scalar::HALF as i32); 4]),
+    }
+}
+
+/// Whole turns, each with the draws that begin with a block.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turns_avx2<const NEAREST: bool>(
+    p: &[u32],
+    bucket: &Bucket,
+    fields: &mut [u8],
+    draws: impl Fn(u64) -> [__m256i; 4],
+) {
     let turns = p.as_chunks::<AVX2_TURN>().0.iter().zip(fields.as_chunks_mut::<AVX2_TURN>().0);
     // Byte 2 of each word, to word `group` of its half.
     let picks = [
@@ -137,15 +163,11 @@ fn quantize_avx2(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
         picks.map(|pick| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(pick.as_ptr().cast()) }));
     let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (first, (p, fields)) in (bucket.first / 8..).step_by(AVX2_TURN / 8).zip(turns) {
-        let draws = match stream {
-            Some(stream) => draws_avx2(stream, first),
-            None => [_mm256_set1_epi32(scalar::HALF as i32); 4],
-        };
         let mut bytes = _mm256_setzero_si256();
-        for ((p, draws), pick) in p.as_chunks::<8>().0.iter().zip(draws).zip(picks) {
+        for ((p, draws), pick) in p.as_chunks::<8>().0.iter().zip(draws(first)).zip(picks) {
             // SAFETY: the array holds eight words.
             let bits = unsafe { _mm256_loadu_si256(p.as_ptr().cast()) };
-            let picked = _mm256_shuffle_epi8(levels_avx2(bits, draws, bucket, stream.is_none()), pick);
+            let picked = _mm256_shuffle_epi8(levels_avx2::<NEAREST>(bits, draws, bucket), pick);
             bytes = _mm256_or_si256(bytes, picked);
         }
         let bytes = _mm256_permutevar8x32_epi32(bytes, order);
@@ -155,14 +177,15 @@ fn quantize_avx2(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
 }
 
 /// Eight fields, each in byte 2 of its word: level from the fixed-point sum, and the sign in the highest bit.
+#[inline]
 #[target_feature(enable = "avx2")]
-fn levels_avx2(bits: __m256i, draws: __m256i, bucket: &Bucket, is_nearest: bool) -> __m256i {
+fn levels_avx2<const NEAREST: bool>(bits: __m256i, draws: __m256i, bucket: &Bucket) -> __m256i {
     let magnitude = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(MAGNITUDE as i32)));
     let scaled = _mm256_mul_ps(magnitude, _mm256_set1_ps(bucket.inverse * UNITS));
     let scaled = _mm256_min_ps(scaled, _mm256_set1_ps(bucket.levels as f32 * UNITS));
     let rounded = _mm256_castps_si256(_mm256_add_ps(scaled, _mm256_set1_ps(scalar::ROUND_MAGIC)));
     let mut sum = _mm256_add_epi32(rounded, draws);
-    if is_nearest {
+    if NEAREST {
         // As the plain loop: what is below half of level 1 is level 0.
         let doubled = _mm256_add_ps(magnitude, magnitude);
         let is_zero = _mm256_cmp_ps::<_CMP_LT_OQ>(doubled, _mm256_set1_ps(bucket.scale));
@@ -173,6 +196,7 @@ fn levels_avx2(bits: __m256i, draws: __m256i, bucket: &Bucket, is_nearest: bool)
 }
 
 /// The 32 draws of four blocks, in order, as four vectors of eight 32-bit lanes.
+#[inline]
 #[target_feature(enable = "avx2")]
 fn draws_avx2(stream: &Stream, block: u64) -> [__m256i; 4] {
     let [even, odd] = blocks_avx2(stream, block);
@@ -186,6 +210,7 @@ fn draws_avx2(stream: &Stream, block: u64) -> [__m256i; 4] {
 }
 
 /// Blocks 0 and 2, and 1 and 3, of four; words sit as in [`blocks_avx512`].
+#[inline]
 #[target_feature(enable = "avx2")]
 fn blocks_avx2(stream: &Stream, block: u64) -> [__m256i; 2] {
     let ([key, upper], [multiplier, weyl]) = (stream.words(), CONSTANTS);
