@@ -6,7 +6,7 @@ usage: wallclock.py RESULTS.jsonl [MODEL ...]
 What a synchronous run learns does not depend on its network: a run over MPI has the parameters of the run in one process,
 bit for bit. So the two factors of the time are measured apart, each where it can be measured best:
 
-    curve     accuracy by step, in one process; each learning rate of the grid with one seed, the best with all
+    curve     accuracy by step, in one process; each learning rate of the grid with one seed, the best two with all
     step      seconds a step, over MPI on four hosts of the lab, at each rate
     compute   seconds a step of four workers that do not talk to one another
 
@@ -143,9 +143,9 @@ def main():
         for seed in SEEDS:
             measure_curve(results, model, "f32", Curves(results.lines, model).reference_rate(), seed)
         for method in CURVES:
-            lr = Curves(results.lines, model).best_rate(method)
-            for seed in SEEDS:
-                measure_curve(results, model, method, lr, seed)
+            for lr in sorted(Curves(results.lines, model).candidates(method)):
+                for seed in SEEDS:
+                    measure_curve(results, model, method, lr, seed)
 
 
 if __name__ == "__main__":

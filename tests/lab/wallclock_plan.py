@@ -116,14 +116,20 @@ class Curves:
         reached = (step for step, value in run if (value >= target if self.about.rises else value <= target))
         return next(reached, float("inf"))
 
+    def candidates(self, method):
+        """The learning rates with which a method is as good as dense first, and ends best, with the first seed."""
+        first = {lr: self.runs[method, lr, SEEDS[0]] for lr in self.about.learning_rates}
+        fastest = max(first, key=lambda lr: (-self.steps(first[lr]), self.goodness(first[lr])))
+        return {fastest, max(first, key=lambda lr: self.goodness(first[lr]))}
+
+    def median_steps(self, method, lr):
+        """To equal accuracy; infinite where most seeds do not come so far."""
+        return statistics.median(self.steps(run) for run in self.of(method, lr))
+
     def best_rate(self, method):
-        """The learning rate with which a method is as good as dense first, with the first seed; or ends best."""
-
-        def speed_then_goodness(lr):
-            run = self.runs[method, lr, SEEDS[0]]
-            return -self.steps(run), self.goodness(run)
-
-        return max(self.about.learning_rates, key=speed_then_goodness)
+        """Of the learning rates that were tried with all seeds, that with which a method is as good as dense first."""
+        tried = [lr for lr in self.about.learning_rates if len(self.of(method, lr)) == len(SEEDS)]
+        return min(tried, key=lambda lr: self.median_steps(method, lr))
 
     def goodness(self, run):
         """Of what a run ends with; more is better. The worst is a run that diverged, which has no evaluations."""

@@ -56,8 +56,7 @@ class Report:
         return self.curves.of(method, self.curves.best_rate(method))
 
     def steps(self, method):
-        """To equal accuracy, the median of the seeds; infinite where most do not come so far."""
-        return statistics.median(self.curves.steps(run) for run in self.runs(method))
+        return self.curves.median_steps(method, self.curves.best_rate(method))
 
     def seconds(self, method, rate):
         """To equal accuracy."""
