@@ -2,6 +2,7 @@
 
 use gradwire::{Layout, Memory, Spec};
 use gradwire_transports::collective::Wire;
+use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
 
@@ -16,9 +17,17 @@ pub enum Way {
     Gossip(Topology),
 }
 
+/// A switched Ethernet, where nothing else is said.
+const LINK_LATENCY_US: f64 = 50.0;
+
+fn link(config: &RunConfig) -> Option<Link> {
+    let latency_us = config.link_latency_us.unwrap_or(LINK_LATENCY_US);
+    config.link_gbps.map(|gbps| Link::from_gbps(gbps, latency_us * 1e-6))
+}
+
 impl Way {
-    /// What the configuration, which was checked, stands for.
-    pub(crate) fn of(config: &RunConfig, spec: &Spec) -> Self {
+    /// What the configuration, which was checked, stands for, for a gradient of `len` elements.
+    pub(crate) fn of(config: &RunConfig, spec: &Spec, len: usize) -> Self {
         let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
         let topology = match config.topology.as_deref() {
             Some("ring") => Some(Topology::Ring),
@@ -29,11 +38,15 @@ impl Way {
         match (topology, config.exchange.as_str()) {
             (Some(topology), _) => Self::Gossip(topology),
             (None, "all-gather") => Self::Mean(Route::AllGather),
+            (None, "sparse") => Self::Mean(Route::SparseAllReduce),
             (None, "all-reduce") => Self::Mean(Route::AllReduce { wire }),
             (None, "tree") => Self::Mean(Route::Tree { wire }),
             (None, "native") => Self::Mean(Route::Native { wire }),
             (None, "server") => Self::Mean(Route::Server(ServerOptions::default())),
-            (None, _) => Self::Mean(Exchange::best_route(spec)),
+            (None, _) => Self::Mean(match link(config) {
+                Some(link) => Exchange::route_over(spec, len, config.workers, &link),
+                None => Exchange::best_route(spec),
+            }),
         }
     }
 

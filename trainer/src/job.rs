@@ -90,7 +90,7 @@ impl Job {
             None => ModelConfig::by_name(&config.model, &dataset.task())?,
         };
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
-        let way = Way::of(&config, &spec);
+        let way = Way::of(&config, &spec, layout.len());
         way.begin(spec, layout.clone())?;
         let share = config.batch / config.workers;
         let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());

@@ -56,6 +56,11 @@ fn first_rank() -> Rank {
 }
 
 impl StepRecord {
+    /// A step in which nothing was exchanged: the first of a delayed run.
+    pub(crate) fn without_exchange() -> Self {
+        Self::empty()
+    }
+
     /// Nothing is known yet.
     fn empty() -> Self {
         Self {
@@ -140,7 +145,7 @@ pub struct Metrics {
     pub bytes_up: u64,
     /// Bytes that all workers received, envelopes included.
     pub bytes_down: u64,
-    /// Dense f32 bytes over frame bytes; `null` when the step was refused.
+    /// Dense f32 bytes over frame bytes; `null` when the step was refused, or is the first of a delayed run.
     pub ratio: Option<f64>,
     /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends nothing.
     pub wire_ratio: Option<f64>,

@@ -4,7 +4,7 @@
 mod history;
 mod state;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
 use gradwire_transports::exchange::ExchangeError;
@@ -23,6 +23,9 @@ use crate::record::StepRecord;
 const IMAGES_AT_ONCE: usize = 256;
 /// Tokens that are evaluated at once; each has a row of logits as long as the vocabulary.
 const TOKENS_AT_ONCE: usize = 2048;
+
+/// A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
+const PATIENCE: Deadline = Deadline::NEVER;
 
 /// Why a worker cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -101,20 +104,22 @@ impl<'a, T: Transport> Worker<'a, T> {
         })
     }
 
-    /// One step, from the batch to the new parameters.
+    /// One step, from the batch to the new parameters. In a delayed run the gradient of the step before travels while that
+    /// of this one is computed, and waits for the next in its turn: x(t+1) = x(t) − lr(t)·mean(t−1).
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let lr = self.job.schedule.lr(step);
-        let started = Instant::now();
-        let loss = self.forward_backward(step)?;
-        self.decay_weights();
-        if let Some(limit) = self.job.local_clip() {
-            clip_norm(&mut self.grad, limit);
-        }
-        let compute = started.elapsed();
-
         let before = self.transport.counters();
         self.rescale_residual(step);
-        let mut record = self.agree(step, lr)?;
+        let is_delayed = self.job.config.is_delayed();
+        if is_delayed && step > 0 {
+            self.send(step)?;
+        }
+        let (loss, compute) = self.local_gradient(step)?;
+        if !is_delayed {
+            self.send(step)?;
+        }
+        let is_first = is_delayed && step == 0;
+        let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step, lr)? };
         self.model.set_params(&self.params);
 
         record.set_step(self.rank(), step, loss, lr, compute);
@@ -125,6 +130,17 @@ impl<'a, T: Transport> Worker<'a, T> {
         let is_compared = self.job.is_due(self.job.config.hash_every, step);
         record.hash = is_compared.then(|| params_hash(&self.params));
         Ok(record)
+    }
+
+    /// What this worker sends for a step, its loss, and the time that it took.
+    fn local_gradient(&mut self, step: u64) -> Result<(f32, Duration), ModelError> {
+        let started = Instant::now();
+        let loss = self.forward_backward(step)?;
+        self.decay_weights();
+        if let Some(limit) = self.job.local_clip() {
+            clip_norm(&mut self.grad, limit);
+        }
+        Ok((loss, started.elapsed()))
     }
 
     /// Loss and gradient on this worker's share of the step's batch.
@@ -149,27 +165,35 @@ impl<'a, T: Transport> Worker<'a, T> {
         }
     }
 
+    fn key(&self, step: u64) -> StepKey {
+        StepKey { seed: self.job.config.seed, step, source: Source::Rank(self.rank().0) }
+    }
+
+    /// Sends the gradient on its way to a mean.
+    fn send(&mut self, step: u64) -> Result<(), StepError> {
+        let key = self.key(step);
+        let Agreement::Mean(exchange) = &mut self.agreement else { return Ok(()) };
+        if let Some(density) = self.job.density(step) {
+            exchange.set_density(density)?;
+        }
+        exchange
+            .start(&mut self.transport, key, Grad::F32(&self.grad), self.memory.as_mut(), PATIENCE)
+            .map_err(diverged_or_failed)?;
+        // The server may take this frame in, and be gone before it says so.
+        #[cfg(feature = "zmq")]
+        if let Some(history) = &mut self.history {
+            history.note_if_due(self.job, step, self.memory.as_ref());
+        }
+        Ok(())
+    }
+
     /// Comes to the parameters behind this step. A mean that is not finite is refused by every worker alike, and the step
     /// is skipped: the record says why, and the memory has everything back.
     fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
-        let rank = self.transport.rank();
-        let key = StepKey { seed: self.job.config.seed, step, source: Source::Rank(rank.0) };
-        // A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
-        let (transport, never) = (&mut self.transport, Deadline::NEVER);
+        let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {
             Agreement::Mean(exchange) => {
-                if let Some(density) = self.job.density(step) {
-                    exchange.set_density(density)?;
-                }
-                exchange
-                    .start(transport, key, Grad::F32(&self.grad), self.memory.as_mut(), never)
-                    .map_err(diverged_or_failed)?;
-                // The server may take this frame in, and be gone before it says so.
-                #[cfg(feature = "zmq")]
-                if let Some(history) = &mut self.history {
-                    history.note_if_due(self.job, step, self.memory.as_ref());
-                }
-                match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), never) {
+                match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), PATIENCE) {
                     Ok(report) => {
                         self.optimizer.step(&mut self.params, &self.mean, lr);
                         Ok(StepRecord::delivered(&report))
@@ -182,7 +206,8 @@ impl<'a, T: Transport> Worker<'a, T> {
             }
             Agreement::Gossip(mixer) => {
                 self.optimizer.step(&mut self.params, &self.grad, lr);
-                let mixed = mixer.mix(transport, key, &mut self.params, never).map_err(diverged_or_failed)?;
+                let mixed =
+                    mixer.mix(transport, key, &mut self.params, PATIENCE).map_err(diverged_or_failed)?;
                 Ok(StepRecord::mixed(rank, &mixed, self.params.len()))
             }
         }

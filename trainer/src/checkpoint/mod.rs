@@ -4,7 +4,8 @@
 //! checkpoints/step-00000120/
 //!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes; steps of the optimizer
 //!     model-1.safetensors   the same of rank 1, where replicas differ
-//!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory
+//!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory; gradient: in a delayed run, what it
+//!                           has not sent yet
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
@@ -40,6 +41,8 @@ pub struct Checkpoint {
     /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run over the network
     /// that of the server alone.
     pub memories: Vec<Vec<u8>>,
+    /// What each rank has not sent yet, by rank; empty but in a delayed run.
+    pub gradients: Vec<Vec<f32>>,
     /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
     pub downlink: Vec<u8>,
     /// Sums over the steps done.
@@ -52,5 +55,6 @@ pub(crate) struct Snapshot {
     /// From rank 0 alone, unless replicas differ.
     pub(crate) replica: Option<Replica>,
     pub(crate) memory: Vec<u8>,
+    pub(crate) gradient: Vec<f32>,
     pub(crate) downlink: Vec<u8>,
 }

@@ -155,11 +155,12 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
         files.push(write_file(draft, &model_file(rank), &content)?);
     }
     for (rank, kept) in checkpoint.memories.iter().enumerate() {
-        let content = memory::to_bytes(kept).map_err(impossible)?;
+        let gradient = checkpoint.gradients.get(rank).map_or(&[][..], Vec::as_slice);
+        let content = memory::to_bytes(kept, gradient).map_err(impossible)?;
         files.push(write_file(draft, &rank_file(rank), &content)?);
     }
     if !checkpoint.downlink.is_empty() {
-        let content = memory::to_bytes(&checkpoint.downlink).map_err(impossible)?;
+        let content = memory::to_bytes(&checkpoint.downlink, &[]).map_err(impossible)?;
         files.push(write_file(draft, DOWNLINK, &content)?);
     }
     let manifest = Manifest {
@@ -282,14 +283,22 @@ impl Found {
             |content: &[u8]| Replica::from_bytes(content, layout).map_err(|error| error.to_string());
         let replicas = (0..self.config.replicas()).map(|rank| self.content(&model_file(rank), replica));
         let replicas = replicas.collect::<Result<_, _>>()?;
-        let memories =
-            (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), memory::from_bytes));
-        let memories = memories.collect::<Result<_, _>>()?;
+        let kept = (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), memory::from_bytes));
+        let (memories, mut gradients): (_, Vec<Vec<f32>>) =
+            kept.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let is_delayed = self.config.is_delayed();
+        if gradients.iter().any(|gradient| gradient.len() != if is_delayed { layout.len() } else { 0 }) {
+            return Err(CheckpointError::foreign(
+                file,
+                "gradients of another model, or of a run that is not delayed",
+            ));
+        }
+        gradients.truncate(if is_delayed { gradients.len() } else { 0 });
         let has_downlink = self.manifest.files.iter().any(|entry| entry.name == DOWNLINK);
         let downlink = has_downlink.then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
         let Manifest { steps, totals, .. } = self.manifest;
-        let downlink = downlink.unwrap_or_default();
-        Ok(Checkpoint { config: self.config, steps, replicas, memories, downlink, totals })
+        let (downlink, _) = downlink.unwrap_or_default();
+        Ok(Checkpoint { config: self.config, steps, replicas, memories, gradients, downlink, totals })
     }
 
     fn content<T>(

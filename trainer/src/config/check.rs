@@ -34,6 +34,9 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         exchange: word(&settings.exchange, "auto"),
         topology: settings.topology.clone().or(is_gossip(&codec).then(|| "ring".to_owned())),
         wire: settings.wire.clone(),
+        link_gbps: settings.link_gbps,
+        link_latency_us: settings.link_latency_us,
+        delayed: settings.delayed,
         transport: word(&settings.transport, "local"),
         patience: settings.patience,
         workers: or(&settings.workers, 4),
@@ -87,11 +90,14 @@ fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeE
 /// Every key on its own.
 pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
-    let exchanges = ["auto", "all-gather", "all-reduce", "tree", "native", "server", "gossip"];
+    let exchanges = ["auto", "all-gather", "sparse", "all-reduce", "tree", "native", "server", "gossip"];
     one_of("exchange", &config.exchange, &exchanges)?;
     one_of("topology", config.topology.as_deref().unwrap_or("ring"), &["ring", "torus", "complete"])?;
     one_of("wire", config.wire.as_deref().unwrap_or("f32"), &["f32", "bf16"])?;
     one_of("transport", &config.transport, &["local", "mpi", "zmq"])?;
+    let (gbps, latency) = (config.link_gbps.unwrap_or(1.0), config.link_latency_us.unwrap_or(0.0));
+    require(gbps.is_finite() && gbps > 0.0, "link_gbps", gbps, "above 0")?;
+    require(latency.is_finite() && latency >= 0.0, "link_latency_us", latency, "not negative")?;
     require(config.patience != Some(0), "patience", 0, "at least 1")?;
     one_of("optimizer", &config.optimizer, &["sgd", "adamw"])?;
     one_of("schedule", &config.schedule, &["constant", "cosine", "step"])?;
@@ -169,6 +175,22 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         config.wire.is_some() && !is_summed,
         format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
     )?;
+    refuse(
+        config.link_gbps.is_some() && exchange != "auto",
+        format!("link_gbps with exchange = {exchange}: auto chooses by it"),
+    )?;
+    refuse(
+        config.link_latency_us.is_some() && config.link_gbps.is_none(),
+        "link_latency_us: it belongs to link_gbps",
+    )?;
+    refuse(
+        config.is_delayed() && config.transport == "zmq",
+        "delayed with transport = zmq: who comes in has no gradient of the step before",
+    )?;
+    refuse(
+        config.is_delayed() && config.replicas() > 1,
+        "delayed with gossip: there is no mean to be late with",
+    )?;
     let is_mpi = config.transport == "mpi";
     refuse(
         exchange == "native" && !is_mpi,
@@ -219,6 +241,10 @@ pub(super) fn notes(config: &RunConfig) -> Vec<String> {
     }
     if config.replicas() > 1 {
         notes.push("gossip: replicas differ; loss and accuracy are those of worker 0".into());
+    }
+    if config.is_delayed() {
+        notes
+            .push("delayed: each mean is applied one step late, and that of the last step not at all".into());
     }
     if config.exchange == "native" {
         notes.push(

@@ -31,7 +31,7 @@ pub struct Settings {
     /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub hidden: Option<Vec<usize>>,
-    /// How workers agree: auto, all-gather, all-reduce (around a ring), tree, server; native is the all-reduce of the MPI
+    /// How workers agree: auto, all-gather, sparse, all-reduce (around a ring), tree, server; native is the all-reduce of the MPI
     /// library; gossip goes with codec dpsgd [default: auto]
     #[arg(long, value_name = "KIND")]
     pub exchange: Option<String>,
@@ -41,6 +41,15 @@ pub struct Settings {
     /// What an f32 takes on its way in all-reduce, tree and native: f32, bf16 [default: f32]
     #[arg(long, value_name = "KIND")]
     pub wire: Option<String>,
+    /// Gbit/s between two workers, with which auto chooses between all-gather and sparse [default: all-gather]
+    #[arg(long = "link_gbps", visible_alias = "link-gbps", value_name = "X")]
+    pub link_gbps: Option<f64>,
+    /// Microseconds that an empty message takes from worker to worker, for auto with a link_gbps [default: 50]
+    #[arg(long = "link_latency_us", visible_alias = "link-latency-us", value_name = "X")]
+    pub link_latency_us: Option<f64>,
+    /// Send the gradient of each step while that of the next is computed, and apply their mean one step late
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub delayed: Option<bool>,
     /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun, else local]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<String>,
@@ -121,7 +130,7 @@ pub struct RunConfig {
     pub hidden: Option<Vec<usize>>,
     /// Spelling of the codec, as [`Spec`] prints it.
     pub codec: String,
-    /// `auto`, `all-gather`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
+    /// `auto`, `all-gather`, `sparse`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
     pub exchange: String,
     /// `ring`, `torus` or `complete`; for gossip.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +138,15 @@ pub struct RunConfig {
     /// `f32` or `bf16`; for `all-reduce`, `tree` and `native`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
+    /// For `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_gbps: Option<f64>,
+    /// For `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_latency_us: Option<f64>,
+    /// Whether means are applied one step late; said where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delayed: Option<bool>,
     /// `local`, `mpi`, or for a server and its workers `zmq`
     pub transport: String,
     /// Seconds; for `mpi`.
@@ -216,7 +234,7 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden exchange topology wire transport patience workers batch epochs steps optimizer momentum
+        first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed transport patience workers batch epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every clip codec)
     }
 }
@@ -262,6 +280,11 @@ impl RunConfig {
     /// Replicas that differ from each other: one a worker with gossip, else a single one that all have.
     pub fn replicas(&self) -> usize {
         if self.topology.is_some() { self.workers } else { 1 }
+    }
+
+    /// Whether means are applied one step late.
+    pub fn is_delayed(&self) -> bool {
+        self.delayed == Some(true)
     }
 
     /// What the user should know about this combination, in plain words.

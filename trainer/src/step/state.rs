@@ -43,7 +43,8 @@ impl<T: Transport> Worker<'_, T> {
         let tells = is_first || self.job.config.replicas() > 1;
         let downlink = self.agreement.downlink_memory().filter(|_| is_first);
         let downlink = saved(downlink.as_deref(), &self.job.layout);
-        Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), downlink }
+        let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
+        Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), gradient, downlink }
     }
 
     /// Goes on where [`snapshot`](Self::snapshot) was taken.
@@ -52,6 +53,9 @@ impl<T: Transport> Worker<'_, T> {
         let refused =
             |what: String| CheckpointError::Foreign { path: format!("memory of rank {rank}").into(), what };
         self.keep(checkpoint.memories.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
+        if let Some(gradient) = checkpoint.gradients.get(rank) {
+            self.grad.copy_from_slice(gradient);
+        }
         let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());

@@ -61,13 +61,15 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer and schedule.
-fn cases() -> [(&'static str, Change); 13] {
+fn cases() -> [(&'static str, Change); 16] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
         (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
     };
     let server = |settings: &mut Settings| settings.exchange = Some("server".to_owned());
+    let sparse = |settings: &mut Settings| settings.exchange = Some("sparse".to_owned());
+    let delayed = |settings: &mut Settings| settings.delayed = Some(true);
     [
         ("none", momentum),
         ("topk:density=0.01", |_| ()),
@@ -82,6 +84,9 @@ fn cases() -> [(&'static str, Change); 13] {
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
         ("dpsgd", momentum),
+        ("topk:density=0.03", sparse),
+        ("topk:density=0.02", delayed),
+        ("powersgd:rank=1", delayed),
     ]
 }
 

@@ -5,6 +5,7 @@ mod batches;
 mod checkpoints;
 mod command_line;
 mod compression;
+mod delay;
 mod determinism;
 mod failures;
 mod gossip;

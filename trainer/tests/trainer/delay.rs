@@ -1,0 +1,114 @@
+//! Means that are applied one step late, and the routes that a run may take.
+
+use gradwire_trainer::agreement::Way;
+use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::data::Batches;
+use gradwire_trainer::hash::params_hash;
+use gradwire_trainer::job::{Job, JobError};
+use gradwire_trainer::run::run;
+use gradwire_transports::exchange::{ExchangeError, Route};
+
+use crate::{Quiet, digits_job};
+
+const WORKERS: usize = 2;
+
+/// Parameters after the run by definition: x(t+1) = x(t) − lr(t)·mean of the gradients at x(t − delay).
+fn defined(job: &Job, delay: u64) -> u64 {
+    let len = job.layout.len();
+    let share = job.config.batch / WORKERS;
+    let mut batches: Vec<_> = (0..WORKERS)
+        .map(|rank| Batches::new(&job.dataset, job.config.seed, share, rank, WORKERS, 0).unwrap())
+        .collect();
+    let (mut model, mut optimizer) = (job.build_model().unwrap(), job.build_optimizer().unwrap());
+    let mut params = vec![0.0; len];
+    model.params(&mut params);
+    let mut means: Vec<Vec<f32>> = Vec::new();
+    for step in 0..job.steps {
+        let (epoch, place) = (step / job.steps_per_epoch, (step % job.steps_per_epoch) as usize);
+        let mut grads = vec![vec![0.0f32; len]; WORKERS];
+        for (grad, batches) in grads.iter_mut().zip(&mut batches) {
+            model.forward_backward(&batches.batch(epoch, place), grad).unwrap();
+        }
+        means.push(grads[0].iter().zip(&grads[1]).map(|(a, b)| (a + b) / 2.0).collect());
+        if step >= delay {
+            optimizer.step(&mut params, &means[(step - delay) as usize], job.schedule.lr(step));
+            model.set_params(&params);
+        }
+    }
+    params_hash(&params)
+}
+
+#[test]
+fn a_delayed_mean_moves_the_parameters_one_step_late_and_the_last_one_never() {
+    for delayed in [false, true] {
+        let job = digits_job("none", 9, |settings| {
+            (settings.workers, settings.delayed) = (Some(WORKERS), Some(delayed));
+            (settings.momentum, settings.schedule) = (Some(0.9), Some("cosine".to_owned()));
+        });
+        let outcome = run(&job, &mut Quiet::default()).unwrap();
+        let expected = defined(&job, u64::from(delayed));
+        assert_eq!(outcome.summary.params_hash, format!("{expected:016x}"), "delayed: {delayed}");
+        assert_eq!(outcome.metrics[0].contributors, if delayed { 0 } else { WORKERS });
+        assert_eq!(outcome.metrics[0].bytes_up == 0, delayed);
+        assert!(outcome.metrics[1..].iter().all(|line| line.contributors == WORKERS));
+        assert_eq!(outcome.summary.notes.iter().any(|note| note.contains("one step late")), delayed);
+        assert_eq!(job.config.to_toml().contains("delayed = true"), delayed);
+    }
+}
+
+#[test]
+fn a_delayed_run_still_learns() {
+    let job = digits_job("topk:density=0.01", 150, |settings| {
+        (settings.lr, settings.delayed) = (Some(0.1), Some(true));
+    });
+    let accuracy = 100.0 * run(&job, &mut Quiet::default()).unwrap().summary.accuracy;
+    assert!(accuracy > 85.0, "{accuracy}");
+}
+
+#[test]
+fn sparse_all_reduce_trains_as_all_gather_does_bit_for_bit() {
+    let [gathered, reduced] = ["all-gather", "sparse"].map(|exchange| {
+        let job =
+            digits_job("topk:density=0.05", 12, |settings| settings.exchange = Some(exchange.to_owned()));
+        run(&job, &mut Quiet::default()).unwrap()
+    });
+    assert_eq!(gathered.summary.params_hash, reduced.summary.params_hash);
+    assert_ne!(gathered.summary.bytes_up, reduced.summary.bytes_up);
+}
+
+#[test]
+fn auto_chooses_by_the_link_where_one_is_given() {
+    let route = |codec: &str, workers, gbps: Option<f64>, latency_us| {
+        let job = digits_job(codec, 1, |settings| {
+            (settings.workers, settings.batch) = (Some(workers), Some(workers));
+            (settings.link_gbps, settings.link_latency_us) = (gbps, latency_us);
+        });
+        job.way
+    };
+    let (gathered, reduced) = (Way::Mean(Route::AllGather), Way::Mean(Route::SparseAllReduce));
+    assert_eq!(route("topk:density=0.1", 16, None, None), gathered);
+    assert_eq!(route("topk:density=0.1", 16, Some(0.1), None), reduced);
+    assert_eq!(route("topk:density=0.1", 16, Some(0.1), Some(1e6)), gathered);
+    assert_eq!(route("topk:density=0.01", 2, Some(0.1), None), gathered);
+    assert!(matches!(route("none", 4, Some(0.1), None), Way::Mean(Route::AllReduce { .. })));
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_before_the_run() {
+    let refused = |settings: Settings| RunConfig::resolve(&settings).unwrap_err().to_string();
+    let base = || Settings { exchange: Some("sparse".to_owned()), ..Settings::default() };
+    let message = refused(Settings { link_gbps: Some(1.0), ..base() });
+    assert!(message.contains("link_gbps with exchange = sparse"), "{message}");
+    let message = refused(Settings { link_latency_us: Some(1.0), ..Settings::default() });
+    assert!(message.contains("link_latency_us"), "{message}");
+    for gbps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let message = refused(Settings { link_gbps: Some(gbps), ..Settings::default() });
+        assert!(message.contains("link_gbps"), "{message}");
+    }
+    let message =
+        refused(Settings { codec: Some("dpsgd".to_owned()), delayed: Some(true), ..Settings::default() });
+    assert!(message.contains("delayed with gossip"), "{message}");
+    let qsgd = RunConfig::resolve(&Settings { codec: Some("qsgd".to_owned()), ..base() }).unwrap();
+    let error = Job::prepare(qsgd).unwrap_err();
+    assert!(matches!(error, JobError::Exchange(ExchangeError::NotSparse { codec: "qsgd" })), "{error}");
+}
