@@ -49,7 +49,7 @@ fn read_content(bytes: &[u8], max_elements: usize) -> Result<Content, FileFault>
     let (layout, limits) = lone_layout(bytes, max_elements)?;
     let mut decoder = Decoder::new();
     let frame = decoder.parse(bytes, &layout, &limits)?;
-    let units: Vec<UnitReport> = frame.units().map(|unit| UnitReport::new(unit.info())).collect();
+    let units: Vec<UnitReport> = frame.units().map(|unit| UnitReport::new(&unit)).collect();
     let n = units.iter().map(|unit| unit.len).sum();
     Ok(Content { step: frame.step(), n, ratio: 4.0 * n as f64 / bytes.len() as f64, units })
 }

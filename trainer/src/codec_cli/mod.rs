@@ -11,6 +11,7 @@
 //! data, as f32. A frame file is one frame and nothing else. Files are checked before memory is allocated for what they
 //! claim, and outputs appear whole or not at all.
 
+mod alternatives;
 mod bench;
 mod break_even;
 mod decode;

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use gradwire::{Divisor, Header, UnitInfo};
+use gradwire::{Divisor, FrameUnit, Header};
 use serde::Serialize;
 
+use super::alternatives::Alternatives;
 use super::frame::codec_name;
 use super::quality::bits_per;
 use super::table::{Table, grouped, optional, significant};
@@ -63,6 +64,7 @@ pub(super) struct UnitReport {
     value_coder: Option<&'static str>,
     value_bytes: Option<usize>,
     bits_per_coord: Option<f64>,
+    alternatives: Option<Alternatives>,
 }
 
 impl HeaderReport {
@@ -108,7 +110,8 @@ impl HeaderReport {
 
 impl UnitReport {
     /// One unit of a parsed frame.
-    pub(super) fn new(info: UnitInfo) -> Self {
+    pub(super) fn new(unit: &FrameUnit<'_>) -> Self {
+        let info = unit.info();
         let bytes = info.index.map_or(0, |(_, bytes)| bytes) + info.values.map_or(0, |(_, bytes)| bytes);
         Self {
             unit: info.unit.id,
@@ -121,6 +124,7 @@ impl UnitReport {
             value_coder: info.values.map(|(name, _)| name),
             value_bytes: info.values.map(|(_, bytes)| bytes),
             bits_per_coord: bits_per(bytes, info.unit.len),
+            alternatives: Alternatives::of(unit),
         }
     }
 
@@ -178,6 +182,12 @@ impl Report {
         writeln!(
             out,
             "held: coordinates with a value; of levels units, index is the norms; bits/coord: both sections"
-        )
+        )?;
+        let mut others =
+            content.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?))).peekable();
+        if others.peek().is_some() {
+            writeln!(out, "\nbytes under each coder, of positions without knowing the shapes:")?;
+        }
+        others.try_for_each(|(unit, others)| writeln!(out, "  unit {unit}: {}", others.line()))
     }
 }

@@ -97,6 +97,27 @@ fn inspect_shows_every_header_field_of_every_codec() {
     }
 }
 
+#[test]
+fn inspect_says_what_other_coders_would_have_cost() {
+    let bench = Bench::new();
+    for (index, values) in [("raw", "f32"), ("rice", "bf16"), ("bitmap", "q4")] {
+        bench.encode(&format!("topk:density=0.1,index={index},values={values},memory=none"), 0);
+        let report = &json_lines(&run(&["inspect", "--json", &bench.path("frame")]))[0];
+        let unit = &report["units"][0];
+        let costs = |of: &str| unit["alternatives"][of].as_array().unwrap().clone();
+        let coders: Vec<_> = costs("index").iter().map(|cost| cost["coder"].clone()).collect();
+        assert_eq!(coders, ["raw", "bitmap", "rice", "context", "context-max"]);
+        let own = costs("index").into_iter().find(|cost| cost["coder"] == index).unwrap();
+        assert_eq!(own["bytes"], unit["index_bytes"]);
+        assert_eq!(costs("values").len(), 6);
+        let table = run(&["inspect", &bench.path("frame")]);
+        assert!(table.contains("bytes under each coder") && table.contains("unit 0: index raw "));
+    }
+    bench.encode("qsgd:bits=4", 0);
+    let report = &json_lines(&run(&["inspect", "--json", &bench.path("frame")]))[0];
+    assert!(report["units"][0]["alternatives"].is_null());
+}
+
 fn check_units(report: &Value, codec: &str) {
     let units = report["units"].as_array().unwrap();
     assert_eq!(report["unit_count"], units.len(), "{codec}");

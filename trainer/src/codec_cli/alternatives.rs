@@ -1,0 +1,73 @@
+//! What the sections of a sparse unit would take under every coder, found by encoding what the unit decodes to.
+
+use gradwire::{Decoder, Encoder, FrameUnit, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit, UnitInfo};
+use serde::Serialize;
+
+use super::table::grouped;
+
+/// Spellings of index coders, and of value coders.
+const INDEX: [&str; 5] = ["raw", "bitmap", "rice", "context", "context-max"];
+const VALUES: [&str; 6] = ["f32", "f16", "bf16", "q8", "q4", "q2"];
+
+/// Longer units are not encoded again: a small frame can claim to be of many coordinates.
+const MAX_LEN: usize = 1 << 26;
+
+/// A coder, and the bytes that it takes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Cost {
+    coder: &'static str,
+    bytes: usize,
+}
+
+/// The costs of a unit's positions and of its values under each coder that takes them.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Alternatives {
+    index: Vec<Cost>,
+    values: Vec<Cost>,
+}
+
+impl Alternatives {
+    /// Of a sparse unit with entries. Without the shapes of the layout context models see one row, and cost more than they
+    /// would with them. Values that decode to 0 are left out.
+    pub(super) fn of(unit: &FrameUnit<'_>) -> Option<Self> {
+        let info = unit.info();
+        if info.kind != "sparse" || info.held == 0 || info.unit.len > MAX_LEN {
+            return None;
+        }
+        let (mut marks, mut values) = (vec![0.0; info.unit.len], vec![0.0; info.unit.len]);
+        unit.for_each(|i, value| (marks[i], values[i]) = (1.0, value));
+        let index = INDEX.iter().filter_map(|index| {
+            let info = encoded(&format!("threshold:value=1,index={index},values=bf16,memory=none"), &marks)?;
+            info.index.map(|(coder, bytes)| Cost { coder, bytes })
+        });
+        let by_values = VALUES.iter().filter_map(|coder| {
+            let info =
+                encoded(&format!("threshold:value=1e-45,index=small,values={coder},memory=none"), &values)?;
+            info.values.map(|(_, bytes)| Cost { coder, bytes })
+        });
+        Some(Self { index: index.collect(), values: by_values.collect() })
+    }
+
+    /// Coders with their bytes, on one line.
+    pub(super) fn line(&self) -> String {
+        let list = |costs: &[Cost]| {
+            let costs = costs.iter().map(|cost| format!("{} {}", cost.coder, grouped(cost.bytes)));
+            costs.collect::<Vec<_>>().join(", ")
+        };
+        format!("index {}; values {}", list(&self.index), list(&self.values))
+    }
+}
+
+/// What the only unit of a frame is made of that a spelling makes of `values`; `None` where it cannot.
+fn encoded(spelling: &str, values: &[f32]) -> Option<UnitInfo> {
+    let codec = Spec::parse(spelling).ok()?.codec;
+    let layout = LayoutRef::flat(values.len());
+    let key = StepKey { seed: 0, step: 0, source: Source::Rank(0) };
+    let units = [Unit::whole(values.len())];
+    let mut encoder = Encoder::new();
+    let frame = encoder.encode(&codec, key, &layout, &units, Grad::F32(values), None).ok()?;
+    let mut decoder = Decoder::new();
+    let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout)).ok()?;
+    let unit = frame.units().next()?;
+    Some(unit.info())
+}
