@@ -3,7 +3,7 @@
 Nothing may be lost in silence. For every step and every worker, sums over all coordinates satisfy
     kept before + gradient = sent + kept after,
 where nothing is sent by who is not among the contributors, and what these sent adds up to the mean times their number.
-From one step to the next a worker keeps what it kept, bit for bit. When it was away, it is a new process with nothing; or
+From one step to the next a worker keeps what it kept, bit for bit. When it was let in again, it is a new process with nothing; or
 it went back with the server to an earlier step, and to what it kept then; or what it kept counts less. A step in which it
 lost the server leaves no line, so the first line after such a one cannot be held against another.
 """
@@ -23,6 +23,7 @@ LOST_SERVER = "back after a step in which the server was lost"
 class Books:
     def __init__(self, folder, ranks):
         self.lines = {rank: read(folder / f"trace-{rank}") for rank in ranks}
+        self.let_in = {rank: let_in(folder / (f"worker-{rank}.log" if rank else "server.log")) for rank in ranks}
 
     def steps(self):
         """How many steps add up, and the first of those that do not; some miss the line of a worker that was killed."""
@@ -50,9 +51,11 @@ class Books:
         reasons, unknown = collections.Counter(), []
         for rank, lines in self.lines.items():
             for number, (last, line) in enumerate(zip(lines, lines[1:]), 1):
-                if reason := why_other(lines[:number], last, line):
-                    reasons[reason] += 1
-                elif not line["kept_before"] == last["kept_after"]:
+                if line["kept_before"] == last["kept_after"]:
+                    continue
+                if line["step"] in self.let_in[rank]:
+                    reasons[why_other(lines[:number], last, line)] += 1
+                else:
                     unknown.append((rank, last, line))
         return reasons, unknown
 
@@ -73,11 +76,14 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}") and line.startswith("{")]
 
 
+def let_in(log):
+    """The steps at which a worker, or its server, began or began again."""
+    return {int(step) for step in re.findall(r"(?:let in for|going on at) step (\d+)", log.read_text())}
+
+
 def why_other(before, last, line):
-    """Why a line begins with something else than the last one ended with; none where it does not."""
+    """Why a line begins with something else than the last one ended with."""
     kept = line["kept_before"]
-    if kept == last["kept_after"]:
-        return None
     if kept == 0 and line["norm_before"] == 0:
         return "a new process, or away too long"
     same = (other["kept_before"] for other in before if other["step"] == line["step"])
@@ -87,7 +93,7 @@ def why_other(before, last, line):
     missed = abs(line["step"] - (last["step"] + 1))
     if is_close(kept, last["kept_after"] * max(0, 1 - missed / RESIDUAL_AGE)):
         return "away"
-    return LOST_SERVER if missed else None
+    return LOST_SERVER
 
 
 def is_close(one, other):

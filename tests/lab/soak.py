@@ -187,8 +187,9 @@ def soak(steps, seed):
             not unknown and reasons[LOST_SERVER] <= len(WORKERS) * run.done["server"],
         ),
         "reported lost": (
-            f"{reported} times, norms up to {max(lost, default=0):.3f}; no worker had kept as much {len(unfounded)} times: {unfounded[:2]}",
-            not unfounded,
+            f"{reported} times, norms up to {max(lost, default=0):.3f}; in no line {len(unfounded)} times: {unfounded[:2]}",
+            # A worker may say what it keeps back, lose the server in that step, and die.
+            len(unfounded) <= run.done["server"],
         ),
         "replicas": (f"{len(hashes)}, {len(set(hashes))} different", len(set(hashes)) == 1),
         "steps written down": (f"{len(written)}, each once and in order", written == list(range(steps))),

@@ -77,7 +77,8 @@ def links_table(report):
         speedup = report.speedup(best, rate)
         times = [milliseconds(x) for x in (report.compute(), report.ideal_ring(rate), report.ring(rate))]
         verdict = best if ceiling >= LOWEST_CEILING else f"do not compress ({best})"
-        yield f"| {rate} Mbit/s | {' | '.join(times)} | {ceiling:.1f} × | {verdict} | {speedup:.1f} × | {speedup / ceiling:.0%} |"
+        cells = [f"{rate} Mbit/s", *times, f"{ceiling:.1f} ×", verdict, f"{speedup:.1f} ×", f"{speedup / ceiling:.0%}"]
+        yield f"| {' | '.join(cells)} |"
 
 
 def methods_table(report):
