@@ -51,8 +51,8 @@ impl<T: Transport + ?Sized> Ring<'_, T> {
         data.write(away, &mut scratch.outgoing);
         self.transport.send(self.group.after(1), tag, &scratch.outgoing, self.deadline)?;
         let from = self.group.before(1);
-        self.transport.recv(from, tag, &mut scratch.incoming, self.deadline)?;
-        expect_len(from, tag, expected_len * data.element_bytes(), scratch.incoming.len())
+        let bytes = expected_len * data.element_bytes();
+        recv_exactly(self.transport, from, tag, bytes, &mut scratch.incoming, self.deadline)
     }
 
     /// N−1 hops, after which this rank's own segment is finished.
@@ -77,7 +77,17 @@ impl<T: Transport + ?Sized> Ring<'_, T> {
     }
 }
 
-pub(super) fn expect_len(from: Rank, tag: Tag, expected: usize, actual: usize) -> Result<(), TransportError> {
+/// Receives a message that must have `expected` bytes.
+pub(super) fn recv_exactly<T: Transport + ?Sized>(
+    transport: &mut T,
+    from: Rank,
+    tag: Tag,
+    expected: usize,
+    into: &mut Vec<u8>,
+    deadline: Deadline,
+) -> Result<(), TransportError> {
+    transport.recv(from, tag, into, deadline)?;
+    let actual = into.len();
     if expected == actual {
         return Ok(());
     }

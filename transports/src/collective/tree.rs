@@ -1,6 +1,6 @@
 //! Barrier, broadcast and all-reduce along trees: few hops, for short vectors and slow messages.
 
-use super::ring::expect_len;
+use super::ring::recv_exactly;
 use super::{Group, Reduce, Scratch};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -94,13 +94,13 @@ pub fn tree_all_reduce<T: Transport + ?Sized>(
     let group = Group::of(transport, tag)?;
     let (me, world, all) = (group.me, group.world(), 0..data.len());
     let at = |position: usize| group.members.ranks.as_slice()[position];
+    let bytes = data.len() * data.element_bytes();
     let hops = world.next_power_of_two().ilog2() as usize;
     // The hop at which this position hands its sum on; position 0 never does.
     let top = if me == 0 { hops } else { me.trailing_zeros() as usize };
     for hop in (0..top).filter(|hop| me + (1 << hop) < world) {
         let (from, tag) = (at(me + (1 << hop)), tag.derive(Kind::TreeReduce, hop)?);
-        transport.recv(from, tag, &mut scratch.incoming, deadline)?;
-        expect_len(from, tag, data.len() * data.element_bytes(), scratch.incoming.len())?;
+        recv_exactly(transport, from, tag, bytes, &mut scratch.incoming, deadline)?;
         data.fold(all.clone(), &scratch.incoming);
     }
     if me > 0 {
@@ -111,8 +111,7 @@ pub fn tree_all_reduce<T: Transport + ?Sized>(
         );
         data.write(all.clone(), &mut scratch.outgoing);
         transport.send(parent, up, &scratch.outgoing, deadline)?;
-        transport.recv(parent, down, &mut scratch.incoming, deadline)?;
-        expect_len(parent, down, data.len() * data.element_bytes(), scratch.incoming.len())?;
+        recv_exactly(transport, parent, down, bytes, &mut scratch.incoming, deadline)?;
         data.replace(all.clone(), &scratch.incoming);
     } else if world > 1 {
         data.settle(all.clone());
