@@ -56,7 +56,7 @@ impl Own {
 
     /// The frame, or the packets in their order.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.count()).filter_map(|at| match self {
+        (0..self.count()).filter_map(move |at| match self {
             Self::Frame(encoder) => Some(encoder.frame()),
             Self::Packets { encoder, .. } => encoder.packet(at),
         })
