@@ -1,12 +1,13 @@
 //! A configuration with everything it names: data read, sizes known, all of it checked before anything is written.
 
 use gradwire::{Codec, Density, GatherCodec, Layout, LayoutError, Spec, Unit};
-use gradwire_transports::exchange::ExchangeError;
+use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::agreement::Way;
 use crate::checkpoint::CheckpointError;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{Batches, DataError, Dataset, Part, Source};
+use crate::link_rate;
 use crate::model::{MlpConfig, Model, ModelConfig, ModelError};
 use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
 use crate::range::{RangeError, require};
@@ -83,7 +84,7 @@ impl Job {
     /// # Errors
     ///
     /// As [`Job::prepare`].
-    pub fn with_data(config: RunConfig, dataset: Dataset) -> Result<Self, JobError> {
+    pub fn with_data(mut config: RunConfig, dataset: Dataset) -> Result<Self, JobError> {
         let spec = config.spec()?;
         let model = match &config.hidden {
             Some(hidden) => ModelConfig::Mlp(MlpConfig { hidden: hidden.clone() }),
@@ -91,6 +92,7 @@ impl Job {
         };
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
         let way = Way::of(&config, &spec, layout.len());
+        let spec = choose_index(&mut config, spec, &way);
         way.begin(spec, layout.clone())?;
         let share = config.batch / config.workers;
         let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());
@@ -175,6 +177,16 @@ impl Job {
     pub fn is_due(&self, every: u64, step: u64) -> bool {
         step + 1 == self.steps || (every > 0 && (step + 1).is_multiple_of(every))
     }
+}
+
+/// Has the link rate choose the index coder, where one is given, the codec leaves it open, and frames go to all.
+fn choose_index(config: &mut RunConfig, spec: Spec, way: &Way) -> Spec {
+    let link_gbps =
+        config.link_gbps.filter(|_| matches!(way, Way::Mean(Route::AllGather | Route::Server(_))));
+    let chosen = link_gbps.and_then(|gbps| link_rate::choose(&config.codec, config.workers, gbps));
+    let Some(chosen) = chosen else { return spec };
+    config.codec = chosen.to_string();
+    chosen
 }
 
 /// The key `batch` counts the examples of all workers, not of one.

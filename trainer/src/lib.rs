@@ -45,6 +45,7 @@ pub mod hash;
 mod interrupt;
 pub mod job;
 pub mod launch;
+mod link_rate;
 pub mod model;
 pub mod optim;
 pub mod processes;

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use gradwire::{Codec, Spec};
 use serde_json::json;
 
-use support::{Bench, SPELLINGS, decoded, json_lines, layout, run};
+use support::{Bench, SPELLINGS, decoded, json_lines, layout, refused, run, values};
 
 #[test]
 fn spellings_cover_every_codec() {
@@ -108,6 +108,46 @@ fn figures_follow_from_each_other() {
             let seconds = if is_linear { encode + decode } else { encode + 4.0 * decode };
             close(key, (8.0 * saved / 1e9 / seconds).max(0.0));
         }
+    }
+}
+
+/// Columns of which all entries are sent: positions that context models code in a few bits, and `auto` does not.
+fn columns() -> Vec<f32> {
+    let noise = values(layout().len());
+    noise
+        .iter()
+        .enumerate()
+        .map(|(i, x)| if i % 50 == 7 || i % 50 == 30 { 9.0 + x } else { x / 64.0 })
+        .collect()
+}
+
+#[test]
+fn bench_takes_the_index_coder_that_pays_on_the_link() {
+    let bench = Bench::new();
+    let input = bench.write("columns.safetensors", &bench.gradient(&columns()));
+    let rows = |link: &[&str], codecs: &[&str]| {
+        json_lines(&run(&[&["bench", "--input", &input, "--json", "--codec"], codecs, link].concat()))
+    };
+    let codec = "topk:density=0.04";
+    let named = ["auto", "small", "smallest"].map(|index| format!("{codec},index={index}"));
+    let sizes: Vec<_> =
+        rows(&[], &named.each_ref().map(String::as_str)).iter().map(|row| row["bytes"].as_u64()).collect();
+    assert!(sizes[1] < sizes[0] && sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+    let slow = rows(&["--link-gbps", "1e-9"], &[codec, &named[0], "threshold:value=4", "qsgd"]);
+    assert_eq!(slow[0]["bytes"].as_u64(), sizes[2]);
+    assert!(slow[0]["codec"].as_str().unwrap().contains("index=small"), "{}", slow[0]);
+    assert_eq!(slow[1]["codec"], codec, "index=auto was asked for");
+    assert!(slow[2]["codec"].as_str().unwrap().contains("index=small"), "{}", slow[2]);
+    let fast = rows(&["--link_gbps", "1e9"], &[codec]);
+    assert_eq!(fast[0]["codec"], codec);
+}
+
+#[test]
+fn link_rates_are_above_0() {
+    for rate in ["0", "-1", "inf", "nan", "fast"] {
+        let rate = format!("--link-gbps={rate}");
+        let (_, why) = refused(&["bench", "--input", "none.safetensors", "--codec", "topk", &rate]);
+        assert!(why.contains("above 0"), "{why}");
     }
 }
 

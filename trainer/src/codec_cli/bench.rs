@@ -15,6 +15,7 @@ use super::measure::{Measurement, measure};
 use super::quality::finite;
 use super::table::{Table, grouped, optional, significant};
 use super::write_json_line;
+use crate::link_rate::{CHOICES, with_index};
 
 /// Arguments of `trainer codec bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,6 +29,10 @@ pub struct BenchArgs {
     /// Workers whose frames are gathered or summed, for the break-even bandwidth
     #[arg(long, value_name = "N", default_value_t = DEFAULT_WORKERS)]
     pub workers: NonZeroU32,
+    /// Gbit/s of each worker's link: a codec that does not say index= is measured with auto, small and smallest, and shown with
+    /// the one with which coding and moving take least together
+    #[arg(long, visible_alias = "link_gbps", value_name = "X", value_parser = link_rate)]
+    pub link_gbps: Option<f64>,
     /// Write one JSON object a line instead of tables
     #[arg(long)]
     pub json: bool,
@@ -43,6 +48,11 @@ const DEFAULT_WORKERS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 
 /// Enough for a median that a few interruptions do not move.
 const DEFAULT_ITERS: NonZeroU32 = NonZeroU32::new(15).unwrap();
+
+fn link_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| "expected a number above 0".to_owned())
+}
 
 /// One codec on one file. The names are those of the JSON; sizes are in bytes, `encode_gbps` in gigabytes of dense f32
 /// a second, break-even bandwidths in gigabits a second.
@@ -69,16 +79,14 @@ struct Row {
 }
 
 pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let specs: Vec<Spec> =
-        args.codec.iter().map(|spelling| parse_spec(spelling)).collect::<Result<_, _>>()?;
+    let specs: Vec<(Spec, Vec<Spec>)> =
+        args.codec.iter().map(|spelling| candidates(spelling, args.link_gbps)).collect::<Result<_, _>>()?;
     rehearse(args, &specs)?;
     for file in &args.input {
         let gradient = Gradient::read(file)?;
         let mut rows = Vec::new();
-        for &spec in &specs {
-            let mut job = Job::new(spec, &gradient, args.seed);
-            let measured = measure(&mut job, args.iters.get())?;
-            let row = Row::new(&job, &measured, args.workers.get());
+        for candidates in &specs {
+            let row = best_row(candidates, &gradient, args)?;
             if args.json {
                 write_json_line(out, &row)?;
             }
@@ -91,12 +99,50 @@ pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError
     if args.json { Ok(()) } else { write_notes(args, out).map_err(CliError::Output) }
 }
 
+/// The codec of a spelling, and over a link, where it leaves the index coder open, the same with other coders.
+fn candidates(spelling: &str, link_gbps: Option<f64>) -> Result<(Spec, Vec<Spec>), CliError> {
+    let [_, others @ ..] = CHOICES;
+    let others = others.iter().filter(|_| link_gbps.is_some());
+    Ok((parse_spec(spelling)?, others.filter_map(|index| with_index(spelling, index)).collect()))
+}
+
+/// The row of the candidate that takes least time over the link, or of the only one.
+fn best_row(
+    (first, others): &(Spec, Vec<Spec>),
+    gradient: &Gradient,
+    args: &BenchArgs,
+) -> Result<Row, CliError> {
+    let gbps = args.link_gbps.unwrap_or(f64::INFINITY);
+    let timed_row = |spec: Spec| {
+        let mut job = Job::new(spec, gradient, args.seed);
+        let measured = measure(&mut job, args.iters.get())?;
+        let traffic = traffic(&job, &measured, args.workers.get());
+        Ok((traffic.seconds_over(gbps), Row::new(&job, &measured, &traffic)))
+    };
+    let best = others.iter().try_fold(timed_row(*first)?, |best, &spec| {
+        let other = timed_row(spec)?;
+        Ok::<_, CliError>(if other.0 < best.0 { other } else { best })
+    });
+    best.map(|(_, row)| row)
+}
+
+/// What a step of this codec moves.
+fn traffic(job: &Job<'_>, measured: &Measurement, workers: u32) -> Traffic {
+    Traffic {
+        workers,
+        dense_bytes: job.gradient().values.len() as f64 * 4.0,
+        frame_bytes: measured.bytes as f64,
+        is_linear: job.spec().codec.as_linear().is_some(),
+        times: measured.times,
+    }
+}
+
 /// Encodes everything once before anything is measured: a bad file at the end of the list is reported at once, and not
 /// behind minutes of results.
-fn rehearse(args: &BenchArgs, specs: &[Spec]) -> Result<(), CliError> {
+fn rehearse(args: &BenchArgs, specs: &[(Spec, Vec<Spec>)]) -> Result<(), CliError> {
     for file in &args.input {
         let gradient = Gradient::read(file)?;
-        for &spec in specs {
+        for &spec in specs.iter().flat_map(|(first, others)| std::iter::once(first).chain(others)) {
             Job::new(spec, &gradient, args.seed).encode()?;
         }
     }
@@ -104,12 +150,10 @@ fn rehearse(args: &BenchArgs, specs: &[Spec]) -> Result<(), CliError> {
 }
 
 impl Row {
-    fn new(job: &Job<'_>, measured: &Measurement, workers: u32) -> Self {
-        let (gradient, times) = (job.gradient(), measured.times);
+    fn new(job: &Job<'_>, measured: &Measurement, traffic: &Traffic) -> Self {
+        let Traffic { dense_bytes, frame_bytes, times, .. } = *traffic;
+        let gradient = job.gradient();
         let n = gradient.values.len();
-        let (dense_bytes, frame_bytes) = (n as f64 * 4.0, measured.bytes as f64);
-        let is_linear = job.spec().codec.as_linear().is_some();
-        let traffic = Traffic { workers, dense_bytes, frame_bytes, is_linear, times };
         Self {
             file: gradient.file.display().to_string(),
             codec: job.spec().to_string(),
@@ -209,6 +253,12 @@ fn write_notes(args: &BenchArgs, out: &mut impl Write) -> io::Result<()> {
     let (workers, iters) = (args.workers, args.iters);
     writeln!(out, "ratio: dense f32 bytes (4 a coordinate) over frame bytes, header and checksum included.")?;
     writeln!(out, "times: medians of {iters} rounds, in which memcpy, encode and decode take turns.")?;
+    if let Some(gbps) = args.link_gbps {
+        writeln!(
+            out,
+            "index: where a codec leaves it open, that of auto, small and smallest with which a step takes least at {gbps} Gbit/s."
+        )?;
+    }
     writeln!(
         out,
         "break-even: {workers} workers gain from the codec on links slower than this, against a dense ring of f32, and of bf16."

@@ -32,16 +32,34 @@ impl Traffic {
         self.against_ring_of(self.dense_bytes / 2.0)
     }
 
+    /// Seconds until everybody has decoded everything, over links of `gbps` gigabits per second.
+    pub(super) fn seconds_over(&self, gbps: f64) -> f64 {
+        8.0 * self.moved() / 1e9 / gbps + self.coding()
+    }
+
     fn against_ring_of(&self, ring_bytes: f64) -> f64 {
+        let saved_bits = 8.0 * (self.ring(ring_bytes) - self.moved());
+        (saved_bits / 1e9 / self.coding()).max(0.0)
+    }
+
+    /// Bytes that each worker sends where `bytes` are summed around a ring.
+    fn ring(&self, bytes: f64) -> f64 {
         let workers = f64::from(self.workers);
-        let ring = |bytes: f64| 2.0 * (workers - 1.0) / workers * bytes;
-        let (moved, decodes) = match self.is_linear {
-            true => (ring(self.frame_bytes), 1.0),
-            false => ((workers - 1.0) * self.frame_bytes, workers),
-        };
-        let saved_bits = 8.0 * (ring(ring_bytes) - moved);
-        let seconds = self.times.encode + decodes * self.times.decode;
-        (saved_bits / 1e9 / seconds).max(0.0)
+        2.0 * (workers - 1.0) / workers * bytes
+    }
+
+    /// Bytes that each worker sends.
+    fn moved(&self) -> f64 {
+        match self.is_linear {
+            true => self.ring(self.frame_bytes),
+            false => (f64::from(self.workers) - 1.0) * self.frame_bytes,
+        }
+    }
+
+    /// Seconds in which a worker encodes and decodes.
+    fn coding(&self) -> f64 {
+        let decodes = if self.is_linear { 1.0 } else { f64::from(self.workers) };
+        self.times.encode + decodes * self.times.decode
     }
 }
 
@@ -70,6 +88,16 @@ mod tests {
         // 8 · 2·7/8·(4 MB − 0.1 MB) / (2 ms + 1 ms)
         assert_close(traffic(true, 1e5).break_even_gbps(), 18.2);
         assert_close(traffic(true, 1e5).break_even_gbps_bf16(), 8.0 * 1.75 * 1.9e6 / 1e9 / 0.003);
+    }
+
+    #[test]
+    fn moving_and_coding_do_not_overlap() {
+        // 8 · 7·0.1 MB at 0.1 Gbit/s, 2 ms + 8 ms
+        assert_close(traffic(false, 1e5).seconds_over(0.1), 0.066);
+        // At the break-even bandwidth it takes as long as the ring alone.
+        let summed = traffic(true, 1e5);
+        let gbps = summed.break_even_gbps();
+        assert_close(summed.seconds_over(gbps), 8.0 * 1.75 * 4e6 / 1e9 / gbps);
     }
 
     #[test]

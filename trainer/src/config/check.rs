@@ -4,6 +4,7 @@ use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec};
 
 use super::{ConfigError, RunConfig, Settings};
 use crate::data::Source;
+use crate::link_rate::{spell_index, with_index};
 use crate::model::ModelConfig;
 use crate::range::{RangeError, require};
 
@@ -26,7 +27,7 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let model = word(&settings.model, if reads_text { "gpt" } else { "mlp" });
     let optimizer = word(&settings.optimizer, "sgd");
     let is_sgd = optimizer == "sgd";
-    let codec = canonical(&word(&settings.codec, "topk:density=0.01"))?;
+    let codec = canonical(&word(&settings.codec, "topk:density=0.01"), settings.link_gbps.is_some())?;
     let steps_down = settings.schedule.as_deref() == Some("step");
     Ok(RunConfig {
         data_dir: settings.data_dir.clone(),
@@ -72,10 +73,15 @@ fn default_rate(model: &str, is_sgd: bool) -> f64 {
     }
 }
 
-/// The spelling as the library prints it.
-fn canonical(spelling: &str) -> Result<String, ConfigError> {
+/// The spelling as the library prints it. Where a link rate would choose an index coder, one that was asked for is named even
+/// if it is the default.
+fn canonical(spelling: &str, has_link: bool) -> Result<String, ConfigError> {
     let refused = |what: String| ConfigError::Codec { spelling: spelling.replace(['\n', '\r'], " "), what };
-    Spec::parse(spelling).map(|spec| spec.to_string()).map_err(|error| refused(error.to_string()))
+    let spec = Spec::parse(spelling).map_err(|error| refused(error.to_string()))?;
+    let printed = spec.to_string();
+    let is_open = |spelling: &str| with_index(spelling, "auto").is_some();
+    let is_named = has_link && !is_open(spelling) && is_open(&printed);
+    Ok(if is_named { spell_index(&printed, "auto") } else { printed })
 }
 
 /// Whether neighbours exchange models.
@@ -176,8 +182,10 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
     )?;
     refuse(
-        config.link_gbps.is_some() && exchange != "auto",
-        format!("link_gbps with exchange = {exchange}: auto chooses by it"),
+        config.link_gbps.is_some() && !matches!(exchange, "auto" | "all-gather" | "server"),
+        format!(
+            "link_gbps with exchange = {exchange}: it chooses the exchange of auto, and how frames are coded"
+        ),
     )?;
     refuse(
         config.link_latency_us.is_some() && config.link_gbps.is_none(),

@@ -41,7 +41,8 @@ pub struct Settings {
     /// What an f32 takes on its way in all-reduce, tree and native: f32, bf16 [default: f32]
     #[arg(long, value_name = "KIND")]
     pub wire: Option<String>,
-    /// Gbit/s between two workers, with which auto chooses between all-gather and sparse [default: all-gather]
+    /// Gbit/s between two workers. With it auto chooses between all-gather and sparse [default: all-gather], and a codec that
+    /// does not say index= takes small or smallest where the bits that they save take longer than the coding [default: auto]
     #[arg(long = "link_gbps", visible_alias = "link-gbps", value_name = "X")]
     pub link_gbps: Option<f64>,
     /// Microseconds that an empty message takes from worker to worker, for auto with a link_gbps [default: 50]
@@ -128,7 +129,7 @@ pub struct RunConfig {
     /// Widths of the inner layers; for `mlp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
-    /// Spelling of the codec, as [`Spec`] prints it.
+    /// Spelling of the codec, as [`Spec`] prints it; beside `link_gbps` it keeps an `index=auto` that was asked for.
     pub codec: String,
     /// `auto`, `all-gather`, `sparse`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
     pub exchange: String,
@@ -138,7 +139,7 @@ pub struct RunConfig {
     /// `f32` or `bf16`; for `all-reduce`, `tree` and `native`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
-    /// For `auto`.
+    /// For `auto`, and for codecs that leave their index coder open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_gbps: Option<f64>,
     /// For `auto`.

@@ -94,6 +94,39 @@ fn auto_chooses_by_the_link_where_one_is_given() {
 }
 
 #[test]
+fn a_slow_link_has_the_index_coder_chosen_where_it_is_left_open() {
+    let at = |codec: &str, exchange: &str, gbps: Option<f64>| {
+        digits_job(codec, 1, |settings| {
+            (settings.link_gbps, settings.exchange) = (gbps, Some(exchange.to_owned()));
+        })
+    };
+    let chosen = |codec: &str, exchange: &str, gbps| at(codec, exchange, gbps).config.codec;
+    let (codec, auto) = ("topk:density=0.01", "topk:density=0.01,index=auto");
+    assert_eq!(chosen(codec, "auto", None), codec);
+    for (gbps, index) in [(1.0, ""), (0.001, ",index=small"), (0.00001, ",index=smallest")] {
+        let expected = format!("{codec}{index}");
+        for exchange in ["all-gather", "server"] {
+            assert_eq!(chosen(codec, exchange, Some(gbps)), expected);
+            assert_eq!(chosen(auto, exchange, Some(gbps)), auto, "it was asked for");
+        }
+        let job = at(codec, "all-gather", Some(gbps));
+        assert_eq!(job.spec.to_string(), expected);
+        // What a run leaves behind stands for the same run.
+        let read = Settings::parse(&job.config.to_toml()).unwrap();
+        assert_eq!(Job::prepare(RunConfig::resolve(&read).unwrap()).unwrap().config, job.config);
+    }
+    let named = at(auto, "all-gather", Some(0.00001));
+    let read = Settings::parse(&named.config.to_toml()).unwrap();
+    assert_eq!(Job::prepare(RunConfig::resolve(&read).unwrap()).unwrap().spec, named.spec);
+    // The ring of a sparse all-reduce has frames of its own.
+    let ring = digits_job("topk:density=0.1", 1, |settings| {
+        (settings.workers, settings.batch, settings.link_gbps) = (Some(16), Some(16), Some(1e-4));
+    });
+    assert_eq!(ring.way, Way::Mean(Route::SparseAllReduce));
+    assert_eq!(ring.config.codec, "topk:density=0.1");
+}
+
+#[test]
 fn what_does_not_go_together_is_refused_before_the_run() {
     let refused = |settings: Settings| RunConfig::resolve(&settings).unwrap_err().to_string();
     let base = || Settings { exchange: Some("sparse".to_owned()), ..Settings::default() };
