@@ -42,7 +42,7 @@ impl Way {
             (None, "all-reduce") => Self::Mean(Route::AllReduce { wire }),
             (None, "tree") => Self::Mean(Route::Tree { wire }),
             (None, "native") => Self::Mean(Route::Native { wire }),
-            (None, "server") => Self::Mean(Route::Server(ServerOptions::default())),
+            (None, "server") if spec.packets.is_none() => Self::Mean(Route::Server(ServerOptions::default())),
             (None, _) => Self::Mean(match link(config) {
                 Some(link) => Exchange::route_over(spec, len, config.workers, &link),
                 None => Exchange::best_route(spec),

@@ -27,6 +27,8 @@ pub(crate) struct StepRecord {
     pub(crate) bytes_down: u64,
     pub(crate) frame_bytes: usize,
     pub(crate) held: usize,
+    pub(crate) packets_sent: usize,
+    pub(crate) packets_lost: usize,
     /// The same at every worker; the first one's count.
     #[serde(skip)]
     pub(crate) contributors: RankSet,
@@ -72,6 +74,8 @@ impl StepRecord {
             bytes_down: 0,
             frame_bytes: 0,
             held: 0,
+            packets_sent: 0,
+            packets_lost: 0,
             contributors: RankSet::default(),
             #[cfg(feature = "zmq")]
             frames_refused: Vec::new(),
@@ -93,6 +97,8 @@ impl StepRecord {
         Self {
             frame_bytes: report.frame_bytes,
             held: report.held,
+            packets_sent: report.packets.sent,
+            packets_lost: report.packets.lost,
             contributors: report.contributors.clone(),
             #[cfg(feature = "zmq")]
             frames_refused: report.refused.clone(),
@@ -165,6 +171,9 @@ pub struct Metrics {
     /// Share of the coordinates that was to be sent at this step, as the schedule has it; `null` for a codec without a
     /// density.
     pub target_density: Option<f64>,
+    /// Share of the packets that did not get into the mean, and were given back; `null` for a run without packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet_loss: Option<f64>,
     /// Mean loss on the validation part, where there was an evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f64>,
@@ -221,6 +230,10 @@ impl Metrics {
             residual_norm: squares.sqrt(),
             density: 4.0 * sum(|record| record.held as u64) as f64 / dense,
             target_density: job.target_density(first.step),
+            packet_loss: over(
+                sum(|record| record.packets_lost as u64) as f64,
+                sum(|record| record.packets_sent as u64) as f64,
+            ),
             eval_loss: evaluation.map(|evaluation| evaluation.loss()),
             accuracy: evaluation.map(|evaluation| evaluation.accuracy()),
             perplexity: evaluation.filter(|_| is_text).map(|evaluation| evaluation.perplexity()),

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use gradwire_transports::layer::Meter;
+use gradwire_transports::layer::{FaultInjector, FaultPlan, Meter};
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Counters, Rank, Transport, local};
 
@@ -237,10 +237,12 @@ pub fn run_with_models(
     let before = Collected::since(Instant::now(), control.start);
     let (sender, receiver) = channel();
     let transports = local::world(job.config.workers as u32);
+    let losses = losses(job);
     let (collected, finals) = std::thread::scope(|scope| {
         let spawn = |transport: LocalTransport| {
             let rank = transport.rank();
             let mut ties = Thread { ending: &ending, control, records: sender.clone() };
+            let transport = FaultInjector::new(transport, losses);
             (rank, scope.spawn(move || work(job, transport, model, control.start(), &mut ties)))
         };
         let threads: Vec<_> = transports.into_iter().map(spawn).collect();
@@ -252,6 +254,12 @@ pub fn run_with_models(
     let finals = first_failure(finals)?;
     let steps = ending.before.into_inner();
     if steps < job.steps { Err(RunError::Interrupted { steps }) } else { Ok(collected.outcome(job, &finals)) }
+}
+
+/// The packets that get lost between threads, where the user wants that.
+fn losses(job: &Job) -> FaultPlan {
+    let drop = job.config.packet_loss.unwrap_or(0.0);
+    FaultPlan { seed: job.config.seed, drop, only_packets: true, ..FaultPlan::default() }
 }
 
 /// What a worker does, from the first step or that of a checkpoint to the last.

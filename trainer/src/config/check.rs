@@ -56,6 +56,7 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         eval_every: or(&settings.eval_every, 50),
         hash_every: or(&settings.hash_every, 50),
         checkpoint_every: or(&settings.checkpoint_every, 0),
+        packet_loss: settings.packet_loss,
         clip: settings.clip,
         codec,
         data,
@@ -113,6 +114,9 @@ pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     require(shared, "batch", config.batch, format!("a multiple of the {workers} workers"))?;
     require(config.epochs != Some(0), "epochs", 0, "at least 1")?;
     require(config.steps != Some(0), "steps", 0, "at least 1")?;
+    if let Some(loss) = config.packet_loss {
+        require((0.0..=1.0).contains(&loss), "packet_loss", loss, "0 to 1")?;
+    }
     if let Some(clip) = config.clip {
         require(clip.is_finite() && clip > 0.0, "clip", clip, "above 0")?;
     }
@@ -198,6 +202,21 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.is_delayed() && config.replicas() > 1,
         "delayed with gossip: there is no mean to be late with",
+    )?;
+    let has_packets = config.spec()?.packets.is_some();
+    refuse(
+        has_packets && !matches!(exchange, "auto" | "server"),
+        format!(
+            "exchange = {exchange} with codec = {codec}: only a server can tell all workers which packets arrived"
+        ),
+    )?;
+    refuse(
+        config.packet_loss.is_some() && !has_packets,
+        format!("packet_loss with codec = {codec}: without max_packet_bytes there are no packets to lose"),
+    )?;
+    refuse(
+        config.packet_loss.is_some() && config.transport != "local",
+        format!("packet_loss with transport = {}: the network itself loses them", config.transport),
     )?;
     let is_mpi = config.transport == "mpi";
     refuse(

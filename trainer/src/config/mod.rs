@@ -108,6 +108,10 @@ pub struct Settings {
     /// Steps between two checkpoints, the last of which is at the end; 0: only when interrupted [default: 100 for train, 0 for compare]
     #[arg(long = "checkpoint_every", visible_alias = "checkpoint-every", value_name = "N")]
     pub checkpoint_every: Option<u64>,
+    /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one process: what a
+    /// bad link does to training [default: 0]
+    #[arg(long = "packet_loss", visible_alias = "packet-loss", value_name = "P")]
+    pub packet_loss: Option<f64>,
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
@@ -193,6 +197,9 @@ pub struct RunConfig {
     pub hash_every: u64,
     /// Steps between checkpoints, 0 for none but at an interrupt.
     pub checkpoint_every: u64,
+    /// Share of the packets that is lost on the way; for `local`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packet_loss: Option<f64>,
     /// Largest norm of a worker's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
@@ -236,7 +243,8 @@ impl Settings {
             (below.epochs, below.steps) = (None, None);
         }
         first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed transport patience workers batch epochs steps optimizer momentum
-            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every clip codec)
+            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every packet_loss
+            clip codec)
     }
 }
 

@@ -35,6 +35,9 @@ pub struct JoinArgs {
     /// As given to the server
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
+    /// As given to the server: packets (max_packet_bytes) that did not get through by then are not sent again [default: they are]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    patience: Option<Duration>,
     /// What is kept back counts less after an absence, and nothing after so many steps
     #[arg(long, value_name = "STEPS", default_value_t = 16)]
     residual_age: u64,
@@ -66,7 +69,8 @@ pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) ->
     let security = args.keys.security().map_err(RemoteError::from)?;
     let downlink = downlink(args.downlink.as_deref())?;
     let config = resolve(settings).map_err(JobError::from)?;
-    let job = prepare(config, ServerOptions { downlink, ..ServerOptions::default() })?;
+    let job =
+        prepare(config, ServerOptions { patience: args.patience, downlink, ..ServerOptions::default() })?;
     let workers = job.config.workers;
     crate::range::require(
         (1..workers as u32).contains(&args.rank),

@@ -146,9 +146,17 @@ fn limits(job: &Job, downlink: &Spec, may_miss: u32) -> ZmqLimits {
     let max_message_bytes = longest.saturating_add(names + SLACK);
     // The answers of all steps that a worker may miss, and one state, wait for it.
     let answers = may_miss as usize + 3;
-    let outbox = InboxLimits { messages: 16 * answers, bytes: max_message_bytes.saturating_mul(answers) };
+    // Packets are full but for the last one of each unit.
+    let packets = job.spec.packets.map_or(0, |size| 2 * (longest / size.bytes() + units.len()));
+    let messages = (16 * answers).saturating_add(packets);
+    let outbox = InboxLimits { messages, bytes: max_message_bytes.saturating_mul(answers) };
     let inbox = InboxLimits { messages: 4096, bytes: max_message_bytes };
-    ZmqLimits { inbox, outbox, max_message_bytes, ..ZmqLimits::default() }
+    let limits = ZmqLimits { inbox, outbox, max_message_bytes, ..ZmqLimits::default() };
+    match job.spec.packets {
+        // A packet is a chunk, however short it is: more of them fill a link.
+        Some(_) => ZmqLimits { chunk_bytes: 64 << 10, window: 256, ..limits },
+        None => limits,
+    }
 }
 
 fn options(

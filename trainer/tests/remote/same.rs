@@ -63,3 +63,18 @@ fn a_compressed_downlink_keeps_the_replicas_equal() {
         assert_eq!(worker.hash(), hash);
     }
 }
+
+#[test]
+fn packets_that_all_arrive_in_time_are_the_run_in_one_process() {
+    const CODEC: &str = "topk:density=0.05,max_packet_bytes=256";
+    let keys = Keys::new(3);
+    let run = ["--codec", CODEC, "--workers", "3", "--batch", "96", "--steps", "20"];
+    let (server, endpoint) = serve(&keys, None, &run);
+    let patient = [&run[..], &["--patience", "60"]].concat();
+    let workers: Vec<_> = (1..3).map(|rank| join(&keys, &endpoint, rank, &patient)).collect();
+    let expected = in_one_process(CODEC, "sgd", 20, (3, 96));
+    for worker in workers {
+        assert_eq!(worker.hash(), expected);
+    }
+    assert_eq!(server.hash(), expected);
+}

@@ -12,6 +12,7 @@ mod gossip;
 mod gradients;
 mod loaders;
 mod naive;
+mod packets;
 mod real_data;
 mod runs;
 mod training;

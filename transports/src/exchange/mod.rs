@@ -97,7 +97,8 @@ pub struct ServerOptions {
     pub server: Rank,
     /// Frames, the server's own included, without which a step fails; 0 stands for all.
     pub quorum: usize,
-    /// How long the server waits for frames; it then goes on with those it has. `None`: until the deadline of the step.
+    /// How long the server waits for frames; it then goes on with those it has. A worker's packets that did not get through
+    /// by then are not sent again. `None`: until the deadline of the step.
     pub patience: Option<Duration>,
     /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
     pub downlink: Spec,
