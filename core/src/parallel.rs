@@ -106,7 +106,10 @@ pub(crate) fn on_each<P: Send, R: Send>(parts: Vec<P>, work: impl Fn(P) -> R + S
 
 /// [`Source::check_all`] in parts; of several errors that of the first coordinate.
 pub(crate) fn check_all(threads: usize, source: &Source<'_>) -> Result<(), EncodeError> {
-    let (len, step) = (source.len(), part_len(threads, source.len(), 1).max(1));
+    let (len, step) = (source.len(), part_len(threads, source.len(), 1));
+    if step >= len {
+        return source.check_all(Isa::best());
+    }
     let parts = (0..len).step_by(step).map(|first| source.slice(first..len.min(first + step))).collect();
     on_each(parts, |part: Source<'_>| part.check_all(Isa::best())).into_iter().collect()
 }
