@@ -196,8 +196,8 @@ impl AllGather {
         }
         let frame_bytes = self.encoders.iter().map(|encoder| encoder.frame().len()).sum();
         let (contributors, held) = (members, self.held);
-        let (refused, packets) = Default::default();
-        Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
+        let (refused, capped, packets) = Default::default();
+        Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
     }
 
     /// Takes a frame from its sender, unless that is this rank.

@@ -142,8 +142,18 @@ impl AllReduce {
         match timed(&mut decode, || first_non_finite(mean)) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
             None => {
-                let (refused, packets) = Default::default();
-                Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
+                let (refused, capped, packets) = Default::default();
+                Ok(Report {
+                    contributors,
+                    refused,
+                    capped,
+                    frame_bytes,
+                    packets,
+                    held,
+                    encode,
+                    exchange,
+                    decode,
+                })
             }
         }
     }

@@ -30,6 +30,13 @@ pub enum ExchangeError {
     OneMessage,
     /// The spelling asks for packets, and the route has no server to say which of them arrived.
     Packets,
+    /// A norm cap is a finite multiple of the median, at least 1.
+    NormCap {
+        /// What was asked for.
+        multiple: f32,
+    },
+    /// A norm cap is asked for with packets, which are added before the norm of all is known.
+    CappedPackets,
     /// The codec works between two neighbours and makes no mean over all.
     Gossip {
         /// Name of the codec.
@@ -119,6 +126,13 @@ impl fmt::Display for ExchangeError {
             Self::Packets => write!(
                 f,
                 "max_packet_bytes: only a server can tell all workers which packets arrived; use that exchange"
+            ),
+            Self::NormCap { multiple } => {
+                write!(f, "norm cap {multiple}: not a finite multiple of at least 1")
+            }
+            Self::CappedPackets => write!(
+                f,
+                "norm cap: packets are added before the norm of all is known; leave out max_packet_bytes or the cap"
             ),
             Self::Gossip { codec } => {
                 write!(f, "{codec} is a gossip codec: it makes no mean over all workers")

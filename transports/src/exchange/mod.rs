@@ -23,13 +23,16 @@
 //!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
-//! lost, that the server refused, or that it did not wait for.
+//! lost, that the server refused, or that it did not wait for. With a norm cap, off by default, a server leaves out a part of
+//! frames that are too long; that part is lost, and [`Report::capped`] says whose it was and how much. So what was sent is
+//! what was applied, what is kept, and what was reported as lost.
 
 mod all_gather;
 mod all_reduce;
 mod error;
 mod incoming;
 mod intake;
+mod norm_cap;
 mod own;
 mod packets;
 mod server;
@@ -50,6 +53,7 @@ use crate::transport::Transport;
 use self::all_gather::AllGather;
 use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
+pub use self::norm_cap::Capped;
 use self::server::Server;
 use self::sparse::{SparseAllReduce, sparse_values};
 
@@ -102,13 +106,22 @@ pub struct ServerOptions {
     pub patience: Option<Duration>,
     /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
     pub downlink: Spec,
+    /// A frame whose Euclidean norm is more than this multiple, at least 1, of a running median enters the sum scaled down to
+    /// it, the server's own too. `None`: none is. Only the server's setting matters.
+    ///
+    /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of two; the first
+    /// 8 pass. It does not outlive the server. What is cut off is lost, not given back: with error feedback it would
+    /// come again with the next frame. One member can then move a mean no further than that multiple of the others' median,
+    /// in a direction of its choice.
+    pub norm_cap: Option<f32>,
 }
 
 impl Default for ServerOptions {
-    /// Rank 0 serves, waits for all, and answers with dense f32.
+    /// Rank 0 serves, waits for all, answers with dense f32, and caps no norm.
     fn default() -> Self {
         let dense = Codec::Gather(gradwire::GatherCodec::Dense(gradwire::Dense::F32));
-        Self { server: Rank(0), quorum: 0, patience: None, downlink: Spec::new(dense) }
+        let downlink = Spec::new(dense);
+        Self { server: Rank(0), quorum: 0, patience: None, downlink, norm_cap: None }
     }
 }
 
@@ -119,6 +132,8 @@ pub struct Report {
     pub contributors: RankSet,
     /// Frames that this rank refused, and why. Known to the server alone.
     pub refused: Vec<(Rank, DecodeError)>,
+    /// Frames that were scaled down to [`ServerOptions::norm_cap`]. Known to the server alone.
+    pub capped: Vec<Capped>,
     /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a sparse all-reduce.
     pub frame_bytes: usize,
     /// What became of this rank's own packets.
@@ -213,7 +228,8 @@ impl Exchange {
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
     /// neighbours, which makes no mean over all; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense;
-    /// `NoFrames` for a route of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without a server.
+    /// `NoFrames` for a route of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without a server;
+    /// `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -243,7 +259,7 @@ impl Exchange {
                 };
                 State::AllReduce(AllReduce::new(linear, wire, order, units.len()))
             }
-            Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref()))),
+            Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
         };
         Ok(Self { spec, layout, units, route, started: None })
     }

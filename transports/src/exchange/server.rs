@@ -3,6 +3,7 @@
 use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::incoming::{Expected, Incoming, divide, first_non_finite};
+use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packets::{self, Packets, Sum, arrives};
 use super::slip::Slip;
@@ -22,6 +23,7 @@ pub(super) struct Server {
     packets: Packets,
     /// Which of this rank's own packets are in the mean.
     slip: Slip,
+    norm_cap: Option<NormCap>,
     incoming: Incoming,
     /// What was received last, in a buffer that the transport takes back for the next.
     buffer: Vec<u8>,
@@ -45,20 +47,29 @@ struct Downlink {
 type Refused = Vec<(Rank, gradwire::DecodeError)>;
 
 impl Server {
-    pub(super) fn new(options: ServerOptions, spec: &Spec, layout: &LayoutRef<'_>) -> Self {
+    pub(super) fn new(
+        options: ServerOptions,
+        spec: &Spec,
+        layout: &LayoutRef<'_>,
+    ) -> Result<Self, ExchangeError> {
+        if options.norm_cap.is_some() && spec.packets.is_some() {
+            return Err(ExchangeError::CappedPackets);
+        }
+        let norm_cap = options.norm_cap.map(NormCap::new).transpose()?;
         let memory = Memory::for_spec(&options.downlink, layout);
-        Self {
+        Ok(Self {
             options,
             own: Own::new(spec),
             packets: Packets::default(),
             slip: Slip::default(),
+            norm_cap,
             incoming: Incoming::default(),
             buffer: Vec::new(),
             verdict: Vec::new(),
             arrived: Vec::new(),
             contributors: RankSet::default(),
             downlink: Downlink { encoder: Encoder::new(), memory },
-        }
+        })
     }
 
     pub(super) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
@@ -141,7 +152,8 @@ impl Server {
         let sent = if step.spec.packets.is_some() { self.own.count() } else { 0 };
         let packets = PacketTally { sent, lost: sent - self.slip.ones() };
         let Clock { encode, exchange, decode } = clock;
-        Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
+        let capped = self.norm_cap.as_ref().map_or_else(Vec::new, |cap| cap.capped().to_vec());
+        Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
     }
 
     /// Who arrived, as a set.
@@ -189,6 +201,7 @@ impl Server {
         let deadline = self.patience(step);
         let mut refused = Refused::new();
         self.arrived.clear();
+        self.norm_cap.iter_mut().for_each(NormCap::begin_step);
         sum.fill(0.0);
         if step.spec.packets.is_some() {
             self.gather_packets(step, members, sum, (deadline, clock), &mut refused)?;
@@ -216,7 +229,8 @@ impl Server {
             let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
             let parsed = timed(&mut clock.decode, || {
                 let frame = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
-                frame.add_scaled_to(1.0, sum);
+                let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &frame));
+                frame.add_scaled_to(weight, sum);
                 Ok(())
             });
             match parsed {

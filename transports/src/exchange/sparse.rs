@@ -197,8 +197,8 @@ impl SparseAllReduce {
         };
         let Clock { encode, exchange, decode } = clock;
         let (contributors, frame_bytes) = (members, self.sent_bytes);
-        let (refused, packets) = Default::default();
-        Ok(Report { contributors, refused, frame_bytes, packets, held, encode, exchange, decode })
+        let (refused, capped, packets) = Default::default();
+        Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
     }
 
     /// Adds the parts of all ranks in rank order, this rank's own among them.

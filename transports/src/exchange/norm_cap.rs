@@ -1,0 +1,165 @@
+//! A bound on how much of the mean one member can be: what is much longer than the others' frames is scaled down.
+
+use std::fmt;
+
+use gradwire::Frame;
+
+use super::ExchangeError;
+use crate::rank::Rank;
+
+/// Norms that the running median is taken over.
+const WINDOW: usize = 64;
+/// Norms below which a median says too little.
+const ENOUGH: usize = 8;
+
+/// A frame that was too long, and entered the sum scaled down to the cap. What is missing is lost: its sender is not told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capped {
+    /// Whose frame.
+    pub rank: Rank,
+    /// Its Euclidean norm as it was decoded.
+    pub norm: f64,
+    /// The running median that it was held against.
+    pub median: f64,
+    /// Norm of what did not enter the sum.
+    pub lost_norm: f64,
+}
+
+impl fmt::Display for Capped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, norm, median, lost_norm } = self;
+        write!(f, "frame of {rank} scaled down: its norm is {norm:.6}, the median {median:.6}; ")?;
+        write!(f, "lost: norm {lost_norm:.6}")
+    }
+}
+
+/// The norms of the last frames, and what was scaled down because of them.
+#[derive(Debug)]
+pub(super) struct NormCap {
+    multiple: f64,
+    /// A ring, once it is full.
+    norms: Vec<f64>,
+    oldest: usize,
+    sorted: Vec<f64>,
+    capped: Vec<Capped>,
+}
+
+impl NormCap {
+    /// Fails for a multiple that would scale down the median itself.
+    pub(super) fn new(multiple: f32) -> Result<Self, ExchangeError> {
+        if !(multiple.is_finite() && multiple >= 1.0) {
+            return Err(ExchangeError::NormCap { multiple });
+        }
+        let [norms, sorted] = [(); 2].map(|()| Vec::with_capacity(WINDOW));
+        Ok(Self { multiple: multiple.into(), norms, oldest: 0, sorted, capped: Vec::new() })
+    }
+
+    pub(super) fn begin_step(&mut self) {
+        self.capped.clear();
+    }
+
+    /// What was scaled down in this step.
+    pub(super) fn capped(&self) -> &[Capped] {
+        &self.capped
+    }
+
+    /// The weight of a frame in the sum, 1 for all that are not too long; its norm counts from the next frame on.
+    pub(super) fn weigh(&mut self, rank: Rank, frame: &Frame<'_>) -> f32 {
+        self.weigh_norm(rank, norm(frame))
+    }
+
+    fn weigh_norm(&mut self, rank: Rank, norm: f64) -> f32 {
+        let median = self.median();
+        // Frames that hold nothing say nothing: a median of zero would scale all others down to nothing.
+        if norm > 0.0 {
+            self.keep(norm);
+        }
+        let Some(median) = median.filter(|median| norm > self.multiple * median) else { return 1.0 };
+        let weight = (self.multiple * median / norm) as f32;
+        let lost_norm = norm * (1.0 - f64::from(weight));
+        self.capped.push(Capped { rank, norm, median, lost_norm });
+        weight
+    }
+
+    fn keep(&mut self, norm: f64) {
+        if self.norms.len() < WINDOW {
+            return self.norms.push(norm);
+        }
+        self.norms[self.oldest] = norm;
+        self.oldest = (self.oldest + 1) % WINDOW;
+    }
+
+    /// The median, of an even number the lower of the two, so that whoever sends half of all frames does not choose it.
+    fn median(&mut self) -> Option<f64> {
+        if self.norms.len() < ENOUGH {
+            return None;
+        }
+        self.sorted.clone_from(&self.norms);
+        let middle = (self.sorted.len() - 1) / 2;
+        Some(*self.sorted.select_nth_unstable_by(middle, f64::total_cmp).1)
+    }
+}
+
+/// The Euclidean norm of what a frame decodes to, summed in f64, coordinates ascending.
+fn norm(frame: &Frame<'_>) -> f64 {
+    let mut squares = 0.0;
+    for unit in frame.units() {
+        unit.for_each(|_, value| squares += f64::from(value) * f64::from(value));
+    }
+    squares.sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn median_of(norms: &[f64]) -> f64 {
+        let mut last: Vec<f64> = norms.iter().copied().filter(|&norm| norm > 0.0).rev().take(64).collect();
+        last.sort_by(f64::total_cmp);
+        last[(last.len() - 1) / 2]
+    }
+
+    #[test]
+    fn a_norm_is_held_against_the_median_of_the_last_64_before_it() {
+        let mut cap = NormCap::new(2.0).unwrap();
+        let mut norms = Vec::new();
+        for at in 0..300u32 {
+            let norm = f64::from(at * 37 % 101) * if at % 3 == 0 { 9.0 } else { 0.5 };
+            let weight = cap.weigh_norm(Rank(1), norm);
+            let kept = norms.iter().filter(|&&norm| norm > 0.0).count();
+            let bound = if kept < 8 { f64::INFINITY } else { 2.0 * median_of(&norms) };
+            let expected = if norm > bound { (bound / norm) as f32 } else { 1.0 };
+            assert_eq!(weight, expected, "frame {at}");
+            norms.push(norm);
+        }
+        assert!((50..150).contains(&cap.capped().len()), "{}", cap.capped().len());
+        for Capped { norm, median, lost_norm, .. } in cap.capped() {
+            assert!(
+                (norm - 2.0 * median - lost_norm).abs() < 1e-4,
+                "{norm} - 2 * {median} is not {lost_norm}"
+            );
+        }
+        cap.begin_step();
+        assert_eq!(cap.capped(), []);
+    }
+
+    #[test]
+    fn half_of_all_frames_do_not_lift_the_median_and_empty_ones_do_not_lower_it() {
+        let mut cap = NormCap::new(3.0).unwrap();
+        for _ in 0..100 {
+            for (norm, is_capped) in [(1.0, false), (0.0, false), (1000.0, true)] {
+                let weight = cap.weigh_norm(Rank(0), norm);
+                assert_eq!(weight < 1.0, is_capped && cap.norms.len() > 8, "{norm}");
+            }
+        }
+        assert!(cap.capped().iter().all(|capped| capped.median == 1.0));
+    }
+
+    #[test]
+    fn a_multiple_is_finite_and_at_least_1() {
+        assert!(NormCap::new(1.0).is_ok());
+        for multiple in [0.999, 0.0, -2.0, f32::INFINITY, f32::NAN] {
+            assert!(matches!(NormCap::new(multiple), Err(ExchangeError::NormCap { .. })), "{multiple}");
+        }
+    }
+}
