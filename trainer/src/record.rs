@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "zmq")]
+use gradwire_transports::exchange::Capped;
 use gradwire_transports::exchange::Report;
 use gradwire_transports::gossip::Mixed;
 use gradwire_transports::{Counters, Rank, RankSet, cost};
@@ -36,6 +38,10 @@ pub(crate) struct StepRecord {
     #[cfg(feature = "zmq")]
     #[serde(skip)]
     pub(crate) frames_refused: Vec<(Rank, gradwire::DecodeError)>,
+    /// Frames that the server scaled down.
+    #[cfg(feature = "zmq")]
+    #[serde(skip)]
+    pub(crate) frames_capped: Vec<Capped>,
     pub(crate) compute: Duration,
     pub(crate) encode: Duration,
     pub(crate) exchange: Duration,
@@ -79,6 +85,8 @@ impl StepRecord {
             contributors: RankSet::default(),
             #[cfg(feature = "zmq")]
             frames_refused: Vec::new(),
+            #[cfg(feature = "zmq")]
+            frames_capped: Vec::new(),
             compute: Duration::ZERO,
             encode: Duration::ZERO,
             exchange: Duration::ZERO,
@@ -102,6 +110,8 @@ impl StepRecord {
             contributors: report.contributors.clone(),
             #[cfg(feature = "zmq")]
             frames_refused: report.refused.clone(),
+            #[cfg(feature = "zmq")]
+            frames_capped: report.capped.clone(),
             encode: report.encode,
             exchange: report.exchange,
             decode: report.decode,

@@ -114,6 +114,7 @@ fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
 fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, JobError> {
     let mut job = Job::prepare(config)?;
     job.way = Way::Mean(Route::Server(options));
+    job.way.begin(job.spec, job.layout.clone())?;
     Ok(job)
 }
 

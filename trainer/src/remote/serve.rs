@@ -61,6 +61,10 @@ pub struct ServeArgs {
     /// How the mean is sent back; error feedback, if the codec has it, is kept by the server [default: none, which is dense f32]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
+    /// Scale down frames whose norm is more than this multiple of the running median of all norms; what is cut off is lost
+    /// [default: no cap]
+    #[arg(long, value_name = "MULTIPLE")]
+    norm_cap: Option<f32>,
     /// How long to wait for a quorum of workers
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
     wait: Duration,
@@ -95,7 +99,8 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     let quorum = args.quorum.unwrap_or(workers);
     crate::range::require((1..=workers).contains(&quorum), "quorum", quorum, format!("1 to {workers}"))?;
     let downlink = downlink(args.downlink.as_deref())?;
-    let server = ServerOptions { patience: args.patience, downlink, quorum, ..ServerOptions::default() };
+    let ServeArgs { patience, norm_cap, .. } = *args;
+    let server = ServerOptions { patience, downlink, quorum, norm_cap, ..ServerOptions::default() };
     let job = prepare(config, server)?;
     let run = found.as_ref().and_then(Found::run_folder).map(Path::to_path_buf);
     let checkpoint = found.map(|found| found.read_all(&job.layout)).transpose().map_err(JobError::from)?;
@@ -270,6 +275,9 @@ impl<'a> Run<'a> {
             Ok(mut record) => {
                 for (rank, error) in &record.frames_refused {
                     eprintln!("trainer: step {step}: frame of {rank} refused: {error}");
+                }
+                for capped in &record.frames_capped {
+                    eprintln!("trainer: step {step}: {capped}");
                 }
                 // What the server receives, workers sent, and the other way round.
                 let bytes = record.bytes_up + record.bytes_down;

@@ -35,6 +35,19 @@ fn a_worker_that_joins_in_the_middle_ends_with_the_same_parameters() {
     }
 }
 
+/// With the median itself as the cap, about every second frame is too long.
+#[test]
+fn frames_beyond_the_norm_cap_are_named_with_what_was_lost_and_all_end_alike() {
+    let keys = Keys::new(3);
+    let run = ["--workers", "3", "--batch", "96", "--steps", "30"];
+    let (mut server, endpoint) = serve(&keys, None, &[&run[..], &["--norm-cap", "1"]].concat());
+    let workers = [1, 2].map(|rank| join(&keys, &endpoint, rank, &run));
+    let line = server.says("frame of rank 1 scaled down: its norm is");
+    assert!(line.contains("the median") && line.contains("lost: norm"), "{line}");
+    let hash = server.hash();
+    workers.into_iter().for_each(|worker| assert_eq!(worker.hash(), hash));
+}
+
 #[test]
 fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_without_it() {
     let keys = Keys::new(4);

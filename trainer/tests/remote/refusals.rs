@@ -57,6 +57,12 @@ fn what_is_wrong_at_the_start_is_one_line_and_exit_code_2() {
     refused(&["serve", "--key", &key, "--peers", &peers, "--workers", "5", "--batch", "100"], "ranks 1 to 4");
     refused(&["serve", "--key", &key, "--peers", &peers, "--quorum", "3"], "quorum = 3");
     refused(&["serve", "--insecure", "--exchange", "all-gather"], "through the server");
+    refused(&["serve", "--insecure", "--workers", "2", "--norm-cap", "0.5"], "norm cap 0.5");
+    let packets = ["--codec", "topk:max_packet_bytes=1200"];
+    refused(
+        &[&["serve", "--insecure", "--workers", "2", "--norm-cap", "5"][..], &packets].concat(),
+        "leave out max_packet_bytes",
+    );
     refused(&["join", "--insecure", "--rank", "0"], "rank = 0");
     refused(&["serve", "--insecure", "--downlink", "nothing"], "codec = nothing");
     std::fs::set_permissions(keys.secret(0), std::fs::Permissions::from_mode(0o644)).unwrap();
