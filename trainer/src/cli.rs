@@ -75,6 +75,9 @@ struct TrainArgs {
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
+    /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
+    #[arg(long, value_name = "N")]
+    patience: Option<u64>,
     /// TOML file with settings; the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -279,7 +282,7 @@ fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(path) = &args.resume {
         return resume(path, out);
     }
-    let own = Settings { codec: args.codec.clone(), ..args.settings.clone() };
+    let own = Settings { codec: args.codec.clone(), patience: args.patience, ..args.settings.clone() };
     let mut settings = settings(&own, args.config.as_ref())?;
     let launch = Launch::detect().filter(|_| settings.transport.as_deref() != Some("local"));
     if let Some(launch) = launch {
@@ -457,4 +460,21 @@ fn print_and_report(
         writeln!(out, "Note: {note}.")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_command_has_two_options_of_one_name() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands() {
+            let mut names: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+            names.sort_unstable();
+            let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+            assert_eq!(twice, None, "{}", command.get_name());
+        }
+    }
 }

@@ -55,7 +55,7 @@ pub struct Settings {
     #[arg(long, value_name = "KIND")]
     pub transport: Option<String>,
     /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
-    #[arg(long, value_name = "N")]
+    #[arg(skip)]
     pub patience: Option<u64>,
     /// Number of workers [default: 4, or the processes that mpirun started]
     #[arg(long, value_name = "N")]
