@@ -211,12 +211,14 @@ impl Engine {
         let differs = |name: &str, own: String, theirs: Rank| {
             Refusal::Differs(Difference { name: name.to_owned(), own, theirs: theirs.to_string() })
         };
-        let at = match (seat, &self.options.security) {
-            (Some(at), Security::Curve(_)) if self.seats[at].rank != greeting.from => {
-                return Err(differs("rank of the key", self.seats[at].rank.to_string(), greeting.from));
+        let at = match (&self.options.security, seat) {
+            (Security::Curve(_), Some(at)) if self.seats[at].rank == greeting.from => at,
+            // Never by what a greeting claims: a key without a seat has no rank.
+            (Security::Curve(_), seat) => {
+                let own = seat.map_or("none".to_owned(), |at| self.seats[at].rank.to_string());
+                return Err(differs("rank of the key", own, greeting.from));
             }
-            (Some(at), Security::Curve(_)) => at,
-            _ => {
+            (Security::Plain { .. }, _) => {
                 let at = self.seats.iter().position(|seat| seat.rank == greeting.from);
                 at.ok_or_else(|| differs("rank", "another one".to_owned(), greeting.from))?
             }
