@@ -88,6 +88,34 @@ impl Incoming {
         Ok(frame)
     }
 
+    /// Adds what the frame of `rank` decodes to; nothing, where it is refused.
+    pub(super) fn add(
+        &mut self,
+        rank: Rank,
+        bytes: &[u8],
+        layout: &LayoutRef<'_>,
+        expected: &Expected<'_>,
+        sum: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        self.parse(rank, bytes, layout, expected)?.add_scaled_to(1.0, sum);
+        Ok(())
+    }
+
+    /// Writes what the frame of `rank` decodes to over `out`, which stays as it was where the frame is refused.
+    pub(super) fn write(
+        &mut self,
+        rank: Rank,
+        bytes: &[u8],
+        layout: &LayoutRef<'_>,
+        expected: &Expected<'_>,
+        out: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let frame = self.parse(rank, bytes, layout, expected)?;
+        out.fill(0.0);
+        frame.add_scaled_to(1.0, out);
+        Ok(())
+    }
+
     /// Returns this rank's own frame to its memory.
     pub(super) fn give_back(
         &mut self,

@@ -308,12 +308,8 @@ impl Server {
         let server = self.options.server;
         let expected = Expected::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();
-        timed(&mut clock.decode, || {
-            let frame = self.incoming.parse(server, self.downlink.encoder.frame(), &layout, &expected)?;
-            mean.fill(0.0);
-            frame.add_scaled_to(1.0, mean);
-            Ok(())
-        })
+        let frame = self.downlink.encoder.frame();
+        timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))
     }
 
     /// A worker's part of a step.
@@ -332,12 +328,7 @@ impl Server {
         }
         let expected = Expected::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();
-        timed(&mut clock.decode, || {
-            let frame = self.incoming.parse(server, frame, &layout, &expected)?;
-            mean.fill(0.0);
-            frame.add_scaled_to(1.0, mean);
-            Ok::<(), ExchangeError>(())
-        })?;
+        timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))?;
         self.report(step, Refused::new(), clock)
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct SparseAllReduce {
     /// The blocks of every owner, by position in the membership.
     owned: Vec<Vec<Unit>>,
     sent_bytes: usize,
+    /// Coordinates that the own frame sends.
+    held: usize,
 }
 
 /// What an owner has to say of its blocks, told by the length: none is as long as a header.
@@ -77,6 +79,7 @@ impl SparseAllReduce {
             buffer: Vec::new(),
             owned: Vec::new(),
             sent_bytes: 0,
+            held: 0,
         })
     }
 
@@ -142,6 +145,7 @@ impl SparseAllReduce {
         let expected = Expected::of(step, &step.spec.codec);
         let frame = self.incoming.parse(step.transport.rank(), self.own.frame(), layout, &expected)?;
         frame.add_scaled_to(1.0, &mut self.values);
+        self.held = held(&frame);
         Ok(())
     }
 
@@ -184,19 +188,12 @@ impl SparseAllReduce {
                 Sum::Refused => return Err(ExchangeError::NoSum { rank }),
             };
             let expected = Expected::holding(step, &self.lossless, &self.owned[position]);
-            timed(&mut clock.decode, || {
-                let frame = self.incoming.parse(rank, frame, &step.layout.as_ref(), &expected)?;
-                frame.add_scaled_to(1.0, mean);
-                Ok::<(), ExchangeError>(())
-            })?;
+            let layout = step.layout.as_ref();
+            timed(&mut clock.decode, || self.incoming.add(rank, frame, &layout, &expected, mean))?;
         }
         timed(&mut clock.decode, || divide(mean, members.len()));
-        let held = {
-            let own = Expected::of(step, &step.spec.codec);
-            held(&self.incoming.parse(me, self.own.frame(), &step.layout.as_ref(), &own)?)
-        };
         let Clock { encode, exchange, decode } = clock;
-        let (contributors, frame_bytes) = (members, self.sent_bytes);
+        let (contributors, frame_bytes, held) = (members, self.sent_bytes, self.held);
         let (refused, capped, packets) = Default::default();
         Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
     }
@@ -219,11 +216,8 @@ impl SparseAllReduce {
             }
             let buffer = &mut self.buffer;
             timed(&mut clock.exchange, || step.transport.recv(rank, step.tag, buffer, step.deadline))?;
-            timed(&mut clock.decode, || {
-                let frame = self.incoming.parse(rank, buffer, &step.layout.as_ref(), &expected)?;
-                frame.add_scaled_to(1.0, sums);
-                Ok::<(), ExchangeError>(())
-            })?;
+            let layout = step.layout.as_ref();
+            timed(&mut clock.decode, || self.incoming.add(rank, buffer, &layout, &expected, sums))?;
         }
         match timed(&mut clock.decode, || first_non_finite(sums)) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
