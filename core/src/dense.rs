@@ -138,7 +138,7 @@ impl Run<'_> {
         for first in (0..self.grad.len()).step_by(CAST) {
             let room = &mut room[..CAST.min(self.grad.len() - first)];
             let source = Source::new(self.grad, self.residual.as_deref(), self.start, self.bound);
-            narrow::put_all(isa, self.format, source.bits(isa, first, room)?, writer);
+            narrow::put_all(isa, self.format, source.bits(isa, first, room)?.0, writer);
             writer.sum_up();
             if let Some(residual) = &mut self.residual {
                 let residual = &mut residual[first..first + room.len()];

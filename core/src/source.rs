@@ -105,23 +105,26 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// Writes the bits of p for the elements `first … first + p.len()`.
+    /// Writes the bits of p for the elements `first … first + p.len()`, and returns the largest of their magnitudes.
     ///
     /// # Errors
     /// `NonFiniteInput` or `ValueOverflow`, with the first coordinate whose magnitude is not below the bound.
-    pub(crate) fn fold(&self, isa: Isa, first: usize, p: &mut [u32]) -> Result<(), EncodeError> {
+    pub(crate) fn fold(&self, isa: Isa, first: usize, p: &mut [u32]) -> Result<u32, EncodeError> {
+        let mut largest = 0;
         self.try_for_range(first, p.len(), |at, grad, residual| {
             let p = &mut p[at - first..at - first + grad.len()];
             let max = match residual {
                 None => kernels::copy_to(isa, grad, p),
                 Some(residual) => kernels::add_to(isa, residual, grad, p),
             };
+            largest = largest.max(max);
             self.check(max, at, p)
         })
+        .map(|()| largest)
     }
 
     /// The bits of p for the elements `first … first + room.len()`: where the gradient is held, if that is what they are,
-    /// else in `room`.
+    /// else in `room`. And the largest of their magnitudes.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -130,17 +133,38 @@ impl<'a> Source<'a> {
         isa: Isa,
         first: usize,
         room: &'p mut [u32],
-    ) -> Result<&'p [u32], EncodeError>
+    ) -> Result<(&'p [u32], u32), EncodeError>
     where
         'a: 'p,
     {
-        if let (Grad::F32(values), None) = (self.grad, self.residual) {
-            let p = kernels::bits_of(&values[first..first + room.len()]);
-            self.check(kernels::max_magnitude(isa, p), first, p)?;
-            return Ok(p);
+        if let Some(p) = self.held(first, room.len()) {
+            let max = kernels::max_magnitude(isa, p);
+            self.check(max, first, p)?;
+            return Ok((p, max));
         }
-        self.fold(isa, first, room)?;
-        Ok(room)
+        let max = self.fold(isa, first, room)?;
+        Ok((room, max))
+    }
+
+    /// [`bits`](Self::bits) of elements that it has made sure of before.
+    pub(crate) fn known_bits<'p>(&self, isa: Isa, first: usize, room: &'p mut [u32]) -> &'p [u32]
+    where
+        'a: 'p,
+    {
+        self.held(first, room.len()).unwrap_or_else(|| {
+            let folded = self.fold(isa, first, room);
+            debug_assert!(folded.is_ok(), "these elements have been looked at");
+            room
+        })
+    }
+
+    /// The bits of p, where it is held.
+    #[inline(always)]
+    fn held(&self, first: usize, len: usize) -> Option<&'a [u32]> {
+        match (self.grad, self.residual) {
+            (Grad::F32(values), None) => Some(kernels::bits_of(&values[first..first + len])),
+            _ => None,
+        }
     }
 
     /// Makes sure of every value and changes nothing. Where the residual's largest magnitude is known, it reads the
@@ -156,7 +180,7 @@ impl<'a> Source<'a> {
         let mut p = [0; NARROW_BLOCK];
         (0..self.len()).step_by(NARROW_BLOCK).try_for_each(|first| {
             let len = NARROW_BLOCK.min(self.len() - first);
-            self.fold(isa, first, &mut p[..len])
+            self.fold(isa, first, &mut p[..len]).map(drop)
         })
     }
 
@@ -309,7 +333,7 @@ impl<'a> Pass<'a> {
         }
         match self.residual.as_deref() {
             Some(sums) => Ok(kernels::bits_of(&sums[first..first + len])),
-            None => self.source.bits(isa, first, &mut room[..len]),
+            None => self.source.bits(isa, first, &mut room[..len]).map(|(p, _)| p),
         }
     }
 

@@ -39,7 +39,7 @@ impl DenseContent {
         for first in (0..grad.len()).step_by(BLOCK) {
             let room = &mut room[..BLOCK.min(grad.len() - first)];
             // Every value was looked at before the first packet.
-            let Ok(p) = source.bits(isa, first, room) else { return false };
+            let Ok((p, _)) = source.bits(isa, first, room) else { return false };
             narrow::put_all(isa, self.format, p, writer);
         }
         true

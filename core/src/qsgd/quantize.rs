@@ -39,16 +39,8 @@ impl<'v> Values<'v> {
         self.first + self.grad.len()
     }
 
-    /// The bits of p for these coordinates, in `room` if they are nowhere else.
-    fn bits<'p>(
-        &'p self,
-        isa: Isa,
-        qsgd: &Qsgd,
-        at: Range<usize>,
-        room: &'p mut [u32],
-    ) -> Result<&'p [u32], EncodeError> {
-        let source = Source::new(self.grad, self.residual.as_deref(), self.start, overflow_bound(qsgd));
-        source.bits(isa, at.start - self.first, &mut room[..at.len()])
+    fn source(&self, qsgd: &Qsgd) -> Source<'_> {
+        Source::new(self.grad, self.residual.as_deref(), self.start, overflow_bound(qsgd))
     }
 }
 
@@ -164,13 +156,15 @@ impl<'q> Quantizer<'q> {
     fn bucket_norm(&mut self, values: &Values<'_>, bucket: Range<usize>) -> Result<f32, EncodeError> {
         // In any other build a Euclidean norm was refused.
         let is_full = Full::build().is_some();
+        let source = values.source(self.qsgd);
         let (mut max, mut squares) = (0, [0.0; 8]);
         for first in bucket.clone().step_by(PIECE) {
             let at = first..bucket.end.min(first + PIECE);
-            let p = values.bits(self.isa, self.qsgd, at, self.words)?;
-            match self.qsgd.norm {
-                Norm::L2 if is_full => kernels::add_squares(self.isa, p, &mut squares),
-                Norm::L2 | Norm::Max => max = max.max(kernels::max_magnitude(self.isa, p)),
+            let room = &mut self.words[..at.len()];
+            let (p, largest) = source.bits(self.isa, at.start - values.first, room)?;
+            max = max.max(largest);
+            if is_full && self.qsgd.norm == Norm::L2 {
+                kernels::add_squares(self.isa, p, &mut squares);
             }
         }
         let norm = match self.qsgd.norm {
@@ -190,7 +184,8 @@ impl<'q> Quantizer<'q> {
         fixed: &mut [u8],
     ) -> Result<(), EncodeError> {
         let (size, levels, isa) = (self.bucket_size(), self.qsgd.bits.levels(), self.isa);
-        let p = values.bits(isa, self.qsgd, piece.clone(), self.words)?;
+        let room = &mut self.words[..piece.len()];
+        let p = values.source(self.qsgd).known_bits(isa, piece.start - values.first, room);
         let fields = &mut self.fields[..piece.len()];
         for (bucket, at) in cut_by_bucket(piece.clone(), size) {
             let part = at.start - piece.start..at.end - piece.start;
