@@ -36,6 +36,20 @@ pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {
     }
 }
 
+/// How many entries ahead of its turn a position is worth [`fetch`]ing: more than memory is late by, less than the first
+/// cache level holds lines.
+pub(crate) const FETCH_AHEAD: usize = 32;
+
+/// Tells the processor that the element `index` is about to be used. A hint: it changes nothing but time, and an index
+/// behind the end is none.
+#[inline(always)]
+pub(crate) fn fetch(values: &[f32], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    x86_64::fetch(values.as_ptr().wrapping_add(index).cast());
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (values, index);
+}
+
 /// Positions and bits of the values that a selection has kept so far, ascending; the first `len` of each.
 #[derive(Debug)]
 pub(crate) struct Candidates<'a> {

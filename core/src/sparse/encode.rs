@@ -3,7 +3,7 @@
 use crate::built::Full;
 use crate::gather::UnitInput;
 use crate::index::IndexChoice;
-use crate::kernels::Candidates;
+use crate::kernels::{self, Candidates};
 use crate::memory::Memory;
 use crate::packets::{Content, SparseContent};
 use crate::qsgd::Rounding;
@@ -153,7 +153,10 @@ fn commit(entries: &Entries<'_>, kept: usize, memory: &mut Memory<'_>) {
     let mut largest = memory.largest();
     let residual = memory.residual_mut();
     let sent = entries.indices.iter().zip(entries.values.iter()).zip(entries.decoded.iter());
-    for ((&index, &value), &decoded) in sent.take(kept) {
+    for (i, ((&index, &value), &decoded)) in sent.take(kept).enumerate() {
+        if let Some(&later) = Full::build().and_then(|_| entries.indices.get(i + kernels::FETCH_AHEAD)) {
+            kernels::fetch(residual, later as usize);
+        }
         let rest = f32::from_bits(value) - f32::from_bits(decoded);
         residual[index as usize] = rest;
         largest = largest.max(rest.abs());

@@ -1,6 +1,8 @@
 //! Frames as received: parsed once, completely, and trusted afterwards.
 
+use crate::built::Full;
 use crate::error::{DecodeError, Field, Limit};
+use crate::kernels;
 use crate::layout::{LayoutRef, Span};
 use crate::limits::Limits;
 use crate::qsgd::LevelsFields;
@@ -389,7 +391,12 @@ impl FrameUnit<'_> {
     /// When `acc` has another length than the unit.
     pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
         assert_eq!(acc.len(), self.unit.len, "accumulator and unit differ in length");
+        // Entries are far apart in memory, and a processor does not guess where the next ones are.
+        let mut later = self.positions().iter().skip(kernels::FETCH_AHEAD);
         let add = |i: usize, value: f32| {
+            if let Some(&later) = Full::build().and_then(|_| later.next()) {
+                kernels::fetch(acc, later as usize);
+            }
             if let Some(sum) = acc.get_mut(i) {
                 *sum += weight * value;
             }
@@ -399,6 +406,14 @@ impl FrameUnit<'_> {
             Body::Levels(levels) => levels.add_scaled_to(self.scratch, weight, acc),
             Body::Sparse(sparse) => sparse.for_each(self.scratch, add),
             Body::Seeded(seeded) => seeded.for_each(self.scratch, add),
+        }
+    }
+
+    /// Where the entries of a sparse unit are; nothing is known ahead of the others.
+    fn positions(&self) -> &[u32] {
+        match self.body {
+            Body::Sparse(sparse) => self.scratch.get(..sparse.entries()).unwrap_or_default(),
+            Body::Dense(_) | Body::Levels(_) | Body::Seeded(_) => &[],
         }
     }
 
