@@ -1,4 +1,4 @@
-//! What it buys to send a step of all-gather in several messages, on links of a given rate.
+//! What it buys to send a step in several parts, by every route that can, on links of a given rate.
 //!
 //! `cargo run --release -p gradwire-benches --example pipeline > benches/results/pipeline.md`
 
@@ -7,16 +7,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::layer::{LinkSpeed, Throttle};
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Transport};
 
-/// Tensors of the gradient, elements of each, ranks, and steps of which the fastest counts: others shared the machine.
+/// Tensors of the gradient, their shape, ranks, and steps of which the fastest counts: others shared the machine.
 const TENSORS: usize = 8;
-const EACH: usize = 100_000;
+const SHAPE: [usize; 2] = [250, 400];
+const EACH: usize = SHAPE[0] * SHAPE[1];
 const WORLD: u32 = 2;
-const STEPS: u64 = 150;
+const STEPS: u64 = 100;
+
+const RING: Route = Route::AllReduce { wire: Wire::F32 };
+const CASES: [(&str, &str, Route); 6] = [
+    ("topk:density=0.01,unit=tensor", "all-gather", Route::AllGather),
+    ("qsgd:bits=4,unit=tensor", "all-gather", Route::AllGather),
+    ("topk:density=0.01,unit=tensor", "sparse", Route::SparseAllReduce),
+    ("randomk:density=0.1,unit=tensor", "all-reduce", RING),
+    ("maxnorm:bits=4,unit=tensor", "all-reduce", RING),
+    ("powersgd:rank=4,unit=tensor", "all-reduce", RING),
+];
 
 /// Cubes of uniform draws: some coordinates stand out.
 fn gradient(rank: u32) -> Vec<f32> {
@@ -28,16 +40,16 @@ fn gradient(rank: u32) -> Vec<f32> {
 /// Seconds of each step at one rank; all begin one together.
 fn work(
     mut transport: Throttle<LocalTransport>,
-    spec: Spec,
-    messages: usize,
+    (spec, route): (Spec, &Route),
+    parts: usize,
     together: &Barrier,
 ) -> Vec<f64> {
-    let tensors = (0..TENSORS).map(|i| (format!("tensor {i}"), vec![EACH]));
+    let tensors = (0..TENSORS).map(|i| (format!("tensor {i}"), SHAPE.to_vec()));
     let layout = Layout::packed(tensors).expect("a layout");
     let mut memory = Memory::for_spec(&spec, &layout.as_ref());
     let (rank, mut mean) = (transport.rank().0, vec![0.0; layout.len()]);
-    let exchange = Exchange::new(spec, layout, Route::AllGather).expect("all-gather takes any frames");
-    let mut exchange = exchange.pipelined(messages).expect("all-gather");
+    let exchange = Exchange::new(spec, layout, route.clone()).expect("a codec for the route");
+    let mut exchange = exchange.pipelined(parts).expect("a route with a pipeline");
     let grad = gradient(rank);
     let mut seconds = Vec::new();
     for step in 0..STEPS {
@@ -53,11 +65,11 @@ fn work(
 }
 
 /// Milliseconds of the fastest step, from its beginning to the last rank's end.
-fn measure(rate: f64, spec: Spec, messages: usize) -> f64 {
+fn measure(rate: f64, case: (Spec, &Route), parts: usize) -> f64 {
     let transports = Throttle::network(local::world(WORLD), LinkSpeed::new(rate, Duration::from_micros(50)));
     let together = Barrier::new(WORLD as usize);
     let ranks: Vec<Vec<f64>> = thread::scope(|scope| {
-        let start = |transport| scope.spawn(|| work(transport, spec, messages, &together));
+        let start = |transport| scope.spawn(|| work(transport, case, parts, &together));
         let threads: Vec<_> = transports.into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("a rank")).collect()
     });
@@ -66,22 +78,23 @@ fn measure(rate: f64, spec: Spec, messages: usize) -> f64 {
 }
 
 fn main() {
-    println!("# Pipelined all-gather\n");
+    println!("# Pipelined exchanges\n");
     println!(
         "    cargo run --release -p gradwire-benches --example pipeline > benches/results/pipeline.md\n"
     );
     println!(
-        "{TENSORS} tensors of {EACH} f32, {WORLD} ranks that are threads of one machine, links with 50 µs of latency; the fastest of"
+        "{TENSORS} tensors of {} × {} f32, {WORLD} ranks that are threads of one machine, links with 50 µs of latency;",
+        SHAPE[0], SHAPE[1]
     );
-    println!("{STEPS} steps, from its beginning to the last rank's end, in milliseconds.\n");
-    println!("| codec | Mbit/s | 1 message | 2 messages | 4 messages | 8 messages | 1 over 8 |");
-    println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for spelling in ["topk:density=0.01,unit=tensor", "qsgd:bits=4,unit=tensor"] {
+    println!("the fastest of {STEPS} steps, from its beginning to the last rank's end, in milliseconds.\n");
+    println!("| codec | exchange | Mbit/s | 1 part | 2 parts | 4 parts | 8 parts | 1 over 8 |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    for (spelling, exchange, route) in &CASES {
         let spec = Spec::parse(spelling).expect("a spelling");
         for megabits in [100.0, 1000.0] {
-            let times = [1, 2, 4, 8].map(|messages| measure(megabits * 1e6, spec, messages));
+            let times = [1, 2, 4, 8].map(|parts| measure(megabits * 1e6, (spec, route), parts));
             let cells = times.map(|time| format!("{time:.1}")).join(" | ");
-            println!("| `{spelling}` | {megabits} | {cells} | {:.2} |", times[0] / times[3]);
+            println!("| `{spelling}` | {exchange} | {megabits} | {cells} | {:.2} |", times[0] / times[3]);
         }
     }
 }

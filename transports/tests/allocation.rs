@@ -158,13 +158,17 @@ fn gradient(rank: u32, step: u64, grad: &mut [f32]) {
 }
 
 /// Allocations of warm steps of one rank, from gradient to mean.
-fn allocations_of_steps(transport: &mut dyn Transport, spelling: &str, route: &Route) -> u64 {
+fn allocations_of_steps(
+    transport: &mut dyn Transport,
+    spelling: &str,
+    exchange: &(impl Fn(Spec, Tensors) -> Exchange + Sync),
+) -> u64 {
     let (spec, layout, rank) = (Spec::parse(spelling).unwrap(), tensors(), transport.rank().0);
     let keeps = spec.memory == MemoryChoice::ErrorFeedback;
     let (mut grad, mut mean) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
     let mut memory = keeps.then(|| Memory::new(vec![0.0; layout.len()]));
     prime(transport, 1, &message_sizes(&layout));
-    let mut exchange = Exchange::new(spec, layout, route.clone()).unwrap();
+    let mut exchange = exchange(spec, layout);
     let mut before = 0;
     for step in 2..2 + WARM_STEPS + COUNTED_STEPS {
         if step == 2 + WARM_STEPS {
@@ -208,7 +212,24 @@ fn a_warm_step_of_training_allocates_nothing_by_any_route() {
         cases.extend([ring(Wire::F32), ring(Wire::Bf16)].map(|route| (spelling, route)));
     }
     for (spelling, route) in cases {
-        let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &route));
+        let exchange = |spec, layout| Exchange::new(spec, layout, route.clone()).unwrap();
+        let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &exchange));
+        assert_eq!(counts, [0; 3], "{spelling} by {route:?}");
+    }
+}
+
+#[test]
+fn a_warm_step_in_several_parts_allocates_nothing() {
+    for (spelling, route) in [
+        ("topk:density=0.05,unit=tensor", Route::AllGather),
+        ("qsgd:bits=4,bucket=64,unit=tensor", Route::AllGather),
+        ("topk:density=0.05,unit=tensor", Route::SparseAllReduce),
+        ("randomk:density=0.1,unit=tensor", Route::AllReduce { wire: Wire::F32 }),
+        ("maxnorm:bits=4,unit=tensor", Route::AllReduce { wire: Wire::F32 }),
+    ] {
+        let exchange =
+            |spec, layout| Exchange::new(spec, layout, route.clone()).unwrap().pipelined(2).unwrap();
+        let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &exchange));
         assert_eq!(counts, [0; 3], "{spelling} by {route:?}");
     }
 }

@@ -6,10 +6,8 @@ use std::time::Duration;
 use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey, Stream};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
-use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::layer::{FaultInjector, FaultPlan};
-use gradwire_transports::local::LocalLimits;
-use gradwire_transports::{Deadline, Membership, Rank, RankSet, Transport, TransportError, local};
+use gradwire_transports::{Deadline, Rank, Transport, TransportError, local};
 
 const SPECS: [&str; 8] = [
     "none",
@@ -325,94 +323,6 @@ fn a_gathered_frame_is_charged_once_for_every_peer() {
     for (frame, traffic) in traffic {
         assert_eq!(traffic.up.payload_bytes, 2 * frame);
         assert_eq!(traffic.down.payload_bytes, all - frame);
-    }
-}
-
-#[test]
-fn a_step_in_several_messages_has_the_mean_and_the_memory_of_one() {
-    let runs = |messages: usize, world, spec| {
-        let workers = workers(world, spec, &Route::AllGather).into_iter();
-        let set =
-            workers.map(|worker| Worker { exchange: worker.exchange.pipelined(messages).unwrap(), ..worker });
-        on_threads(set.collect(), |mut worker| {
-            let steps: Vec<_> = (0..3).map(|step| worker.step(step).unwrap()).collect();
-            let up = worker.transport.counters().up;
-            let frames: usize = steps.iter().map(|(_, report)| report.frame_bytes).sum();
-            assert_eq!(up.payload_bytes, u64::from(world - 1) * frames as u64);
-            let means: Vec<_> = steps.iter().map(|(mean, _)| bits(mean)).collect();
-            (means, bits(&worker.residual), steps[0].1.held, up.messages)
-        })
-    };
-    for spec in
-        ["topk:density=0.05,unit=tensor", "qsgd:bits=4,unit=tensor,dense_1d=true", "topk:density=0.05"]
-    {
-        for world in [1, 2, 4] {
-            let whole = runs(1, world, spec);
-            for messages in [2, 3, 100] {
-                let cut = runs(messages, world, spec);
-                for (cut, whole) in cut.iter().zip(&whole) {
-                    assert_eq!((&cut.0, &cut.1, cut.2), (&whole.0, &whole.1, whole.2), "{spec} over {world}");
-                    let more = if spec.contains("unit=tensor") { messages.min(3) as u64 } else { 1 };
-                    assert!(cut.3 <= whole.3 * more && (cut.3 > whole.3 || more * whole.3 == whole.3));
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn inboxes_with_room_for_one_message_do_not_stop_several() {
-    let spec = "topk:density=0.05,unit=tensor";
-    let run =
-        |mut worker: Worker| -> Vec<_> { (0..10).map(|step| bits(&worker.step(step).unwrap().0)).collect() };
-    let expected = on_threads(workers(3, spec, &Route::AllGather), run);
-    let inbox = InboxLimits { messages: 1, bytes: 1 };
-    let members = Membership { epoch: 0, ranks: RankSet::contiguous(3) };
-    let transports = local::with_limits(members, LocalLimits { inbox, ..LocalLimits::default() }).into_iter();
-    let set = transports.map(|transport| {
-        let worker = Worker::new(Box::new(transport), spec, Route::AllGather);
-        Worker { exchange: worker.exchange.pipelined(3).unwrap(), ..worker }
-    });
-    assert!(on_threads(set.collect(), run) == expected);
-}
-
-#[test]
-fn a_step_that_fails_between_its_messages_leaves_everything_in_the_memory() {
-    for fails_at in 0..3 {
-        let set = workers(3, "topk:density=0.05,unit=tensor", &Route::AllGather).into_iter();
-        let set = set.map(|worker| Worker { exchange: worker.exchange.pipelined(3).unwrap(), ..worker });
-        let results = on_threads(set.collect(), |mut worker| {
-            let rank = worker.transport.rank();
-            worker.wait = Duration::from_millis(300);
-            if rank == Rank(2) {
-                // Sends this many of its messages, and is gone.
-                let deadline = Deadline::after(worker.wait);
-                for chunk in 0..fails_at {
-                    let tag = gradwire_transports::Tag::new(0, 0).chunk(chunk);
-                    for to in [Rank(0), Rank(1)] {
-                        worker.transport.send(to, tag, b"not a frame", deadline).unwrap();
-                    }
-                }
-                return None;
-            }
-            let error = worker.step(0).unwrap_err();
-            Some((error, bits(&worker.residual) == bits(&gradient(rank.0, 0, worker.residual.len()))))
-        });
-        for (error, has_all) in results.into_iter().flatten() {
-            assert!(has_all, "{fails_at}: {error}");
-        }
-    }
-}
-
-#[test]
-fn only_all_gather_sends_a_step_in_several_messages() {
-    for (spec, route) in [
-        ("none", Route::AllReduce { wire: Wire::F32 }),
-        ("topk", Route::SparseAllReduce),
-        ("topk", Route::Server(ServerOptions::default())),
-    ] {
-        let exchange = Exchange::new(Spec::parse(spec).unwrap(), layout(), route).unwrap();
-        assert_eq!(exchange.pipelined(2).unwrap_err(), ExchangeError::OneMessage);
     }
 }
 

@@ -11,6 +11,7 @@ mod tree;
 
 pub use gather::{Gathered, all_gather, gather};
 pub use reduce::{Reduce, Wire, max_f32, segment};
+pub(crate) use ring::Ring;
 pub use ring::{Scratch, all_reduce, reduce_scatter};
 pub use tree::{barrier, broadcast, tree_all_reduce};
 
@@ -20,6 +21,7 @@ use crate::tag::Tag;
 use crate::transport::Transport;
 
 /// The membership a collective works on, seen from one of its ranks.
+#[derive(Debug)]
 struct Group {
     members: Membership,
     me: usize,

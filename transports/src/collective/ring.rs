@@ -11,8 +11,8 @@ use crate::transport::Transport;
 /// Byte buffers of a reduction. Kept from step to step, they allocate nothing once warm.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) outgoing: Vec<u8>,
-    pub(super) incoming: Vec<u8>,
+    pub(crate) outgoing: Vec<u8>,
+    pub(crate) incoming: Vec<u8>,
 }
 
 impl Scratch {
@@ -22,59 +22,105 @@ impl Scratch {
     }
 }
 
-/// One rank's view of a running reduction.
-struct Ring<'a, T: Transport + ?Sized> {
-    transport: &'a mut T,
+/// One rank's view of a reduction around the ring of the members, hop by hop: in each hop one segment goes ahead and another
+/// comes from behind. In the first N−1 hops segments are summed; in N−1 more, of an all-reduce, the sums travel round.
+#[derive(Debug)]
+pub(crate) struct Ring {
     group: Group,
     tag: Tag,
     kind: Kind,
-    deadline: Deadline,
 }
 
-impl<T: Transport + ?Sized> Ring<'_, T> {
+impl Ring {
+    fn new<T: Transport + ?Sized>(transport: &T, tag: Tag, kind: Kind) -> Result<Self, TransportError> {
+        Ok(Self { group: Group::of(transport, tag)?, tag, kind })
+    }
+
+    /// That of [`all_reduce`].
+    pub(crate) fn of_all_reduce<T: Transport + ?Sized>(
+        transport: &T,
+        tag: Tag,
+    ) -> Result<Self, TransportError> {
+        Self::new(transport, tag, Kind::AllReduce)
+    }
+
+    /// Hops in which segments are summed.
+    fn sums(&self) -> usize {
+        self.group.world() - 1
+    }
+
+    /// Hops in all.
+    pub(crate) fn hops(&self) -> usize {
+        if matches!(self.kind, Kind::AllReduce) { 2 * self.sums() } else { self.sums() }
+    }
+
     /// The elements of the segment that lies `behind` places before this rank's own.
     fn segment(&self, data: &Reduce<'_>, behind: usize) -> Range<usize> {
         let world = self.group.world();
         segment(data.len(), world, (self.group.me + world - behind % world) % world)
     }
 
-    /// Sends one segment ahead and takes another from behind; leaves it in `scratch.incoming`.
-    fn pass(
-        &mut self,
+    /// How far behind the segment lies that goes ahead; the one that comes lies one place further.
+    fn away(&self, hop: usize) -> usize {
+        if hop < self.sums() { hop + 1 } else { hop - self.sums() }
+    }
+
+    /// Writes what goes ahead in a hop; returns to whom, and its tag.
+    pub(crate) fn write(
+        &self,
         hop: usize,
         data: &Reduce<'_>,
-        away: Range<usize>,
-        expected_len: usize,
-        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<(Rank, Tag), TransportError> {
+        data.write(self.segment(data, self.away(hop)), out);
+        Ok((self.group.after(1), self.tag.derive(self.kind, hop)?))
+    }
+
+    /// Who sends what comes in a hop, and its tag.
+    pub(crate) fn source(&self, hop: usize) -> Result<(Rank, Tag), TransportError> {
+        Ok((self.group.before(1), self.tag.derive(self.kind, hop)?))
+    }
+
+    /// Takes in what came in a hop.
+    pub(crate) fn land(
+        &self,
+        hop: usize,
+        data: &mut Reduce<'_>,
+        incoming: &[u8],
     ) -> Result<(), TransportError> {
-        let tag = self.tag.derive(self.kind, hop)?;
-        data.write(away, &mut scratch.outgoing);
-        self.transport.send(self.group.after(1), tag, &scratch.outgoing, self.deadline)?;
-        let from = self.group.before(1);
-        let bytes = expected_len * data.element_bytes();
-        recv_exactly(self.transport, from, tag, bytes, &mut scratch.incoming, self.deadline)
-    }
-
-    /// N−1 hops, after which this rank's own segment is finished.
-    fn reduce(&mut self, data: &mut Reduce<'_>, scratch: &mut Scratch) -> Result<(), TransportError> {
-        for hop in 0..self.group.world() - 1 {
-            let (away, into) = (self.segment(data, hop + 1), self.segment(data, hop + 2));
-            self.pass(hop, data, away, into.len(), scratch)?;
-            data.fold(into, &scratch.incoming);
+        let into = self.segment(data, self.away(hop) + 1);
+        require_len(self.source(hop)?, into.len() * data.element_bytes(), incoming.len())?;
+        if hop < self.sums() {
+            data.fold(into, incoming);
+        } else {
+            data.replace(into, incoming);
+        }
+        if hop + 1 == self.sums() && matches!(self.kind, Kind::AllReduce) {
+            data.settle(self.segment(data, 0));
         }
         Ok(())
     }
 
-    /// N−1 more hops, in which the finished segments travel round.
-    fn spread(&mut self, data: &mut Reduce<'_>, scratch: &mut Scratch) -> Result<(), TransportError> {
-        let hops = self.group.world() - 1;
-        for hop in 0..hops {
-            let (away, into) = (self.segment(data, hop), self.segment(data, hop + 1));
-            self.pass(hops + hop, data, away, into.len(), scratch)?;
-            data.replace(into, &scratch.incoming);
+    /// All hops, one after the other.
+    fn run<T: Transport + ?Sized>(
+        &self,
+        transport: &mut T,
+        data: &mut Reduce<'_>,
+        scratch: &mut Scratch,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        for hop in 0..self.hops() {
+            let (to, tag) = self.write(hop, data, &mut scratch.outgoing)?;
+            transport.send(to, tag, &scratch.outgoing, deadline)?;
+            transport.recv(self.source(hop)?.0, tag, &mut scratch.incoming, deadline)?;
+            self.land(hop, data, &scratch.incoming)?;
         }
         Ok(())
     }
+}
+
+fn require_len((from, tag): (Rank, Tag), expected: usize, actual: usize) -> Result<(), TransportError> {
+    if expected == actual { Ok(()) } else { Err(TransportError::WrongLength { from, tag, expected, actual }) }
 }
 
 /// Receives a message that must have `expected` bytes.
@@ -87,11 +133,7 @@ pub(super) fn recv_exactly<T: Transport + ?Sized>(
     deadline: Deadline,
 ) -> Result<(), TransportError> {
     transport.recv(from, tag, into, deadline)?;
-    let actual = into.len();
-    if expected == actual {
-        return Ok(());
-    }
-    Err(TransportError::WrongLength { from, tag, expected, actual })
+    require_len((from, tag), expected, into.len())
 }
 
 /// Reduces vectors of equal length; position p of N ends with the result in segment p, whose range is returned with
@@ -122,9 +164,8 @@ pub fn reduce_scatter<T: Transport + ?Sized>(
     scratch: &mut Scratch,
     deadline: Deadline,
 ) -> Result<(RankSet, Range<usize>), TransportError> {
-    let group = Group::of(transport, tag)?;
-    let mut ring = Ring { transport, group, tag, kind: Kind::ReduceScatter, deadline };
-    ring.reduce(&mut data, scratch)?;
+    let ring = Ring::new(transport, tag, Kind::ReduceScatter)?;
+    ring.run(transport, &mut data, scratch, deadline)?;
     let own = ring.segment(&data, 0);
     Ok((ring.group.members.ranks, own))
 }
@@ -149,13 +190,7 @@ pub fn all_reduce<T: Transport + ?Sized>(
     scratch: &mut Scratch,
     deadline: Deadline,
 ) -> Result<RankSet, TransportError> {
-    let group = Group::of(transport, tag)?;
-    let mut ring = Ring { transport, group, tag, kind: Kind::AllReduce, deadline };
-    ring.reduce(&mut data, scratch)?;
-    if ring.group.world() > 1 {
-        let own = ring.segment(&data, 0);
-        data.settle(own);
-    }
-    ring.spread(&mut data, scratch)?;
+    let ring = Ring::of_all_reduce(transport, tag)?;
+    ring.run(transport, &mut data, scratch, deadline)?;
     Ok(ring.group.members.ranks)
 }

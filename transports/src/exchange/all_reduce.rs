@@ -1,5 +1,5 @@
 //! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and round by
-//! round.
+//! round. Around a ring all units of a part travel at the same time, a hop in each turn.
 
 use gradwire::{
     DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
@@ -7,12 +7,14 @@ use gradwire::{
 };
 
 use super::incoming::first_non_finite;
-use super::{Clock, ExchangeError, Report, Step, timed};
-use crate::collective::{Reduce, Scratch, Wire, tree_all_reduce};
+use super::pipeline::{InParts, Part, Parts};
+use super::{ExchangeError, Step, timed};
+use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};
 use crate::error::TransportError;
+use crate::tag::Tag;
 
 /// Who sums a payload, and in which order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Order {
     Ring,
     Tree,
@@ -27,6 +29,8 @@ pub(super) struct AllReduce {
     order: Order,
     scratch: Scratch,
     units: Vec<UnitState>,
+    frame_bytes: usize,
+    held: usize,
 }
 
 /// One unit's working memory, its own from the start of a step to its finish.
@@ -36,6 +40,10 @@ struct UnitState {
     floats: Vec<f32>,
     ints: Vec<i32>,
     first: Option<Round>,
+    /// The round that is under way, until the mean is there.
+    round: Option<Round>,
+    /// Hops of the round that are done.
+    hop: usize,
 }
 
 impl UnitState {
@@ -64,109 +72,202 @@ fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
 impl AllReduce {
     pub(super) fn new(codec: LinearCodec, wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitState::default()).collect();
-        Self { codec, wire, order, scratch: Scratch::new(), units }
+        Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 
     pub(super) fn set_codec(&mut self, codec: LinearCodec) {
         self.codec = codec;
     }
 
-    /// Begins every unit. The memory is read, and changed by `finish` alone.
-    pub(super) fn start(
+    /// Whether a unit travels in hops, between which others can.
+    pub(super) fn has_hops(&self) -> bool {
+        self.order == Order::Ring
+    }
+
+    /// A hop of a unit, or all of them; whether its mean is there.
+    fn turn_unit(
         &mut self,
         step: &mut Step<'_>,
+        (at, unit): (usize, &Unit),
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<bool, ExchangeError> {
+        let Some(round) = self.units[at].round else { return Ok(true) };
+        if self.has_hops() {
+            self.take_hop(step, (at, unit), &round)?;
+            if self.send_hop(step, (at, unit))? {
+                return Ok(false);
+            }
+        } else {
+            self.sum_at_once(step, (at, unit), &round)?;
+        }
+        self.advance(step, (at, unit), round, mean, memory);
+        self.send_hop(step, (at, unit))?;
+        Ok(self.units[at].round.is_none())
+    }
+
+    /// Sends the next hop of a unit's round; whether there is one.
+    fn send_hop(&mut self, step: &mut Step<'_>, (at, unit): (usize, &Unit)) -> Result<bool, TransportError> {
+        let state = &mut self.units[at];
+        let Some(round) = state.round.filter(|_| self.order == Order::Ring) else { return Ok(false) };
+        let ring = Ring::of_all_reduce(&*step.transport, tag_of(step, &round))?;
+        if state.hop == ring.hops() {
+            return Ok(false);
+        }
+        let (hop, out) = (state.hop, &mut self.scratch.outgoing);
+        let (to, tag) = timed(&mut step.clock.exchange, || {
+            let mut scratch = state.scratch();
+            let payload = codec_of(&self.codec, unit).payload(&round, &mut scratch);
+            ring.write(hop, &reduce_of(&round, payload, self.wire)?, out)
+        })?;
+        step.send(to, tag, out)?;
+        let (from, tag) = ring.source(hop)?;
+        step.underway.expect(from, tag);
+        Ok(true)
+    }
+
+    /// Takes in the hop of a unit that is under way; alone there is none.
+    fn take_hop(
+        &mut self,
+        step: &mut Step<'_>,
+        (at, unit): (usize, &Unit),
+        round: &Round,
+    ) -> Result<(), TransportError> {
+        let ring = Ring::of_all_reduce(&*step.transport, tag_of(step, round))?;
+        if ring.hops() == 0 {
+            return Ok(());
+        }
+        let (state, incoming) = (&mut self.units[at], &mut self.scratch.incoming);
+        step.take(incoming)?;
+        let hop = state.hop;
+        state.hop += 1;
+        timed(&mut step.clock.exchange, || {
+            let mut scratch = state.scratch();
+            let payload = codec_of(&self.codec, unit).payload(round, &mut scratch);
+            ring.land(hop, &mut reduce_of(round, payload, self.wire)?, incoming)
+        })
+    }
+
+    /// The whole reduction of a round.
+    fn sum_at_once(
+        &mut self,
+        step: &mut Step<'_>,
+        (at, unit): (usize, &Unit),
+        round: &Round,
+    ) -> Result<(), TransportError> {
+        let mut scratch = self.units[at].scratch();
+        let payload = codec_of(&self.codec, unit).payload(round, &mut scratch);
+        let data = reduce_of(round, payload, self.wire)?;
+        let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
+        timed(&mut step.clock.exchange, || match self.order {
+            Order::Tree => tree_all_reduce(step.transport, tag, data, sums, by),
+            _ => step.transport.native_all_reduce(tag, data, by),
+        })?;
+        Ok(())
+    }
+
+    /// From a reduced payload to the next round, or to the mean.
+    fn advance(
+        &mut self,
+        step: &mut Step<'_>,
+        (at, unit): (usize, &Unit),
+        round: Round,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) {
+        let (state, codec) = (&mut self.units[at], codec_of(&self.codec, unit));
+        let (layout, workers) = (step.layout.as_ref(), step.transport.membership().ranks.len() as u32);
+        self.frame_bytes += round.payload_len * element_bytes(&round, self.wire);
+        let next = timed(&mut step.clock.decode, || {
+            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+            let mean = &mut mean[unit.range()];
+            codec.advance(&layout, round, &mut state.scratch(), workers, mean, memory.as_mut())
+        });
+        (state.round, state.hop) = (next, 0);
+    }
+}
+
+impl InParts for AllReduce {
+    /// Every unit has its own state, whatever it travels with.
+    fn set_parts(&mut self, _: usize) {}
+
+    fn begin_step(&mut self) {
+        (self.frame_bytes, self.held) = (0, 0);
+    }
+
+    /// Begins the units. The memory is read, and changed when their means are there.
+    fn encode(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
         grad: Grad<'_>,
-        memory: Option<&Memory<'_>>,
+        memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
         let (key, layout) = (step.key, step.layout.as_ref());
         timed(&mut step.clock.encode, || {
-            for (state, unit) in self.units.iter_mut().zip(step.units) {
+            for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
                 let codec = codec_of(&self.codec, unit);
                 state.grow(codec.round_scratch_len(unit.len));
                 let grad = grad.slice(unit.start, unit.len);
-                let memory = memory.map(|memory| memory.view(unit.range()));
+                let memory = memory.as_deref().map(|memory| memory.view(unit.range()));
                 state.first = Some(codec.begin(key, &layout, unit, grad, memory, &mut state.scratch())?);
+                (state.round, state.hop) = (state.first, 0);
+                self.held += codec.held(unit.len);
             }
             Ok(())
         })
     }
 
-    pub(super) fn finish(
-        &mut self,
-        step: &mut Step<'_>,
-        mean: &mut [f32],
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
-        let result = self.reduce(step, mean, memory);
-        if result.is_err() {
-            self.abandon(step.units, memory);
+    fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
+        for unit in (part.first..).zip(part.units) {
+            self.send_hop(step, unit)?;
         }
-        result
+        Ok(())
     }
 
-    fn reduce(
+    fn turn(
         &mut self,
         step: &mut Step<'_>,
+        part: Part<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
-        let mut contributors = step.transport.membership().ranks;
-        let Clock { mut exchange, mut decode, encode } = step.clock;
-        let layout = step.layout.as_ref();
-        let (mut frame_bytes, mut held) = (0, 0);
-        for (state, unit) in self.units.iter_mut().zip(step.units) {
-            let codec = codec_of(&self.codec, unit);
-            let mut next = state.first;
-            held += codec.held(unit.len);
-            while let Some(round) = next {
-                let mut scratch = state.scratch();
-                let payload = codec.payload(&round, &mut scratch);
-                frame_bytes += round.payload_len * element_bytes(&round, self.wire);
-                let data = reduce_of(&round, payload, self.wire)?;
-                let tag = step.tag.unit(round.unit.id).chunk(round.index);
-                let (transport, scratch_of_sum, by) =
-                    (&mut *step.transport, &mut self.scratch, step.deadline);
-                contributors = timed(&mut exchange, || match self.order {
-                    Order::Ring => transport.all_reduce(tag, data, scratch_of_sum, by),
-                    Order::Tree => tree_all_reduce(transport, tag, data, scratch_of_sum, by),
-                    Order::Native => transport.native_all_reduce(tag, data, by),
-                })?;
-                next = timed(&mut decode, || {
-                    let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-                    let (workers, mean) = (contributors.len() as u32, &mut mean[unit.range()]);
-                    codec.advance(&layout, round, &mut scratch, workers, mean, memory.as_mut())
-                });
-            }
+    ) -> Result<bool, ExchangeError> {
+        let mut is_over = true;
+        for unit in (part.first..).zip(part.units) {
+            is_over &= self.turn_unit(step, unit, mean, memory)?;
         }
-        match timed(&mut decode, || first_non_finite(mean)) {
+        Ok(is_over)
+    }
+
+    fn conclude(&mut self, step: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
+        match timed(&mut step.clock.decode, || first_non_finite(mean)) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
-            None => {
-                let (refused, capped, packets) = Default::default();
-                Ok(Report {
-                    contributors,
-                    refused,
-                    capped,
-                    frame_bytes,
-                    packets,
-                    held,
-                    encode,
-                    exchange,
-                    decode,
-                })
-            }
+            None => Ok(()),
         }
     }
 
     /// Every unit keeps everything back, those that were done as well.
-    fn abandon(&mut self, units: &[Unit], memory: &mut Option<&mut Memory<'_>>) {
-        for (state, unit) in self.units.iter_mut().zip(units) {
+    fn give_back(&mut self, _: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
+        for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
             if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
                 let mut memory = memory.slice(unit.range());
                 codec_of(&self.codec, unit).abandon(round, &mut state.scratch(), Some(&mut memory));
             }
         }
     }
+
+    fn frame_bytes(&self) -> usize {
+        self.frame_bytes
+    }
+
+    fn held(&self) -> usize {
+        self.held
+    }
+}
+
+fn tag_of(step: &Step<'_>, round: &Round) -> Tag {
+    step.tag.unit(round.unit.id).chunk(round.index)
 }
 
 fn element_bytes(round: &Round, wire: Wire) -> usize {

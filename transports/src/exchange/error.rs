@@ -122,7 +122,9 @@ impl fmt::Display for ExchangeError {
             Self::NotSparse { codec } => {
                 write!(f, "{codec} frames are not sparse: use all-gather or all-reduce")
             }
-            Self::OneMessage => f.write_str("only all-gather sends a step in several messages"),
+            Self::OneMessage => f.write_str(
+                "no pipeline: a step is one message here; several go with all-gather, sparse all-reduce and the ring of all-reduce",
+            ),
             Self::Packets => write!(
                 f,
                 "max_packet_bytes: only a server can tell all workers which packets arrived; use that exchange"

@@ -12,6 +12,8 @@
 //! | [`Route::Native`] | linear | the library's own | the library's affair |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
+//! Around the ring all units travel at the same time, and with [`Exchange::pipelined`] encoding, travel and decoding overlap.
+//!
 //! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is the number
 //! of workers whose frame entered the sum. The owner of a frame decodes its own bytes like everyone else.
 //!
@@ -35,9 +37,11 @@ mod intake;
 mod norm_cap;
 mod own;
 mod packets;
+mod pipeline;
 mod server;
 mod slip;
 mod sparse;
+mod underway;
 mod verdict;
 
 use std::time::{Duration, Instant};
@@ -46,6 +50,7 @@ use gradwire::{Codec, DecodeError, Density, Grad, Layout, Memory, Spec, StepKey,
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
+use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
@@ -54,8 +59,10 @@ use self::all_gather::AllGather;
 use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
 pub use self::norm_cap::Capped;
+use self::pipeline::Pipeline;
 use self::server::Server;
 use self::sparse::{SparseAllReduce, sparse_values};
+use self::underway::Underway;
 
 /// How frames travel.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,14 +171,15 @@ pub struct Exchange {
     layout: Layout,
     units: Vec<Unit>,
     route: State,
+    underway: Underway,
     started: Option<Started>,
 }
 
 #[derive(Debug)]
 enum State {
-    AllGather(AllGather),
-    SparseAllReduce(Box<SparseAllReduce>),
-    AllReduce(AllReduce),
+    AllGather(Pipeline<AllGather>),
+    SparseAllReduce(Box<Pipeline<SparseAllReduce>>),
+    AllReduce(Pipeline<AllReduce>),
     Server(Box<Server>),
 }
 
@@ -186,6 +194,7 @@ struct Started {
 /// What every route works with in a step.
 struct Step<'a> {
     transport: &'a mut dyn Transport,
+    underway: &'a mut Underway,
     spec: &'a Spec,
     layout: &'a Layout,
     units: &'a [Unit],
@@ -193,6 +202,26 @@ struct Step<'a> {
     tag: Tag,
     deadline: Deadline,
     clock: Clock,
+}
+
+impl Step<'_> {
+    /// Sends a message of a pipeline.
+    fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
+        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
+        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, deadline))
+    }
+
+    /// Notes that every other member sends this rank a message with that tag.
+    fn expect_from_all(&mut self, tag: Tag) {
+        let (members, me) = (self.transport.membership().ranks, self.transport.rank());
+        members.iter().filter(|rank| *rank != me).for_each(|from| self.underway.expect(from, tag));
+    }
+
+    /// Takes the message of a pipeline that was promised first.
+    fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
+        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
+        timed(&mut self.clock.exchange, || underway.take(transport, into, deadline))
+    }
 }
 
 /// Adds up where the time goes.
@@ -243,11 +272,11 @@ impl Exchange {
         }
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
-            Route::AllGather => State::AllGather(AllGather::new(&units, 1)),
+            Route::AllGather => State::AllGather(Pipeline::new(AllGather::default(), &units)),
             Route::SparseAllReduce => {
                 let sparse = SparseAllReduce::new(&spec.codec);
                 let sparse = sparse.ok_or(ExchangeError::NotSparse { codec: spec.codec.name() })?;
-                State::SparseAllReduce(Box::new(sparse))
+                State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
             }
             Route::AllReduce { wire } | Route::Tree { wire } | Route::Native { wire } => {
                 let linear =
@@ -257,32 +286,46 @@ impl Exchange {
                     Route::Native { .. } => Order::Native,
                     _ => Order::Ring,
                 };
-                State::AllReduce(AllReduce::new(linear, wire, order, units.len()))
+                State::AllReduce(Pipeline::new(AllReduce::new(linear, wire, order, units.len()), &units))
             }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
         };
-        Ok(Self { spec, layout, units, route, started: None })
+        Ok(Self { spec, layout, units, route, underway: Underway::default(), started: None })
     }
 
-    /// The same, with at most `messages` frames a step instead of one, of neighbouring units: while one travels the next is
-    /// encoded, and the one before it decoded. [`start`](Self::start) then waits for the others' frames but the last,
-    /// so that a peer never has more than two of this rank's under way. A unit is not cut, so a spelling with
-    /// `unit=tensor` gains most. Every member does the same. A gradient that is refused leaves in the memory what was
-    /// encoded before it, as a step that failed does.
+    /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the messages of one
+    /// travel the next is encoded, and those before it are worked on. [`start`](Self::start) then waits for others too: a
+    /// part that begins gives each part under way a turn, in which it takes the messages that it waits for and sends those
+    /// that follow from them. A unit is not cut, so a spelling with `unit=tensor` gains most.
+    ///
+    /// | route | what is a part | its turns |
+    /// | --- | --- | --- |
+    /// | [`Route::AllGather`] | a frame | frames of all others |
+    /// | [`Route::SparseAllReduce`] | a frame, and blocks of an owner for each rank | the own blocks of all others; their sums |
+    /// | [`Route::AllReduce`] | units | 2(N−1) hops of each round |
+    ///
+    /// Every member does the same. A gradient that is refused leaves in the memory what was encoded before it, as a step
+    /// that failed does.
     ///
     /// # Errors
-    /// `OneMessage` for routes other than [`Route::AllGather`].
+    /// `OneMessage` for the other routes, where there is nothing to gain or no way to it. [`Route::Tree`] is for payloads that
+    /// are too short to be cut, and a library sums a payload of [`Route::Native`] in one call. The frame of a worker of
+    /// [`Route::Server`] is in the mean whole or not at all, by quorum, patience and norm cap, so nothing of it can be added
+    /// before the last message; transports send it while the worker goes on as it is, and the server works on one
+    /// worker's while the others' travel.
     ///
     /// # Panics
     /// When `messages` is zero.
     ///
     /// # Determinism
-    /// The mean and the memory have the bits that they have with one frame.
+    /// The mean and the memory have the bits that they have with one part.
     pub fn pipelined(mut self, messages: usize) -> Result<Self, ExchangeError> {
         assert_ne!(messages, 0, "a step takes a message");
         match &mut self.route {
-            State::AllGather(gather) => *gather = AllGather::new(&self.units, messages),
-            _ => return Err(ExchangeError::OneMessage),
+            State::AllGather(gather) => gather.cut(&self.units, messages),
+            State::SparseAllReduce(sparse) => sparse.cut(&self.units, messages),
+            State::AllReduce(reduce) if reduce.route.has_hops() => reduce.cut(&self.units, messages),
+            State::AllReduce(_) | State::Server(_) => return Err(ExchangeError::OneMessage),
         }
         Ok(self)
     }
@@ -329,7 +372,7 @@ impl Exchange {
         }
         self.spec.codec = self.spec.codec.with_density(density);
         if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, self.spec.codec.as_linear()) {
-            reduce.set_codec(linear);
+            reduce.route.set_codec(linear);
         }
         Ok(())
     }
@@ -354,7 +397,9 @@ impl Exchange {
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
-    /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`.
+    /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
+    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with everything in the
+    /// memory.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.
@@ -371,12 +416,14 @@ impl Exchange {
         }
         let tag = Tag::new(transport.membership().epoch, key.step);
         transport.retire(tag);
+        self.underway.clear();
+        let (underway, clock) = (&mut self.underway, Clock::default());
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
-        let mut step = Step { transport, spec, layout, units, key, tag, deadline, clock: Clock::default() };
+        let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock };
         match &mut self.route {
             State::AllGather(gather) => gather.start(&mut step, grad, &mut memory)?,
             State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory)?,
-            State::AllReduce(reduce) => reduce.start(&mut step, grad, memory.as_deref())?,
+            State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory)?,
             State::Server(server) => server.start(&mut step, grad, &mut memory)?,
         }
         self.started = Some(Started { key, tag, clock: step.clock });
@@ -407,7 +454,8 @@ impl Exchange {
         let started = self.started.take().ok_or(ExchangeError::NotStarted)?;
         let Started { key, tag, clock } = started;
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
-        let mut step = Step { transport, spec, layout, units, key, tag, deadline, clock };
+        let underway = &mut self.underway;
+        let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock };
         match &mut self.route {
             State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
             State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),

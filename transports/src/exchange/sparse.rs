@@ -1,36 +1,43 @@
 //! Sparse all-reduce: coordinates are dealt to owners, who sum what all ranks send of them and tell everyone.
 
-use gradwire::{
-    Codec, Encoder, GatherCodec, Grad, IndexChoice, LayoutRef, Memory, Threshold, Unit, ValueChoice,
-};
+use std::ops::Range;
+
+use gradwire::{Codec, Encoder, GatherCodec, Grad, IndexChoice, Memory, Threshold, Unit, ValueChoice};
 
 use super::all_gather::{encode, send_to_all};
 use super::incoming::{Expected, Incoming, divide, first_non_finite, held};
-use super::{Clock, ExchangeError, Report, Step, timed};
-use crate::rank::RankSet;
+use super::pipeline::{InParts, Part, Parts};
+use super::{ExchangeError, Step, timed};
+use crate::tag::Tag;
 
-/// The chunk of what an owner summed; parts on their way to owners have chunk 0.
-const SUM_CHUNK: u32 = 1;
 /// Blocks that each owner has, and the least length of one.
 const BLOCKS_EACH: usize = 16;
 const LEAST_BLOCK: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct SparseAllReduce {
-    /// This rank's own frame, which is never sent as it is.
-    own: Encoder,
     /// What is sent: all that is not zero, as it is.
     lossless: Threshold,
-    part: Encoder,
+    packer: Encoder,
     incoming: Incoming,
-    /// What the own frame decodes to.
+    /// What the own frames decode to.
     values: Vec<f32>,
     buffer: Vec<u8>,
+    parts: Vec<PartState>,
+    sent_bytes: usize,
+    /// Coordinates that the own frames send.
+    held: usize,
+}
+
+/// A part of the step.
+#[derive(Debug, Default)]
+struct PartState {
+    /// This rank's own frame, which is never sent as it is.
+    own: Encoder,
     /// The blocks of every owner, by position in the membership.
     owned: Vec<Vec<Unit>>,
-    sent_bytes: usize,
-    /// Coordinates that the own frame sends.
-    held: usize,
+    /// Whether the own blocks are summed, and the sums of the others on their way.
+    is_summed: bool,
 }
 
 /// What an owner has to say of its blocks, told by the length: none is as long as a header.
@@ -70,156 +77,73 @@ impl SparseAllReduce {
     pub(super) fn new(codec: &Codec) -> Option<Self> {
         sparse_values(codec)?;
         let lossless = Threshold::new(0.0, IndexChoice::Auto, ValueChoice::F32)?;
-        Some(Self {
-            own: Encoder::new(),
-            lossless,
-            part: Encoder::new(),
-            incoming: Incoming::default(),
-            values: Vec::new(),
-            buffer: Vec::new(),
-            owned: Vec::new(),
-            sent_bytes: 0,
-            held: 0,
-        })
-    }
-
-    pub(super) fn start(
-        &mut self,
-        step: &mut Step<'_>,
-        grad: Grad<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
-        encode(&mut self.own, step, grad, memory)?;
-        let sent = self.send_parts(step);
-        if sent.is_err() {
-            self.give_back(step, memory);
-        }
-        sent
-    }
-
-    pub(super) fn finish(
-        &mut self,
-        step: &mut Step<'_>,
-        mean: &mut [f32],
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
-        let result = self.reduce(step, mean);
-        if result.is_err() {
-            self.give_back(step, memory);
-        }
-        result
-    }
-
-    fn give_back(&mut self, step: &Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.own.frame(), &step.layout.as_ref(), memory);
-    }
-
-    /// Decodes the own frame and sends every owner but this one its blocks of it.
-    fn send_parts(&mut self, step: &mut Step<'_>) -> Result<(), ExchangeError> {
-        let members = step.transport.membership().ranks;
-        let Clock { mut encode, mut exchange, decode } = step.clock;
-        let layout = step.layout.as_ref();
-        let me = members.position(step.transport.rank()).unwrap_or(0);
-        self.sent_bytes = 0;
-        timed(&mut encode, || self.spread_own(step, &layout, members.len()))?;
-        for position in (me + 1..members.len()).chain(0..me) {
-            let frame = timed(&mut encode, || self.pack(step, &layout, position, None))?;
-            let to = members.as_slice()[position];
-            timed(&mut exchange, || step.transport.send(to, step.tag, frame, step.deadline))?;
-        }
-        step.clock = Clock { encode, exchange, decode };
-        Ok(())
+        let (packer, incoming, values, buffer, parts) = Default::default();
+        Some(Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 })
     }
 
     /// Writes what the own frame decodes to, and deals the blocks.
-    fn spread_own(
-        &mut self,
-        step: &Step<'_>,
-        layout: &LayoutRef<'_>,
-        world: usize,
-    ) -> Result<(), ExchangeError> {
-        self.owned.resize_with(world, Vec::new);
-        deal(layout.len(), &mut self.owned);
-        self.values.resize(layout.len(), 0.0);
-        self.values.fill(0.0);
-        let expected = Expected::of(step, &step.spec.codec);
-        let frame = self.incoming.parse(step.transport.rank(), self.own.frame(), layout, &expected)?;
+    fn spread_own(&mut self, step: &mut Step<'_>, part: Part<'_>, world: usize) -> Result<(), ExchangeError> {
+        let PartState { own, owned, is_summed } = &mut self.parts[part.at];
+        *is_summed = false;
+        owned.resize_with(world, Vec::new);
+        deal(range_of(part.units), owned);
+        self.values.resize(step.layout.len(), 0.0);
+        self.values[range_of(part.units)].fill(0.0);
+        let expected = Expected::holding(step, &step.spec.codec, part.units);
+        let layout = step.layout.as_ref();
+        let frame = self.incoming.parse(step.transport.rank(), own.frame(), &layout, &expected)?;
         frame.add_scaled_to(1.0, &mut self.values);
-        self.held = held(&frame);
+        self.held += held(&frame);
         Ok(())
     }
 
-    /// The frame of one owner's blocks: of this rank's values, or of these sums. A block is dense where its coordinates and
-    /// a bitmap of them would be no shorter.
+    /// The frame of one owner's blocks of a part: of this rank's values, or of these sums. A block is dense where its
+    /// coordinates and a bitmap of them would be no shorter.
     fn pack(
         &mut self,
-        step: &Step<'_>,
-        layout: &LayoutRef<'_>,
-        owner: usize,
+        step: &mut Step<'_>,
+        (at, owner): (usize, usize),
         sums: Option<&[f32]>,
     ) -> Result<&[u8], ExchangeError> {
         let values = sums.unwrap_or(&self.values);
-        let units = &mut self.owned[owner];
-        for unit in units.iter_mut() {
-            let zeros = values[unit.range()].iter().filter(|&&value| value == 0.0).count();
-            unit.dense = 32 * zeros <= unit.len;
-        }
-        let grad = Grad::F32(values);
-        let frame = self.part.encode(&self.lossless, step.key, layout, units, grad, None)?;
+        let units = &mut self.parts[at].owned[owner];
+        let (key, layout) = (step.key, step.layout.as_ref());
+        let packed = timed(&mut step.clock.encode, || {
+            for unit in units.iter_mut() {
+                let zeros = values[unit.range()].iter().filter(|&&value| value == 0.0).count();
+                unit.dense = 32 * zeros <= unit.len;
+            }
+            self.packer.encode(&self.lossless, key, &layout, units, Grad::F32(values), None)
+        });
+        let frame = packed?;
         self.sent_bytes += frame.len();
         Ok(frame)
     }
 
-    /// Sums the own blocks, sends the sums to everyone, receives those of the others, and divides.
-    fn reduce(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Report, ExchangeError> {
-        let members = step.transport.membership().ranks;
-        let mut clock = step.clock;
-        mean.fill(0.0);
-        let summed = self.sum_own(step, &members, mean, &mut clock);
-        let told = self.tell(step, &members, mean, summed.as_ref().err(), &mut clock);
-        summed.and(told)?;
-        let me = step.transport.rank();
-        for (position, rank) in members.iter().enumerate().filter(|(_, rank)| *rank != me) {
-            let (tag, buffer) = (step.tag.chunk(SUM_CHUNK), &mut self.buffer);
-            timed(&mut clock.exchange, || step.transport.recv(rank, tag, buffer, step.deadline))?;
-            let frame = match Sum::read(&self.buffer) {
-                Sum::Frame(frame) => frame,
-                Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
-                Sum::Refused => return Err(ExchangeError::NoSum { rank }),
-            };
-            let expected = Expected::holding(step, &self.lossless, &self.owned[position]);
-            let layout = step.layout.as_ref();
-            timed(&mut clock.decode, || self.incoming.add(rank, frame, &layout, &expected, mean))?;
-        }
-        timed(&mut clock.decode, || divide(mean, members.len()));
-        let Clock { encode, exchange, decode } = clock;
-        let (contributors, frame_bytes, held) = (members, self.sent_bytes, self.held);
-        let (refused, capped, packets) = Default::default();
-        Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
-    }
-
-    /// Adds the parts of all ranks in rank order, this rank's own among them.
+    /// Adds what all ranks sent of the own blocks in rank order, this rank's own values among them.
     fn sum_own(
         &mut self,
         step: &mut Step<'_>,
-        members: &RankSet,
+        part: Part<'_>,
         sums: &mut [f32],
-        clock: &mut Clock,
     ) -> Result<(), ExchangeError> {
+        let members = step.transport.membership().ranks;
         let me = members.position(step.transport.rank()).unwrap_or(0);
-        let units = &self.owned[me];
+        let units = &self.parts[part.at].owned[me];
         let expected = Expected::holding(step, &self.lossless, units);
+        let layout = step.layout.as_ref();
         for (position, rank) in members.iter().enumerate() {
             if position == me {
-                timed(&mut clock.decode, || units.iter().for_each(|unit| add(&self.values, unit, sums)));
+                let values = &self.values;
+                timed(&mut step.clock.decode, || units.iter().for_each(|unit| add(values, unit, sums)));
                 continue;
             }
-            let buffer = &mut self.buffer;
-            timed(&mut clock.exchange, || step.transport.recv(rank, step.tag, buffer, step.deadline))?;
-            let layout = step.layout.as_ref();
-            timed(&mut clock.decode, || self.incoming.add(rank, buffer, &layout, &expected, sums))?;
+            step.take(&mut self.buffer)?;
+            let (incoming, buffer) = (&mut self.incoming, &self.buffer);
+            timed(&mut step.clock.decode, || incoming.add(rank, buffer, &layout, &expected, sums))?;
         }
-        match timed(&mut clock.decode, || first_non_finite(sums)) {
+        let non_finite = |unit: &Unit| first_non_finite(&sums[unit.range()]).map(|at| unit.start + at);
+        match timed(&mut step.clock.decode, || units.iter().find_map(non_finite)) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
             None => Ok(()),
         }
@@ -229,19 +153,18 @@ impl SparseAllReduce {
     fn tell(
         &mut self,
         step: &mut Step<'_>,
-        members: &RankSet,
+        part: Part<'_>,
         sums: &[f32],
         failure: Option<&ExchangeError>,
-        clock: &mut Clock,
     ) -> Result<(), ExchangeError> {
+        let members = step.transport.membership().ranks;
         let me = members.position(step.transport.rank()).unwrap_or(0);
-        let tag = step.tag.chunk(SUM_CHUNK);
+        let tag = sums_tag(step, part);
         match failure {
             None if members.len() == 1 => Ok(()),
             None => {
-                let layout = step.layout.as_ref();
-                let frame = timed(&mut clock.encode, || self.pack(step, &layout, me, Some(sums)))?;
-                Ok(timed(&mut clock.exchange, || send_to_all(step, tag, frame))?)
+                let frame = self.pack(step, (part.at, me), Some(sums))?;
+                Ok(send_to_all(step, tag, frame)?)
             }
             Some(ExchangeError::NonFiniteMean { index, .. }) => {
                 Ok(send_to_all(step, tag, &(*index as u64).to_le_bytes())?)
@@ -249,6 +172,121 @@ impl SparseAllReduce {
             Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
     }
+
+    /// Takes the sums of all others.
+    fn take_sums(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        sums: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (members, me) = (step.transport.membership().ranks, step.transport.rank());
+        let layout = step.layout.as_ref();
+        for (position, rank) in members.iter().enumerate().filter(|(_, rank)| *rank != me) {
+            step.take(&mut self.buffer)?;
+            let frame = match Sum::read(&self.buffer) {
+                Sum::Frame(frame) => frame,
+                Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
+                Sum::Refused => return Err(ExchangeError::NoSum { rank }),
+            };
+            let expected = Expected::holding(step, &self.lossless, &self.parts[part.at].owned[position]);
+            let incoming = &mut self.incoming;
+            timed(&mut step.clock.decode, || incoming.add(rank, frame, &layout, &expected, sums))?;
+        }
+        Ok(())
+    }
+}
+
+impl InParts for SparseAllReduce {
+    fn set_parts(&mut self, count: usize) {
+        self.parts.resize_with(count, PartState::default);
+    }
+
+    fn begin_step(&mut self) {
+        (self.sent_bytes, self.held) = (0, 0);
+    }
+
+    fn encode(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        encode(&mut self.parts[part.at].own, step, part.units, grad, memory)
+    }
+
+    /// Sends every owner but this one its blocks of what the own frame decodes to.
+    fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
+        let members = step.transport.membership().ranks;
+        let me = members.position(step.transport.rank()).unwrap_or(0);
+        let mut encode = step.clock.encode;
+        timed(&mut encode, || self.spread_own(step, part, members.len()))?;
+        step.clock.encode = encode;
+        let tag = parts_tag(step, part);
+        for position in (me + 1..members.len()).chain(0..me) {
+            let frame = self.pack(step, (part.at, position), None)?;
+            step.send(members.as_slice()[position], tag, frame)?;
+        }
+        step.expect_from_all(tag);
+        Ok(())
+    }
+
+    /// First the own blocks, then those of the others.
+    fn turn(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut [f32],
+        _: &mut Option<&mut Memory<'_>>,
+    ) -> Result<bool, ExchangeError> {
+        if self.parts[part.at].is_summed {
+            self.take_sums(step, part, mean)?;
+            return Ok(true);
+        }
+        mean[range_of(part.units)].fill(0.0);
+        let summed = self.sum_own(step, part, mean);
+        let told = self.tell(step, part, mean, summed.as_ref().err());
+        summed.and(told)?;
+        self.parts[part.at].is_summed = true;
+        step.expect_from_all(sums_tag(step, part));
+        Ok(false)
+    }
+
+    /// Owners have made sure that sums are finite.
+    fn conclude(&mut self, step: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
+        let world = step.transport.membership().world();
+        timed(&mut step.clock.decode, || divide(mean, world));
+        Ok(())
+    }
+
+    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
+        self.incoming.give_back(self.parts[part.at].own.frame(), &step.layout.as_ref(), memory);
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.sent_bytes
+    }
+
+    fn held(&self) -> usize {
+        self.held
+    }
+}
+
+/// Of what owners are sent of a part.
+fn parts_tag(step: &Step<'_>, part: Part<'_>) -> Tag {
+    step.tag.chunk(2 * part.at as u32)
+}
+
+/// Of what owners have summed of a part.
+fn sums_tag(step: &Step<'_>, part: Part<'_>) -> Tag {
+    step.tag.chunk(2 * part.at as u32 + 1)
+}
+
+/// The coordinates of neighbouring units.
+fn range_of(units: &[Unit]) -> Range<usize> {
+    let start = units.first().map_or(0, |unit| unit.start);
+    start..units.last().map_or(start, |unit| unit.range().end)
 }
 
 /// sums += values, in one block.
@@ -257,14 +295,15 @@ fn add(values: &[f32], unit: &Unit, sums: &mut [f32]) {
 }
 
 /// Deals blocks of equal length in turn, so that a loud part of the gradient does not fall to one owner.
-fn deal(len: usize, owned: &mut [Vec<Unit>]) {
-    let world = owned.len();
+fn deal(range: Range<usize>, owned: &mut [Vec<Unit>]) {
+    let (world, len) = (owned.len(), range.len());
     let block = len.div_ceil(BLOCKS_EACH * world).max(LEAST_BLOCK.min(len.div_ceil(world))).max(1);
     owned.iter_mut().for_each(Vec::clear);
     // Every owner has a block: a message has a unit at the least.
     for id in 0..len.div_ceil(block).max(world) {
         let start = (id * block).min(len);
-        let unit = Unit { id: id as u32, start, len: block.min(len - start), dense: false };
+        let (start, len) = (range.start + start, block.min(len - start));
+        let unit = Unit { id: id as u32, start, len, dense: false };
         owned[id % world].push(unit);
     }
 }
@@ -278,17 +317,17 @@ mod tests {
         for len in [0, 1, 2, 3, 100, 4096, 5000, 16_385, 1_000_003] {
             for world in 1..=17 {
                 let mut owned = vec![Vec::new(); world];
-                deal(len, &mut owned);
+                deal(7..7 + len, &mut owned);
                 assert!(
                     owned.iter().all(|units| !units.is_empty() && units.is_sorted_by_key(|unit| unit.id))
                 );
                 let mut all: Vec<Unit> = owned.concat();
                 all.sort_by_key(|unit| unit.id);
-                let ends = all.iter().fold(0, |end, unit| {
+                let ends = all.iter().fold(7, |end, unit| {
                     assert_eq!(unit.start, end, "{len} over {world}");
                     unit.range().end
                 });
-                assert_eq!(ends, len);
+                assert_eq!(ends, 7 + len);
                 let share = |units: &Vec<Unit>| units.iter().map(|unit| unit.len).sum::<usize>();
                 let block = all[0].len;
                 let (most, least) =

@@ -1,0 +1,83 @@
+//! Messages of a step that are on their way to this rank.
+
+use std::collections::VecDeque;
+
+use crate::error::TransportError;
+use crate::rank::Rank;
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// Messages that were promised and not asked for yet, in the order in which they are asked for. Every peer sends its own in
+/// that order too, so nobody waits for one that stands behind another.
+///
+/// An inbox need not have room for more than one message of a peer. Who finds no room takes what it was promised so far
+/// before it waits: as all do so, there is room for the first message that nobody could send, and so for each.
+#[derive(Debug, Default)]
+pub(super) struct Underway {
+    promised: VecDeque<(Rank, Tag)>,
+    /// The first of them, taken before they were asked for.
+    early: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Underway {
+    /// Forgets what a step that failed has left.
+    pub(super) fn clear(&mut self) {
+        self.promised.clear();
+        self.spare.extend(self.early.drain(..));
+    }
+
+    /// Notes that `from` sends a message with `tag`.
+    pub(super) fn expect(&mut self, from: Rank, tag: Tag) {
+        self.promised.push_back((from, tag));
+    }
+
+    /// Sends a message; where there is no room, takes what was promised first.
+    pub(super) fn send(
+        &mut self,
+        transport: &mut dyn Transport,
+        (to, tag): (Rank, Tag),
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        match transport.send(to, tag, payload, Deadline::now()) {
+            Err(TransportError::NoRoom { .. }) => {
+                self.take_early(transport, deadline)?;
+                transport.send(to, tag, payload, deadline)
+            }
+            sent => sent,
+        }
+    }
+
+    fn take_early(
+        &mut self,
+        transport: &mut dyn Transport,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        for at in self.early.len()..self.promised.len() {
+            let (from, tag) = self.promised[at];
+            let mut message = self.spare.pop().unwrap_or_default();
+            transport.recv(from, tag, &mut message, deadline)?;
+            self.early.push_back(message);
+        }
+        Ok(())
+    }
+
+    /// Waits for the message that was promised first, and puts it in `into`.
+    ///
+    /// # Panics
+    /// When none was promised.
+    pub(super) fn take(
+        &mut self,
+        transport: &mut dyn Transport,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        let (from, tag) = self.promised.pop_front().expect("who takes a message was promised one");
+        match self.early.pop_front() {
+            Some(message) => self.spare.push(std::mem::replace(into, message)),
+            None => transport.recv(from, tag, into, deadline)?,
+        }
+        Ok(())
+    }
+}
