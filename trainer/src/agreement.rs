@@ -50,14 +50,26 @@ impl Way {
         }
     }
 
-    /// One worker's part in it.
+    /// One worker's part in it, in that many parts where a number is given.
     ///
     /// # Errors
     ///
-    /// If the codec is not one for this way.
-    pub(crate) fn begin(&self, spec: Spec, layout: Layout) -> Result<Agreement, ExchangeError> {
+    /// If the codec is not one for this way, or the way has no pipeline.
+    pub(crate) fn begin(
+        &self,
+        spec: Spec,
+        layout: Layout,
+        pipeline: Option<usize>,
+    ) -> Result<Agreement, ExchangeError> {
         Ok(match self {
-            Self::Mean(route) => Agreement::Mean(Box::new(Exchange::new(spec, layout, route.clone())?)),
+            Self::Mean(route) => {
+                let exchange = Exchange::new(spec, layout, route.clone())?;
+                let exchange = match pipeline {
+                    Some(messages) => exchange.pipelined(messages)?,
+                    None => exchange,
+                };
+                Agreement::Mean(Box::new(exchange))
+            }
             Self::Gossip(topology) => Agreement::Gossip(Box::new(Mixer::new(spec, layout, *topology)?)),
         })
     }

@@ -93,7 +93,7 @@ impl Job {
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
         let way = Way::of(&config, &spec, layout.len());
         let spec = choose_index(&mut config, spec, &way);
-        way.begin(spec, layout.clone())?;
+        way.begin(spec, layout.clone(), config.pipeline)?;
         let share = config.batch / config.workers;
         let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());
         let steps_per_epoch =

@@ -93,7 +93,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             model,
             batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
             optimizer: job.build_optimizer()?,
-            agreement: job.way.begin(job.spec, job.layout.clone())?,
+            agreement: job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?,
             memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
             params,
             grad: vec![0.0; len],

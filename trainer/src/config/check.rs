@@ -1,6 +1,6 @@
 //! Defaults, ranges and conflicts.
 
-use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec};
+use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec, UnitPolicy};
 
 use super::{ConfigError, RunConfig, Settings};
 use crate::data::Source;
@@ -38,6 +38,7 @@ pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         link_gbps: settings.link_gbps,
         link_latency_us: settings.link_latency_us,
         delayed: settings.delayed,
+        pipeline: settings.pipeline,
         transport: word(&settings.transport, "local"),
         patience: settings.patience,
         workers: or(&settings.workers, 4),
@@ -105,6 +106,7 @@ pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     let (gbps, latency) = (config.link_gbps.unwrap_or(1.0), config.link_latency_us.unwrap_or(0.0));
     require(gbps.is_finite() && gbps > 0.0, "link_gbps", gbps, "above 0")?;
     require(latency.is_finite() && latency >= 0.0, "link_latency_us", latency, "not negative")?;
+    require(config.pipeline != Some(0), "pipeline", 0, "at least 1")?;
     require(config.patience != Some(0), "patience", 0, "at least 1")?;
     one_of("optimizer", &config.optimizer, &["sgd", "adamw"])?;
     one_of("schedule", &config.schedule, &["constant", "cosine", "step"])?;
@@ -203,6 +205,17 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         config.is_delayed() && config.replicas() > 1,
         "delayed with gossip: there is no mean to be late with",
     )?;
+    let is_pipelined = config.pipeline.is_some();
+    refuse(
+        is_pipelined && is_gossip,
+        format!("pipeline with codec = {codec}: neighbours exchange whole models at once"),
+    )?;
+    refuse(
+        is_pipelined && !matches!(exchange, "auto" | "all-gather" | "sparse" | "all-reduce"),
+        format!(
+            "pipeline with exchange = {exchange}: a step is one message there; it belongs to all-gather, sparse and all-reduce"
+        ),
+    )?;
     let has_packets = config.spec()?.packets.is_some();
     refuse(
         has_packets && !matches!(exchange, "auto" | "server"),
@@ -272,6 +285,12 @@ pub(super) fn notes(config: &RunConfig) -> Vec<String> {
     if config.is_delayed() {
         notes
             .push("delayed: each mean is applied one step late, and that of the last step not at all".into());
+    }
+    if config.pipeline.is_some_and(|messages| messages > 1) && spec.units == UnitPolicy::default() {
+        notes.push(format!(
+            "pipeline: {} makes one unit, which is not cut; unit=tensor makes several",
+            config.codec
+        ));
     }
     if config.exchange == "native" {
         notes.push(

@@ -51,6 +51,10 @@ pub struct Settings {
     /// Send the gradient of each step while that of the next is computed, and apply their mean one step late
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub delayed: Option<bool>,
+    /// Parts that a step of all-gather, sparse or all-reduce is cut into, between tensors of a codec with unit=tensor: while one
+    /// travels the next is encoded, and the mean is the same [default: 1]
+    #[arg(long, value_name = "N")]
+    pub pipeline: Option<usize>,
     /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun, else local]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<String>,
@@ -152,6 +156,9 @@ pub struct RunConfig {
     /// Whether means are applied one step late; said where it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed: Option<bool>,
+    /// At most so many parts a step, which overlap; said where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<usize>,
     /// `local`, `mpi`, or for a server and its workers `zmq`
     pub transport: String,
     /// Seconds; for `mpi`.
@@ -242,7 +249,7 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed transport patience workers batch epochs steps optimizer momentum
+        first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every packet_loss
             clip codec)
     }

@@ -114,7 +114,7 @@ fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
 fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, JobError> {
     let mut job = Job::prepare(config)?;
     job.way = Way::Mean(Route::Server(options));
-    job.way.begin(job.spec, job.layout.clone())?;
+    job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?;
     Ok(job)
 }
 

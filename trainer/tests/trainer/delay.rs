@@ -5,7 +5,7 @@ use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::Batches;
 use gradwire_trainer::hash::params_hash;
 use gradwire_trainer::job::{Job, JobError};
-use gradwire_trainer::run::run;
+use gradwire_trainer::run::{Outcome, run};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::{Quiet, digits_job};
@@ -63,6 +63,47 @@ fn a_delayed_run_still_learns() {
     });
     let accuracy = 100.0 * run(&job, &mut Quiet::default()).unwrap().summary.accuracy;
     assert!(accuracy > 85.0, "{accuracy}");
+}
+
+/// Every codec and exchange that has a pipeline, and what it takes beside.
+const PIPELINED: [(&str, &str, bool); 7] = [
+    ("topk:density=0.05,unit=tensor", "all-gather", false),
+    ("qsgd:bits=4,unit=tensor,dense_1d=true", "auto", false),
+    ("topk:density=0.05,unit=tensor", "all-gather", true),
+    ("topk:density=0.05,unit=tensor", "sparse", false),
+    ("randomk:density=0.1,unit=tensor", "all-reduce", true),
+    ("maxnorm:bits=4,unit=tensor", "auto", false),
+    ("powersgd:rank=2,unit=tensor", "auto", true),
+];
+
+#[test]
+fn a_step_in_several_messages_trains_as_in_one_bit_for_bit() {
+    for (codec, exchange, delayed) in PIPELINED {
+        let job = |pipeline| {
+            digits_job(codec, 8, |settings| {
+                (settings.exchange, settings.pipeline) = (Some(exchange.to_owned()), pipeline);
+                (settings.delayed, settings.hidden) = (Some(delayed), Some(vec![32, 32]));
+            })
+        };
+        let [whole, cut] = [None, Some(3)].map(|pipeline| {
+            let job = job(pipeline);
+            assert_eq!(job.config.to_toml().contains("pipeline = 3"), pipeline.is_some());
+            run(&job, &mut Quiet::default()).unwrap()
+        });
+        let messages =
+            |outcome: &Outcome| -> u64 { outcome.counters.iter().map(|counted| counted.up.messages).sum() };
+        assert_eq!(cut.summary.params_hash, whole.summary.params_hash, "{codec} by {exchange}");
+        // Around the ring every unit travels by itself anyway.
+        let more = if job(None).spec.codec.as_linear().is_some() { 1 } else { 3 };
+        assert_eq!(messages(&cut), more * messages(&whole), "{codec} by {exchange}");
+        assert!(cut.summary.notes.iter().all(|note| !note.contains("pipeline")));
+    }
+}
+
+#[test]
+fn a_pipeline_without_anything_to_cut_is_noted() {
+    let job = digits_job("topk:density=0.05", 1, |settings| settings.pipeline = Some(2));
+    assert!(job.config.notes().iter().any(|note| note.contains("unit=tensor")));
 }
 
 #[test]
@@ -141,6 +182,22 @@ fn what_does_not_go_together_is_refused_before_the_run() {
     let message =
         refused(Settings { codec: Some("dpsgd".to_owned()), delayed: Some(true), ..Settings::default() });
     assert!(message.contains("delayed with gossip"), "{message}");
+    let pipeline = || Settings { pipeline: Some(2), ..Settings::default() };
+    assert_eq!(refused(Settings { pipeline: Some(0), ..base() }), "pipeline = 0: expected at least 1");
+    for exchange in ["tree", "server"] {
+        let message = refused(Settings {
+            codec: Some("none".to_owned()),
+            exchange: Some(exchange.to_owned()),
+            ..pipeline()
+        });
+        assert!(message.starts_with(&format!("pipeline with exchange = {exchange}")), "{message}");
+    }
+    let message = refused(Settings { codec: Some("dpsgd".to_owned()), ..pipeline() });
+    assert!(message.starts_with("pipeline with codec = dpsgd"), "{message}");
+    let packets =
+        RunConfig::resolve(&Settings { codec: Some("topk:max_packet_bytes=1200".to_owned()), ..pipeline() });
+    let error = Job::prepare(packets.unwrap()).unwrap_err();
+    assert!(matches!(error, JobError::Exchange(ExchangeError::OneMessage)), "{error}");
     let qsgd = RunConfig::resolve(&Settings { codec: Some("qsgd".to_owned()), ..base() }).unwrap();
     let error = Job::prepare(qsgd).unwrap_err();
     assert!(matches!(error, JobError::Exchange(ExchangeError::NotSparse { codec: "qsgd" })), "{error}");
