@@ -30,7 +30,7 @@ declare -A purpose=(
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
-  [mpich]="the contract, every fault and a payload above 2 GiB under MPICH as well"
+  [mpich]="the contract, every fault, a payload above 2 GiB and training under MPICH as well"
   [arch]="the codec crate's tests and golden frames pass on aarch64, i686 and big-endian powerpc64, emulated"
   [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
   [instructions]="no main path takes 3 % more instructions than benches/results/instructions.md records"
@@ -294,9 +294,10 @@ check_mpich() {
   LD_LIBRARY_PATH=$root/usr/lib/$(gcc -print-multiarch)
   export LD_LIBRARY_PATH MPICC=$root/usr/bin/mpicc
   export GRADWIRE_MPIRUN=$root/usr/bin/mpiexec.hydra CARGO_TARGET_DIR=$CARGO_TARGET_DIR/mpich
-  local with=(-p gradwire-transports --features "mpi,conformance")
+  local with=(-p gradwire-transports -p gradwire-trainer)
+  with+=(--features "gradwire-transports/mpi,gradwire-transports/conformance,gradwire-trainer/mpi")
   cargo test --release --no-run --test mpi "${with[@]}"
-  timeout -k 3 "$mpi_seconds" cargo test --release --test mpi "${with[@]}" -- --include-ignored --nocapture
+  timeout -k 3 "$mpi_seconds" cargo test --release --no-fail-fast --test mpi "${with[@]}" -- --include-ignored --nocapture
 }
 
 check_arch() {

@@ -75,43 +75,79 @@ fn steps(folder: &Path) -> Vec<Value> {
     steps
 }
 
+/// Runs the task in processes and in threads and compares all that both say of it; false without a launcher.
+fn trains_alike(world: usize, codec: &str, settings: &[&str]) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = train(codec, settings, "processes");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let Some(output) = mpirun(world, folder.path(), &arguments) else { return false };
+    assert!(output.status.success(), "{codec} {settings:?}: {}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert_eq!(told.matches("parameters: ").count(), 1, "one process prints: {told}");
+    let mut arguments = train(codec, settings, "threads");
+    arguments.extend(["--workers".to_owned(), world.to_string()]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    let threads = command.args(&arguments).current_dir(folder.path()).output().unwrap();
+    assert!(threads.status.success(), "{}", text(&threads.stderr));
+    let [here, there] = ["threads", "processes"].map(|run| folder.path().join(run));
+    for key in ["params_hash", "accuracy", "notes"] {
+        assert_eq!(summary(&here)[key], summary(&there)[key], "{codec} {settings:?} on {world}");
+    }
+    assert_eq!(steps(&here), steps(&there), "{codec} {settings:?} on {world}");
+    assert!(summary(&there)["bytes_up"].as_u64() > Some(0));
+    true
+}
+
 #[test]
 fn processes_train_as_threads_do_bit_by_bit() {
-    let folder = tempfile::tempdir().unwrap();
-    for (number, (world, codec, exchange)) in [
+    for (world, codec, settings) in [
         (4, "topk:density=0.02,values=q8", &[][..]),
         (4, "none", &["--exchange", "all-reduce", "--wire", "bf16"]),
         (4, "none", &["--exchange", "tree"]),
         (4, "dpsgd", &["--topology", "torus"]),
         (2, "randomk:density=0.1", &[]),
         (2, "qsgd:bits=4", &["--exchange", "server"]),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (here, there) = (format!("threads-{number}"), format!("processes-{number}"));
-        let arguments = train(codec, exchange, &there);
-        let Some(output) =
-            mpirun(world, folder.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
-        else {
+    ] {
+        if !trains_alike(world, codec, settings) {
             return;
-        };
-        assert!(output.status.success(), "{codec}: {}", text(&output.stderr));
-        let told = text(&output.stdout);
-        assert_eq!(told.matches("parameters: ").count(), 1, "one process prints: {told}");
-        let mut arguments = train(codec, exchange, &here);
-        arguments.extend(["--workers".to_owned(), world.to_string()]);
-        let threads = Command::new(env!("CARGO_BIN_EXE_trainer"))
-            .args(&arguments)
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(threads.status.success(), "{}", text(&threads.stderr));
-        let (here, there) = (folder.path().join(here), folder.path().join(there));
-        assert_eq!(summary(&here)["params_hash"], summary(&there)["params_hash"], "{codec} on {world}");
-        assert_eq!(summary(&here)["accuracy"], summary(&there)["accuracy"]);
-        assert_eq!(steps(&here), steps(&there), "{codec} on {world}");
-        assert!(summary(&there)["bytes_up"].as_u64() > Some(0));
+        }
+    }
+}
+
+/// Three ranks are neither two nor a power of two, so that rings and trees have an end that differs.
+#[test]
+fn processes_take_every_other_way_to_a_mean_as_threads_do() {
+    for (world, codec, settings) in [
+        (3, "topk:density=0.03", &["--exchange", "sparse"][..]),
+        (2, "sidco:density=0.05,unit=tensor", &["--exchange", "sparse"]),
+        (3, "randomk:density=0.1", &["--exchange", "tree"]),
+        (3, "maxnorm:bits=4", &[]),
+        (2, "maxnorm:bits=8", &["--exchange", "tree"]),
+        (3, "powersgd:rank=2,start=3", &[]),
+        (2, "powersgd:rank=1", &["--exchange", "tree", "--wire", "bf16"]),
+        (3, "dpsgd", &["--topology", "ring"]),
+        (3, "dpsgd", &["--topology", "complete"]),
+    ] {
+        if !trains_alike(world, codec, &[settings, &["--batch", "120"]].concat()) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn processes_overlap_as_threads_do() {
+    for (codec, settings) in [
+        ("topk:density=0.02", &["--delayed"][..]),
+        ("powersgd:rank=2", &["--delayed"]),
+        ("topk:density=0.05,unit=tensor", &["--pipeline", "3"]),
+        ("qsgd:bits=4,unit=tensor", &["--pipeline", "100", "--delayed"]),
+        ("topk:density=0.05,unit=tensor", &["--pipeline", "3", "--exchange", "sparse"]),
+        ("powersgd:rank=2,unit=tensor", &["--pipeline", "3"]),
+        ("maxnorm:bits=4,unit=tensor", &["--pipeline", "100", "--delayed"]),
+    ] {
+        if !trains_alike(2, codec, settings) {
+            return;
+        }
     }
 }
 
@@ -241,6 +277,10 @@ fn a_job_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_it_remember
         ("dgc:density=0.02", &["--schedule", "cosine", "--warmup", "5"]),
         ("powersgd:rank=2,start=3", &["--momentum", "0.9"]),
         ("dpsgd", &["--momentum", "0.9"]),
+        ("topk:density=0.03", &["--exchange", "sparse"]),
+        ("maxnorm:bits=4", &["--exchange", "tree"]),
+        ("topk:density=0.02,unit=tensor", &["--delayed", "--pipeline", "3"]),
+        ("powersgd:rank=1", &["--delayed"]),
     ];
     let mut cut = 0;
     for (number, (codec, settings)) in cases.into_iter().enumerate() {
