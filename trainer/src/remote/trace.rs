@@ -47,6 +47,10 @@ struct Line {
     /// None of a void step.
     mean: Option<f64>,
     contributors: Vec<u32>,
+    /// The server was lost before it said whose frames are in the mean, so everything was given back. Where it had taken this
+    /// one in and goes on from there, the next line begins with what was kept back behind it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    server_lost: bool,
 }
 
 impl Trace {
@@ -63,7 +67,7 @@ impl Trace {
     }
 }
 
-/// One step. Where the server was lost in it there is no line: what will be kept back is decided when it is there again.
+/// One step, with its line.
 pub(super) fn step(
     trace: &mut Option<Trace>,
     worker: &mut Worker<'_, ZmqTransport>,
@@ -72,9 +76,6 @@ pub(super) fn step(
     let Some(trace) = trace else { return Ok(worker.step(step)) };
     let (norm_before, before) = (worker.residual_norm(), worker.sums());
     let done = worker.step(step);
-    if matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
-        return Ok(done);
-    }
     let after = worker.sums();
     let contributors = done.as_ref().map_or(&[][..], |record| record.contributors.as_slice());
     trace.write(&Line {
@@ -86,6 +87,7 @@ pub(super) fn step(
         norm_after: worker.residual_norm(),
         mean: (!contributors.is_empty()).then_some(after.mean),
         contributors: contributors.iter().map(|rank| rank.0).collect(),
+        server_lost: matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))),
     })?;
     Ok(done)
 }

@@ -2,16 +2,58 @@
 
 use crate::support::{Keys, join, serve};
 
-/// kept before + gradient - kept after, the mean, and how many frames are in it, of every step.
+/// A line, but for what nobody asks for.
+#[derive(serde::Deserialize)]
+pub(crate) struct Line {
+    pub(crate) step: u64,
+    pub(crate) kept_before: f64,
+    gradient: f64,
+    pub(crate) kept_after: f64,
+    pub(crate) norm_before: f64,
+    pub(crate) norm_after: f64,
+    mean: Option<f64>,
+    contributors: Vec<u32>,
+    #[serde(default)]
+    server_lost: bool,
+}
+
+impl Line {
+    fn sent(&self) -> f64 {
+        self.kept_before + self.gradient - self.kept_after
+    }
+}
+
+/// All that are complete.
+pub(crate) fn lines(path: &str) -> Vec<Line> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// What was sent, the mean, and how many frames are in it, of every step.
 fn read(path: &str) -> Vec<(f64, f64, usize)> {
-    let text = std::fs::read_to_string(path).unwrap();
-    let line = |line: &str| {
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let number = |name: &str| line[name].as_f64().unwrap();
-        let sent = number("kept_before") + number("gradient") - number("kept_after");
-        (sent, number("mean"), line["contributors"].as_array().unwrap().len())
-    };
-    text.lines().map(line).collect()
+    lines(path).iter().map(|line| (line.sent(), line.mean.unwrap(), line.contributors.len())).collect()
+}
+
+#[test]
+fn a_step_in_which_the_server_is_lost_has_a_line_that_says_so() {
+    let keys = Keys::new(3);
+    let run = ["--workers", "3", "--batch", "96", "--steps", "3000", "--codec", "topk:density=0.02"];
+    let path = keys.folder.path().join("trace").display().to_string();
+    let (mut server, endpoint) = serve(&keys, None, &run);
+    let mut worker = join(&keys, &endpoint, 1, &[&run[..], &["--trace", &path]].concat());
+    let other = join(&keys, &endpoint, 2, &run);
+    server.says("step 5: ");
+    // The server then waits for the other one's frame, and this one for the server.
+    other.signal("-STOP");
+    server.says("rank 2 is silent");
+    server.kill();
+    worker.says("the server is gone; waiting for it");
+    let lines = lines(&path);
+    let last = lines.last().unwrap();
+    assert!(lines.iter().enumerate().all(|(at, line)| line.step == at as u64), "every step has its line");
+    assert!(last.server_lost && last.contributors.is_empty() && last.mean.is_none());
+    assert!(last.sent().abs() < 1e-4 * (1.0 + last.kept_after.abs()), "everything was given back");
+    assert_eq!(lines.iter().filter(|line| line.server_lost).count(), 1);
 }
 
 #[test]
