@@ -117,7 +117,7 @@ pub struct ServerOptions {
     /// it, the server's own too. `None`: none is. Only the server's setting matters.
     ///
     /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of two; the first
-    /// 8 pass. It does not outlive the server. What is cut off is lost, not given back: with error feedback it would
+    /// 8 pass. [`Exchange::norms`] saves them for a server that is started again. What is cut off is lost, not given back: with error feedback it would
     /// come again with the next frame. One member can then move a mean no further than that multiple of the others' median,
     /// in a direction of its choice.
     pub norm_cap: Option<f32>,
@@ -383,6 +383,23 @@ impl Exchange {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
             _ => None,
+        }
+    }
+
+    /// The norms of frames that the median of [`ServerOptions::norm_cap`] is taken over, oldest first, at most 64; empty without
+    /// a cap, and at workers. A server that goes on elsewhere saves them and hands them to [`restore_norms`](Self::restore_norms).
+    pub fn norms(&self) -> Vec<f64> {
+        match &self.route {
+            State::Server(server) => server.norms(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Goes on from what [`norms`](Self::norms) was; without a cap, nothing changes. Norms that are not finite and positive are
+    /// left out.
+    pub fn restore_norms(&mut self, norms: &[f64]) {
+        if let State::Server(server) = &mut self.route {
+            server.restore_norms(norms);
         }
     }
 

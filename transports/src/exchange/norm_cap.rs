@@ -54,6 +54,19 @@ impl NormCap {
         Ok(Self { multiple: multiple.into(), norms, oldest: 0, sorted, capped: Vec::new() })
     }
 
+    /// The norms that the median is taken over, oldest first.
+    pub(super) fn norms(&self) -> Vec<f64> {
+        let (newer, older) = self.norms.split_at(self.oldest);
+        [older, newer].concat()
+    }
+
+    /// Goes on from [`norms`](Self::norms). What can be none is left out.
+    pub(super) fn restore(&mut self, norms: &[f64]) {
+        self.norms.clear();
+        self.oldest = 0;
+        norms.iter().filter(|norm| norm.is_finite() && **norm > 0.0).for_each(|&norm| self.keep(norm));
+    }
+
     pub(super) fn begin_step(&mut self) {
         self.capped.clear();
     }
@@ -141,6 +154,22 @@ mod tests {
         }
         cap.begin_step();
         assert_eq!(cap.capped(), []);
+    }
+
+    #[test]
+    fn a_restored_cap_goes_on_as_the_one_that_was_saved() {
+        let norm = |at: u32| f64::from(at * 37 % 101) + 0.1;
+        for before in [0, 3, 64, 90, 128] {
+            let [mut first, mut second] = [(); 2].map(|()| NormCap::new(1.5).unwrap());
+            for at in 0..before {
+                first.weigh_norm(Rank(1), norm(at));
+            }
+            second.restore(&[&[f64::NAN, -1.0, 0.0][..], &first.norms()].concat());
+            for at in before..before + 100 {
+                let weights = [&mut first, &mut second].map(|cap| cap.weigh_norm(Rank(1), norm(at)));
+                assert_eq!(weights[0], weights[1], "frame {at} after {before}");
+            }
+        }
     }
 
     #[test]

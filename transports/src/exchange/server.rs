@@ -76,6 +76,15 @@ impl Server {
         self.downlink.memory.as_mut()
     }
 
+    /// What the median of [`ServerOptions::norm_cap`] is taken over.
+    pub(super) fn norms(&self) -> Vec<f64> {
+        self.norm_cap.as_ref().map_or_else(Vec::new, NormCap::norms)
+    }
+
+    pub(super) fn restore_norms(&mut self, norms: &[f64]) {
+        self.norm_cap.iter_mut().for_each(|cap| cap.restore(norms));
+    }
+
     pub(super) fn start(
         &mut self,
         step: &mut Step<'_>,
