@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
-use gradwire_transports::zmq::roll::{Change, EPOCH, Report, Rules, Server, Worker};
+use gradwire_transports::zmq::roll::{Change, EPOCH, Notice, Report, Rules, Server, Worker};
 use gradwire_transports::zmq::{Bound, Returns, ZmqOptions, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
@@ -89,48 +89,67 @@ struct End {
     entries: usize,
 }
 
+/// Asks and waits to be let in; returns what comes next, and the server's state.
+fn come_in(place: &mut Worker, transport: &mut ZmqTransport) -> Result<(Notice, Vec<u8>), TransportError> {
+    place.ask(transport, long())?;
+    let (notice, state) = place.answer(transport, long())?;
+    Ok((notice, state.to_vec()))
+}
+
 /// A worker that does as it is told until the run is over or the server gone; `spoils` names a step before which its
 /// parameters change by themselves.
 fn worker(transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
     worker_of(FRAMES, transport, spoils)
 }
 
-fn worker_of(spec: &'static str, mut transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
-    thread::spawn(move || {
-        let (mut replica, mut place, mut entries) = (Replica::new(spec, 0, None), Worker::new(Rank(0)), 0);
-        'out: while let Ok((mut notice, state)) = place.ask(&mut transport, long()) {
-            replica.restore(state);
-            entries += 1;
-            loop {
-                if notice.is_over {
-                    break 'out;
-                }
-                if spoils == Some(notice.step) {
-                    replica.params[3] += 1.0;
-                }
-                let tag = Tag::new(notice.epoch, notice.step);
-                let norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
-                let report = Report { residual_norm: norm, params_hash: replica.hash() };
-                let reported = place.report(&mut transport, tag, report, long());
-                match reported
-                    .map_err(ExchangeError::from)
-                    .and_then(|()| replica.step(&mut transport, notice.step))
-                {
-                    Ok(_) | Err(ExchangeError::NoQuorum { .. }) => {}
-                    Err(ExchangeError::Transport(_)) => break 'out,
-                    Err(other) => panic!("{other}"),
-                }
-                let Ok(next) = place.next(&mut transport, tag, Deadline::NEVER) else { break 'out };
-                notice = next;
-                if !notice.is_over && !notice.ranks.contains(&transport.rank()) {
-                    break;
-                }
+fn worker_of(spec: &'static str, transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
+    thread::spawn(move || work(Replica::new(spec, 0, None), transport, (spoils, None)))
+}
+
+/// As [`worker`], from what another one kept; `leaves` names the step behind which it goes.
+fn work(
+    mut replica: Replica,
+    mut transport: ZmqTransport,
+    (spoils, leaves): (Option<u64>, Option<u64>),
+) -> End {
+    let (mut place, mut entries) = (Worker::new(Rank(0)), 0);
+    'out: while let Ok((mut notice, state)) = come_in(&mut place, &mut transport) {
+        replica.restore(&state);
+        entries += 1;
+        loop {
+            if notice.is_over {
+                break 'out;
+            }
+            if spoils == Some(notice.step) {
+                replica.params[3] += 1.0;
+            }
+            let leaves = leaves == Some(notice.step);
+            let tag = Tag::new(notice.epoch, notice.step);
+            let norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+            let report = Report { residual_norm: norm, params_hash: replica.hash(), leaves };
+            let reported = place.report(&mut transport, tag, report, long());
+            match reported
+                .map_err(ExchangeError::from)
+                .and_then(|()| replica.step(&mut transport, notice.step))
+            {
+                Ok(_) | Err(ExchangeError::NoQuorum { .. }) => {}
+                Err(ExchangeError::Transport(_)) => break 'out,
+                Err(other) => panic!("{other}"),
+            }
+            let Ok(next) = place.next(&mut transport, tag, Deadline::NEVER) else { break 'out };
+            notice = next;
+            if leaves {
+                assert!(!notice.ranks.contains(&transport.rank()));
+                break 'out;
+            }
+            if !notice.is_over && !notice.ranks.contains(&transport.rank()) {
+                break;
             }
         }
-        // The others may still wait for what this end has acknowledged.
-        let _ = transport.close(long());
-        End { replica, entries }
-    })
+    }
+    // The others may still wait for what this end has acknowledged.
+    let _ = transport.close(long());
+    End { replica, entries }
 }
 
 /// The server's side: runs steps, keeps what was applied, and what changed.
@@ -138,6 +157,7 @@ struct Run {
     transport: ZmqTransport,
     server: Server,
     replica: Replica,
+    quorum: usize,
     applied: Vec<f64>,
     changes: Vec<Change>,
     void: usize,
@@ -146,6 +166,10 @@ struct Run {
 impl Run {
     fn step(&mut self, step: u64, is_last: bool) -> Vec<Rank> {
         self.server.wait_for_quorum(&mut self.transport, long()).unwrap();
+        if self.server.members() < self.quorum {
+            let tag = Tag::new(self.transport.membership().epoch, step);
+            self.close((tag, &[]), (step, false));
+        }
         let tag = Tag::new(self.transport.membership().epoch, step);
         let hash = self.replica.hash();
         let contributors = match self.replica.step(&mut self.transport, step) {
@@ -198,7 +222,7 @@ fn scene_of(spec: &str, world: usize, (quorum, patience, may_miss): (usize, Opti
     let server = Server::new(&mut transport, Rules { quorum, may_miss }).unwrap();
     let (applied, changes) = (vec![0.0; LEN], Vec::new());
     let replica = Replica::new(spec, quorum, patience);
-    let run = Run { transport, server, replica, applied, changes, void: 0 };
+    let run = Run { transport, server, replica, quorum, applied, changes, void: 0 };
     Scene { world, run, endpoint, heard }
 }
 
@@ -311,15 +335,12 @@ fn what_a_worker_kept_back_when_it_left_is_reported_as_lost() {
     let leaving = thread::spawn(move || {
         let (mut transport, mut replica, mut place) =
             (transport, Replica::new(FRAMES, 0, None), Worker::new(Rank(0)));
-        let (mut notice, _) = {
-            let (notice, state) = place.ask(&mut transport, long()).unwrap();
-            (notice, state.to_vec())
-        };
+        let (mut notice, _) = come_in(&mut place, &mut transport).unwrap();
         let mut norm = 0.0;
         for _ in 0..4 {
             let tag = Tag::new(notice.epoch, notice.step);
             norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
-            let report = Report { residual_norm: norm, params_hash: 0 };
+            let report = Report { residual_norm: norm, params_hash: 0, leaves: false };
             place.report(&mut transport, tag, report, long()).unwrap();
             replica.step(&mut transport, notice.step).unwrap();
             notice = place.next(&mut transport, tag, long()).unwrap();
@@ -355,7 +376,7 @@ fn a_server_without_patience_does_not_wait_for_a_worker_that_was_started_again()
     let mut scene = scene(2, 1, None, 9);
     let mut first = scene.connect(1, &scene.endpoint.clone());
     let asking = thread::spawn(move || {
-        Worker::new(Rank(0)).ask(&mut first, long()).map(drop).unwrap();
+        come_in(&mut Worker::new(Rank(0)), &mut first).unwrap();
         first
     });
     let mut step = 0;
@@ -394,8 +415,31 @@ fn a_replica_that_has_drifted_is_found_and_begins_again() {
     assert!(run.has(drifted), "{:?}", run.changes);
     run.transport.close(long()).unwrap();
     let ends = workers.map(|end| end.join().unwrap());
-    assert_eq!([ends[0].entries, ends[1].entries], [1, 2]);
+    // Two are too few for a step, so both began again, and no step was lost by that.
+    assert_eq!(([ends[0].entries, ends[1].entries], run.void), ([2, 2], 0));
     assert_conserved(run, &ends, &[]);
+}
+
+#[test]
+fn a_worker_that_leaves_in_order_takes_along_what_it_keeps_and_no_step_is_void() {
+    let mut scene = scene(3, 3, None, 1);
+    let [stays, leaves] = [1, 2].map(|rank| scene.connect(rank, &scene.endpoint.clone()));
+    let stays = worker(stays, None);
+    let leaves = thread::spawn(move || work(Replica::new(FRAMES, 0, None), leaves, (None, Some(4))));
+    scene.begin();
+    (0..=4).for_each(|step| assert_eq!(scene.run.step(step, false).len(), 3, "step {step}"));
+    let left =
+        |change: &Change| matches!(change, Change::Out { rank: Rank(2), why } if why.contains("leaves"));
+    assert!(scene.run.has(left), "{:?}", scene.run.changes);
+    let kept = leaves.join().unwrap().replica;
+    assert!(kept.residual.iter().any(|&value| value != 0.0));
+    let back = scene.connect(2, &scene.endpoint.clone());
+    let back = thread::spawn(move || work(kept, back, (None, None)));
+    let run = &mut scene.run;
+    (5..=8).for_each(|step| assert_eq!(run.step(step, step == 8).len(), 3, "step {step}"));
+    run.transport.close(long()).unwrap();
+    assert!(run.void == 0 && !run.has(|change| matches!(change, Change::Left { .. })), "{:?}", run.changes);
+    assert_conserved(run, &[stays, back].map(|end| end.join().unwrap()), &[]);
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct Report {
     pub residual_norm: f64,
     /// Hash of its parameters before the step; 0 when it was not computed.
     pub params_hash: u64,
+    /// Whether it leaves behind this step, with what it keeps back, so that nothing is lost and no step waits for it.
+    pub leaves: bool,
 }
 
 impl Notice {
@@ -43,11 +45,7 @@ impl Notice {
         let (ranks, rest) = rest.split_at_checked(count.checked_mul(4)?)?;
         let ranks: Vec<Rank> =
             ranks.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
-        let is_over = match is_over {
-            [0] => false,
-            [1] => true,
-            _ => return None,
-        };
+        let is_over = truth(*is_over)?;
         let (epoch, step) = (u32::from_le_bytes(*epoch), u64::from_le_bytes(*step));
         let makes_sense = epoch < super::EPOCH && ranks.windows(2).all(|pair| pair[0] < pair[1]);
         makes_sense.then_some((Self { epoch, step, is_over, ranks }, rest))
@@ -55,18 +53,28 @@ impl Notice {
 }
 
 impl Report {
-    pub(super) fn write(&self) -> [u8; 16] {
-        let mut out = [0; 16];
+    pub(super) fn write(&self) -> [u8; 17] {
+        let mut out = [0; 17];
         out[..8].copy_from_slice(&self.residual_norm.to_le_bytes());
-        out[8..].copy_from_slice(&self.params_hash.to_le_bytes());
+        out[8..16].copy_from_slice(&self.params_hash.to_le_bytes());
+        out[16] = u8::from(self.leaves);
         out
     }
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (norm, rest) = bytes.split_first_chunk()?;
-        let params_hash = u64::from_le_bytes(rest.try_into().ok()?);
-        let residual_norm = f64::from_le_bytes(*norm);
-        (residual_norm >= 0.0).then_some(Self { residual_norm, params_hash })
+        let (hash, rest) = rest.split_first_chunk()?;
+        let (residual_norm, params_hash) = (f64::from_le_bytes(*norm), u64::from_le_bytes(*hash));
+        let leaves = truth(rest.try_into().ok()?)?;
+        (residual_norm >= 0.0).then_some(Self { residual_norm, params_hash, leaves })
+    }
+}
+
+fn truth(byte: [u8; 1]) -> Option<bool> {
+    match byte {
+        [0] => Some(false),
+        [1] => Some(true),
+        _ => None,
     }
 }
 
@@ -96,9 +104,14 @@ mod tests {
 
     #[test]
     fn reports_round_trip_and_damaged_ones_are_refused() {
-        let report = Report { residual_norm: 2.5, params_hash: 9 };
-        assert_eq!(Report::read(&report.write()), Some(report));
-        assert_eq!(Report::read(&report.write()[..15]), None);
+        let report = Report { residual_norm: 2.5, params_hash: 9, leaves: false };
+        for report in [report, Report { leaves: true, ..report }] {
+            assert_eq!(Report::read(&report.write()), Some(report));
+        }
+        let mut bytes = report.write();
+        assert!((0..17).all(|cut| Report::read(&bytes[..cut]).is_none()));
+        bytes[16] = 2;
+        assert_eq!(Report::read(&bytes), None);
         for residual_norm in [f64::NAN, -1.0] {
             assert_eq!(Report::read(&Report { residual_norm, ..report }.write()), None);
         }

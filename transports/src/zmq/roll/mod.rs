@@ -16,7 +16,9 @@
 //! - A worker that is late is told so by the verdict: its frame is given back, it applies the mean like everyone, and
 //!   its replica stays equal. One that misses [`Rules::may_miss`] steps in a row, or whose parameters differ, is out of
 //!   the membership: it asks again, and gets the parameters of the step that closes then.
-//! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows.
+//! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows. It begins when there
+//!   is a quorum: where fewer members are left, all are put out, and come in together.
+//! - A worker that leaves in order says so in its report. It is out behind that step, which counts.
 //! - What a worker kept back dies with it. Its last report has the norm, which [`Change::Left`] passes on.
 
 mod message;

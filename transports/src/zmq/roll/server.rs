@@ -123,12 +123,11 @@ impl Server {
     ) -> Result<(), TransportError> {
         loop {
             self.look(transport)?;
-            let is_counted = |place: &&Place| place.wants_in || place.member.is_some();
-            if 1 + self.places.iter().filter(is_counted).count() >= self.rules.quorum {
+            if 1 + self.places.iter().filter(|place| place.is_counted()).count() >= self.rules.quorum {
                 return Ok(());
             }
             if deadline.has_passed() {
-                let missing = self.places.iter().find(|place| !is_counted(place));
+                let missing = self.places.iter().find(|place| !place.is_counted());
                 let from = missing.map_or(transport.rank(), |place| place.rank);
                 return Err(TransportError::Timeout { from, tag: request(0, 0) });
             }
@@ -175,6 +174,9 @@ impl Server {
                 Ok(()) => match Report::read(&self.buffer) {
                     Some(report) => {
                         place.norm = report.residual_norm;
+                        if report.leaves {
+                            place.fault = Some("it leaves, with what it keeps back".to_owned());
+                        }
                         if report.params_hash != 0 && own_hash != 0 && report.params_hash != own_hash {
                             place.fault = Some("its parameters differ".to_owned());
                         }
@@ -223,8 +225,14 @@ impl Server {
         for place in &mut self.places {
             place.judge(transport.session(place.rank), contributors, self.rules.may_miss, &mut changes);
         }
+        let is_enough =
+            1 + self.places.iter().filter(|place| place.is_counted()).count() >= self.rules.quorum;
+        if !is_over && !is_enough {
+            changes.extend(self.places.iter_mut().filter_map(Place::wait_for_others));
+        }
+        let lets_in = is_enough && !is_over;
         let joining: Vec<Rank> =
-            if is_over { Vec::new() } else { self.places.iter_mut().filter_map(Place::let_in).collect() };
+            if lets_in { self.places.iter_mut().filter_map(Place::let_in).collect() } else { Vec::new() };
         changes.extend(joining.iter().map(|&rank| Change::Joined { rank }));
 
         let me = transport.rank();
@@ -286,6 +294,11 @@ impl Server {
 }
 
 impl Place {
+    /// Whether it takes part, or would.
+    fn is_counted(&self) -> bool {
+        self.wants_in || self.member.is_some()
+    }
+
     /// Ends the membership of a worker that is gone, too late too often, or at fault.
     fn judge(
         &mut self,
@@ -308,6 +321,13 @@ impl Place {
         };
         self.member = None;
         changes.push(change);
+    }
+
+    /// Ends the membership of a worker that is not at fault: too few are left for a step.
+    fn wait_for_others(&mut self) -> Option<Change> {
+        self.member.take()?;
+        let why = "too few are left for a step, and all begin the next one together".to_owned();
+        Some(Change::Out { rank: self.rank, why })
     }
 
     /// Makes a member of a worker that wants it.

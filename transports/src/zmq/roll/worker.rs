@@ -23,28 +23,42 @@ impl Worker {
         Self { server, asked: (0, 0), buffer: Vec::new() }
     }
 
-    /// Asks to be let in and waits for a step to close; returns what comes next and the server's state, as it was given to
-    /// [`Server::close`](super::Server::close). The transport has the new membership then.
+    /// Asks to be let in when a step closes.
     ///
     /// # Errors
-    /// Those of `send` and `recv`; `Disconnected` also when the answer makes no sense.
-    pub fn ask(
-        &mut self,
-        transport: &mut ZmqTransport,
-        deadline: Deadline,
-    ) -> Result<(Notice, &[u8]), TransportError> {
-        let gone = TransportError::Disconnected { rank: self.server };
-        let session = transport.session(self.server).ok_or_else(|| gone.clone())?;
+    /// Those of `send`.
+    pub fn ask(&mut self, transport: &mut ZmqTransport, deadline: Deadline) -> Result<(), TransportError> {
+        let session = transport.session(self.server).ok_or_else(|| self.gone())?;
         if self.asked.0 != session {
             self.asked = (session, 0);
         }
         let tag = request(session, self.asked.1);
         self.asked.1 += 1;
-        transport.send(self.server, tag, b"", deadline)?;
+        transport.send(self.server, tag, b"", deadline)
+    }
+
+    /// Waits for a step to close; returns what comes next and the server's state, as it was given to
+    /// [`Server::close`](super::Server::close). The transport has the new membership then. After a `Timeout` it can be called
+    /// again.
+    ///
+    /// # Errors
+    /// Those of `recv`; `Disconnected` also when nothing was asked, or the answer makes no sense.
+    pub fn answer(
+        &mut self,
+        transport: &mut ZmqTransport,
+        deadline: Deadline,
+    ) -> Result<(Notice, &[u8]), TransportError> {
+        let gone = self.gone();
+        let (session, asked) = self.asked;
+        let tag = request(session, asked.checked_sub(1).ok_or_else(|| gone.clone())?);
         transport.recv(self.server, tag.chunk(1), &mut self.buffer, deadline)?;
-        let (notice, state) = Notice::read(&self.buffer).ok_or_else(|| gone.clone())?;
+        let (notice, state) = Notice::read(&self.buffer).ok_or(gone)?;
         adopt(transport, &notice)?;
         Ok((notice, state))
+    }
+
+    fn gone(&self) -> TransportError {
+        TransportError::Disconnected { rank: self.server }
     }
 
     /// Says how this worker stands, in the step of `tag`.
