@@ -90,4 +90,19 @@ impl Agreement {
             Self::Gossip(_) => None,
         }
     }
+
+    /// What a server's cap on norms goes by.
+    pub(crate) fn norms(&self) -> Vec<f64> {
+        match self {
+            Self::Mean(exchange) => exchange.norms(),
+            Self::Gossip(_) => Vec::new(),
+        }
+    }
+
+    /// Goes on from [`norms`](Self::norms).
+    pub(crate) fn restore_norms(&mut self, norms: &[f64]) {
+        if let Self::Mean(exchange) = self {
+            exchange.restore_norms(norms);
+        }
+    }
 }

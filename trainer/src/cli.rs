@@ -333,7 +333,8 @@ fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let found = checkpoint::latest(path).map_err(JobError::from)?;
     match Launch::detect() {
         _ if found.config().transport == "zmq" => {
-            let what = format!("{}: a run of a server; go on with: trainer serve --resume …", path.display());
+            let what =
+                format!("{}: a run of a server; go on with: {} --resume …", path.display(), found.command());
             return Err(Failure::Usage(what));
         }
         Some(launch) if found.config().transport == "mpi" => return resume_as_process(launch, found, out),

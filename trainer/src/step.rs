@@ -10,6 +10,8 @@ use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
+#[cfg(feature = "zmq")]
+pub(crate) use self::history::Recalled;
 use crate::agreement::Agreement;
 use crate::data::{Batches, Part};
 use crate::eval::{Evaluation, evaluate};

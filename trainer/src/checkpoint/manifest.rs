@@ -28,6 +28,17 @@ pub struct Totals {
     pub lost_nanos: u64,
 }
 
+/// A single worker of a server's run, whose checkpoint holds what it keeps back and no replica: that is the server's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Single {
+    /// Its rank.
+    pub rank: usize,
+    /// Hash of the parameters that all replicas had. Where the server has others behind the same step, the run took another
+    /// course since, or is another one.
+    pub params_hash: String,
+}
+
 /// One file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,6 +73,9 @@ pub(super) struct Manifest {
     pub(super) steps: u64,
     /// Ranks whose memories are in it.
     pub(super) workers: usize,
+    /// Whose memory it is, where it is that of one worker alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) worker: Option<Single>,
     /// Of the layout, as frames carry it.
     pub(super) fingerprint: String,
     pub(super) totals: Totals,

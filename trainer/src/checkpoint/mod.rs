@@ -7,8 +7,12 @@
 //!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory; gradient: in a delayed run, what it
 //!                           has not sent yet
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
+//!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
+//! That of a worker over the network has `rank-N.safetensors` and the manifest alone: everything else is the server's, and the
+//! manifest says of which replicas it is a part.
+//!
 //! Batches, learning rates and random draws follow from the step, so nothing of them is saved.
 //!
 //! A checkpoint is written into a folder of another name, brought to the disk file by file, and renamed at the end:
@@ -17,11 +21,12 @@
 mod error;
 mod manifest;
 mod memory;
+mod norms;
 mod replica;
 mod store;
 
 pub use error::CheckpointError;
-pub use manifest::Totals;
+pub use manifest::{Single, Totals};
 pub use replica::{Replica, ReplicaError};
 pub use store::{Found, Store, latest};
 
@@ -36,6 +41,8 @@ pub struct Checkpoint {
     pub config: RunConfig,
     /// How many steps are done: the number of the next one.
     pub steps: u64,
+    /// Whose it is, where it is that of one worker of a server's run; it then holds a memory and no replica.
+    pub worker: Option<Single>,
     /// What every replica has; where replicas differ, those of all ranks.
     pub replicas: Vec<Replica>,
     /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run over the network
@@ -45,6 +52,8 @@ pub struct Checkpoint {
     pub gradients: Vec<Vec<f32>>,
     /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
     pub downlink: Vec<u8>,
+    /// Norms of the last frames, which a server's cap goes by, oldest first; empty without a cap.
+    pub norms: Vec<f64>,
     /// Sums over the steps done.
     pub totals: Totals,
 }
@@ -57,4 +66,5 @@ pub(crate) struct Snapshot {
     pub(crate) memory: Vec<u8>,
     pub(crate) gradient: Vec<f32>,
     pub(crate) downlink: Vec<u8>,
+    pub(crate) norms: Vec<f64>,
 }

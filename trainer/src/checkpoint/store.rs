@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use gradwire::Layout;
 
 use super::error::at;
-use super::manifest::{Entry, FORMAT, Manifest, VERSION};
+use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION};
 use super::replica::Replica;
-use super::{Checkpoint, CheckpointError, memory};
+use super::{Checkpoint, CheckpointError, memory, norms};
 use crate::config::{RunConfig, Settings};
 
 /// The folder in a run's folder.
@@ -21,11 +21,14 @@ const PREFIX: &str = "step-";
 const DRAFT: &str = ".draft-";
 /// Complete checkpoints that are kept: the newest, and one to fall back to.
 const KEPT: usize = 2;
+/// Those that a worker keeps: the server's newest may be older than its own by one.
+const KEPT_BY_WORKER: usize = KEPT + 1;
 /// Manifests above this many bytes are not ours.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 /// In a server's checkpoint.
 const DOWNLINK: &str = "downlink.safetensors";
+const NORMS: &str = "norms.safetensors";
 
 fn model_file(rank: usize) -> String {
     if rank == 0 { "model.safetensors".to_owned() } else { format!("model-{rank}.safetensors") }
@@ -33,6 +36,12 @@ fn model_file(rank: usize) -> String {
 
 fn rank_file(rank: usize) -> String {
     format!("rank-{rank}.safetensors")
+}
+
+/// The names of the memories' files.
+fn rank_files(worker: Option<&Single>, memories: usize) -> impl Iterator<Item = String> {
+    let first = worker.map_or(0, |worker| worker.rank);
+    (first..first.saturating_add(memories)).map(rank_file)
 }
 
 /// The checkpoints of one run.
@@ -47,7 +56,8 @@ impl Store {
         Self { path: run.join(FOLDER) }
     }
 
-    /// Writes a checkpoint, and removes all but the newest two. Returns where it lies.
+    /// Writes a checkpoint, and removes older ones but the newest: two are left, or three of a worker's. Those of later steps
+    /// are removed too, for they belong to a course that the run has left. Returns where it lies.
     ///
     /// # Errors
     ///
@@ -63,7 +73,7 @@ impl Store {
             let _ = fs::remove_dir_all(&draft);
         }
         let path = written?;
-        self.remove_old()?;
+        self.remove_others(checkpoint)?;
         Ok(path)
     }
 
@@ -105,9 +115,12 @@ impl Store {
         Ok(())
     }
 
-    fn remove_old(&self) -> Result<(), CheckpointError> {
+    fn remove_others(&self, newest: &Checkpoint) -> Result<(), CheckpointError> {
+        let most = if newest.worker.is_some() { KEPT_BY_WORKER } else { KEPT };
         let all = complete(&self.path)?;
-        for (_, path) in &all[..all.len().saturating_sub(KEPT)] {
+        let behind = all.partition_point(|(steps, _)| *steps <= newest.steps);
+        let old = behind.saturating_sub(most);
+        for (_, path) in all[..old].iter().chain(&all[behind..]) {
             fs::remove_dir_all(path).map_err(at(path))?;
         }
         Ok(())
@@ -154,20 +167,25 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
         let content = replica.to_bytes(layout).map_err(|error| impossible(error.to_string()))?;
         files.push(write_file(draft, &model_file(rank), &content)?);
     }
-    for (rank, kept) in checkpoint.memories.iter().enumerate() {
-        let gradient = checkpoint.gradients.get(rank).map_or(&[][..], Vec::as_slice);
+    let names = rank_files(checkpoint.worker.as_ref(), checkpoint.memories.len());
+    for (at, (kept, name)) in checkpoint.memories.iter().zip(names).enumerate() {
+        let gradient = checkpoint.gradients.get(at).map_or(&[][..], Vec::as_slice);
         let content = memory::to_bytes(kept, gradient).map_err(impossible)?;
-        files.push(write_file(draft, &rank_file(rank), &content)?);
+        files.push(write_file(draft, &name, &content)?);
     }
     if !checkpoint.downlink.is_empty() {
         let content = memory::to_bytes(&checkpoint.downlink, &[]).map_err(impossible)?;
         files.push(write_file(draft, DOWNLINK, &content)?);
+    }
+    if !checkpoint.norms.is_empty() {
+        files.push(write_file(draft, NORMS, &norms::to_bytes(&checkpoint.norms).map_err(impossible)?)?);
     }
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: VERSION,
         steps: checkpoint.steps,
         workers: checkpoint.memories.len(),
+        worker: checkpoint.worker.clone(),
         fingerprint: format!("{:016x}", layout.fingerprint()),
         totals: checkpoint.totals.clone(),
         files,
@@ -254,6 +272,36 @@ impl Found {
         &self.config
     }
 
+    /// How many steps were done.
+    pub fn steps(&self) -> u64 {
+        self.manifest.steps
+    }
+
+    /// Whose it is, where it is that of one worker of a server's run.
+    pub fn worker(&self) -> Option<&Single> {
+        self.manifest.worker.as_ref()
+    }
+
+    /// What goes on from it.
+    pub fn command(&self) -> &'static str {
+        match (self.config.transport.as_str(), self.worker()) {
+            (_, Some(_)) => "trainer join",
+            ("zmq", None) => "trainer serve",
+            _ => "trainer train",
+        }
+    }
+
+    /// The checkpoint before this one in the same folder, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, `Corrupt` or `Foreign` for that one.
+    pub fn before(&self) -> Result<Option<Self>, CheckpointError> {
+        let Some(folder) = self.path.parent() else { return Ok(None) };
+        let older = complete(folder)?.into_iter().rfind(|(steps, _)| *steps < self.steps());
+        older.map(|(_, path)| Self::read(&path)).transpose()
+    }
+
     /// Where the checkpoint lies.
     pub fn path(&self) -> &Path {
         &self.path
@@ -281,9 +329,11 @@ impl Found {
         }
         let replica =
             |content: &[u8]| Replica::from_bytes(content, layout).map_err(|error| error.to_string());
-        let replicas = (0..self.config.replicas()).map(|rank| self.content(&model_file(rank), replica));
+        let replica_count = if self.worker().is_some() { 0 } else { self.config.replicas() };
+        let replicas = (0..replica_count).map(|rank| self.content(&model_file(rank), replica));
         let replicas = replicas.collect::<Result<_, _>>()?;
-        let kept = (0..self.manifest.workers).map(|rank| self.content(&rank_file(rank), memory::from_bytes));
+        let kept = rank_files(self.worker(), self.manifest.workers)
+            .map(|name| self.content(&name, memory::from_bytes));
         let (memories, mut gradients): (_, Vec<Vec<f32>>) =
             kept.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let is_delayed = self.config.is_delayed();
@@ -294,11 +344,16 @@ impl Found {
             ));
         }
         gradients.truncate(if is_delayed { gradients.len() } else { 0 });
-        let has_downlink = self.manifest.files.iter().any(|entry| entry.name == DOWNLINK);
-        let downlink = has_downlink.then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
-        let Manifest { steps, totals, .. } = self.manifest;
-        let (downlink, _) = downlink.unwrap_or_default();
-        Ok(Checkpoint { config: self.config, steps, replicas, memories, gradients, downlink, totals })
+        let downlink = self.has(DOWNLINK).then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
+        let norms = self.has(NORMS).then(|| self.content(NORMS, norms::from_bytes)).transpose()?;
+        let Manifest { steps, worker, totals, .. } = self.manifest;
+        let ((downlink, _), norms) = (downlink.unwrap_or_default(), norms.unwrap_or_default());
+        let config = self.config;
+        Ok(Checkpoint { config, steps, worker, replicas, memories, gradients, downlink, norms, totals })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.manifest.files.iter().any(|entry| entry.name == name)
     }
 
     fn content<T>(

@@ -8,13 +8,18 @@ use gradwire_transports::zmq::roll::{Notice, Report, Worker as Place, residual_w
 use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTransport, read_public};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::keep::{self, Keep, KeepArgs};
 use super::trace::{self, Trace, TraceArgs};
-use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, resolve, seconds};
-use crate::checkpoint::{Replica, ReplicaError};
+use super::{
+    KeyArgs, LOOK_UP, RemoteError, SERVER, downlink, is_end_wanted, options, prepare, resolve, seconds,
+};
+use crate::checkpoint::{Checkpoint, Found, Replica, ReplicaError};
 use crate::cli::Failure;
 use crate::config::Settings;
+use crate::interrupt;
 use crate::job::{Job, JobError};
-use crate::step::{StepError, Worker};
+use crate::run::RunError;
+use crate::step::{Recalled, StepError, Worker};
 
 /// What a worker is told.
 #[derive(Debug, clap::Args)]
@@ -25,11 +30,13 @@ pub struct JoinArgs {
     /// The server's public key, or a file that holds it
     #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
     server_key: Option<String>,
-    /// This worker's rank, from 1: the one that the server's list gives to its key
-    #[arg(long, value_name = "N")]
-    rank: u32,
+    /// This worker's rank, from 1: the one that the server's list gives to its key [default: with --resume, the one that it had]
+    #[arg(long, value_name = "N", required_unless_present = "resume")]
+    rank: Option<u32>,
     #[command(flatten)]
     keys: KeyArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
     #[command(flatten)]
     trace: TraceArgs,
     /// As given to the server
@@ -52,12 +59,16 @@ enum End {
     Over,
     /// This worker is out, or the server is gone.
     Out,
+    /// The user wants this worker to leave.
+    Interrupted,
 }
 
 struct Run<'a> {
     job: &'a Job,
     worker: Worker<'a, ZmqTransport>,
     place: Place,
+    /// Where this worker's state goes, if anywhere.
+    keep: Option<Keep>,
     trace: Option<Trace>,
     residual_age: u64,
     /// The step that follows the parameters of this worker.
@@ -68,22 +79,22 @@ struct Run<'a> {
 pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
     let downlink = downlink(args.downlink.as_deref())?;
-    let config = resolve(settings).map_err(JobError::from)?;
+    let (found, config) = args.keep.found(settings, resolve)?;
     let job =
         prepare(config, ServerOptions { patience: args.patience, downlink, ..ServerOptions::default() })?;
     let workers = job.config.workers;
-    crate::range::require(
-        (1..workers as u32).contains(&args.rank),
-        "rank",
-        args.rank,
-        format!("1 to {}", workers - 1),
-    )?;
-    let roster = roster(args, &security, workers)?;
-    let options = options(&job, (Rank(args.rank), roster), security, (&downlink, 0));
+    let rank = rank(args.rank, found.as_ref(), workers)?;
+    let roster = roster(args, rank, &security, workers)?;
+    let options = options(&job, (rank, roster), security, (&downlink, 0));
     let bound = Bound::new(options).map_err(RemoteError::from)?;
+    let keep = args.keep.open(found.as_ref(), &job)?;
+    let known = found.map(|found| keep::read(found, &job)).transpose().map_err(JobError::from)?;
+    if keep.is_some() {
+        interrupt::listen();
+    }
     let transport = bound.join(Deadline::after(args.wait)).map_err(RemoteError::from)?;
-    let mut run = Run::new(&job, transport, args)?;
-    run.until_over(args.wait)?;
+    let mut run = Run::new(&job, transport, (keep, known.unwrap_or_default()), args)?;
+    run.until_over(args.wait).map_err(|error| run.explained(error))?;
     writeln!(out, "parameters: {:016x}", run.worker.hash())?;
     let counters = run.worker.counters();
     let [up, down] = [counters.up, counters.down].map(|way| way.total_bytes() as f64 / 1e6);
@@ -93,8 +104,23 @@ pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) ->
     Ok(())
 }
 
+/// The rank that was asked for, or that of the state to go on from.
+fn rank(asked: Option<u32>, found: Option<&Found>, workers: usize) -> Result<Rank, Failure> {
+    let known = found.and_then(|found| Some((found, u32::try_from(found.worker()?.rank).ok()?)));
+    if let (Some(asked), Some((found, known))) = (asked, known)
+        && asked != known
+    {
+        let path = found.path().display();
+        return Err(Failure::Usage(format!("{path}: of rank {known}, not of rank {asked}")));
+    }
+    let rank = asked.or(known.map(|(_, known)| known)).unwrap_or(0);
+    let allowed = format!("1 to {}", workers - 1);
+    crate::range::require((1..workers as u32).contains(&rank), "rank", rank, allowed)?;
+    Ok(Rank(rank))
+}
+
 /// The server, this worker, and the ranks of the others, whom this end never meets.
-fn roster(args: &JoinArgs, security: &Security, workers: usize) -> Result<Roster, RemoteError> {
+fn roster(args: &JoinArgs, rank: Rank, security: &Security, workers: usize) -> Result<Roster, RemoteError> {
     let server: Option<PublicKey> = match &args.server_key {
         None => None,
         Some(key) => Some(key.parse().or_else(|_| read_public(key.as_ref()))?),
@@ -106,18 +132,22 @@ fn roster(args: &JoinArgs, security: &Security, workers: usize) -> Result<Roster
     let all =
         (0..workers as u32).map(Rank).fold(Roster::new(), |roster, rank| roster.with(rank, Entry::default()));
     let endpoint = Some(args.server.clone());
-    Ok(all
-        .with(Rank(args.rank), Entry { key: own, endpoint: None })
-        .with(SERVER, Entry { key: server, endpoint }))
+    Ok(all.with(rank, Entry { key: own, endpoint: None }).with(SERVER, Entry { key: server, endpoint }))
 }
 
 impl<'a> Run<'a> {
-    fn new(job: &'a Job, transport: ZmqTransport, args: &JoinArgs) -> Result<Self, Failure> {
+    fn new(
+        job: &'a Job,
+        transport: ZmqTransport,
+        (keep, known): (Option<Keep>, Vec<Checkpoint>),
+        args: &JoinArgs,
+    ) -> Result<Self, Failure> {
         let model = job.build_model().map_err(JobError::from)?;
         let mut worker = Worker::new(job, transport, model)?;
         worker.keep_history();
+        let next = keep::take_up(&mut worker, known).map_err(JobError::from)?;
         let (trace, residual_age) = (args.trace.open()?, args.residual_age);
-        Ok(Self { job, worker, place: Place::new(SERVER), trace, residual_age, next: None })
+        Ok(Self { job, worker, place: Place::new(SERVER), keep, trace, residual_age, next })
     }
 
     /// Asks, works, and begins again when this worker has lost its place.
@@ -126,6 +156,11 @@ impl<'a> Run<'a> {
             match self.stretch() {
                 Ok(End::Over) => return Ok(()),
                 Ok(End::Out) => {}
+                Ok(End::Interrupted) => {
+                    // Nothing is left to deliver.
+                    let _ = self.worker.transport().close(Deadline::after(wait));
+                    return Err(RunError::Interrupted { steps: self.next.unwrap_or(0) }.into());
+                }
                 Err(RemoteError::Transport(TransportError::Disconnected { .. })) => self.reconnect(wait)?,
                 Err(other) => return Err(other),
             }
@@ -141,28 +176,34 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Says how to go on after an interrupt.
+    fn explained(&self, error: RemoteError) -> Failure {
+        match (error, &self.keep) {
+            (RemoteError::Run(RunError::Interrupted { steps }), Some(keep)) => {
+                Failure::Interrupted { steps, command: keep.command() }
+            }
+            (other, _) => other.into(),
+        }
+    }
+
     /// From being let in to being out.
     fn stretch(&mut self) -> Result<End, RemoteError> {
-        let (mut notice, state) = self.place.ask(self.worker.transport(), Deadline::NEVER)?;
-        let replica = Replica::from_bytes(state, &self.job.layout)?;
-        self.worker.restore(&replica).map_err(ReplicaError::from)?;
-        eprintln!("trainer: let in for step {}", notice.step);
-        if self.worker.recall(notice.step) {
-            eprintln!("trainer: what was kept back is as it was before step {}", notice.step);
-        } else {
-            self.age(&notice);
-            self.worker.remember(notice.step);
-        }
+        let Some(mut notice) = self.come_in()? else { return Ok(End::Interrupted) };
         let me = self.worker.rank();
         while !notice.is_over {
-            let tag = Tag::new(notice.epoch, notice.step);
-            let report =
-                Report { residual_norm: self.worker.residual_norm(), params_hash: self.worker.hash() };
+            let (tag, leaves) = (Tag::new(notice.epoch, notice.step), is_end_wanted());
+            let (residual_norm, params_hash) = (self.worker.residual_norm(), self.worker.hash());
+            let report = Report { residual_norm, params_hash, leaves };
             self.place.report(self.worker.transport(), tag, report, Deadline::NEVER)?;
             self.step(notice.step)?;
             self.next = Some(notice.step + 1);
             notice = self.place.next(self.worker.transport(), tag, Deadline::NEVER)?;
             if !notice.is_over && !notice.ranks.contains(&me) {
+                // The server may be about to end, with a checkpoint behind this step.
+                self.write_down(tag.step)?;
+                if leaves {
+                    return Ok(End::Interrupted);
+                }
                 eprintln!("trainer: out of the run at step {}; asking to begin again", notice.step);
                 return Ok(End::Out);
             }
@@ -170,11 +211,39 @@ impl<'a> Run<'a> {
         Ok(End::Over)
     }
 
+    /// Asks, and takes over what the server answers; nothing when the user wants an end before it does.
+    fn come_in(&mut self) -> Result<Option<Notice>, RemoteError> {
+        self.place.ask(self.worker.transport(), Deadline::NEVER)?;
+        let (notice, state) = loop {
+            match self.place.answer(self.worker.transport(), Deadline::after(LOOK_UP)) {
+                Err(TransportError::Timeout { .. }) if is_end_wanted() => return Ok(None),
+                Err(TransportError::Timeout { .. }) => {}
+                answer => break answer?,
+            }
+        };
+        let replica = Replica::from_bytes(state, &self.job.layout)?;
+        self.worker.restore(&replica).map_err(ReplicaError::from)?;
+        eprintln!("trainer: let in for step {}", notice.step);
+        match self.worker.recall(notice.step) {
+            Recalled::Known => {
+                eprintln!("trainer: what was kept back is as it was before step {}", notice.step);
+                return Ok(Some(notice));
+            }
+            Recalled::Unknown => self.age(&notice),
+            Recalled::OfOtherRun => self.forget(&notice),
+        }
+        self.worker.remember(notice.step);
+        Ok(Some(notice))
+    }
+
     /// One step. A void one leaves everything as it was; the server says how to go on.
     fn step(&mut self, step: u64) -> Result<(), RemoteError> {
         let done = trace::step(&mut self.trace, &mut self.worker, step)?;
         if !matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
             self.worker.remember_if_due(step);
+            if self.job.is_checkpoint_due(step) {
+                self.write_down(step)?;
+            }
         }
         match done {
             Ok(record) => {
@@ -190,6 +259,21 @@ impl<'a> Run<'a> {
             Err(StepError::Exchange(ExchangeError::Transport(error))) => Err(error.into()),
             Err(other) => Err(other.into()),
         }
+    }
+
+    /// Writes down what is kept back behind a step.
+    fn write_down(&self, step: u64) -> Result<(), RunError> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.write(self.job, &self.worker, step + 1))
+    }
+
+    /// What was kept back goes with other parameters than the server's.
+    fn forget(&mut self, notice: &Notice) {
+        let lost = self.worker.weigh_residual(0.0);
+        eprintln!(
+            "trainer: the run had other parameters before step {} when this was written down; \
+             what was kept back, norm {lost:.6}, is lost",
+            notice.step
+        );
     }
 
     /// Weighs what was kept back by how long this worker was away.

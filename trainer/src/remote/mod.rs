@@ -3,12 +3,15 @@
 //! Both ends are given the same settings of the run, which they compare when they meet: whatever differs is named. The
 //! server decides who takes part in which step, see [`gradwire_transports::zmq::roll`].
 
+mod held;
 mod join;
+mod keep;
 mod keys;
 mod serve;
 mod trace;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use gradwire::{Gather, Spec};
@@ -25,13 +28,16 @@ pub use self::serve::ServeArgs;
 pub(crate) use self::serve::serve;
 
 use crate::agreement::Way;
-use crate::checkpoint::ReplicaError;
-use crate::cli::CHECKPOINT_EVERY;
+use crate::checkpoint::{Found, ReplicaError};
+use crate::cli::{CHECKPOINT_EVERY, Failure};
 use crate::config::{ConfigError, RunConfig, Settings};
+use crate::interrupt;
 use crate::job::{Job, JobError};
 use crate::run::RunError;
 use crate::step::StepError;
 
+/// Between two looks for a wish to end, while this end waits for others to begin.
+const LOOK_UP: Duration = Duration::from_millis(200);
 /// The server's rank.
 const SERVER: Rank = Rank(0);
 /// Settings that say where files are, not what is trained.
@@ -108,6 +114,25 @@ fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let [exchange, transport] = ["server", "zmq"].map(|word| Some(word.to_owned()));
     RunConfig::resolve(&Settings { exchange, transport, ..settings })
+}
+
+/// What a run was told that goes on with this command.
+fn resumed(found: &Found, settings: &Settings, command: &str) -> Result<RunConfig, Failure> {
+    let (path, other) = (found.path().display(), found.command());
+    if *settings != Settings::default() {
+        return Err(Failure::Usage(format!(
+            "--resume: the settings of the run are those of {path}; give none"
+        )));
+    }
+    if other != command {
+        let wanted = if command == "trainer join" { "the state of a worker" } else { "a run of a server" };
+        return Err(Failure::Usage(format!("{path}: not {wanted}; go on with: {other} --resume …")));
+    }
+    Ok(found.config().clone())
+}
+
+fn is_end_wanted() -> bool {
+    interrupt::requested().load(Ordering::Relaxed)
 }
 
 /// The job with the server's options.

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::exchange::{ExchangeError, ServerOptions};
@@ -10,8 +9,12 @@ use gradwire_transports::zmq::roll::{Change, Rules, Server};
 use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::held::Held;
 use super::trace::{self, Trace, TraceArgs};
-use super::{KeyArgs, RemoteError, SERVER, downlink, options, prepare, resolve, seconds};
+use super::{
+    KeyArgs, LOOK_UP, RemoteError, SERVER, downlink, is_end_wanted, options, prepare, resolve, resumed,
+    seconds,
+};
 use crate::checkpoint::{Checkpoint, Found, latest};
 use crate::cli::{Failure, Output, create_folder, explained, reopen, report_run};
 use crate::collect::Collected;
@@ -25,8 +28,6 @@ use crate::run::{Final, Observer, Outcome, RunError};
 use crate::single::{go_on_writing, write_down};
 use crate::step::{StepError, Worker};
 
-/// Between two looks for a wish to end, while there are too few workers.
-const LOOK_UP: Duration = Duration::from_millis(200);
 /// How long the end of the run waits for workers to take their last message.
 const FAREWELL: Duration = Duration::from_secs(30);
 
@@ -83,7 +84,7 @@ struct Run<'a> {
     wait: Duration,
     report_every: u64,
     collected: Collected,
-    observer: &'a mut dyn Observer,
+    observer: Held<'a>,
 }
 
 /// Serves one run to its end.
@@ -92,7 +93,7 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     let listed = args.peers.as_deref().map(Roster::read).transpose().map_err(RemoteError::from)?;
     let found = args.resume.as_deref().map(latest).transpose().map_err(JobError::from)?;
     let config = match &found {
-        Some(found) => resumed(found, &settings)?,
+        Some(found) => resumed(found, &settings, "trainer serve")?,
         None => begun(settings, listed.as_ref()).map_err(JobError::from)?,
     };
     let workers = config.workers;
@@ -156,22 +157,6 @@ fn begun(mut settings: Settings, listed: Option<&Roster>) -> Result<RunConfig, C
     resolve(settings)
 }
 
-/// What a run was told that goes on.
-fn resumed(found: &Found, settings: &Settings) -> Result<RunConfig, Failure> {
-    let path = found.path().display();
-    if *settings != Settings::default() {
-        return Err(Failure::Usage(format!(
-            "--resume: the settings of the run are those of {path}; give none"
-        )));
-    }
-    if found.config().transport != "zmq" {
-        return Err(Failure::Usage(format!(
-            "{path}: not a run of a server; go on with: trainer train --resume …"
-        )));
-    }
-    Ok(found.config().clone())
-}
-
 /// The server and workers of consecutive ranks.
 fn roster(listed: Roster, listen: &str, security: &Security, workers: usize) -> Result<Roster, JobError> {
     let own = match security {
@@ -213,6 +198,7 @@ impl<'a> Run<'a> {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
         let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);
+        let observer = Held::new(observer);
         Ok(Self { job, worker, roll, trace, rules, wait, report_every, collected, observer })
     }
 
@@ -221,8 +207,8 @@ impl<'a> Run<'a> {
         while step < self.job.steps {
             self.wait_for_quorum(step)?;
             let tag = Tag::new(self.worker.transport().membership().epoch, step);
-            if self.roll.members() == 1 && self.rules.quorum > 1 {
-                // Nobody to train with: whoever asks is let in before the step.
+            if self.roll.members() < self.rules.quorum {
+                // Too few to train with: whoever asks is let in before the step.
                 self.close((tag, &[]), (step, false))?;
                 continue;
             }
@@ -245,7 +231,10 @@ impl<'a> Run<'a> {
             if self.job.is_due(self.report_every, step) {
                 self.tell(&record, out)?;
             }
-            self.collected.take(self.job, vec![record], self.observer)?;
+            self.collected.take(self.job, vec![record], &mut self.observer)?;
+            if is_end || is_last {
+                self.observer.write().map_err(RunError::Observer)?;
+            }
             step += 1;
             if is_end && !is_last {
                 return Err(RunError::Interrupted { steps: step }.into());
@@ -335,8 +324,4 @@ impl<'a> Run<'a> {
         let end = Final { counters: self.worker.counters(), evaluation: Some(tested) };
         Ok((self.collected.outcome(self.job, &[end]), tested))
     }
-}
-
-fn is_end_wanted() -> bool {
-    interrupt::requested().load(Ordering::Relaxed)
 }

@@ -5,7 +5,7 @@ use gradwire_transports::{Rank, Transport};
 
 use super::Worker;
 #[cfg(feature = "zmq")]
-use super::history::History;
+use super::history::{History, Recalled};
 use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
 use crate::optim::StateError;
 
@@ -44,7 +44,8 @@ impl<T: Transport> Worker<'_, T> {
         let downlink = self.agreement.downlink_memory().filter(|_| is_first);
         let downlink = saved(downlink.as_deref(), &self.job.layout);
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
-        Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), gradient, downlink }
+        let norms = self.agreement.norms();
+        Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), gradient, downlink, norms }
     }
 
     /// Goes on where [`snapshot`](Self::snapshot) was taken.
@@ -58,6 +59,7 @@ impl<T: Transport> Worker<'_, T> {
         }
         let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
+        self.agreement.restore_norms(&checkpoint.norms);
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
         let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
         self.restore(replica).map_err(|error| refused(error.to_string()))
@@ -123,9 +125,18 @@ impl<T: Transport> Worker<'_, T> {
 
     /// Notes what is kept back before a step.
     pub(crate) fn remember(&mut self, next_step: u64) {
+        self.note(next_step, None);
+    }
+
+    /// As [`remember`](Self::remember), of a file that names the parameters that go with it.
+    pub(crate) fn remember_as(&mut self, next_step: u64, params_hash: Option<String>) {
+        self.note(next_step, params_hash);
+    }
+
+    fn note(&mut self, next_step: u64, params_hash: Option<String>) {
         let kept = self.kept();
         if let Some(history) = &mut self.history {
-            history.note(next_step, kept);
+            history.note(next_step, kept, params_hash);
         }
     }
 
@@ -136,11 +147,16 @@ impl<T: Transport> Worker<'_, T> {
         }
     }
 
-    /// Goes back to what was kept back before a step; whether that is known.
-    pub(crate) fn recall(&mut self, next_step: u64) -> bool {
-        let kept = self.history.as_mut().and_then(|history| history.go_back(next_step));
-        // It was saved by this worker, so it fits.
-        kept.is_some_and(|kept| self.keep(&kept).is_ok())
+    /// Goes back to what was kept back before a step, with the present parameters, if that is known.
+    pub(crate) fn recall(&mut self, next_step: u64) -> Recalled {
+        let hash = format!("{:016x}", self.hash());
+        let Some(history) = &mut self.history else { return Recalled::Unknown };
+        match history.go_back(next_step, &hash).map(|kept| self.keep(&kept)) {
+            Ok(Ok(())) => Recalled::Known,
+            // It was saved by this worker, so it fits.
+            Ok(Err(_)) => Recalled::Unknown,
+            Err(unknown) => unknown,
+        }
     }
 
     /// Hash of the parameters.

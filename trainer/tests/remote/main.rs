@@ -3,6 +3,7 @@
 mod elastic;
 mod refusals;
 mod restart;
+mod resume;
 mod same;
 mod support;
 mod trace;

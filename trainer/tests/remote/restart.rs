@@ -20,10 +20,15 @@ struct Scene {
 
 impl Scene {
     fn new(every: &str, arguments: &[&str]) -> Self {
+        Self::with(every, arguments, &[])
+    }
+
+    /// With options of the server's own.
+    fn with(every: &str, arguments: &[&str], own: &[&str]) -> Self {
         let keys = Keys::new(WORLD);
         let run = ["--workers", "3", "--batch", "48", "--steps", STEPS, "--checkpoint-every", every];
         let arguments = [&run[..], arguments].concat();
-        let (server, endpoint) = serve(&keys, None, &arguments);
+        let (server, endpoint) = serve(&keys, None, &[&arguments[..], own].concat());
         let workers = (1..WORLD).map(|rank| join(&keys, &endpoint, rank, &arguments)).collect();
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         Self { keys, endpoint, server, workers, arguments }
@@ -94,6 +99,21 @@ fn a_server_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_is_remem
         assert_eq!(scene.hash(), undisturbed(&arguments), "{codec}");
     }
     assert!(cut > 0, "every run was faster than its killer");
+}
+
+/// With the median itself as the cap, about every second frame is too long, so no step is without one.
+#[test]
+fn a_server_that_is_killed_scales_down_the_next_frames_as_it_would_have() {
+    let (codec, cap) = (["--codec", "topk:density=0.03"], ["--norm-cap", "1"]);
+    let mut scene = Scene::with("5", &codec, &cap);
+    scene.server.says("step 21: ");
+    scene.server.kill();
+    assert!(scene.restart(&cap), "the run was over before it was killed");
+    let first = scene.server.says("scaled down");
+    let newest = scene.server.says("going on at step ");
+    let newest = newest.split(' ').nth(5).unwrap();
+    assert!(first.starts_with(&format!("trainer: step {newest}: ")), "{newest}: {first}");
+    assert_eq!(scene.hash(), Scene::with("0", &codec, &cap).hash());
 }
 
 #[test]

@@ -154,8 +154,13 @@ pub(crate) fn serve(keys: &Keys, endpoint: Option<&str>, arguments: &[&str]) -> 
 
 /// Starts a worker.
 pub(crate) fn join(keys: &Keys, endpoint: &str, rank: usize, arguments: &[&str]) -> Process {
+    rejoin(keys, endpoint, rank, &[&["--rank", &rank.to_string()], arguments].concat())
+}
+
+/// Starts a worker that knows its rank.
+pub(crate) fn rejoin(keys: &Keys, endpoint: &str, rank: usize, arguments: &[&str]) -> Process {
     let mut command = trainer();
-    command.args(["join", "--server", endpoint, "--rank", &rank.to_string()]);
+    command.args(["join", "--server", endpoint]);
     command.arg("--server-key").arg(keys.secret(0).with_extension("pub"));
     command.arg("--key").arg(keys.secret(rank)).args(arguments);
     Process::start(&format!("worker {rank}"), &mut command)

@@ -1,0 +1,138 @@
+//! What a worker writes down, so that it can go on when its process has ended: what it keeps back behind the steps of the
+//! server's checkpoints, and where it leaves the run.
+
+use std::path::PathBuf;
+
+use gradwire_transports::zmq::ZmqTransport;
+
+use super::resumed;
+use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals, latest};
+use crate::cli::Failure;
+use crate::config::{ConfigError, RunConfig, Settings};
+use crate::folder::Folder;
+use crate::job::{Job, JobError};
+use crate::run::RunError;
+use crate::step::Worker;
+
+/// Where it goes, or comes from.
+#[derive(Debug, clap::Args)]
+pub(super) struct KeepArgs {
+    /// Folder for what this worker keeps back, at the steps of the server's checkpoints and where it leaves the run
+    /// [default: it dies with the process]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write into the folder even if it is not empty
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Go on as the worker that wrote into this folder with --out, from its newest checkpoint or from the one named. Takes no
+    /// settings of the run
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    resume: Option<PathBuf>,
+}
+
+impl KeepArgs {
+    /// The state to go on from, if there is to be one, and what the run is told.
+    pub(super) fn found(
+        &self,
+        settings: Settings,
+        resolve: impl Fn(Settings) -> Result<RunConfig, ConfigError>,
+    ) -> Result<(Option<Found>, RunConfig), Failure> {
+        let found = self.resume.as_deref().map(latest).transpose().map_err(JobError::from)?;
+        let config = match &found {
+            Some(found) => resumed(found, &settings, "trainer join")?,
+            None => resolve(settings).map_err(JobError::from)?,
+        };
+        Ok((found, config))
+    }
+
+    /// The folder, if there is to be one. Of a run that is over there is nothing to go on with.
+    pub(super) fn open(&self, found: Option<&Found>, job: &Job) -> Result<Option<Keep>, Failure> {
+        let run = found.and_then(Found::run_folder);
+        let folder = match (&self.out, found, run) {
+            (_, Some(found), Some(run)) if found.steps() >= job.steps => {
+                let what = format!("{}: all {} steps are done", run.display(), job.steps);
+                return Err(Failure::Usage(what));
+            }
+            (_, Some(_), Some(run)) => Folder::open(run)?,
+            (Some(out), ..) => {
+                let folder = Folder::create(out, self.force)?;
+                Store::of_run(folder.path()).clear().map_err(JobError::from)?;
+                folder
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Keep { store: Store::of_run(folder.path()), folder }))
+    }
+}
+
+/// An open folder of a worker.
+pub(super) struct Keep {
+    store: Store,
+    folder: Folder,
+}
+
+impl Keep {
+    /// Writes down how the worker stands before that step.
+    pub(super) fn write(
+        &self,
+        job: &Job,
+        worker: &Worker<'_, ZmqTransport>,
+        next_step: u64,
+    ) -> Result<(), RunError> {
+        let single =
+            Single { rank: worker.rank().0 as usize, params_hash: format!("{:016x}", worker.hash()) };
+        let checkpoint = Checkpoint {
+            config: job.config.clone(),
+            steps: next_step,
+            worker: Some(single),
+            replicas: Vec::new(),
+            memories: vec![worker.kept()],
+            gradients: Vec::new(),
+            downlink: Vec::new(),
+            norms: Vec::new(),
+            totals: Totals::default(),
+        };
+        let written = self.store.write(&checkpoint, &job.layout);
+        written.map(drop).map_err(|error| RunError::Observer(format!("checkpoint not written: {error}")))
+    }
+
+    /// How to go on.
+    pub(super) fn command(&self) -> String {
+        format!("trainer join --resume {}", self.folder.path().display())
+    }
+}
+
+/// The checkpoint that was found and those before it, to which the server may go back; oldest first. Only the first has to be
+/// readable.
+pub(super) fn read(found: Found, job: &Job) -> Result<Vec<Checkpoint>, CheckpointError> {
+    let older = found.before().and_then(|older| older.map(|older| read(older, job)).transpose());
+    let checkpoint = found.read_all(&job.layout)?;
+    let older = older.unwrap_or_else(|error| {
+        eprintln!(
+            "trainer: {error}; should the server go back that far, what was kept back then is not known"
+        );
+        None
+    });
+    let mut all = older.unwrap_or_default();
+    all.push(checkpoint);
+    Ok(all)
+}
+
+/// Has the worker remember what it kept back before the steps of these checkpoints. Returns the last one's, at which it stands.
+pub(super) fn take_up(
+    worker: &mut Worker<'_, ZmqTransport>,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Option<u64>, CheckpointError> {
+    let mut last = None;
+    for Checkpoint { steps, worker: single, memories, .. } in checkpoints {
+        for kept in memories {
+            worker.keep(&kept).map_err(|what| CheckpointError::Foreign {
+                path: format!("memory before step {steps}").into(),
+                what,
+            })?;
+        }
+        worker.remember_as(steps, single.map(|single| single.params_hash));
+        last = Some(steps);
+    }
+    Ok(last)
+}
