@@ -3,7 +3,7 @@
 //! The table of all gradients is printed by
 //! `GRADWIRE_DATA=… cargo test --release -p gradwire-tests --test levels -- --nocapture`.
 
-use gradwire::{Grad, LayoutRef, Source, Spec, StepKey, Unit};
+use gradwire::{Grad, LayoutRef, Source, Spec, StepKey, Unit, UnitInfo};
 use gradwire_tests::gradients;
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::bits::Bits;
@@ -83,6 +83,47 @@ fn rans_is_within_half_a_percent_of_the_entropy_and_auto_takes_the_smallest() {
     check("uneven", 0.005, &Input::Uneven(2).values(200_000));
     let test = "rans_is_within_half_a_percent_of_the_entropy_and_auto_takes_the_smallest";
     gradients::all(test).for_each(|gradient| check(&gradient.name, 0.005, &gradient.values));
+}
+
+/// What the only unit of a frame is made of, and what it would be made of under each level coder.
+fn inspected(spelling: &str, grad: &[f32]) -> (UnitInfo, Vec<UnitInfo>) {
+    let codec = Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}")).codec;
+    let layout = LayoutRef::flat(grad.len());
+    let key = StepKey { seed: 3, step: 7, source: Source::Rank(1) };
+    let units = [Unit::whole(grad.len())];
+    let frame = run::encode(&codec, key, &layout, &units, Grad::F32(grad), None, 0).unwrap();
+    run::parse(&frame, &layout, &run::no_limits(), |frame| {
+        let unit = frame.units().next().unwrap();
+        (unit.info(), unit.level_alternatives())
+    })
+    .unwrap()
+}
+
+#[test]
+fn alternatives_are_what_the_coders_make_of_the_same_levels() {
+    let parameters = [
+        ("2", ""),
+        ("ternary", ",bucket=33"),
+        ("4", ",bucket=300,norm=l2"),
+        ("8", ",bucket=1"),
+        ("5", ",bucket=4294967295,rounding=nearest,memory=none"),
+    ];
+    for ((bits, rest), n) in parameters.into_iter().flat_map(|one| [0, 1, 129, 20_000].map(|n| (one, n))) {
+        for input in [Input::Normal(1), Input::Heavy(2), Input::Uneven(3), Input::Zero] {
+            let grad = input.values(n);
+            let of =
+                |bits: &str, entropy| inspected(&format!("qsgd:bits={bits}{rest},entropy={entropy}"), &grad);
+            let widths = if ["2", "ternary"].contains(&bits) { vec!["2", "ternary"] } else { vec![bits] };
+            let fixed = widths.iter().map(|bits| of(bits, "fixed").0);
+            let coded = ["elias", "rans", "adaptive"].map(|entropy| of(bits, entropy).0);
+            let expected: Vec<UnitInfo> = fixed.chain(coded).collect();
+            for chosen in ["fixed", "elias", "rans", "adaptive", "auto"] {
+                let (info, alternatives) = of(bits, chosen);
+                assert_eq!(alternatives, expected, "{bits} bits{rest}, {n} of {input:?}, {chosen}");
+                assert!(alternatives.contains(&info), "{bits} bits{rest}, {n} of {input:?}, {chosen}");
+            }
+        }
+    }
 }
 
 /// Tails so heavy that most levels are rarer than a slot: 4096 slots are too few to say how rare.

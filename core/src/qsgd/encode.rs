@@ -85,6 +85,7 @@ pub(super) fn scratch_len(qsgd: &Qsgd, len: usize) -> ScratchLen {
 /// One body while it is written.
 pub(super) struct Body<'b> {
     qsgd: &'b Qsgd,
+    len: usize,
     quantizer: Quantizer<'b>,
     exponents: &'b mut [u8],
     classes: ClassRoom<'b>,
@@ -110,16 +111,32 @@ impl<'b> Body<'b> {
         let classes = ClassRoom::new(len, &mut class_words[..needs.classes.words], classes);
         let trial = &mut bytes[..needs.trial];
         let quantizer = Quantizer::new(qsgd, stream, words, fields, symbols);
-        Self { qsgd, quantizer, exponents, classes, trial }
+        Self { qsgd, len, quantizer, exponents, classes, trial }
     }
 
     /// Writes norms and levels.
     pub(super) fn write(
-        mut self,
+        self,
         mut input: UnitInput<'_, '_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let (qsgd, len) = (self.qsgd, input.unit.len);
+        self.write_filled(writer, |quantizer, norms, fixed| {
+            #[cfg(feature = "parallel")]
+            let quantized = quantizer.quantize_in_parts(input.threads, Values::of(&mut input), norms, fixed);
+            #[cfg(not(feature = "parallel"))]
+            let quantized = quantizer.quantize(Values::of(&mut input), norms, fixed);
+            quantized
+        })
+    }
+
+    /// The same of norms and levels that `fill` makes: it fills norms and fixed packing, if there is to be one, and leaves
+    /// symbols, if they are wanted.
+    pub(super) fn write_filled(
+        mut self,
+        writer: &mut Writer<'_>,
+        fill: impl FnOnce(&mut Quantizer<'b>, &mut [[u8; 4]], &mut [u8]) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let (qsgd, len) = (self.qsgd, self.len);
         let form_at = writer.len();
         writer.u8(form_byte(qsgd, pack::fixed_packing(qsgd.bits)));
         writer.u8(norm_byte(qsgd, CODING_F32));
@@ -130,11 +147,7 @@ impl<'b> Body<'b> {
             _ => 0,
         };
         let (norms, fixed) = writer.reserve(norm_bytes + fixed_bytes).split_at_mut(norm_bytes);
-        let norms = norms.as_chunks_mut().0;
-        #[cfg(feature = "parallel")]
-        self.quantizer.quantize_in_parts(input.threads, Values::of(&mut input), norms, fixed)?;
-        #[cfg(not(feature = "parallel"))]
-        self.quantizer.quantize(Values::of(&mut input), norms, fixed)?;
+        fill(&mut self.quantizer, norms.as_chunks_mut().0, fixed)?;
         if let Some((packing, coding)) = self.code(norm_bytes, fixed_bytes, writer) {
             writer.patch(form_at, form_byte(qsgd, packing));
             writer.patch(form_at + 1, norm_byte(qsgd, coding));

@@ -5,6 +5,8 @@ mod norms;
 mod pack;
 mod pieces;
 mod quantize;
+#[cfg(feature = "alloc")]
+mod rewrite;
 mod view;
 
 use crate::EncodeError;

@@ -100,6 +100,11 @@ impl<'a> Norms<'a> {
         }
     }
 
+    /// Whether they are uncoded.
+    pub(super) fn are_plain(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
     /// Bytes on the wire, those of lengths aside.
     pub(super) fn bytes(&self) -> usize {
         match self {

@@ -75,7 +75,7 @@ impl Levels<'_> {
     }
 
     /// Symbols of the buckets whose norm is not zero, at the front of `symbols`; returns how many.
-    fn gather_symbols(&self, qsgd: &Qsgd, symbols: &mut [u8]) -> usize {
+    pub(super) fn gather_symbols(&self, qsgd: &Qsgd, symbols: &mut [u8]) -> usize {
         let buckets = self.fields.chunks(qsgd.bucket.get() as usize).zip(self.norms);
         buckets.filter(|(_, norm)| **norm != [0; 4]).fold(0, |coded, (fields, _)| {
             kernels::symbols_of(Isa::best(), fields, &mut symbols[coded..]);

@@ -1,5 +1,7 @@
 //! From values to the norms of buckets and a level for each coordinate.
 
+#[cfg(feature = "alloc")]
+use super::Levels;
 use super::encode::{L2_BOUND, LEAST_NORM, MAX_BOUND};
 use super::{Norm, Qsgd, pack};
 use crate::built::Full;
@@ -133,6 +135,18 @@ impl<'q> Quantizer<'q> {
             fields[piece.clone()].copy_from_slice(&self.fields[..piece.len()]);
         }
         Ok(())
+    }
+
+    /// Norms and levels that were decided before.
+    #[cfg(feature = "alloc")]
+    pub(super) fn take(&mut self, levels: &Levels<'_>, norms: &mut [[u8; 4]], fixed: &mut [u8]) {
+        norms.copy_from_slice(levels.norms);
+        if !fixed.is_empty() {
+            pack::fixed(self.isa, self.qsgd.bits, levels.fields, fixed);
+        }
+        if !self.symbols.is_empty() {
+            self.coded = levels.gather_symbols(self.qsgd, self.symbols);
+        }
     }
 
     /// The norms of the buckets from number `known` on that begin before coordinate `end`; returns how many are known then.

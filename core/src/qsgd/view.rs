@@ -17,9 +17,9 @@ use crate::wire::reader::Reader;
 /// Structure of a levels body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelsFields<'a> {
-    len: usize,
-    bits: u32,
-    bucket: usize,
+    pub(super) len: usize,
+    pub(super) bits: u32,
+    pub(super) bucket: usize,
     norms: Norms<'a>,
     packing: Packing<'a>,
 }
@@ -152,6 +152,18 @@ impl<'a> LevelsFields<'a> {
     /// left out.
     #[inline]
     pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+        self.for_each_level(scratch, |i, level, is_negative, scale| f(i, value(level, is_negative, scale)));
+    }
+
+    /// The norms of the buckets.
+    #[cfg(feature = "alloc")]
+    pub(super) fn norms<'w>(&self, scratch: &'w [u32]) -> impl Iterator<Item = f32> + use<'a, 'w> {
+        self.norms.iter(self.split(scratch).0)
+    }
+
+    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as [`for_each`](Self::for_each).
+    #[inline]
+    pub(super) fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
         let levels = self.levels();
         let (norms, words) = self.split(scratch);
         match self.packing {
@@ -159,21 +171,21 @@ impl<'a> LevelsFields<'a> {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::All) {
                     let field = bits.take(self.bits) as u32;
-                    f(i, value(field & levels, field > levels, scale));
+                    f(i, field & levels, field > levels, scale);
                 }
             }
             Packing::Ternary(bytes, _) => {
                 for (i, scale) in self.coordinates(norms, Buckets::All) {
                     let byte = bytes.get(i / TERNARY_PER_BYTE).copied().unwrap_or(0);
                     let digit = u32::from(byte) / 3u32.pow((i % TERNARY_PER_BYTE) as u32) % 3;
-                    f(i, value(u32::from(digit > 0), digit == 2, scale));
+                    f(i, u32::from(digit > 0), digit == 2, scale);
                 }
             }
             Packing::Elias(bytes, _) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::Coded) {
                     let (level, is_negative) = take_elias(&mut bits, levels);
-                    f(i, value(level, is_negative, scale));
+                    f(i, level, is_negative, scale);
                 }
             }
             Packing::Rans(coded, _) => {
@@ -181,7 +193,7 @@ impl<'a> LevelsFields<'a> {
                 coded.with_len(self.coded_len(norms)).for_each(self.alphabet(), words, |symbol| {
                     if let Some((i, scale)) = coordinates.next() {
                         let level = u32::from(symbol).div_ceil(2);
-                        f(i, value(level, symbol & 1 == 0 && symbol > 0, scale));
+                        f(i, level, symbol & 1 == 0 && symbol > 0, scale);
                     }
                 });
             }
@@ -328,16 +340,19 @@ impl<'a> LevelsFields<'a> {
         })
     }
 
-    /// Name and bytes of the packing, and bytes of the norms, for inspection.
-    pub(crate) fn packing_bytes(&self) -> (&'static str, usize, usize) {
-        let (name, bytes) = match self.packing {
+    /// Names and bytes of norms and levels, for inspection.
+    pub(crate) fn coders(&self) -> [(&'static str, usize); 2] {
+        let norms = if self.norms.are_plain() { "norms" } else { "norm-planes" };
+        let levels = match self.packing {
             Packing::Fixed(bytes) => ("fixed", bytes.len()),
             Packing::Ternary(bytes, _) => ("ternary", bytes.len()),
             Packing::Elias(bytes, _) => ("elias", bytes.len()),
-            Packing::Rans(coded, _) if coded.tables() > 1 => ("rans, classes", coded.section_bytes()),
-            Packing::Rans(coded, _) => ("rans", coded.section_bytes()),
+            Packing::Rans(coded, _) if coded.tables() == 1 && self.norms.are_plain() => {
+                ("rans", coded.section_bytes())
+            }
+            Packing::Rans(coded, _) => ("adaptive", coded.section_bytes()),
         };
-        (name, bytes, self.norms.bytes())
+        [(norms, self.norms.bytes()), levels]
     }
 }
 

@@ -13,6 +13,8 @@ use crate::values::{ValueFormat, Values};
 use crate::wire::header::{HEADER_BYTES, Header, Kind, frame_checksum};
 use crate::wire::reader::Reader;
 use crate::wire::unit_header::Cursor;
+#[cfg(feature = "alloc")]
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// The structure of one unit's body, by kind. Reading it costs a few bytes a section; [`check`](Self::check) does the
@@ -102,7 +104,8 @@ impl<'a> Walk<'a> {
         Ok(Self { reader, cursor: Cursor::default(), header, step, layout_len, left: header.unit_count })
     }
 
-    fn next(&mut self) -> Result<Option<(Unit, Body<'a>)>, DecodeError> {
+    /// The next unit, its body, and the bytes of that.
+    fn next(&mut self) -> Result<Option<(Unit, Body<'a>, usize)>, DecodeError> {
         if self.left == 0 {
             self.reader.finish()?;
             return Ok(None);
@@ -112,13 +115,15 @@ impl<'a> Walk<'a> {
         if !self.header.codec.makes(kind) {
             return Err(DecodeError::InvalidField(Field::Kind));
         }
+        let from_here = self.reader.rest().len();
         let body = Body::read(kind, &unit, self.step, &mut self.reader)?;
+        let bytes = from_here - self.reader.rest().len();
         if let Body::Dense(values) = body
             && !self.header.codec.sends_dense(values.format())
         {
             return Err(DecodeError::InvalidField(Field::Coding));
         }
-        Ok(Some((unit, body)))
+        Ok(Some((unit, body, bytes)))
     }
 }
 
@@ -192,7 +197,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         let (mut rest, _) =
             scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
         let mut walk = Walk::new(header, body, layout.len())?;
-        while let Some((unit, body)) = walk.next()? {
+        while let Some((unit, body, _)) = walk.next()? {
             let (own, others) = rest.split_at_mut(body.scratch_words());
             let span = Span { layout, start: unit.start, len: unit.len };
             body.check(span, max_magnitude, own)?;
@@ -224,7 +229,7 @@ pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError>
     scratch_words(header, body, usize::MAX, limits)?;
     let mut walk = Walk::new(header, body, usize::MAX)?;
     let mut end = 0;
-    while let Some((unit, _)) = walk.next()? {
+    while let Some((unit, ..)) = walk.next()? {
         end = unit.range().end;
     }
     Ok(end)
@@ -239,7 +244,7 @@ fn scratch_words(
 ) -> Result<usize, DecodeError> {
     let mut walk = Walk::new(header, body, layout_len)?;
     let (mut elements, mut entries, mut words) = (0usize, 0usize, 0usize);
-    while let Some((unit, body)) = walk.next()? {
+    while let Some((unit, body, _)) = walk.next()? {
         elements = elements.saturating_add(unit.len);
         entries = entries.saturating_add(body.entries());
         words = words.saturating_add(body.scratch_words());
@@ -327,10 +332,10 @@ impl<'a> Frame<'a> {
         let mut rest = self.scratch;
         core::iter::from_fn(move || {
             // Parsing succeeded on the same bytes, so there is nothing left to fail.
-            let (unit, body) = walk.as_mut()?.next().ok()??;
+            let (unit, body, bytes) = walk.as_mut()?.next().ok()??;
             let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
             rest = others;
-            Some(FrameUnit { unit, body, scratch })
+            Some(FrameUnit { unit, body, bytes, scratch })
         })
     }
 
@@ -354,6 +359,8 @@ impl<'a> Frame<'a> {
 pub struct FrameUnit<'a> {
     unit: Unit,
     body: Body<'a>,
+    /// Of the body.
+    bytes: usize,
     scratch: &'a [u32],
 }
 
@@ -420,19 +427,39 @@ impl FrameUnit<'_> {
     /// What the unit is made of.
     #[must_use]
     pub fn info(&self) -> UnitInfo {
-        let (kind, index, values) = match self.body {
+        self.info_of(self.body, self.bytes)
+    }
+
+    /// What the unit would be made of under each level coder: the same norms and levels, encoded once more by fixed width,
+    /// ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this order. `values` has the
+    /// coder's name. Empty for units that hold no levels.
+    ///
+    /// Takes about as long as encoding the unit with each of them, and allocates in proportion to its length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn level_alternatives(&self) -> Vec<UnitInfo> {
+        let Body::Levels(levels) = self.body else { return Vec::new() };
+        let info = |body: Vec<u8>| {
+            let levels = LevelsFields::read(self.unit.len, &mut Reader::new(&body)).ok()?;
+            Some(self.info_of(Body::Levels(levels), body.len()))
+        };
+        levels.rewritten(self.scratch).into_iter().filter_map(info).collect()
+    }
+
+    fn info_of(&self, body: Body<'_>, body_bytes: usize) -> UnitInfo {
+        let (kind, index, values) = match body {
             Body::Dense(values) => ("dense", None, Some((values.name(), values.section_bytes()))),
             Body::Sparse(sparse) => match sparse.coders() {
                 None => ("sparse", None, None),
                 Some([index, values]) => ("sparse", Some(index), Some(values)),
             },
             Body::Levels(levels) => {
-                let (name, bytes, norm_bytes) = levels.packing_bytes();
-                ("levels", Some(("norms", norm_bytes)), Some((name, bytes)))
+                let [norms, levels] = levels.coders();
+                ("levels", Some(norms), Some(levels))
             }
             Body::Seeded(seeded) => ("seeded", None, Some(seeded.values())),
         };
-        UnitInfo { unit: self.unit, kind, held: self.held(), index, values }
+        UnitInfo { unit: self.unit, kind, held: self.held(), body_bytes, index, values }
     }
 }
 
@@ -445,8 +472,11 @@ pub struct UnitInfo {
     pub kind: &'static str,
     /// Coordinates that the frame sends; see [`FrameUnit::held`].
     pub held: usize,
+    /// Bytes of the body: both sections, and what says how to read them.
+    pub body_bytes: usize,
     /// Name and bytes of the index section, or of the norms of a levels unit.
     pub index: Option<(&'static str, usize)>,
-    /// Name and bytes of the value or level section.
+    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`, or `adaptive`, which is
+    /// rANS with several tables or coded norms.
     pub values: Option<(&'static str, usize)>,
 }

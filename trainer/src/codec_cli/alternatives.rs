@@ -1,4 +1,5 @@
-//! What the sections of a sparse unit would take under every coder, found by encoding what the unit decodes to.
+//! What the sections of a sparse unit, and the body of a levels unit, would take under every coder, found by encoding what
+//! the unit holds.
 
 use gradwire::{Decoder, Encoder, FrameUnit, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit, UnitInfo};
 use serde::Serialize;
@@ -19,22 +20,32 @@ pub(super) struct Cost {
     bytes: usize,
 }
 
-/// The costs of a unit's positions and of its values under each coder that takes them.
+/// What a unit costs under each coder that takes it.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Alternatives {
-    index: Vec<Cost>,
-    values: Vec<Cost>,
+#[serde(untagged)]
+pub(super) enum Alternatives {
+    /// The positions of a sparse unit, and its values.
+    Sparse { index: Vec<Cost>, values: Vec<Cost> },
+    /// The body of a levels unit: norms and levels.
+    Levels { levels: Vec<Cost> },
 }
 
 impl Alternatives {
-    /// Of a sparse unit with entries. Without the shapes of the layout context models see one row, and cost more than they
-    /// would with them. Values that decode to 0 are left out.
+    /// Of a sparse or levels unit that is not empty.
     pub(super) fn of(unit: &FrameUnit<'_>) -> Option<Self> {
         let info = unit.info();
-        if info.kind != "sparse" || info.held == 0 || info.unit.len > MAX_LEN {
-            return None;
+        match info.kind {
+            _ if info.held == 0 || info.unit.len > MAX_LEN => None,
+            "sparse" => Some(Self::of_sparse(unit, info.unit.len)),
+            "levels" => Some(Self::of_levels(unit)),
+            _ => None,
         }
-        let (mut marks, mut values) = (vec![0.0; info.unit.len], vec![0.0; info.unit.len]);
+    }
+
+    /// Without the shapes of the layout context models see one row, and cost more than they would with them. Values that
+    /// decode to 0 are left out.
+    fn of_sparse(unit: &FrameUnit<'_>, len: usize) -> Self {
+        let (mut marks, mut values) = (vec![0.0; len], vec![0.0; len]);
         unit.for_each(|i, value| (marks[i], values[i]) = (1.0, value));
         let index = INDEX.iter().filter_map(|index| {
             let info = encoded(&format!("threshold:value=1,index={index},values=bf16,memory=none"), &marks)?;
@@ -45,7 +56,14 @@ impl Alternatives {
                 encoded(&format!("threshold:value=1e-45,index=small,values={coder},memory=none"), &values)?;
             info.values.map(|(_, bytes)| Cost { coder, bytes })
         });
-        Some(Self { index: index.collect(), values: by_values.collect() })
+        Self::Sparse { index: index.collect(), values: by_values.collect() }
+    }
+
+    /// The same norms and levels, encoded once more.
+    fn of_levels(unit: &FrameUnit<'_>) -> Self {
+        let infos = unit.level_alternatives().into_iter();
+        let cost = |info: UnitInfo| Some(Cost { coder: info.values?.0, bytes: info.body_bytes });
+        Self::Levels { levels: infos.filter_map(cost).collect() }
     }
 
     /// Coders with their bytes, on one line.
@@ -54,7 +72,10 @@ impl Alternatives {
             let costs = costs.iter().map(|cost| format!("{} {}", cost.coder, grouped(cost.bytes)));
             costs.collect::<Vec<_>>().join(", ")
         };
-        format!("index {}; values {}", list(&self.index), list(&self.values))
+        match self {
+            Self::Sparse { index, values } => format!("index {}; values {}", list(index), list(values)),
+            Self::Levels { levels } => format!("levels {}", list(levels)),
+        }
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) struct UnitReport {
     index_bytes: Option<usize>,
     value_coder: Option<&'static str>,
     value_bytes: Option<usize>,
+    body_bytes: usize,
     bits_per_coord: Option<f64>,
     alternatives: Option<Alternatives>,
 }
@@ -123,6 +124,7 @@ impl UnitReport {
             index_bytes: info.index.map(|(_, bytes)| bytes),
             value_coder: info.values.map(|(name, _)| name),
             value_bytes: info.values.map(|(_, bytes)| bytes),
+            body_bytes: info.body_bytes,
             bits_per_coord: bits_per(bytes, info.unit.len),
             alternatives: Alternatives::of(unit),
         }
@@ -186,7 +188,10 @@ impl Report {
         let mut others =
             content.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?))).peekable();
         if others.peek().is_some() {
-            writeln!(out, "\nbytes under each coder, of positions without knowing the shapes:")?;
+            writeln!(
+                out,
+                "\nbytes under each coder, of positions without knowing the shapes, of levels with their norms:"
+            )?;
         }
         others.try_for_each(|(unit, others)| writeln!(out, "  unit {unit}: {}", others.line()))
     }

@@ -113,9 +113,36 @@ fn inspect_says_what_other_coders_would_have_cost() {
         let table = run(&["inspect", &bench.path("frame")]);
         assert!(table.contains("bytes under each coder") && table.contains("unit 0: index raw "));
     }
-    bench.encode("qsgd:bits=4", 0);
+    bench.encode("randomk:density=0.1", 0);
     let report = &json_lines(&run(&["inspect", "--json", &bench.path("frame")]))[0];
     assert!(report["units"][0]["alternatives"].is_null());
+}
+
+#[test]
+fn inspect_says_what_other_level_coders_would_have_cost() {
+    let bench = Bench::new();
+    for (codec, fixed) in [
+        ("qsgd:bits=4,bucket=100", "fixed"),
+        ("qsgd:bits=2,norm=l2", "fixed"),
+        ("qsgd:bits=ternary", "ternary"),
+    ] {
+        let chosen = ["fixed", "elias", "rans", "adaptive"].map(|entropy| {
+            bench.encode(&format!("{codec},entropy={entropy}"), 0);
+            let report = json_lines(&run(&["inspect", "--json", &bench.path("frame")])).remove(0);
+            let unit = report["units"][0].clone();
+            (if entropy == "fixed" { fixed } else { entropy }, unit)
+        });
+        for (_, unit) in &chosen {
+            let costs = unit["alternatives"]["levels"].as_array().unwrap();
+            for (coder, alone) in &chosen {
+                let cost = costs.iter().find(|cost| cost["coder"] == *coder).unwrap();
+                assert_eq!(cost["bytes"], alone["body_bytes"], "{codec}: {coder}");
+                assert_eq!(alone["value_coder"], *coder, "{codec}");
+            }
+        }
+        let table = run(&["inspect", &bench.path("frame")]);
+        assert!(table.contains("bytes under each coder") && table.contains("unit 0: levels fixed "));
+    }
 }
 
 fn check_units(report: &Value, codec: &str) {
