@@ -2,6 +2,7 @@
 //!
 //! All coders are total on the decoding side: any bits decode to the asked number of values, each in range.
 
+pub(crate) mod adaptive;
 pub(crate) mod elias;
 pub(crate) mod range;
 pub(crate) mod rans;
