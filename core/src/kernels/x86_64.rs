@@ -4,6 +4,7 @@ pub(super) mod cast;
 pub(super) mod checksum;
 pub(super) mod fields;
 pub(super) mod gaps;
+mod philox;
 pub(super) mod quantize;
 pub(super) mod rans;
 pub(super) mod select;
