@@ -86,7 +86,8 @@ pub(super) fn has_vpclmulqdq() -> bool {
 #[cfg(target_arch = "aarch64")]
 #[inline]
 fn has_neon() -> bool {
-    has!("neon", "crc")
+    // Vectors are loaded from and stored to little-endian bytes.
+    cfg!(target_endian = "little") && has!("neon", "crc")
 }
 
 /// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same Rust code,

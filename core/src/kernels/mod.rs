@@ -5,6 +5,8 @@
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod aarch64;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod checksum;
 mod factors;
 mod gaps;
 mod isa;
@@ -31,7 +33,7 @@ pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx2 => x86_64::checksum::crc32c(crc, bytes),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => aarch64::crc32c(crc, bytes),
+        Isa::Neon => aarch64::checksum::crc32c(crc, bytes),
         Isa::Baseline => crate::wire::checksum::crc32c_scalar(crc, bytes),
     }
 }
@@ -87,7 +89,7 @@ pub(crate) fn keep_from(
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => x86_64::select::keep_from_with_avx2(grad, residual, first, least, candidates),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => aarch64::keep_from(grad, residual, first, least, candidates),
+        Isa::Neon => aarch64::select::keep_from(grad, residual, first, least, candidates),
         Isa::Baseline => scalar::keep_from(grad, residual, first, least, candidates),
     }
 }
@@ -99,7 +101,9 @@ pub(crate) fn compact(isa: Isa, candidates: &mut Candidates<'_>, least: u32) {
         Isa::Avx512 => x86_64::select::compact(candidates, least),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => x86_64::select::compact_with_avx2(candidates, least),
-        _ => {
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::select::compact(candidates, least),
+        Isa::Baseline => {
             let len = candidates.len;
             let parts = (&mut candidates.indices[..len], &mut candidates.values[..len]);
             candidates.len = scalar::compact(parts.0, parts.1, 0, 0, least);
@@ -119,7 +123,9 @@ pub(crate) fn keep_between(isa: Isa, p: &[u32], range: (u32, u32), out: &mut [u3
         Isa::Avx512 => x86_64::select::keep_between(p, range, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => x86_64::select::keep_between_with_avx2(p, range, out),
-        _ => scalar::keep_between(p, range, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::select::keep_between(p, range, out),
+        Isa::Baseline => scalar::keep_between(p, range, out),
     }
 }
 
@@ -211,9 +217,22 @@ compile_for_each_isa! {
     pub(crate) fn add_bf16(isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) = scalar::add_bf16;
 }
 
+/// acc[i] += weight · value[i] for little-endian half precision.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn add_f16(isa: Isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
+    assert_eq!(values.len(), acc.len(), "values and accumulator differ in length");
+    match isa {
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::cast::add_f16(values, weight, acc),
+        _ => add_f16_plainly(isa, values, weight, acc),
+    }
+}
+
 compile_for_each_isa! {
-    /// acc[i] += weight · value[i] for little-endian half precision.
-    pub(crate) fn add_f16(isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) = scalar::add_f16;
+    /// The loop that defines [`add_f16`].
+    fn add_f16_plainly(isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) = scalar::add_f16;
 }
 
 compile_for_each_isa! {
@@ -226,7 +245,7 @@ compile_for_each_isa! {
     pub(crate) fn put_bf16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_bf16;
 }
 
-/// Writes bits rounded to half precision, nearest even. Infinities and NaN do not occur.
+/// Writes bits rounded to half precision, nearest even. A NaN becomes quiet and keeps the upper bits of its payload.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -237,7 +256,9 @@ pub(crate) fn put_f16(isa: Isa, p: &[u32], out: &mut [[u8; 2]]) {
         Isa::Avx512 => x86_64::cast::put_f16(p, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => x86_64::cast::put_f16_with_avx2(p, out),
-        _ => scalar::put_f16(p, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => aarch64::cast::put_f16(p, out),
+        Isa::Baseline => scalar::put_f16(p, out),
     }
 }
 
@@ -364,6 +385,8 @@ pub(crate) fn histogram(isa: Isa, symbols: &[u8], counts: &mut [u32]) {
         Isa::Avx512 | Isa::Avx2 if counts.len() <= x86_64::symbols::FEW => {
             x86_64::symbols::histogram(isa, symbols, counts);
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon if counts.len() <= aarch64::symbols::FEW => aarch64::symbols::histogram(symbols, counts),
         _ => scalar::histogram(symbols, counts),
     }
 }

@@ -9,6 +9,9 @@ use crate::rng::Stream;
 /// Clears the sign of float bits.
 pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 
+/// The bits of infinity; those of NaN are above them.
+const INFINITY: u32 = 0xff << 23;
+
 /// Fields carry the sign in this bit.
 pub(crate) const FIELD_SIGN: u8 = 0x80;
 
@@ -180,12 +183,13 @@ pub(super) fn add_f16(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
     }
 }
 
-/// A finite half-precision value as f32, without branches: the mantissa and exponent bits are read as a float 2¹¹²
-/// times too small, which subnormals survive as well as normals.
+/// A half-precision value as f32, without branches: the mantissa and exponent bits are read as a float 2¹¹² times too small,
+/// which subnormals survive as well as normals. Infinities and NaN get their exponent afterwards.
 #[inline(always)]
 fn widen_f16(bits: u16) -> f32 {
     let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
-    f32::from_bits(magnitude.to_bits() | u32::from(bits & 0x8000) << 16)
+    let exponent = if bits & 0x7c00 == 0x7c00 { INFINITY } else { 0 };
+    f32::from_bits(magnitude.to_bits() | exponent | u32::from(bits & 0x8000) << 16)
 }
 
 #[inline(always)]
@@ -209,15 +213,16 @@ pub(super) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
     }
 }
 
-/// Bits of a value below 65520 as half precision, without branches. Normal results round as [`put_bf16`] does; a sum with ½,
-/// whose last place is the smallest half-precision value, rounds the others.
+/// Bits of a value as half precision, without branches. Normal results round as [`put_bf16`] does, and end with infinity; a
+/// sum with ½, whose last place is the smallest half-precision value, rounds the others.
 #[inline(always)]
 fn narrow_f16(bits: u32) -> u16 {
     let magnitude = bits & MAGNITUDE;
     let rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-    let normal = rounded.wrapping_sub(112 << 23) >> 13;
+    let normal = (rounded.wrapping_sub(112 << 23) >> 13).min(0x7c00);
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let half = if magnitude < 113 << 23 { subnormal } else { normal };
+    let half = if magnitude > INFINITY { 0x7e00 | magnitude >> 13 & 0x3ff } else { half };
     half as u16 | (bits >> 16) as u16 & 0x8000
 }
 

@@ -1,5 +1,6 @@
 //! CRC-32C by instruction.
 
+use crate::kernels::checksum::over_runs;
 use crate::wire::checksum::POLYNOMIAL;
 use core::arch::x86_64::*;
 
@@ -67,61 +68,8 @@ fn over_products(state: u32, bytes: &[u8]) -> u32 {
     over_bytes(over_bytes(0, &rest), tail)
 }
 
-/// Bytes of one of three neighbouring runs whose checksums are computed side by side: the instruction has three cycles
-/// of latency and one of throughput.
-const RUN: usize = 2048;
-
-/// A state moved over [`RUN`] zero bytes, as the sum of what its four bytes contribute.
-const OVER_RUN: [[u32; 256]; 4] = {
-    // The move is linear, so the images of the 32 bits say all.
-    let mut images = [0u32; 32];
-    let mut bit = 0;
-    while bit < 32 {
-        let mut state = 1u32 << bit;
-        let mut steps = 0;
-        while steps < RUN * 8 {
-            state = (state >> 1) ^ (POLYNOMIAL & (state & 1).wrapping_neg());
-            steps += 1;
-        }
-        images[bit] = state;
-        bit += 1;
-    }
-    let mut table = [[0u32; 256]; 4];
-    let mut i = 0;
-    while i < 4 * 256 * 8 {
-        let (byte, value, bit) = (i / 2048, i / 8 % 256, i % 8);
-        if value >> bit & 1 == 1 {
-            table[byte][value] ^= images[byte * 8 + bit];
-        }
-        i += 1;
-    }
-    table
-};
-
-fn over_run(state: u64) -> u64 {
-    let bytes = (state as u32).to_le_bytes();
-    let moved = OVER_RUN.iter().zip(bytes).fold(0, |sum, (table, byte)| sum ^ table[usize::from(byte)]);
-    u64::from(moved)
-}
-
 /// The state after `bytes`.
 #[target_feature(enable = "sse4.2")]
 fn over_bytes(state: u32, bytes: &[u8]) -> u32 {
-    let mut state = u64::from(state);
-    let (triples, tail) = bytes.as_chunks::<{ 3 * RUN }>();
-    for triple in triples {
-        let (words, _) = triple.as_chunks::<8>();
-        let (a, rest) = words.split_at(RUN / 8);
-        let (b, c) = rest.split_at(RUN / 8);
-        let (mut second, mut third) = (0, 0);
-        for ((a, b), c) in a.iter().zip(b).zip(c) {
-            state = _mm_crc32_u64(state, u64::from_le_bytes(*a));
-            second = _mm_crc32_u64(second, u64::from_le_bytes(*b));
-            third = _mm_crc32_u64(third, u64::from_le_bytes(*c));
-        }
-        state = over_run(over_run(state) ^ second) ^ third;
-    }
-    let (words, tail) = tail.as_chunks::<8>();
-    let state = words.iter().fold(state, |state, &word| _mm_crc32_u64(state, u64::from_le_bytes(word)));
-    tail.iter().fold(state as u32, |state, &byte| _mm_crc32_u8(state, byte))
+    over_runs(state, bytes, |state, word| _mm_crc32_u64(state, word), |state, byte| _mm_crc32_u8(state, byte))
 }
