@@ -109,6 +109,7 @@ fn in_a_job(
     options.patience = config.patience.map_or(options.patience, Duration::from_secs);
     interrupt::listen_under_a_launcher();
     let mut transport = MpiTransport::start(&options).map_err(|error| Failure::Usage(error.to_string()))?;
+    ensure_one_job(launch, transport.membership().world());
     let done = unless_nobody_reads(work(&mut transport));
     match &done {
         // All end behind the same step, so all leave.
@@ -121,6 +122,18 @@ fn in_a_job(
     match transport.close(Deadline::NEVER) {
         Ok(()) => done,
         Err(error) => mpi::abort(1, &error),
+    }
+}
+
+/// A library that does not know the launcher has every process train alone, as rank 0 of one.
+fn ensure_one_job(launch: Launch, ranks: usize) {
+    if ranks != launch.world {
+        launch.let_first_speak();
+        let what = format!(
+            "trainer: {} processes were started, and the MPI library sees {ranks}: the program was built with another one than that of this mpirun",
+            launch.world
+        );
+        mpi::abort(2, &what);
     }
 }
 

@@ -363,7 +363,8 @@ fn a_checkpoint_goes_on_with_as_many_processes_as_it_has_workers_and_in_no_other
 }
 
 /// What the launcher does with a signal of its own is its affair: Open MPI waits, sends SIGTERM, and waits once more before
-/// it kills the processes; here five seconds instead of one, for a busy machine.
+/// it kills the processes; here five seconds instead of one, for a busy machine. MPICH's passes the signal on and waits; whether
+/// it then ends with the code of the processes or with 0 is chance.
 #[test]
 fn a_job_whose_launcher_is_interrupted_has_a_checkpoint_of_its_last_step() {
     for signal in ["-INT", "-TERM"] {
@@ -378,11 +379,7 @@ fn a_job_whose_launcher_is_interrupted_has_a_checkpoint_of_its_last_step() {
         };
         wait_for("steps", || lines(&run) > 5);
         let end = job.signal(signal);
-        assert!(!end.success());
-        if !is_open_mpi() {
-            eprintln!("SKIPPED, NOT Open MPI: what SIG{signal} leaves behind");
-            continue;
-        }
+        assert!(!end.success() || !is_open_mpi());
         let said = fs::read_to_string(folder.join("said")).unwrap();
         let made = checkpoints(&run);
         let steps: usize = made.first().unwrap_or_else(|| panic!("{said}"))["step-".len()..].parse().unwrap();
@@ -390,13 +387,15 @@ fn a_job_whose_launcher_is_interrupted_has_a_checkpoint_of_its_last_step() {
     }
 }
 
-/// A job that must fail at once, with this code and these words, told once.
+/// A job that must fail at once, with this code and these words, told once. MPICH's launcher does not end the others when one
+/// process ends before MPI has started, so they may say it too.
 fn refused(world: usize, folder: &Path, arguments: &[&str], code: i32, words: &str) {
     let started = Instant::now();
     let Some(output) = mpirun(world, folder, arguments) else { return };
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{told}");
-    assert_eq!(told.matches(words).count(), 1, "{told}");
+    let most = if is_open_mpi() { 1 } else { world };
+    assert!((1..=most).contains(&told.matches(words).count()), "{told}");
     assert!(started.elapsed() < FAILURE_LIMIT, "took {:?}", started.elapsed());
 }
 
@@ -407,6 +406,29 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
     refused(2, path, &["train", "--workers", "3"], 2, "workers = 3: expected 2, as started by mpirun");
     refused(2, path, &["compare", "--codec", "none"], 2, "under mpirun there is only `trainer train`");
     refused(2, path, &["train", "--patience", "0"], 2, "patience = 0: expected at least 1");
+}
+
+/// What the launcher of another library says of itself, whichever this one is.
+#[test]
+fn a_launcher_that_the_library_does_not_know_is_refused() {
+    let Some(_) = job(1, Path::new("."), &[], &[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [rank, size] = if is_open_mpi() {
+        ["PMI_RANK", "PMI_SIZE"]
+    } else {
+        ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"]
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    let output = command
+        .args(["train", "--steps", "3", "--out", "run"])
+        .envs([(rank, "0"), (size, "2")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("2 processes were started, and the MPI library sees 1"), "{told}");
+    assert!(!folder.path().join("run").exists());
 }
 
 #[test]
