@@ -194,7 +194,7 @@ fn lossy(case: &(&str, Route), seed: u64) -> usize {
     for ((result, worker, grad), whole) in results.iter().zip(&whole) {
         match result {
             Ok(_) => {
-                assert!(bits(&worker.mean) == whole.mean && worker.kept() == whole.kept, "{case:?} {seed}")
+                assert!(bits(&worker.mean) == whole.mean && worker.kept() == whole.kept, "{case:?} {seed}");
             }
             // Momentum is not a sum that the gradient can be told from.
             Err(_) if worker.memory.is_none() || case.0.starts_with("dgc") => {}
