@@ -91,6 +91,14 @@ impl Agreement {
         }
     }
 
+    /// Sets the quorum of a server.
+    #[cfg(feature = "zmq")]
+    pub(crate) fn set_quorum(&mut self, quorum: usize) {
+        if let Self::Mean(exchange) = self {
+            exchange.set_quorum(quorum);
+        }
+    }
+
     /// What a server's cap on norms goes by.
     pub(crate) fn norms(&self) -> Vec<f64> {
         match self {

@@ -7,6 +7,7 @@ mod held;
 mod join;
 mod keep;
 mod keys;
+mod list;
 mod serve;
 mod trace;
 

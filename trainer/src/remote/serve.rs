@@ -10,6 +10,7 @@ use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use super::held::Held;
+use super::list::List;
 use super::trace::{self, Trace, TraceArgs};
 use super::{
     KeyArgs, LOOK_UP, RemoteError, SERVER, downlink, is_end_wanted, options, prepare, resolve, resumed,
@@ -37,7 +38,8 @@ pub struct ServeArgs {
     /// Where to listen; a port of * is chosen by the system
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     listen: String,
-    /// List of the workers: a line for each, with its rank, from 1, and its public key
+    /// List of the workers: a line for each, with its rank, from 1, and its public key. It is read again when it has changed: who is
+    /// taken off is shut out, and who has another key or is on it again may come in
     #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
     peers: Option<PathBuf>,
     #[command(flatten)]
@@ -53,6 +55,9 @@ pub struct ServeArgs {
     /// Steps in a row that a worker may be late for before it has to begin again with the server's parameters
     #[arg(long, value_name = "N", default_value_t = 3)]
     may_miss: u32,
+    /// Frames in a row of one worker that may be refused; with the next one it is shut out of the run
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    may_spoil: u32,
     /// Go on from the newest checkpoint in the folder of a run of a server, or from that of one checkpoint. Takes no settings of
     /// the run
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "force"])]
@@ -80,7 +85,10 @@ struct Run<'a> {
     worker: Worker<'a, ZmqTransport>,
     roll: Server,
     trace: Option<Trace>,
-    rules: Rules,
+    /// Where the list of peers is, if there is one.
+    list: Option<List>,
+    /// Members with whom a step may begin.
+    quorum: usize,
     wait: Duration,
     report_every: u64,
     collected: Collected,
@@ -90,6 +98,8 @@ struct Run<'a> {
 /// Serves one run to its end.
 pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
+    // First, so that no change of the file is missed.
+    let list = args.peers.as_deref().filter(|_| !args.keys.insecure).map(List::new);
     let listed = args.peers.as_deref().map(Roster::read).transpose().map_err(RemoteError::from)?;
     let found = args.resume.as_deref().map(latest).transpose().map_err(JobError::from)?;
     let config = match &found {
@@ -119,10 +129,10 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     out.flush()?;
     interrupt::listen();
     let transport = bound.join(Deadline::now()).map_err(RemoteError::from)?;
-    let rules = Rules { quorum, may_miss: args.may_miss };
+    let rules = Rules { quorum, may_miss: args.may_miss, may_spoil: args.may_spoil };
     let mut tested = None;
     let serve = |start: Option<(&Checkpoint, &[Metrics])>, observer: &mut dyn Observer| {
-        let mut run = Run::new(&job, transport, (rules, args), start, observer)?;
+        let mut run = Run::new(&job, transport, (rules, list, args), start, observer)?;
         run.steps(start.map_or(0, |(checkpoint, _)| checkpoint.steps), out)?;
         let (outcome, evaluation) = run.end()?;
         tested = Some(evaluation);
@@ -186,7 +196,7 @@ impl<'a> Run<'a> {
     fn new(
         job: &'a Job,
         mut transport: ZmqTransport,
-        (rules, args): (Rules, &ServeArgs),
+        (rules, list, args): (Rules, Option<List>, &ServeArgs),
         start: Option<(&Checkpoint, &[Metrics])>,
         observer: &'a mut dyn Observer,
     ) -> Result<Self, RemoteError> {
@@ -198,16 +208,17 @@ impl<'a> Run<'a> {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
         let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);
-        let observer = Held::new(observer);
-        Ok(Self { job, worker, roll, trace, rules, wait, report_every, collected, observer })
+        let (observer, quorum) = (Held::new(observer), rules.quorum);
+        Ok(Self { job, worker, roll, trace, list, quorum, wait, report_every, collected, observer })
     }
 
     fn steps(&mut self, first: u64, out: &mut impl Write) -> Result<(), RemoteError> {
         let mut step = first;
         while step < self.job.steps {
             self.wait_for_quorum(step)?;
+            self.set_quorum();
             let tag = Tag::new(self.worker.transport().membership().epoch, step);
-            if self.roll.members() < self.rules.quorum {
+            if self.roll.members() < self.quorum {
                 // Too few to train with: whoever asks is let in before the step.
                 self.close((tag, &[]), (step, false))?;
                 continue;
@@ -247,6 +258,7 @@ impl<'a> Run<'a> {
     fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
         let end = Deadline::after(self.wait);
         loop {
+            self.list.iter_mut().for_each(|list| list.look(self.worker.transport()));
             let look_up = Deadline::after(LOOK_UP).earlier(end);
             match self.roll.wait_for_quorum(self.worker.transport(), look_up) {
                 Err(TransportError::Timeout { .. }) if is_end_wanted() => {
@@ -258,13 +270,35 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whoever cannot come in any more is not waited for.
+    fn set_quorum(&mut self) {
+        let quorum = self.roll.quorum();
+        if quorum != self.quorum {
+            eprintln!(
+                "trainer: the quorum is {quorum} now: {} can be there",
+                1 + self.worker.transport().admitted()
+            );
+        }
+        self.quorum = quorum;
+        self.worker.set_quorum(quorum);
+    }
+
+    /// Names the frames that were refused.
+    fn refuse(&mut self, step: u64, refused: &[(Rank, gradwire::DecodeError)], contributors: &[Rank]) {
+        for (rank, error) in refused {
+            eprintln!("trainer: step {step}: frame of {rank} refused: {error}");
+            // Of a worker that sends packets, others may be in the mean.
+            if !contributors.contains(rank) {
+                self.roll.spoiled(*rank, error.to_string());
+            }
+        }
+    }
+
     /// One step. A void one leaves everything as it was, and says why.
     fn step(&mut self, step: u64) -> Result<StepRecord, RemoteError> {
         let void = match trace::step(&mut self.trace, &mut self.worker, step)? {
             Ok(mut record) => {
-                for (rank, error) in &record.frames_refused {
-                    eprintln!("trainer: step {step}: frame of {rank} refused: {error}");
-                }
+                self.refuse(step, &record.frames_refused, record.contributors.as_slice());
                 for capped in &record.frames_capped {
                     eprintln!("trainer: step {step}: {capped}");
                 }
@@ -273,10 +307,16 @@ impl<'a> Run<'a> {
                 (record.bytes_up, record.bytes_down) = (bytes, bytes);
                 return Ok(record);
             }
-            Err(StepError::Exchange(error @ ExchangeError::NoQuorum { .. })) => error,
+            Err(StepError::Exchange(error @ ExchangeError::NoQuorum { .. })) => {
+                if let ExchangeError::NoQuorum { refused, .. } = &error {
+                    self.refuse(step, refused, &[]);
+                }
+                error
+            }
             Err(StepError::Exchange(
                 error @ (ExchangeError::WrongStep { rank, .. } | ExchangeError::WrongUnits { rank }),
             )) => {
+                self.roll.spoiled(rank, error.to_string());
                 self.roll.blame(rank, error.to_string());
                 error
             }

@@ -111,6 +111,11 @@ impl<T: Transport> Worker<'_, T> {
         before - memory.norm()
     }
 
+    /// Frames without which the server's steps are void from here on.
+    pub(crate) fn set_quorum(&mut self, quorum: usize) {
+        self.agreement.set_quorum(quorum);
+    }
+
     /// What the last step added up to, and what is kept back now.
     pub(crate) fn sums(&self) -> Sums {
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum();

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use gradwire_trainer::checkpoint::{Single, Store, latest};
+use gradwire_trainer::job::Job;
+
 use crate::support::{Keys, Process, join, rejoin, serve, trainer};
 use crate::trace::{Line, lines};
 
@@ -178,20 +181,18 @@ fn a_killed_worker_has_what_it_kept_back_behind_its_last_step_at_the_weight_of_i
 
 #[test]
 fn what_was_kept_back_in_another_course_of_the_run_does_not_enter_this_one() {
-    let settings = settings("60", "40", &["--codec", "topk:density=0.01"]);
-    // The same run as to its settings, in which a worker was never there.
-    let other = Keys::new(WORLD);
-    let (server, endpoint) = serve(&other, None, &[&settings[..], &["--quorum", "2"]].concat());
-    let alone = join(&other, &endpoint, 2, &[&settings[..], &["--out", &folder(&other, 2)]].concat());
-    assert_eq!(alone.hash(), server.hash());
-    let mut scene = Scene::new(&settings);
-    scene.server.says("step 42: ");
-    scene.workers[1].signal("-STOP");
-    [0, 2].into_iter().for_each(|rank| scene.process(rank).kill());
-    scene.restart(0);
-    let foreign = Path::new(&folder(&other, 2)).join("checkpoints/step-00000040").display().to_string();
-    scene.workers[1] = rejoin(&scene.keys, &scene.endpoint, 2, &["--resume", &foreign]);
-    let line = scene.workers[1].says("the run had other parameters before step 40");
+    let mut scene = Scene::new(&settings("400", "0", &["--codec", "topk:density=0.01"]));
+    scene.server.says("step 6: ");
+    scene.workers[1].signal("-INT");
+    assert_eq!(scene.workers[1].ends(), Some(130), "{}", scene.workers[1].all());
+    // As if the same settings had led to other parameters.
+    let found = latest(Path::new(&folder(&scene.keys, 2))).unwrap();
+    let (step, job) = (found.steps(), Job::prepare(found.config().clone()).unwrap());
+    let mut written = found.read_all(&job.layout).unwrap();
+    written.worker = Some(Single { rank: 2, params_hash: "0123456789abcdef".to_owned() });
+    Store::of_run(Path::new(&folder(&scene.keys, 2))).write(&written, &job.layout).unwrap();
+    scene.restart(2);
+    let line = scene.workers[1].says(&format!("the run had other parameters before step {step}"));
     let norm: f64 = line.split("norm ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
     assert!(norm > 0.0, "{line}");
     scene.hash();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Store, latest};
+use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Single, Store, latest};
 use gradwire_trainer::config::Settings;
 use gradwire_trainer::folder::Folder;
 use gradwire_trainer::hash::params_hash;
@@ -406,12 +406,31 @@ fn the_newest_two_checkpoints_are_kept_and_drafts_are_swept() {
     fs::write(store.join(".draft-9/model.safetensors"), "half of").unwrap();
     assert_eq!(read(folder.path(), &job).unwrap(), keeper.checkpoints[1], "a draft is no checkpoint");
     Store::of_run(folder.path()).write(&keeper.checkpoints[2], &job.layout).unwrap();
-    let mut names: Vec<_> = fs::read_dir(&store)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    assert_eq!(names(&store), ["step-00000012", "step-00000018"]);
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    assert_eq!(names, ["step-00000012", "step-00000018"]);
+    names
+}
+
+#[test]
+fn a_run_that_went_back_removes_what_lies_ahead_and_a_worker_keeps_three() {
+    let (folder, job, keeper) = short_run();
+    let (store, path) = (Store::of_run(folder.path()), folder.path().join("checkpoints"));
+    store.write(&keeper.checkpoints[0], &job.layout).unwrap();
+    assert_eq!(names(&path), ["step-00000006"]);
+    for steps in 1..=5 {
+        let first = keeper.checkpoints[0].clone();
+        let worker = Some(Single { rank: 3, params_hash: String::new() });
+        let memories = vec![first.memories[3].clone()];
+        let of_worker = Checkpoint { steps, worker, replicas: Vec::new(), memories, ..first };
+        store.write(&of_worker, &job.layout).unwrap();
+    }
+    assert_eq!(names(&path), ["step-00000003", "step-00000004", "step-00000005"]);
+    assert_eq!(names(&path.join("step-00000005")), ["manifest.json", "rank-3.safetensors"]);
 }
 
 #[test]

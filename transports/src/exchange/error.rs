@@ -102,6 +102,8 @@ pub enum ExchangeError {
         arrived: usize,
         /// Frames needed.
         quorum: usize,
+        /// Frames that arrived and were refused, and why. Known to the server alone.
+        refused: Vec<(Rank, DecodeError)>,
     },
     /// The server's answer names ranks that are not members, or is cut short.
     BadVerdict {
@@ -161,7 +163,9 @@ impl fmt::Display for ExchangeError {
                 write!(f, "payload of {rank} not finite at element {index}")
             }
             Self::NoSum { rank } => write!(f, "{rank} refused a part of its coordinates, and has no sum"),
-            Self::NoQuorum { arrived, quorum } => write!(f, "{arrived} frames in time, {quorum} needed"),
+            Self::NoQuorum { arrived, quorum, .. } => {
+                write!(f, "{arrived} good frames in time, {quorum} needed")
+            }
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }
     }

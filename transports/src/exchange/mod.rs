@@ -377,6 +377,13 @@ impl Exchange {
         Ok(())
     }
 
+    /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
+    pub fn set_quorum(&mut self, quorum: usize) {
+        if let State::Server(server) = &mut self.route {
+            server.set_quorum(quorum);
+        }
+    }
+
     /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback. Only the server's
     /// is ever used; a run that goes on elsewhere saves it and loads it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {

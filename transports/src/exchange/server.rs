@@ -76,6 +76,10 @@ impl Server {
         self.downlink.memory.as_mut()
     }
 
+    pub(super) fn set_quorum(&mut self, quorum: usize) {
+        self.options.quorum = quorum;
+    }
+
     /// What the median of [`ServerOptions::norm_cap`] is taken over.
     pub(super) fn norms(&self) -> Vec<f64> {
         self.norm_cap.as_ref().map_or_else(Vec::new, NormCap::norms)
@@ -185,7 +189,7 @@ impl Server {
         let arrived = self.arrived.len();
         let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
         if arrived < quorum {
-            return Err(ExchangeError::NoQuorum { arrived, quorum });
+            return Err(ExchangeError::NoQuorum { arrived, quorum, refused });
         }
         let packets = step.spec.packets.is_some().then_some(&mut self.packets);
         timed(&mut clock.decode, || match packets {
@@ -333,7 +337,8 @@ impl Server {
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
-            return Err(ExchangeError::NoQuorum { arrived: 0, quorum: self.options.quorum });
+            let (quorum, refused) = (self.options.quorum, Refused::new());
+            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused });
         }
         let expected = Expected::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();

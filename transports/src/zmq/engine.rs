@@ -12,8 +12,9 @@ use super::keys::PublicKey;
 use super::link::Link;
 use super::options::{Returns, Security, ZmqOptions};
 use super::packet::{Greeting, Malformed, Packet, Refusal, VERSION};
+use super::roster::Roster;
 use super::sockets::{Noticed, notice};
-use super::state::{Peer, Shared, Standing, State};
+use super::state::{Order, Peer, Shared, Standing, State};
 use super::strangers::Strangers;
 use super::terms::{Difference, Terms};
 use super::zap;
@@ -269,7 +270,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let peer = &mut state.peers[at];
         if peer.is_banned {
-            return Err(Refusal::TooLate);
+            return Err(Refusal::ShutOut);
         }
         if peer.link.as_ref().is_some_and(|link| link.session == greeting.session) {
             return Ok(());
@@ -495,6 +496,7 @@ impl Engine {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         state.is_woken = false;
+        self.obey(&mut state);
         let mut is_blocked = false;
         for at in 0..self.seats.len() {
             self.settle(&mut state, at);
@@ -508,6 +510,44 @@ impl Engine {
         let waits = |(_, since)| now.saturating_duration_since(since) < UNTIL_TOLD;
         let is_told = !state.peers.iter().any(|peer| peer.untold.is_some_and(waits));
         state.closing.is_some_and(|deadline| is_told && (is_settled || deadline.has_passed()))
+    }
+
+    /// Does what the caller asked for.
+    fn obey(&mut self, state: &mut State) {
+        for order in std::mem::take(&mut state.orders) {
+            match order {
+                Order::Readmit(roster) => self.readmit(state, roster),
+                Order::ShutOut { rank, why } => {
+                    if let Some(at) = self.seats.iter().position(|seat| seat.rank == rank) {
+                        state.peers[at].is_banned = true;
+                        self.end_session(state, at, &why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes by another list of peers.
+    fn readmit(&mut self, state: &mut State, roster: Roster) {
+        for at in 0..self.seats.len() {
+            let rank = self.seats[at].rank;
+            let [old, new] =
+                [&self.options.roster, &roster].map(|list| list.get(rank).map(|entry| entry.key));
+            let what = match (old, new) {
+                (old, new) if old == new => continue,
+                (_, None) => "was taken off the list",
+                (None, Some(_)) => "is on the list again",
+                (Some(_), Some(_)) => "has another key on the list",
+            };
+            self.events.push(Event::Listed { rank, what });
+            let peer = &mut state.peers[at];
+            (peer.is_listed, peer.is_banned) = (new.is_some(), false);
+            if peer.link.is_some() {
+                self.end_session(state, at, &format!("it {what}"));
+            }
+        }
+        let own = self.options.roster.get(self.options.rank).cloned().unwrap_or_default();
+        self.options.roster = roster.with(self.options.rank, own);
     }
 
     /// Hands over what waited for room, and notes who has said its last word.

@@ -31,6 +31,13 @@ pub enum Event {
         /// Why: it left, was given up, or broke the protocol.
         why: String,
     },
+    /// The list of peers was replaced, and another key, or none, may speak for a rank.
+    Listed {
+        /// Whose.
+        rank: Rank,
+        /// What became of it.
+        what: &'static str,
+    },
     /// Somebody was not let in.
     Refused {
         /// Its rank, or its address and key.
@@ -59,6 +66,7 @@ impl fmt::Display for Event {
             Self::Resumed { rank } => write!(f, "{rank} is here again; nothing was lost"),
             Self::Silent { rank } => write!(f, "{rank} is silent"),
             Self::Gone { rank, why } => write!(f, "{rank} is gone: {why}"),
+            Self::Listed { rank, what } => write!(f, "{rank} {what}"),
             Self::Refused { who, why, times } => write!(f, "{who} was not let in: {why}{}", often(times)),
             Self::Garbage { who, what, times } => write!(f, "dropped from {who}: {what}{}", often(times)),
         }

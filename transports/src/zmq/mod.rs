@@ -89,7 +89,7 @@ pub use self::roster::{Entry, Roster};
 pub use self::terms::{Difference, Terms};
 
 use self::packet::DATA_HEADER;
-use self::state::{Shared, Standing, State};
+use self::state::{Order, Shared, Standing, State};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -222,6 +222,51 @@ impl ZmqTransport {
         let mut state = self.shared.lock();
         let peer = state.peers.iter_mut().find(|peer| peer.rank == rank);
         peer.into_iter().for_each(|peer| peer.bound = Some(session));
+    }
+
+    /// Ends the session of `rank`, which is not let in again under its key: an end that listens calls this for a peer whose
+    /// packets are right and whose messages are not. Returns when it is done.
+    pub fn shut_out(&mut self, rank: Rank, why: &str) {
+        self.order(Order::ShutOut { rank, why: why.to_owned() });
+    }
+
+    /// Goes by another list of peers: who is not on it any more, or has another key on it, is gone, and who has another key on
+    /// it, or is on it again, may come in although that rank was shut out. This end's own entry stays. Returns when it is done.
+    ///
+    /// # Errors
+    /// `Options` where the list has a rank that it did not have at the start, or one without a key; without CURVE; and at an end
+    /// that does not listen. Nothing has changed then.
+    pub fn readmit(&mut self, roster: Roster) -> Result<(), ZmqError> {
+        let refused = |what: String| Err(ZmqError::Options { what });
+        if !(self.me.is_secure && self.me.listens) {
+            return refused("only an end that listens, with keys, has a list of who may come in".to_owned());
+        }
+        for rank in roster.ranks().iter().filter(|&rank| rank != self.me.rank) {
+            if !self.me.roster.contains(rank) {
+                return refused(format!("{rank} was not in the list of peers at the start"));
+            }
+            if roster.get(rank).is_none_or(|entry| entry.key.is_none()) {
+                return refused(format!("the list of peers has no key for {rank}"));
+            }
+        }
+        self.order(Order::Readmit(roster));
+        Ok(())
+    }
+
+    /// Has the thread do something, and waits until it is done.
+    fn order(&mut self, order: Order) {
+        let mut state = self.shared.lock();
+        state.orders.push(order);
+        self.bell.ring(&mut state);
+        while !(state.orders.is_empty() || state.is_stopped) {
+            state = self.shared.wait(state, Deadline::NEVER);
+        }
+    }
+
+    /// Peers that are here or may come: on the list, and not shut out.
+    pub fn admitted(&self) -> usize {
+        let state = self.shared.lock();
+        state.peers.iter().filter(|peer| peer.is_listed && !peer.is_banned).count()
     }
 
     /// What was repeated on the link to `rank`.

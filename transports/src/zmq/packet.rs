@@ -91,6 +91,8 @@ pub(super) enum Refusal {
     UnknownSession,
     /// The rank took part and is gone; this run takes nobody in again.
     TooLate,
+    /// The rank broke the protocol, or sent what the caller would not have.
+    ShutOut,
 }
 
 impl Refusal {
@@ -100,6 +102,7 @@ impl Refusal {
             Self::Taken => 1,
             Self::UnknownSession => 2,
             Self::TooLate => 3,
+            Self::ShutOut => 4,
         }
     }
 }
@@ -113,6 +116,7 @@ impl std::fmt::Display for Refusal {
             Self::TooLate => {
                 write!(f, "that rank was here before and is gone; this run takes nobody in again")
             }
+            Self::ShutOut => write!(f, "that rank was shut out of this run"),
         }
     }
 }
@@ -289,6 +293,7 @@ impl<'a> Cursor<'a> {
             1 => Ok(Refusal::Taken),
             2 => Ok(Refusal::UnknownSession),
             3 => Ok(Refusal::TooLate),
+            4 => Ok(Refusal::ShutOut),
             _ => Err(Malformed::Garbage),
         }
     }

@@ -8,6 +8,7 @@ use super::error::ZmqError;
 use super::incoming::Arrivals;
 use super::link::Link;
 use super::options::ZmqLimits;
+use super::roster::Roster;
 use crate::inbox::Inbox;
 use crate::rank::Rank;
 use crate::tag::Deadline;
@@ -34,8 +35,10 @@ pub(super) struct Peer {
     pub(super) sessions: u64,
     /// The session to which messages of the present membership belong; none as long as any will do.
     pub(super) bound: Option<u64>,
-    /// It broke the protocol and is not let in again.
+    /// It broke the protocol, or was shut out, and is not let in again.
     pub(super) is_banned: bool,
+    /// Whether the list of peers still has it.
+    pub(super) is_listed: bool,
     /// The session of a hello for whose refusal this end fails, and when that was, until its sender has heard of it.
     pub(super) untold: Option<(u64, Instant)>,
 }
@@ -43,7 +46,8 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
         let (link, bound, untold) = (None, None, None);
-        Self { rank, standing: Standing::Expected, link, sessions: 0, bound, is_banned: false, untold }
+        let (standing, is_banned, is_listed) = (Standing::Expected, false, true);
+        Self { rank, standing, link, sessions: 0, bound, is_banned, is_listed, untold }
     }
 
     /// Begins a session of this end's choice.
@@ -70,6 +74,13 @@ impl Peer {
     }
 }
 
+/// What the caller wants of the thread, which knows the connections.
+#[derive(Debug)]
+pub(super) enum Order {
+    ShutOut { rank: Rank, why: String },
+    Readmit(Roster),
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) arrivals: Arrivals,
@@ -79,6 +90,8 @@ pub(super) struct State {
     pub(super) failure: Option<ZmqError>,
     /// All peers were there.
     pub(super) has_begun: bool,
+    /// Carried out before the thread does anything else.
+    pub(super) orders: Vec<Order>,
     /// Until when the thread may go on to deliver what is queued; then it ends.
     pub(super) closing: Option<Deadline>,
     pub(super) is_stopped: bool,
@@ -110,9 +123,9 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(arrivals: Arrivals, peers: Vec<Peer>) -> Self {
-        let (failure, closing) = (None, None);
+        let (failure, orders, closing) = (None, Vec::new(), None);
         let (has_begun, is_stopped, is_woken) = (false, false, false);
-        let state = State { arrivals, peers, failure, has_begun, closing, is_stopped, is_woken };
+        let state = State { arrivals, peers, failure, has_begun, orders, closing, is_stopped, is_woken };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::zmq::roll::{Change, EPOCH, Notice, Report, Rules, Server, Worker};
-use gradwire_transports::zmq::{Bound, Returns, ZmqOptions, ZmqTransport};
+use gradwire_transports::zmq::{Bound, Entry, KeyPair, Returns, Roster, ZmqError, ZmqOptions, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use crate::proxy::Proxy;
@@ -157,7 +157,6 @@ struct Run {
     transport: ZmqTransport,
     server: Server,
     replica: Replica,
-    quorum: usize,
     applied: Vec<f64>,
     changes: Vec<Change>,
     void: usize,
@@ -166,10 +165,11 @@ struct Run {
 impl Run {
     fn step(&mut self, step: u64, is_last: bool) -> Vec<Rank> {
         self.server.wait_for_quorum(&mut self.transport, long()).unwrap();
-        if self.server.members() < self.quorum {
+        if self.server.members() < self.server.quorum() {
             let tag = Tag::new(self.transport.membership().epoch, step);
             self.close((tag, &[]), (step, false));
         }
+        self.replica.exchange.set_quorum(self.server.quorum());
         let tag = Tag::new(self.transport.membership().epoch, step);
         let hash = self.replica.hash();
         let contributors = match self.replica.step(&mut self.transport, step) {
@@ -179,7 +179,8 @@ impl Run {
                 add(&mut self.applied, &sum, 1.0);
                 contributors
             }
-            Err(ExchangeError::NoQuorum { .. }) => {
+            Err(ExchangeError::NoQuorum { refused, .. }) => {
+                refused.into_iter().for_each(|(rank, error)| self.server.spoiled(rank, error.to_string()));
                 self.void += 1;
                 Vec::new()
             }
@@ -219,10 +220,10 @@ fn scene_of(spec: &str, world: usize, (quorum, patience, may_miss): (usize, Opti
     let bound = Bound::new(options).unwrap();
     let endpoint = bound.endpoint().unwrap().to_owned();
     let mut transport = bound.join(long()).unwrap();
-    let server = Server::new(&mut transport, Rules { quorum, may_miss }).unwrap();
+    let server = Server::new(&mut transport, Rules { quorum, may_miss, may_spoil: 2 }).unwrap();
     let (applied, changes) = (vec![0.0; LEN], Vec::new());
     let replica = Replica::new(spec, quorum, patience);
-    let run = Run { transport, server, replica, quorum, applied, changes, void: 0 };
+    let run = Run { transport, server, replica, applied, changes, void: 0 };
     Scene { world, run, endpoint, heard }
 }
 
@@ -440,6 +441,96 @@ fn a_worker_that_leaves_in_order_takes_along_what_it_keeps_and_no_step_is_void()
     run.transport.close(long()).unwrap();
     assert!(run.void == 0 && !run.has(|change| matches!(change, Change::Left { .. })), "{:?}", run.changes);
     assert_conserved(run, &[stays, back].map(|end| end.join().unwrap()), &[]);
+}
+
+#[test]
+fn a_member_whose_frames_are_refused_again_and_again_is_shut_out_and_the_quorum_goes_without_it() {
+    let mut scene = scene(3, 3, None, 1);
+    let [honest, mut hostile] = [1, 2].map(|rank| scene.connect(rank, &scene.endpoint.clone()));
+    let honest = worker(honest, None);
+    // It follows the run, but for its frames.
+    let hostile = thread::spawn(move || {
+        let mut place = Worker::new(Rank(0));
+        while let Ok((mut notice, _)) = come_in(&mut place, &mut hostile) {
+            while notice.ranks.contains(&Rank(2)) && !notice.is_over {
+                let tag = Tag::new(notice.epoch, notice.step);
+                let sent = hostile.send(Rank(0), tag, b"no frame", long());
+                match sent.and_then(|()| place.next(&mut hostile, tag, long())) {
+                    Ok(next) => notice = next,
+                    Err(_) => break,
+                }
+            }
+        }
+        hostile.rejoin(long()).unwrap_err().to_string()
+    });
+    scene.begin();
+    let run = &mut scene.run;
+    (0..3).for_each(|step| assert!(run.step(step, false).is_empty(), "step {step}"));
+    let gone = scene.heard.wait_for("3 frames in a row were refused").to_string();
+    assert!(gone.starts_with("rank 2 is gone: ") && gone.contains("the last one so: "), "{gone}");
+    assert!(run.has(|change| matches!(change, Change::Left { rank: Rank(2), .. })), "{:?}", run.changes);
+    assert_eq!((run.void, run.server.quorum()), (3, 2));
+    (3..6).for_each(|step| assert_eq!(run.step(step, step == 5), [Rank(0), Rank(1)], "step {step}"));
+    assert_eq!(hostile.join().unwrap(), "refused by rank 0: that rank was shut out of this run");
+    run.transport.close(long()).unwrap();
+    assert_conserved(run, &[honest.join().unwrap()], &[]);
+}
+
+#[test]
+fn a_list_that_is_replaced_ends_sessions_and_opens_places_and_one_that_makes_no_sense_changes_nothing() {
+    let mut world = World::star(3);
+    let heard = Heard::default();
+    let options = |world: &World, rank| ZmqOptions { returns: Returns::AtAnyTime, ..world.options(rank) };
+    let bound = Bound::new(ZmqOptions { log: heard.log(), ..options(&world, 0) }).unwrap();
+    let endpoint = bound.endpoint().unwrap().to_owned();
+    let mut server = bound.join(long()).unwrap();
+    let connect = |world: &World, rank| {
+        let mut bound = Bound::new(options(world, rank)).unwrap();
+        bound.locate(Rank(0), &endpoint);
+        bound
+    };
+    let mut stays = connect(&world, 1).join(long()).unwrap();
+    let mut goes = connect(&world, 2).join(long()).unwrap();
+    heard.wait_for("rank 2 is here");
+    let refused = |server: &mut ZmqTransport, roster| server.readmit(roster).unwrap_err().to_string();
+    let entry = |key| Entry { key, endpoint: None };
+    let stranger = world.roster().with(Rank(7), entry(Some(world.key(1))));
+    assert_eq!(refused(&mut server, stranger), "rank 7 was not in the list of peers at the start");
+    let keyless = world.roster().with(Rank(2), entry(None));
+    assert_eq!(refused(&mut server, keyless), "the list of peers has no key for rank 2");
+    assert!(refused(&mut stays, world.roster()).contains("only an end that listens"));
+    assert_eq!((server.admitted(), server.present().len()), (2, 2));
+    // Taken off.
+    server.readmit(Roster::new().with(Rank(1), entry(Some(world.key(1))))).unwrap();
+    assert_eq!((server.admitted(), server.session(Rank(2))), (1, None));
+    heard.wait_for("rank 2 was taken off the list");
+    heard.wait_for("rank 2 is gone: it was taken off the list");
+    let gone = TransportError::Disconnected { rank: Rank(0) };
+    assert_eq!(goes.recv(Rank(0), Tag::new(0, 1), &mut Vec::new(), long()), Err(gone));
+    assert!(goes.rejoin(long()).unwrap_err().to_string().contains("rank of the key"));
+    let denied = connect(&world, 2).join(long()).unwrap_err();
+    assert!(matches!(denied, ZmqError::Denied { .. }), "{denied}");
+    // With another key, which is not let in before it is on the list.
+    world.pairs[2] = KeyPair::generate().unwrap();
+    assert!(matches!(connect(&world, 2).join(long()), Err(ZmqError::Denied { .. })));
+    server.readmit(world.roster()).unwrap();
+    heard.wait_for("rank 2 is on the list again");
+    let mut back = connect(&world, 2).join(long()).unwrap();
+    // Whoever stayed has noticed nothing.
+    let mut got = Vec::new();
+    for (rank, end) in [(1, &mut stays), (2, &mut back)] {
+        end.send(Rank(0), Tag::new(0, 2), b"here", long()).unwrap();
+        server.recv(Rank(rank), Tag::new(0, 2), &mut got, long()).unwrap();
+    }
+    assert_eq!(server.tally(Rank(1)).sessions, 1);
+    // Shut out, until its rank has another key.
+    server.shut_out(Rank(1), "why not");
+    heard.wait_for("rank 1 is gone: why not");
+    assert_eq!((server.admitted(), server.session(Rank(1))), (1, None));
+    world.pairs[1] = KeyPair::generate().unwrap();
+    server.readmit(world.roster()).unwrap();
+    heard.wait_for("rank 1 has another key on the list");
+    connect(&world, 1).join(long()).unwrap();
 }
 
 #[test]

@@ -18,6 +18,8 @@
 //!   the membership: it asks again, and gets the parameters of the step that closes then.
 //! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows. It begins when there
 //!   is a quorum: where fewer members are left, all are put out, and come in together.
+//! - A member whose frames are refused again and again is shut out of the run ([`Rules::may_spoil`]), and no quorum counts it any
+//!   more.
 //! - A worker that leaves in order says so in its report. It is out behind that step, which counts.
 //! - What a worker kept back dies with it. Its last report has the norm, which [`Change::Left`] passes on.
 

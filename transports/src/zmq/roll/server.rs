@@ -21,6 +21,8 @@ pub struct Rules {
     pub quorum: usize,
     /// Steps in a row that a member may be late for.
     pub may_miss: u32,
+    /// Frames in a row of a member that may be refused; with the next one it is shut out of the run.
+    pub may_spoil: u32,
 }
 
 /// A change of the membership, in words.
@@ -70,6 +72,8 @@ struct Place {
     /// Whether a request waits to be answered.
     wants_in: bool,
     missed: u32,
+    /// Frames in a row that were refused, and why the last one was.
+    spoiled: (u32, String),
     norm: f64,
     /// Why it is to be put out.
     fault: Option<String>,
@@ -79,6 +83,7 @@ struct Place {
 #[derive(Debug)]
 pub struct Server {
     rules: Rules,
+    quorum: usize,
     places: Vec<Place>,
     buffer: Vec<u8>,
 }
@@ -99,17 +104,31 @@ impl Server {
             asked: (0, 0),
             wants_in: false,
             missed: 0,
+            spoiled: (0, String::new()),
             norm: 0.0,
             fault: None,
         };
         let places = transport.membership().ranks.iter().filter(|&rank| rank != me).map(place).collect();
         transport.adopt(Membership { epoch: 1, ranks: [me].into_iter().collect() })?;
-        Ok(Self { rules, places, buffer: Vec::new() })
+        Ok(Self { rules, quorum: rules.quorum, places, buffer: Vec::new() })
     }
 
     /// Members now, the server included.
     pub fn members(&self) -> usize {
         1 + self.places.iter().filter(|place| place.member.is_some()).count()
+    }
+
+    /// Members with whom the next step may begin: those of the rules, or fewer where not so many can come in any more, because
+    /// they were shut out or taken off the list. It rises again only where a step closes, or while nobody is a member: members
+    /// that were told of a step get it.
+    pub fn quorum(&self) -> usize {
+        self.quorum
+    }
+
+    /// Whether there are enough members, and workers that ask to become one.
+    fn is_enough(&self) -> bool {
+        let is_counted = |place: &&Place| place.wants_in || place.member.is_some();
+        1 + self.places.iter().filter(is_counted).count() >= self.quorum
     }
 
     /// Waits until there is a quorum of members and of workers that ask to become one.
@@ -123,11 +142,13 @@ impl Server {
     ) -> Result<(), TransportError> {
         loop {
             self.look(transport)?;
-            if 1 + self.places.iter().filter(|place| place.is_counted()).count() >= self.rules.quorum {
+            let quorum = self.rules.quorum.min(1 + transport.admitted());
+            self.quorum = if self.members() == 1 { quorum } else { self.quorum.min(quorum) };
+            if self.is_enough() {
                 return Ok(());
             }
             if deadline.has_passed() {
-                let missing = self.places.iter().find(|place| !place.is_counted());
+                let missing = self.places.iter().find(|place| !place.wants_in && place.member.is_none());
                 let from = missing.map_or(transport.rank(), |place| place.rank);
                 return Err(TransportError::Timeout { from, tag: request(0, 0) });
             }
@@ -197,6 +218,29 @@ impl Server {
         }
     }
 
+    /// Notes that a member's frame was refused in this step. One too many in a row, and it is shut out when the step closes:
+    /// each of them may have made the step void.
+    pub fn spoiled(&mut self, rank: Rank, why: String) {
+        if let Some(place) = self.places.iter_mut().find(|place| place.rank == rank) {
+            place.spoiled = (place.spoiled.0 + 1, why);
+        }
+    }
+
+    fn shut_out(&mut self, transport: &mut ZmqTransport, contributors: &[Rank]) {
+        for Place { rank, spoiled, .. } in &mut self.places {
+            if contains(contributors, *rank) {
+                spoiled.0 = 0;
+            }
+            if spoiled.0 > self.rules.may_spoil {
+                let (times, why) = std::mem::take(spoiled);
+                transport.shut_out(
+                    *rank,
+                    &format!("{times} frames in a row were refused, the last one so: {why}"),
+                );
+            }
+        }
+    }
+
     /// Puts all members out when the step closes; they may ask again.
     pub fn dismiss(&mut self, why: &str) {
         for place in self.places.iter_mut().filter(|place| place.member.is_some()) {
@@ -218,6 +262,7 @@ impl Server {
         state: impl FnOnce() -> Vec<u8>,
         deadline: Deadline,
     ) -> Result<Vec<Change>, TransportError> {
+        self.shut_out(transport, contributors);
         self.look(transport)?;
         let before: Vec<(Rank, u64)> =
             self.places.iter().filter_map(|place| Some((place.rank, place.member?))).collect();
@@ -225,8 +270,8 @@ impl Server {
         for place in &mut self.places {
             place.judge(transport.session(place.rank), contributors, self.rules.may_miss, &mut changes);
         }
-        let is_enough =
-            1 + self.places.iter().filter(|place| place.is_counted()).count() >= self.rules.quorum;
+        self.quorum = self.rules.quorum.min(1 + transport.admitted());
+        let is_enough = self.is_enough();
         if !is_over && !is_enough {
             changes.extend(self.places.iter_mut().filter_map(Place::wait_for_others));
         }
@@ -294,11 +339,6 @@ impl Server {
 }
 
 impl Place {
-    /// Whether it takes part, or would.
-    fn is_counted(&self) -> bool {
-        self.wants_in || self.member.is_some()
-    }
-
     /// Ends the membership of a worker that is gone, too late too often, or at fault.
     fn judge(
         &mut self,

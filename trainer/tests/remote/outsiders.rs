@@ -1,0 +1,110 @@
+//! Who is shut out of a run, and who may come in when the list has changed.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use crate::support::{Keys, Process, join, serve, trainer};
+
+/// How a frame begins, at version 1.
+const FRAME: &[u8] = b"GW\x01";
+
+/// Forwards connections to `tcp://HOST:PORT` and damages every frame on its way there; returns where it listens.
+fn damage_frames(endpoint: &str) -> String {
+    let target = endpoint.strip_prefix("tcp://").unwrap().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for inside in listener.incoming().flatten() {
+            let Ok(outside) = TcpStream::connect(&target) else { continue };
+            let [back, forth] = [&outside, &inside].map(|stream| stream.try_clone().unwrap());
+            thread::spawn(move || forward(inside, outside, true));
+            thread::spawn(move || forward(back, forth, false));
+        }
+    });
+    format!("tcp://127.0.0.1:{port}")
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, damages: bool) {
+    let mut buffer = [0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let frame = buffer[..read].windows(FRAME.len()).position(|bytes| bytes == FRAME);
+        if let Some(at) = frame.filter(|_| damages) {
+            buffer[at] ^= 1;
+        }
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_sends_garbage_is_shut_out_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = ["--workers", "3", "--batch", "96", "--steps", "1000000", "--hidden", "8", "--insecure"];
+    let mut serve = trainer();
+    serve.args(["serve", "--listen", "tcp://127.0.0.1:*", "--report-every", "1"]).args(run);
+    let mut server = Process::start("server", serve.arg("--out").arg(folder.path().join("run")));
+    let line = server.says("listening at ");
+    let endpoint = line.strip_prefix("listening at ").unwrap().split(',').next().unwrap().to_owned();
+    let join = |rank: &str, endpoint: &str| {
+        let mut join = trainer();
+        Process::start(rank, join.args(["join", "--server", endpoint, "--rank", rank]).args(run))
+    };
+    let honest = join("1", &endpoint);
+    let mut hostile = join("2", &damage_frames(&endpoint));
+    server.says("frame of rank 2 refused: not a gradwire frame");
+    server.says("rank 2 is gone: 3 frames in a row were refused, the last one so: not a gradwire frame");
+    server.says("the quorum is 2 now: 2 can be there");
+    hostile.says("that rank was shut out of this run");
+    assert_eq!(hostile.ends(), Some(2));
+    server.says(" 2 contributors");
+    server.signal("-INT");
+    assert_eq!(server.ends(), Some(130));
+    drop(honest);
+}
+
+#[test]
+fn the_list_of_peers_is_read_again_when_it_has_changed() {
+    let keys = Keys::new(3);
+    let run = ["--workers", "3", "--batch", "96", "--steps", "1000000", "--hidden", "8", "--eval-every", "0"];
+    let (mut server, endpoint) = serve(&keys, None, &run);
+    let worker = join(&keys, &endpoint, 1, &run);
+    let listed = fs::read_to_string(keys.peers()).unwrap();
+    // Nothing of it is taken over, not even the half that makes sense.
+    fs::write(keys.peers(), listed.lines().next().unwrap().to_owned() + "\n2 nonsense\n").unwrap();
+    server.says("line 2: 'nonsense'");
+    server.says("the list stays as it was");
+    // Another machine for rank 2.
+    let (old, new) = (keys.secret(2), keys.secret(9));
+    let made = trainer().arg("keygen").arg(&new).output().unwrap();
+    assert!(made.status.success());
+    let public = fs::read_to_string(new.with_extension("pub")).unwrap();
+    let public = public.split_whitespace().last().unwrap();
+    let first = listed.lines().next().unwrap();
+    fs::write(keys.peers(), format!("{first}\n2 {public}\n")).unwrap();
+    server.says("rank 2 has another key on the list");
+    let mut refused = join(&keys, &endpoint, 2, &run);
+    refused.says("does not let this key in");
+    assert_eq!(refused.ends(), Some(2));
+    fs::rename(&new, &old).unwrap();
+    let mut taken_off = join(&keys, &endpoint, 2, &run);
+    server.says("3 contributors");
+    fs::write(keys.peers(), format!("{first}\n")).unwrap();
+    server.says("rank 2 was taken off the list");
+    server.says("rank 2 is gone: it was taken off the list");
+    server.says("the quorum is 2 now: 2 can be there");
+    server.says(" 2 contributors");
+    assert_eq!(taken_off.ends(), Some(2), "{}", taken_off.all());
+    // On the list again, it is waited for again, by a run that waits for all; whoever took part begins with it.
+    fs::write(keys.peers(), format!("{first}\n2 {public}\n")).unwrap();
+    server.says("rank 2 is on the list again");
+    server.says("rank 1 is out until it asks again: too few are left for a step");
+    let mut back = join(&keys, &endpoint, 2, &run);
+    back.says("let in for step");
+    server.says("the quorum is 3 now: 3 can be there");
+    server.signal("-INT");
+    assert_eq!(server.ends(), Some(130));
+    drop(worker);
+}
