@@ -258,7 +258,7 @@ check_miri() {
   # All unsafe code is in the kernels.
   local modules=(kernels:: index::)
   local exhaustive=(casts_are_those every_narrow_value every_table_of_two any_bytes bytes_are_those_of_the_definition
-    every_subset random_subsets most_damage)
+    every_subset random_subsets most_damage all_sizes_of_blocks)
   local skip=() name
   for name in "${exhaustive[@]}"; do skip+=(--skip "$name"); done
   note "under Miri neither exhaustive tests nor AVX-512, which it does not know: ${exhaustive[*]}"

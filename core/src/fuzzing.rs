@@ -112,8 +112,11 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
         kernels::keep_rounding(isa, &p, &fields, bucket.scale, &mut kept);
         all.extend(kept.iter().map(|value| value.to_bits()));
     }
-    let gaps: Vec<u32> = p.iter().take(128).map(|bits| bits >> 7).collect();
-    let (r, bits) = kernels::rice_parameter(isa, &gaps);
-    all.extend([r, bits as u32]);
+    let mut gaps = [0; kernels::TALLIED];
+    gaps.iter_mut().zip(&p).for_each(|(gap, bits)| *gap = bits >> 8);
+    let (mut blocks, mut tally) = (kernels::TurnBlocks::default(), kernels::BlockTally::new());
+    kernels::best_blocks(isa, &gaps, p.len().min(gaps.len()), &mut blocks);
+    kernels::tally_blocks(isa, &blocks, &mut tally);
+    all.extend(tally.finish().iter().flat_map(|bits| [bits.lows as u32, bits.highs as u32]));
     all
 }

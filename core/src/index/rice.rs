@@ -11,59 +11,138 @@
 //! their own, and because a hostile run of zeros can then cost no more than the bytes it is made of.
 
 use crate::bits::{BitReader, BitWriter};
+use crate::built::Full;
 use crate::error::{DecodeError, Field};
-use crate::kernels::{self, Isa, ONES, TURN};
+use crate::kernels::{
+    self, BlockSums, BlockTally, Isa, LEAF, ONES, PlaneBits, SIZES, TALLIED, TURN, TurnBlocks,
+};
 
-/// Entries of a block as a power of two: small enough to follow the layers of a model, large enough that five bits
-/// a block stay below 1 % of the section.
-const BLOCK_LOG2: u32 = 7;
+/// Entries of a block as a power of two, where no other size is much shorter: small enough to follow the layers of a
+/// model, large enough that five bits a block stay below 1 % of the section.
+const USUAL_LOG2: u32 = 7;
 
-const BLOCK: usize = 1 << BLOCK_LOG2;
+/// Block sizes: a reader accepts all, a writer tries all.
+const BLOCK_LOG2_RANGE: core::ops::Range<u32> = 4..17;
 
-/// Block sizes that a reader accepts.
-const BLOCK_LOG2_RANGE: core::ops::RangeInclusive<u32> = 4..=16;
+const _: () = assert!(LEAF == 1 << 4 && SIZES == 16 - 4 + 1 && TURN == 1 << USUAL_LOG2);
 
 const PARAMETER_BITS: u32 = 5;
 
 pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
-    // With r = the width of a position every high part is a single one; the best parameter does no worse.
+    // With r = the width of a position every high part is a single one; the best parameter does no worse, and the best
+    // size of blocks no worse than the usual one.
     let code_bits = usize::BITS - len.leading_zeros() + 2;
-    let bits = k.checked_mul(code_bits as usize)?.checked_add(k.div_ceil(BLOCK) * PARAMETER_BITS as usize)?;
+    let parameters = k.div_ceil(1 << USUAL_LOG2) * PARAMETER_BITS as usize;
+    let bits = k.checked_mul(code_bits as usize)?.checked_add(parameters)?;
     Some(bits / 8 + 8)
 }
 
-/// Calls `f(gaps, r, highs)` for each block, `highs` being the bits of its high plane.
-fn for_each_block(indices: &[u32], mut f: impl FnMut(&[u32], u32, u64)) {
-    let isa = Isa::best();
-    let mut buffer = [0; BLOCK];
-    let mut next = 0;
-    for block in indices.chunks(BLOCK) {
-        let gaps = &mut buffer[..block.len()];
-        kernels::gaps(isa, block, next, gaps);
-        next = block.last().map_or(next, |last| last.wrapping_add(1));
-        let (r, highs) = kernels::rice_parameter(isa, gaps);
-        f(gaps, r, highs);
+/// The first position behind those of a block.
+fn behind(block: &[u32], next: u32) -> u32 {
+    block.last().map_or(next, |last| last.wrapping_add(1))
+}
+
+/// Calls `f` with the gaps of ascending positions, of which the first is counted from `next`: a turn at a time, or one, which
+/// takes less code.
+fn for_each_turn(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u32])) {
+    if Full::build().is_none() {
+        return for_each_gap(indices, next, |gap| f(&[gap]));
+    }
+    let mut buffer = [0; TURN];
+    for indices in indices.chunks(TURN) {
+        let gaps = &mut buffer[..indices.len()];
+        kernels::gaps(isa, indices, next, gaps);
+        next = behind(indices, next);
+        f(gaps);
     }
 }
 
-/// Bytes of the planes of a section.
-#[derive(Clone, Copy, Debug, Default)]
+fn for_each_gap(indices: &[u32], mut next: u32, mut f: impl FnMut(u32)) {
+    for &index in indices {
+        f(index.wrapping_sub(next));
+        next = index.wrapping_add(1);
+    }
+}
+
+/// The same, [`TALLIED`] at a time, and the best parameters of their blocks.
+fn for_each_tallied(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u32], &TurnBlocks)) {
+    let (mut gaps, mut blocks) = ([0; TALLIED], TurnBlocks::default());
+    for indices in indices.chunks(TALLIED) {
+        let (filled, rest) = gaps.split_at_mut(indices.len());
+        kernels::gaps(isa, indices, next, filled);
+        rest.fill(0);
+        kernels::best_blocks(isa, &gaps, indices.len(), &mut blocks);
+        next = behind(indices, next);
+        f(&gaps[..indices.len()], &blocks);
+    }
+}
+
+/// The smallest of the best parameters of a block, and Σ (gap >> r).
+fn best_parameter(isa: Isa, block: &[u32], next: u32) -> (u32, u32) {
+    if Full::build().is_none() {
+        return best_parameter_step_by_step(block, next);
+    }
+    let mut sums = BlockSums::default();
+    for_each_tallied(isa, block, next, |_, blocks| sums.add(&blocks.sums));
+    sums.best(block.len())
+}
+
+/// The same in little code. The bits of a block, Σ (gap >> r) + entries·(r + 1), are convex in r: where they do not fall
+/// any more they never will.
+fn best_parameter_step_by_step(block: &[u32], next: u32) -> (u32, u32) {
+    let entries = block.len() as u32;
+    let sum = |r: u32| {
+        let mut sum = 0u32;
+        for_each_gap(block, next, |gap| sum = sum.wrapping_add(gap.checked_shr(r).unwrap_or(0)));
+        sum
+    };
+    let (mut r, mut highs) = (0, sum(0));
+    loop {
+        let fewer = sum(r + 1);
+        if highs - fewer <= entries {
+            return (r, highs);
+        }
+        (r, highs) = (r + 1, fewer);
+    }
+}
+
+/// Size of the blocks of a section, and the bytes of its planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planes {
+    block_log2: u32,
     parameters: usize,
     lows: usize,
     highs: usize,
 }
 
 impl Planes {
+    /// Those of the section that is written: of 128 entries a block, unless the best of all sizes saves more than 1/128 of the
+    /// section, and more than a byte.
     pub(super) fn measure(indices: &[u32]) -> Self {
-        let (mut lows, mut highs) = (0u64, 0u64);
-        for_each_block(indices, |gaps, r, high_bits| {
-            lows += gaps.len() as u64 * u64::from(r);
-            highs += high_bits;
-        });
-        let parameters = indices.len().div_ceil(BLOCK) as u64 * u64::from(PARAMETER_BITS);
+        let tally = Full::build().map(|_| tally(Isa::best(), indices));
+        let planes = |block_log2| {
+            let bits = tally.map_or_else(
+                || measure_blocks(indices, block_log2),
+                |sizes| sizes[(block_log2 - LEAF.ilog2()) as usize],
+            );
+            Self::new(indices.len(), block_log2, bits)
+        };
+        let usual = planes(USUAL_LOG2);
+        let bytes = usual.section_bytes();
+        let (mut best, mut least) = (usual, bytes - (bytes / 128).max(1));
+        for planes in BLOCK_LOG2_RANGE.map(planes) {
+            if planes.section_bytes() < least {
+                (best, least) = (planes, planes.section_bytes());
+            }
+        }
+        best
+    }
+
+    fn new(entries: usize, block_log2: u32, bits: PlaneBits) -> Self {
+        // An address space that holds the entries, four bytes each, can count these bits.
+        let parameters = (entries.div_ceil(1 << block_log2) * PARAMETER_BITS as usize).div_ceil(8);
         let bytes = |bits: u64| usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX);
-        Self { parameters: bytes(parameters), lows: bytes(lows), highs: bytes(highs) }
+        Self { block_log2, parameters, lows: bytes(bits.lows), highs: bytes(bits.highs) }
     }
 
     pub(super) fn section_bytes(&self) -> usize {
@@ -71,18 +150,53 @@ impl Planes {
     }
 }
 
+/// What blocks of each size take. A build for small machines measures one size after the other, with the same result.
+fn tally(isa: Isa, indices: &[u32]) -> [PlaneBits; SIZES] {
+    let mut tally = BlockTally::new();
+    for_each_tallied(isa, indices, 0, |_, blocks| kernels::tally_blocks(isa, blocks, &mut tally));
+    tally.finish()
+}
+
+/// What blocks of one size take.
+fn measure_blocks(indices: &[u32], block_log2: u32) -> PlaneBits {
+    let (mut lows, mut highs, mut next) = (0, indices.len() as u64, 0);
+    for block in indices.chunks(1 << block_log2) {
+        let (r, sum) = best_parameter(Isa::best(), block, next);
+        lows += u64::from(block.len() as u32 * r);
+        highs += u64::from(sum);
+        next = behind(block, next);
+    }
+    PlaneBits { lows, highs }
+}
+
 /// Fills `section`, which is exactly as long as [`Planes::section_bytes`] says.
 pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
     let (block_log2, rest) = section.split_at_mut(1);
-    block_log2[0] = BLOCK_LOG2 as u8;
+    block_log2[0] = planes.block_log2 as u8;
     let (parameters, rest) = rest.split_at_mut(planes.parameters);
     let (lows, highs) = rest.split_at_mut(planes.lows);
     let [mut parameters, mut lows, mut highs] = [parameters, lows, highs].map(BitWriter::new);
     let isa = Isa::best();
-    for_each_block(indices, |gaps, r, _| {
-        parameters.put(u64::from(r), PARAMETER_BITS);
-        kernels::put_gaps(isa, gaps, r, &mut lows, &mut highs);
-    });
+    let block = 1 << planes.block_log2;
+    if Full::build().is_some() && block <= TALLIED {
+        for_each_tallied(isa, indices, 0, |gaps, blocks| {
+            for (i, gaps) in gaps.chunks(block).enumerate() {
+                let r = blocks.parameter(planes.block_log2 - LEAF.ilog2(), i * block / LEAF);
+                parameters.put(u64::from(r), PARAMETER_BITS);
+                kernels::put_gaps(isa, gaps, r, &mut lows, &mut highs);
+            }
+        });
+    } else {
+        let mut next = 0;
+        for positions in indices.chunks(block) {
+            let (r, _) = best_parameter(isa, positions, next);
+            parameters.put(u64::from(r), PARAMETER_BITS);
+            for_each_turn(isa, positions, next, |gaps| {
+                kernels::put_gaps(isa, gaps, r, &mut lows, &mut highs);
+            });
+            next = behind(positions, next);
+        }
+    }
     let complete = [parameters, lows, highs].map(BitWriter::finish).iter().all(Option::is_some);
     debug_assert!(complete, "the planes were measured before they were written");
 }
@@ -161,66 +275,4 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-    use super::*;
-    use std::vec::Vec;
-
-    fn cost(gaps: &[u32], r: u32) -> u64 {
-        gaps.iter().map(|&gap| u64::from(gap >> r) + u64::from(r) + 1).sum()
-    }
-
-    #[test]
-    fn the_parameter_is_the_exactly_best_one() {
-        let mut state = 1u32;
-        // The sum of 128 gaps is below 2³².
-        for spread in 7..32 {
-            for len in [1, 2, 7, 128] {
-                let gaps: Vec<u32> = (0..len)
-                    .map(|_| {
-                        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                        state >> spread
-                    })
-                    .collect();
-                let best = (0..32).min_by_key(|&r| cost(&gaps, r)).unwrap();
-                for isa in Isa::available() {
-                    let high_bits = cost(&gaps, best) - u64::from(best) * gaps.len() as u64;
-                    assert_eq!(kernels::rice_parameter(isa, &gaps), (best, high_bits), "{gaps:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn parameters_of_memoryless_gaps_are_the_textbook_ones() {
-        // Density 10 %, 1 %, 0.1 %: r = 3, 6, 9. Gaps at evenly spaced quantiles of the geometric distribution.
-        for (density, r) in [(0.1f64, 3), (0.01, 6), (0.001, 9)] {
-            let quantile = |i: usize| ((1.0 - (i as f64 + 0.5) / 128.0).ln() / (1.0 - density).ln()) as u32;
-            let gaps: Vec<u32> = (0..128).map(quantile).collect();
-            assert_eq!(kernels::rice_parameter(Isa::Baseline, &gaps).0, r);
-        }
-    }
-
-    /// r = 3 of gap 13 is "10" + "101" in the textbook's unary-of-ones; here a zero and a one in the high plane.
-    #[test]
-    fn one_gap_has_the_documented_bits() {
-        let indices = [13u32];
-        let planes = Planes::measure(&indices);
-        let mut section = std::vec![0xa5; planes.section_bytes()];
-        write(&indices, planes, &mut section);
-        let (r, _) = kernels::rice_parameter(Isa::Baseline, &[13]);
-        assert_eq!(section, [7, r as u8, 13 & ((1 << r) - 1), 1 << (13 >> r)]);
-    }
-
-    #[test]
-    fn a_wasted_byte_behind_a_plane_is_refused() {
-        let indices = [3u32, 70, 71];
-        let planes = Planes::measure(&indices);
-        let mut section = std::vec![0; planes.section_bytes() + 1];
-        let exact = section.len() - 1;
-        write(&indices, planes, &mut section[..exact]);
-        let mut decoded = [0; 3];
-        assert_eq!(read(&section, 100, &mut decoded), Err(DecodeError::TrailingBytes));
-        assert_eq!(read(&section[..exact], 100, &mut decoded), Ok(()));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! The plain loops over positions and the gaps between them; they define every result.
 
-use crate::bits::{BitWriter, MAX_FIELD_BITS, load_padded};
+use crate::bits::load_padded;
 use crate::built::Full;
 
 /// Ones that [`ones`](super::ones) is asked for at most.
@@ -81,7 +81,7 @@ pub(super) fn positions(
 
 /// Fields of `r` bits that one word holds, wherever in a byte they begin; a small machine has one loop for all.
 #[inline(always)]
-fn fields_at_once(r: u32) -> usize {
+pub(super) fn fields_at_once(r: u32) -> usize {
     match r {
         _ if Full::build().is_none() => 1,
         0..=7 => 8,
@@ -119,49 +119,4 @@ fn positions_by<const N: usize>(
         group(last_slots, last_highs);
     }
     sum
-}
-
-/// See [`put_gaps`](super::put_gaps).
-#[inline(always)]
-pub(super) fn put_gaps(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) {
-    match fields_at_once(r) {
-        8 => put_lows::<8>(lows, gaps, r),
-        4 => put_lows::<4>(lows, gaps, r),
-        2 => put_lows::<2>(lows, gaps, r),
-        _ => put_lows::<1>(lows, gaps, r),
-    }
-    put_highs(highs, gaps, r);
-}
-
-/// The lower r bits of each gap, `N` gaps at a time.
-#[inline(always)]
-fn put_lows<const N: usize>(lows: &mut BitWriter<'_>, gaps: &[u32], r: u32) {
-    let low = |gap: u32| u64::from(gap & ((1u32 << r) - 1));
-    let (groups, rest) = gaps.as_chunks::<N>();
-    for group in groups {
-        let fields = (0..N).fold(0, |fields, i| fields | low(group[i]) << (i as u32 * r));
-        lows.put(fields, N as u32 * r);
-    }
-    if N > 1 {
-        rest.iter().for_each(|&gap| lows.put(low(gap), r));
-    }
-}
-
-/// gap >> r zeros and a one for each gap, eight at a time where they are short.
-#[inline(always)]
-fn put_highs(highs: &mut BitWriter<'_>, gaps: &[u32], r: u32) {
-    let (groups, rest) = if Full::build().is_some() { gaps.as_chunks::<8>() } else { (&[][..], gaps) };
-    for group in groups {
-        let zeros: u64 = group.iter().map(|&gap| u64::from(gap >> r)).sum();
-        if zeros > u64::from(MAX_FIELD_BITS) - 8 {
-            group.iter().for_each(|&gap| highs.put_unary(u64::from(gap >> r)));
-            continue;
-        }
-        let (ones, bits) = group.iter().fold((0u64, 0), |(ones, bits), &gap| {
-            let at = bits + (gap >> r);
-            (ones | 1 << at, at + 1)
-        });
-        highs.put(ones, bits);
-    }
-    rest.iter().for_each(|&gap| highs.put_unary(u64::from(gap >> r)));
 }

@@ -5,11 +5,13 @@
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod aarch64;
+mod blocks;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod checksum;
 mod factors;
 mod gaps;
 mod isa;
+mod rice;
 pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
@@ -20,6 +22,7 @@ use crate::bits::load_padded;
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
+pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
 pub(crate) use gaps::{ONES, TURN};
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
@@ -281,10 +284,16 @@ compile_for_each_isa! {
     pub(crate) fn gaps(isa, positions: &[u32], next: u32, gaps: &mut [u32]) = gaps::gaps;
 }
 
-compile_for_each_isa! {
-    /// Rice codes of the gaps: the lower r ≤ 31 bits of each to `lows`, and to `highs` as many zeros as the rest of it says and
-    /// a one.
-    pub(crate) fn put_gaps(isa, gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) = gaps::put_gaps;
+/// Rice codes of the gaps: the lower r ≤ 31 bits of each to `lows`, and to `highs` as many zeros as the rest of it says and
+/// a one.
+pub(crate) fn put_gaps(isa: Isa, gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::rice::put_gaps(gaps, r, lows, highs),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::rice::put_gaps_with_avx2(gaps, r, lows, highs),
+        _ => rice::put_gaps(gaps, r, lows, highs),
+    }
 }
 
 compile_for_each_isa! {
@@ -293,10 +302,21 @@ compile_for_each_isa! {
     pub(crate) fn positions(isa, highs: &[u32], lows: &[u8], first_bit: u64, r: u32, next: u32, out: &mut [u32]) -> u64 = gaps::positions;
 }
 
+/// The best Rice parameters of the first `entries` of the gaps, whose sum is below 2³², in blocks of up to [`TALLIED`]
+/// entries; the other gaps are 0.
+pub(crate) fn best_blocks(isa: Isa, gaps: &[u32; TALLIED], entries: usize, blocks: &mut TurnBlocks) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::blocks::best_blocks(gaps, entries, blocks),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::blocks::best_blocks_with_avx2(gaps, entries, blocks),
+        _ => blocks::best_blocks(gaps, entries, blocks),
+    }
+}
+
 compile_for_each_isa! {
-    /// The smallest Rice parameter r ≤ 31 that minimises the bits of these gaps, whose sum is below 2³², and the bits
-    /// Σ (gap >> r) + 1 of their high parts.
-    pub(crate) fn rice_parameter(isa, gaps: &[u32]) -> (u32, u64) = scalar::rice_parameter;
+    /// Adds the next blocks to what blocks of every size take. Only the last turn may have fewer than [`TALLIED`] entries.
+    pub(crate) fn tally_blocks(isa, blocks: &TurnBlocks, tally: &mut BlockTally) = blocks::tally_blocks;
 }
 
 /// What [`quantize`] needs to know of a bucket.

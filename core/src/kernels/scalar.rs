@@ -349,34 +349,6 @@ pub(super) fn add_nibbles(packed: &[u8], scale: f32, weight: f32, acc: &mut [[f3
     }
 }
 
-/// Cost(r) = Σ (gap >> r) + len·(r + 1) is convex in r: Cost(r + 1) − Cost(r) = len − Σ ⌈(gap >> r) / 2⌉, which does not
-/// fall with r. The best r is therefore the first at which it is not negative, found by walking from a guess.
-#[inline(always)]
-pub(super) fn rice_parameter(gaps: &[u32]) -> (u32, u64) {
-    let entries = gaps.len() as u32;
-    // No sum here is above that of the gaps.
-    let sum = gaps.iter().fold(0u32, |sum, &gap| sum.wrapping_add(gap));
-    let log2 = |x: u32| x.max(1).ilog2();
-    let mut r = log2(sum).saturating_sub(log2(entries));
-    loop {
-        let below = r.saturating_sub(1);
-        let (mut highs, mut halves, mut odd_below) = (0u32, 0u32, 0u32);
-        for &gap in gaps {
-            let high = gap >> r;
-            highs = highs.wrapping_add(high);
-            halves = halves.wrapping_add((high >> 1) + (high & 1));
-            odd_below = odd_below.wrapping_add(gap >> below & 1);
-        }
-        if halves > entries {
-            r += 1;
-        } else if r > 0 && highs.saturating_add(odd_below) <= entries {
-            r -= 1;
-        } else {
-            return (r, u64::from(highs) + u64::from(entries));
-        }
-    }
-}
-
 #[inline(always)]
 pub(super) fn add_bytes(fields: &[u8], scale: f32, weight: f32, acc: &mut [f32]) {
     for (acc, &field) in acc.iter_mut().zip(fields) {

@@ -169,6 +169,43 @@ fn ones_and_positions_are_the_same_on_every_instruction_set() {
     }
 }
 
+/// Rice codes of gaps of every scale, with every parameter, in blocks of every filling.
+#[test]
+fn rice_codes_are_the_same_on_every_instruction_set() {
+    let words = bits(&floats(TALLIED));
+    for spread in [0, 8, 12, 20, 24, 26, 27, 29, 31] {
+        // One gap in seven is longer than the others.
+        let gaps: Vec<u32> =
+            (0..TALLIED).map(|i| words[i] >> spread.max(4) >> (4 * u32::from(i % 7 != 0))).collect();
+        for entries in [1, 15, 16, 17, 31, 33, 127, 128, 130, 255, 256] {
+            let mut filled = [0; TALLIED];
+            filled[..entries].copy_from_slice(&gaps[..entries]);
+            if filled.iter().map(|&gap| u64::from(gap)).sum::<u64>() <= u64::from(u32::MAX) {
+                same_everywhere(|isa| {
+                    let (mut blocks, mut tally) = (TurnBlocks::default(), BlockTally::new());
+                    best_blocks(isa, &filled, entries, &mut blocks);
+                    tally_blocks(isa, &blocks, &mut tally);
+                    (blocks, tally.finish())
+                });
+            }
+            for r in (28 - spread.min(28))..32 {
+                same_everywhere(|isa| {
+                    let mut planes = [vec![0xa5; 4 * TALLIED], vec![0xa5; 4 * TALLIED]];
+                    let [lows, highs] = &mut planes;
+                    let (mut lows, mut highs) = (BitWriter::new(lows), BitWriter::new(highs));
+                    put_gaps(isa, &gaps[..entries], r, &mut lows, &mut highs);
+                    let lens = [lows.finish(), highs.finish()];
+                    planes
+                        .into_iter()
+                        .zip(lens)
+                        .map(|(plane, len)| plane[..len.unwrap()].to_vec())
+                        .collect::<Vec<_>>()
+                });
+            }
+        }
+    }
+}
+
 #[test]
 fn levels_are_the_same_on_every_instruction_set() {
     let stream = StepKey { seed: 3, step: 1, source: Source::Rank(2) }.stream(4);

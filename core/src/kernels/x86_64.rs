@@ -1,5 +1,6 @@
 //! Loops that compilers do not vectorise, written out for x86-64.
 
+pub(super) mod blocks;
 pub(super) mod cast;
 pub(super) mod checksum;
 pub(super) mod fields;
@@ -7,6 +8,7 @@ pub(super) mod gaps;
 mod philox;
 pub(super) mod quantize;
 pub(super) mod rans;
+pub(super) mod rice;
 pub(super) mod select;
 pub(super) mod symbols;
 

@@ -5,6 +5,7 @@ use super::context::{self, Adaptive, Place};
 use super::decode::{Bytes, Checked, ensure};
 use super::header::varint;
 use gradwire::IndexChoice;
+use std::ops::RangeInclusive;
 
 /// Numbers of the index coders on the wire.
 const RAW: u8 = 0;
@@ -13,8 +14,9 @@ const RICE: u8 = 2;
 const CONTEXT: u8 = 3;
 const CONTEXT_MAX: u8 = 4;
 
-/// Entries that share a Rice parameter, as the encoder cuts them.
-const RICE_BLOCK_LOG2: u8 = 7;
+/// Entries that share a Rice parameter, as powers of two: all, and the one that is taken unless another is much shorter.
+const RICE_BLOCKS_LOG2: RangeInclusive<u8> = 4..=16;
+const USUAL_RICE_BLOCK_LOG2: u8 = 7;
 
 /// Bits of one raw position: as many as the largest, len − 1, has digits.
 fn raw_width(len: usize) -> u32 {
@@ -47,9 +49,9 @@ pub fn best_rice_parameter(gaps: &[u64]) -> u32 {
 }
 
 /// The block size, then the planes: parameters, low bits, unary high parts.
-fn rice(indices: &[usize]) -> Vec<u8> {
+fn rice_in_blocks(indices: &[usize], block_log2: u8) -> Vec<u8> {
     let [mut parameters, mut lows, mut highs] = [const { Vec::<bool>::new() }; 3].map(|_| Bits::default());
-    for block in gaps(indices).chunks(1 << RICE_BLOCK_LOG2) {
+    for block in gaps(indices).chunks(1 << block_log2) {
         let r = best_rice_parameter(block);
         parameters.field(u64::from(r), 5);
         for gap in block {
@@ -57,8 +59,15 @@ fn rice(indices: &[usize]) -> Vec<u8> {
             highs.unary(gap >> r);
         }
     }
-    let planes = [vec![RICE_BLOCK_LOG2], parameters.bytes(), lows.bytes(), highs.bytes()].concat();
-    with_length(planes)
+    [vec![block_log2], parameters.bytes(), lows.bytes(), highs.bytes()].concat()
+}
+
+/// Blocks of 128 entries, or of the size with the fewest bytes if that saves more than 1/128 of them, and more than one.
+fn rice(indices: &[usize]) -> Vec<u8> {
+    let usual = rice_in_blocks(indices, USUAL_RICE_BLOCK_LOG2);
+    let all = RICE_BLOCKS_LOG2.map(|block_log2| rice_in_blocks(indices, block_log2));
+    let best = all.min_by_key(Vec::len).expect("there are sizes");
+    with_length(if usual.len() - best.len() > (usual.len() / 128).max(1) { best } else { usual })
 }
 
 fn with_length(stream: Vec<u8>) -> Vec<u8> {
