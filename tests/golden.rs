@@ -81,6 +81,8 @@ fn golden_frames_hold_every_kind_coder_and_packing() {
         "levels norms ternary",
         "levels norms elias",
         "levels norms rans",
+        "levels norm-planes adaptive",
+        "levels norms-in-stream context",
         "seeded  f32",
     ] {
         assert!(seen.contains(expected), "no golden frame is '{expected}'");

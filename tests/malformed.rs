@@ -188,9 +188,19 @@ proptest! {
             let norm = if zeros >> (i % 8) & 1 == 1 { 0.0f32 } else { 1.5 };
             norm.to_le_bytes()
         });
-        let mut body = vec![width | norm << 4 | packing << 6, bucket];
+        let mut body = vec![width | packing << 4, norm, bucket];
         body.extend(norms);
         body.extend(packed);
+        agree(&unit_of(5, 2, &body), &[vec![40]], || format!("{body:?}"));
+    }
+
+    #[test]
+    fn random_streams_of_levels_are_judged_as_the_naive_decoder_does(
+        width in 2u8..9, norm in 0u8..2, bucket in prop::sample::select(vec![1u8, 7, 8, 40, 100]),
+        first in 0u8..102, stream in bytes(100),
+    ) {
+        let mut body = vec![width | 4 << 4, norm | 2 << 4, bucket, first.min(bucket.saturating_add(1)), stream.len() as u8];
+        body.extend(stream);
         agree(&unit_of(5, 2, &body), &[vec![40]], || format!("{body:?}"));
     }
 }

@@ -10,7 +10,7 @@ use gradwire_tests::naive::{self, encode::Job};
 use gradwire_tests::run::{self, Kept, bits};
 
 /// Every codec that can be cut, with every coder and with and without a memory.
-const CODECS: [&str; 33] = [
+const CODECS: [&str; 37] = [
     "none",
     "f16",
     "bf16",
@@ -35,6 +35,10 @@ const CODECS: [&str; 33] = [
     "qsgd:bits=4,bucket=300,rounding=nearest,entropy=rans",
     "qsgd:bits=8,norm=l2,bucket=128,rounding=nearest",
     "qsgd:bits=3,bucket=64,rounding=nearest,memory=none",
+    "qsgd:bits=4,entropy=adaptive",
+    "qsgd:bits=ternary,bucket=100",
+    "qsgd:bits=8,bucket=33,rounding=nearest,entropy=adaptive",
+    "qsgd:bits=5,bucket=1,norm=l2,entropy=adaptive",
     "topk:density=0.1,index=context",
     "topk:density=0.2,index=small,values=q4",
     "dgc:density=0.1",
@@ -342,26 +346,63 @@ fn overhead(spelling: &str, grad: &[f32], layout: &LayoutRef<'_>, bytes: u32) ->
     (sum as f64 / frame.len() as f64 - 1.0, packets.len())
 }
 
+/// Also the largest and the smallest level and norm.
+#[test]
+fn a_level_under_context_always_fits_what_it_is_said_to_need() {
+    let n = 400;
+    let (layout, units) = (LayoutRef::flat(n), [Unit { id: u32::MAX, ..Unit::whole(n) }]);
+    let key = StepKey { step: u64::MAX, ..key(0) };
+    for (width, bucket) in [(2, 3), (8, 3), (2, u32::MAX), (8, u32::MAX)] {
+        for values in [[1.0f32, 0.0, -1.0], [1.0, 0.3, -0.7], [3e-30, 1e37, -2e-3]] {
+            let codec = spec(&format!("qsgd:bits={width},bucket={bucket},entropy=adaptive")).codec;
+            let grad: Vec<f32> = values.into_iter().cycle().take(n).collect();
+            let packets =
+                |bytes| run::packets(&codec, key, &layout, &units, Grad::F32(&grad), None, size(bytes));
+            let packets = match packets(64) {
+                Err(EncodeError::PacketTooSmall { needed }) => packets(needed as u32),
+                fitting => fitting,
+            };
+            let frame = run::encode(&codec, key, &layout, &units, Grad::F32(&grad), None, 0).unwrap();
+            let sum = sum_of(packets.unwrap().iter(), &layout);
+            assert_eq!(bits(&sum), bits(&run::decode(&frame, &layout).unwrap()), "{width}, {bucket}");
+        }
+    }
+}
+
 #[test]
 fn at_1200_bytes_packets_cost_at_most_six_percent() {
     let codecs = [
-        "topk:density=0.01",
-        "topk:density=0.01,values=q4",
-        "topk:density=0.01,values=q2",
-        "qsgd:bits=4,entropy=rans",
+        ("topk:density=0.01", 0.06),
+        ("topk:density=0.01,values=q4", 0.06),
+        ("topk:density=0.01,values=q2", 0.06),
+        ("qsgd:bits=4,entropy=rans", 0.06),
+        ("qsgd:bits=4", 0.06),
+        ("qsgd:bits=4,entropy=adaptive", 0.06),
+        ("qsgd:bits=4,bucket=4096", 0.06),
+        ("qsgd:bits=8", 0.06),
+        ("qsgd:bits=3,bucket=128", 0.06),
+        // With two levels, one outlier makes a bucket unlike those around it: one frame has a class for such.
+        ("qsgd:bits=2,bucket=128", 0.11),
     ];
-    for spelling in codecs {
-        let check = |name: &str, grad: &[f32], layout: &LayoutRef<'_>| {
+    let mut above = Vec::new();
+    for (spelling, most) in codecs {
+        let mut check = |name: &str, grad: &[f32], layout: &LayoutRef<'_>| {
             let (more, packets) = overhead(spelling, grad, layout, 1200);
             println!("{name}: {spelling}: {packets} packets, {:.2} % more than one frame", 100.0 * more);
-            assert!(more <= 0.06, "{name}: {spelling}: {:.2} % more", 100.0 * more);
+            if more > most {
+                above.push(format!("{name}: {spelling}: {:.2} % more", 100.0 * more));
+            }
         };
-        let grad = cubes(400_000);
-        check("heavy-tailed", &grad, &LayoutRef::flat(grad.len()));
+        for (name, grad) in
+            [("heavy-tailed", cubes(400_000)), ("gaussian", Input::Normal(18).values(400_000))]
+        {
+            check(name, &grad, &LayoutRef::flat(grad.len()));
+        }
         for gradient in gradients::all("at_1200_bytes_packets_cost_at_most_six_percent") {
             check(&gradient.name, &gradient.values, &gradient.layout.as_ref());
         }
     }
+    assert!(above.is_empty(), "{above:#?}");
 }
 
 /// Cubes of about normal values: 1 % hold about half of the energy.

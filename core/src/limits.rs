@@ -15,7 +15,8 @@ pub struct Limits {
     /// Units of one frame.
     pub max_units: usize,
     /// Words of 32 bits that parsing may use: one an entry, 4096 for each unit in rANS, up to 9888 for each unit whose positions are
-    /// under `context` and 133,320 under `context-max`, and one bit a coordinate of seeded units.
+    /// under `context` and 133,320 under `context-max`, one a coordinate of units whose levels are under context, and one bit a
+    /// coordinate of seeded units.
     pub max_scratch_words: usize,
     /// Largest magnitude of a decoded value; of levels, the largest norm, which is what the highest level decodes to. Bounds
     /// what one peer can do to the mean.

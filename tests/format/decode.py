@@ -495,6 +495,9 @@ class Decoder:
         require(norm_kind <= 1, "InvalidField(Norm)")
         bucket = self.reader.varint()
         require(1 <= bucket <= LARGEST_U32, "InvalidField(Bucket)")
+        require(coding <= 2, "InvalidField(Norm)")
+        if packing == 4 and coding == 2:
+            return self.level_stream(unit, width, norm_kind, bucket)
         require(coding <= 1, "InvalidField(Norm)")
         bucket_count = (unit.len + bucket - 1) // bucket
         norms = self.planes(bucket_count) if coding else f32_values(self.reader.take(4 * bucket_count))
@@ -527,6 +530,39 @@ class Decoder:
                     acc[i] += table[next(signed_levels)]
 
         unit.add = add
+
+    def level_stream(self, unit, width, norm_kind, bucket):
+        first = self.reader.varint()
+        require(1 <= first <= bucket, "InvalidField(Bucket)")
+        stream = self.reader.take(self.reader.varint())
+        unit.scratch_words = unit.len
+        names = ["l2", "max"]
+        unit.about = f"bits {width}, bucket {bucket} from {first}, norm {names[norm_kind]}, context"
+        values = []
+        # Nothing is decoded beyond what the limits allow.
+        if unit.len <= min(self.limits.elements, self.limits.scratch_words):
+            values = self.streamed_values(unit.len, width, bucket, first, stream)
+
+        def add(acc):
+            for i, value in enumerate(values, unit.start):
+                acc[i] += value
+
+        unit.add = add
+
+    def streamed_values(self, length, width, bucket, first, stream):
+        models = LevelModels(RangeDecoder(stream), width)
+        s = (1 << (width - 1)) - 1
+        values = []
+        size = first
+        while len(values) < length:
+            size = min(size, length - len(values))
+            norm = models.norm()
+            self.check_values([norm])
+            require(math.isfinite(fl(fl(norm / s) * s)), "InvalidField(Scale)")
+            scale = fl(norm / s)
+            values += [fl(scale * models.level()) if norm else 0.0 for _ in range(size)]
+            size = bucket
+        return values
 
     def fixed(self, count, width, s):
         bits = Bits(self.reader.take((count * width + 7) // 8))
@@ -769,6 +805,66 @@ class Models:
             word[0] += (target - word[0]) * RATE[word[1]] >> 15
             word[1] = min(word[1] + 1, 15)
         return b
+
+
+class LevelModels:
+    def __init__(self, coder, width):
+        self.coder = coder
+        self.width = width
+        self.by_fast = [level_words(number, 4) for number in range(30)]
+        self.by_slow = [level_words(number, 6) for number in range(30)]
+        self.digits = [[28000, 4] for _ in range(16)]
+        self.zeros = [[16000, 1] for _ in range(16)]
+        self.steps = [[26000, 2] for _ in range(16)]
+        self.fast = self.slow = 64 * ((1 << (width - 1)) - 1)
+        self.zero = 0
+        self.exponent = None
+
+    def decide(self, contexts, i):
+        return Models.decide(self.coder, contexts, [1] * len(contexts), i)
+
+    def norm(self):
+        self.zero = self.decide([self.zeros], self.zero)
+        if self.zero:
+            return 0.0
+        if self.exponent is None:
+            self.exponent = self.coder.bits(8)
+        else:
+            steps = 0
+            while steps < 254 and self.decide([self.steps], min(steps, 14)):
+                steps += 1
+            is_down = steps > 0 and self.decide([self.steps], 15)
+            self.exponent += -steps if is_down else steps
+        require(1 <= self.exponent <= 254, "InvalidField(Norm)")
+        return f32_values(struct.pack("<I", self.exponent << 23 | self.coder.bits(23)))[0]
+
+    def level(self):
+        contexts = [self.by_fast[average_class(self.fast)], self.by_slow[average_class(self.slow)]]
+        d = 0
+        while d < self.width - 1 and self.decide(contexts, d):
+            d += 1
+        level = min(d, 1)
+        if d >= 2:
+            level = level << 1 | self.decide(contexts, 6 + d)
+        if d >= 3:
+            level = level << 1 | self.decide([self.digits], 2 * (d - 3) + (level & 1))
+        if d > 3:
+            level = level << (d - 3) | self.coder.bits(d - 3)
+        sign = self.coder.bits(1) if level > 0 else 0
+        self.fast += (256 * level - self.fast) >> 1
+        self.slow += (256 * level - self.slow) >> 4
+        return -level if sign else level
+
+
+def average_class(average):
+    octave = average.bit_length() - 1
+    return average if average < 2 else 2 * octave + (average >> (octave - 1) & 1)
+
+
+def level_words(number, count):
+    least = number if number < 2 else (2 + number % 2) << number // 2 >> 1
+    first = [max(5000, min(63000, (least + 1) * 65536 // (least + 1 + (115 << j)))) for j in range(7)]
+    return [[p, count] for p in first + [24000] * 9]
 
 
 def adaptive(coder, k, length, unit_parts, by_coordinate):

@@ -91,12 +91,28 @@ impl<'o> RangeEncoder<'o> {
         self.low <<= 8;
     }
 
-    /// Ends the stream with as few bytes as tell the interval apart; its length, more than the buffer's if it did not fit.
-    pub(crate) fn finish(mut self) -> usize {
-        // The value of the interval with the most zeros at its end: those are not written.
+    /// The value of the interval with the most zeros at its end: those are not written.
+    fn last_value(&self) -> u64 {
         let kept = |zeros: u32| (u64::from(self.low) + (1u64 << zeros) - 1) >> zeros << zeros;
         let zeros = (0..=32).rev().find(|&zeros| kept(zeros) - u64::from(self.low) < u64::from(self.range));
-        let value = kept(zeros.unwrap_or(0));
+        kept(zeros.unwrap_or(0))
+    }
+
+    /// Bytes of the stream if it ended here. More decisions never make it shorter.
+    pub(crate) fn bytes(&self) -> usize {
+        let last = self.last_value() as u32;
+        self.len + 4 - (last.trailing_zeros() / 8) as usize
+    }
+
+    /// As many bytes, or up to four more.
+    #[inline]
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.len + 4
+    }
+
+    /// Ends the stream with as few bytes as tell the interval apart; its length, more than the buffer's if it did not fit.
+    pub(crate) fn finish(mut self) -> usize {
+        let value = self.last_value();
         self.add((value - u64::from(self.low)) as u32);
         while self.low != 0 {
             self.push();
@@ -231,7 +247,13 @@ mod tests {
             prop_assert_eq!(decoded, steps.iter().map(values).collect::<Vec<_>>());
             let mut out = vec![0; stream.len().saturating_sub(1)];
             let mut encoder = RangeEncoder::new(&mut out);
-            run(&mut encoder, &steps);
+            let mut before = 0;
+            for step in &steps {
+                run(&mut encoder, core::slice::from_ref(step));
+                prop_assert!((before..=encoder.most_bytes()).contains(&encoder.bytes()));
+                before = encoder.bytes();
+            }
+            prop_assert_eq!(before, stream.len());
             prop_assert_eq!(encoder.finish(), stream.len(), "the length is right where it does not fit");
         }
 

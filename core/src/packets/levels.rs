@@ -1,4 +1,5 @@
-//! Pieces of a unit of levels: whole buckets, or a part of one bucket where a whole one does not fit.
+//! Pieces of a unit of levels: whole buckets, or a part of one bucket where a whole one does not fit; under context, any run of
+//! coordinates.
 
 use super::{Cuts, PacketSize, Piece};
 use crate::kernels::{self, Isa};
@@ -9,6 +10,9 @@ use core::ops::Range;
 /// Coordinates of a part of a bucket, at the most, for each byte of a packet: levels that are all alike take next to nothing,
 /// but the search for the largest part has to end.
 const COORDINATES_PER_BYTE: usize = 64;
+
+/// The same of a piece under context, where buckets of zeros take next to nothing.
+const STREAMED_PER_BYTE: usize = 1024;
 
 /// Elements that are committed at a time.
 const BLOCK: usize = 256;
@@ -41,6 +45,9 @@ impl LevelsContent {
 
     /// A norm takes four bytes, so there are only so many buckets.
     pub(super) fn cuts(&self, at: usize, len: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
+        if self.qsgd.cuts_anywhere() {
+            return (Cuts { grain: 1, most: (len - at).min(STREAMED_PER_BYTE * size.bytes()) }, None);
+        }
         let (bucket, most) = (self.bucket(), COORDINATES_PER_BYTE * size.bytes());
         let inside = at % bucket;
         let left = (bucket - inside).min(len - at);
@@ -52,12 +59,30 @@ impl LevelsContent {
         (whole, Some(part))
     }
 
+    /// How many of these coordinates fit bodies of at most `room(coordinates)` bytes, where that is known without trying:
+    /// under context, as streams only grow.
+    pub(super) fn fitting(
+        &self,
+        atoms: Range<usize>,
+        bytes: &mut [u8],
+        room: impl Fn(usize) -> usize,
+    ) -> Option<usize> {
+        let first = atoms.start;
+        let (levels, _) = self.levels(atoms, bytes);
+        self.qsgd.cuts_anywhere().then(|| levels.fitting(&self.qsgd, first, room))
+    }
+
     /// Writes the body, if it fits.
     pub(super) fn write(&self, piece: &Piece<'_>, bytes: &mut [u8], writer: &mut Writer<'_>) -> bool {
+        let (levels, symbols) = self.levels(piece.atoms.clone(), bytes);
+        levels.write(&self.qsgd, piece.atoms.start, symbols, piece.room, writer)
+    }
+
+    /// Norms and levels of some coordinates, and room for symbols.
+    fn levels<'s>(&self, atoms: Range<usize>, bytes: &'s mut [u8]) -> (qsgd::Levels<'s>, &'s mut [u8]) {
         let (norms, fields, symbols) = self.parts_mut(bytes);
-        let buckets = piece.atoms.start / self.bucket()..piece.atoms.end.div_ceil(self.bucket());
-        let levels = qsgd::Levels { norms: &norms[buckets], fields: &fields[piece.atoms.clone()] };
-        levels.write(&self.qsgd, symbols, piece.room, writer)
+        let buckets = atoms.start / self.bucket()..atoms.end.div_ceil(self.bucket());
+        (qsgd::Levels { norms: &norms[buckets], fields: &fields[atoms] }, symbols)
     }
 
     /// residual = p − decoded, where p is what the residual holds: that of the piece.

@@ -356,7 +356,13 @@ impl Packets<'_> {
     /// written. `None` if not even one atom fits.
     fn largest_piece(&mut self, cursor: Cursor, written: usize, atoms: usize) -> Option<(usize, usize)> {
         let start = self.atom;
-        let (first, other) = self.content.as_ref()?.cuts(start, atoms, self.size);
+        let (mut first, other) = self.content.as_ref()?.cuts(start, atoms, self.size);
+        if let Some(fitting) = self.fitting(cursor, written, start, first.most) {
+            if fitting == 0 && first.most > 0 {
+                return None;
+            }
+            first.most = fitting;
+        }
         for Cuts { grain, most } in core::iter::once(first).chain(other) {
             let end = |count: usize| start.saturating_add(count.saturating_mul(grain)).min(atoms);
             if let Some(bytes) = self.write_piece(cursor, written, start..end(most)) {
@@ -376,6 +382,17 @@ impl Packets<'_> {
             }
         }
         None
+    }
+
+    /// How many atoms from `start` on, of `most`, fit behind the `written` bytes of the body, if that is known without trying.
+    fn fitting(&mut self, cursor: Cursor, written: usize, start: usize, most: usize) -> Option<usize> {
+        let (Some(Content::Levels(levels)), Some(unit)) = (&self.content, self.units.get(self.unit)) else {
+            return None;
+        };
+        let left = self.size.bytes().saturating_sub(HEADER_BYTES + written);
+        let piece_unit = |len: usize| Unit { start: unit.start + start, len, ..*unit };
+        let room = |len: usize| left.saturating_sub(cursor.header_bytes(&piece_unit(len)));
+        levels.fitting(start..start + most, self.bytes, room)
     }
 
     /// Writes the unit header and the body of a piece behind the `written` bytes of the packet's body, if they fit;

@@ -1,5 +1,6 @@
 //! QSGD: every coordinate rounded to one of a few levels of its bucket's norm.
 
+mod context;
 mod encode;
 mod norms;
 mod pack;
@@ -38,7 +39,7 @@ pub enum Norm {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum EntropyChoice {
-    /// The smallest of `fixed`, `rans` and `adaptive` by exact bytes; ties go to the first.
+    /// The smallest of `fixed`, `rans` and `adaptive` by exact bytes; ties go to the first. In packets, `adaptive`.
     #[default]
     Auto,
     /// Fields of equal width (five levels a byte at `bits=ternary`).
@@ -48,7 +49,9 @@ pub enum EntropyChoice {
     /// Interleaved rANS over the unit's own level frequencies.
     Rans,
     /// The same with up to 16 tables, of which each 64 levels have the one that suits them, and with the norms' exponents
-    /// coded: for gradients that are spread unevenly. A bucket of zeros costs next to nothing.
+    /// coded: for gradients that are spread unevenly. A bucket of zeros costs next to nothing. In packets, which are too
+    /// short for tables, norms and levels are decisions of a range coder under probabilities that adapt from level to level:
+    /// several times as slow.
     Adaptive,
 }
 
@@ -182,6 +185,11 @@ impl Qsgd {
         self.entropy
     }
 
+    /// Whether a piece of a unit has norms and levels under context: it is too short for tables, and may be cut anywhere.
+    pub(crate) fn cuts_anywhere(&self) -> bool {
+        matches!(self.entropy, EntropyChoice::Auto | EntropyChoice::Adaptive)
+    }
+
     /// The rounding.
     #[must_use]
     pub fn rounding(&self) -> Rounding {
@@ -243,7 +251,7 @@ impl EncodeUnit for Qsgd {
     }
 
     fn is_cut(&self) -> bool {
-        self.entropy != EntropyChoice::Adaptive
+        true
     }
 
     fn content_scratch_len(&self, len: usize) -> ScratchLen {

@@ -13,6 +13,7 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 /// Codings as the `norm` byte numbers them.
 pub(super) const CODING_F32: u8 = 0;
 pub(super) const CODING_PLANES: u8 = 1;
+pub(super) const CODING_STREAM: u8 = 2;
 
 /// Bits of an f32 below its exponent.
 const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
@@ -67,6 +68,8 @@ pub(super) enum Norms<'a> {
         set: usize,
         mantissas: &'a [u8],
     },
+    /// Among the levels.
+    Streamed(Full),
 }
 
 impl<'a> Norms<'a> {
@@ -88,15 +91,17 @@ impl<'a> Norms<'a> {
                 let bits = set.checked_mul(MANTISSA_BITS as usize).ok_or(invalid(Field::Norm))?;
                 Ok(Self::Planes { full, buckets, exponents, set, mantissas: reader.take(bits.div_ceil(8))? })
             }
+            CODING_STREAM => Ok(Self::Streamed(Full::required()?)),
             _ => Err(invalid(Field::Norm)),
         }
     }
 
-    /// How many there are.
+    /// How many there are, those among the levels aside.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Plain(norms) => norms.len(),
             Self::Planes { buckets, .. } => *buckets,
+            Self::Streamed(_) => 0,
         }
     }
 
@@ -110,6 +115,7 @@ impl<'a> Norms<'a> {
         match self {
             Self::Plain(norms) => norms.as_flattened().len(),
             Self::Planes { exponents, mantissas, .. } => exponents.section_bytes() + mantissas.len(),
+            Self::Streamed(_) => 0,
         }
     }
 
@@ -118,6 +124,7 @@ impl<'a> Norms<'a> {
         match self {
             Self::Plain(_) => 0,
             Self::Planes { buckets, .. } => *buckets,
+            Self::Streamed(_) => 0,
         }
     }
 
@@ -126,6 +133,7 @@ impl<'a> Norms<'a> {
         match self {
             Self::Plain(_) => 0,
             Self::Planes { .. } => SLOT_WORDS,
+            Self::Streamed(_) => 0,
         }
     }
 
@@ -154,7 +162,7 @@ impl<'a> Norms<'a> {
         let norms = *self;
         (0..norms.len()).map(move |i| match norms {
             Self::Plain(norms) => norms.get(i).map_or(0.0, |bytes| f32::from_le_bytes(*bytes)),
-            Self::Planes { .. } => words.get(i).map_or(0.0, |bits| f32::from_bits(*bits)),
+            Self::Planes { .. } | Self::Streamed(_) => words.get(i).map_or(0.0, |bits| f32::from_bits(*bits)),
         })
     }
 }

@@ -12,6 +12,7 @@ pub(super) const PACKING_FIXED: u8 = 0;
 pub(super) const PACKING_ELIAS: u8 = 1;
 pub(super) const PACKING_RANS: u8 = 2;
 pub(super) const PACKING_TERNARY: u8 = 3;
+pub(super) const PACKING_CONTEXT: u8 = 4;
 
 /// Coordinates of one byte of ternary levels: 3⁵ = 243 ≤ 256.
 pub(super) const TERNARY_PER_BYTE: usize = 5;

@@ -1,7 +1,8 @@
 //! Levels that were decided for a whole unit, as bodies of parts of it.
 
-use super::norms::CODING_F32;
-use super::pack::{self, PACKING_ELIAS, PACKING_RANS};
+use super::context::{self, Form};
+use super::norms::{CODING_F32, CODING_STREAM};
+use super::pack::{self, PACKING_CONTEXT, PACKING_ELIAS, PACKING_RANS};
 use super::quantize::{PIECE, Quantizer, Values};
 use super::{EntropyChoice, Qsgd, encode};
 use crate::built::Full;
@@ -52,14 +53,28 @@ pub(super) fn decide(
 }
 
 impl Levels<'_> {
-    /// Writes the body, if it takes no more than `room` bytes; `symbols` has room for one symbol a coordinate.
+    /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces end anywhere; `first` is where
+    /// they begin in the unit.
+    pub(crate) fn fitting(&self, qsgd: &Qsgd, first: usize, room: impl Fn(usize) -> usize) -> usize {
+        context::fitting(form_at(qsgd, first), self, room)
+    }
+
+    /// Writes the body, if it takes no more than `room` bytes; `first` is where it begins in the unit, and `symbols` has room
+    /// for one symbol a coordinate.
     pub(crate) fn write(
         &self,
         qsgd: &Qsgd,
+        first: usize,
         symbols: &mut [u8],
         room: usize,
         writer: &mut Writer<'_>,
     ) -> bool {
+        if qsgd.cuts_anywhere() {
+            writer.u8(encode::form_byte(qsgd, PACKING_CONTEXT));
+            writer.u8(encode::norm_byte(qsgd, CODING_STREAM));
+            writer.varint(u64::from(qsgd.bucket.get()));
+            return context::write(form_at(qsgd, first), self, room, writer);
+        }
         let head = 2 + varint_len(u64::from(qsgd.bucket.get())) + 4 * self.norms.len();
         let Some(room) = room.checked_sub(head) else { return false };
         let form = writer.len();
@@ -83,43 +98,46 @@ impl Levels<'_> {
         })
     }
 
-    /// Writes the levels in the packing asked for, or the smaller one; returns which, or `None` if it does not fit.
+    /// Writes the levels in the packing asked for; returns which, or `None` if it does not fit.
     fn pack(&self, qsgd: &Qsgd, symbols: &mut [u8], room: usize, writer: &mut Writer<'_>) -> Option<u8> {
         let fixed = pack::fixed_bytes(qsgd.bits, self.fields.len())?;
         let coded = self.gather_symbols(qsgd, symbols);
         let symbols = &symbols[..coded];
         let alphabet = 2 * qsgd.bits.levels() as usize + 1;
-        let limit = match qsgd.entropy {
+        match qsgd.entropy {
             EntropyChoice::Elias => {
                 let bytes = pack::elias_bytes(symbols);
                 let fits = varint_len(bytes as u64) + bytes <= room;
-                return fits.then(|| {
+                fits.then(|| {
                     pack::elias(symbols, writer);
                     PACKING_ELIAS
-                });
+                })
             }
-            EntropyChoice::Rans => room + 1,
-            EntropyChoice::Fixed => 0,
-            // Norms and classes of a few buckets are not worth the tables of their own.
-            EntropyChoice::Auto | EntropyChoice::Adaptive => fixed.min(room + 1),
-        };
-        if Full::build().is_some() && limit > 0 && section::write_symbols(symbols, alphabet, limit, writer) {
-            return Some(PACKING_RANS);
+            EntropyChoice::Rans => {
+                section::write_symbols(symbols, alphabet, room + 1, writer).then_some(PACKING_RANS)
+            }
+            _ => (fixed <= room).then(|| {
+                pack::fixed(Isa::best(), qsgd.bits, self.fields, writer.reserve(fixed));
+                pack::fixed_packing(qsgd.bits)
+            }),
         }
-        if fixed > room || qsgd.entropy == EntropyChoice::Rans {
-            return None;
-        }
-        pack::fixed(Isa::best(), qsgd.bits, self.fields, writer.reserve(fixed));
-        Some(pack::fixed_packing(qsgd.bits))
     }
+}
+
+/// How pieces that begin with coordinate `at` of the unit are under context.
+fn form_at(qsgd: &Qsgd, at: usize) -> Form {
+    let bucket = qsgd.bucket.get() as usize;
+    Form { bits: qsgd.bits.field_bits(), bucket, first: bucket - at % bucket }
 }
 
 /// Largest body with a single coordinate: form, bucket, norm, and one level in any packing.
 pub(super) fn least_body_bytes(qsgd: &Qsgd) -> usize {
+    let bucket = varint_len(u64::from(qsgd.bucket.get()));
     let level = match qsgd.entropy {
-        EntropyChoice::Rans => section::MAX_SINGLE_BYTES,
-        EntropyChoice::Elias => 1 + 3,
-        EntropyChoice::Fixed | EntropyChoice::Auto | EntropyChoice::Adaptive => 1,
+        EntropyChoice::Rans => 4 + section::MAX_SINGLE_BYTES,
+        EntropyChoice::Elias => 4 + 1 + 3,
+        EntropyChoice::Fixed => 4 + 1,
+        EntropyChoice::Auto | EntropyChoice::Adaptive => bucket + context::MAX_SINGLE_BYTES,
     };
-    2 + varint_len(u64::from(qsgd.bucket.get())) + 4 + level
+    2 + bucket + level
 }

@@ -11,13 +11,9 @@ use core::num::NonZeroU32;
 
 impl LevelsFields<'_> {
     /// Bodies with the same norms and levels, one from each coder: fixed width (two bits also as ternary levels), Elias,
-    /// rANS, adaptive. `scratch` is what [`check`](Self::check) filled.
+    /// rANS, adaptive. None where the first bucket is a part of one. `scratch` is what [`check`](Self::check) filled.
     pub(crate) fn rewritten(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
-        let norms: Vec<[u8; 4]> = self.norms(scratch).map(f32::to_le_bytes).collect();
-        let mut fields = vec![0; self.len];
-        self.for_each_level(scratch, |i, level, is_negative, _| {
-            fields[i] = level as u8 | u8::from(is_negative) << 7;
-        });
+        let Some((norms, fields)) = self.norms_and_fields(scratch) else { return Vec::new() };
         let levels = Levels { norms: &norms, fields: &fields };
         self.codecs().filter_map(|qsgd| levels.body(&qsgd)).collect()
     }

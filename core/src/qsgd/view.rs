@@ -2,8 +2,11 @@
 //! checked, any bits decode to levels in range.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use super::context::ContextLevels;
 use super::norms::Norms;
-use super::pack::{PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY, TERNARY_PER_BYTE};
+use super::pack::{
+    PACKING_CONTEXT, PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY, TERNARY_PER_BYTE,
+};
 use crate::bits::BitReader;
 use crate::built::Full;
 use crate::entropy::elias;
@@ -13,11 +16,13 @@ use crate::kernels::{self, Isa};
 use crate::values::check_magnitude;
 use crate::values::codebook::check_padding;
 use crate::wire::reader::Reader;
+#[cfg(feature = "alloc")]
+use alloc::{vec, vec::Vec};
 
 /// Structure of a levels body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelsFields<'a> {
-    pub(super) len: usize,
+    len: usize,
     pub(super) bits: u32,
     pub(super) bucket: usize,
     norms: Norms<'a>,
@@ -33,6 +38,8 @@ enum Packing<'a> {
     Ternary(&'a [u8], Full),
     Elias(&'a [u8], Full),
     Rans(CodedSymbols<'a>, Full),
+    /// Norms too.
+    Context(ContextLevels<'a>, Full),
 }
 
 /// Entropy coders skip the buckets whose norm is zero; fields of fixed width stand for all.
@@ -77,15 +84,23 @@ impl<'a> LevelsFields<'a> {
                 let full = Full::required()?;
                 Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?, full)
             }
+            PACKING_CONTEXT if matches!(norms, Norms::Streamed(_)) => {
+                let full = Full::required()?;
+                Packing::Context(ContextLevels::fields(bits, bucket, reader)?, full)
+            }
             _ => return Err(invalid(Field::Packing)),
         };
+        if matches!(norms, Norms::Streamed(_)) && !matches!(packing, Packing::Context(..)) {
+            return Err(invalid(Field::Norm));
+        }
         Ok(Self { len, bits, bucket, norms, packing })
     }
 
-    /// Norms first, where they have to be decoded, then what decodes symbols.
+    /// Norms first, where they have to be decoded, then what decodes symbols; or the values of all coordinates.
     pub(crate) fn scratch_words(&self) -> usize {
         let coded = match self.packing {
             Packing::Rans(coded, _) => coded.scratch_words(),
+            Packing::Context(..) => self.len,
             _ => 0,
         };
         self.norms.words().saturating_add(coded.max(self.norms.slot_words()))
@@ -106,18 +121,41 @@ impl<'a> LevelsFields<'a> {
             scratch.split_at_mut_checked(needed).ok_or(DecodeError::InvalidField(Field::Norm))?;
         self.norms.check(norms, words)?;
         for norm in self.norms.iter(norms) {
-            check_magnitude(norm, max_magnitude)?;
-            let largest = norm / self.levels() as f32 * self.levels() as f32;
-            if norm.is_sign_negative() || !largest.is_finite() {
-                return Err(DecodeError::InvalidField(Field::Scale));
-            }
+            self.check_norm(norm, max_magnitude)?;
         }
         match self.packing {
             Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
             Packing::Ternary(bytes, _) => self.check_ternary(bytes),
             Packing::Elias(bytes, _) => self.check_elias(bytes, self.coded_len(norms)),
             Packing::Rans(coded, _) => coded.with_len(self.coded_len(norms)).check(self.alphabet(), words),
+            Packing::Context(coded, _) => self.decode_values(coded, max_magnitude, words),
         }
+    }
+
+    fn check_norm(&self, norm: f32, max_magnitude: f32) -> Result<(), DecodeError> {
+        check_magnitude(norm, max_magnitude)?;
+        let largest = norm / self.levels() as f32 * self.levels() as f32;
+        if norm.is_sign_negative() || !largest.is_finite() {
+            return Err(DecodeError::InvalidField(Field::Scale));
+        }
+        Ok(())
+    }
+
+    /// Decodes the values of all coordinates into `words`, and checks norms on the way.
+    fn decode_values(
+        &self,
+        coded: ContextLevels<'_>,
+        max_magnitude: f32,
+        words: &mut [u32],
+    ) -> Result<(), DecodeError> {
+        let levels = self.levels();
+        let mut words = words.iter_mut();
+        let scale = |norm: f32| self.check_norm(norm, max_magnitude).map(|()| norm / levels as f32);
+        coded.decode(self.len, scale, |field, scale| {
+            if let Some(word) = words.next() {
+                *word = value(u32::from(field & 0x7f), field > 0x7f, scale).to_bits();
+            }
+        })
     }
 
     /// Coordinates of the buckets whose norm is not zero.
@@ -152,18 +190,39 @@ impl<'a> LevelsFields<'a> {
     /// left out.
     #[inline]
     pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+        if let Packing::Context(..) = self.packing {
+            return scratch.iter().enumerate().for_each(|(i, &word)| f(i, f32::from_bits(word)));
+        }
         self.for_each_level(scratch, |i, level, is_negative, scale| f(i, value(level, is_negative, scale)));
     }
 
-    /// The norms of the buckets.
+    /// Norms, and a field a coordinate, level and sign in bit 7; `None` where the first bucket is a part of one, which other
+    /// packings do not know.
     #[cfg(feature = "alloc")]
-    pub(super) fn norms<'w>(&self, scratch: &'w [u32]) -> impl Iterator<Item = f32> + use<'a, 'w> {
-        self.norms.iter(self.split(scratch).0)
+    pub(super) fn norms_and_fields(&self, scratch: &[u32]) -> Option<(Vec<[u8; 4]>, Vec<u8>)> {
+        if let Packing::Context(coded, _) = self.packing {
+            let (mut norms, mut fields) = (Vec::new(), Vec::with_capacity(self.len));
+            let keep_norm = |norm: f32| {
+                norms.push(norm.to_le_bytes());
+                Ok(())
+            };
+            coded.decode(self.len, keep_norm, |field, ()| fields.push(field)).ok()?;
+            return coded.has_whole_buckets(self.len).then_some((norms, fields));
+        }
+        let norms = self.norms.iter(self.split(scratch).0).map(f32::to_le_bytes).collect();
+        let mut fields = vec![0; self.len];
+        self.for_each_level(scratch, |i, level, is_negative, _| {
+            if let Some(field) = fields.get_mut(i) {
+                *field = level as u8 | u8::from(is_negative) << 7;
+            }
+        });
+        Some((norms, fields))
     }
 
-    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as [`for_each`](Self::for_each).
+    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as [`for_each`](Self::for_each);
+    /// not of those under context.
     #[inline]
-    pub(super) fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
+    fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
         let levels = self.levels();
         let (norms, words) = self.split(scratch);
         match self.packing {
@@ -197,6 +256,7 @@ impl<'a> LevelsFields<'a> {
                     }
                 });
             }
+            Packing::Context(..) => {}
         }
     }
 
@@ -219,7 +279,7 @@ impl<'a> LevelsFields<'a> {
             Packing::Rans(coded, _) => {
                 self.add_coded(coded.with_len(self.coded_len(norms)), scratch, weight, acc);
             }
-            Packing::Elias(..) => self.for_each(scratch, |i, value| {
+            Packing::Elias(..) | Packing::Context(..) => self.for_each(scratch, |i, value| {
                 if let Some(acc) = acc.get_mut(i) {
                     *acc += weight * value;
                 }
@@ -342,7 +402,11 @@ impl<'a> LevelsFields<'a> {
 
     /// Names and bytes of norms and levels, for inspection.
     pub(crate) fn coders(&self) -> [(&'static str, usize); 2] {
-        let norms = if self.norms.are_plain() { "norms" } else { "norm-planes" };
+        let norms = match self.norms {
+            Norms::Plain(_) => "norms",
+            Norms::Planes { .. } => "norm-planes",
+            Norms::Streamed(_) => "norms-in-stream",
+        };
         let levels = match self.packing {
             Packing::Fixed(bytes) => ("fixed", bytes.len()),
             Packing::Ternary(bytes, _) => ("ternary", bytes.len()),
@@ -351,6 +415,7 @@ impl<'a> LevelsFields<'a> {
                 ("rans", coded.section_bytes())
             }
             Packing::Rans(coded, _) => ("adaptive", coded.section_bytes()),
+            Packing::Context(coded, _) => ("context", coded.bytes()),
         };
         [(norms, self.norms.bytes()), levels]
     }

@@ -95,17 +95,26 @@ struct Walk<'a> {
     step: u64,
     layout_len: usize,
     left: u16,
+    /// Of the last unit.
+    body_bytes: usize,
 }
 
 impl<'a> Walk<'a> {
     fn new(header: Header, body: &'a [u8], layout_len: usize) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let step = reader.varint()?;
-        Ok(Self { reader, cursor: Cursor::default(), header, step, layout_len, left: header.unit_count })
+        Ok(Self {
+            reader,
+            cursor: Cursor::default(),
+            header,
+            step,
+            layout_len,
+            left: header.unit_count,
+            body_bytes: 0,
+        })
     }
 
-    /// The next unit, its body, and the bytes of that.
-    fn next(&mut self) -> Result<Option<(Unit, Body<'a>, usize)>, DecodeError> {
+    fn next(&mut self) -> Result<Option<(Unit, Body<'a>)>, DecodeError> {
         if self.left == 0 {
             self.reader.finish()?;
             return Ok(None);
@@ -115,15 +124,15 @@ impl<'a> Walk<'a> {
         if !self.header.codec.makes(kind) {
             return Err(DecodeError::InvalidField(Field::Kind));
         }
-        let from_here = self.reader.rest().len();
+        let before = self.reader.rest().len();
         let body = Body::read(kind, &unit, self.step, &mut self.reader)?;
-        let bytes = from_here - self.reader.rest().len();
+        self.body_bytes = before - self.reader.rest().len();
         if let Body::Dense(values) = body
             && !self.header.codec.sends_dense(values.format())
         {
             return Err(DecodeError::InvalidField(Field::Coding));
         }
-        Ok(Some((unit, body, bytes)))
+        Ok(Some((unit, body)))
     }
 }
 
@@ -197,7 +206,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         let (mut rest, _) =
             scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
         let mut walk = Walk::new(header, body, layout.len())?;
-        while let Some((unit, body, _)) = walk.next()? {
+        while let Some((unit, body)) = walk.next()? {
             let (own, others) = rest.split_at_mut(body.scratch_words());
             let span = Span { layout, start: unit.start, len: unit.len };
             body.check(span, max_magnitude, own)?;
@@ -229,7 +238,7 @@ pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError>
     scratch_words(header, body, usize::MAX, limits)?;
     let mut walk = Walk::new(header, body, usize::MAX)?;
     let mut end = 0;
-    while let Some((unit, ..)) = walk.next()? {
+    while let Some((unit, _)) = walk.next()? {
         end = unit.range().end;
     }
     Ok(end)
@@ -244,7 +253,7 @@ fn scratch_words(
 ) -> Result<usize, DecodeError> {
     let mut walk = Walk::new(header, body, layout_len)?;
     let (mut elements, mut entries, mut words) = (0usize, 0usize, 0usize);
-    while let Some((unit, body, _)) = walk.next()? {
+    while let Some((unit, body)) = walk.next()? {
         elements = elements.saturating_add(unit.len);
         entries = entries.saturating_add(body.entries());
         words = words.saturating_add(body.scratch_words());
@@ -299,8 +308,8 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// Checks `bytes` completely. What is returned decodes without failing.
     ///
-    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry, 133,320 a unit, and one bit a
-    /// coordinate of seeded units) and is lent until the frame is dropped.
+    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry, 133,320 a unit, one a coordinate of
+    /// units of levels under context, and one bit a coordinate of seeded units) and is lent until the frame is dropped.
     ///
     /// # Errors
     /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing is changed
@@ -332,7 +341,9 @@ impl<'a> Frame<'a> {
         let mut rest = self.scratch;
         core::iter::from_fn(move || {
             // Parsing succeeded on the same bytes, so there is nothing left to fail.
-            let (unit, body, bytes) = walk.as_mut()?.next().ok()??;
+            let walk = walk.as_mut()?;
+            let (unit, body) = walk.next().ok()??;
+            let bytes = walk.body_bytes;
             let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
             rest = others;
             Some(FrameUnit { unit, body, bytes, scratch })
@@ -432,7 +443,7 @@ impl FrameUnit<'_> {
 
     /// What the unit would be made of under each level coder: the same norms and levels, encoded once more by fixed width,
     /// ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this order. `values` has the
-    /// coder's name. Empty for units that hold no levels.
+    /// coder's name. Empty for units that hold no levels, and for pieces of one that begin inside a bucket.
     ///
     /// Takes about as long as encoding the unit with each of them, and allocates in proportion to its length.
     #[cfg(feature = "alloc")]
@@ -476,7 +487,7 @@ pub struct UnitInfo {
     pub body_bytes: usize,
     /// Name and bytes of the index section, or of the norms of a levels unit.
     pub index: Option<(&'static str, usize)>,
-    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`, or `adaptive`, which is
-    /// rANS with several tables or coded norms.
+    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`, `adaptive`, which is
+    /// rANS with several tables or coded norms, or `context`, whose bytes include the norms.
     pub values: Option<(&'static str, usize)>,
 }

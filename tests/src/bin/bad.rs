@@ -612,6 +612,29 @@ fn levels() -> Vec<Case> {
         ),
         case("bucket_missing", "Truncated{needed:1,actual:0}", 5, body(&[2, 0])),
         level("packing_4", "InvalidField(Packing)", 0x42, &[0; 9]),
+        case("context_first_0", "InvalidField(Bucket)", 5, body(&[0x44, 0x20, 5, 0, 0])),
+        case("context_first_above_bucket", "InvalidField(Bucket)", 5, body(&[0x44, 0x20, 5, 6, 0])),
+        case("context_cut", "Truncated{needed:4,actual:3}", 5, body(&[0x44, 0x20, 5, 5, 4, 0, 0, 0])),
+        // A norm that is not 0, whose exponent is 255; and one beyond the limit.
+        case("context_exponent_255", "InvalidField(Norm)", 5, body(&[0x44, 0x20, 5, 5, 2, 0xff, 0xff])),
+        limited(
+            "magnitude:1",
+            case(
+                "limit_magnitude_in_context",
+                "LimitExceeded(Magnitude)",
+                5,
+                body(&[0x44, 0x20, 5, 5, 2, 0xff, 0x00]),
+            ),
+        ),
+        limited(
+            "scratch_words:4",
+            case(
+                "limit_scratch_words_of_context",
+                "LimitExceeded(ScratchWords)",
+                5,
+                body(&[0x44, 0x20, 5, 5, 0]),
+            ),
+        ),
         level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0x33, &[0]),
         case("norms_cut", "Truncated{needed:8,actual:7}", 5, body(&[&[2, 0, 3][..], &[0; 7]].concat())),
         norm("norm_nan", "NonFiniteValue", 2, f32::NAN),

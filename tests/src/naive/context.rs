@@ -86,13 +86,17 @@ pub(super) trait Decisions {
 }
 
 /// The bytes written so far, `low` behind them.
-struct Writer {
+pub(super) struct Writer {
     bytes: Vec<u8>,
     low: u64,
     range: u64,
 }
 
 impl Writer {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::new(), low: 0, range: 0xffff_ffff }
+    }
+
     fn carry(&mut self) {
         if self.low >> 32 == 0 {
             return;
@@ -118,7 +122,7 @@ impl Writer {
         }
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         let rounded = |zeros: u32| self.low.div_ceil(1 << zeros) << zeros;
         let zeros = (0..=32).rev().find(|&zeros| rounded(zeros) < self.low + self.range);
         self.low = rounded(zeros.expect("no zeros is always possible"));
@@ -147,14 +151,14 @@ impl Decisions for Writer {
 }
 
 /// The bytes not read yet.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     value: u64,
     range: u64,
 }
 
 impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
         let mut reader = Self { bytes, value: 0, range: 0xffff_ffff };
         (0..4).for_each(|_| reader.read());
         reader.value = reader.value.min(0xffff_fffe);
@@ -208,15 +212,20 @@ struct Word {
 
 /// The contexts by letter and number; a word is made when it is first asked for.
 #[derive(Default)]
-struct Contexts(HashMap<(Context, u32), Word>);
+pub(super) struct Contexts(HashMap<(Context, u32), Word>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Context {
+pub(super) enum Context {
     S(u32),
     T(u32),
     E(u32),
     Ce(u32, u32),
     Cr(u32, u32),
+    Fast(u32),
+    Slow(u32),
+    Digits,
+    Zero,
+    Exponent,
 }
 
 /// P(1) of node `i` of the tree over gaps that are expected to have so many digits.
@@ -235,6 +244,19 @@ fn tree(expected: u32, i: u32) -> i64 {
     sum(first + symbols / 2, first + symbols) * 65536 / sum(first, first + symbols)
 }
 
+/// P(1) of decision `i` of a level where averages are of this class.
+fn of_level(class: u32, i: u32) -> i64 {
+    let least = match class {
+        0 | 1 => i64::from(class),
+        _ if class.is_multiple_of(2) => 1 << (class / 2),
+        _ => 3 << (class / 2) >> 1,
+    };
+    match i {
+        0..=6 => ((least + 1) * 65536 / (least + 1 + (115 << i))).clamp(5000, 63000),
+        _ => 24000,
+    }
+}
+
 impl Contexts {
     fn word(&mut self, context: Context, i: u32) -> &mut Word {
         self.0.entry((context, i)).or_insert_with(|| match context {
@@ -243,10 +265,15 @@ impl Contexts {
             Context::E(expected) => Word { p: tree(expected, i), count: 6 },
             Context::Ce(_, expected) => Word { p: tree(expected, i), count: 0 },
             Context::Cr(_, recent) => Word { p: tree(recent, i), count: 0 },
+            Context::Fast(class) => Word { p: of_level(class, i), count: 4 },
+            Context::Slow(class) => Word { p: of_level(class, i), count: 6 },
+            Context::Digits => Word { p: 28000, count: 4 },
+            Context::Zero => Word { p: 16000, count: 1 },
+            Context::Exponent => Word { p: 26000, count: 2 },
         })
     }
 
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         coder: &mut impl Decisions,
         weighted: &[(Context, i64)],
@@ -456,7 +483,7 @@ pub fn write(form: Adaptive, indices: &[usize], place: &Place<'_>) -> Vec<u8> {
     assert!(place.shapes.is_some(), "positions are written by tensors");
     let positions: Vec<u64> = indices.iter().map(|&index| index as u64).collect();
     let written = |is_memoryless: bool| {
-        let mut writer = Writer { bytes: Vec::new(), low: 0, range: 0xffff_ffff };
+        let mut writer = Writer::new();
         writer.bit(4096, Some(is_memoryless));
         let told = Some(&positions[..]);
         let coded = if is_memoryless {

@@ -410,6 +410,11 @@ impl Whole {
         match self {
             Self::Dense(format, _) => vec![(1, left.min(size / if *format == values::F32 { 4 } else { 2 }))],
             Self::Sparse(_) => vec![(1, left.min(8 * size))],
+            Self::Levels(qsgd, _)
+                if matches!(qsgd.entropy(), EntropyChoice::Auto | EntropyChoice::Adaptive) =>
+            {
+                vec![(1, left.min(1024 * size))]
+            }
             Self::Levels(qsgd, _) => {
                 let bucket = qsgd.bucket().get() as usize;
                 let part = (1, (bucket - at % bucket).min(left).min(64 * size));

@@ -1,10 +1,10 @@
-//! QSGD: norms, levels, and the four ways to pack them.
+//! QSGD: norms, levels, and the five ways to pack them.
 
 use super::bits::{BitSource, Bits};
 use super::decode::{Bytes, Checked, ensure, finite};
 use super::draws::Draws;
 use super::header::varint;
-use super::{classes, elias, rans};
+use super::{classes, elias, level_stream, rans};
 use gradwire::{EntropyChoice, LevelBits, Norm, Qsgd};
 use std::ops::Range;
 
@@ -13,10 +13,12 @@ const FIXED: u8 = 0;
 const ELIAS: u8 = 1;
 const RANS: u8 = 2;
 const TERNARY: u8 = 3;
+const CONTEXT: u8 = 4;
 
 /// Numbers of the codings of norms on the wire.
 const PLAIN: u8 = 0;
 const PLANES: u8 = 1;
+const STREAM: u8 = 2;
 
 /// Buckets whose norm is below this are sent as zeros: 2⁻¹⁰⁰.
 const LEAST_NORM: f64 = 7.888_609_052_210_118e-31;
@@ -143,16 +145,43 @@ impl Rounded {
     /// The body of the unit.
     #[must_use]
     pub fn body(&self, qsgd: &Qsgd) -> Vec<u8> {
-        self.body_of(qsgd, 0..self.len(), true)
+        self.body_of(qsgd, 0..self.len())
     }
 
-    /// The body of a packet with these coordinates: whole buckets, or a part of one.
+    /// The body of a packet with these coordinates: whole buckets, or a part of one; any coordinates where they are under
+    /// context.
     #[must_use]
     pub fn piece(&self, qsgd: &Qsgd, range: Range<usize>) -> Vec<u8> {
-        self.body_of(qsgd, range, false)
+        match qsgd.entropy() {
+            EntropyChoice::Auto | EntropyChoice::Adaptive => self.stream_of(qsgd, range),
+            _ => self.body_of(qsgd, range),
+        }
     }
 
-    fn body_of(&self, qsgd: &Qsgd, range: Range<usize>, may_adapt: bool) -> Vec<u8> {
+    fn stream_of(&self, qsgd: &Qsgd, range: Range<usize>) -> Vec<u8> {
+        let bucket = qsgd.bucket().get() as usize;
+        let bits = match qsgd.bits() {
+            LevelBits::Bits(bits) => u32::from(bits),
+            LevelBits::Ternary => 2,
+            other => panic!("the reference does not know {other:?}"),
+        };
+        let mut buckets: Vec<level_stream::Bucket> = Vec::new();
+        for i in range.clone() {
+            if i == range.start || i.is_multiple_of(bucket) {
+                buckets.push((self.norms[i / bucket], Vec::new()));
+            }
+            buckets.last_mut().expect("the first begins one").1.push(self.levels[i]);
+        }
+        let stream = level_stream::write(bits, &buckets);
+        let mut body = vec![bits as u8 | CONTEXT << 4, qsgd.norm() as u8 | STREAM << 4];
+        for field in [bucket, bucket - range.start % bucket, stream.len()] {
+            body.extend(varint(field as u64));
+        }
+        body.extend(stream);
+        body
+    }
+
+    fn body_of(&self, qsgd: &Qsgd, range: Range<usize>) -> Vec<u8> {
         let (s, bucket) = (qsgd.bits().levels(), qsgd.bucket().get() as usize);
         let all = &self.levels[range.clone()];
         let norm_of = |i: usize| self.norms[i / bucket];
@@ -184,11 +213,8 @@ impl Rounded {
             EntropyChoice::Adaptive => adaptive(),
             // The first of the smallest.
             EntropyChoice::Auto => {
-                let mut all = vec![plain(simple), rans()];
-                if may_adapt {
-                    all.push(adaptive());
-                }
-                all.into_iter().min_by_key(|(_, _, rest)| rest.len()).expect("there are two or three")
+                let all = [plain(simple), rans(), adaptive()];
+                all.into_iter().min_by_key(|(_, _, rest)| rest.len()).expect("there are three")
             }
             other => panic!("the reference does not know {other:?}"),
         };
@@ -224,6 +250,24 @@ fn read_planes(bytes: &mut Bytes<'_>, buckets: usize) -> Checked<Vec<f32>> {
     Ok(norms)
 }
 
+/// The rest of a body under context.
+fn read_stream(bytes: &mut Bytes<'_>, len: usize, bits: u32, bucket: usize) -> Checked<Vec<f32>> {
+    let first = bytes.varint_usize()?;
+    ensure((1..=bucket).contains(&first), "the first bucket is longer than the others, or empty")?;
+    let length = bytes.varint_usize()?;
+    let mut sizes = vec![first.min(len); usize::from(len > 0)];
+    while sizes.iter().sum::<usize>() < len {
+        sizes.push(bucket.min(len - sizes.iter().sum::<usize>()));
+    }
+    let s = (1 << (bits - 1)) - 1;
+    let mut values = Vec::new();
+    for (norm, levels) in level_stream::read(bytes.take(length)?, bits, &sizes)? {
+        finite(value((s, false), norm, s))?;
+        values.extend(levels.into_iter().map(|level| value(level, norm, s)));
+    }
+    Ok(values)
+}
+
 /// Reads the body of a unit of `len` elements: one value a coordinate.
 pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
     let (form, norm) = (bytes.u8()?, bytes.u8()?);
@@ -233,6 +277,9 @@ pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
     let s = (1 << (bits - 1)) - 1;
     let bucket = bytes.varint_usize()?;
     ensure((1..=u32::MAX as usize).contains(&bucket), "bucket size out of range")?;
+    if (packing, norm >> 4) == (CONTEXT, STREAM) {
+        return read_stream(bytes, len, bits, bucket);
+    }
     let buckets = len.div_ceil(bucket);
     let norms = match norm >> 4 {
         PLAIN => (0..buckets).map(|_| Ok(f32::from_bits(bytes.u32()?))).collect::<Checked<Vec<_>>>()?,

@@ -17,6 +17,7 @@ pub mod elias;
 pub mod encode;
 pub mod header;
 pub mod index;
+mod level_stream;
 pub mod levels;
 pub mod maxnorm;
 pub mod planes;
