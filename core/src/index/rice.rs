@@ -107,7 +107,7 @@ fn best_parameter_step_by_step(block: &[u32], next: u32) -> (u32, u32) {
 }
 
 /// Size of the blocks of a section, and the bytes of its planes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Planes {
     block_log2: u32,
     parameters: usize,
@@ -120,19 +120,18 @@ impl Planes {
     /// section, and more than a byte.
     pub(super) fn measure(indices: &[u32]) -> Self {
         let tally = Full::build().map(|_| tally(Isa::best(), indices));
-        let planes = |block_log2| {
+        let (mut best, mut least) = (Self::default(), usize::MAX);
+        // The usual size comes first, twice: one loop takes the least code.
+        for block_log2 in core::iter::once(USUAL_LOG2).chain(BLOCK_LOG2_RANGE) {
             let bits = tally.map_or_else(
                 || measure_blocks(indices, block_log2),
                 |sizes| sizes[(block_log2 - LEAF.ilog2()) as usize],
             );
-            Self::new(indices.len(), block_log2, bits)
-        };
-        let usual = planes(USUAL_LOG2);
-        let bytes = usual.section_bytes();
-        let (mut best, mut least) = (usual, bytes - (bytes / 128).max(1));
-        for planes in BLOCK_LOG2_RANGE.map(planes) {
-            if planes.section_bytes() < least {
-                (best, least) = (planes, planes.section_bytes());
+            let planes = Self::new(indices.len(), block_log2, bits);
+            let bytes = planes.section_bytes();
+            if bytes < least {
+                let is_usual = least == usize::MAX;
+                (best, least) = (planes, if is_usual { bytes - (bytes / 128).max(1) } else { bytes });
             }
         }
         best
