@@ -95,7 +95,10 @@ fn products_with_factors_are_the_same_on_every_instruction_set() {
 fn candidates_are_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());
-        for least in [1, 0.5f32.to_bits(), 2.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX] {
+        // Bounds that a value has exactly, with and without the residual, reach it.
+        let alone = grad.first().map_or(0, |value| value.abs().to_bits());
+        let sum = grad.first().map_or(0, |value| (value + residual[0]).abs().to_bits());
+        for least in [1, 0.5f32.to_bits(), 2.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX, alone, sum] {
             for residual in [None, Some(residual.as_slice())] {
                 same_everywhere(|isa| {
                     let (mut indices, mut values) =
@@ -115,7 +118,8 @@ fn candidates_are_the_same_on_every_instruction_set() {
 fn what_is_left_of_candidates_is_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let p = bits(&floats(len));
-        for low in [0, 0.5f32.to_bits(), 1.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX] {
+        let exact = p.first().map_or(0, |bits| bits & scalar::MAGNITUDE);
+        for low in [0, 0.5f32.to_bits(), 1.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX, exact] {
             same_everywhere(|isa| {
                 let (mut indices, mut values): (Vec<u32>, Vec<u32>) = ((0..len as u32).collect(), p.clone());
                 let mut candidates = Candidates { indices: &mut indices, values: &mut values, len };
@@ -124,7 +128,7 @@ fn what_is_left_of_candidates_is_the_same_on_every_instruction_set() {
                 (indices[..kept].to_vec(), values[..kept].to_vec())
             });
             for high in
-                [low, 1.5f32.to_bits(), u32::MAX - 1, u32::MAX].into_iter().filter(|&high| high >= low)
+                [low, exact, 1.5f32.to_bits(), u32::MAX - 1, u32::MAX].into_iter().filter(|&high| high >= low)
             {
                 same_everywhere(|isa| {
                     let mut out = vec![0; len + CANDIDATE_SLACK];
