@@ -27,6 +27,8 @@ def enter():
         if os.geteuid() != 0:
             sys.exit("the lab needs root")
         sys.exit(run([sys.executable, *sys.argv]))
+    # A shell has what it starts in the background ignore the signal, and so would all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Inside of this one there may be another.
     del os.environ[INSIDE]
     subprocess.run(["mount", "-t", "tmpfs", "lab", RUN], check=True)
