@@ -61,8 +61,9 @@ impl Trace {
     }
 
     fn write(&mut self, line: &Line) -> Result<(), RemoteError> {
-        let written = serde_json::to_string(line).map_err(std::io::Error::from);
-        let written = written.and_then(|text| writeln!(self.file, "{text}"));
+        let text = serde_json::to_string(line).map_err(std::io::Error::from);
+        // In one piece: a process that is killed leaves a whole line or none, and the next one begins its own.
+        let written = text.and_then(|text| self.file.write_all(format!("{text}\n").as_bytes()));
         written.map_err(|error| RemoteError::trace(&self.path, &error))
     }
 }
