@@ -5,7 +5,7 @@ Nothing may be lost in silence. For every step and every worker, sums over all c
 where nothing is sent by who is not among the contributors, and what these sent adds up to the mean times their number.
 From one step to the next a worker keeps what it kept, bit for bit. When it was let in again, it is a new process with nothing; or
 it went back with the server to an earlier step, and to what it kept then; or what it kept counts less. A step in which it
-lost the server leaves no line, so the first line after such a one cannot be held against another.
+lost the server gives everything back; where the server had taken it in and goes on from there, the worker does so, too.
 """
 
 import collections
