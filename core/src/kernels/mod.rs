@@ -227,15 +227,12 @@ compile_for_each_isa! {
 pub(crate) fn add_f16(isa: Isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
     assert_eq!(values.len(), acc.len(), "values and accumulator differ in length");
     match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx2 => x86_64::cast::add_f16(values, weight, acc),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => aarch64::cast::add_f16(values, weight, acc),
-        _ => add_f16_plainly(isa, values, weight, acc),
+        Isa::Baseline => scalar::add_f16(values, weight, acc),
     }
-}
-
-compile_for_each_isa! {
-    /// The loop that defines [`add_f16`].
-    fn add_f16_plainly(isa, values: &[[u8; 2]], weight: f32, acc: &mut [f32]) = scalar::add_f16;
 }
 
 compile_for_each_isa! {

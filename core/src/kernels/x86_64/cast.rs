@@ -42,3 +42,25 @@ fn put_f16_avx2(p: &[u32], out: &mut [[u8; 2]]) {
     }
     scalar::put_f16(tail, out_tail);
 }
+
+/// [`add_f16`](crate::kernels::add_f16) for an instruction set above the baseline, which the caller has detected.
+pub(in crate::kernels) fn add_f16(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
+    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline has AVX2 and
+    // F16C.
+    unsafe { add_f16_avx2(values, weight, acc) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn add_f16_avx2(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
+    let ((whole, tail), (acc, acc_tail)) = (values.as_chunks::<8>(), acc.as_chunks_mut::<8>());
+    for (values, acc) in whole.iter().zip(acc) {
+        // SAFETY: the arrays hold eight halves and eight floats.
+        unsafe {
+            let wide = _mm256_cvtph_ps(_mm_loadu_si128(values.as_ptr().cast()));
+            let sum =
+                _mm256_add_ps(_mm256_loadu_ps(acc.as_ptr()), _mm256_mul_ps(wide, _mm256_set1_ps(weight)));
+            _mm256_storeu_ps(acc.as_mut_ptr(), sum);
+        }
+    }
+    scalar::add_f16(tail, weight, acc_tail);
+}
