@@ -15,8 +15,9 @@ use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// How long the thread polls without sleeping after something moved.
-const LIVELY: Duration = Duration::from_millis(1);
+/// How long the thread polls without sleeping after something moved. Not for longer, because where there are more ranks than
+/// cores a rank that polls takes the time of one that computes.
+const LIVELY: Duration = Duration::from_micros(100);
 /// How long it sleeps between two looks otherwise: short against a step, long against the cost of a look.
 const NAP: Duration = Duration::from_micros(100);
 
