@@ -161,8 +161,9 @@ impl Engine {
         let mut farewell = arrival.receive(Vec::new());
         // It is empty and has been matched, so this is a matter of one or two looks.
         while !farewell.is_done() {}
-        self.mailbox.sender_left(from);
+        // In this order: who waits for it is told behind what also stops sends to it.
         self.desk.left(from);
+        self.mailbox.sender_left(from);
         Peer::Gone
     }
 
