@@ -37,7 +37,7 @@ from wallclock_plan import CURVES, HOSTS, METHODS, MODELS, RATES, SEEDS, STEPS_O
 WARM_UP = 0.2
 # For how long steps are timed, and how many at least.
 TIMED_SECONDS = 4
-FEWEST_STEPS = 8
+FEWEST_STEPS = 16
 MOST_STEPS = 500
 PIPE = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
