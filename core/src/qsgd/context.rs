@@ -4,15 +4,13 @@
 //! more; the exponent of a norm under that of the norm before it. One stream holds the norm of each bucket ahead of its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use super::norms::MANTISSA_BITS;
 use super::pieces::Levels;
 use crate::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, decide};
 use crate::entropy::range::{BitCoder, RangeDecoder, RangeEncoder};
 use crate::error::{DecodeError, Field};
 use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
-
-/// Bits of an f32 below its exponent.
-const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 
 /// Exponents of norms that are not 0.
 const EXPONENTS: core::ops::RangeInclusive<u32> = 1..=254;

@@ -16,7 +16,7 @@ pub(super) const CODING_PLANES: u8 = 1;
 pub(super) const CODING_STREAM: u8 = 2;
 
 /// Bits of an f32 below its exponent.
-const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
+pub(super) const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 
 /// Exponents of finite values; that of infinities cannot be written.
 const EXPONENTS: usize = 255;
