@@ -103,7 +103,6 @@ impl Levels<'_> {
         let fixed = pack::fixed_bytes(qsgd.bits, self.fields.len())?;
         let coded = self.gather_symbols(qsgd, symbols);
         let symbols = &symbols[..coded];
-        let alphabet = 2 * qsgd.bits.levels() as usize + 1;
         match qsgd.entropy {
             EntropyChoice::Elias => {
                 let bytes = pack::elias_bytes(symbols);
@@ -114,7 +113,7 @@ impl Levels<'_> {
                 })
             }
             EntropyChoice::Rans => {
-                section::write_symbols(symbols, alphabet, room + 1, writer).then_some(PACKING_RANS)
+                section::write_symbols(symbols, qsgd.alphabet(), room + 1, writer).then_some(PACKING_RANS)
             }
             _ => (fixed <= room).then(|| {
                 pack::fixed(Isa::best(), qsgd.bits, self.fields, writer.reserve(fixed));
