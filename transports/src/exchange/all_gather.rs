@@ -158,7 +158,7 @@ fn add(
 /// Sends to every peer, beginning with the one after this rank, so that not all send to the same one first.
 pub(super) fn send_to_all(step: &mut Step<'_>, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
     let members = step.transport.membership().ranks;
-    let me = members.position(step.transport.rank()).unwrap_or(0);
+    let me = step.place_in(&members);
     let (before, from_me) = members.as_slice().split_at(me);
     from_me.iter().skip(1).chain(before).try_for_each(|&to| step.send(to, tag, message))
 }

@@ -205,6 +205,11 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// The place of this rank among the members, of whom it is one.
+    fn place_in(&self, members: &RankSet) -> usize {
+        members.position(self.transport.rank()).unwrap_or(0)
+    }
+
     /// Sends a message of a pipeline.
     fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
         let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);

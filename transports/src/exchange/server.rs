@@ -148,7 +148,7 @@ impl Server {
         let refused = made?;
         self.apply_downlink(step, mean, &mut clock)?;
         if step.spec.packets.is_some() {
-            let own = members.position(step.transport.rank()).unwrap_or(0);
+            let own = step.place_in(&members);
             self.slip.clone_from(self.packets.slip(own));
         }
         self.report(step, refused, clock)

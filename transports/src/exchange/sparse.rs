@@ -128,7 +128,7 @@ impl SparseAllReduce {
         sums: &mut [f32],
     ) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
-        let me = members.position(step.transport.rank()).unwrap_or(0);
+        let me = step.place_in(&members);
         let units = &self.parts[part.at].owned[me];
         let expected = Expected::holding(step, &self.lossless, units);
         let layout = step.layout.as_ref();
@@ -158,7 +158,7 @@ impl SparseAllReduce {
         failure: Option<&ExchangeError>,
     ) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
-        let me = members.position(step.transport.rank()).unwrap_or(0);
+        let me = step.place_in(&members);
         let tag = sums_tag(step, part);
         match failure {
             None if members.len() == 1 => Ok(()),
@@ -219,7 +219,7 @@ impl InParts for SparseAllReduce {
     /// Sends every owner but this one its blocks of what the own frame decodes to.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
-        let me = members.position(step.transport.rank()).unwrap_or(0);
+        let me = step.place_in(&members);
         let mut encode = step.clock.encode;
         timed(&mut encode, || self.spread_own(step, part, members.len()))?;
         step.clock.encode = encode;
