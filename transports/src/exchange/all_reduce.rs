@@ -108,8 +108,8 @@ impl AllReduce {
 
     /// Sends the next hop of a unit's round; whether there is one.
     fn send_hop(&mut self, step: &mut Step<'_>, (at, unit): (usize, &Unit)) -> Result<bool, TransportError> {
-        let state = &mut self.units[at];
-        let Some(round) = state.round.filter(|_| self.order == Order::Ring) else { return Ok(false) };
+        let (has_hops, state) = (self.has_hops(), &mut self.units[at]);
+        let Some(round) = state.round.filter(|_| has_hops) else { return Ok(false) };
         let ring = Ring::of_all_reduce(&*step.transport, tag_of(step, &round))?;
         if state.hop == ring.hops() {
             return Ok(false);
