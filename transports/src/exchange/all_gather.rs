@@ -155,10 +155,8 @@ fn add(
     })
 }
 
-/// Sends to every peer, beginning with the one after this rank, so that not all send to the same one first.
+/// Sends the same to every peer.
 pub(super) fn send_to_all(step: &mut Step<'_>, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
     let members = step.transport.membership().ranks;
-    let me = step.place_in(&members);
-    let (before, from_me) = members.as_slice().split_at(me);
-    from_me.iter().skip(1).chain(before).try_for_each(|&to| step.send(to, tag, message))
+    step.others_in(&members).try_for_each(|(_, to)| step.send(to, tag, message))
 }

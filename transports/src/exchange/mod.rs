@@ -210,6 +210,12 @@ impl Step<'_> {
         members.position(self.transport.rank()).unwrap_or(0)
     }
 
+    /// The other members and their places, beginning with the one after this rank, so that not all send to the same one first.
+    fn others_in<'m>(&self, members: &'m RankSet) -> impl Iterator<Item = (usize, Rank)> + use<'m> {
+        let me = self.place_in(members);
+        (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
+    }
+
     /// Sends a message of a pipeline.
     fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
         let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);

@@ -219,14 +219,13 @@ impl InParts for SparseAllReduce {
     /// Sends every owner but this one its blocks of what the own frame decodes to.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
-        let me = step.place_in(&members);
         let mut encode = step.clock.encode;
         timed(&mut encode, || self.spread_own(step, part, members.len()))?;
         step.clock.encode = encode;
         let tag = parts_tag(step, part);
-        for position in (me + 1..members.len()).chain(0..me) {
-            let frame = self.pack(step, (part.at, position), None)?;
-            step.send(members.as_slice()[position], tag, frame)?;
+        for (place, owner) in step.others_in(&members) {
+            let frame = self.pack(step, (part.at, place), None)?;
+            step.send(owner, tag, frame)?;
         }
         step.expect_from_all(tag);
         Ok(())
