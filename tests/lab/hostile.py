@@ -19,8 +19,9 @@ from zeromq import DEALER, ROUTER, Socket, ready
 DATA = 4
 # kind, session, seq, epoch, step, unit, chunk, total, offset
 HEADER = struct.Struct("<BQQIQIIQQ")
-# The chunk of a step in which workers send their frames; others belong to the roll.
-FRAMES = 0
+# The chunk of a step in which workers send their frames; others belong to the roll, and so does this epoch, in which a
+# worker asks to be let in.
+FRAMES, ROLL = 0, 0xFFFFFFFF
 # Messages before the attack begins: the worker has become a member by then.
 PEACEFUL = 20
 
@@ -68,13 +69,18 @@ class Reorder(Attack):
         return packets
 
 
+def is_frame(packet):
+    fields = HEADER.unpack_from(packet)
+    return fields[6] == FRAMES and fields[3] != ROLL
+
+
 class Frames(Attack):
     """Changes frames, and nothing else."""
 
     def data(self, packet):
-        fields = list(HEADER.unpack_from(packet))
-        if fields[6] != FRAMES:
+        if not is_frame(packet):
             return [packet]
+        fields = list(HEADER.unpack_from(packet))
         frame = self.frame(packet[HEADER.size :])
         fields[7] = len(frame)
         return [HEADER.pack(*fields) + frame]
@@ -99,7 +105,7 @@ class Stale(Frames):
     """The frame of an earlier step, which is a good one, under the number of this one."""
 
     def frame(self, body):
-        return next(packet[HEADER.size :] for packet in self.seen if HEADER.unpack_from(packet)[6] == FRAMES)
+        return next(packet[HEADER.size :] for packet in self.seen if is_frame(packet))
 
 
 class Oversized(Attack):
