@@ -224,7 +224,7 @@ check_zmq() {
   cargo clippy -p gradwire-transports --all-targets --features zmq,conformance -- -D warnings
   cargo test -p gradwire-transports --features zmq --no-run
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --lib zmq
-  timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq
+  timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq --test zmq_memory
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
   check_with_oldest_compiler transports gradwire-transports --features zmq
   cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings
