@@ -258,12 +258,13 @@ check_miri() {
   # All unsafe code is in the kernels.
   local modules=(kernels:: index::)
   local exhaustive=(casts_are_those every_narrow_value every_table_of_two any_bytes bytes_are_those_of_the_definition
-    every_subset random_subsets most_damage all_sizes_of_blocks)
+    every_subset random_subsets most_damage all_sizes_of_blocks blocks_of_every_size exactly_best_one)
   local skip=() name
   for name in "${exhaustive[@]}"; do skip+=(--skip "$name"); done
   note "under Miri neither exhaustive tests nor AVX-512, which it does not know: ${exhaustive[*]}"
-  # Without isolation: proptest asks for the current folder.
-  export MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2
+  # Without isolation: proptest asks for the current folder. Tree borrows: slices of bits, as bitvec has them, begin as
+  # references to nothing, which stacked borrows takes for the whole of what may be used.
+  export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows" PROPTEST_CASES=2
   cargo +nightly miri test -p gradwire --lib -- "${skip[@]}" "${modules[@]}"
   if [[ $(uname -m) == x86_64 ]]; then
     # Without `std` the instruction set is that of the build; Miri shows none at run time.
