@@ -7,6 +7,7 @@
 mod reader;
 mod writer;
 
+use crate::error::DecodeError;
 pub(crate) use reader::BitReader;
 pub(crate) use writer::BitWriter;
 
@@ -30,4 +31,13 @@ fn load_tail(rest: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..rest.len()].copy_from_slice(rest);
     u64::from_le_bytes(word)
+}
+
+/// The bits behind the first `used` ones, fewer than eight, must be zero.
+pub(crate) fn check_padding(bytes: &[u8], used: u64) -> Result<(), DecodeError> {
+    let padding = (bytes.len() as u64 * 8).saturating_sub(used) as u32;
+    match bytes.last() {
+        Some(&last) if padding > 0 && last >> (8 - padding) != 0 => Err(DecodeError::TrailingBytes),
+        _ => Ok(()),
+    }
 }

@@ -2,11 +2,10 @@
 //! nothing and the others less.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use crate::bits::{BitReader, BitWriter};
+use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::built::Full;
 use crate::entropy::section::{self, CodedSymbols, SLOT_WORDS};
 use crate::error::{DecodeError, Field};
-use crate::values::codebook::check_padding;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 

@@ -7,14 +7,13 @@ use super::norms::Norms;
 use super::pack::{
     PACKING_CONTEXT, PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY, TERNARY_PER_BYTE,
 };
-use crate::bits::BitReader;
+use crate::bits::{BitReader, check_padding};
 use crate::built::Full;
 use crate::entropy::elias;
 use crate::entropy::section::CodedSymbols;
 use crate::error::{DecodeError, Field};
 use crate::kernels::{self, Isa};
 use crate::values::check_magnitude;
-use crate::values::codebook::check_padding;
 use crate::wire::reader::Reader;
 #[cfg(feature = "alloc")]
 use alloc::{vec, vec::Vec};

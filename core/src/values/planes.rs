@@ -6,8 +6,8 @@
 //! head), and 1 more where the sign is not that of the value before, which is positive ahead of the first.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::{ValueFormat, check_magnitude, codebook::check_padding};
-use crate::bits::{BitReader, BitWriter};
+use super::{ValueFormat, check_magnitude};
+use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::built::Full;
 use crate::entropy::rans::MAX_ALPHABET;
 use crate::entropy::section::{CodedSymbols, SLACK, ideal_bits_of, write_symbols};

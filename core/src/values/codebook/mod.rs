@@ -20,7 +20,7 @@ use prefix::Code;
 pub(crate) use fit::FIT_WORDS;
 pub(crate) use unbiased::COVERED_BOUND;
 pub(super) use unbiased::prepare_unbiased;
-pub(crate) use view::{CodebookView, check_padding};
+pub(crate) use view::CodebookView;
 
 const MAX_LOG2: u32 = 7;
 const MAX_MAGNITUDES: usize = 1 << MAX_LOG2;

@@ -5,7 +5,7 @@ use super::prefix::{self, PrefixView};
 use super::{
     MAX_LOG2, MAX_MAGNITUDES, PACKING_CHANGES, PACKING_FIXED, PACKING_PREFIX, PACKING_RANS, fixed_bytes,
 };
-use crate::bits::BitReader;
+use crate::bits::{BitReader, check_padding};
 use crate::built::Full;
 use crate::entropy::section::CodedSymbols;
 use crate::error::{DecodeError, Field};
@@ -122,14 +122,5 @@ impl<'a> CodebookView<'a> {
             }
             Symbols::Prefix(prefix) => prefix.for_each(|symbol| f(decoded[usize::from(symbol)])),
         }
-    }
-}
-
-/// The bits behind the first `used` ones must be zero.
-pub(crate) fn check_padding(bytes: &[u8], used: u64) -> Result<(), DecodeError> {
-    let padding = (bytes.len() as u64 * 8).saturating_sub(used) as u32;
-    match bytes.last() {
-        Some(&last) if padding > 0 && last >> (8 - padding) != 0 => Err(DecodeError::TrailingBytes),
-        _ => Ok(()),
     }
 }
