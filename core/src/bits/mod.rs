@@ -33,11 +33,39 @@ fn load_tail(rest: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The bits behind the first `used` ones, fewer than eight, must be zero.
+/// The first `used` bits must be there, and behind them fewer than eight, all of them zero.
 pub(crate) fn check_padding(bytes: &[u8], used: u64) -> Result<(), DecodeError> {
-    let padding = (bytes.len() as u64 * 8).saturating_sub(used) as u32;
-    match bytes.last() {
-        Some(&last) if padding > 0 && last >> (8 - padding) != 0 => Err(DecodeError::TrailingBytes),
-        _ => Ok(()),
+    // Where bits are missing the difference wraps, and is too large as well.
+    let zeros = bytes.last().map_or(0, |last| last.leading_zeros().min(7));
+    let padding = (bytes.len() as u64 * 8).wrapping_sub(used);
+    if padding <= u64::from(zeros) { Ok(()) } else { Err(DecodeError::TrailingBytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_less_than_a_byte_of_zeros() {
+        for (bytes, used) in
+            [(&[][..], 0), (&[0xff], 8), (&[0x7f], 7), (&[0x01], 1), (&[0xff, 0x00], 9), (&[0xff, 0x80], 16)]
+        {
+            assert_eq!(check_padding(bytes, used), Ok(()), "{bytes:x?} of {used} bits");
+        }
+        for (bytes, used) in [
+            (&[0x80][..], 7),
+            (&[0x02], 1),
+            (&[0x00], 0),
+            (&[0xff, 0x00], 8),
+            (&[0, 0x40], 14),
+            (&[], 1),
+            (&[0x00], 9),
+        ] {
+            assert_eq!(
+                check_padding(bytes, used),
+                Err(DecodeError::TrailingBytes),
+                "{bytes:x?} of {used} bits"
+            );
+        }
     }
 }

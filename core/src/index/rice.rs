@@ -10,7 +10,7 @@
 //! position). Planes instead of whole codes, because fixed-width fields and unary runs each have a fast loop of
 //! their own, and because a hostile run of zeros can then cost no more than the bytes it is made of.
 
-use crate::bits::{BitReader, BitWriter};
+use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::kernels::{
@@ -259,18 +259,8 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
     if next > len as u64 {
         return Err(DecodeError::IndexOutOfRange);
     }
-    let wastes = |plane: &[u8], bits: u64| {
-        plane.last().is_some_and(|&last| u32::from(last) >> ((bits as u32 + 7) % 8 + 1) != 0)
-    };
-    let is_longer = highs.len() as u64 != high_bits.div_ceil(8);
-    if is_longer
-        || wastes(parameters, reader.position())
-        || wastes(lows, low_bits)
-        || wastes(highs, high_bits)
-    {
-        return Err(DecodeError::TrailingBytes);
-    }
-    Ok(())
+    let planes = [(parameters, reader.position()), (lows, low_bits), (highs, high_bits)];
+    planes.into_iter().try_for_each(|(plane, bits)| check_padding(plane, bits))
 }
 
 #[cfg(test)]

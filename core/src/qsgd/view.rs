@@ -182,7 +182,7 @@ impl<'a> LevelsFields<'a> {
         if used > available {
             return Err(DecodeError::Truncated { needed: used.div_ceil(8) as usize, actual: bytes.len() });
         }
-        if available - used >= 8 { Err(DecodeError::TrailingBytes) } else { check_padding(bytes, used) }
+        check_padding(bytes, used)
     }
 
     /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero may be

@@ -4,7 +4,7 @@
 //! for each entry its sign and the code of its magnitude. Codes are canonical: shorter ones first, then lower numbers; the
 //! first digit is the first bit.
 
-use crate::bits::{BitReader, BitWriter};
+use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::error::{DecodeError, Field};
 use crate::wire::writer::{Writer, varint_len};
 
@@ -159,10 +159,7 @@ impl PrefixView<'_> {
             let needed = used.div_ceil(8) as usize;
             return Err(DecodeError::Truncated { needed, actual: self.section.len() });
         }
-        if available - used >= 8 || bits.take((available - used) as u32) != 0 {
-            return Err(DecodeError::TrailingBytes);
-        }
-        Ok(())
+        check_padding(self.section, used)
     }
 
     /// Calls `f` with each symbol in order.
