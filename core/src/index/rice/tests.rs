@@ -146,6 +146,27 @@ fn a_wasted_byte_behind_a_plane_is_refused() {
     assert_eq!(read(&section, 100, &mut decoded), Err(DecodeError::TrailingBytes));
 }
 
+/// Gaps as long as positions allow, alone and among short ones, in blocks of every size; and no entries at all.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn the_longest_gaps_round_trip_in_blocks_of_every_size() {
+    let most = u32::MAX;
+    let many: Vec<u32> = (0..300).chain((most - 299..=most).step_by(2)).collect();
+    for indices in [&[][..], &[0], &[most], &[0, most], &[most - 1, most], &[1 << 30, 1 << 31, most], &many] {
+        let mut gaps = vec![0; indices.len()];
+        kernels::gaps(Isa::Baseline, indices, 0, &mut gaps);
+        for (at, block_log2) in BLOCK_LOG2_RANGE.enumerate() {
+            let sizes = Isa::available().map(|isa| tally(isa, indices)[at]);
+            sizes
+                .chain([measure_blocks(indices, block_log2)])
+                .for_each(|bits| assert_eq!(bits, naive(&gaps, block_log2)));
+            let mut decoded = vec![0xa5a5_a5a5; indices.len()];
+            assert_eq!(read(&section(indices, block_log2), 1 << 32, &mut decoded), Ok(()));
+            assert_eq!(decoded, indices);
+        }
+    }
+}
+
 /// Nanoseconds an entry of the least of many runs, for positions without order at each density: in the blocks that are
 /// chosen, and in those of some sizes.
 #[test]
