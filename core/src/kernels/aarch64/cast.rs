@@ -27,7 +27,8 @@ fn put_f16_neon(p: &[u32], out: &mut [[u8; 2]]) {
 #[target_feature(enable = "neon")]
 fn narrow([front, back]: [uint32x4_t; 2]) -> uint16x8_t {
     let halves;
-    // SAFETY: registers alone; Rust code runs with the rounding mode to nearest.
+    // SAFETY: registers alone, and the floating-point status, which counts as a flag; Rust code runs with the rounding mode to
+    // nearest.
     unsafe {
         asm!(
             "fcvtn {halves:v}.4h, {front:v}.4s",
@@ -35,7 +36,7 @@ fn narrow([front, back]: [uint32x4_t; 2]) -> uint16x8_t {
             halves = out(vreg) halves,
             front = in(vreg) front,
             back = in(vreg) back,
-            options(pure, nomem, nostack, preserves_flags),
+            options(pure, nomem, nostack),
         );
     }
     halves
@@ -67,7 +68,7 @@ fn add_f16_neon(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
 #[target_feature(enable = "neon")]
 fn widen(halves: uint16x8_t) -> [float32x4_t; 2] {
     let (front, back);
-    // SAFETY: registers alone.
+    // SAFETY: registers alone, and the floating-point status, which counts as a flag.
     unsafe {
         asm!(
             "fcvtl {front:v}.4s, {halves:v}.4h",
@@ -75,7 +76,7 @@ fn widen(halves: uint16x8_t) -> [float32x4_t; 2] {
             front = out(vreg) front,
             back = lateout(vreg) back,
             halves = in(vreg) halves,
-            options(pure, nomem, nostack, preserves_flags),
+            options(pure, nomem, nostack),
         );
     }
     [front, back]
