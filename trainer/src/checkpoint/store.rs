@@ -214,7 +214,8 @@ pub struct Found {
 /// without knowing.
 pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     if path.join(MANIFEST).exists() {
-        return Found::read(path);
+        // However it is named, the folder of its run is two above.
+        return Found::read(&path.canonicalize().map_err(at(path))?);
     }
     let folder = path.join(FOLDER);
     if !folder.is_dir() {

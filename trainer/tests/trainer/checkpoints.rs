@@ -452,6 +452,18 @@ fn a_run_in_the_folder_of_another_one_leaves_its_own_checkpoints_alone() {
 }
 
 #[test]
+fn the_run_of_a_checkpoint_is_found_however_it_is_named() {
+    let (folder, ..) = short_run();
+    let run = folder.path().canonicalize().unwrap();
+    let [older, newer] = ["06", "12"].map(|steps| run.join(format!("checkpoints/step-000000{steps}")));
+    for name in [newer.clone(), older.join("../step-00000012"), newer.join(".")] {
+        let found = latest(&name).unwrap();
+        assert_eq!(found.run_folder(), Some(run.as_path()), "{}", name.display());
+        assert_eq!(found.before().unwrap().unwrap().path(), older);
+    }
+}
+
+#[test]
 fn every_damage_is_found_and_the_checkpoint_before_is_named() {
     let (folder, job, keeper) = short_run();
     let newest = folder.path().join("checkpoints/step-00000012");
