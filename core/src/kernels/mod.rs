@@ -17,8 +17,7 @@ pub(crate) mod scalar;
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]
 mod x86_64;
 
-use crate::bits::BitWriter;
-use crate::bits::load_padded;
+use crate::bits::{BitWriter, load_padded};
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
