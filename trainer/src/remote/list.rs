@@ -8,17 +8,24 @@ use gradwire_transports::zmq::{Roster, ZmqTransport};
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// What is in the file, or why it cannot be read.
+type Text = Result<String, String>;
+
 /// Which file it is, and what was in it.
 pub(super) struct List {
     path: PathBuf,
-    text: Result<String, String>,
+    /// What the transport was told.
+    text: Text,
+    /// At the last look.
+    seen: Text,
     looked: Instant,
 }
 
 impl List {
     /// What is in the file now counts as read.
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_path_buf(), text: read(path), looked: Instant::now() }
+        let text = read(path);
+        Self { path: path.to_path_buf(), seen: text.clone(), text, looked: Instant::now() }
     }
 
     /// Has the transport go by the list when its file has changed. One that makes no sense changes nothing.
@@ -27,11 +34,8 @@ impl List {
             return;
         }
         self.looked = Instant::now();
-        let text = read(&self.path);
-        if text == self.text {
-            return;
-        }
-        let roster = text.clone().and_then(|text| text.parse::<Roster>().map_err(|error| error.to_string()));
+        let Some(text) = self.changed() else { return };
+        let roster = text.and_then(|text| text.parse::<Roster>().map_err(|error| error.to_string()));
         let readmitted =
             roster.and_then(|roster| transport.readmit(roster).map_err(|error| error.to_string()));
         let path = self.path.display();
@@ -39,10 +43,46 @@ impl List {
             Ok(()) => eprintln!("trainer: {path}: read again"),
             Err(what) => eprintln!("trainer: {path}: {what}; the list stays as it was"),
         }
-        self.text = text;
+    }
+
+    /// What has come into the file, once two looks have found the same: whoever writes it may be half way.
+    fn changed(&mut self) -> Option<Text> {
+        let before = std::mem::replace(&mut self.seen, read(&self.path));
+        if self.seen != before || self.seen == self.text {
+            return None;
+        }
+        self.text.clone_from(&self.seen);
+        Some(self.text.clone())
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
+fn read(path: &Path) -> Text {
     std::fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_change_counts_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peers");
+        fs::write(&path, "1 a\n2 b\n").unwrap();
+        let mut list = List::new(&path);
+        assert_eq!(list.changed(), None);
+        for half in ["", "1 a\n"] {
+            fs::write(&path, half).unwrap();
+            assert_eq!(list.changed(), None, "it may be half of a list");
+        }
+        fs::write(&path, "1 a\n2 c\n").unwrap();
+        assert_eq!(list.changed(), None);
+        assert_eq!(list.changed(), Some(Ok("1 a\n2 c\n".to_owned())));
+        assert_eq!(list.changed(), None, "it was told");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(list.changed(), None);
+        fs::write(&path, "1 a\n2 c\n").unwrap();
+        assert_eq!([(); 3].map(|()| list.changed()), [None, None, None], "it is what it was");
+    }
 }
