@@ -9,7 +9,7 @@ checkpoint. Shortly before the end everybody is there again. Then
   * all replicas are the same, bit for bit,
   * what was sent and what is kept add up, step by step, up to what was reported lost (conservation.py),
   * the server has written down every step once, in order,
-  * its memory has not grown,
+  * its memory has not grown, neither from one server to the next nor in the last one,
   * and the accuracy is within one point of the run that nobody disturbed.
 Prints what was done and what was found, and ends with code 1 where one of these does not hold.
 """
@@ -20,7 +20,6 @@ import os
 import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -50,8 +49,9 @@ KINDS = ["kill", "kill", "kill", "stop", "stop", "stop", "cut", "cut", "cut", "s
 CALM_STEPS = 500
 # Without a new step for so long, something hangs.
 HANGS_SECONDS = 90
-# The first quarter of the run is left to buffers that grow; what grows later grows for ever.
-MEMORY_FACTOR, MEMORY_BYTES = 1.05, 4 << 20
+# From one server to the next, and within the last one while nobody is disturbed. The first quarter of the run is left to
+# buffers that grow; what grows later grows for ever.
+MEMORY_FACTOR, MEMORY_BYTES, CALM_MEMORY_BYTES = 1.05, 4 << 20, 1 << 20
 ACCURACY_POINTS = 0.01
 
 
@@ -66,8 +66,8 @@ class Soak:
         # When each disturbed worker is to be left alone again, and what does that.
         self.disturbed = {}
         self.done = collections.Counter()
-        # Step and bytes of the server's memory.
-        self.memory = []
+        # Bytes of the server's memory, a sample for each step that was seen, until and since nobody is disturbed.
+        self.memory, self.calm_memory = [], []
 
     def serve(self, run, *own):
         return serve(self.network, self.keys, run, *RULES, *self.trace(0), *own)
@@ -82,20 +82,29 @@ class Soak:
         """How far the run is, by what its server says."""
         return max(map(int, re.findall(r"^step (\d+):", self.server.all(), re.MULTILINE)), default=0)
 
-    def disturb_until(self, last):
-        step, since, next_time = 0, time.monotonic(), 0
+    def moments_until(self, last, memory):
+        """Yields the time, again and again, until the run has come so far; adds what the server holds at each step seen."""
+        step, since = 0, time.monotonic()
         while step < last:
             time.sleep(0.05)
             now, seen = time.monotonic(), self.step()
             if seen > step:
                 step, since = seen, now
-                self.memory.append((step, resident_bytes(self.server.process.pid)))
+                memory.append(resident_bytes(self.server.process.pid))
             assert now - since < HANGS_SECONDS, f"hangs at step {step}:\n{self.server.end()}"
+            yield now
+
+    def disturb_until(self, last):
+        next_time = 0
+        for now in self.moments_until(last, self.memory):
             self.leave_alone(now)
-            if now >= next_time and step > 0:
+            if now >= next_time and self.memory:
                 next_time = now + self.draws.uniform(*PAUSE)
                 self.disturb(now)
         self.leave_alone(float("inf"))
+
+    def watch_until(self, last):
+        collections.deque(self.moments_until(last, self.calm_memory), maxlen=0)
 
     def disturb(self, now):
         kind, rank, until = self.draws.choice(KINDS), self.draws.choice(WORKERS), now + self.draws.uniform(*LENGTH)
@@ -143,10 +152,9 @@ def resident_bytes(process):
 
 
 def growth(memory):
-    """Bytes in the second and in the last quarter of what was seen."""
+    """Bytes that were enough in the second and in the last quarter: new servers hold more for a while."""
     quarter = len(memory) // 4
-    halves = memory[quarter : 2 * quarter], memory[3 * quarter :]
-    return [statistics.median(bytes_ for _, bytes_ in half) for half in halves]
+    return min(memory[quarter : 2 * quarter]), min(memory[3 * quarter :])
 
 
 def undisturbed_accuracy(folder, steps):
@@ -164,6 +172,7 @@ def soak(steps, seed):
         run = Soak(folder, network, steps, seed)
         run.disturb_until(steps - CALM_STEPS)
         wait_for(run.is_complete, HANGS_SECONDS, run.server.end)
+        run.watch_until(steps - CALM_STEPS // 5)
         hashes, accuracy = run.end()
         seconds = time.monotonic() - started
         written = [json.loads(line)["step"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -172,7 +181,7 @@ def soak(steps, seed):
         reported, unfounded = books.losses(run.server.all())
         lost = [float(norm) for norm in re.findall(r"what it kept back is lost: norm ([0-9.]+)", run.server.all())]
         undisturbed = undisturbed_accuracy(folder, steps)
-    early, late = growth(run.memory)
+    (early, late), calm = growth(run.memory), run.calm_memory
     return {
         "run": (f"{steps} steps, seed {seed}, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}", True),
         "disturbed": (", ".join(f"{kind} {times}" for kind, times in sorted(run.done.items())), True),
@@ -193,9 +202,13 @@ def soak(steps, seed):
         ),
         "replicas": (f"{len(hashes)}, {len(set(hashes))} different", len(set(hashes)) == 1),
         "steps written down": (f"{len(written)}, each once and in order", written == list(range(steps))),
-        "memory of the server": (
+        "memory of the servers": (
             f"{early / 1e6:.1f} MB in the second quarter, {late / 1e6:.1f} MB in the last",
             late <= MEMORY_FACTOR * early + MEMORY_BYTES,
+        ),
+        "memory of the last server, calm": (
+            f"from {calm[0] / 1e6:.1f} MB to {calm[-1] / 1e6:.1f} MB",
+            calm[-1] <= calm[0] + CALM_MEMORY_BYTES,
         ),
         "accuracy": (f"{accuracy:.4f}, undisturbed {undisturbed:.4f}", accuracy >= undisturbed - ACCURACY_POINTS),
     }
