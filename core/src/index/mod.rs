@@ -401,6 +401,9 @@ mod tests {
         shapes.iter().map(|(shape, offset)| TensorRef { name: "", shape, offset: *offset }).collect()
     }
 
+    /// Columns of a matrix, and one more. Miri takes minutes for a hundred thousand coordinates.
+    const WIDEST: usize = if cfg!(miri) { 40 } else { 2100 };
+
     proptest! {
         #[test]
         fn random_subsets_round_trip(
@@ -418,7 +421,7 @@ mod tests {
 
         #[test]
         fn subsets_of_any_unit_of_many_tensors_round_trip(
-            (rows, width) in (1usize..12, 1usize..2100),
+            (rows, width) in (1usize..12, 1..WIDEST),
             (start, end) in (0.0..1.0, 0.0..1.0),
             density in 1u32..100,
             seed in any::<u32>(),
