@@ -28,7 +28,8 @@ pub struct JoinArgs {
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     server: String,
     /// The server's public key, or a file that holds it
-    #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
+    // One key in 85 begins with a hyphen.
+    #[arg(long, value_name = "KEY", required_unless_present = "insecure", allow_hyphen_values = true)]
     server_key: Option<String>,
     /// This worker's rank, from 1: the one that the server's list gives to its key [default: with --resume, the one that it had]
     #[arg(long, value_name = "N", required_unless_present = "resume")]

@@ -54,6 +54,9 @@ fn what_is_wrong_at_the_start_is_one_line_and_exit_code_2() {
     refused(&["keygen", &key], "exists");
     refused(&["serve", "--insecure", "--listen", "tcp://0.0.0.0:*"], "not on the loopback interface");
     refused(&["serve"], "required");
+    let absent = keys.secret(7).display().to_string();
+    let hyphen = format!("-{}", "0".repeat(39));
+    refused(&["join", "--rank", "1", "--server-key", &hyphen, "--key", &absent], "No such file");
     refused(&["serve", "--key", &key, "--peers", &peers, "--workers", "5", "--batch", "100"], "ranks 1 to 4");
     refused(&["serve", "--key", &key, "--peers", &peers, "--quorum", "3"], "quorum = 3");
     refused(&["serve", "--insecure", "--exchange", "all-gather"], "through the server");
