@@ -2,7 +2,7 @@
 
 use gradwire::{Encoder, Grad, Memory, Unit};
 
-use super::incoming::{Expected, Incoming, divide, first_non_finite, held};
+use super::incoming::{Expected, Incoming, divide, held};
 use super::pipeline::{InParts, Part, Parts};
 use super::{ExchangeError, Step, timed};
 use crate::error::TransportError;
@@ -94,10 +94,7 @@ impl InParts for AllGather {
         mean: &mut [f32],
     ) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
-        let index = timed(&mut step.clock.decode, || {
-            divide(mean, members.len());
-            first_non_finite(mean)
-        });
+        let index = timed(&mut step.clock.decode, || divide(mean, members.len()));
         let Some(index) = index else { return Ok(()) };
         let rank = self.culprit(step, parts, &members, index, mean);
         Err(ExchangeError::NonFiniteMean { index, rank })

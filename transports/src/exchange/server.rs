@@ -192,11 +192,14 @@ impl Server {
             return Err(ExchangeError::NoQuorum { arrived, quorum, refused });
         }
         let packets = step.spec.packets.is_some().then_some(&mut self.packets);
-        timed(&mut clock.decode, || match packets {
-            Some(packets) => packets.divide(mean),
+        let index = timed(&mut clock.decode, || match packets {
+            Some(packets) => {
+                packets.divide(mean);
+                first_non_finite(mean)
+            }
             None => divide(mean, arrived),
         });
-        if let Some(index) = timed(&mut clock.decode, || first_non_finite(mean)) {
+        if let Some(index) = index {
             return Err(ExchangeError::NonFiniteMean { index, rank: None });
         }
         self.encode_mean(step, mean, clock)?;
