@@ -7,14 +7,15 @@ What a synchronous run learns does not depend on its network: a run over MPI has
 bit for bit. So the two factors of the time are measured apart, each where it can be measured best:
 
     curve     accuracy by step, in one process; each learning rate of the grid with one seed, the best two with all
-    step      seconds a step, over MPI on four hosts of the lab, at each rate
-    compute   seconds a step of four workers that do not talk to one another
+    step      seconds a step, over MPI on four hosts of the lab, at each rate, in several rounds
+    compute   seconds a step of four workers that do not talk to one another, once in each round
 
 Each measurement is one line of RESULTS.jsonl. Those that are there are not made again, so the program may be stopped and
 started at any time; wallclock_report.py makes a table and a plot of them. The models are mlp (Fashion-MNIST, which is read
 from GRADWIRE_DATA/fashion-mnist), cnn (optdigits) and gpt (tiny Shakespeare).
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -30,7 +31,7 @@ sys.dont_write_bytecode = True
 import programs
 import sandbox
 from network import Network
-from wallclock_plan import CURVES, HOSTS, METHODS, MODELS, RATES, SEEDS, STEPS_OF, Curves
+from wallclock_plan import CURVES, HOSTS, METHODS, MODELS, RATES, ROUNDS, SEEDS, STEPS_OF, Curves
 
 # A step is timed from outside, by the lines of progress. Those of the first part are not counted: buffers grow, and
 # a full bucket of tokens waits.
@@ -85,8 +86,8 @@ def measure_curve(results, model, method, lr, seed):
     results.add(**key, evaluations=evaluations)
 
 
-def measure_compute(results, model):
-    key = {"kind": "compute", "model": model}
+def measure_compute(results, model, turn):
+    key = {"kind": "compute", "model": model, "round": turn}
     if results.has(**key):
         return
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS) as network:
@@ -99,8 +100,8 @@ def measure_compute(results, model):
     results.add(**key, seconds=seconds, steps=steps)
 
 
-def measure_step(results, model, method, rate):
-    key = {"kind": "step", "model": model, "method": method, "rate": rate}
+def measure_step(results, model, method, rate, turn):
+    key = {"kind": "step", "model": model, "method": method, "rate": rate, "round": turn}
     if results.has(**key):
         return
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS, rate=rate) as network:
@@ -135,11 +136,12 @@ def main():
     results = Results(Path(path))
     models = models or MODELS
     # What takes a quiet machine comes first: what is learned in how many steps is the same on a busy one.
-    for model in models:
-        measure_compute(results, model)
-        for rate in RATES:
-            for method in METHODS:
-                measure_step(results, model, method, rate)
+    for turn in range(1, max(ROUNDS.values()) + 1):
+        for model in models:
+            measure_compute(results, model, turn)
+            for rate, method in itertools.product(RATES, METHODS):
+                if turn <= ROUNDS[rate]:
+                    measure_step(results, model, method, rate, turn)
     for model in models:
         for method in CURVES:
             for lr in MODELS[model].learning_rates:

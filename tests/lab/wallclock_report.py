@@ -32,13 +32,18 @@ class Report:
     def find(self, **key):
         return [line for line in self.lines if {**key, "model": self.model}.items() <= line.items()]
 
+    def timed(self, **key):
+        """Seconds a step, the median of all rounds; none where it was not timed."""
+        seconds = [line["seconds"] for line in self.find(**key)]
+        return statistics.median(seconds) if seconds else None
+
     def compute(self):
-        return self.find(kind="compute")[0]["seconds"]
+        return self.timed(kind="compute")
 
     def step(self, method, rate):
         """Seconds a step: for dense values, by whoever sums faster."""
         names = [method, f"native {method}"]
-        return min(line["seconds"] for name in names for line in self.find(kind="step", method=name, rate=rate))
+        return min(filter(None, (self.timed(kind="step", method=name, rate=rate) for name in names)))
 
     def ideal_ring(self, rate):
         """Seconds that the bytes of a dense f32 ring take on a link of so many Mbit/s."""
@@ -93,7 +98,7 @@ def methods_table(report):
         for rate in RATES:
             cells += [f"{1000 * report.step(method, rate):.1f}", f"{report.seconds(method, rate):.2f}"]
             cells += [f"{report.speedup(method, rate):.1f} ×"]
-        yield f"| {' | '.join(cells)} |".replace("inf", "–").replace("0.0 ×", "–")
+        yield f"| {' | '.join(cells)} |".replace("inf", "–").replace(" 0.0 ×", " –")
 
 
 def shown(report, value):
