@@ -165,8 +165,10 @@ check_package() {
     flags+=(--allow-dirty)
     note "packaged with --allow-dirty: the working tree differs from the last commit"
   fi
-  rm -rf "$CARGO_TARGET_DIR/package"
-  # Cargo keeps what it unpacked from an earlier run's archives, and takes that for this run's: same name, same version.
+  # Cargo keeps what it unpacked from an earlier run's archives, and what it compiled of them, and takes both for this run's:
+  # same name, same version. A folder of its own, so that nothing else is compiled again.
+  export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/packages
+  rm -rf "$CARGO_TARGET_DIR/package" "$CARGO_TARGET_DIR"/debug/.fingerprint/gradwire*
   for name in "${published[@]}"; do rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/"$name"-[0-9]*; done
   # The archives are built outside of the workspace, so with the plain dev profile; nothing of that is debugged.
   CARGO_PROFILE_DEV_DEBUG=0 cargo package "${flags[@]}" "${selected[@]}"
