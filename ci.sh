@@ -269,7 +269,9 @@ check_miri() {
   export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows" PROPTEST_CASES=2
   cargo +nightly miri test -p gradwire --lib -- "${skip[@]}" "${modules[@]}"
   if [[ $(uname -m) == x86_64 ]]; then
-    # Without `std` the instruction set is that of the build; Miri shows none at run time.
+    # Without `std` the instruction set is that of the build; Miri shows none at run time, and knows no instruction for casts
+    # of half precision.
+    skip+=(--skip casts_of_any_number)
     RUSTFLAGS="-C target-feature=+avx2,+bmi1,+bmi2,+lzcnt,+popcnt,+sse4.2,+f16c" \
       cargo +nightly miri test -p gradwire --no-default-features --lib -- "${skip[@]}" kernels::
   fi
