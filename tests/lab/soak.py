@@ -104,7 +104,8 @@ class Soak:
         self.leave_alone(float("inf"))
 
     def watch_until(self, last):
-        collections.deque(self.moments_until(last, self.calm_memory), maxlen=0)
+        for _ in self.moments_until(last, self.calm_memory):
+            pass
 
     def disturb(self, now):
         kind, rank, until = self.draws.choice(KINDS), self.draws.choice(WORKERS), now + self.draws.uniform(*LENGTH)

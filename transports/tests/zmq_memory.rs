@@ -32,7 +32,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// Messages each way in a round, which are as many packets and as many acknowledgements.
 const MESSAGES: u64 = 1000;
-/// Buffers may be larger after a round than before it. A single byte kept of each packet is twice as much.
+/// Buffers may be larger after a round than before it. A single byte kept of each packet is three times as much.
 const BUFFERS: i64 = 2000;
 
 /// A server and a worker with keys, that have met.

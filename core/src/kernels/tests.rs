@@ -181,12 +181,12 @@ fn ones_and_positions_are_the_same_on_every_instruction_set() {
 #[test]
 fn rice_codes_are_the_same_on_every_instruction_set() {
     let words = bits(&floats(TALLIED));
-    let few = if cfg!(miri) { 5 } else { 1 };
-    for spread in [0, 8, 12, 20, 24, 26, 27, 29, 31].into_iter().step_by(few) {
+    let stride = if cfg!(miri) { 5 } else { 1 };
+    for spread in [0, 8, 12, 20, 24, 26, 27, 29, 31].into_iter().step_by(stride) {
         // One gap in seven is longer than the others.
         let gaps: Vec<u32> =
             (0..TALLIED).map(|i| words[i] >> spread.max(4) >> (4 * u32::from(i % 7 != 0))).collect();
-        for entries in [1, 15, 16, 17, 31, 33, 127, 128, 130, 255, 256].into_iter().step_by(few) {
+        for entries in [1, 15, 16, 17, 31, 33, 127, 128, 130, 255, 256].into_iter().step_by(stride) {
             let mut filled = [0; TALLIED];
             filled[..entries].copy_from_slice(&gaps[..entries]);
             if filled.iter().map(|&gap| u64::from(gap)).sum::<u64>() <= u64::from(u32::MAX) {
