@@ -25,6 +25,8 @@ struct Slot {
     owner_gone: bool,
     /// By position of the sender.
     senders_gone: Vec<bool>,
+    /// What the owner waits for.
+    awaited: Option<(Rank, Tag)>,
 }
 
 impl Mailbox {
@@ -34,6 +36,7 @@ impl Mailbox {
             spares: Spares::new(limits.bytes),
             owner_gone: false,
             senders_gone: vec![false; world],
+            awaited: None,
         };
         Self { slot: Mutex::new(slot), arrived: Condvar::new(), room: Condvar::new() }
     }
@@ -50,10 +53,10 @@ impl Mailbox {
         buffer.extend_from_slice(payload);
         let mut slot = self.lock();
         // Only this sender fills its room, so what was admitted still is, unless the owner retired it meanwhile.
-        if let Err((_, refused)) = slot.inbox.insert(from, tag, buffer) {
-            slot.spares.put(refused);
+        match slot.inbox.insert(from, tag, buffer) {
+            Ok(()) => self.tell(&slot, from, tag),
+            Err((_, refused)) => slot.spares.put(refused),
         }
-        self.arrived.notify_one();
         Ok(())
     }
 
@@ -103,7 +106,9 @@ impl Mailbox {
             if deadline.has_passed() {
                 return Err(TransportError::Timeout { from, tag });
             }
+            slot.awaited = Some((from, tag));
             slot = wait(&self.arrived, slot, deadline);
+            slot.awaited = None;
         }
     }
 
@@ -119,11 +124,18 @@ impl Mailbox {
     pub(crate) fn offer(&self, from: Rank, tag: Tag, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         let slot = &mut *self.lock();
         match slot.inbox.insert(from, tag, bytes) {
-            Ok(()) => self.arrived.notify_one(),
+            Ok(()) => self.tell(slot, from, tag),
             Err((Admission::Full, bytes)) => return Err(bytes),
             Err((_, bytes)) => slot.spares.put(bytes),
         }
         Ok(())
+    }
+
+    /// Wakes the owner if this is what it waits for.
+    fn tell(&self, slot: &Slot, from: Rank, tag: Tag) {
+        if slot.awaited == Some((from, tag)) {
+            self.arrived.notify_one();
+        }
     }
 
     pub(crate) fn retire(&self, before: Tag) {

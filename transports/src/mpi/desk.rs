@@ -41,6 +41,10 @@ struct Slot {
     gone: Vec<bool>,
     leaving: bool,
     ended: bool,
+    /// Whether the communication thread is asked to look now.
+    nudged: bool,
+    /// Callers that can go on only when the communication thread has done something.
+    waiting: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,6 +64,8 @@ impl Desk {
             gone: vec![false; world],
             leaving: false,
             ended: false,
+            nudged: false,
+            waiting: 0,
         };
         Self { slot: Mutex::new(slot), work: Condvar::new(), done: Condvar::new(), limits }
     }
@@ -111,7 +117,7 @@ impl Desk {
             if deadline.has_passed() {
                 return Err(TransportError::NoRoom { to, tag });
             }
-            slot = wait(&self.done, slot, deadline);
+            slot = self.wait(slot, deadline);
         }
     }
 
@@ -129,7 +135,7 @@ impl Desk {
             if deadline.has_passed() {
                 return Err(TransportError::NoRoom { to: Rank(slow as u32), tag: Tag::default() });
             }
-            slot = wait(&self.done, slot, deadline);
+            slot = self.wait(slot, deadline);
         }
         Ok(())
     }
@@ -141,7 +147,7 @@ impl Desk {
         (slot.lent, slot.is_lent) = (Some(loan), true);
         self.work.notify_one();
         while slot.is_lent && !deadline.has_passed() {
-            slot = wait(&self.done, slot, deadline);
+            slot = self.wait(slot, deadline);
         }
         !slot.is_lent
     }
@@ -151,14 +157,40 @@ impl Desk {
     pub(super) fn wait_for_end(&self, deadline: Deadline) -> bool {
         let mut slot = self.lock();
         while !slot.ended && !deadline.has_passed() {
-            slot = wait(&self.done, slot, deadline);
+            slot = self.wait(slot, deadline);
         }
         slot.ended
     }
 
     /// Makes the communication thread look for messages now.
     pub(super) fn nudge(&self) {
+        self.lock().nudged = true;
         self.work.notify_one();
+    }
+
+    /// Has the communication thread look often while the caller waits for a message.
+    pub(super) fn while_waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.ask(&mut self.lock());
+        let result = wait();
+        self.lock().waiting -= 1;
+        result
+    }
+
+    fn ask(&self, slot: &mut Slot) {
+        slot.waiting += 1;
+        slot.nudged = true;
+        self.work.notify_one();
+    }
+
+    /// Waits until the communication thread is done with something.
+    fn wait<'a>(&self, mut slot: MutexGuard<'a, Slot>, deadline: Deadline) -> MutexGuard<'a, Slot> {
+        self.ask(&mut slot);
+        let mut slot = match deadline.remaining() {
+            None => self.done.wait(slot).unwrap_or_else(PoisonError::into_inner),
+            Some(left) => self.done.wait_timeout(slot, left).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        slot.waiting -= 1;
+        slot
     }
 
     // --- the communication thread's side -----------------------------------------------------------------------------
@@ -208,12 +240,18 @@ impl Desk {
         self.done.notify_all();
     }
 
-    /// Sleeps until there is work, but not longer than `most`.
+    /// Whether a caller can go on only when the communication thread has done something.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.lock().waiting > 0
+    }
+
+    /// Sleeps until there is work or a nudge, but not longer than `most`.
     pub(super) fn doze(&self, most: Duration) {
-        let slot = self.lock();
-        if slot.outgoing.is_empty() && slot.lent.is_none() {
-            drop(self.work.wait_timeout(slot, most).unwrap_or_else(PoisonError::into_inner));
+        let mut slot = self.lock();
+        if slot.outgoing.is_empty() && slot.lent.is_none() && !slot.nudged {
+            slot = self.work.wait_timeout(slot, most).unwrap_or_else(PoisonError::into_inner).0;
         }
+        slot.nudged = false;
     }
 
     /// No holder of the lock can panic halfway through a change.
@@ -222,9 +260,48 @@ impl Desk {
     }
 }
 
-fn wait<'a>(signal: &Condvar, slot: MutexGuard<'a, Slot>, deadline: Deadline) -> MutexGuard<'a, Slot> {
-    match deadline.remaining() {
-        None => signal.wait(slot).unwrap_or_else(PoisonError::into_inner),
-        Some(left) => signal.wait_timeout(slot, left).unwrap_or_else(PoisonError::into_inner).0,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn doze(desk: &Desk) -> Duration {
+        let started = Instant::now();
+        desk.doze(LONG);
+        started.elapsed()
+    }
+
+    #[test]
+    fn who_asks_before_the_thread_sleeps_is_heard_once() {
+        let desk = Desk::new(2, InboxLimits { messages: 1, bytes: 1 });
+        desk.nudge();
+        assert!(doze(&desk) < LONG);
+        desk.doze(Duration::ZERO);
+        assert!(!desk.lock().nudged);
+        desk.while_waiting(|| {
+            assert!(desk.is_awaited());
+            assert!(doze(&desk) < LONG);
+        });
+        assert!(!desk.is_awaited());
+    }
+
+    #[test]
+    fn who_waits_for_room_wakes_the_thread_and_is_seen_to_wait() {
+        let desk = Desk::new(2, InboxLimits { messages: 1, bytes: 1 });
+        desk.post(Rank(1), Tag::default(), &[1], Deadline::now()).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| desk.post(Rank(1), Tag::default(), &[2], Deadline::after(LONG)));
+            let mut parcels = Vec::new();
+            desk.collect(&mut parcels);
+            while !desk.is_awaited() {
+                assert!(doze(&desk) < LONG);
+            }
+            let Some((to, Parcel::Message(bytes))) = parcels.pop() else { panic!("no parcel") };
+            desk.sent(to, bytes);
+            second.join().unwrap().unwrap();
+        });
+        assert!(!desk.is_awaited());
     }
 }

@@ -1,7 +1,8 @@
 //! The communication thread: the only one that calls MPI.
 //!
-//! It moves messages while the caller computes, so both ends make progress without being asked. While there is traffic
-//! it polls as MPI programs do, giving way to other threads; after a quiet moment it sleeps between looks.
+//! It moves messages while the caller computes, so both ends make progress without being asked. While the caller waits and
+//! there is traffic it polls as MPI programs do, giving way to other threads; otherwise it sleeps between looks, the longer
+//! the less moves.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,11 +16,14 @@ use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// How long the thread polls without sleeping after something moved. Not for longer, because where there are more ranks than
-/// cores a rank that polls takes the time of one that computes.
+/// How long the thread polls without sleeping after something moved, if the caller waits. Not for longer, because where there
+/// are more ranks than cores a rank that polls takes the time of one that computes.
 const LIVELY: Duration = Duration::from_micros(100);
-/// How long it sleeps between two looks otherwise: short against a step, long against the cost of a look.
+/// How long it sleeps between two looks at the least: short against a step, long against the cost of a look.
 const NAP: Duration = Duration::from_micros(100);
+/// How long it sleeps at the most while nobody waits for it: an eighth of the time for which nothing has moved, so that what
+/// comes meanwhile is late by that share at the most.
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct Engine {
     library: Library,
@@ -76,15 +80,23 @@ impl Engine {
             // All of them, whatever the others did.
             if self.send() | self.settle() | self.receive() | self.reduce() {
                 self.last_move = Instant::now();
-            } else if self.last_move.elapsed() < LIVELY {
-                thread::yield_now();
             } else {
-                self.desk.doze(NAP);
+                self.rest();
             }
         }
         let desk = Arc::clone(&self.desk);
         drop(self);
         desk.end();
+    }
+
+    /// Gives the core away until the next look.
+    fn rest(&self) {
+        let quiet = self.last_move.elapsed();
+        match self.desk.is_awaited() {
+            true if quiet < LIVELY => thread::yield_now(),
+            true => self.desk.doze(NAP),
+            false => self.desk.doze((quiet / 8).clamp(NAP, LONGEST_NAP)),
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -300,7 +300,13 @@ impl Transport for MpiTransport {
     ) -> Result<(), TransportError> {
         self.ensure_open()?;
         let position = self.peer(from)?;
-        self.watched(deadline, |by| self.mailbox.take((from, position), tag, into, by))?;
+        let mut take = |by| self.mailbox.take((from, position), tag, into, by);
+        match take(Deadline::now()) {
+            Err(TransportError::Timeout { .. }) => {
+                self.desk.while_waiting(|| self.watched(deadline, take))?
+            }
+            taken => taken?,
+        }
         self.counters.down += Traffic::message(into.len(), ENVELOPE_BYTES);
         Ok(())
     }
