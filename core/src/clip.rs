@@ -6,7 +6,7 @@ use crate::kernels::{Isa, sum_of_squares_f32};
 /// multiplied by limit/norm, rounded to f32. One that is not finite stays as it is, for a codec to refuse.
 ///
 /// # Determinism
-/// The sum of squares in f64, in the order of eight strides: the same on every machine.
+/// The sum of squares in f64, in the order of 32 strides: the same on every machine.
 ///
 /// # Examples
 /// ```

@@ -76,6 +76,7 @@ mod key;
 mod layout;
 mod limits;
 mod maxnorm;
+mod mean;
 mod memory;
 mod momentum;
 mod packets;
@@ -116,6 +117,7 @@ pub use layout::{Layout, Tensor};
 pub use layout::{LayoutError, LayoutRef, TensorRef};
 pub use limits::Limits;
 pub use maxnorm::MaxNorm;
+pub use mean::{divide, first_non_finite};
 pub use memory::{Memory, MemoryView, Storage, UnitState};
 pub use momentum::Momentum;
 #[cfg(feature = "alloc")]

@@ -390,8 +390,19 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// Sum of squares in f64: eight strided partial sums, then halves added to halves (0+4, 1+5, …; 0+2, 1+3; 0+1).
+    /// Sum of squares in f64: 32 strided partial sums, the four that are equal modulo 8 added up, then as
+    /// [`scalar::total_of`].
     pub(crate) fn sum_of_squares_f32(isa, values: &[f32]) -> f64 = scalar::sum_of_squares_f32;
+}
+
+compile_for_each_isa! {
+    /// Divides every value; whether all are finite then.
+    pub(crate) fn divide(isa, values: &mut [f32], divisor: f32) -> bool = scalar::divide;
+}
+
+compile_for_each_isa! {
+    /// Whether no value is NaN or infinite.
+    pub(crate) fn are_finite(isa, values: &[f32]) -> bool = scalar::are_finite;
 }
 
 /// Adds to `counts` how often each symbol occurs; symbols are below the number of counts, which is at most 256.

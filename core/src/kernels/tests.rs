@@ -57,8 +57,28 @@ fn additions_and_maxima_are_the_same_on_every_instruction_set() {
             assert_eq!(copied, max_magnitude(isa, &p));
             let mut squares = [0.0; 8];
             add_squares(isa, &p, &mut squares);
-            assert_eq!(scalar::total_of(squares), sum_of_squares_f32(isa, &grad));
             (sum, max, copied, squares.map(f64::to_bits))
+        });
+    }
+}
+
+#[test]
+fn squares_are_added_in_the_written_order_on_every_instruction_set() {
+    for len in LENGTHS {
+        let values = floats(len);
+        let strided = |first: usize, strides: usize| {
+            let squares = values.iter().skip(first).step_by(strides).map(|&x| f64::from(x) * f64::from(x));
+            squares.fold(0.0, |sum, square| sum + square)
+        };
+        let narrow = core::array::from_fn(|i| strided(i, 8));
+        let wide = |i| (0..4).map(|part| strided(8 * part + i, 32)).fold(0.0, |sum, part| sum + part);
+        let expected = [narrow, core::array::from_fn(wide)].map(scalar::total_of).map(f64::to_bits);
+        same_everywhere(|isa| {
+            let mut squares = [0.0; 8];
+            add_squares(isa, &bits(&values), &mut squares);
+            let sums = [scalar::total_of(squares), sum_of_squares_f32(isa, &values)].map(f64::to_bits);
+            assert_eq!(sums, expected);
+            sums
         });
     }
 }

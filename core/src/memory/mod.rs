@@ -272,7 +272,7 @@ impl<'a> Memory<'a> {
         self.factors.fill(0.0);
     }
 
-    /// L2 norm of the residual; f64 sum in the order of the coordinates' eight strides.
+    /// L2 norm of the residual; f64 sum in the order of the coordinates' 32 strides.
     #[must_use]
     pub fn norm(&self) -> f64 {
         libm::sqrt(crate::kernels::sum_of_squares_f32(crate::kernels::Isa::best(), &self.residual))

@@ -1,8 +1,8 @@
 //! Every frame goes to every rank, and every rank adds all of them in rank order.
 
-use gradwire::{Encoder, Grad, Memory, Unit};
+use gradwire::{Encoder, Grad, Memory, Unit, divide};
 
-use super::incoming::{Expected, Incoming, divide, held};
+use super::incoming::{Expected, Incoming, held};
 use super::pipeline::{InParts, Part, Parts};
 use super::{ExchangeError, Step, timed};
 use crate::error::TransportError;

@@ -3,10 +3,9 @@
 
 use gradwire::{
     DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
-    Unit,
+    Unit, first_non_finite,
 };
 
-use super::incoming::first_non_finite;
 use super::pipeline::{InParts, Part, Parts};
 use super::{ExchangeError, Step, timed};
 use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};

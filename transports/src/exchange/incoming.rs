@@ -131,47 +131,7 @@ impl Incoming {
     }
 }
 
-/// Divides the sum by the number of contributors; the first coordinate that is not finite then, if there is one.
-pub(super) fn divide(sum: &mut [f32], contributors: usize) -> Option<usize> {
-    let divisor = contributors as f32;
-    let is_broken = sum.iter_mut().fold(false, |is_broken, sum| {
-        *sum /= divisor;
-        is_broken | !sum.is_finite()
-    });
-    if is_broken { first_non_finite(sum) } else { None }
-}
-
-/// The first coordinate that is not finite, if there is one. Blocks are looked at whole, several coordinates at once.
-pub(super) fn first_non_finite(mean: &[f32]) -> Option<usize> {
-    const BLOCK: usize = 1024;
-    let is_broken = |block: &[f32]| block.iter().fold(false, |is_broken, x| is_broken | !x.is_finite());
-    let at = BLOCK * mean.chunks(BLOCK).position(is_broken)?;
-    Some(at + mean[at..].iter().position(|x| !x.is_finite())?)
-}
-
 /// Coordinates that a frame sends.
 pub(super) fn held(frame: &Frame<'_>) -> usize {
     frame.units().map(|unit| unit.held()).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_broken_coordinate_is_found_wherever_it_is() {
-        for len in [0, 1, 1023, 1024, 1025, 3000] {
-            let whole: Vec<f32> = (0..len).map(|i| i as f32).collect();
-            let mut mean = whole.clone();
-            assert_eq!((first_non_finite(&mean), divide(&mut mean, 3)), (None, None));
-            assert!(mean.iter().zip(&whole).all(|(mean, sum)| *mean == sum / 3.0));
-            for at in [0, 1, 1022, 1023, 1024, 2999].into_iter().filter(|at| *at < len) {
-                for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                    let mut sum = whole.clone();
-                    (sum[at], sum[len - 1]) = (broken, broken);
-                    assert_eq!((first_non_finite(&sum), divide(&mut sum, 3)), (Some(at), Some(at)));
-                }
-            }
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
 
-use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
+use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec, divide, first_non_finite};
 
-use super::incoming::{Expected, Incoming, divide, first_non_finite};
+use super::incoming::{Expected, Incoming};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packets::{self, Packets, Sum, arrives};

@@ -1,0 +1,69 @@
+//! From a sum of decoded frames to their mean.
+
+use crate::kernels::{self, Isa};
+
+/// Divides a sum by the number of its contributors, each coordinate once and rounded once, and returns the first coordinate
+/// that is not finite then, if there is one. The sum is divided all the same.
+///
+/// # Examples
+/// ```
+/// let mut sum = [1.0, -6.0, f32::INFINITY];
+/// assert_eq!(gradwire::divide(&mut sum, 4), Some(2));
+/// assert_eq!(sum[..2], [0.25, -1.5]);
+/// ```
+#[must_use = "a mean that is not finite must not reach the parameters"]
+pub fn divide(sum: &mut [f32], contributors: usize) -> Option<usize> {
+    if kernels::divide(Isa::best(), sum, contributors as f32) { None } else { first_non_finite(sum) }
+}
+
+/// The first coordinate that is NaN or infinite, if there is one.
+#[must_use]
+pub fn first_non_finite(values: &[f32]) -> Option<usize> {
+    /// Looked at whole, several coordinates at once.
+    const BLOCK: usize = 1024;
+    let isa = Isa::best();
+    let at = BLOCK * values.chunks(BLOCK).position(|block| !kernels::are_finite(isa, block))?;
+    Some(at + values[at..].iter().position(|value| !value.is_finite())?)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_first_broken_coordinate_is_found_wherever_it_is() {
+        for len in [0, 1, 1023, 1024, 1025, 3000] {
+            let whole: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            let mut mean = whole.clone();
+            assert_eq!((first_non_finite(&mean), divide(&mut mean, 3)), (None, None));
+            assert!(mean.iter().zip(&whole).all(|(mean, sum)| *mean == sum / 3.0));
+            for at in [0, 1, 1022, 1023, 1024, 2999].into_iter().filter(|at| *at < len) {
+                for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut sum = whole.clone();
+                    (sum[at], sum[len - 1]) = (broken, broken);
+                    assert_eq!((first_non_finite(&sum), divide(&mut sum, 3)), (Some(at), Some(at)));
+                }
+            }
+        }
+    }
+
+    /// All exponents, subnormal numbers and both zeros among them, with digits that have to be rounded away.
+    #[test]
+    fn every_count_divides_as_the_operator_does() {
+        let values: Vec<f32> =
+            (0..1 << 16).map(|high| f32::from_bits(high << 16 | 0x5a5b)).filter(|x| x.is_finite()).collect();
+        for contributors in (1..=17).chain([64, 100, 1 << 16, 1 << 24]) {
+            for isa in Isa::available() {
+                let mut divided = values.clone();
+                assert!(kernels::divide(isa, &mut divided, contributors as f32));
+                let expected = values.iter().map(|value| value / contributors as f32);
+                assert!(
+                    divided.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{contributors}"
+                );
+            }
+        }
+    }
+}
