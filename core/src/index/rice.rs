@@ -37,11 +37,6 @@ pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
     Some(bits / 8 + 8)
 }
 
-/// The first position behind those of a block.
-fn behind(block: &[u32], next: u32) -> u32 {
-    block.last().map_or(next, |last| last.wrapping_add(1))
-}
-
 /// Calls `f` with the gaps of ascending positions, of which the first is counted from `next`: a turn at a time, or one, which
 /// takes less code.
 fn for_each_turn(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u32])) {
@@ -52,7 +47,7 @@ fn for_each_turn(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u
     for indices in indices.chunks(TURN) {
         let gaps = &mut buffer[..indices.len()];
         kernels::gaps(isa, indices, next, gaps);
-        next = behind(indices, next);
+        next = kernels::behind(indices, next);
         f(gaps);
     }
 }
@@ -72,7 +67,7 @@ fn for_each_tallied(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(
         kernels::gaps(isa, indices, next, filled);
         rest.fill(0);
         kernels::best_blocks(isa, &gaps, indices.len(), &mut blocks);
-        next = behind(indices, next);
+        next = kernels::behind(indices, next);
         f(&gaps[..indices.len()], &blocks);
     }
 }
@@ -163,7 +158,7 @@ fn measure_blocks(indices: &[u32], block_log2: u32) -> PlaneBits {
         let (r, sum) = best_parameter(Isa::best(), block, next);
         lows += u64::from(block.len() as u32 * r);
         highs += u64::from(sum);
-        next = behind(block, next);
+        next = kernels::behind(block, next);
     }
     PlaneBits { lows, highs }
 }
@@ -179,11 +174,13 @@ pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
     let block = 1 << planes.block_log2;
     if Full::build().is_some() && block <= TALLIED {
         for_each_tallied(isa, indices, 0, |gaps, blocks| {
-            for (i, gaps) in gaps.chunks(block).enumerate() {
-                let r = blocks.parameter(planes.block_log2 - LEAF.ilog2(), i * block / LEAF);
-                parameters.put(u64::from(r), PARAMETER_BITS);
-                kernels::put_gaps(isa, gaps, r, &mut lows, &mut highs);
+            let mut best = [0; TALLIED / LEAF];
+            let best = &mut best[..gaps.len().div_ceil(block)];
+            for (i, r) in best.iter_mut().enumerate() {
+                *r = blocks.parameter(planes.block_log2 - LEAF.ilog2(), i * block / LEAF);
+                parameters.put(u64::from(*r), PARAMETER_BITS);
             }
+            kernels::put_gaps(isa, gaps, block, best, &mut lows, &mut highs);
         });
     } else {
         let mut next = 0;
@@ -191,9 +188,9 @@ pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
             let (r, _) = best_parameter(isa, positions, next);
             parameters.put(u64::from(r), PARAMETER_BITS);
             for_each_turn(isa, positions, next, |gaps| {
-                kernels::put_gaps(isa, gaps, r, &mut lows, &mut highs);
+                kernels::put_gaps(isa, gaps, TURN, &[r], &mut lows, &mut highs);
             });
-            next = behind(positions, next);
+            next = kernels::behind(positions, next);
         }
     }
     let complete = [parameters, lows, highs].map(BitWriter::finish).iter().all(Option::is_some);
@@ -236,24 +233,41 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
     let mut reader = BitReader::new(parameters);
     // What was read of the planes, in bits, and the first position that is not behind the reader.
     let (mut low_bits, mut high_bits, mut next) = (0u64, 0u64, 0u64);
-    let mut ones = [0; ONES];
-    for block in indices.chunks_mut(block) {
-        let r = reader.take(PARAMETER_BITS) as u32;
-        for slots in block.chunks_mut(TURN) {
-            let n = slots.len();
-            if kernels::ones(isa, highs, high_bits, n, &mut ones) < n {
-                return Err(DecodeError::Truncated { needed: 1, actual: 0 });
-            }
-            let bits = u64::from(ones[n - 1]) + 1;
-            let zeros = bits - n as u64;
-            if zeros > len as u64 >> r {
-                return Err(DecodeError::IndexOutOfRange);
-            }
-            let sum = kernels::positions(isa, &ones[..n], lows, low_bits, r, next as u32, slots);
-            next += (zeros << r) + sum + n as u64;
-            low_bits += n as u64 * u64::from(r);
-            high_bits += bits;
+    let (mut ones, mut best) = ([0; ONES], [0; TURN / LEAF]);
+    // A turn is several blocks, or a part of one. A small machine has no code for several.
+    let is_small = Full::build().is_none();
+    let mut left_of_block = 0;
+    for slots in indices.chunks_mut(if is_small { block.min(TURN) } else { TURN }) {
+        let n = slots.len();
+        if kernels::ones(isa, highs, high_bits, n, &mut ones) < n {
+            return Err(DecodeError::Truncated { needed: 1, actual: 0 });
         }
+        if left_of_block == 0 {
+            left_of_block = block;
+            let blocks = if is_small { 1 } else { n.div_ceil(block) };
+            best[..blocks].iter_mut().for_each(|r| *r = reader.take(PARAMETER_BITS) as u32);
+        }
+        left_of_block = left_of_block.saturating_sub(n);
+        let (first, low_bit, mut start) = (next as u32, low_bits, 0);
+        let mut advance = |ones: &[u32], r: u32| {
+            let end = u64::from(ones[ones.len() - 1]) + 1;
+            let zeros = end - start - ones.len() as u64;
+            next += zeros << r;
+            low_bits += ones.len() as u64 * u64::from(r);
+            start = end;
+            zeros <= len as u64 >> r
+        };
+        let ones = &ones[..n];
+        let is_within = if is_small {
+            advance(ones, best[0])
+        } else {
+            ones.chunks(block).zip(&best).all(|(ones, &r)| advance(ones, r))
+        };
+        if !is_within {
+            return Err(DecodeError::IndexOutOfRange);
+        }
+        high_bits += start;
+        next += kernels::positions(isa, ones, lows, low_bit, (block, &best), first, slots) + n as u64;
     }
     // Positions ascend: what was computed modulo 2³² is what it says, if the last is below `len`.
     if next > len as u64 {

@@ -64,7 +64,36 @@ pub(super) fn gaps(positions: &[u32], next: u32, gaps: &mut [u32]) {
 /// See [`positions`](super::positions).
 #[inline(always)]
 pub(super) fn positions(
-    highs: &[u32],
+    ones: &[u32],
+    lows: &[u8],
+    first_bit: u64,
+    (block, parameters): (usize, &[u32]),
+    next: u32,
+    out: &mut [u32],
+) -> u64 {
+    if Full::build().is_none() {
+        return positions_of_block(ones, lows, first_bit, parameters[0], next, out);
+    }
+    let (mut bit, mut next, mut start, mut sum) = (first_bit, next, 0u32, 0);
+    for ((ones, out), &r) in ones.chunks(block).zip(out.chunks_mut(block)).zip(parameters) {
+        sum += positions_of_block(ones, lows, bit, r, next.wrapping_sub(start << r), out);
+        bit += ones.len() as u64 * u64::from(r);
+        next = behind(out, next);
+        start = behind(ones, start);
+    }
+    sum
+}
+
+/// The first number behind ascending ones; `otherwise`, where there is none.
+#[inline(always)]
+pub(crate) fn behind(ascending: &[u32], otherwise: u32) -> u32 {
+    ascending.last().map_or(otherwise, |last| last.wrapping_add(1))
+}
+
+/// [`positions`] of one block, whose first gap begins where the ones are counted from.
+#[inline(always)]
+pub(super) fn positions_of_block(
+    ones: &[u32],
     lows: &[u8],
     first_bit: u64,
     r: u32,
@@ -72,10 +101,10 @@ pub(super) fn positions(
     out: &mut [u32],
 ) -> u64 {
     match fields_at_once(r) {
-        8 => positions_by::<8>(highs, lows, first_bit, r, next, out),
-        4 => positions_by::<4>(highs, lows, first_bit, r, next, out),
-        2 => positions_by::<2>(highs, lows, first_bit, r, next, out),
-        _ => positions_by::<1>(highs, lows, first_bit, r, next, out),
+        8 => positions_by::<8>(ones, lows, first_bit, r, next, out),
+        4 => positions_by::<4>(ones, lows, first_bit, r, next, out),
+        2 => positions_by::<2>(ones, lows, first_bit, r, next, out),
+        _ => positions_by::<1>(ones, lows, first_bit, r, next, out),
     }
 }
 
@@ -94,7 +123,7 @@ pub(super) fn fields_at_once(r: u32) -> usize {
 /// [`positions`], `N` fields a word.
 #[inline(always)]
 fn positions_by<const N: usize>(
-    highs: &[u32],
+    ones: &[u32],
     lows: &[u8],
     first_bit: u64,
     r: u32,
@@ -103,20 +132,20 @@ fn positions_by<const N: usize>(
 ) -> u64 {
     let mask = (1u32 << r) - 1;
     let (mut bit, mut sum, mut entry) = (first_bit, 0u64, 0u32);
-    let mut group = |slots: &mut [u32], highs: &[u32]| {
+    let mut group = |slots: &mut [u32], ones: &[u32]| {
         let word = load_padded(lows, (bit / 8) as usize) >> (bit % 8);
-        for (i, (slot, high)) in slots.iter_mut().zip(highs).enumerate() {
+        for (i, (slot, one)) in slots.iter_mut().zip(ones).enumerate() {
             sum += u64::from((word >> (i as u32 * r)) as u32 & mask);
-            let zeros = high.wrapping_sub(entry);
+            let zeros = one.wrapping_sub(entry);
             *slot = next.wrapping_add(zeros << r).wrapping_add(sum as u32).wrapping_add(entry);
             entry += 1;
         }
         bit += N as u64 * u64::from(r);
     };
-    let ((slots, last_slots), (highs, last_highs)) = (out.as_chunks_mut::<N>(), highs.as_chunks::<N>());
-    slots.iter_mut().zip(highs).for_each(|(slots, highs)| group(slots, highs));
+    let ((slots, last_slots), (ones, last_ones)) = (out.as_chunks_mut::<N>(), ones.as_chunks::<N>());
+    slots.iter_mut().zip(ones).for_each(|(slots, ones)| group(slots, ones));
     if N > 1 {
-        group(last_slots, last_highs);
+        group(last_slots, last_ones);
     }
     sum
 }

@@ -22,7 +22,7 @@ use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
-pub(crate) use gaps::{ONES, TURN};
+pub(crate) use gaps::{ONES, TURN, behind};
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
 pub(crate) use scalar::Squares;
@@ -280,22 +280,47 @@ compile_for_each_isa! {
     pub(crate) fn gaps(isa, positions: &[u32], next: u32, gaps: &mut [u32]) = gaps::gaps;
 }
 
-/// Rice codes of the gaps: the lower r ≤ 31 bits of each to `lows`, and to `highs` as many zeros as the rest of it says and
-/// a one.
-pub(crate) fn put_gaps(isa: Isa, gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) {
+/// Rice codes of the gaps in blocks of so many, each with its parameter r ≤ 31: the lower r bits of each gap to `lows`, and to
+/// `highs` as many zeros as the rest of it says and a one.
+pub(crate) fn put_gaps(
+    isa: Isa,
+    gaps: &[u32],
+    block: usize,
+    parameters: &[u32],
+    lows: &mut BitWriter<'_>,
+    highs: &mut BitWriter<'_>,
+) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => x86_64::rice::put_gaps(gaps, r, lows, highs),
+        Isa::Avx512 => x86_64::rice::put_gaps(gaps, block, parameters, lows, highs),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => x86_64::rice::put_gaps_with_avx2(gaps, r, lows, highs),
-        _ => rice::put_gaps(gaps, r, lows, highs),
+        Isa::Avx2 => x86_64::rice::put_gaps_with_avx2(gaps, block, parameters, lows, highs),
+        _ => rice::put_gaps(gaps, block, parameters, lows, highs),
+    }
+}
+
+/// The positions behind `next` of entries in blocks of so many, each with its Rice parameter r ≤ 31, modulo 2³²: their gaps have
+/// these high parts (where each one is, as [`ones`] says), and as low parts the fields of r bits from bit `first_bit` of `lows`
+/// on. Returns the sum of these fields.
+pub(crate) fn positions(
+    isa: Isa,
+    ones: &[u32],
+    lows: &[u8],
+    first_bit: u64,
+    blocks: (usize, &[u32]),
+    next: u32,
+    out: &mut [u32],
+) -> u64 {
+    debug_assert!(ones.len() <= TURN && ones.len() == out.len(), "{} ones at once", ones.len());
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::gaps::positions(ones, lows, first_bit, blocks, next, out),
+        _ => positions_by_words(isa, ones, lows, first_bit, blocks, next, out),
     }
 }
 
 compile_for_each_isa! {
-    /// The positions behind `next` whose gaps have these high parts (where each one is, as [`ones`] says) and the fields of
-    /// `r` bits from bit `first_bit` of `lows` on, modulo 2³². Returns the sum of these fields.
-    pub(crate) fn positions(isa, highs: &[u32], lows: &[u8], first_bit: u64, r: u32, next: u32, out: &mut [u32]) -> u64 = gaps::positions;
+    fn positions_by_words(isa, ones: &[u32], lows: &[u8], first_bit: u64, blocks: (usize, &[u32]), next: u32, out: &mut [u32]) -> u64 = gaps::positions;
 }
 
 /// The best Rice parameters of the first `entries` of the gaps, whose sum is below 2³², in blocks of up to [`TALLIED`]

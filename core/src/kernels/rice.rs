@@ -6,9 +6,17 @@ use crate::built::Full;
 
 /// See [`put_gaps`](super::put_gaps).
 #[inline(always)]
-pub(super) fn put_gaps(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>, highs: &mut BitWriter<'_>) {
-    put_lows(gaps, r, lows);
-    put_highs(gaps, r, highs);
+pub(super) fn put_gaps(
+    gaps: &[u32],
+    block: usize,
+    parameters: &[u32],
+    lows: &mut BitWriter<'_>,
+    highs: &mut BitWriter<'_>,
+) {
+    for (gaps, &r) in gaps.chunks(block).zip(parameters) {
+        put_lows(gaps, r, lows);
+        put_highs(gaps, r, highs);
+    }
 }
 
 /// The lower r bits of each gap.

@@ -187,7 +187,8 @@ fn ones_and_positions_are_the_same_on_every_instruction_set() {
                     let next = start as u32;
                     let mut indices = [0; TURN];
                     let n = found.min(TURN);
-                    let sum = positions(isa, &out[..n], &dense, 5 * start, 11, next, &mut indices[..n]);
+                    let blocks = (32, &[11, 3, 29, 14][..]);
+                    let sum = positions(isa, &out[..n], &dense, 5 * start, blocks, next, &mut indices[..n]);
                     let mut back = [0; TURN];
                     gaps(isa, &indices[..n], next, &mut back[..n]);
                     (out[..found].to_vec(), sum, indices, back)
@@ -222,7 +223,7 @@ fn rice_codes_are_the_same_on_every_instruction_set() {
                     let mut planes = [vec![0xa5; 4 * TALLIED], vec![0xa5; 4 * TALLIED]];
                     let [lows, highs] = &mut planes;
                     let (mut lows, mut highs) = (BitWriter::new(lows), BitWriter::new(highs));
-                    put_gaps(isa, &gaps[..entries], r, &mut lows, &mut highs);
+                    put_gaps(isa, &gaps[..entries], TALLIED, &[r], &mut lows, &mut highs);
                     let lens = [lows.finish(), highs.finish()];
                     planes
                         .into_iter()
