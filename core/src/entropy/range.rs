@@ -20,6 +20,13 @@ pub(crate) trait BitCoder {
     /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
     fn bit(&mut self, p: u32, bit: bool) -> bool;
 
+    /// The same, and what follows from it. Whoever reads the decision has a branch here, so that where it is foreseen what follows
+    /// does not wait for it.
+    #[inline(always)]
+    fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
+        then(self.bit(p, bit))
+    }
+
     /// A field of up to twelve bits, all values as likely.
     fn field(&mut self, bits: u32, value: u32) -> u32;
 
@@ -179,10 +186,18 @@ impl BitCoder for RangeDecoder<'_> {
     #[inline]
     fn bit(&mut self, p: u32, _: bool) -> bool {
         let ones = (self.range >> PROBABILITY_BITS) * p;
-        let bit = self.value < ones;
-        let (start, range) = if bit { (0, ones) } else { (ones, self.range - ones) };
-        self.narrow(start, range);
-        bit
+        if self.value < ones {
+            self.narrow(0, ones);
+            true
+        } else {
+            self.narrow(ones, self.range - ones);
+            false
+        }
+    }
+
+    #[inline(always)]
+    fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
+        if self.bit(p, bit) { then(true) } else { then(false) }
     }
 
     #[inline]

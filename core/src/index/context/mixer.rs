@@ -89,16 +89,17 @@ pub(super) fn decide(
     let weighted = |(weight, input): (i32, i32)| i64::from(weight) * i64::from(input);
     let sum: i64 = weights.0.into_iter().zip(inputs).map(weighted).sum();
     let p = probability(prior.log_odds + (sum >> WEIGHT_BITS) as i32);
-    let bit = coder.bit(p.min(MOST), bit);
-    let error = (i32::from(bit) << 16) - p as i32;
-    for (weight, input) in weights.0.iter_mut().zip(inputs) {
-        let change = (error * input + (1 << (LEARNING_SHIFT - 1))) >> LEARNING_SHIFT;
-        *weight = weight.wrapping_add(change);
-    }
-    for (word, known) in words.into_iter().zip(known) {
-        *word = updated(known, bit);
-    }
-    bit
+    coder.bit_then(p.min(MOST), bit, |bit| {
+        let error = (i32::from(bit) << 16) - p as i32;
+        for (weight, input) in weights.0.iter_mut().zip(inputs) {
+            let change = (error * input + (1 << (LEARNING_SHIFT - 1))) >> LEARNING_SHIFT;
+            *weight = weight.wrapping_add(change);
+        }
+        for (word, known) in words.into_iter().zip(known) {
+            *word = updated(known, bit);
+        }
+        bit
+    })
 }
 
 /// How far the logarithm of the odds is from the prior's, as far as the word is to be trusted.
