@@ -18,10 +18,12 @@ pub(crate) mod scalar;
 mod x86_64;
 
 use crate::bits::{BitWriter, load_padded};
+use crate::built::Full;
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
+use core::ops::Range;
 pub(crate) use gaps::{ONES, TURN, behind};
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
@@ -52,6 +54,14 @@ pub(crate) fn fetch(values: &[f32], index: usize) {
     x86_64::fetch(values.as_ptr().wrapping_add(index).cast());
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (values, index);
+}
+
+/// [`fetch`] of these elements: once a cache line, of which hardly any are shorter than 64 bytes.
+#[inline(always)]
+pub(crate) fn fetch_range(values: &[f32], range: Range<usize>) {
+    if Full::build().is_some() {
+        range.step_by(16).for_each(|index| fetch(values, index));
+    }
 }
 
 /// Positions and bits of the values that a selection has kept so far, ascending; the first `len` of each.

@@ -391,7 +391,7 @@ fn more_symbols_of_one_kind_are_counted_than_a_byte_holds() {
 fn stochastic_draws_belong_to_coordinates_and_not_to_calls() {
     let stream = StepKey { seed: 3, step: 1, source: Source::Rank(2) }.stream(4);
     let p = bits(&floats(700));
-    let levels = |range: core::ops::Range<usize>| {
+    let levels = |range: Range<usize>| {
         let bucket = Bucket { first: range.start as u64, inverse: 7.0 / 2.2, scale: 2.2 / 7.0, levels: 7 };
         let mut fields = vec![0; range.len()];
         quantize(Isa::best(), &p[range], &bucket, Some(&stream), &mut fields);
