@@ -74,7 +74,7 @@ pub(in crate::kernels) fn positions(
 
 const LANES: usize = 16;
 
-/// Fields below this are summed in 32 bits, over a whole turn.
+/// Fields of so many bits at the most are summed in 32 bits, over a whole turn.
 const NARROW: u32 = 14;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi1,bmi2")]
