@@ -8,7 +8,8 @@ bit for bit. So the two factors of the time are measured apart, each where it ca
 
     curve     accuracy by step, in one process; each learning rate of the grid with one seed, the best two with all
     step      seconds a step, over MPI on four hosts of the lab, at each rate, in several rounds
-    compute   seconds a step of four workers that do not talk to one another, once in each round
+    compute   seconds a step of four workers that do not talk to one another, before and behind the steps of each rate in each
+              round
 
 Each measurement is one line of RESULTS.jsonl. Those that are there are not made again, so the program may be stopped and
 started at any time; wallclock_report.py makes a table and a plot of them. The models are mlp (Fashion-MNIST, which is read
@@ -86,8 +87,8 @@ def measure_curve(results, model, method, lr, seed):
     results.add(**key, evaluations=evaluations)
 
 
-def measure_compute(results, model, turn):
-    key = {"kind": "compute", "model": model, "round": turn}
+def measure_compute(results, model, rate, turn, place):
+    key = {"kind": "compute", "model": model, "rate": rate, "round": turn, "place": place}
     if results.has(**key):
         return
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS) as network:
@@ -137,11 +138,12 @@ def main():
     models = models or MODELS
     # What takes a quiet machine comes first: what is learned in how many steps is the same on a busy one.
     for turn in range(1, max(ROUNDS.values()) + 1):
-        for model in models:
-            measure_compute(results, model, turn)
-            for rate, method in itertools.product(RATES, METHODS):
-                if turn <= ROUNDS[rate]:
-                    measure_step(results, model, method, rate, turn)
+        rates = [rate for rate in RATES if turn <= ROUNDS[rate]]
+        for model, rate in itertools.product(models, rates):
+            measure_compute(results, model, rate, turn, "before")
+            for method in METHODS:
+                measure_step(results, model, method, rate, turn)
+            measure_compute(results, model, rate, turn, "behind")
     for model in models:
         for method in CURVES:
             for lr in MODELS[model].learning_rates:

@@ -37,8 +37,8 @@ class Report:
         seconds = [line["seconds"] for line in self.find(**key)]
         return statistics.median(seconds) if seconds else None
 
-    def compute(self):
-        return self.timed(kind="compute")
+    def compute(self, rate):
+        return self.timed(kind="compute", rate=rate)
 
     def step(self, method, rate):
         """Seconds a step: for dense values, by whoever sums faster."""
@@ -51,10 +51,10 @@ class Report:
         return 2 * (HOSTS - 1) / HOSTS * params * 32 / (rate * 1e6)
 
     def ring(self, rate):
-        return self.step("f32", rate) - self.compute()
+        return self.step("f32", rate) - self.compute(rate)
 
     def ceiling(self, rate):
-        return (self.compute() + self.ring(rate)) / self.compute()
+        return (self.compute(rate) + self.ring(rate)) / self.compute(rate)
 
     def runs(self, method):
         """One for each seed, at the method's best learning rate."""
@@ -80,7 +80,7 @@ def links_table(report):
     for rate in RATES:
         best, ceiling = report.best(rate), report.ceiling(rate)
         speedup = report.speedup(best, rate)
-        times = [milliseconds(x) for x in (report.compute(), report.ideal_ring(rate), report.ring(rate))]
+        times = [milliseconds(x) for x in (report.compute(rate), report.ideal_ring(rate), report.ring(rate))]
         verdict = best if ceiling >= LOWEST_CEILING else f"do not compress ({best})"
         cells = [f"{rate} Mbit/s", *times, f"{ceiling:.1f} ×", verdict, f"{speedup:.1f} ×", f"{speedup / ceiling:.0%}"]
         yield f"| {' | '.join(cells)} |"
