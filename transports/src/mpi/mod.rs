@@ -301,12 +301,11 @@ impl Transport for MpiTransport {
         self.ensure_open()?;
         let position = self.peer(from)?;
         let mut take = |by| self.mailbox.take((from, position), tag, into, by);
-        match take(Deadline::now()) {
-            Err(TransportError::Timeout { .. }) => {
-                self.desk.while_waiting(|| self.watched(deadline, take))?
-            }
-            taken => taken?,
-        }
+        let taken = match take(Deadline::now()) {
+            Err(TransportError::Timeout { .. }) => self.desk.while_waiting(|| self.watched(deadline, take)),
+            taken => taken,
+        };
+        taken?;
         self.counters.down += Traffic::message(into.len(), ENVELOPE_BYTES);
         Ok(())
     }
