@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::{
     Codec, Edge, Gossip, GossipCodec, Layout, LinearScratch, Payload, Round, Spec, StepKey, Unit,
+    first_non_finite,
 };
 
 use crate::error::TransportError;
@@ -107,7 +108,7 @@ impl Conversation {
         }
         self.theirs.clear();
         self.theirs.extend(self.incoming.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
-        match self.theirs.iter().position(|value| !value.is_finite()) {
+        match first_non_finite(&self.theirs) {
             Some(index) => Err(ExchangeError::NonFinitePayload { rank: from, index }),
             None => Ok(()),
         }
