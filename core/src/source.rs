@@ -18,8 +18,8 @@ pub(crate) const BLOCK: usize = 1024;
 /// Neighbours that are sampled together, so that they cost one or two cache lines.
 pub(crate) const RUN: usize = 8;
 
-/// Elements that are read in one go where nothing is written.
-const CHUNK: usize = 1 << 16;
+/// Elements that are read in one go where nothing is written: the processor's own reading ahead starts anew with each.
+const CHUNK: usize = 1 << 18;
 
 /// Narrow gradients are widened on the stack this many at a time.
 const NARROW_BLOCK: usize = if Full::build().is_some() { 256 } else { 64 };
@@ -187,16 +187,19 @@ impl<'a> Source<'a> {
     /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
     /// start, and finds it in the cache.
     fn largest_of_gradient(&self, isa: Isa) -> f32 {
-        let starts = (0..self.len().div_ceil(CHUNK)).rev().map(|chunk| chunk * CHUNK);
         let mut max = 0;
-        for first in starts {
-            let len = CHUNK.min(self.len() - first);
+        for (first, len) in blocks_of(CHUNK, self.len(), self.grad_misalignment()).rev() {
             let _: Result<(), Infallible> = self.try_for_range(first, len, |_, grad, _| {
                 max = max.max(kernels::max_magnitude(isa, kernels::bits_of(grad)));
                 Ok(())
             });
         }
         f32::from_bits(max)
+    }
+
+    /// [`misalignment`] of the gradient.
+    fn grad_misalignment(&self) -> usize {
+        if let Grad::F32(values) = self.grad { misalignment(values) } else { 0 }
     }
 
     /// Whether magnitudes of at most `max`, as bits, are what a value may have.
@@ -227,6 +230,26 @@ impl<'a> Source<'a> {
         let error = errors.into_iter().find_map(Result::err);
         error.unwrap_or(EncodeError::NonFiniteInput { index: self.start + first })
     }
+}
+
+/// First element and number of elements of the blocks that `len` elements consist of, ascending: `size` each, less
+/// `missing` in the first.
+fn blocks_of(
+    size: usize,
+    len: usize,
+    missing: usize,
+) -> impl DoubleEndedIterator<Item = (usize, usize)> + use<> {
+    (0..len + missing).step_by(size).map(move |at| {
+        let first = at.saturating_sub(missing);
+        (first, (at + size - missing).min(len) - first)
+    })
+}
+
+/// Elements between the start of a cache line and the first of `values`.
+fn misalignment(values: &[f32]) -> usize {
+    const LINE: usize = 64;
+    let to_next = Full::build().map_or(0, |_| values.as_ptr().align_offset(LINE));
+    to_next.wrapping_neg() % (LINE / size_of::<f32>())
 }
 
 fn widen(grad: Grad<'_>, out: &mut [f32]) {
@@ -314,8 +337,14 @@ impl<'a> Pass<'a> {
 
     /// The blocks that a pass consists of, ascending: first element and number of elements.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let end = self.len();
-        (0..end).step_by(BLOCK).map(move |first| (first, BLOCK.min(end - first)))
+        blocks_of(BLOCK, self.len(), 0)
+    }
+
+    /// The same for [`keep_from`](Self::keep_from), which finds the same whatever the blocks are: the first is shorter, so
+    /// that no vector of the others lies across two cache lines.
+    pub(crate) fn aligned_blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let residual = self.residual.as_deref().map(misalignment);
+        blocks_of(BLOCK, self.len(), residual.unwrap_or_else(|| self.source.grad_misalignment()))
     }
 
     /// The bits of the elements of the block `first … first + len`, in `room` if they are nowhere else.
@@ -416,7 +445,7 @@ impl<'a> Pass<'a> {
         candidates: &mut Candidates<'_>,
     ) -> Result<bool, EncodeError> {
         let mut least = least;
-        for block in self.blocks() {
+        for block in self.aligned_blocks() {
             if candidates.indices.len() - candidates.len < block.1 + kernels::CANDIDATE_SLACK {
                 // From now on it only adds.
                 (candidates.len, least) = (0, u32::MAX);
@@ -453,5 +482,29 @@ impl<'a> Pass<'a> {
             self.max = self.max.max(max);
             if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(at, grad.len())) }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn blocks_hold_every_element_once() {
+        for missing in 0..16 {
+            for len in (1..40).chain(80..100) {
+                let blocks: Vec<_> = blocks_of(32, len, missing).collect();
+                assert!(
+                    blocks
+                        .iter()
+                        .all(|&(first, len)| len <= 32 && (first == 0 || (first + missing) % 32 == 0))
+                );
+                let elements: Vec<usize> =
+                    blocks.iter().flat_map(|&(first, len)| first..first + len).collect();
+                assert_eq!(elements, (0..len).collect::<Vec<_>>(), "{len} elements, {missing} missing");
+            }
+        }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {
 
 /// How many entries ahead of its turn a position is worth [`fetch`]ing: more than memory is late by, less than the first
 /// cache level holds lines.
-pub(crate) const FETCH_AHEAD: usize = 32;
+pub(crate) const FETCH_AHEAD: usize = 96;
 
 /// Tells the processor that the element `index` is about to be used. A hint: it changes nothing but time, and an index
 /// behind the end is none.
