@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::MpiOptions;
 use super::abort::{self, end_if_requested};
+use super::credit::Credit;
 use super::desk::{Desk, Parcel};
 use super::envelope::{ENVELOPE_BYTES, Envelope};
-use super::library::{Arrival, Library, Transfer};
+use super::library::{Arrival, End, Library, Transfer};
 use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
@@ -19,8 +21,11 @@ use crate::tag::Tag;
 /// How long the thread polls without sleeping after something moved, if the caller waits. Not for longer, because where there
 /// are more ranks than cores a rank that polls takes the time of one that computes.
 const LIVELY: Duration = Duration::from_micros(100);
-/// How long it sleeps between two looks at the least: short against a step, long against the cost of a look.
+/// How long it sleeps between two looks while something is under way: short against a step, long against the cost of a
+/// look.
 const NAP: Duration = Duration::from_micros(100);
+/// The same while nobody waits and nothing is known to be under way: what comes then has time.
+const IDLE_NAP: Duration = Duration::from_micros(500);
 /// How long it sleeps at the most while nobody waits for it: an eighth of the time for which nothing has moved, so that what
 /// comes meanwhile is late by that share at the most.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
@@ -31,11 +36,19 @@ pub(super) struct Engine {
     mailbox: Arc<Mailbox>,
     max_message_bytes: usize,
     parcels: Vec<(usize, Parcel)>,
-    /// On their way, with their receivers.
-    sending: Vec<(usize, Transfer)>,
+    sending: Vec<Sending>,
+    /// By rank.
+    credits: Vec<Credit>,
     /// By rank.
     peers: Vec<Peer>,
     last_move: Instant,
+}
+
+/// A message on its way.
+struct Sending {
+    to: usize,
+    transfer: Transfer,
+    end: End,
 }
 
 /// What comes from one rank: one message at a time, in the order in which it was sent.
@@ -57,7 +70,7 @@ impl Engine {
         library: Library,
         desk: Arc<Desk>,
         mailbox: Arc<Mailbox>,
-        max_message_bytes: usize,
+        options: &MpiOptions,
     ) -> Self {
         let (world, me) = (library.world(), library.rank());
         let peer = |rank| if rank == me { Peer::Gone } else { Peer::Quiet };
@@ -65,9 +78,10 @@ impl Engine {
             library,
             desk,
             mailbox,
-            max_message_bytes,
+            max_message_bytes: options.max_message_bytes,
             parcels: Vec::new(),
             sending: Vec::new(),
+            credits: (0..world).map(|_| Credit::new(options.limits.bytes)).collect(),
             peers: (0..world).map(peer).collect(),
             last_move: Instant::now(),
         }
@@ -95,8 +109,16 @@ impl Engine {
         match self.desk.is_awaited() {
             true if quiet < LIVELY => thread::yield_now(),
             true => self.desk.doze(NAP),
-            false => self.desk.doze((quiet / 8).clamp(NAP, LONGEST_NAP)),
+            false => {
+                let least = if self.is_anything_under_way() { NAP } else { IDLE_NAP };
+                self.desk.doze((quiet / 8).clamp(least, LONGEST_NAP));
+            }
         }
+    }
+
+    fn is_anything_under_way(&self) -> bool {
+        let comes = |peer: &Peer| matches!(peer, Peer::Begun(_) | Peer::InPieces(..));
+        !self.sending.is_empty() || self.peers.iter().any(comes)
     }
 
     fn is_over(&self) -> bool {
@@ -108,11 +130,14 @@ impl Engine {
         self.desk.collect(&mut self.parcels);
         let moved = !self.parcels.is_empty();
         for (to, parcel) in self.parcels.drain(..) {
-            let transfer = match parcel {
-                Parcel::Message(bytes) => self.library.send(to, bytes),
-                Parcel::Farewell => self.library.send_farewell(to),
+            let (transfer, end) = match parcel {
+                Parcel::Message(bytes) => {
+                    let end = self.credits[to].end_of(bytes.len());
+                    (self.library.send(to, bytes, end), end)
+                }
+                Parcel::Farewell => (self.library.send_farewell(to), self.credits[to].ask()),
             };
-            self.sending.push((to, transfer));
+            self.sending.push(Sending { to, transfer, end });
         }
         moved
     }
@@ -120,7 +145,11 @@ impl Engine {
     /// Makes room for what has been taken.
     fn settle(&mut self) -> bool {
         let mut moved = false;
-        for (to, transfer) in self.sending.extract_if(.., |(_, transfer)| transfer.is_done()) {
+        for Sending { to, transfer, end } in self.sending.extract_if(.., |sending| sending.transfer.is_done())
+        {
+            if end == End::Taken {
+                self.credits[to].confirm();
+            }
             self.desk.sent(to, transfer.take());
             moved = true;
         }

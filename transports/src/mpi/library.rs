@@ -36,6 +36,16 @@ pub(super) fn end_job(code: u8) -> ! {
     std::process::abort()
 }
 
+/// When a message is done, as far as its sender is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// When the library needs its bytes no more. What is not taken may be in the library's own memory over there, which
+    /// has no bound.
+    Handed,
+    /// When the receiver has begun to take it, which costs an acknowledgement.
+    Taken,
+}
+
 /// The running library. Made and used by one thread; when it is dropped, MPI is finalized, which waits for all ranks.
 pub(super) struct Library {
     world: SimpleCommunicator,
@@ -78,14 +88,11 @@ impl Library {
     }
 
     /// Sends a payload with its envelope behind it, in pieces if it is long.
-    ///
-    /// Synchronous sends: one is done when the receiver has begun to take it, so what is not taken stays here, where
-    /// it is counted, rather than in the library's own unbounded memory over there.
-    pub(super) fn send(&self, to: usize, message: Vec<u8>) -> Transfer {
+    pub(super) fn send(&self, to: usize, message: Vec<u8>, end: End) -> Transfer {
         let mut transfer = Transfer::of(message);
         let message = transfer.bytes.as_slice();
         let payload_bytes = message.len() - ENVELOPE_BYTES;
-        let mut post = |bytes: &[u8], tag: c_int| transfer.requests.push(self.post_send(bytes, to, tag));
+        let mut post = |bytes: &[u8], tag: c_int| transfer.requests.push(self.post_send(bytes, to, tag, end));
         if message.len() <= self.piece_bytes {
             post(message, MESSAGE);
         } else {
@@ -98,17 +105,21 @@ impl Library {
     /// Says that nothing more will come.
     pub(super) fn send_farewell(&self, to: usize) -> Transfer {
         let mut transfer = Transfer::of(Vec::new());
-        transfer.requests.push(self.post_send(&[], to, FAREWELL));
+        transfer.requests.push(self.post_send(&[], to, FAREWELL, End::Taken));
         transfer
     }
 
     /// The caller keeps the bytes where they are until the request is done.
-    fn post_send(&self, bytes: &[u8], to: usize, tag: c_int) -> ffi::MPI_Request {
+    fn post_send(&self, bytes: &[u8], to: usize, tag: c_int, end: End) -> ffi::MPI_Request {
         let mut request = null_request();
+        let send = match end {
+            End::Handed => ffi::MPI_Isend,
+            End::Taken => ffi::MPI_Issend,
+        };
         // SAFETY: the bytes belong to a `Transfer`, which neither changes nor frees them before the request is done.
         // The type is that of the bytes, the count that of the slice; the communicator lives as long as `self`.
         unsafe {
-            ffi::MPI_Issend(
+            send(
                 bytes.as_ptr().cast(),
                 count(bytes.len()),
                 ffi::RSMPI_UINT8_T,

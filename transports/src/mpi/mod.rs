@@ -22,11 +22,12 @@
 //! leaves the others waiting. To go on after a failure is to start the job again.
 //!
 //! # Memory
-//! For each sender a rank keeps what [`InboxLimits`] allow and one message more, and as much again for each receiver.
-//! A message is copied once by its sender.
+//! For each sender a rank keeps what [`InboxLimits`] allow and one message more, and as much again for each receiver; the
+//! library keeps up to 64 KiB for each sender besides. A message is copied once by its sender.
 
 mod abort;
 mod algorithm;
+mod credit;
 mod desk;
 mod engine;
 mod envelope;
@@ -234,7 +235,7 @@ fn communicate(options: &MpiOptions, started: &Sender<Result<Started, MpiError>>
     abort::know_rank(rank as u32);
     let desk = Arc::new(Desk::new(world, options.limits));
     let mailbox = Arc::new(Mailbox::new(world, options.limits));
-    let engine = Engine::new(library, Arc::clone(&desk), Arc::clone(&mailbox), options.max_message_bytes);
+    let engine = Engine::new(library, Arc::clone(&desk), Arc::clone(&mailbox), options);
     let native = NativeAllReduce::of_running_library();
     // Nobody listens when starting took longer than the patience; the job is being ended then.
     let _ = started.send(Ok(Started { rank, world, native, desk, mailbox }));
