@@ -3,4 +3,5 @@
 # reads the command.
 host=h${1##*.}
 shift
-exec nsenter --net="/run/netns/$host" --uts="/run/uts/$host" sh -c "$*"
+core=$(cat "/run/core/$host")
+exec taskset --cpu-list "$core" nsenter --net="/run/netns/$host" --uts="/run/uts/$host" sh -c "$*"

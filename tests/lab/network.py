@@ -3,9 +3,13 @@
 Host N has the name hN and the address 10.77.0.N. Both directions of its link are token buckets of the kernel, whose
 depth is one millisecond of the rate: frames of gradients are short, and a deep bucket would let them pass for nothing.
 Delay and loss need no module of the kernel: they are made by a switch in user space (switch.py), frame by frame.
+
+A host has one core, which it shares with others where there are more hosts than cores: on a machine of its own, too, no
+process would go to the core of another host.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -98,14 +102,17 @@ class Network:
 
 
 def on_host(host):
-    """The beginning of a command that is to run on a host."""
-    return ["nsenter", f"--net={RUN}/netns/h{host}", f"--uts={RUN}/uts/h{host}"]
+    """The beginning of a command that is to run on a host, as in `host_agent.sh`."""
+    core = (RUN / "core" / f"h{host}").read_text()
+    return ["taskset", "--cpu-list", core, "nsenter", f"--net={RUN}/netns/h{host}", f"--uts={RUN}/uts/h{host}"]
 
 
 def _make_host(host):
-    for kind in ("netns", "uts"):
+    for kind in ("netns", "uts", "core"):
         (RUN / kind).mkdir(exist_ok=True)
         (RUN / kind / f"h{host}").touch()
+    cores = sorted(os.sched_getaffinity(0))
+    (RUN / "core" / f"h{host}").write_text(str(cores[(host - 1) % len(cores)]))
     # A name of its own, or MPI would talk through shared memory.
     _sh(f"unshare --net={RUN}/netns/h{host} --uts={RUN}/uts/h{host} hostname h{host}")
     _ip(f"link add v{host} address {_switch_side(host)} type veth peer name eth0 address {_mac(host)} netns h{host}")

@@ -106,13 +106,14 @@ def measure_step(results, model, method, rate, turn):
     if results.has(**key):
         return
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS, rate=rate) as network:
-        steps, seconds = 0, TIMED_SECONDS / FEWEST_STEPS
-        # Once to learn how many steps there is time for.
-        while steps < (wanted := min(max(int(TIMED_SECONDS / seconds), FEWEST_STEPS), MOST_STEPS)) / 2:
+        steps, wanted = 0, FEWEST_STEPS
+        # A first run tells how many steps there is time for, and so does each that was much too short.
+        while wanted > 1.25 * steps:
             steps, out = wanted, Path(folder) / str(wanted)
             command = train(model, method, steps, "--eval_every", 0, "--seed", SEEDS[0], "--out", out)
             with network.mpirun(command, **PIPE) as job:
                 seconds = seconds_a_step(job)
+            wanted = min(int(TIMED_SECONDS / seconds), MOST_STEPS)
         summary = json.loads((out / "summary.json").read_text())
     parts = {part: summary[f"{part}_seconds"] / steps for part in ("compute", "encode", "exchange", "decode")}
     sent = summary["bytes_up"] / steps / HOSTS
