@@ -15,6 +15,9 @@ use core::ops::Range;
 /// Elements that are looked at together: small enough for the first cache level.
 pub(crate) const BLOCK: usize = 1024;
 
+/// The same where each is looked at once, by one loop: so many that beginning the loop costs nothing.
+pub(crate) const WIDE_BLOCK: usize = 8 * BLOCK;
+
 /// Neighbours that are sampled together, so that they cost one or two cache lines.
 pub(crate) const RUN: usize = 8;
 
@@ -341,10 +344,13 @@ impl<'a> Pass<'a> {
     }
 
     /// The same for [`keep_from`](Self::keep_from), which finds the same whatever the blocks are: the first is shorter, so
-    /// that no vector of the others lies across two cache lines.
-    pub(crate) fn aligned_blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+    /// that no vector of the others lies across two cache lines. They are wide where they may be: where there is `room`
+    /// for their candidates, time and again, and nothing else goes through them first.
+    pub(crate) fn aligned_blocks(&self, room: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let residual = self.residual.as_deref().map(misalignment);
-        blocks_of(BLOCK, self.len(), residual.unwrap_or_else(|| self.source.grad_misalignment()))
+        let is_wide = room >= 2 * WIDE_BLOCK && self.momentum.is_none();
+        let size = Full::build().filter(|_| is_wide).map_or(BLOCK, |_| WIDE_BLOCK);
+        blocks_of(size, self.len(), residual.unwrap_or_else(|| self.source.grad_misalignment()))
     }
 
     /// The bits of the elements of the block `first … first + len`, in `room` if they are nowhere else.
@@ -445,7 +451,7 @@ impl<'a> Pass<'a> {
         candidates: &mut Candidates<'_>,
     ) -> Result<bool, EncodeError> {
         let mut least = least;
-        for block in self.aligned_blocks() {
+        for block in self.aligned_blocks(0) {
             if candidates.indices.len() - candidates.len < block.1 + kernels::CANDIDATE_SLACK {
                 // From now on it only adds.
                 (candidates.len, least) = (0, u32::MAX);

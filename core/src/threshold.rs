@@ -87,7 +87,8 @@ impl Sparsifier for Threshold {
     ) -> Result<(), EncodeError> {
         let (isa, least) = (Isa::best(), self.value.to_bits().max(1));
         input.pass(self.overflow_bound(), |pass| {
-            pass.aligned_blocks().try_for_each(|block| pass.keep_from(isa, block, least, candidates))
+            let room = candidates.indices.len();
+            pass.aligned_blocks(room).try_for_each(|block| pass.keep_from(isa, block, least, candidates))
         })
     }
 }

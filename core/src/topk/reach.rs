@@ -38,7 +38,7 @@ impl Quota {
     ) -> Result<Option<usize>, EncodeError> {
         candidates.len = 0;
         let mut too_many = false;
-        for block in pass.aligned_blocks() {
+        for block in pass.aligned_blocks(candidates.indices.len().saturating_sub(self.most)) {
             if candidates.indices.len() - candidates.len < block.1 + CANDIDATE_SLACK {
                 least = self.reduce(isa, candidates, spare);
                 too_many = true;

@@ -185,7 +185,7 @@ fn collect(
     spare: &mut [u32],
 ) -> Result<(), EncodeError> {
     candidates.len = 0;
-    for block in pass.aligned_blocks() {
+    for block in pass.aligned_blocks(candidates.indices.len().saturating_sub(k)) {
         if candidates.indices.len() - candidates.len < block.1 + CANDIDATE_SLACK {
             let cut = cut(isa, &candidates.values[..candidates.len], k, spare);
             compact(isa, candidates, cut, k);
