@@ -10,7 +10,7 @@ use gradwire_tests::positions::{
 fn bits(index: &str, shapes: &[Vec<usize>], n: usize, positions: &[usize]) -> f64 {
     let mut values = vec![0.0; n];
     positions.iter().for_each(|&position| values[position] = 1.0);
-    let cost = cost(index, positions.len() as f64 / n as f64, shapes, &values, 1);
+    let cost = cost(index, positions.len() as f64 / n as f64, shapes, &values);
     assert_eq!(cost.k, positions.len());
     cost.bits
 }
@@ -76,7 +76,7 @@ fn rice_codes_are_as_short_as_in_the_best_blocks() {
 /// `auto` takes no more than blocks of 128 do, and hardly more than the best blocks.
 fn rice_is_best(shapes: &[Vec<usize>], values: &[f32], name: &str) {
     for (density, at) in DENSITIES {
-        let auto = cost("auto", density, shapes, values, 1);
+        let auto = cost("auto", density, shapes, values);
         if auto.k < FEWEST {
             continue;
         }
@@ -125,7 +125,7 @@ fn positions_in_rows_and_columns_cost_much_less_than_rice_codes() {
         for seed in 0..5 {
             let n = 48 * 1500;
             let values = Input::Rows(seed).values(n);
-            let cost = |index| cost(index, density, &[vec![n / 48, 48]], &values, 1).bits;
+            let cost = |index| cost(index, density, &[vec![n / 48, 48]], &values).bits;
             let [rice, context, max] = ["rice", "context", "context-max"].map(cost);
             assert!(context <= most * rice, "{density}: {context:.3} bits, rice {rice:.3}");
             assert!(max <= 0.97 * context, "{density}: {max:.3} bits, context {context:.3}");
@@ -154,7 +154,7 @@ fn rows_that_repeat_cost_next_to_nothing() {
 fn knowing_the_columns_pays() {
     let n = 48 * 1500;
     let values = Input::Rows(7).values(n);
-    let cost = |shape: Vec<usize>| cost("context", 0.02, &[shape], &values, 1).bits;
+    let cost = |shape: Vec<usize>| cost("context", 0.02, &[shape], &values).bits;
     let (matrix, flat) = (cost(vec![n / 48, 48]), cost(vec![n]));
     assert!(matrix < 0.97 * flat, "{matrix:.3} bits with columns, {flat:.3} without");
 }
@@ -166,7 +166,7 @@ fn positions_of_real_gradients_cost_what_is_promised() {
     for gradient in gradients(&folder) {
         for (density, name) in DENSITIES {
             for (index, most) in [("context", 1.2), ("context-max", 1.05)] {
-                let cost = cost(index, density, &gradient.shapes, &gradient.values, 1);
+                let cost = cost(index, density, &gradient.shapes, &gradient.values);
                 if cost.k < FEWEST {
                     continue;
                 }

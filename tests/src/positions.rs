@@ -4,7 +4,7 @@
 use crate::naive::header::varint;
 use crate::naive::index::best_rice_parameter;
 use crate::run;
-use gradwire::{Decoder, Encoder, Grad, Limits, Source, Spec, StepKey, Unit};
+use gradwire::{Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Source, Spec, StepKey, Unit};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -108,43 +108,93 @@ pub struct Cost {
     pub k: usize,
     /// Bits an entry, the length of the section included.
     pub bits: f64,
-    /// Nanoseconds an entry for a whole encode, selection included, and for a whole parse.
+    /// Nanoseconds an entry that encode and parse take longer than with the first index coder of the comparison.
     pub ns: [f64; 2],
 }
 
-/// Encodes the largest values with `index`, `repeats` times, and takes the median times.
+/// Encodes the largest values with each of the index coders in turn, `repeats` times. Selecting them takes longer than
+/// writing few positions, and now longer, now less: so times are compared within a turn, and the median difference counts.
+/// In a turn each runs twice, and the second time counts, which finds the caches as a step of training does.
 ///
 /// # Panics
 /// When that is not possible.
 #[must_use]
-pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32], repeats: u32) -> Cost {
-    let spelling = format!("topk:density={density},index={index},values=bf16,memory=none");
-    let codec = Spec::parse(&spelling).expect("the spelling is right").codec;
+pub fn costs<const N: usize>(
+    indexes: [&str; N],
+    density: f64,
+    shapes: &[Vec<usize>],
+    values: &[f32],
+    repeats: u32,
+) -> [Cost; N] {
     let layout = run::layout(shapes);
-    let (layout, units) = (layout.as_ref(), [Unit::whole(values.len())]);
-    let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
-    let limits = Limits::for_layout(&layout);
-    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-    let (mut times, mut k, mut bits) = ([const { Vec::new() }; 2], 0, 0.0);
+    let mut coders = indexes.map(|index| Coder::new(index, density, &layout, values));
+    let mut differences = [const { [const { Vec::new() }; 2] }; N];
+    let mut sizes = [(0, 0.0); N];
     for _ in 0..repeats {
+        let taken = coders.each_mut().map(|coder| {
+            coder.run();
+            coder.run()
+        });
+        for (((differences, size), (k, bits, ns)), first) in
+            differences.iter_mut().zip(&mut sizes).zip(taken).zip([taken[0].2; N])
+        {
+            *size = (k, bits);
+            differences.iter_mut().zip(ns).zip(first).for_each(|((all, ns), first)| all.push(ns - first));
+        }
+    }
+    std::array::from_fn(|i| {
+        let (k, bits) = sizes[i];
+        let ns = differences[i].each_mut().map(|all| {
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2] / k as f64
+        });
+        Cost { k, bits, ns }
+    })
+}
+
+/// What they cost under one index coder, in bytes alone.
+///
+/// # Panics
+/// When they cannot be encoded.
+#[must_use]
+pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32]) -> Cost {
+    let [cost] = costs([index], density, shapes, values, 1);
+    cost
+}
+
+/// Encodes and parses the same values again and again.
+struct Coder<'a> {
+    codec: Codec,
+    layout: LayoutRef<'a>,
+    values: &'a [f32],
+    encoder: Encoder,
+    decoder: Decoder,
+}
+
+impl<'a> Coder<'a> {
+    fn new(index: &str, density: f64, layout: &'a Layout, values: &'a [f32]) -> Self {
+        let spelling = format!("topk:density={density},index={index},values=bf16,memory=none");
+        let codec = Spec::parse(&spelling).expect("the spelling is right").codec;
+        Self { codec, layout: layout.as_ref(), values, encoder: Encoder::new(), decoder: Decoder::new() }
+    }
+
+    /// Entries, bits of an entry's position, and nanoseconds of encode and parse.
+    fn run(&mut self) -> (usize, f64, [f64; 2]) {
+        let Self { codec, layout, values, encoder, decoder } = self;
+        let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+        let (units, limits) = ([Unit::whole(values.len())], Limits::for_layout(layout));
         let start = Clock::now();
         let frame =
-            encoder.encode(&codec, key, &layout, &units, Grad::F32(values), None).expect("it is finite");
+            encoder.encode(codec, key, layout, &units, Grad::F32(values), None).expect("it is finite");
         let encoded = Clock::now();
-        let frame = decoder.parse(frame, &layout, &limits).expect("it was just encoded");
+        let frame = decoder.parse(frame, layout, &limits).expect("it was just encoded");
         let ns = [encoded.since(&start), Clock::now().since(&encoded)];
-        times.iter_mut().zip(ns).for_each(|(times, ns)| times.push(ns));
         let info = frame.units().next().expect("there is one unit").info();
         let (name, bytes) = info.index.expect("there are entries");
         let has_length = ["rice", "context", "context-max"].contains(&name);
         let length = if has_length { varint(bytes as u64).len() } else { 0 };
-        (k, bits) = (info.held, (bytes + length) as f64 * 8.0 / info.held as f64);
+        (info.held, (bytes + length) as f64 * 8.0 / info.held as f64, ns)
     }
-    let median = |mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2] / k as f64
-    };
-    Cost { k, bits, ns: times.map(median) }
 }
 
 /// Bits an entry of the shortest section of Rice codes for ascending positions: in blocks of the best of some sizes, by their

@@ -4,10 +4,10 @@
 //!
 //! usage: `GRADWIRE_DATA=folder cargo run --release -p gradwire-tests --bin positions`
 
-use gradwire_tests::positions::{Cost, DENSITIES, FEWEST, cost, folder, gradients, listed, uniform_bits};
+use gradwire_tests::positions::{DENSITIES, FEWEST, costs, folder, gradients, listed, uniform_bits};
 
-/// Encodes of each set; the median time counts.
-const REPEATS: u32 = 15;
+/// Encodes of each set with each index coder; the median difference to `index=raw` counts.
+const REPEATS: u32 = 31;
 
 fn main() {
     let Some(folder) = folder() else { return };
@@ -18,12 +18,12 @@ fn main() {
     let mut ratios = [const { Vec::new() }; 3];
     for gradient in gradients(&folder) {
         for ((density, name), ratios) in DENSITIES.into_iter().zip(&mut ratios) {
-            let measure = |index| cost(index, density, &gradient.shapes, &gradient.values, REPEATS);
-            let raw = measure("raw");
-            if raw.k < FEWEST {
+            let indexes = ["raw", "auto", "context", "context-max"];
+            let [_, auto, context, max] =
+                costs(indexes, density, &gradient.shapes, &gradient.values, REPEATS);
+            if context.k < FEWEST {
                 continue;
             }
-            let [auto, context, max] = ["auto", "context", "context-max"].map(measure);
             let n = gradient.values.len();
             let uniform = uniform_bits(n, context.k);
             let least = listed(&folder, &gradient.name, name);
@@ -39,10 +39,10 @@ fn main() {
                 context.bits,
                 optional(of_least[0]),
                 context.bits / uniform,
-                beyond(context, raw, 1.0, 0),
+                pair(context.ns, 0),
                 max.bits,
                 optional(of_least[1]),
-                beyond(max, raw, context.k as f64 / n as f64, 1)
+                pair(max.ns.map(|ns| ns * max.k as f64 / n as f64), 1)
             );
         }
     }
@@ -59,8 +59,6 @@ fn main() {
     }
 }
 
-/// Nanoseconds of encode and parse above those with `index=raw`, an entry's times `share`.
-fn beyond(cost: Cost, raw: Cost, share: f64, places: usize) -> String {
-    let [encode, decode] = [0, 1].map(|i| (cost.ns[i] - raw.ns[i]) * share);
-    format!("{encode:.places$}, {decode:.places$}")
+fn pair([encode, parse]: [f64; 2], places: usize) -> String {
+    format!("{encode:.places$}, {parse:.places$}")
 }
