@@ -22,8 +22,14 @@
 //! leaves the others waiting. To go on after a failure is to start the job again.
 //!
 //! # Memory
-//! For each sender a rank keeps what [`InboxLimits`] allow and one message more, and as much again for each receiver; the
-//! library keeps up to 64 KiB for each sender besides. A message is copied once by its sender.
+//! For each sender a rank keeps what [`InboxLimits`] allow and one message more, and as much again for each receiver. The
+//! library may hold up to 64 KiB from each sender besides, and what its protocol sends ahead of the messages that wait
+//! there. A message is copied once by its sender.
+//!
+//! # Slow links
+//! Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind what its sender has put on the link:
+//! at 100 Mbit/s a ring can take twice as long. The parameters `btl_tcp_eager_limit`, `btl_tcp_rndv_eager_limit` and
+//! `btl_tcp_max_send_size` of `mpirun --mca`, all at 1048576, have what is shorter sent at once, from buffers of that size.
 
 mod abort;
 mod algorithm;
