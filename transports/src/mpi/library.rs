@@ -15,6 +15,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{AsRaw, AsRawMut, Communicator, Equivalence, Source};
 
 use super::MpiError;
+use super::abort::DROPPED_EXIT_CODE;
 use super::envelope::ENVELOPE_BYTES;
 
 /// MPI tags. The tags of the contract are wider than MPI's and travel in the envelope.
@@ -25,6 +26,7 @@ const FAREWELL: c_int = 2;
 unsafe extern "C" {
     fn gradwire_mpi_sum(kind: c_int, data: *mut c_void, count: c_int);
     fn gradwire_mpi_setting(name: *const c_char, text: *mut c_char, capacity: c_int) -> c_int;
+    fn gradwire_mpi_guard_exit(code: c_int);
     fn gradwire_mpi_abort(code: c_int);
 }
 
@@ -66,6 +68,8 @@ impl Library {
         if provided < Threading::Funneled {
             return Err(MpiError::NoThreads);
         }
+        // SAFETY: the function takes a number and touches nothing of Rust's.
+        unsafe { gradwire_mpi_guard_exit(c_int::from(DROPPED_EXIT_CODE)) };
         let mut library = Self { world: universe.world(), piece_bytes: 0, _universe: universe };
         library.piece_bytes = library.smallest(piece_bytes.clamp(ENVELOPE_BYTES, c_int::MAX as usize));
         Ok(library)
