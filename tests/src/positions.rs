@@ -108,16 +108,17 @@ pub struct Cost {
     pub k: usize,
     /// Bits an entry, the length of the section included.
     pub bits: f64,
-    /// Nanoseconds an entry that encode and parse take longer than with the first index coder of the comparison.
+    /// Nanoseconds an entry of encode and of parse.
     pub ns: [f64; 2],
 }
 
 /// Encodes the largest values with each of the index coders in turn, `repeats` times. Selecting them takes longer than
-/// writing few positions, and now longer, now less: so times are compared within a turn, and the median difference counts.
-/// In a turn each runs twice, and the second time counts, which finds the caches as a step of training does.
+/// writing few positions, and now longer, now less: so times are compared within a turn, and the median of what each takes
+/// longer than the first counts. In a turn each runs twice, and the second time counts, which finds the caches as a step
+/// of training does.
 ///
 /// # Panics
-/// When that is not possible.
+/// When they cannot be encoded, or not even once.
 #[must_use]
 pub fn costs<const N: usize>(
     indexes: [&str; N],
@@ -128,38 +129,30 @@ pub fn costs<const N: usize>(
 ) -> [Cost; N] {
     let layout = run::layout(shapes);
     let mut coders = indexes.map(|index| Coder::new(index, density, &layout, values));
-    let mut differences = [const { [const { Vec::new() }; 2] }; N];
-    let mut sizes = [(0, 0.0); N];
-    for _ in 0..repeats {
-        let taken = coders.each_mut().map(|coder| {
+    let mut turn = || {
+        coders.each_mut().map(|coder| {
             coder.run();
             coder.run()
-        });
-        for (((differences, size), (k, bits, ns)), first) in
-            differences.iter_mut().zip(&mut sizes).zip(taken).zip([taken[0].2; N])
-        {
-            *size = (k, bits);
-            differences.iter_mut().zip(ns).zip(first).for_each(|((all, ns), first)| all.push(ns - first));
-        }
-    }
+        })
+    };
+    let turns: Vec<[Cost; N]> = (0..repeats).map(|_| turn()).collect();
     std::array::from_fn(|i| {
-        let (k, bits) = sizes[i];
-        let ns = differences[i].each_mut().map(|all| {
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2] / k as f64
+        let ns = [0, 1].map(|way| {
+            let mut longer: Vec<f64> = turns.iter().map(|turn| turn[i].ns[way] - turn[0].ns[way]).collect();
+            longer.sort_by(f64::total_cmp);
+            longer[longer.len() / 2]
         });
-        Cost { k, bits, ns }
+        Cost { ns, ..turns[0][i] }
     })
 }
 
-/// What they cost under one index coder, in bytes alone.
+/// Encodes the largest values once.
 ///
 /// # Panics
 /// When they cannot be encoded.
 #[must_use]
 pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32]) -> Cost {
-    let [cost] = costs([index], density, shapes, values, 1);
-    cost
+    Coder::new(index, density, &run::layout(shapes), values).run()
 }
 
 /// Encodes and parses the same values again and again.
@@ -178,8 +171,8 @@ impl<'a> Coder<'a> {
         Self { codec, layout: layout.as_ref(), values, encoder: Encoder::new(), decoder: Decoder::new() }
     }
 
-    /// Entries, bits of an entry's position, and nanoseconds of encode and parse.
-    fn run(&mut self) -> (usize, f64, [f64; 2]) {
+    /// Of the whole, selection included.
+    fn run(&mut self) -> Cost {
         let Self { codec, layout, values, encoder, decoder } = self;
         let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
         let (units, limits) = ([Unit::whole(values.len())], Limits::for_layout(layout));
@@ -193,7 +186,8 @@ impl<'a> Coder<'a> {
         let (name, bytes) = info.index.expect("there are entries");
         let has_length = ["rice", "context", "context-max"].contains(&name);
         let length = if has_length { varint(bytes as u64).len() } else { 0 };
-        (info.held, (bytes + length) as f64 * 8.0 / info.held as f64, ns)
+        let k = info.held;
+        Cost { k, bits: (bytes + length) as f64 * 8.0 / k as f64, ns: ns.map(|ns| ns / k as f64) }
     }
 }
 

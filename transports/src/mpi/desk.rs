@@ -209,7 +209,7 @@ impl Desk {
         self.done.notify_all();
     }
 
-    /// A message was taken by its receiver; its buffer may be used again.
+    /// A message is done; its buffer may be used again.
     pub(super) fn sent(&self, to: usize, buffer: Vec<u8>) {
         let mut slot = self.lock();
         slot.unsent[to].parcels -= 1;

@@ -142,7 +142,7 @@ impl Engine {
         moved
     }
 
-    /// Makes room for what has been taken.
+    /// Makes room for what is done.
     fn settle(&mut self) -> bool {
         let mut moved = false;
         for Sending { to, transfer, end } in self.sending.extract_if(.., |sending| sending.transfer.is_done())

@@ -15,7 +15,7 @@
 //! | an error that the program hands to [`abort`] | the code that it gives |
 //! | its transport is dropped without `close` | [`DROPPED_EXIT_CODE`] |
 //! | it stops answering, because it is stopped or hangs | [`WATCHDOG_EXIT_CODE`], after [`MpiOptions::patience`] |
-//! | it is killed, or calls `exit` | what the launcher makes of it, never 0: of `exit(0)` it sees [`DROPPED_EXIT_CODE`] |
+//! | it is killed, or calls `exit` | what the launcher makes of it, never 0: with glibc, `exit(0)` becomes [`DROPPED_EXIT_CODE`] |
 //!
 //! A deadline that the caller gives is an error as on every transport, and the job goes on; the watchdog is for waits
 //! that last longer than that. So [`MpiOptions::patience`] has to exceed the longest time for which a healthy rank
