@@ -699,6 +699,14 @@ class RangeDecoder:
         self.narrow(ones, self.range - ones)
         return 0
 
+    def symbol(self, shares):
+        unit = self.range >> 16
+        symbol = max(number for number in range(16) if unit * shares[number] <= self.value)
+        first = unit * shares[symbol]
+        end = unit * shares[symbol + 1] if symbol < 15 else self.range
+        self.narrow(first, end - first)
+        return symbol
+
     def bits(self, width):
         number = 0
         while width > 0:
@@ -768,31 +776,14 @@ RATE = [327680 // (10 * n + 16) for n in range(15)] + [1365]
 CONFIDENCE = [(32 * n + (n + 2) // 2) // (n + 2) for n in range(16)]
 
 
-def tree_words(expected, count):
-    """The words of a context of the tree over the symbols, as they begin."""
-    weights = [10]
-    for digits in range(14):
-        if digits <= expected:
-            weights.append(2 + 32 if digits == expected else 2 + 8 + (32 >> (expected - digits)))
-        else:
-            weights.append(2 + 4 if digits == expected + 1 else 2)
-    weights.append(2)
-    words = [[0, 0]]
-    for node in range(1, 16):
-        size = 16 >> (node.bit_length() - 1)
-        first = node * size - 16
-        upper = sum(weights[first + size // 2 : first + size])
-        words.append([upper * 65536 // sum(weights[first : first + size]), count])
-    return words
-
-
 class Models:
     def __init__(self):
         self.by_size = [[[32768, 0] for _ in range(16)] for _ in range(32)]
         self.by_share = [[[50000 if i < t % 16 else 20000, 1] for i in range(16)] for t in range(48)]
-        self.expected = [tree_words(expected, 6) for expected in range(14)]
-        self.column_expected = [tree_words(number % 14, 0) for number in range(14 * 14)]
-        self.column_recent = [tree_words(number % 14, 0) for number in range(14 * 14)]
+        self.expected = [Model(expected, 12) for expected in range(14)]
+        self.column_expected = [Model(number % 14, 0) for number in range(14 * 14)]
+        self.column_recent = [Model(number % 14, 0) for number in range(14 * 14)]
+        self.second = [[64 * 27500, 20] for _ in range(16)]
 
     @staticmethod
     def decide(coder, contexts, weights, i):
@@ -805,6 +796,41 @@ class Models:
             word[0] += (target - word[0]) * RATE[word[1]] >> 15
             word[1] = min(word[1] + 1, 15)
         return b
+
+
+class Model:
+    """The shares of sixteen symbols, and how often they were updated."""
+
+    def __init__(self, expected, count):
+        weights = [10]
+        for digits in range(14):
+            if digits <= expected:
+                weights.append(2 + 32 if digits == expected else 2 + 8 + (32 >> (expected - digits)))
+            else:
+                weights.append(2 + 4 if digits == expected + 1 else 2)
+        weights.append(2)
+        self.shares = [sum(weights[:symbol]) * 65152 // sum(weights) for symbol in range(16)]
+        self.count = count
+
+    def update(self, symbol):
+        rate = 131072 // (2 * self.count + 5)
+        step = 65152 * rate >> 16
+        for number, share in enumerate(self.shares):
+            self.shares[number] = share - (share * rate >> 16) + (step if number > symbol else 0)
+        self.count = min(self.count + 1, 63)
+
+
+def read_symbol(coder, models, weights):
+    confidences = [w * ((65 * m.count + 3) // (2 * (m.count + 3))) for m, w in zip(models, weights)]
+    scale = 65535 // sum(confidences)
+    shares = [24 * symbol for symbol in range(16)]
+    for model, confidence in zip(models, confidences):
+        for symbol in range(16):
+            shares[symbol] += model.shares[symbol] * (confidence * scale) >> 16
+    symbol = coder.symbol(shares)
+    for model in models:
+        model.update(symbol)
+    return symbol
 
 
 class LevelModels:
@@ -918,10 +944,7 @@ def part_positions(coder, models, part, number):
             models.column_expected[by_column * 14 + expected],
             models.column_recent[by_column * 14 + recent],
         ]
-        i = 1
-        for _ in range(4):
-            i = i << 1 | models.decide(coder, contexts, [1, 1, 2], i)
-        symbol = i - 16
+        symbol = read_symbol(coder, contexts, [1, 2, 3])
         if symbol == 0:
             require(distance is not None, "IndexOutOfRange")
             gap = distance
@@ -930,7 +953,9 @@ def part_positions(coder, models, part, number):
             if symbol == 15:
                 while digits < span.bit_length() and coder.bit(32768):
                     digits += 1
-            gap = coder.below(digits)
+            gap = digits
+            if digits >= 2:
+                gap = (2 | Mixed.alone(coder, models.second[digits % 16])) << digits - 2 | coder.bits(digits - 2)
         require(gap <= span - left, "IndexOutOfRange")
         if columns:
             seen.add((here + gap) % columns)

@@ -7,3 +7,4 @@ pub(crate) mod elias;
 pub(crate) mod range;
 pub(crate) mod rans;
 pub(crate) mod section;
+pub(crate) mod shares;

@@ -1,10 +1,13 @@
-//! A binary range coder: each decision costs as much as its probability says it is worth.
+//! A range coder: each decision, and each symbol, costs as much as its probability says it is worth.
 //!
 //! Encoder and decoder are two [`BitCoder`]s, so that a model is written once and serves both. Bytes behind the end of
 //! a stream read as 0, and any bytes decode.
 //!
 //! # Source
 //! Martin: Range encoding (Video & Data Recording Conference, 1979), with binary decisions as in the JBIG2 and LZMA coders.
+
+use super::shares::{SYMBOLS, Shares};
+use crate::kernels::shares::count_up_to;
 
 /// Probabilities have this many bits.
 pub(crate) const PROBABILITY_BITS: u32 = 16;
@@ -14,6 +17,15 @@ const BOTTOM: u32 = 1 << 24;
 
 /// The most bits that one step of [`BitCoder::bits`] takes: the range keeps at least twelve.
 const STEP_BITS: u32 = 12;
+
+/// The part of a range that a symbol has: where it begins, and how much it is. The last symbol has what is left.
+#[inline(always)]
+fn part(range: u32, shares: &Shares, symbol: usize) -> (u32, u32) {
+    let unit = range >> PROBABILITY_BITS;
+    let start = unit * u32::from(shares[symbol % SYMBOLS]);
+    let end = shares.get(symbol + 1).map_or(range, |&share| unit * u32::from(share));
+    (start, end - start)
+}
 
 /// Codes decisions: the encoder takes what it is told, the decoder ignores that and returns what it reads.
 pub(crate) trait BitCoder {
@@ -29,6 +41,9 @@ pub(crate) trait BitCoder {
 
     /// A field of up to twelve bits, all values as likely.
     fn field(&mut self, bits: u32, value: u32) -> u32;
+
+    /// A symbol, likely as `shares` say: strictly ascending, and first 0.
+    fn symbol(&mut self, shares: &Shares, symbol: usize) -> usize;
 
     /// A number of `bits` ≤ 32 digits, all values as likely: in fields of twelve, the upper digits first.
     #[inline]
@@ -65,6 +80,21 @@ impl<'o> RangeEncoder<'o> {
         while self.range < BOTTOM {
             self.push();
             self.range <<= 8;
+        }
+    }
+
+    /// The same for a part of any size, without a branch on how many bytes that moves.
+    #[inline]
+    fn narrow_far(&mut self, start: u32, range: u32) {
+        self.add(start);
+        let shift = range.leading_zeros() & !7;
+        self.range = range << shift;
+        if let Some(bytes) = self.out.get_mut(self.len..).and_then(|out| out.first_chunk_mut()) {
+            *bytes = self.low.to_be_bytes();
+            self.low <<= shift;
+            self.len += shift as usize / 8;
+        } else {
+            (0..shift / 8).for_each(|_| self.push());
         }
     }
 
@@ -130,6 +160,13 @@ impl<'o> RangeEncoder<'o> {
 
 impl BitCoder for RangeEncoder<'_> {
     #[inline]
+    fn symbol(&mut self, shares: &Shares, symbol: usize) -> usize {
+        let (start, range) = part(self.range, shares, symbol);
+        self.narrow_far(start, range);
+        symbol
+    }
+
+    #[inline]
     fn bit(&mut self, p: u32, bit: bool) -> bool {
         let ones = (self.range >> PROBABILITY_BITS) * p;
         let (start, range) = if bit { (0, ones) } else { (ones, self.range - ones) };
@@ -142,7 +179,7 @@ impl BitCoder for RangeEncoder<'_> {
         let share = self.range >> bits;
         let start = value * share;
         let is_last = value == (1 << bits) - 1;
-        self.narrow(start, if is_last { self.range - start } else { share });
+        self.narrow_far(start, if is_last { self.range - start } else { share });
         value
     }
 }
@@ -180,9 +217,33 @@ impl<'a> RangeDecoder<'a> {
             self.range <<= 8;
         }
     }
+
+    /// The same for a part of any size, without a branch on how many bytes that moves.
+    #[inline]
+    fn narrow_far(&mut self, start: u32, range: u32) {
+        self.value -= start;
+        let shift = range.leading_zeros() & !7;
+        self.range = range << shift;
+        if let Some((&bytes, _)) = self.stream.as_slice().split_first_chunk() {
+            let ahead = u64::from(self.value) << 32 | u64::from(u32::from_be_bytes(bytes));
+            self.value = ((ahead << shift) >> 32) as u32;
+            self.stream = self.stream.as_slice()[shift as usize / 8..].iter();
+        } else {
+            (0..shift / 8).for_each(|_| self.value = self.value << 8 | self.next());
+        }
+    }
 }
 
 impl BitCoder for RangeDecoder<'_> {
+    #[inline]
+    fn symbol(&mut self, shares: &Shares, _: usize) -> usize {
+        let share = (self.value / (self.range >> PROBABILITY_BITS)).min(u32::from(u16::MAX));
+        let symbol = count_up_to(shares, share as u16).saturating_sub(1);
+        let (start, range) = part(self.range, shares, symbol);
+        self.narrow_far(start, range);
+        symbol
+    }
+
     #[inline]
     fn bit(&mut self, p: u32, _: bool) -> bool {
         let ones = (self.range >> PROBABILITY_BITS) * p;
@@ -206,7 +267,7 @@ impl BitCoder for RangeDecoder<'_> {
         let last = (1 << bits) - 1;
         let value = (self.value / share).min(last);
         let start = value * share;
-        self.narrow(start, if value == last { self.range - start } else { share });
+        self.narrow_far(start, if value == last { self.range - start } else { share });
         value
     }
 }
@@ -218,17 +279,19 @@ mod tests {
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
 
-    /// Decisions with their probabilities, and numbers with their digits.
+    /// Decisions with their probabilities, numbers with their digits, and symbols with their shares.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Bit(u32, bool),
         Bits(u32, u32),
+        Symbol(Shares, usize),
     }
 
     fn run(coder: &mut impl BitCoder, steps: &[Step]) -> Vec<u32> {
         let mut step = |step: &Step| match *step {
             Step::Bit(p, bit) => u32::from(coder.bit(p, bit)),
             Step::Bits(bits, value) => coder.bits(bits, value),
+            Step::Symbol(shares, symbol) => coder.symbol(&shares, symbol) as u32,
         };
         steps.iter().map(&mut step).collect()
     }
@@ -242,12 +305,24 @@ mod tests {
         out
     }
 
+    /// Shares that ascend strictly, from 0 on.
+    fn usable(mut shares: Shares) -> Shares {
+        shares.sort_unstable();
+        shares[0] = 0;
+        for i in 1..SYMBOLS {
+            shares[i] = shares[i].max(shares[i - 1].saturating_add(1)).min(u16::MAX - (SYMBOLS - i) as u16);
+        }
+        shares
+    }
+
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let p = prop_oneof![1u32..65536, 1u32..40, 65500u32..65536];
         let bit = (p, any::<bool>()).prop_map(|(p, bit)| Step::Bit(p, bit));
         let bits = (0u32..=32, any::<u32>())
             .prop_map(|(bits, value)| Step::Bits(bits, (u64::from(value) & ((1 << bits) - 1)) as u32));
-        proptest::collection::vec(prop_oneof![4 => bit, 1 => bits], 0..600)
+        let symbol =
+            (any::<Shares>(), 0..SYMBOLS).prop_map(|(shares, symbol)| Step::Symbol(usable(shares), symbol));
+        proptest::collection::vec(prop_oneof![4 => bit, 1 => bits, 1 => symbol], 0..600)
     }
 
     proptest! {
@@ -256,6 +331,7 @@ mod tests {
             let values = |step: &Step| match *step {
                 Step::Bit(_, bit) => u32::from(bit),
                 Step::Bits(_, value) => value,
+                Step::Symbol(_, symbol) => symbol as u32,
             };
             let stream = encode(&steps);
             let decoded = run(&mut RangeDecoder::new(&stream), &steps);
@@ -276,7 +352,7 @@ mod tests {
         fn any_bytes_decode_to_numbers_in_range(stream in proptest::collection::vec(any::<u8>(), 0..40), steps in steps()) {
             let decoded = run(&mut RangeDecoder::new(&stream), &steps);
             for (value, step) in decoded.iter().zip(&steps) {
-                let bits = match *step { Step::Bit(..) => 1, Step::Bits(bits, _) => bits };
+                let bits = match *step { Step::Bit(..) => 1, Step::Bits(bits, _) => bits, Step::Symbol(..) => 4 };
                 prop_assert!(u64::from(*value) < 1 << bits);
             }
         }

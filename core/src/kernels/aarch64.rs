@@ -5,4 +5,6 @@ pub(super) mod cast;
 pub(super) mod checksum;
 pub(super) mod quantize;
 pub(super) mod select;
+#[cfg(target_feature = "neon")]
+pub(crate) mod shares;
 pub(super) mod symbols;

@@ -11,6 +11,15 @@ mod checksum;
 mod factors;
 mod gaps;
 mod isa;
+#[cfg(any(
+    test,
+    not(any(
+        all(target_arch = "x86_64", target_feature = "sse2"),
+        all(target_arch = "aarch64", target_feature = "neon")
+    ))
+))]
+#[path = "shares.rs"]
+pub(crate) mod plain_shares;
 mod rice;
 pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -22,12 +31,21 @@ use crate::built::Full;
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+pub(crate) use aarch64::shares;
 pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
 use core::ops::Range;
 pub(crate) use gaps::{ONES, TURN, behind};
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon")
+)))]
+pub(crate) use plain_shares as shares;
 pub(crate) use scalar::Squares;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+pub(crate) use x86_64::shares;
 
 /// CRC-32C of `bytes`, continuing `crc`.
 pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {
@@ -390,6 +408,14 @@ pub(crate) fn fill_u16(isa: Isa, stream: &Stream, block: u64, draws: &mut [u16])
         Isa::Neon => aarch64::quantize::fill_u16(stream, block, draws),
         Isa::Baseline => stream.fill_u16_plainly(block, draws),
     }
+}
+
+/// Words as twice as many halves, in place, in the order of the machine.
+#[allow(unsafe_code, reason = "a view of the same memory as another type of half the size")]
+pub(crate) fn halves_of<const N: usize>(words: &mut [[u32; 8]; N]) -> &mut [[u16; 16]; N] {
+    // SAFETY: both have the same size, words are aligned for halves, every pattern is valid for both, and the borrow is the
+    // same.
+    unsafe { &mut *core::ptr::from_mut(words).cast() }
 }
 
 /// The bits of floats, in place.

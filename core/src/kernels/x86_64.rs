@@ -10,6 +10,8 @@ pub(super) mod quantize;
 pub(super) mod rans;
 pub(super) mod rice;
 pub(super) mod select;
+#[cfg(target_feature = "sse2")]
+pub(crate) mod shares;
 pub(super) mod symbols;
 
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

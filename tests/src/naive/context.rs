@@ -1,7 +1,7 @@
 //! Index coders 3 and 4, from FORMAT.md, section 6.6: decisions are gathered or looked up one by one, probabilities are kept
 //! by name, and columns in a set.
 
-use super::coordinates::{self, Learnt};
+use super::coordinates::{self, Learnt, Word as Decision};
 use super::decode::{Checked, ensure};
 use std::collections::{BTreeSet, HashMap};
 
@@ -67,6 +67,9 @@ impl Place<'_> {
 pub(super) trait Decisions {
     fn bit(&mut self, p: u64, told: Option<bool>) -> bool;
     fn piece(&mut self, digits: u32, told: Option<u64>) -> u64;
+
+    /// A symbol, likely as the differences of the shares and what they leave of 65536.
+    fn symbol(&mut self, shares: &[u64; 16], told: Option<usize>) -> usize;
 
     fn bits(&mut self, digits: u32, told: Option<u64>) -> u64 {
         if digits > 12 {
@@ -148,6 +151,13 @@ impl Decisions for Writer {
         self.put(piece * share, if is_last { self.range - piece * share } else { share });
         piece
     }
+
+    fn symbol(&mut self, shares: &[u64; 16], told: Option<usize>) -> usize {
+        let (unit, symbol) = (self.range >> 16, told.expect("the writer is told"));
+        let end = if symbol == 15 { self.range } else { unit * shares[symbol + 1] };
+        self.put(unit * shares[symbol], end - unit * shares[symbol]);
+        symbol
+    }
 }
 
 /// The bytes not read yet.
@@ -197,6 +207,17 @@ impl Decisions for Reader<'_> {
         self.narrow(piece * share, if is_last { self.range - piece * share } else { share });
         piece
     }
+
+    fn symbol(&mut self, shares: &[u64; 16], _: Option<usize>) -> usize {
+        let unit = self.range >> 16;
+        let mut symbol = 15;
+        while self.value < unit * shares[symbol] {
+            symbol -= 1;
+        }
+        let end = if symbol == 15 { self.range } else { unit * shares[symbol + 1] };
+        self.narrow(unit * shares[symbol], end - unit * shares[symbol]);
+        symbol
+    }
 }
 
 pub(super) fn bitlen(value: u64) -> u32 {
@@ -218,30 +239,11 @@ pub(super) struct Contexts(HashMap<(Context, u32), Word>);
 pub(super) enum Context {
     S(u32),
     T(u32),
-    E(u32),
-    Ce(u32, u32),
-    Cr(u32, u32),
     Fast(u32),
     Slow(u32),
     Digits,
     Zero,
     Exponent,
-}
-
-/// P(1) of node `i` of the tree over gaps that are expected to have so many digits.
-fn tree(expected: u32, i: u32) -> i64 {
-    let weight = |symbol: u32| match symbol {
-        0 => 10,
-        15 => 2,
-        _ if symbol - 1 == expected => 34,
-        _ if symbol - 1 == expected + 1 => 6,
-        _ if symbol - 1 > expected => 2,
-        _ => 10 + (32 >> (expected + 1 - symbol)),
-    };
-    let symbols = 16 >> i.ilog2();
-    let first = i * symbols - 16;
-    let sum = |from: u32, to: u32| (from..to).map(weight).sum::<i64>();
-    sum(first + symbols / 2, first + symbols) * 65536 / sum(first, first + symbols)
 }
 
 /// P(1) of decision `i` of a level where averages are of this class.
@@ -262,9 +264,6 @@ impl Contexts {
         self.0.entry((context, i)).or_insert_with(|| match context {
             Context::S(_) => Word { p: 32768, count: 0 },
             Context::T(number) => Word { p: if i < number % 16 { 50000 } else { 20000 }, count: 1 },
-            Context::E(expected) => Word { p: tree(expected, i), count: 6 },
-            Context::Ce(_, expected) => Word { p: tree(expected, i), count: 0 },
-            Context::Cr(_, recent) => Word { p: tree(recent, i), count: 0 },
             Context::Fast(class) => Word { p: of_level(class, i), count: 4 },
             Context::Slow(class) => Word { p: of_level(class, i), count: 6 },
             Context::Digits => Word { p: 28000, count: 4 },
@@ -299,6 +298,94 @@ impl Contexts {
     }
 }
 
+/// How likely smaller symbols are, and how often that was updated.
+#[derive(Clone, Copy, Debug)]
+struct Model {
+    shares: [i64; 16],
+    count: i64,
+}
+
+impl Model {
+    fn new(expected: u32, count: i64) -> Self {
+        let weight = |symbol: u32| match symbol {
+            0 => 10,
+            15 => 2,
+            _ if symbol - 1 == expected => 34,
+            _ if symbol - 1 == expected + 1 => 6,
+            _ if symbol - 1 > expected => 2,
+            _ => 10 + (32 >> (expected + 1 - symbol)),
+        };
+        let sum = |to: u32| (0..to).map(weight).sum::<i64>();
+        Self { shares: std::array::from_fn(|symbol| sum(symbol as u32) * 65152 / sum(16)), count }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum OfGap {
+    E(u32),
+    Ce(u32, u32),
+    Cr(u32, u32),
+}
+
+/// The models of gaps by letter and number, and the words of second digits.
+#[derive(Default)]
+struct GapModels {
+    models: HashMap<OfGap, Model>,
+    second: HashMap<u32, Decision>,
+}
+
+impl GapModels {
+    fn model(&mut self, name: OfGap) -> &mut Model {
+        self.models.entry(name).or_insert_with(|| match name {
+            OfGap::E(expected) => Model::new(expected, 12),
+            OfGap::Ce(_, expected) => Model::new(expected, 0),
+            OfGap::Cr(_, recent) => Model::new(recent, 0),
+        })
+    }
+
+    fn symbol(
+        &mut self,
+        coder: &mut impl Decisions,
+        weighted: &[(OfGap, i64)],
+        told: Option<usize>,
+    ) -> usize {
+        let all: Vec<(Model, i64)> = weighted
+            .iter()
+            .map(|&(name, weight)| {
+                let model = *self.model(name);
+                (model, weight * ((64 * model.count + model.count + 3) / (2 * (model.count + 3))))
+            })
+            .collect();
+        let scale = 65535 / all.iter().map(|(_, weight)| weight).sum::<i64>();
+        let shares = std::array::from_fn(|symbol| {
+            let parts = all.iter().map(|(model, weight)| model.shares[symbol] * weight * scale / 65536);
+            (24 * symbol as i64 + parts.sum::<i64>()) as u64
+        });
+        let symbol = coder.symbol(&shares, told);
+        for &(name, _) in weighted {
+            let model = self.model(name);
+            let rate = 131_072 / (2 * model.count + 5);
+            for (number, share) in model.shares.iter_mut().enumerate() {
+                *share -= *share * rate / 65536;
+                *share += if number > symbol { 65152 * rate / 65536 } else { 0 };
+            }
+            model.count = (model.count + 1).min(63);
+        }
+        symbol
+    }
+
+    /// What is below the first of a gap's digits.
+    fn lower(&mut self, coder: &mut impl Decisions, digits: u32, told: Option<u64>) -> u64 {
+        if digits < 2 {
+            return u64::from(digits);
+        }
+        let others = digits - 2;
+        let word = self.second.entry(digits % 16).or_insert(Decision { p: 27_500 * 64, count: 20 });
+        let second = word.alone(coder, told.map(|gap| gap >> others & 1 == 1));
+        (2 + u64::from(second)) << others | coder.bits(others, told.map(|gap| gap % (1 << others)))
+    }
+}
+
 /// Positions of `k` entries, told to a writer and asked of a reader.
 fn adaptive(
     form: Adaptive,
@@ -308,7 +395,7 @@ fn adaptive(
     place: &Place<'_>,
 ) -> Checked<Vec<u64>> {
     let mut contexts = Contexts::default();
-    let mut learnt = Learnt::default();
+    let (mut models, mut learnt) = (GapModels::default(), Learnt::default());
     let mut positions: Vec<u64> = Vec::new();
     let mut last_digits = 0;
     for part in place.parts() {
@@ -325,7 +412,7 @@ fn adaptive(
         };
         ensure(number <= left.min(part.end - part.first), "more entries than fit the part")?;
         match form {
-            Adaptive::Gaps => gaps(coder, &mut contexts, &part, number, told, &mut positions)?,
+            Adaptive::Gaps => gaps(coder, &mut models, &part, number, told, &mut positions)?,
             Adaptive::Coordinates if number == 0 => {}
             Adaptive::Coordinates => {
                 positions.extend(coordinates::positions(coder, &mut learnt, &part, number, told)?);
@@ -362,7 +449,7 @@ fn number_of_part(
 
 fn gaps(
     coder: &mut impl Decisions,
-    contexts: &mut Contexts,
+    models: &mut GapModels,
     part: &Part,
     number: u64,
     told: Option<&[u64]>,
@@ -386,28 +473,20 @@ fn gaps(
         let told_gap = told.map(|told| told[positions.len()] - next);
         let told_symbol =
             told_gap.map(|gap| if Some(gap) == distance { 0 } else { (bitlen(gap) + 1).min(15) });
-        let mut node = 1;
-        for digit in (0..4).rev() {
-            let weighted = [
-                (Context::E(expected), 1),
-                (Context::Ce(column, expected), 1),
-                (Context::Cr(column, recent), 2),
-            ];
-            let bit =
-                contexts.decide(coder, &weighted, node, told_symbol.map(|symbol| symbol >> digit & 1 == 1));
-            node = 2 * node + u32::from(bit);
-        }
-        let gap = if node == 16 {
+        let weighted =
+            [(OfGap::E(expected), 1), (OfGap::Ce(column, expected), 2), (OfGap::Cr(column, recent), 3)];
+        let symbol = models.symbol(coder, &weighted, told_symbol.map(|symbol| symbol as usize));
+        let gap = if symbol == 0 {
             distance.ok_or("no column ahead")?
         } else {
-            let mut digits = node - 17;
-            while node == 31
+            let mut digits = symbol as u32 - 1;
+            while symbol == 15
                 && digits < bitlen(span)
                 && coder.bit(32768, told_gap.map(|gap| bitlen(gap) > digits))
             {
                 digits += 1;
             }
-            coder.below(digits, told_gap)
+            models.lower(coder, digits, told_gap)
         };
         ensure(gap <= span - left, "no room for the entries behind")?;
         seen.extend(column_of(next + gap));

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 
 /// A probability out of 2²², and how often it was updated.
 #[derive(Clone, Copy, Debug)]
-struct Word {
-    p: i64,
-    count: i64,
+pub(super) struct Word {
+    pub(super) p: i64,
+    pub(super) count: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +49,12 @@ fn probability(x: i64) -> i64 {
 }
 
 impl Word {
+    pub(super) fn alone(&mut self, coder: &mut impl Decisions, told: Option<bool>) -> bool {
+        let bit = coder.bit((self.p / 64).min(65440) as u64, told);
+        self.update(bit);
+        bit
+    }
+
     fn update(&mut self, bit: bool) {
         let target = if bit { 4_194_240 } else { 64 };
         self.p += ((target - self.p) * (655_360 / (10 * self.count + 16))).div_euclid(65536);
@@ -59,10 +65,7 @@ impl Word {
 impl Learnt {
     fn alone(&mut self, coder: &mut impl Decisions, name: Name, number: u32, told: Option<bool>) -> bool {
         let first = [1300, 5500, 10_600, 19_500, 33_200, 49_600, 61_700, 65_300, 65_400][number as usize];
-        let word = self.words.entry(name).or_insert(Word { p: first * 64, count: 1 });
-        let bit = coder.bit((word.p / 64).min(65440) as u64, told);
-        word.update(bit);
-        bit
+        self.words.entry(name).or_insert(Word { p: first * 64, count: 1 }).alone(coder, told)
     }
 
     fn mix(

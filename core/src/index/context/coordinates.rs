@@ -49,7 +49,7 @@ impl<'m> CoordinateModels<'m> {
         *by_density = [0; BY_DENSITY];
         *by_distance = [0; BY_DISTANCE];
         *by_row = [0; BY_ROW];
-        *by_rows = core::array::from_fn(|case| seen(ROW_HAS_ENTRIES[case % EXPECTED]));
+        *by_rows = core::array::from_fn(|case| seen(ROW_HAS_ENTRIES[case % EXPECTED], 1));
         Some(Self { by_density, by_distance, by_row, by_rows, weights: Default::default() })
     }
 }

@@ -1,7 +1,7 @@
 //! The gaps between the entries of one tensor.
 
 use super::columns::Columns;
-use super::counts::{digits, lower_digits};
+use super::counts::digits;
 use super::models::{CASES, GapModels, Known};
 use crate::entropy::range::BitCoder;
 use crate::error::DecodeError;
@@ -75,7 +75,7 @@ impl<'m> Gaps<'m> {
             AT_COLUMN => distance.ok_or(DecodeError::IndexOutOfRange)?,
             _ => {
                 let digits = self.all_digits(coder, symbol, gap);
-                lower_digits(coder, digits, gap)
+                of_digits(coder, models, digits, gap)
             }
         };
         // Every entry behind this one needs a coordinate.
@@ -121,4 +121,15 @@ impl<'m> Gaps<'m> {
         self.span -= gap + 1;
         self.left -= 1;
     }
+}
+
+/// Codes a gap of so many `digits`: the second is known to some degree, the others are not.
+#[inline]
+fn of_digits(coder: &mut impl BitCoder, models: &mut GapModels<'_>, digits: u32, gap: u32) -> u32 {
+    if digits < 2 {
+        return digits;
+    }
+    let others = digits - 2;
+    let second = models.second_digit(coder, digits, gap >> others & 1 == 1);
+    (2 | u32::from(second)) << others | coder.bits(others, gap & ((1 << others) - 1))
 }

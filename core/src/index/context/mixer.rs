@@ -109,12 +109,13 @@ fn distance(word: Word, prior: Prior) -> i32 {
     ((log_odds(word >> COUNT_BITS) - prior.log_odds) * i32::from(confidence)) >> 8
 }
 
-/// A word that was updated once and has P(1) = `p` / 2¹⁶.
-pub(super) fn seen(p: u32) -> Word {
-    p << (P_BITS - 16 + COUNT_BITS) | 1
+/// A word that was updated so often and has P(1) = `p` / 2¹⁶.
+pub(super) fn seen(p: u32, updates: u32) -> Word {
+    p << (P_BITS - 16 + COUNT_BITS) | updates
 }
 
 /// Codes a decision under one word, and teaches it what came.
+#[inline]
 pub(super) fn decide_alone(coder: &mut impl BitCoder, word: &mut Word, bit: bool) -> bool {
     let p = *word >> (P_BITS - 16 + COUNT_BITS);
     let bit = coder.bit(p.min(MOST), bit);

@@ -3,7 +3,7 @@
 //! Positions cluster: whole tensors, rows and columns of a gradient are large together. So the entries of each tensor
 //! are counted first. `context` codes each gap by its number of digits under three models at once, which see how long the
 //! gaps of this tensor are expected to be, how long the last ones were, and how far away the next column is in which
-//! there was an entry before; the digits below the first are as good as random and coded as they are. `context-max` asks
+//! there was an entry before; the digits below the second are as good as random and coded as they are. `context-max` asks
 //! of every row whether it has entries, and of every coordinate of those that do: under three models again, which see how
 //! dense column and surroundings are, how far back entries are in either direction, and how well this row repeats the one
 //! before.

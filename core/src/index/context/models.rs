@@ -1,36 +1,42 @@
 //! Adaptive probabilities of gaps and of counts.
 
-use crate::entropy::adaptive::{COUNT_BITS, COUNT_MASK, Context, DECISIONS, EVEN, decide};
+use super::mixer::{Word, decide_alone, seen};
+use crate::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, EVEN, decide};
 use crate::entropy::range::BitCoder;
-use core::ops::Range;
+use crate::entropy::shares::{SYMBOLS, Shares, SymbolModels, model_words, shares_of};
 
 /// Cases of each thing that a model of gaps sees.
 pub(super) const CASES: usize = 14;
 
-/// Symbols of a gap. Decisions of a context are those of a binary tree over the symbols, from 1 on, or those of a unary
-/// number, from 0 on.
-const SYMBOLS: usize = DECISIONS;
-
-/// Contexts of each model, one model behind the other.
+/// Models of gaps, one kind behind the other.
 const EXPECTED: usize = CASES;
 const COLUMN_AND_EXPECTED: usize = CASES * CASES;
 const COLUMN_AND_RECENT: usize = CASES * CASES;
+const GAPS: usize = EXPECTED + COLUMN_AND_EXPECTED + COLUMN_AND_RECENT;
+
+/// Contexts of each model of counts. Decisions of a context are those of a unary number.
 const COUNT_BY_SIZE: usize = 32;
 const COUNT_BY_SHARE: usize = 3 * 16;
 
 /// Words of the models of gaps, and of those of counts.
-pub(super) const GAP_WORDS: usize = (EXPECTED + COLUMN_AND_EXPECTED + COLUMN_AND_RECENT) * SYMBOLS;
-pub(super) const COUNT_WORDS: usize = (COUNT_BY_SIZE + COUNT_BY_SHARE) * SYMBOLS;
+pub(super) const GAP_WORDS: usize = SYMBOLS + model_words(GAPS);
+pub(super) const COUNT_WORDS: usize = (COUNT_BY_SIZE + COUNT_BY_SHARE) * DECISIONS;
 
-/// Updates that a word seems to have behind it before the first: what is known of gaps, and of counts.
-const EXPECTED_COUNT: u32 = 6;
+/// How much each kind of model of gaps counts.
+const WEIGHTS: [u16; 3] = [1, 2, 3];
+
+/// Updates that something seems to have behind it before the first: what is known of gaps, and of counts.
+const EXPECTED_COUNT: u32 = 12;
+const SECOND_COUNT: u32 = 20;
 const SHARE_COUNT: u32 = 1;
+
+/// P(1) of a gap's second digit at first, out of 2¹⁶: among gaps of as many digits there are more short ones.
+const SECOND: u32 = 27_500;
 
 /// Adaptive probabilities of gaps.
 pub(super) struct GapModels<'m> {
-    expected: &'m mut [Context; EXPECTED],
-    column_and_expected: &'m mut [Context; COLUMN_AND_EXPECTED],
-    column_and_recent: &'m mut [Context; COLUMN_AND_RECENT],
+    symbols: SymbolModels<'m, GAPS>,
+    second: &'m mut [Word; SYMBOLS],
 }
 
 /// Adaptive probabilities of how many entries a tensor has.
@@ -53,36 +59,31 @@ pub(super) struct Known {
 impl<'m> GapModels<'m> {
     /// Models that have seen nothing yet, in [`GAP_WORDS`] words of memory; `None` if these are fewer.
     pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
-        let (contexts, _) = memory.as_chunks_mut();
-        let (expected, contexts) = contexts.split_first_chunk_mut()?;
-        let (column_and_expected, contexts) = contexts.split_first_chunk_mut()?;
-        let (column_and_recent, _) = contexts.split_first_chunk_mut()?;
-        *expected = core::array::from_fn(expected_context);
-        let unseen = expected.map(|context| context.map(|word| word & !COUNT_MASK));
-        for contexts in [&mut column_and_expected[..], &mut column_and_recent[..]] {
-            contexts.chunks_exact_mut(CASES).for_each(|contexts| contexts.copy_from_slice(&unseen));
-        }
-        Some(Self { expected, column_and_expected, column_and_recent })
+        let (second, memory) = memory.split_first_chunk_mut()?;
+        let symbols = SymbolModels::new(memory)?;
+        *second = [seen(SECOND, SECOND_COUNT); SYMBOLS];
+        *symbols.counts = [0; GAPS];
+        symbols.counts[..EXPECTED].fill(EXPECTED_COUNT);
+        symbols.shares.as_chunks_mut().0.fill(EXPECTED_SHARES);
+        Some(Self { symbols, second })
     }
 
-    /// Codes one of sixteen symbols as four decisions, the highest digit first, under three models.
+    /// Codes one of sixteen symbols under three models.
     #[inline]
     pub(super) fn symbol(&mut self, coder: &mut impl BitCoder, known: Known, symbol: u32) -> u32 {
-        let [expected, column, recent] = [known.expected, known.column, known.recent];
-        let mut contexts = [
-            &mut self.expected[expected],
-            &mut self.column_and_expected[column * CASES + expected],
-            &mut self.column_and_recent[column * CASES + recent],
+        let Known { expected, column, recent } = known;
+        let numbers = [
+            expected,
+            EXPECTED + column * CASES + expected,
+            EXPECTED + COLUMN_AND_EXPECTED + column * CASES + recent,
         ];
-        let mut digit = |node, digit: u32| {
-            let bit = decide(coder, &mut contexts, [1, 1, 2], node, symbol >> digit & 1 == 1);
-            node << 1 | usize::from(bit)
-        };
-        let node = digit(1, 3);
-        let node = digit(node, 2);
-        let node = digit(node, 1);
-        let node = digit(node, 0);
-        (node - SYMBOLS) as u32
+        self.symbols.code(coder, numbers, WEIGHTS, symbol as usize) as u32
+    }
+
+    /// Codes the second digit of a gap of so many.
+    #[inline]
+    pub(super) fn second_digit(&mut self, coder: &mut impl BitCoder, digits: u32, digit: bool) -> bool {
+        decide_alone(coder, &mut self.second[digits as usize % SYMBOLS], digit)
     }
 }
 
@@ -92,7 +93,7 @@ impl<'m> CountModels<'m> {
         let (contexts, _) = memory.as_chunks_mut();
         let (by_size, contexts) = contexts.split_first_chunk_mut()?;
         let (by_share, _) = contexts.split_first_chunk_mut()?;
-        by_size.fill([EVEN << COUNT_BITS; SYMBOLS]);
+        by_size.fill([EVEN << COUNT_BITS; DECISIONS]);
         for (number, context) in by_share.iter_mut().enumerate() {
             *context = share_context(number % 16);
         }
@@ -112,7 +113,7 @@ impl<'m> CountModels<'m> {
         let mut contexts = [&mut self.by_size[size], &mut self.by_share[share]];
         let mut coded = 0;
         while coded < max {
-            let number = (coded as usize).min(SYMBOLS - 1);
+            let number = (coded as usize).min(DECISIONS - 1);
             if !decide(coder, &mut contexts, [1, 1], number, digits > coded) {
                 break;
             }
@@ -123,27 +124,30 @@ impl<'m> CountModels<'m> {
 }
 
 /// What is known of gaps before the first: most have as many digits as expected, some fewer, few more.
-fn expected_context(expected: usize) -> Context {
-    let mut weights = [2u32; SYMBOLS];
-    weights[0] += 8;
-    for digits in 0..CASES {
-        weights[digits + 1] += match digits.checked_sub(expected) {
-            Some(0) => 32,
-            Some(1) => 4,
-            Some(_) => 0,
-            None => (32 >> (expected - digits)) + 8,
-        };
+const EXPECTED_SHARES: [Shares; CASES] = {
+    let mut shares = [[0; SYMBOLS]; CASES];
+    let mut expected = 0;
+    while expected < CASES {
+        let mut weights = [2; SYMBOLS];
+        weights[0] += 8;
+        let mut digits = 0;
+        while digits < CASES {
+            weights[digits + 1] += if digits < expected {
+                (32 >> (expected - digits)) + 8
+            } else if digits == expected {
+                32
+            } else if digits == expected + 1 {
+                4
+            } else {
+                0
+            };
+            digits += 1;
+        }
+        shares[expected] = shares_of(weights);
+        expected += 1;
     }
-    let sum = |range: Range<usize>| weights[range].iter().sum::<u32>();
-    let mut context = [0; SYMBOLS];
-    for (node, word) in context.iter_mut().enumerate().skip(1) {
-        let size = SYMBOLS >> node.ilog2();
-        let first = node * size - SYMBOLS;
-        let p = sum(first + size / 2..first + size) * 65_536 / sum(first..first + size);
-        *word = p << COUNT_BITS | EXPECTED_COUNT;
-    }
-    context
-}
+    shares
+};
 
 /// A tensor's count has as many digits as its share of all entries, more or less.
 fn share_context(share_digits: usize) -> Context {
