@@ -983,8 +983,11 @@ def probability(x):
 
 
 def update(word, b):
-    target = (1 << 22) - 64 if b else 64
-    word[0] += (target - word[0]) * (655360 // (10 * word[1] + 16)) >> 16
+    rate = 655360 // (10 * word[1] + 16)
+    if b:
+        word[0] += ((1 << 22) - 64 - word[0]) * rate >> 16
+    else:
+        word[0] -= (word[0] - 64) * rate >> 16
     word[1] = min(word[1] + 1, 1023)
 
 
@@ -996,6 +999,7 @@ class Mixed:
         first = [1300, 5500, 10600, 19500, 33200, 49600, 61700, 65300, 65400]
         self.h = [[64 * first[i % 9], 1] for i in range(72)]
         self.weights = [[367002] * 3 for _ in range(6)]
+        self.due = self.weights[0], [0, 0, 0]
 
     @staticmethod
     def alone(coder, word):
@@ -1003,17 +1007,18 @@ class Mixed:
         update(word, b)
         return b
 
-    @staticmethod
-    def mix(coder, prior, words, weights):
+    def mix(self, coder, prior, words, weights):
         for word in words:
             if word[1] == 0:
                 word[0] = probability(prior) << 6
         x = [(log_odds(p) - prior) * (512 * count // (2 * count + 3)) >> 8 for p, count in words]
-        q = probability(prior + (sum(weight * value for weight, value in zip(weights, x)) >> 20))
-        b = coder.bit(min(q, 65440))
+        narrow = [max(-32768, min(weight >> 6, 32767)) for weight in weights]
+        others, change = self.due
         for j in range(3):
-            weight = weights[j] + ((65536 * b - q) * x[j] + 1024 >> 11)
-            weights[j] = (weight + (1 << 31)) % (1 << 32) - (1 << 31)
+            others[j] = (others[j] + change[j] + (1 << 31)) % (1 << 32) - (1 << 31)
+        q = probability(prior + (sum(weight * value for weight, value in zip(narrow, x)) >> 14))
+        b = coder.bit(min(q, 65440))
+        self.due = weights, [(65536 * b - q >> 1) * value + 512 >> 10 for value in x]
         for word in words:
             update(word, b)
         return b
@@ -1069,12 +1074,12 @@ class Coordinates:
                 break
             is_known = self.count[c] > 0
             above = is_known and self.last[c] == self.full
-            ago = min(self.full - self.last[c], 15) if is_known else 16
+            ago = min(self.full - self.last[c], 16) if is_known else 16
             a = 2 if self.full == 0 else int(above)
             density = min(self.count[c].bit_length(), 7) * 16 + (self.recent >> 7).bit_length()
             words = [
                 self.models.d[density * 2 + (self.since == 0)],
-                self.models.g[min(self.since.bit_length(), 12) * 32 + ago],
+                self.models.g[min(self.since.bit_length(), 10) * 32 + ago],
                 self.models.r[(a * 4 + min(unlike, 3)) * 8 + min(like.bit_length(), 7)],
             ]
             b = self.models.mix(self.coder, prior, words, self.models.weights[a * 2 + is_known])

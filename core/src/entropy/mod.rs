@@ -4,6 +4,8 @@
 
 pub(crate) mod adaptive;
 pub(crate) mod elias;
+pub(crate) mod logistic;
+pub(crate) mod mixer;
 pub(crate) mod range;
 pub(crate) mod rans;
 pub(crate) mod section;

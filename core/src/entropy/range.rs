@@ -32,11 +32,11 @@ pub(crate) trait BitCoder {
     /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
     fn bit(&mut self, p: u32, bit: bool) -> bool;
 
-    /// The same, and what follows from it. Whoever reads the decision has a branch here, so that where it is foreseen what follows
-    /// does not wait for it.
+    /// The same, and what follows from it: behind a branch, so that where the decision is foreseen what follows does not wait for
+    /// it.
     #[inline(always)]
     fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
-        then(self.bit(p, bit))
+        if self.bit(p, bit) { then(true) } else { then(false) }
     }
 
     /// A field of up to twelve bits, all values as likely.
@@ -254,11 +254,6 @@ impl BitCoder for RangeDecoder<'_> {
             self.narrow(ones, self.range - ones);
             false
         }
-    }
-
-    #[inline(always)]
-    fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
-        if self.bit(p, bit) { then(true) } else { then(false) }
     }
 
     #[inline]

@@ -3,6 +3,8 @@
 
 pub(super) mod cast;
 pub(super) mod checksum;
+#[cfg(target_feature = "neon")]
+pub(crate) mod mixing;
 pub(super) mod quantize;
 pub(super) mod select;
 #[cfg(target_feature = "neon")]

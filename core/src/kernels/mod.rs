@@ -18,8 +18,7 @@ mod isa;
         all(target_arch = "aarch64", target_feature = "neon")
     ))
 ))]
-#[path = "shares.rs"]
-pub(crate) mod plain_shares;
+pub(crate) mod plain;
 mod rice;
 pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -32,7 +31,7 @@ use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-pub(crate) use aarch64::shares;
+pub(crate) use aarch64::{mixing, shares};
 pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
 use core::ops::Range;
 pub(crate) use gaps::{ONES, TURN, behind};
@@ -42,10 +41,10 @@ use isa::compile_for_each_isa;
     all(target_arch = "x86_64", target_feature = "sse2"),
     all(target_arch = "aarch64", target_feature = "neon")
 )))]
-pub(crate) use plain_shares as shares;
+pub(crate) use plain::{mixing, shares};
 pub(crate) use scalar::Squares;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-pub(crate) use x86_64::shares;
+pub(crate) use x86_64::{mixing, shares};
 
 /// CRC-32C of `bytes`, continuing `crc`.
 pub(crate) fn crc32c(isa: Isa, crc: u32, bytes: &[u8]) -> u32 {

@@ -5,6 +5,8 @@ pub(super) mod cast;
 pub(super) mod checksum;
 pub(super) mod fields;
 pub(super) mod gaps;
+#[cfg(target_feature = "sse2")]
+pub(crate) mod mixing;
 mod philox;
 pub(super) mod quantize;
 pub(super) mod rans;

@@ -28,6 +28,8 @@ enum Name {
 pub(super) struct Learnt {
     words: HashMap<Name, Word>,
     weights: HashMap<(u64, bool), [i64; 3]>,
+    /// What the last decision changes, of which weights.
+    due: Option<((u64, bool), [i64; 3])>,
 }
 
 fn log(value: u64) -> i64 {
@@ -56,8 +58,8 @@ impl Word {
     }
 
     fn update(&mut self, bit: bool) {
-        let target = if bit { 4_194_240 } else { 64 };
-        self.p += ((target - self.p) * (655_360 / (10 * self.count + 16))).div_euclid(65536);
+        let rate = 655_360 / (10 * self.count + 16);
+        self.p += if bit { (4_194_240 - self.p) * rate / 65536 } else { -((self.p - 64) * rate / 65536) };
         self.count = (self.count + 1).min(1023);
     }
 }
@@ -81,14 +83,19 @@ impl Learnt {
             let Word { p, count } = *self.words.entry(name).or_insert(unseen);
             ((log_odds(p) - prior) * (512 * count / (2 * count + 3))).div_euclid(256)
         });
-        let weights = self.weights.entry(set).or_insert([367_002; 3]);
-        let sum: i64 = weights.iter().zip(inputs).map(|(weight, input)| weight * input).sum();
-        let q = probability(prior + sum.div_euclid(1 << 20));
-        let bit = coder.bit(q.min(65440) as u64, told);
-        for (weight, input) in weights.iter_mut().zip(inputs) {
-            *weight += ((i64::from(bit) * 65536 - q) * input + 1024).div_euclid(2048);
-            *weight = i64::from(*weight as i32);
+        let weights = *self.weights.entry(set).or_insert([367_002; 3]);
+        let narrow = |weight: i64| weight.div_euclid(64).clamp(-32_768, 32_767);
+        let sum: i64 = weights.iter().zip(inputs).map(|(&weight, input)| narrow(weight) * input).sum();
+        if let Some((set, changes)) = self.due {
+            let weights = self.weights.get_mut(&set).expect("they were used");
+            for (weight, change) in weights.iter_mut().zip(changes) {
+                *weight = i64::from((*weight + change) as i32);
+            }
         }
+        let q = probability(prior + sum.div_euclid(1 << 14));
+        let bit = coder.bit(q.min(65440) as u64, told);
+        let error = (i64::from(bit) * 65536 - q).div_euclid(2);
+        self.due = Some((set, inputs.map(|input| (error * input + 512).div_euclid(1024))));
         names.iter().for_each(|name| self.words.get_mut(name).expect("it was just asked").update(bit));
         bit
     }
@@ -184,11 +191,11 @@ impl Rows<'_> {
             let seen = self.columns.get(&column).copied();
             let (count, last) = seen.unwrap_or((0, 0));
             let above = seen.is_some() && last == self.full;
-            let ago = if seen.is_some() { (self.full - last).min(15) } else { 16 };
+            let ago = if seen.is_some() { (self.full - last).min(16) } else { 16 };
             let a = if self.full == 0 { 2 } else { u64::from(above) };
             let names = [
                 Name::D(bitlen(count).min(7), bitlen(self.recent / 128), self.since == 0),
-                Name::G(bitlen(self.since).min(12), ago),
+                Name::G(bitlen(self.since).min(10), ago),
                 Name::R(a, unlike.min(3), bitlen(like).min(7)),
             ];
             let told = self.told_any(self.next + 1);

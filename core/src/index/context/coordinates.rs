@@ -1,7 +1,7 @@
 //! One decision for each coordinate, whether it has an entry, and before them one for each row, whether it has any.
 
-use super::logistic::log;
-use super::mixer::{Prior, Weights, Word, decide, decide_alone, seen};
+use crate::entropy::logistic::log;
+use crate::entropy::mixer::{LearningWeights, Prior, Word, decide, decide_alone, seen};
 use crate::entropy::range::BitCoder;
 use crate::error::DecodeError;
 use crate::layout::Part;
@@ -30,27 +30,28 @@ pub(super) const WORDS: usize = BY_DENSITY + BY_DISTANCE + BY_ROW + BY_ROWS;
 const ONE: u32 = 1 << 16;
 const FORGET: u32 = 5;
 
+/// Larger distances to the last entry are not told apart.
+const MOST_SINCE: u32 = 1023;
+
+/// So many rows ago, or more, or never.
+const LONG_AGO: u32 = 16;
+const NEVER: u32 = 1 << 31;
+
 /// All that is learnt in a section.
 pub(super) struct CoordinateModels<'m> {
-    by_density: &'m mut [Word; BY_DENSITY],
-    by_distance: &'m mut [Word; BY_DISTANCE],
-    by_row: &'m mut [Word; BY_ROW],
+    words: &'m mut [Word; BY_DENSITY + BY_DISTANCE + BY_ROW],
     by_rows: &'m mut [Word; BY_ROWS],
-    weights: [Weights; 8],
+    weights: LearningWeights<8>,
 }
 
 impl<'m> CoordinateModels<'m> {
     /// Models that have seen nothing yet, in [`WORDS`] words of memory; `None` if these are fewer.
     pub(super) fn new(memory: &'m mut [u32]) -> Option<Self> {
-        let (by_density, memory) = memory.split_first_chunk_mut()?;
-        let (by_distance, memory) = memory.split_first_chunk_mut()?;
-        let (by_row, memory) = memory.split_first_chunk_mut()?;
+        let (words, memory) = memory.split_first_chunk_mut()?;
         let (by_rows, _) = memory.split_first_chunk_mut()?;
-        *by_density = [0; BY_DENSITY];
-        *by_distance = [0; BY_DISTANCE];
-        *by_row = [0; BY_ROW];
+        words.fill(0);
         *by_rows = core::array::from_fn(|case| seen(ROW_HAS_ENTRIES[case % EXPECTED], 1));
-        Some(Self { by_density, by_distance, by_row, by_rows, weights: Default::default() })
+        Some(Self { words, by_rows, weights: Default::default() })
     }
 }
 
@@ -61,7 +62,8 @@ pub(super) fn column_words(len: usize) -> usize {
 
 /// What the models see while they go through the coordinates of a part.
 pub(super) struct Coordinates<'m> {
-    /// For each column, how many entries it had, and the row of the last one by its number among those with entries.
+    /// For each column, eight times how many entries it had, with the digits of that number, and the row of the last one by its
+    /// number among those with entries, or never.
     columns: &'m mut [[u32; 2]],
     /// Column of the next coordinate.
     column: usize,
@@ -84,7 +86,7 @@ impl<'m> Coordinates<'m> {
         let len = part.len();
         let row = part.row.filter(|&row| (MIN_ROW..=MAX_ROW).contains(&row) && row <= len / 2);
         let columns = &mut memory.as_chunks_mut().0[..row.unwrap_or(PLAIN_ROW)];
-        columns.fill([0; 2]);
+        columns.fill([0, NEVER]);
         Self {
             columns,
             column: if row.is_some() { part.into_row } else { 0 },
@@ -158,35 +160,45 @@ impl<'m> Coordinates<'m> {
         let denser = log(self.begun) - log(self.full + 1);
         let mut expected = prior(self.left, self.span, denser);
         let Self { mut next, mut span, mut left, mut recent, mut since, full, .. } = *self;
-        let (mut like, mut unlike) = (0u32, 0u32);
+        let first_row = u32::from(full == 0) * 2;
+        let (mut like, mut like_digits, mut unlike) = (0u32, 0u32, 0u32);
         let mut indices = indices.iter_mut();
         let mut index = indices.next();
         for column in &mut self.columns[self.column..][..row as usize] {
             let Some(position) = &mut index else { break };
-            let [count, last] = *column;
-            let has_one = count > 0;
-            let above = has_one & (last == full);
-            let ago = if has_one { (full - last).min(15) } else { 16 };
-            let above_case = if full == 0 { 2 } else { u32::from(above) };
-            let by_density = (up_to(7, count) * 16 + up_to(15, recent >> 7)) * 2 + u32::from(since == 0);
-            let by_distance = up_to(12, since) * 32 + ago;
-            let by_row = (above_case * 4 + unlike.min(3)) * 8 + up_to(7, like);
-            let words = [
-                &mut models.by_density[by_density as usize % BY_DENSITY],
-                &mut models.by_distance[by_distance as usize % BY_DISTANCE],
-                &mut models.by_row[by_row as usize % BY_ROW],
+            let [seen, last] = *column;
+            let ago = full.wrapping_sub(last).min(LONG_AGO);
+            let above = u32::from(ago == 0);
+            let case = first_row | above;
+            let by_density = (seen % 8 * 16 + digits_of(recent >> 7)) * 2 + u32::from(since == 0);
+            let by_distance = digits_of(since.min(MOST_SINCE)) * 32 + ago;
+            let by_row = case * 32 + unlike * 8 + like_digits;
+            let numbers = [
+                by_density as usize % BY_DENSITY,
+                BY_DENSITY + by_distance as usize % BY_DISTANCE,
+                BY_DENSITY + BY_DISTANCE + by_row as usize % BY_ROW,
             ];
-            let weights = &mut models.weights[(above_case * 2 + u32::from(has_one)) as usize % 8];
-            let bit = decide(coder, expected, words, weights, **position == next);
-            like += u32::from(bit & above);
-            unlike += u32::from(bit != above);
+            let set = case * 2 + u32::from(seen > 0);
+            let bit = decide(
+                coder,
+                expected,
+                models.words,
+                numbers,
+                &mut models.weights,
+                set as usize,
+                **position == next,
+            );
             recent -= recent >> FORGET;
             span -= 1;
             since += 1;
+            unlike = (unlike + (u32::from(bit) ^ above)).min(3);
             if bit {
                 **position = next;
                 index = indices.next();
-                *column = [count + 1, full + 1];
+                let count = seen / 8 + 1;
+                *column = [(count * 8) | up_to(7, count), full + 1];
+                like += above;
+                like_digits = up_to(7, like);
                 recent += ONE >> FORGET;
                 since = 0;
                 left -= 1;
@@ -203,10 +215,26 @@ impl<'m> Coordinates<'m> {
     }
 }
 
-/// Digits of a number, and no more than so many.
+/// Digits of the numbers below 1024.
+static DIGITS: [u8; 1 << 10] = {
+    let (mut digits, mut value) = ([0; 1 << 10], 1);
+    while value < digits.len() {
+        digits[value] = value.ilog2() as u8 + 1;
+        value += 1;
+    }
+    digits
+};
+
+/// Digits of a number below 1024.
+#[inline(always)]
+fn digits_of(value: u32) -> u32 {
+    u32::from(DIGITS[value as usize % DIGITS.len()])
+}
+
+/// Digits of a number, and no more than so many, of ten at the most.
 #[inline(always)]
 fn up_to(most: u32, value: u32) -> u32 {
-    (2 * value.min((1 << most) - 1) + 1).ilog2()
+    digits_of(value.min((1 << most) - 1))
 }
 
 /// As dense as `left` entries among `span` coordinates, and by so much more.

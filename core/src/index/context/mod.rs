@@ -15,9 +15,7 @@ mod columns;
 mod coordinates;
 mod counts;
 mod gaps;
-mod logistic;
 mod memoryless;
-mod mixer;
 mod models;
 
 use crate::entropy::range::{BitCoder, RangeDecoder, RangeEncoder};

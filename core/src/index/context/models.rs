@@ -1,7 +1,7 @@
 //! Adaptive probabilities of gaps and of counts.
 
-use super::mixer::{Word, decide_alone, seen};
 use crate::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, EVEN, decide};
+use crate::entropy::mixer::{Word, decide_alone, seen};
 use crate::entropy::range::BitCoder;
 use crate::entropy::shares::{SYMBOLS, Shares, SymbolModels, model_words, shares_of};
 

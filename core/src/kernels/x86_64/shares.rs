@@ -3,21 +3,21 @@
 use crate::entropy::shares::{SYMBOLS, Shares};
 use core::arch::x86_64::*;
 
-/// As [`plain_shares::mix`](crate::kernels::plain_shares::mix).
+/// As `plain::shares::mix`.
 #[inline(always)]
 pub(crate) fn mix<const N: usize>(base: &Shares, shares: [&Shares; N], weights: [u16; N]) -> Shares {
     // SAFETY: this module is compiled where SSE2 is always there; so below.
     unsafe { mix_sse2(base, shares, weights) }
 }
 
-/// As [`plain_shares::count_up_to`](crate::kernels::plain_shares::count_up_to).
+/// As `plain::shares::count_up_to`.
 #[inline(always)]
 pub(crate) fn count_up_to(shares: &Shares, most: u16) -> usize {
     // SAFETY: as above.
     unsafe { count_up_to_sse2(shares, most) }
 }
 
-/// As [`plain_shares::learn`](crate::kernels::plain_shares::learn).
+/// As `plain::shares::learn`.
 #[inline(always)]
 pub(crate) fn learn(shares: &mut Shares, rate: u16, step: u16, symbol: usize) {
     // SAFETY: as above.

@@ -1,5 +1,4 @@
-//! Loops over the shares of sixteen symbols, which are too few to choose an instruction set at run time: where every machine
-//! of a kind has vectors, those of its own folder take the place of these.
+//! The shares of sixteen symbols.
 
 use crate::entropy::shares::Shares;
 

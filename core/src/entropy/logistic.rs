@@ -8,7 +8,7 @@
 //! is Mitchell's (Computer multiplication and division using binary logarithms, 1962).
 
 /// Digits of a probability.
-pub(super) const P_BITS: u32 = 22;
+pub(crate) const P_BITS: u32 = 22;
 
 /// Logarithms have seven binary places.
 const PLACES: u32 = 7;
@@ -16,33 +16,21 @@ const OCTAVE: u64 = 1 << PLACES;
 
 /// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven behind the first one.
 #[inline(always)]
-pub(super) const fn log(value: u32) -> i32 {
+pub(crate) const fn log(value: u32) -> i32 {
     let digits = (value | (value == 0) as u32).ilog2();
     let behind = ((value as u64) << PLACES >> digits) as u32 % (1 << PLACES);
     (digits << PLACES | behind) as i32
 }
 
-/// Ranges of 1 − p that are told apart.
-const COMPLEMENTS: usize = 1 << 10;
-
-/// Logarithm of the middle of each range of 1 − p.
-const COMPLEMENT: [i16; COMPLEMENTS] = {
-    let mut complements = [0; COMPLEMENTS];
-    let (width, mut i) = ((1 << P_BITS) / COMPLEMENTS, 0);
-    while i < COMPLEMENTS {
-        complements[i] = log(((1 << P_BITS) - i * width - width / 2) as u32) as i16;
-        i += 1;
-    }
-    complements
-};
+/// 1 − p is told apart in ranges of this width.
+pub(crate) const COMPLEMENT_WIDTH: u32 = 1 << (P_BITS - 10);
 
 /// 128 · log₂ of the odds of a probability of 0 < `p` < 2²² out of 2²².
+#[cfg_attr(not(test), allow(dead_code, reason = "vectors have the same in a few instructions"))]
 #[inline(always)]
-pub(super) fn log_odds(p: u32) -> i32 {
-    // Exponent and mantissa of a float are that logarithm, and p fits its 24 digits.
-    let bits = (p as f32).to_bits() >> (f32::MANTISSA_DIGITS - 1 - PLACES);
-    let complement = COMPLEMENT[(p >> (P_BITS - COMPLEMENTS.ilog2())) as usize % COMPLEMENTS];
-    bits as i32 - (127 << PLACES) - i32::from(complement)
+pub(crate) fn log_odds(p: u32) -> i32 {
+    let below = p & !(COMPLEMENT_WIDTH - 1);
+    log(p) - log((1 << P_BITS) - below - COMPLEMENT_WIDTH / 2)
 }
 
 /// Logarithms of odds that are told apart, on either side of 0.
@@ -62,7 +50,7 @@ const PROBABILITY: [u16; LOGARITHMS] = {
 
 /// P(1) out of 2¹⁶, above 0, for 128 · log₂ of its odds.
 #[inline(always)]
-pub(super) fn probability(log_odds: i32) -> u32 {
+pub(crate) fn probability(log_odds: i32) -> u32 {
     let p = u32::from(PROBABILITY[(log_odds.unsigned_abs() as usize).min(LOGARITHMS - 1)]);
     if log_odds < 0 { (1 << 16) - p } else { p }
 }
