@@ -174,6 +174,18 @@ impl BitCoder for RangeEncoder<'_> {
         bit
     }
 
+    #[inline(always)]
+    fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
+        let ones = (self.range >> PROBABILITY_BITS) * p;
+        if bit {
+            self.narrow(0, ones);
+            then(true)
+        } else {
+            self.narrow(ones, self.range - ones);
+            then(false)
+        }
+    }
+
     #[inline]
     fn field(&mut self, bits: u32, value: u32) -> u32 {
         let share = self.range >> bits;

@@ -101,7 +101,8 @@ impl<'m> Coordinates<'m> {
         }
     }
 
-    /// Codes the positions, which are all of the part's.
+    /// Codes the positions, which are all of the part's. Kept out of its caller, so that the loop has the registers.
+    #[inline(never)]
     pub(super) fn code(
         mut self,
         coder: &mut impl BitCoder,
