@@ -9,16 +9,16 @@ use gradwire::Spec;
 pub(crate) const CHOICES: [&str; 3] = ["auto", "small", "smallest"];
 
 /// Nanoseconds that `context` takes for an entry, each way.
-const CONTEXT_NS: f64 = 60.0;
+const CONTEXT_NS: f64 = 40.0;
 
 /// Nanoseconds that `context-max` takes for a coordinate, each way.
-const CONTEXT_MAX_NS: f64 = 20.0;
+const CONTEXT_MAX_NS: f64 = 15.0;
 
 /// From a density on: bits an entry that `context` saves against `auto`, and that `context-max` saves against `context`.
 ///
 /// Medians over the accumulators (`efv`, `dgcv`) of `benches/results/positions.md` at 10 %, 1 % and 0.1 %, each for the
 /// densities that are nearest to it.
-const SAVED_BITS: [(f64, f64, f64); 3] = [(0.03, 0.06, 0.08), (0.003, 0.37, 0.06), (0.0, 2.66, 0.12)];
+const SAVED_BITS: [(f64, f64, f64); 3] = [(0.03, 0.08, 0.05), (0.003, 0.21, 0.06), (0.0, 1.05, 0.12)];
 
 /// `spelling` with this index coder; `None` where it names one already, or is of a codec that has none.
 pub(crate) fn with_index(spelling: &str, index: &str) -> Option<Spec> {
@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn faster_links_are_worth_less_coding() {
         for (density, small_below, smallest_below) in [
-            ("0.1", 3.0 * 0.06 / 300.0, 3.0 * 0.08 / (60.0 + 5.0 * 200.0 - 300.0)),
-            ("0.01", 3.0 * 0.37 / 300.0, 3.0 * 0.06 / (60.0 + 5.0 * 2000.0 - 300.0)),
-            ("0.001", 3.0 * 2.66 / 300.0, 3.0 * 0.12 / (60.0 + 5.0 * 20000.0 - 300.0)),
+            ("0.1", 3.0 * 0.08 / 200.0, 3.0 * 0.05 / (40.0 + 5.0 * 150.0 - 200.0)),
+            ("0.01", 3.0 * 0.21 / 200.0, 3.0 * 0.06 / (40.0 + 5.0 * 1500.0 - 200.0)),
+            ("0.001", 3.0 * 1.05 / 200.0, 3.0 * 0.12 / (40.0 + 5.0 * 15000.0 - 200.0)),
         ] {
             let codec = format!("topk:density={density}");
             let [small, smallest] = ["small", "smallest"].map(|index| format!("{codec},index={index}"));
