@@ -842,6 +842,8 @@ class LevelModels:
         self.digits = [[28000, 4] for _ in range(16)]
         self.zeros = [[16000, 1] for _ in range(16)]
         self.steps = [[26000, 2] for _ in range(16)]
+        self.signs = [[64 * 32768, 20] for _ in range(4)]
+        self.last_signs = 0
         self.fast = self.slow = 64 * ((1 << (width - 1)) - 1)
         self.zero = 0
         self.exponent = None
@@ -876,7 +878,10 @@ class LevelModels:
             level = level << 1 | self.decide([self.digits], 2 * (d - 3) + (level & 1))
         if d > 3:
             level = level << (d - 3) | self.coder.bits(d - 3)
-        sign = self.coder.bits(1) if level > 0 else 0
+        sign = 0
+        if level > 0:
+            sign = Mixed.alone(self.coder, self.signs[self.last_signs])
+            self.last_signs = 2 * self.last_signs % 4 + sign
         self.fast += (256 * level - self.fast) >> 1
         self.slow += (256 * level - self.slow) >> 4
         return -level if sign else level

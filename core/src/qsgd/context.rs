@@ -1,12 +1,13 @@
 //! Norms and levels as decisions under adaptive probabilities, for parts of a unit that are too short for tables of their own.
 //!
 //! The digits of a level are decided under the averages of the levels before it, one that remembers few and one that remembers
-//! more; the exponent of a norm under that of the norm before it. One stream holds the norm of each bucket ahead of its levels.
+//! more; its sign under the two signs before it; the exponent of a norm under that of the norm before it. One stream holds the norm of each bucket ahead of its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::norms::MANTISSA_BITS;
 use super::pieces::Levels;
 use crate::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, decide};
+use crate::entropy::mixer::{Word, decide_alone, seen};
 use crate::entropy::range::{BitCoder, RangeDecoder, RangeEncoder};
 use crate::error::{DecodeError, Field};
 use crate::wire::reader::Reader;
@@ -32,6 +33,9 @@ const FIRST_DIGIT: usize = 6;
 
 /// Number of the decision which way an exponent goes; before it are those of how far.
 const DIRECTION: usize = 15;
+
+/// Updates that the words of signs seem to have behind them: most gradients have signs without any order.
+const SIGN_COUNT: u32 = 20;
 
 /// Largest stream of one coordinate, its length included: 33 bits of a norm, and 49 of a level.
 pub(super) const MAX_SINGLE_BYTES: usize = 1 + 12;
@@ -88,6 +92,9 @@ struct Models {
     digits: Context,
     zero: Context,
     exponent: Context,
+    /// By the last two signs.
+    signs: [Word; 4],
+    last_signs: u32,
     /// Averages of levels, in 256ths: the fast one and the slow one.
     averages: [i32; 2],
     last_exponent: Option<u32>,
@@ -104,6 +111,8 @@ impl Models {
             digits: [word(28_000, 4); DECISIONS],
             zero: [word(16_000, 1); DECISIONS],
             exponent: [word(26_000, 2); DECISIONS],
+            signs: [seen(1 << 15, SIGN_COUNT); 4],
+            last_signs: 0,
             averages: [64 * levels; 2],
             last_exponent: None,
             was_zero: false,
@@ -141,6 +150,14 @@ impl Models {
         }
     }
 
+    #[inline]
+    fn sign(&mut self, coder: &mut impl BitCoder, told: bool) -> u32 {
+        let Some(word) = self.signs.get_mut(self.last_signs as usize % 4) else { return 0 };
+        let sign = u32::from(decide_alone(coder, word, told));
+        self.last_signs = self.last_signs << 1 | sign;
+        sign
+    }
+
     /// Codes a field: level, and sign in bit 7.
     #[inline]
     fn level(&mut self, coder: &mut impl BitCoder, field: u8) -> u8 {
@@ -170,7 +187,7 @@ impl Models {
             level = level << 1 | u32::from(bit);
             level = level << rest | coder.field(rest, told & ((1 << rest) - 1));
         }
-        let sign = if level > 0 { coder.field(1, u32::from(field >> 7)) } else { 0 };
+        let sign = if level > 0 { self.sign(coder, field >> 7 == 1) } else { 0 };
         let [fast, slow] = &mut self.averages;
         *fast += ((level << 8) as i32 - *fast) >> FAST;
         *slow += ((level << 8) as i32 - *slow) >> SLOW;

@@ -1,6 +1,7 @@
 //! Packing 4 of levels, from FORMAT.md, section 7.5: norms and levels as decisions of the range coder.
 
 use super::context::{Context, Contexts, Decisions, Reader, Writer, bitlen};
+use super::coordinates::Word;
 use super::decode::{Checked, ensure};
 use super::levels::Level;
 
@@ -15,6 +16,9 @@ struct State {
     slow: i64,
     exponent: Option<i64>,
     was_zero: bool,
+    /// By the last sign and the one before it.
+    signs: [[Word; 2]; 2],
+    last_signs: [bool; 2],
 }
 
 /// Half octaves: 0, 1, then two for each doubling.
@@ -33,6 +37,8 @@ impl State {
             slow: start,
             exponent: None,
             was_zero: false,
+            signs: [[Word { p: 32_768 * 64, count: 20 }; 2]; 2],
+            last_signs: [false; 2],
         }
     }
 
@@ -100,10 +106,16 @@ impl State {
             let rest = digits - 3;
             level = level << rest | coder.bits(rest, size.map(|size| size % (1 << rest)));
         }
-        let sign = if level > 0 { coder.bits(1, told.map(|(_, sign)| u64::from(sign))) } else { 0 };
+        let mut sign = false;
+        if level > 0 {
+            let [last, before] = self.last_signs;
+            sign =
+                self.signs[usize::from(last)][usize::from(before)].alone(coder, told.map(|(_, sign)| sign));
+            self.last_signs = [sign, last];
+        }
         self.fast += (256 * level as i64 - self.fast).div_euclid(2);
         self.slow += (256 * level as i64 - self.slow).div_euclid(16);
-        (level as u32, sign == 1)
+        (level as u32, sign)
     }
 }
 
