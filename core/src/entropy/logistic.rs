@@ -25,14 +25,6 @@ pub(crate) const fn log(value: u32) -> i32 {
 /// 1 − p is told apart in ranges of this width.
 pub(crate) const COMPLEMENT_WIDTH: u32 = 1 << (P_BITS - 10);
 
-/// 128 · log₂ of the odds of a probability of 0 < `p` < 2²² out of 2²².
-#[cfg_attr(not(test), allow(dead_code, reason = "vectors have the same in a few instructions"))]
-#[inline(always)]
-pub(crate) fn log_odds(p: u32) -> i32 {
-    let below = p & !(COMPLEMENT_WIDTH - 1);
-    log(p) - log((1 << P_BITS) - below - COMPLEMENT_WIDTH / 2)
-}
-
 /// Logarithms of odds that are told apart, on either side of 0.
 const LOGARITHMS: usize = 16 << PLACES;
 
@@ -58,14 +50,6 @@ pub(crate) fn probability(log_odds: i32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_odds_of_a_probability_are_those_of_its_digits() {
-        for p in (1..1 << P_BITS).step_by(61).chain([1, 64, (1 << P_BITS) - 1]) {
-            let complement = (1 << P_BITS) - (p & !4095 | 2048);
-            assert_eq!(log_odds(p), log(p) - log(complement));
-        }
-    }
 
     #[test]
     fn probabilities_ascend_and_are_never_0_or_1() {

@@ -1,7 +1,8 @@
 //! Norms and levels as decisions under adaptive probabilities, for parts of a unit that are too short for tables of their own.
 //!
 //! The digits of a level are decided under the averages of the levels before it, one that remembers few and one that remembers
-//! more; its sign under the two signs before it; the exponent of a norm under that of the norm before it. One stream holds the norm of each bucket ahead of its levels.
+//! more; its sign under the two signs before it; the exponent of a norm under that of the norm before it. One stream holds the
+//! norm of each bucket ahead of its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::norms::MANTISSA_BITS;

@@ -1,6 +1,6 @@
 //! What a mixture of three probabilities weighs, and what it learns.
 
-use crate::entropy::logistic::log_odds;
+use crate::entropy::logistic::{COMPLEMENT_WIDTH, P_BITS, log};
 use crate::entropy::mixer::{
     COUNT_BITS, COUNT_MASK, INPUTS, LEARNING_SHIFT, OF_COUNT, WEIGHT_SHIFT, Weights, Word, updated,
 };
@@ -55,6 +55,13 @@ impl Change {
     }
 }
 
+/// 128 · log₂ of the odds of a probability of 0 < `p` < 2²² out of 2²².
+#[inline(always)]
+fn log_odds(p: u32) -> i32 {
+    let below = p & !(COMPLEMENT_WIDTH - 1);
+    log(p) - log((1 << P_BITS) - below - COMPLEMENT_WIDTH / 2)
+}
+
 impl Mixture {
     /// How weights change by half an error, out of 2¹⁵.
     #[inline(always)]
@@ -73,7 +80,6 @@ impl Mixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entropy::logistic::P_BITS;
     use crate::entropy::mixer::{LEAST, MOST};
     use crate::kernels::mixing as here;
     use proptest::prelude::*;
@@ -107,6 +113,14 @@ mod tests {
             plain.change(error).apply(&mut weights[1]);
             prop_assert_eq!(&weights[0].0[..INPUTS], &weights[1].0[..INPUTS]);
             prop_assert_eq!(here.learn(bit), plain.learn(bit));
+        }
+    }
+
+    #[test]
+    fn the_odds_of_a_probability_are_those_of_its_digits() {
+        for p in (1..1 << P_BITS).step_by(61).chain([1, 64, (1 << P_BITS) - 1]) {
+            let complement = (1 << P_BITS) - (p & !4095 | 2048);
+            assert_eq!(log_odds(p), log(p) - log(complement));
         }
     }
 }
