@@ -5,7 +5,7 @@ use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, 
 use crate::error::EncodeError;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::grad::Grad;
-use crate::kernels::{self, Isa};
+use crate::kernels::Isa;
 use crate::key::StepKey;
 use crate::layout::LayoutRef;
 use crate::memory::{Memory, MemoryView};
@@ -35,7 +35,8 @@ pub enum Dense {
     Bf16,
 }
 
-/// Elements that are cast together: with their casts, and the next ones on their way, they fit the first cache level.
+/// Elements that are cast together: with their casts they fit the first cache level, and so few that memory reads ahead
+/// across the time in which they are summed up.
 const CAST: usize = 1024;
 
 impl Dense {
@@ -139,10 +140,6 @@ impl Run<'_> {
             let room = &mut room[..CAST.min(self.grad.len() - first)];
             let source = Source::new(self.grad, self.residual.as_deref(), self.start, self.bound);
             let p = source.bits(isa, first, room)?.0;
-            if let Grad::F32(values) = self.grad {
-                // Memory rests while a block is cast and summed up.
-                kernels::fetch_range(values, first + CAST..first + 2 * CAST);
-            }
             narrow::put_all(isa, self.format, p, writer);
             writer.sum_up();
             if let Some(residual) = &mut self.residual {

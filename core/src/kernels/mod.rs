@@ -26,14 +26,12 @@ pub(crate) mod scalar;
 mod x86_64;
 
 use crate::bits::{BitWriter, load_padded};
-use crate::built::Full;
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub(crate) use aarch64::{mixing, shares};
 pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
-use core::ops::Range;
 pub(crate) use gaps::{ONES, TURN, behind};
 pub(crate) use isa::Isa;
 use isa::compile_for_each_isa;
@@ -66,19 +64,14 @@ pub(crate) const FETCH_AHEAD: usize = 96;
 /// Tells the processor that the element `index` is about to be used. A hint: it changes nothing but time, and an index
 /// behind the end is none.
 #[inline(always)]
-pub(crate) fn fetch(values: &[f32], index: usize) {
+pub(crate) fn fetch<T>(values: &[T], index: usize) {
+    let address = values.as_ptr().wrapping_add(index).cast();
     #[cfg(target_arch = "x86_64")]
-    x86_64::fetch(values.as_ptr().wrapping_add(index).cast());
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, index);
-}
-
-/// [`fetch`] of these elements: once a cache line, of which hardly any are shorter than 64 bytes.
-#[inline(always)]
-pub(crate) fn fetch_range(values: &[f32], range: Range<usize>) {
-    if Full::build().is_some() {
-        range.step_by(16).for_each(|index| fetch(values, index));
-    }
+    x86_64::fetch(address);
+    #[cfg(target_arch = "aarch64")]
+    aarch64::fetch(address);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _: *const i8 = address;
 }
 
 /// Positions and bits of the values that a selection has kept so far, ascending; the first `len` of each.

@@ -4,6 +4,7 @@ extern crate std;
 
 use super::*;
 use crate::{Source, StepKey};
+use core::ops::Range;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use std::{vec, vec::Vec};
