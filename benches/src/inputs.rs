@@ -24,7 +24,7 @@ pub enum Input {
     Sorted,
     /// Nothing but zero.
     Constant,
-    /// The file that `GRADWIRE_DATA` names, repeated up to the length.
+    /// The file that `GRADWIRE_BENCH_FILE` names, repeated up to the length.
     File,
 }
 
@@ -51,9 +51,9 @@ impl Input {
     /// Whether there is such an input; says so where there is none.
     #[must_use]
     pub fn is_available(self, settings: &Settings) -> bool {
-        let is_missing = self == Self::File && settings.data.is_none();
+        let is_missing = self == Self::File && settings.file.is_none();
         if is_missing {
-            println!("skipped: real data, because GRADWIRE_DATA does not name a file");
+            println!("skipped: real data, because GRADWIRE_BENCH_FILE does not name a file");
         }
         !is_missing
     }
@@ -65,7 +65,7 @@ impl Input {
 pub struct Gradient {
     input: Input,
     len: usize,
-    data: Option<PathBuf>,
+    file: Option<PathBuf>,
     values: OnceLock<Aligned>,
 }
 
@@ -80,7 +80,7 @@ impl Gradient {
     /// A gradient of `len` elements.
     #[must_use]
     pub fn new(input: Input, len: usize, settings: &Settings) -> Self {
-        Self { input, len, data: settings.data.clone(), values: OnceLock::new() }
+        Self { input, len, file: settings.file.clone(), values: OnceLock::new() }
     }
 
     fn make(&self) -> Aligned {
@@ -102,7 +102,7 @@ impl Gradient {
             }
             Input::Constant => slice.fill(0.0),
             Input::File => {
-                let file = read_values(self.data.as_deref().expect("GRADWIRE_DATA names a file"));
+                let file = read_values(self.file.as_deref().expect("GRADWIRE_BENCH_FILE names a file"));
                 slice.iter_mut().zip(file.iter().cycle()).for_each(|(value, &read)| *value = read);
             }
         }
@@ -165,7 +165,7 @@ fn fill_heavy(values: &mut [f32]) {
 
 /// The values of a safetensors file, or of a file of nothing but little-endian f32. What is not finite becomes zero.
 fn read_values(path: &Path) -> Vec<f32> {
-    let bytes = fs::read(path).expect("the file that GRADWIRE_DATA names can be read");
+    let bytes = fs::read(path).expect("the file that GRADWIRE_BENCH_FILE names can be read");
     let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
     // Eight bytes say how long the description is that precedes the data.
     let start = match bytes.first_chunk::<8>() {
@@ -174,7 +174,7 @@ fn read_values(path: &Path) -> Vec<f32> {
     };
     let data = bytes.get(start..).unwrap_or_default();
     let values: Vec<f32> = data.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect();
-    assert!(!values.is_empty(), "the file that GRADWIRE_DATA names holds values");
+    assert!(!values.is_empty(), "the file that GRADWIRE_BENCH_FILE names holds values");
     values.into_iter().map(|value| if value.is_finite() { value } else { 0.0 }).collect()
 }
 
@@ -185,7 +185,7 @@ mod tests {
     const LEN: usize = 100_000;
 
     fn settings() -> Settings {
-        Settings { quick: true, len: LEN, full: false, data: None, results: None }
+        Settings { quick: true, len: LEN, full: false, file: None, results: None }
     }
 
     fn values(input: Input) -> Vec<f32> {

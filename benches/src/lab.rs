@@ -226,7 +226,7 @@ impl Lab {
     /// When that file cannot be written.
     pub fn finish(self) {
         let Some(path) = &self.settings.results else { return };
-        let data = self.settings.data.as_deref().map_or_else(String::new, data_name);
+        let data = self.settings.file.as_deref().map_or_else(String::new, data_name);
         let mut text = format!("\n## {}\n\n{}{data}\n\n{}\n", self.title, machine(), Row::HEAD);
         self.rows.iter().for_each(|row| text.push_str(&format!("{}\n", row.markdown())));
         let file = OpenOptions::new().create(true).append(true).open(path);

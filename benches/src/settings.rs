@@ -17,8 +17,8 @@ pub struct Settings {
     pub len: usize,
     /// Also the sizes that take minutes and gigabytes; `GRADWIRE_BENCH_FULL`.
     pub full: bool,
-    /// A file of real gradients; `GRADWIRE_DATA`.
-    pub data: Option<PathBuf>,
+    /// A file of real gradients; `GRADWIRE_BENCH_FILE`.
+    pub file: Option<PathBuf>,
     /// Where rows are appended as a Markdown table; `GRADWIRE_BENCH_RESULTS`.
     pub results: Option<PathBuf>,
 }
@@ -41,7 +41,7 @@ impl Settings {
             quick,
             len: len.unwrap_or(if quick { QUICK_LEN } else { MEASURED_LEN }),
             full: env::var_os("GRADWIRE_BENCH_FULL").is_some(),
-            data: env::var_os("GRADWIRE_DATA").map(PathBuf::from),
+            file: env::var_os("GRADWIRE_BENCH_FILE").map(PathBuf::from),
             results: env::var_os("GRADWIRE_BENCH_RESULTS").map(PathBuf::from),
         }
     }

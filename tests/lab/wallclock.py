@@ -13,7 +13,7 @@ bit for bit. So the two factors of the time are measured apart, each where it ca
 
 Each measurement is one line of RESULTS.jsonl. Those that are there are not made again, so the program may be stopped and
 started at any time; wallclock_report.py makes a table and a plot of them. The models are mlp (Fashion-MNIST, which is read
-from GRADWIRE_DATA/fashion-mnist), cnn (optdigits) and gpt (tiny Shakespeare).
+from GRADWIRE_DATA/data/fashion-mnist), cnn (optdigits) and gpt (tiny Shakespeare).
 """
 
 import itertools
@@ -70,7 +70,7 @@ def train(model, method, steps, *more, workers=HOSTS):
     arguments = [os.environ[programs.TRAINER], "train", *MODELS[model].settings, *METHODS[method], *map(str, more)]
     arguments += ["--workers", str(workers), "--batch", str(MODELS[model].batch // HOSTS * workers)]
     if MODELS[model].folder:
-        arguments += ["--data_dir", str(Path(os.environ["GRADWIRE_DATA"]) / MODELS[model].folder)]
+        arguments += ["--data_dir", str(Path(os.environ["GRADWIRE_DATA"]) / "data" / MODELS[model].folder)]
     return [*arguments, "--steps", str(steps), "--checkpoint_every", "0", "--hash_every", "0"]
 
 

@@ -17,7 +17,7 @@ STEPS_OF = re.compile(r"step (\d+)/\d+")
 @dataclass
 class Model:
     name: str
-    # The folder of its data below GRADWIRE_DATA; none where the data is shipped.
+    # The folder of its data below GRADWIRE_DATA/data; none where the data is shipped.
     folder: str | None
     settings: list
     # Examples a step, of all workers together.

@@ -18,7 +18,7 @@ pub const FEWEST: usize = 250;
 /// The folder that `GRADWIRE_DATA` names. Says so where there is none.
 #[must_use]
 pub fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("GRADWIRE_DATA").map(PathBuf::from);
+    let folder = std::env::var_os("GRADWIRE_DATA").filter(|path| !path.is_empty()).map(PathBuf::from);
     if folder.is_none() {
         eprintln!("SKIPPED: positions of real gradients, because GRADWIRE_DATA does not name their folder");
     }

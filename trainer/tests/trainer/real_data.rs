@@ -1,7 +1,7 @@
-//! The real data sets in the folder that `GRADWIRE_DATA` names; skipped, and saying so, where it is not set.
+//! The real data sets in the folder `data` of the one that `GRADWIRE_DATA` names; skipped, and saying so, where it is not set.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::{Dataset, Level, Part, cifar, idx, text};
@@ -13,7 +13,8 @@ use crate::Quiet;
 /// The folder of one data set, or a line on standard error that says the test did not run.
 #[expect(clippy::explicit_write, reason = "the harness swallows what the macros print in a test that passes")]
 fn folder(test: &str, data: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("GRADWIRE_DATA").map(|root| PathBuf::from(root).join(data));
+    let root = std::env::var_os("GRADWIRE_DATA").filter(|root| !root.is_empty());
+    let folder = root.map(|root| Path::new(&root).join("data").join(data));
     if folder.is_none() {
         writeln!(std::io::stderr(), "SKIPPED {test}: GRADWIRE_DATA is not set").unwrap();
     }
