@@ -1,16 +1,16 @@
 //! Context-coded positions cost what they are promised to cost: on real gradients, on made-up ones with the same order,
 //! and where there is no order at all.
 
+use gradwire::Layout;
 use gradwire_tests::inputs::{Input, Words};
-use gradwire_tests::positions::{
-    DENSITIES, FEWEST, best_rice_bits, cost, folder, gradients, largest, listed, uniform_bits,
-};
+use gradwire_tests::positions::{DENSITIES, FEWEST, best_rice_bits, cost, largest, listed, uniform_bits};
+use gradwire_tests::{gradients, run};
 
 /// Bits an entry that a set of positions costs.
 fn bits(index: &str, shapes: &[Vec<usize>], n: usize, positions: &[usize]) -> f64 {
     let mut values = vec![0.0; n];
     positions.iter().for_each(|&position| values[position] = 1.0);
-    let cost = cost(index, positions.len() as f64 / n as f64, shapes, &values);
+    let cost = cost(index, positions.len() as f64 / n as f64, &run::layout(shapes), &values);
     assert_eq!(cost.k, positions.len());
     cost.bits
 }
@@ -64,19 +64,18 @@ fn positions_without_order_cost_hardly_more_than_their_number() {
 fn rice_codes_are_as_short_as_in_the_best_blocks() {
     for input in [Input::Normal(1), Input::Heavy(2), Input::Uneven(3), Input::Rows(4)] {
         for n in [30_000, 250_000] {
-            rice_is_best(&[vec![n]], &input.values(n), &format!("{input:?} of {n}"));
+            rice_is_best(&run::layout(&[vec![n]]), &input.values(n), &format!("{input:?} of {n}"));
         }
     }
-    let Some(folder) = folder() else { return };
-    for gradient in gradients(&folder) {
-        rice_is_best(&gradient.shapes, &gradient.values, &gradient.name);
+    for gradient in gradients::all("rice_codes_are_as_short_as_in_the_best_blocks") {
+        rice_is_best(&gradient.layout, &gradient.values, &gradient.name);
     }
 }
 
 /// `auto` takes no more than blocks of 128 do, and hardly more than the best blocks.
-fn rice_is_best(shapes: &[Vec<usize>], values: &[f32], name: &str) {
+fn rice_is_best(layout: &Layout, values: &[f32], name: &str) {
     for (density, at) in DENSITIES {
-        let auto = cost("auto", density, shapes, values);
+        let auto = cost("auto", density, layout, values);
         if auto.k < FEWEST {
             continue;
         }
@@ -125,7 +124,7 @@ fn positions_in_rows_and_columns_cost_much_less_than_rice_codes() {
         for seed in 0..5 {
             let n = 48 * 1500;
             let values = Input::Rows(seed).values(n);
-            let cost = |index| cost(index, density, &[vec![n / 48, 48]], &values).bits;
+            let cost = |index| cost(index, density, &run::layout(&[vec![n / 48, 48]]), &values).bits;
             let [rice, context, max] = ["rice", "context", "context-max"].map(cost);
             assert!(context <= most * rice, "{density}: {context:.3} bits, rice {rice:.3}");
             assert!(max <= 0.97 * context, "{density}: {max:.3} bits, context {context:.3}");
@@ -154,19 +153,19 @@ fn rows_that_repeat_cost_next_to_nothing() {
 fn knowing_the_columns_pays() {
     let n = 48 * 1500;
     let values = Input::Rows(7).values(n);
-    let cost = |shape: Vec<usize>| cost("context", 0.02, &[shape], &values).bits;
+    let cost = |shape: Vec<usize>| cost("context", 0.02, &run::layout(&[shape]), &values).bits;
     let (matrix, flat) = (cost(vec![n / 48, 48]), cost(vec![n]));
     assert!(matrix < 0.97 * flat, "{matrix:.3} bits with columns, {flat:.3} without");
 }
 
 #[test]
 fn positions_of_real_gradients_cost_what_is_promised() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = gradients::folder("positions_of_real_gradients_cost_what_is_promised") else { return };
     let mut judged = 0;
-    for gradient in gradients(&folder) {
+    for gradient in gradients::below(&folder) {
         for (density, name) in DENSITIES {
             for (index, most) in [("context", 1.2), ("context-max", 1.05)] {
-                let cost = cost(index, density, &gradient.shapes, &gradient.values);
+                let cost = cost(index, density, &gradient.layout, &gradient.values);
                 if cost.k < FEWEST {
                     continue;
                 }

@@ -35,8 +35,8 @@ pub enum Dense {
     Bf16,
 }
 
-/// Elements that are cast together: with their casts they fit the first cache level, and so few that memory reads ahead
-/// across the time in which they are summed up.
+/// Elements that are cast together: with their casts they fit the first cache level. Asking for the next ones in one go is
+/// slower than what the processor reads ahead by itself.
 const CAST: usize = 1024;
 
 impl Dense {

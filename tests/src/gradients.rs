@@ -63,19 +63,31 @@ impl Gradient {
     }
 }
 
-/// Every gradient in `GRADWIRE_DATA/gradients`, by name, one at a time; none, and a line that says that `test` was skipped,
-/// where the variable is not set.
+/// The folder that `GRADWIRE_DATA` names; none, and a line that says that `what` was skipped, where the variable is not set.
+#[must_use]
+pub fn folder(what: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("GRADWIRE_DATA").filter(|path| !path.is_empty()).map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("SKIPPED {what} on real gradients: GRADWIRE_DATA is not set");
+    }
+    folder
+}
+
+/// Every gradient of the [`folder`], by name, one at a time; none where `test` is skipped.
 ///
 /// # Panics
-/// When it is set and there are no gradients.
+/// When there is a folder and no gradient below its `gradients`.
 pub fn all(test: &str) -> impl Iterator<Item = Gradient> {
-    let root = std::env::var_os("GRADWIRE_DATA").filter(|path| !path.is_empty());
-    if root.is_none() {
-        println!("SKIPPED {test} on real gradients: GRADWIRE_DATA is not set");
-    }
-    let mut files: Vec<PathBuf> =
-        root.iter().flat_map(|root| files_of(&PathBuf::from(root).join("gradients"))).collect();
-    assert!(root.is_none() || !files.is_empty(), "GRADWIRE_DATA has no gradients in it");
+    folder(test).into_iter().flat_map(|folder| below(&folder))
+}
+
+/// Every gradient below `gradients` in the folder, by name, one at a time.
+///
+/// # Panics
+/// When there are none.
+pub fn below(folder: &Path) -> impl Iterator<Item = Gradient> + use<> {
+    let mut files = files_of(&folder.join("gradients"));
+    assert!(!files.is_empty(), "GRADWIRE_DATA has no gradients in it");
     files.sort();
     files.into_iter().map(|file| Gradient::read(&file))
 }

@@ -3,10 +3,9 @@
 
 use crate::naive::header::varint;
 use crate::naive::index::best_rice_parameter;
-use crate::run;
 use gradwire::{Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Source, Spec, StepKey, Unit};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 /// Densities at which positions are judged, and how the table names them.
@@ -14,73 +13,6 @@ pub const DENSITIES: [(f64, &str); 3] = [(0.1, "10%"), (0.01, "1%"), (0.001, "0.
 
 /// Fewer entries are not judged.
 pub const FEWEST: usize = 250;
-
-/// The folder that `GRADWIRE_DATA` names. Says so where there is none.
-#[must_use]
-pub fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("GRADWIRE_DATA").filter(|path| !path.is_empty()).map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!("SKIPPED: positions of real gradients, because GRADWIRE_DATA does not name their folder");
-    }
-    folder
-}
-
-/// One gradient.
-#[derive(Clone, Debug)]
-pub struct Gradient {
-    /// Folder and file, without the ending.
-    pub name: String,
-    /// Shapes of its tensors, in order.
-    pub shapes: Vec<Vec<usize>>,
-    /// The flat gradient.
-    pub values: Vec<f32>,
-}
-
-/// Every gradient below `gradients` in the folder, by name.
-///
-/// # Panics
-/// When a file cannot be read.
-pub fn gradients(folder: &Path) -> impl Iterator<Item = Gradient> {
-    let files = |folder: &Path| {
-        let entries =
-            std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        let mut paths: Vec<PathBuf> =
-            entries.map(|entry| entry.expect("folders can be listed").path()).collect();
-        paths.sort();
-        paths
-    };
-    let folders = files(&folder.join("gradients")).into_iter().filter(|path| path.is_dir());
-    let all: Vec<PathBuf> = folders.flat_map(|path| files(&path)).collect();
-    all.into_iter().map(|path| read(&path))
-}
-
-/// Reads a safetensors file of f32 tensors in the order of their data.
-fn read(path: &Path) -> Gradient {
-    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let (length, rest) = bytes.split_first_chunk().expect("a file begins with the length of its header");
-    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
-    let header = std::str::from_utf8(header).expect("headers are text");
-    let numbers = |text: &str| -> Vec<usize> {
-        let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).expect("a list").0;
-        let words = inside.split(',').map(str::trim).filter(|word| !word.is_empty());
-        words.map(|word| word.parse().expect("a number")).collect()
-    };
-    let mut tensors: Vec<(usize, Vec<usize>)> = header
-        .split("\"shape\":")
-        .skip(1)
-        .map(|tensor| {
-            (numbers(tensor.split_once("\"data_offsets\":").expect("offsets").1)[0], numbers(tensor))
-        })
-        .collect();
-    tensors.sort();
-    let part =
-        |path: Option<&Path>| path.and_then(Path::file_stem).map(|name| name.to_string_lossy().into_owned());
-    Gradient {
-        name: format!("{}/{}", part(path.parent()).unwrap_or_default(), part(Some(path)).unwrap_or_default()),
-        shapes: tensors.into_iter().map(|(_, shape)| shape).collect(),
-        values: data.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect(),
-    }
-}
 
 /// A moment, and how long the thread had been ready to run without a core by then, where Linux tells it.
 struct Clock {
@@ -123,12 +55,11 @@ pub struct Cost {
 pub fn costs<const N: usize>(
     indexes: [&str; N],
     density: f64,
-    shapes: &[Vec<usize>],
+    layout: &Layout,
     values: &[f32],
     repeats: u32,
 ) -> [Cost; N] {
-    let layout = run::layout(shapes);
-    let mut coders = indexes.map(|index| Coder::new(index, density, &layout, values));
+    let mut coders = indexes.map(|index| Coder::new(index, density, layout, values));
     let mut turn = || {
         coders.each_mut().map(|coder| {
             coder.run();
@@ -151,8 +82,8 @@ pub fn costs<const N: usize>(
 /// # Panics
 /// When they cannot be encoded.
 #[must_use]
-pub fn cost(index: &str, density: f64, shapes: &[Vec<usize>], values: &[f32]) -> Cost {
-    Coder::new(index, density, &run::layout(shapes), values).run()
+pub fn cost(index: &str, density: f64, layout: &Layout, values: &[f32]) -> Cost {
+    Coder::new(index, density, layout, values).run()
 }
 
 /// Encodes and parses the same values again and again.

@@ -7,8 +7,8 @@ use crate::wire::checksum::POLYNOMIAL;
 /// is in the first cache level; longer runs gain nothing.
 const RUN: usize = 680;
 
-/// Words of each of three runs between which the next [`LINES`] of the runs behind them are fetched. No processor reads
-/// ahead by itself of one that goes forth and back.
+/// Words of each of three runs between which the next [`LINES`] of the runs behind them are fetched: a processor hardly reads
+/// ahead by itself where three streams go through the same kilobytes.
 const STEP: usize = 5;
 const LINES: usize = 2;
 const LINE: usize = 64;

@@ -4,23 +4,24 @@
 //!
 //! usage: `GRADWIRE_DATA=folder cargo run --release -p gradwire-tests --bin positions`
 
-use gradwire_tests::positions::{DENSITIES, FEWEST, costs, folder, gradients, listed, uniform_bits};
+use gradwire_tests::gradients;
+use gradwire_tests::positions::{DENSITIES, FEWEST, costs, listed, uniform_bits};
 
 /// Encodes of each set with each index coder; the median difference to `index=raw` counts.
 const REPEATS: u32 = 31;
 
 fn main() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = gradients::folder("positions") else { return };
     println!(
         "| density | file | k | iid | least | auto | context | of least | of iid | ns/entry | context-max | of least | ns/coordinate |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut ratios = [const { Vec::new() }; 3];
-    for gradient in gradients(&folder) {
+    for gradient in gradients::below(&folder) {
         for ((density, name), ratios) in DENSITIES.into_iter().zip(&mut ratios) {
             let indexes = ["raw", "auto", "context", "context-max"];
             let [_, auto, context, max] =
-                costs(indexes, density, &gradient.shapes, &gradient.values, REPEATS);
+                costs(indexes, density, &gradient.layout, &gradient.values, REPEATS);
             if context.k < FEWEST {
                 continue;
             }
