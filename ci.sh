@@ -597,8 +597,17 @@ run_check() {
   fi
   set -e
   took=$((SECONDS - started))
-  if ((status != 0)) && [[ $2 == quiet ]]; then tail -n 60 "$log" | sed 's/^/   | /'; fi
+  if ((status != 0)); then
+    failed_tests "$log" >>"$notes"
+    if [[ $2 == quiet ]]; then { tail -n 60 "$log" && cat "$notes"; } | sed 's/^/   | /'; fi
+  fi
   printf '   %s after %d s\n' "$(verdict "$status")" "$took"
+}
+
+# failed_tests LOG: which, and where they panicked; the end of a long log may say only that some did.
+failed_tests() {
+  awk '/^test .+ \.\.\. FAILED$/; /^failures:$/ { told = 1 } /^test result:/ { told = 0 }
+       told && /panicked at / { print; getline; print }' "$1" | head -n 30
 }
 
 verdict() { if (($1 == 0)); then echo PASS; else echo FAIL; fi; }

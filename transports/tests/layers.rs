@@ -14,6 +14,10 @@ use gradwire_transports::{Counters, Deadline, Membership, Rank, RankSet, Tag, Tr
 const STEP: Tag = Tag::new(0, 1);
 const NEVER: Deadline = Deadline::NEVER;
 
+/// How much longer than they must things may take on a machine that does much else.
+const SLACK: Duration = Duration::from_secs(20);
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
 /// Runs `body` at every rank, each in a thread, and returns what they return in rank order.
 fn together<T: Send + 'static, R: Send + 'static>(
     ranks: Vec<T>,
@@ -83,11 +87,15 @@ fn throttled(world: u32, speed: LinkSpeed) -> Vec<Throttle<LocalTransport>> {
     Throttle::network(local::world(world), speed)
 }
 
+/// No message is faster than its link; a busy machine may be slower, by less than [`SLACK`]. What a link takes to the
+/// nanosecond is tested beside the throttle, with moments that are made up.
 fn assert_takes(measured: Duration, ideal_s: f64) {
     let measured = measured.as_secs_f64();
     assert!(measured >= ideal_s * 0.99, "{measured} s is faster than the link allows: {ideal_s} s");
-    // Generous above: the machine may be busy with other tests.
-    assert!(measured <= ideal_s * 1.5 + 0.25, "{measured} s is far slower than the link: {ideal_s} s");
+    assert!(
+        measured <= ideal_s + SLACK.as_secs_f64(),
+        "{measured} s is far slower than the link: {ideal_s} s"
+    );
 }
 
 #[test]
@@ -96,7 +104,6 @@ fn a_throttled_message_takes_latency_and_length_over_rate() {
     let [mut a, mut b] = throttled(2, speed).try_into().unwrap();
     let start = Instant::now();
     a.send(Rank(1), STEP, &[0; 400_000], NEVER).unwrap();
-    assert!(start.elapsed() < Duration::from_millis(200), "send waits for nobody");
     b.recv(Rank(0), STEP, &mut Vec::new(), NEVER).unwrap();
     assert_takes(start.elapsed(), 0.430);
 }
@@ -131,31 +138,42 @@ fn a_server_is_as_slow_as_its_one_link() {
 }
 
 #[test]
-fn a_message_under_way_times_out_and_arrives_later() {
-    let [mut a, mut b] = throttled(2, LinkSpeed::new(1e9, Duration::from_millis(400))).try_into().unwrap();
-    a.send(Rank(1), STEP, b"slow", NEVER).unwrap();
+fn a_message_under_way_holds_nobody_up_beyond_a_deadline() {
+    let [mut a, mut b] = throttled(2, LinkSpeed::new(1e9, AN_HOUR)).try_into().unwrap();
     let start = Instant::now();
-    let (mut payload, by) = (b"before".to_vec(), Deadline::after(Duration::from_millis(20)));
-    let late = b.recv(Rank(0), STEP, &mut payload, by);
+    a.send(Rank(1), STEP, b"slow", NEVER).unwrap();
+    let (mut payload, wait) = (b"before".to_vec(), Duration::from_millis(20));
+    let late = b.recv(Rank(0), STEP, &mut payload, Deadline::after(wait));
     assert_eq!(late, Err(TransportError::Timeout { from: Rank(0), tag: STEP }));
-    assert!(start.elapsed() < Duration::from_millis(300), "the deadline was not honoured");
+    assert!(start.elapsed() >= wait && start.elapsed() < SLACK, "the deadline was not honoured");
     assert_eq!(payload, b"before");
-    b.recv(Rank(0), STEP, &mut payload, NEVER).unwrap();
+}
+
+#[test]
+fn a_message_that_was_late_arrives_later() {
+    let [mut a, mut b] = throttled(2, LinkSpeed::new(1e9, Duration::from_millis(400))).try_into().unwrap();
+    let start = Instant::now();
+    a.send(Rank(1), STEP, b"slow", NEVER).unwrap();
+    let mut payload = b"before".to_vec();
+    while b.recv(Rank(0), STEP, &mut payload, Deadline::after(Duration::from_millis(20))).is_err() {
+        assert_eq!(payload, b"before");
+    }
     assert_eq!(payload, b"slow");
-    assert_takes(start.elapsed(), 0.390);
+    assert_takes(start.elapsed(), 0.400);
 }
 
 #[test]
 fn an_idle_link_lets_a_burst_through_at_once() {
-    let speed = LinkSpeed { burst_bytes: 500_000, ..LinkSpeed::new(8e6, Duration::ZERO) };
+    // A byte takes a second, but for those of the burst.
+    let speed = LinkSpeed { burst_bytes: 500_000, ..LinkSpeed::new(8.0, Duration::ZERO) };
     let [mut a, mut b] = throttled(2, speed).try_into().unwrap();
-    let start = Instant::now();
-    a.send(Rank(1), STEP, &[0; 400_000], NEVER).unwrap();
-    b.recv(Rank(0), STEP, &mut Vec::new(), NEVER).unwrap();
-    assert!(start.elapsed() < Duration::from_millis(250), "a burst waited");
-    a.send(Rank(1), STEP.chunk(1), &[0; 350_000], NEVER).unwrap();
-    b.recv(Rank(0), STEP.chunk(1), &mut Vec::new(), NEVER).unwrap();
-    assert_takes(start.elapsed(), 0.250);
+    let mut payload = Vec::new();
+    a.send(Rank(1), STEP, &[1; 400_000], NEVER).unwrap();
+    b.recv(Rank(0), STEP, &mut payload, Deadline::after(SLACK)).unwrap();
+    assert_eq!(payload, [1; 400_000]);
+    a.send(Rank(1), STEP.chunk(1), &[2; 350_000], NEVER).unwrap();
+    let late = b.recv(Rank(0), STEP.chunk(1), &mut payload, Deadline::after(Duration::from_millis(20)));
+    assert!(matches!(late, Err(TransportError::Timeout { .. })), "the burst was let through twice");
 }
 
 // ---- FaultInjector ----
@@ -190,7 +208,7 @@ fn a_tenth_of_the_messages_is_dropped_the_same_ones_by_seed_and_recv_times_out_i
     let (start, wait) = (Instant::now(), Duration::from_millis(40));
     let timeout = b.recv(Rank(0), STEP, &mut Vec::new(), Deadline::after(wait));
     assert_eq!(timeout, Err(TransportError::Timeout { from: Rank(0), tag: STEP }));
-    assert!(start.elapsed() >= wait && start.elapsed() < wait + Duration::from_secs(5));
+    assert!(start.elapsed() >= wait && start.elapsed() < wait + SLACK);
 }
 
 #[test]

@@ -204,3 +204,67 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.native_all_reduce(tag, data, deadline)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Link;
+
+    const MBIT_80: f64 = 80e6;
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    fn network(speed: LinkSpeed) -> (Network, Instant) {
+        (Network { speed, links: BTreeMap::new(), due: BTreeMap::new() }, Instant::now())
+    }
+
+    #[test]
+    fn a_message_takes_latency_and_length_over_rate() {
+        let (mut network, now) = network(LinkSpeed::new(8e6, ms(30)));
+        assert_eq!(network.depart(Rank(0), Rank(1), 400_000, now), now + ms(430));
+        // The way back is free; the way there is taken until the last bit has left, not until it has arrived.
+        assert_eq!(network.depart(Rank(1), Rank(0), 100_000, now), now + ms(130));
+        assert_eq!(network.depart(Rank(0), Rank(1), 100_000, now + ms(410)), now + ms(540));
+        assert_eq!(network.depart(Rank(0), Rank(1), 1, now + ms(415)), now + ms(540) + ms(1) / 1000);
+    }
+
+    #[test]
+    fn a_server_is_as_slow_as_its_one_link() {
+        let (mut network, now) = network(LinkSpeed::new(MBIT_80, ms(1)));
+        let due = [1, 2, 3].map(|rank| network.depart(Rank(rank), Rank(0), 500_000, now));
+        assert_eq!(due, [51, 101, 151].map(|after| now + ms(after)));
+    }
+
+    #[test]
+    fn a_ring_takes_what_the_cost_model_says() {
+        let (mut network, start) = network(LinkSpeed::new(MBIT_80, ms(5)));
+        let mut now = start;
+        for _hop in 0..6 {
+            let due = [0, 1, 2, 3].map(|rank| network.depart(Rank(rank), Rank((rank + 1) % 4), 500_000, now));
+            assert_eq!(due, [due[0]; 4]);
+            now = due[0];
+        }
+        let ideal = Link::from_gbps(0.08, 0.005).ring_all_reduce_s(4, 2e6);
+        assert_eq!(now - start, Duration::from_secs_f64(ideal));
+    }
+
+    #[test]
+    fn frames_that_all_send_at_once_pay_the_latency_once() {
+        let (mut network, now) = network(LinkSpeed::new(MBIT_80, ms(5)));
+        let pairs = (0..4).flat_map(|from| (1..4).map(move |hop| (Rank(from), Rank((from + hop) % 4))));
+        let last = pairs.map(|(from, to)| network.depart(from, to, 500_000, now)).max();
+        let link = Link::from_gbps(0.08, 0.005);
+        let ideal = link.all_gather_s(4, 500e3) - 2.0 * link.latency_s;
+        assert_eq!(last, Some(now + Duration::from_secs_f64(ideal)));
+    }
+
+    #[test]
+    fn an_idle_link_lets_a_burst_through_at_once_and_once_more_when_it_has_rested() {
+        let (mut network, now) = network(LinkSpeed { burst_bytes: 500_000, ..LinkSpeed::new(8e6, ms(0)) });
+        assert_eq!(network.depart(Rank(0), Rank(1), 400_000, now), now);
+        assert_eq!(network.depart(Rank(0), Rank(1), 350_000, now), now + ms(250));
+        assert_eq!(network.depart(Rank(0), Rank(1), 500_000, now + ms(750)), now + ms(750));
+    }
+}
