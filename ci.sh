@@ -114,10 +114,8 @@ check_features() {
 
 check_test() {
   need_c_compiler
-  local failed=0 optimised=()
-  # Real gradients are large: with them code is optimised, and still checks what it checks in debug.
-  [[ -z ${GRADWIRE_DATA:-} ]] || optimised=(--config profile.dev.opt-level=2)
-  cargo test "${optimised[@]}" --no-fail-fast -p gradwire -p gradwire-transports -p gradwire-tests \
+  local failed=0
+  cargo test --no-fail-fast -p gradwire -p gradwire-transports -p gradwire-tests \
     --features gradwire-transports/conformance || failed=1
   cargo test --no-fail-fast --release -p gradwire-trainer || failed=1
   ((failed == 0)) || fail "some tests failed"
@@ -447,7 +445,7 @@ fuzz_all_for() {
 }
 
 # cross_test TARGET GNU_PREFIX EMULATOR PACKAGES…: for TARGET, under user-mode emulation, the codec crate's tests and
-# the golden and bad frames. Optimised, or emulation takes ten minutes for each; overflow is checked as ever.
+# the golden and bad frames.
 cross_test() {
   local target=$1 prefix=$2 emulator=$3 variable
   shift 3
@@ -455,7 +453,7 @@ cross_test() {
   need_command "$emulator" qemu-user
   need_target "$target"
   variable=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")
-  export "${variable}_LINKER=$prefix-gcc" "${variable}_RUNNER=$emulator -L /usr/$prefix" PROPTEST_CASES=32 CARGO_PROFILE_DEV_OPT_LEVEL=1
+  export "${variable}_LINKER=$prefix-gcc" "${variable}_RUNNER=$emulator -L /usr/$prefix" PROPTEST_CASES=32
   cargo test -p gradwire --target "$target"
   cargo test -p gradwire-tests --target "$target" --test golden --test bad_frames
 }
