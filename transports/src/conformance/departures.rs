@@ -46,7 +46,9 @@ fn all_fail(peer: &mut Peer<'_>, collective: impl FnOnce(&mut Peer<'_>) -> Resul
         assert!(matches!(error, TransportError::Disconnected { .. }), "{error:?}");
         assert!(start.elapsed() < SLACK, "a departure was noticed late");
     }
+    let start = Instant::now();
     peer.transport.close(patience()).unwrap();
+    assert!(start.elapsed() < SLACK, "it waited for ranks that were leaving as well");
 }
 
 fn barrier_ends(peer: &mut Peer<'_>) {

@@ -105,7 +105,7 @@ impl Bound {
                 Path::Connects { socket, monitor, is_greeted: false, greet_at: now }
             };
             peers.push(peer);
-            seats.push(Seat { rank, path, heard: now });
+            seats.push(Seat { rank, path, heard: now, left: None });
         }
         let limits = options.limits;
         let arrivals = Arrivals { inbox: Inbox::new(limits.inbox), spares: Spares::new(limits.inbox.bytes) };

@@ -28,6 +28,8 @@ const RETRY: Duration = Duration::from_millis(2);
 const TICK: Duration = Duration::from_millis(100);
 /// How long an end that refused another one, and ends for it, waits until that one has heard why.
 const UNTIL_TOLD: Duration = Duration::from_secs(10);
+/// How long an end that leaves waits at the most for a peer that leaves too to hang up first.
+const UNTIL_PARTED: Duration = Duration::from_secs(1);
 /// Between two greetings that were not answered.
 const GREET_AGAIN: Duration = Duration::from_millis(250);
 
@@ -44,6 +46,18 @@ pub(super) struct Seat {
     pub(super) rank: Rank,
     pub(super) path: Path,
     pub(super) heard: Instant,
+    /// When its last word was noticed.
+    pub(super) left: Option<Instant>,
+}
+
+impl Seat {
+    /// Whether this end, if it leaves too, has to wait for a peer that said its last word and has not hung up. Were this end
+    /// the first to hang up, a socket that connects to it would drop what it has not read yet, as libzmq does where
+    /// nothing is to be queued without a connection: the answer to that last word. Then the peer would wait in vain.
+    fn is_parting(&self, now: Instant) -> bool {
+        let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED;
+        matches!(self.path, Path::Accepts { route: Some(_) }) && self.left.is_some_and(is_recent)
+    }
 }
 
 pub(super) struct Engine {
@@ -255,6 +269,7 @@ impl Engine {
         let _ = socket.send_multipart([id, &Packet::greeting(&answer, true)], zmq::DONTWAIT);
         let seat = &mut self.seats[at];
         (seat.path, seat.heard) = (Path::Accepts { route: Some(id.to_vec()) }, now);
+        seat.left = None;
         self.is_here(&mut state, at);
         shared.notify();
         Ok(())
@@ -499,14 +514,15 @@ impl Engine {
         self.obey(&mut state);
         let mut is_blocked = false;
         for at in 0..self.seats.len() {
-            self.settle(&mut state, at);
+            self.settle(&mut state, at, now);
             self.watch(&mut state, at, now);
             self.greet(&mut state, at, now);
             is_blocked |= self.flush(&mut state, at, now) == Sent::Full;
         }
-        *pause = if is_blocked { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
+        let is_parting = state.closing.is_some() && self.seats.iter().any(|seat| seat.is_parting(now));
+        *pause = if is_blocked || is_parting { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
         shared.notify();
-        let is_settled = state.peers.iter().all(Peer::is_settled);
+        let is_settled = !is_parting && state.peers.iter().all(Peer::is_settled);
         let waits = |(_, since)| now.saturating_duration_since(since) < UNTIL_TOLD;
         let is_told = !state.peers.iter().any(|peer| peer.untold.is_some_and(waits));
         state.closing.is_some_and(|deadline| is_told && (is_settled || deadline.has_passed()))
@@ -551,7 +567,7 @@ impl Engine {
     }
 
     /// Hands over what waited for room, and notes who has said its last word.
-    fn settle(&mut self, state: &mut State, at: usize) {
+    fn settle(&mut self, state: &mut State, at: usize, now: Instant) {
         let State { arrivals, peers, .. } = state;
         let peer = &mut peers[at];
         let Some(link) = &mut peer.link else { return };
@@ -563,6 +579,7 @@ impl Engine {
         if link.incoming.is_over() && peer.standing != Standing::Gone {
             self.events.push(Event::Gone { rank: peer.rank, why: "it left".to_owned() });
             peer.standing = Standing::Gone;
+            self.seats[at].left = Some(now);
         }
     }
 
@@ -586,7 +603,7 @@ impl Engine {
 
     /// Greets a peer that this end connects to, until it answers.
     fn greet(&mut self, state: &mut State, at: usize, now: Instant) {
-        let Seat { path, heard, rank } = &mut self.seats[at];
+        let Seat { path, heard, rank, .. } = &mut self.seats[at];
         let Path::Connects { socket, is_greeted, greet_at, .. } = path else { return };
         let Some(link) = state.peers[at].open_link() else { return };
         let is_quiet = now.saturating_duration_since(*heard) > self.options.timing.silence;
@@ -602,11 +619,14 @@ impl Engine {
 
     /// Sends what may be sent to a peer.
     fn flush(&mut self, state: &mut State, at: usize, now: Instant) -> Sent {
+        let is_parting = state.closing.is_some() && self.seats[at].is_parting(now);
         let peer = &mut state.peers[at];
         let router = self.router.as_ref().map(|(socket, _)| socket);
         let path = &mut self.seats[at].path;
         let Some(link) = &mut peer.link else { return Sent::Yes };
-        if let Some(ack) = link.ack(self.options.timing.heartbeat, now) {
+        // That a peer has hung up is told by a packet that finds no connection.
+        let heartbeat = if is_parting { RETRY } else { self.options.timing.heartbeat };
+        if let Some(ack) = link.ack(heartbeat, now) {
             match path.send(router, ack) {
                 Sent::Yes => link.acked(now),
                 stopped => return stopped,
