@@ -60,6 +60,10 @@ struct Network {
 }
 
 impl Network {
+    fn new(speed: LinkSpeed) -> Self {
+        Self { speed, links: BTreeMap::new(), due: BTreeMap::new() }
+    }
+
     /// Both links carry the message at the same time; the slower one decides when its last bit is through. A downlink
     /// is charged in the order of sending even where an uplink holds a message back: it never stands idle for one.
     fn depart(&mut self, from: Rank, to: Rank, bytes: u64, now: Instant) -> Instant {
@@ -97,8 +101,7 @@ impl<T: Transport> Throttle<T> {
     pub fn network(transports: impl IntoIterator<Item = T>, speed: LinkSpeed) -> Vec<Self> {
         let rate = speed.bits_per_second;
         assert!(rate > 0.0 && rate.is_finite(), "a link has a positive rate");
-        let network = Network { speed, links: BTreeMap::new(), due: BTreeMap::new() };
-        let network = Arc::new(Mutex::new(network));
+        let network = Arc::new(Mutex::new(Network::new(speed)));
         let join = |inner| Self { inner, network: Arc::clone(&network), early: BTreeMap::new() };
         transports.into_iter().map(join).collect()
     }
@@ -217,7 +220,7 @@ mod tests {
     }
 
     fn network(speed: LinkSpeed) -> (Network, Instant) {
-        (Network { speed, links: BTreeMap::new(), due: BTreeMap::new() }, Instant::now())
+        (Network::new(speed), Instant::now())
     }
 
     #[test]

@@ -51,12 +51,13 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Whether this end, if it leaves too, has to wait for a peer that said its last word and has not hung up. Were this end
+    /// Whether this end leaves too, and has to wait for a peer that said its last word and has not hung up. Were this end
     /// the first to hang up, a socket that connects to it would drop what it has not read yet, as libzmq does where
     /// nothing is to be queued without a connection: the answer to that last word. Then the peer would wait in vain.
-    fn is_parting(&self, now: Instant) -> bool {
+    fn is_parting(&self, state: &State, now: Instant) -> bool {
         let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED;
-        matches!(self.path, Path::Accepts { route: Some(_) }) && self.left.is_some_and(is_recent)
+        let is_connected = matches!(self.path, Path::Accepts { route: Some(_) });
+        state.closing.is_some() && is_connected && self.left.is_some_and(is_recent)
     }
 }
 
@@ -253,6 +254,8 @@ impl Engine {
         let Some(link) = &mut peer.link else { return Err(Refusal::UnknownSession) };
         let welcomed = link.on_greeting(greeting.ack, now);
         let ack = link.incoming.ack();
+        // Who comes back because it did not hear that its last word has arrived, is told so again.
+        let left = link.incoming.is_over().then_some(now);
         if let Err(violation) = welcomed {
             self.break_link(&mut state, at, violation);
             return Ok(());
@@ -268,8 +271,7 @@ impl Engine {
         };
         let _ = socket.send_multipart([id, &Packet::greeting(&answer, true)], zmq::DONTWAIT);
         let seat = &mut self.seats[at];
-        (seat.path, seat.heard) = (Path::Accepts { route: Some(id.to_vec()) }, now);
-        seat.left = None;
+        (seat.path, seat.heard, seat.left) = (Path::Accepts { route: Some(id.to_vec()) }, now, left);
         self.is_here(&mut state, at);
         shared.notify();
         Ok(())
@@ -519,7 +521,7 @@ impl Engine {
             self.greet(&mut state, at, now);
             is_blocked |= self.flush(&mut state, at, now) == Sent::Full;
         }
-        let is_parting = state.closing.is_some() && self.seats.iter().any(|seat| seat.is_parting(now));
+        let is_parting = self.seats.iter().any(|seat| seat.is_parting(&state, now));
         *pause = if is_blocked || is_parting { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
         shared.notify();
         let is_settled = !is_parting && state.peers.iter().all(Peer::is_settled);
@@ -619,7 +621,7 @@ impl Engine {
 
     /// Sends what may be sent to a peer.
     fn flush(&mut self, state: &mut State, at: usize, now: Instant) -> Sent {
-        let is_parting = state.closing.is_some() && self.seats[at].is_parting(now);
+        let is_parting = self.seats[at].is_parting(state, now);
         let peer = &mut state.peers[at];
         let router = self.router.as_ref().map(|(socket, _)| socket);
         let path = &mut self.seats[at].path;
