@@ -605,7 +605,7 @@ run_check() {
 # failed_tests LOG: which, and where they panicked; the end of a long log may say only that some did.
 failed_tests() {
   awk '/^test .+ \.\.\. FAILED$/; /^failures:$/ { told = 1 } /^test result:/ { told = 0 }
-       told && /panicked at / { print; getline; print }' "$1" | head -n 30
+       told && /panicked at / { print; getline; print }' "$1" | sed -n '1,30p'
 }
 
 verdict() { if (($1 == 0)); then echo PASS; else echo FAIL; fi; }

@@ -345,7 +345,7 @@ fn assert_conserved(applied: &[f64], residuals: &[Vec<f32>], steps: u64) {
 fn frames_lost_on_the_way_to_a_server_are_given_back_and_nothing_is_lost() {
     // Only what goes up may be dropped: a lost verdict leaves a worker in doubt, which is another test.
     let options =
-        ServerOptions { quorum: 1, patience: Some(Duration::from_millis(40)), ..ServerOptions::default() };
+        ServerOptions { quorum: 1, patience: Some(Duration::from_millis(100)), ..ServerOptions::default() };
     let route = Route::Server(options);
     let steps = 25;
     for spec in ["topk:density=0.05", "topk:density=0.05,values=q8", "qsgd:bits=4,bucket=64,rounding=nearest"]
@@ -364,9 +364,8 @@ fn frames_lost_on_the_way_to_a_server_are_given_back_and_nothing_is_lost() {
             (applied, contributions, worker)
         });
         let contributions = results[0].1;
-        // Of the 75 that travel 22 are dropped on average, with a deviation of 4; others come late where the machine is
-        // busy.
-        assert!((26..=95).contains(&contributions), "{contributions} of 100 frames arrived");
+        // Of the 75 that travel 22 are dropped on average, with a deviation of 4; on a busy machine some come late.
+        assert!((50..=95).contains(&contributions), "{contributions} of 100 frames arrived");
         let residuals: Vec<_> = results.iter().map(|result| result.2.residual.clone()).collect();
         assert_conserved(&results[0].0, &residuals, steps);
         assert!(results.iter().all(|result| result.0 == results[0].0), "replicas differ");
