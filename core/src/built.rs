@@ -36,7 +36,7 @@ impl Full {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use crate::wire::header::{HEADER_BYTES, Header, Kind};
+    use crate::frame::header::{HEADER_BYTES, Header, Kind};
     use crate::wire::writer::Writer;
     use crate::*;
     use core::num::NonZeroU32;

@@ -7,14 +7,14 @@
 //! A gather codec does not fit where an all-reduce is asked for: the compiler says so.
 
 use crate::error::EncodeError;
-use crate::grad::Grad;
-use crate::key::StepKey;
-use crate::layout::LayoutRef;
+use crate::frame::header::CodecId;
+use crate::frame::packets::{PacketSize, Packets};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
 use crate::memory::{Memory, MemoryView};
-use crate::packets::{PacketSize, Packets};
+use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::unit::Unit;
-use crate::wire::header::CodecId;
 
 /// A codec whose frames are gathered: it turns the units of a gradient into one self-describing frame.
 ///

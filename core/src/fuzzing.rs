@@ -1,8 +1,8 @@
 //! Laws of parts that no public function reaches alone, for the fuzz targets. Compiled under `cfg(fuzzing)` only.
 
 use crate::bits::{BitReader, BitWriter};
-use crate::entropy::section::{CodedSymbols, SLOT_WORDS, max_section_bytes, write_symbols};
-use crate::entropy::{elias, rans};
+use crate::coding::entropy::section::{CodedSymbols, SLOT_WORDS, max_section_bytes, write_symbols};
+use crate::coding::entropy::{elias, rans};
 use crate::kernels::{self, Bucket, CANDIDATE_SLACK, Candidates, Isa};
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;

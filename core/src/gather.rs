@@ -2,17 +2,17 @@
 
 use crate::codec::Gather;
 use crate::error::EncodeError;
-use crate::grad::Grad;
-use crate::key::StepKey;
-use crate::layout::{LayoutRef, Span};
+use crate::frame::header::{CodecId, Kind};
+use crate::frame::message;
+use crate::frame::packets::{self, Content, PacketSize, Packets};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::{LayoutRef, Span};
+use crate::gradient::unit::Unit;
 use crate::memory::{Memory, UnitState};
 use crate::momentum::Momentum;
-use crate::packets::{self, Content, PacketSize, Packets};
+use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::{Pass, Source};
-use crate::unit::Unit;
-use crate::wire::header::{CodecId, Kind};
-use crate::wire::message;
 use crate::wire::writer::Writer;
 
 /// What a codec is handed for one unit: the unit's own slices, and the layout that it is a range of.

@@ -54,91 +54,72 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod arithmetic;
 mod bits;
 mod built;
-mod clip;
 pub mod codec;
 mod codecs;
-mod dense;
-mod density;
-mod dgc;
-mod entropy;
+mod coding;
 mod error;
+mod frame;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gather;
-mod gossip;
-mod grad;
-mod index;
+mod gradient;
 mod kernels;
-mod key;
-mod layout;
 mod limits;
-mod maxnorm;
-mod mean;
 mod memory;
 mod momentum;
-mod packets;
-#[cfg(feature = "parallel")]
-mod parallel;
-mod powersgd;
-mod qsgd;
-mod randomk;
+#[cfg(feature = "alloc")]
+mod owned;
+mod registry;
 mod rng;
-mod schedule;
 mod scratch;
-mod sidco;
 mod source;
 mod sparse;
 mod spec;
-mod threshold;
-mod topk;
-mod unit;
-mod values;
 mod wire;
-#[cfg(feature = "alloc")]
-mod workspace;
 
-pub use clip::clip_norm;
+pub use arithmetic::clip::clip_norm;
+pub use arithmetic::mean::{divide, first_non_finite};
 pub use codec::{Edge, Gather, Gossip, Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
-pub use codecs::{Codec, GatherCodec, GossipCodec, LinearCodec};
-pub use dense::{Dense, DenseSum};
-pub use density::Density;
-pub use dgc::Dgc;
+pub use codecs::dense::{Dense, DenseSum};
+pub use codecs::dgc::Dgc;
+pub use codecs::dpsgd::Dpsgd;
+pub use codecs::maxnorm::MaxNorm;
+pub use codecs::powersgd::PowerSgd;
+pub use codecs::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
+pub use codecs::randomk::{Estimator, RandomK};
+pub use codecs::sidco::{Fit, Sidco};
+pub use codecs::threshold::Threshold;
+pub use codecs::topk::TopK;
+pub use coding::index::IndexChoice;
+pub use coding::values::ValueChoice;
 pub use error::{DecodeError, EncodeError, Field, Limit};
-pub use gossip::Dpsgd;
-pub use grad::Grad;
-pub use half::{bf16, f16};
-pub use index::IndexChoice;
-pub use key::{Source, StepKey};
+pub use frame::header::{CodecId, Divisor, HEADER_BYTES, Header};
+pub use frame::packets::{PacketSize, Packets};
+pub use frame::{Frame, FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
+pub use gradient::density::Density;
+pub use gradient::grad::Grad;
 #[cfg(feature = "alloc")]
-pub use layout::{Layout, Tensor};
-pub use layout::{LayoutError, LayoutRef, TensorRef};
+pub use gradient::layout::{Layout, Tensor};
+pub use gradient::layout::{LayoutError, LayoutRef, TensorRef};
+pub use gradient::unit::Unit;
+pub use half::{bf16, f16};
 pub use limits::Limits;
-pub use maxnorm::MaxNorm;
-pub use mean::{divide, first_non_finite};
 pub use memory::{Memory, MemoryView, Storage, UnitState};
 pub use momentum::Momentum;
 #[cfg(feature = "alloc")]
-pub use packets::PacketEncoder;
-pub use packets::{PacketSize, Packets};
-#[cfg(feature = "parallel")]
-pub use parallel::Parallel;
-pub use powersgd::PowerSgd;
-pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd, Rounding};
-pub use rand_core;
-pub use randomk::{Estimator, RandomK};
-pub use rng::Stream;
-pub use schedule::warm_up;
-pub use scratch::{Scratch, ScratchLen};
-pub use sidco::{Fit, Sidco};
-pub use spec::{Expected, MemoryChoice, Spec, SpecError, UnitPolicy};
-pub use threshold::Threshold;
-pub use topk::TopK;
-pub use unit::Unit;
-pub use values::ValueChoice;
-pub use wire::frame::{Frame, FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
-pub use wire::header::{CodecId, Divisor, HEADER_BYTES, Header};
+pub use owned::buffers::{Decoder, Encoder};
 #[cfg(feature = "alloc")]
-pub use workspace::{Decoder, Encoder};
+pub use owned::packets::PacketEncoder;
+#[cfg(feature = "parallel")]
+pub use owned::parallel::Parallel;
+pub use rand_core;
+pub use registry::{Codec, GatherCodec, GossipCodec, LinearCodec};
+pub use rng::Stream;
+pub use rng::key::{Source, StepKey};
+pub use scratch::{Scratch, ScratchLen};
+pub use spec::schedule::warm_up;
+pub use spec::{Expected, MemoryChoice, Spec, SpecError, UnitPolicy};

@@ -3,11 +3,11 @@
 
 use crate::built::Full;
 use crate::error::EncodeError;
-use crate::grad::Grad;
+use crate::gradient::grad::Grad;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
 use crate::momentum::Momentum;
 #[cfg(feature = "parallel")]
-use crate::parallel;
+use crate::owned::parallel;
 use core::convert::Infallible;
 #[cfg(feature = "parallel")]
 use core::ops::Range;

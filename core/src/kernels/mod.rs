@@ -26,7 +26,7 @@ pub(crate) mod scalar;
 mod x86_64;
 
 use crate::bits::{BitWriter, load_padded};
-use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
+use crate::coding::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]

@@ -2,7 +2,7 @@
 //! [`compile_for_each_isa`](super::isa).
 
 use super::{Bucket, CLASS_LANES, Candidates, MomentSums, STRIDES};
-use crate::entropy::rans::MAX_ALPHABET;
+use crate::coding::entropy::rans::MAX_ALPHABET;
 use crate::momentum::Momentum;
 use crate::rng::Stream;
 

@@ -284,7 +284,7 @@ fn draws_are_the_same_on_every_instruction_set_and_of_any_number() {
 #[test]
 fn levels_next_to_every_border_are_the_same_on_every_instruction_set() {
     let stream = StepKey { seed: 5, step: 1, source: Source::Rank(0) }.stream(0);
-    for (norm, levels) in [crate::qsgd::LEAST_NORM, 0.37, f32::MAX / 4.0]
+    for (norm, levels) in [crate::codecs::qsgd::LEAST_NORM, 0.37, f32::MAX / 4.0]
         .into_iter()
         .flat_map(|norm| [(norm, 1), (norm, 7), (norm, 127)])
     {

@@ -3,11 +3,11 @@
 mod saved;
 mod storage;
 
+use crate::frame::Frame;
 #[cfg(feature = "alloc")]
-use crate::layout::LayoutRef;
+use crate::gradient::layout::LayoutRef;
 #[cfg(feature = "alloc")]
 use crate::spec::{MemoryChoice, Spec};
-use crate::wire::frame::Frame;
 use core::ops::Range;
 pub use storage::Storage;
 

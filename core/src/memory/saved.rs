@@ -1,9 +1,9 @@
 //! Memories as bytes, from one run to the next.
 
 use super::{Memory, UnitState};
+use crate::coding::values::{check_magnitudes, f32_values};
 use crate::error::{DecodeError, Field};
-use crate::layout::LayoutRef;
-use crate::values::{check_magnitudes, f32_values};
+use crate::gradient::layout::LayoutRef;
 use crate::wire::checksum::crc32c;
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;

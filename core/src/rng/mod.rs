@@ -3,6 +3,8 @@
 //! A draw depends on nothing but (seed, step, unit, source, purpose, position), so it does not depend on vector
 //! width, thread count or what was drawn before, and a resumed run needs no hidden counter.
 
+pub(crate) mod key;
+
 use crate::kernels::{self, Isa};
 use core::convert::Infallible;
 use rand_core::{Rng, SeedableRng, TryRng};

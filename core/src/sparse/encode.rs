@@ -1,15 +1,15 @@
 //! From chosen coordinates to the body of a sparse unit.
 
 use crate::built::Full;
+use crate::codecs::qsgd::Rounding;
+use crate::coding::index::IndexChoice;
+use crate::coding::values::codebook::COVERED_BOUND;
+use crate::coding::values::{Entries, Prepared, ValueChoice};
+use crate::frame::packets::{Content, SparseContent};
 use crate::gather::UnitInput;
-use crate::index::IndexChoice;
 use crate::kernels::{self, Candidates};
 use crate::memory::Memory;
-use crate::packets::{Content, SparseContent};
-use crate::qsgd::Rounding;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::values::codebook::COVERED_BOUND;
-use crate::values::{Entries, Prepared, ValueChoice};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// How positions and values are written.

@@ -4,12 +4,12 @@ use super::encode::{SparseCoding, decide, encode_selected, least_body_bytes};
 use super::encode::{max_body_bytes, scratch_len, split_scratch};
 use crate::built::Full;
 use crate::error::EncodeError;
+use crate::frame::header::{CodecId, Kind};
+use crate::frame::packets::Content;
 use crate::gather::{EncodeUnit, UnitInput};
 use crate::kernels::Candidates;
 use crate::momentum::Momentum;
-use crate::packets::Content;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::wire::header::{CodecId, Kind};
 use crate::wire::writer::Writer;
 
 /// A codec whose units are sparse: sparsifiers differ in which coordinates they choose, and in nothing else.

@@ -1,10 +1,10 @@
 //! The body of a sparse unit as received.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use crate::coding::index::IndexCoder;
+use crate::coding::values::{ValueFormat, Values};
 use crate::error::{DecodeError, Field};
-use crate::index::IndexCoder;
-use crate::layout::Span;
-use crate::values::{ValueFormat, Values};
+use crate::gradient::layout::Span;
 use crate::wire::reader::Reader;
 
 /// Structure of a sparse body: where its sections are. [`check`](Self::check) decodes the positions into scratch

@@ -1,8 +1,8 @@
 //! The few varint bytes in front of every unit.
 
 use crate::error::{DecodeError, Field};
-use crate::unit::Unit;
-use crate::wire::header::Kind;
+use crate::frame::header::Kind;
+use crate::gradient::unit::Unit;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{Writer, varint_len};
 

@@ -1,7 +1,7 @@
 //! What a mixture of three probabilities weighs, and what it learns.
 
-use crate::entropy::logistic::{COMPLEMENT_WIDTH, P_BITS, log};
-use crate::entropy::mixer::{
+use crate::coding::entropy::logistic::{COMPLEMENT_WIDTH, P_BITS, log};
+use crate::coding::entropy::mixer::{
     COUNT_BITS, COUNT_MASK, INPUTS, LEARNING_SHIFT, OF_COUNT, WEIGHT_SHIFT, Weights, Word, updated,
 };
 
@@ -80,7 +80,7 @@ impl Mixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entropy::mixer::{LEAST, MOST};
+    use crate::coding::entropy::mixer::{LEAST, MOST};
     use crate::kernels::mixing as here;
     use proptest::prelude::*;
 

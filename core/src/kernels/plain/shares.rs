@@ -1,6 +1,6 @@
 //! The shares of sixteen symbols.
 
-use crate::entropy::shares::Shares;
+use crate::coding::entropy::shares::Shares;
 
 /// `base`, and of each of `shares` as much, out of 2¹⁶, as its weight says.
 #[inline(always)]
@@ -33,7 +33,7 @@ fn part(share: u16, weight: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use crate::entropy::shares::{SYMBOLS, Shares};
+    use crate::coding::entropy::shares::{SYMBOLS, Shares};
     use crate::kernels::shares as here;
     use proptest::prelude::*;
 

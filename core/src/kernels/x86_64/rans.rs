@@ -1,7 +1,7 @@
-//! Rounds of interleaved rANS: all 32 lanes take a step together. The scalar coder of [`crate::entropy::rans`] defines
+//! Rounds of interleaved rANS: all 32 lanes take a step together. The scalar coder of [`crate::coding::entropy::rans`] defines
 //! the bytes; lanes take and leave words in ascending order, as it does.
 
-use crate::entropy::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
+use crate::coding::entropy::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
 use crate::kernels::Isa;
 use core::arch::x86_64::*;
 

@@ -1,0 +1,4 @@
+//! What is done to whole gradients besides encoding them.
+
+pub(crate) mod clip;
+pub(crate) mod mean;

@@ -1,0 +1,259 @@
+//! Every coordinate: as it is, or cast to a narrower format.
+
+use crate::built::Full;
+use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use crate::coding::values::{ValueFormat, narrow};
+use crate::error::EncodeError;
+use crate::frame::header::{CodecId, Kind};
+use crate::frame::packets::{Content, DenseContent};
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::kernels::Isa;
+use crate::memory::{Memory, MemoryView};
+#[cfg(feature = "parallel")]
+use crate::owned::parallel;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
+use crate::wire::writer::Writer;
+
+/// Every coordinate of the unit, in order.
+///
+/// The casts round to nearest, ties to even. Their bias is at most half a unit in the last place, so they use no
+/// error feedback unless asked to. Half precision refuses magnitudes from 65520 up, which would round to infinity:
+/// scale the gradient down first.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dense {
+    /// As it is.
+    F32,
+    /// IEEE half precision: 11 significant bits, smallest magnitude 2⁻²⁴.
+    F16,
+    /// bfloat16: 8 significant bits, the range of f32.
+    Bf16,
+}
+
+/// Elements that are cast together: with their casts they fit the first cache level. Asking for the next ones in one go is
+/// slower than what the processor reads ahead by itself.
+const CAST: usize = 1024;
+
+impl Dense {
+    pub(crate) fn format(self) -> ValueFormat {
+        match self {
+            Self::F32 => ValueFormat::F32,
+            // Refused in any other build.
+            Self::F16 => Full::build().map_or(ValueFormat::F32, ValueFormat::F16),
+            Self::Bf16 => ValueFormat::Bf16,
+        }
+    }
+}
+
+impl EncodeUnit for Dense {
+    fn codec_id(&self) -> CodecId {
+        match self {
+            Self::F32 => CodecId::None,
+            Self::F16 => CodecId::F16,
+            Self::Bf16 => CodecId::Bf16,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Dense
+    }
+
+    fn max_body_bytes(&self, len: usize) -> Option<usize> {
+        len.checked_mul(self.format().fixed_bytes()?)?.checked_add(1)
+    }
+
+    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
+        ScratchLen { words: len.min(CAST), bytes: 0 }
+    }
+
+    fn needs_full(&self) -> bool {
+        *self == Self::F16
+    }
+
+    fn overflow_bound(&self) -> f32 {
+        narrow::overflow_bound(self.format())
+    }
+
+    fn adds_early(&self) -> bool {
+        true
+    }
+
+    fn is_cut(&self) -> bool {
+        true
+    }
+
+    /// The format and a value.
+    fn least_body_bytes(&self, _len: usize) -> usize {
+        1 + 4
+    }
+
+    fn decide(&self, _input: UnitInput<'_, '_>, _scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
+        Ok(Content::Dense(DenseContent::new(*self)))
+    }
+
+    fn encode_body(
+        &self,
+        mut input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        writer.u8(self.format().number());
+        let run = Run {
+            format: self.format(),
+            grad: input.grad,
+            residual: input.memory.as_deref_mut().map(Memory::residual_mut),
+            start: input.unit.start,
+            bound: self.overflow_bound(),
+        };
+        #[cfg(feature = "parallel")]
+        let largest = run.write_in_parts(input.threads, scratch.words, writer)?;
+        #[cfg(not(feature = "parallel"))]
+        let largest = run.write(scratch.words, writer)?;
+        if let Some(memory) = input.memory {
+            memory.bound_by(largest);
+        }
+        Ok(())
+    }
+}
+
+/// Coordinates on their way to the wire.
+struct Run<'r> {
+    format: ValueFormat,
+    grad: Grad<'r>,
+    residual: Option<&'r mut [f32]>,
+    /// Position of the first in the flat gradient, for errors.
+    start: usize,
+    /// Magnitudes must be below this.
+    bound: f32,
+}
+
+impl Run<'_> {
+    /// Block by block, while it is in the cache; `room` holds a block. Returns the largest magnitude that the residual keeps.
+    fn write(mut self, room: &mut [u32], writer: &mut Writer<'_>) -> Result<f32, EncodeError> {
+        let (isa, mut largest) = (Isa::best(), 0.0f32);
+        for first in (0..self.grad.len()).step_by(CAST) {
+            let room = &mut room[..CAST.min(self.grad.len() - first)];
+            let source = Source::new(self.grad, self.residual.as_deref(), self.start, self.bound);
+            let p = source.bits(isa, first, room)?.0;
+            narrow::put_all(isa, self.format, p, writer);
+            writer.sum_up();
+            if let Some(residual) = &mut self.residual {
+                let residual = &mut residual[first..first + room.len()];
+                largest = largest.max(keep(self.format, room, residual));
+            }
+        }
+        Ok(largest)
+    }
+
+    /// [`write`](Self::write) on several threads, where that pays.
+    #[cfg(feature = "parallel")]
+    fn write_in_parts(
+        mut self,
+        threads: usize,
+        room: &mut [u32],
+        writer: &mut Writer<'_>,
+    ) -> Result<f32, EncodeError> {
+        let len = self.grad.len();
+        let step = parallel::part_len(threads, len, CAST);
+        if step >= len {
+            return self.write(room, writer);
+        }
+        let bytes = self.format.fixed_bytes().unwrap_or(4);
+        writer.sum_up();
+        let outs = writer.reserve(len * bytes).chunks_mut(step * bytes);
+        let parts = (0..len).step_by(step).zip(outs).map(|(first, out)| {
+            let grad = self.grad.slice(first, step.min(len - first));
+            let residual = self.residual.as_mut().and_then(|residual| residual.split_off_mut(..grad.len()));
+            (Run { grad, residual, start: self.start + first, format: self.format, bound: self.bound }, out)
+        });
+        let written = parallel::on_each(parts.collect(), |(run, out)| {
+            let mut writer = Writer::new(out);
+            let largest = run.write(&mut [0; CAST], &mut writer)?;
+            Ok((largest, writer.checksum(0), writer.len()))
+        });
+        written.into_iter().try_fold(0.0f32, |largest, part| {
+            let (kept, sum, bytes) = part?;
+            writer.summed_up(sum, bytes);
+            Ok(largest.max(kept))
+        })
+    }
+}
+
+/// The residual becomes what the casts of these values leave. Returns its largest magnitude.
+fn keep(format: ValueFormat, p: &[u32], residual: &mut [f32]) -> f32 {
+    let mut largest = 0.0f32;
+    for (residual, &bits) in residual.iter_mut().zip(p) {
+        let value = f32::from_bits(bits);
+        // Exact: what a value rounds to lies between its half and its double, or is zero.
+        *residual = value - narrow::rounded(format, value);
+        largest = largest.max(residual.abs());
+    }
+    largest
+}
+
+/// Dense f32 over all-reduce, one round, a sum of f32: the baseline that every codec is measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DenseSum;
+
+impl Linear for DenseSum {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        LinearScratchLen { words: len, floats: len, ints: 0 }
+    }
+
+    fn held(&self, len: usize) -> usize {
+        len
+    }
+
+    fn begin(
+        &self,
+        _key: StepKey,
+        _layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<MemoryView<'_>>,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        scratch.require(self.round_scratch_len(unit.len))?;
+        let p = &mut scratch.words[..unit.len];
+        Source::new(grad, memory.map(|memory| memory.residual), unit.start, f32::INFINITY).fold(
+            Isa::best(),
+            0,
+            p,
+        )?;
+        scratch.floats.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
+        Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        Payload::F32(&mut scratch.floats[..round.payload_len])
+    }
+
+    fn advance(
+        &self,
+        _layout: &LayoutRef<'_>,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
+        assert_ne!(contributors, 0, "a mean over nobody");
+        mean.iter_mut().zip(&*scratch.floats).for_each(|(mean, sum)| *mean = sum / contributors as f32);
+        if let Some(memory) = memory {
+            memory.residual_mut().fill(0.0);
+        }
+        None
+    }
+
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        if let Some(memory) = memory {
+            memory.keep_all(&scratch.words[..round.unit.len]);
+        }
+    }
+}

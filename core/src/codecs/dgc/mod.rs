@@ -1,0 +1,169 @@
+//! Deep Gradient Compression: momentum ahead of the residual, and a threshold taken from a sample.
+
+mod select;
+
+use crate::codecs::qsgd::Rounding;
+use crate::codecs::topk::Quota;
+use crate::coding::index::IndexChoice;
+use crate::coding::values::ValueChoice;
+use crate::error::EncodeError;
+use crate::frame::header::CodecId;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::density::Density;
+use crate::kernels::{Candidates, Isa};
+use crate::momentum::Momentum;
+use crate::sparse::{SparseCoding, Sparsifier};
+
+/// Deep Gradient Compression. Momentum works on each worker, ahead of the residual (which the paper calls velocity): the
+/// residual accumulates steps instead of gradients, and where an entry is sent, its momentum starts anew (momentum factor
+/// masking). So the optimizer must not have momentum of its own for the units that are compressed; it keeps that of
+/// units that are sent dense, as tensors of one dimension are.
+///
+/// Coordinates are those that reach a threshold taken from an evenly spaced sample: between 0.8·k and 1.3·k of them, where
+/// k = clamp(round(density·n), 1, n). Of more than 1.3·k the k largest are sent; a threshold that leaves fewer than 0.8·k
+/// is lowered to 0.8 of itself, up to ten times. A zero is never sent.
+///
+/// At every step sent + kept = fl(residual + step), bit for bit, where the [step](Momentum) is what momentum makes of the
+/// gradient. Masked momentum is dropped, on purpose, and a frame that is given back does not bring it back.
+///
+/// # Source
+/// Lin, Han, Mao, Wang, Dally: Deep Gradient Compression (arXiv 1712.01887), algorithms 1 to 4. Differences: in the band
+/// up to 1.3·k all that reach the threshold are sent, none is dropped for its position; and clipping bounds the norm of
+/// the gradient, not its elements one by one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dgc {
+    density: Density,
+    coding: SparseCoding,
+    momentum: Option<Momentum>,
+    sample: Density,
+    clip: Option<f32>,
+}
+
+impl Dgc {
+    /// DGC at `density`, with index and value coders; no momentum, no clipping, a sample of 1 %.
+    #[must_use]
+    pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
+        let coding = SparseCoding::new(index, values);
+        Self { density, coding, momentum: None, sample: Density::percent(), clip: None }
+    }
+
+    /// With momentum, which needs a [memory that holds it](crate::Memory::with_momentum); without, plain error feedback.
+    #[must_use]
+    pub fn with_momentum(self, momentum: Option<Momentum>) -> Self {
+        Self { momentum, ..self }
+    }
+
+    /// With this share of a unit in the sample, or as many as it takes for two of them to be among the k.
+    #[must_use]
+    pub fn with_sample(self, sample: Density) -> Self {
+        Self { sample, ..self }
+    }
+
+    /// With a limit above 0 on the norm of the sum of all workers' gradients; see [`local_clip`](Self::local_clip).
+    #[must_use]
+    pub fn with_clip(self, clip: Option<f32>) -> Self {
+        Self { clip: clip.filter(|clip| clip.is_finite() && *clip > 0.0), ..self }
+    }
+
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
+    }
+
+    /// The density.
+    #[must_use]
+    pub fn density(&self) -> Density {
+        self.density
+    }
+
+    /// The momentum.
+    #[must_use]
+    pub fn momentum(&self) -> Option<Momentum> {
+        self.momentum
+    }
+
+    /// The share of a unit that is sampled.
+    #[must_use]
+    pub fn sample(&self) -> Density {
+        self.sample
+    }
+
+    /// The limit on the norm of the sum of all workers' gradients.
+    #[must_use]
+    pub fn clip(&self) -> Option<f32> {
+        self.clip
+    }
+
+    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::clip_norm)) before it
+    /// encodes: limit·workers^(−1/2), since the sum of N independent gradients is √N times as long.
+    ///
+    /// # Source
+    /// Lin et al., section 3.3.
+    #[must_use]
+    pub fn local_clip(&self, workers: u32) -> Option<f64> {
+        self.clip.map(|clip| f64::from(clip) / libm::sqrt(f64::from(workers.max(1))))
+    }
+
+    /// The index coder.
+    #[must_use]
+    pub fn index(&self) -> IndexChoice {
+        self.coding.index
+    }
+
+    /// The value coder.
+    #[must_use]
+    pub fn values(&self) -> ValueChoice {
+        self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
+    }
+
+    fn quota(&self, len: usize) -> Quota {
+        select::quota(self.density.count(len), len)
+    }
+}
+
+impl Sparsifier for Dgc {
+    const ID: CodecId = CodecId::Dgc;
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
+    }
+
+    fn most_entries(&self, len: usize) -> usize {
+        self.quota(len).most
+    }
+
+    /// The sample goes where the candidates' values will be.
+    fn capacity(&self, len: usize) -> usize {
+        self.quota(len).capacity(len).max(select::samples(self, len))
+    }
+
+    fn momentum(&self) -> Option<Momentum> {
+        self.momentum
+    }
+
+    fn select(
+        &self,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<(), EncodeError> {
+        let stream = input.key.own_selection(input.unit.id);
+        input.pass(self.overflow_bound(), |pass| {
+            select::select(Isa::best(), self, pass, &stream, candidates, spare)
+        })
+    }
+}

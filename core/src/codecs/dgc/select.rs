@@ -1,0 +1,80 @@
+//! Which coordinates: those that reach a threshold taken from a sample.
+
+use super::Dgc;
+use crate::codecs::topk::{Quota, radix_cut};
+use crate::error::EncodeError;
+use crate::kernels::{Candidates, Isa};
+use crate::rng::Stream;
+use crate::source::Pass;
+
+/// The threshold is lowered at most so often.
+const ROUNDS: usize = 10;
+
+/// What it is multiplied by.
+const LOWER: f32 = 0.8;
+
+/// Too few are less than 8 tenths of k, too many more than 13 tenths.
+const FEWEST_TENTHS: usize = 8;
+const MOST_TENTHS: u64 = 13;
+
+/// Entries of the sample that should be among the k, at the least.
+const FEWEST_IN_SAMPLE: u32 = 2;
+
+/// k entries are wanted out of `len`; up to 13 tenths of k are sent.
+pub(super) fn quota(k: usize, len: usize) -> Quota {
+    Quota { k, most: ((k as u64 * MOST_TENTHS / 10) as usize).min(len) }
+}
+
+/// Elements of the sample of a unit of `len`.
+pub(super) fn samples(dgc: &Dgc, len: usize) -> usize {
+    dgc.sample.count(len).max(dgc.density.population(FEWEST_IN_SAMPLE)).min(len)
+}
+
+/// Leaves the entries to send in `candidates`.
+///
+/// ```text
+/// threshold := what the sample says
+/// up to 10 times, while fewer than 0.8·k reach it and there are others that are not zero: threshold := 0.8·threshold
+/// send what reaches it; if that is more than 1.3·k, the k largest
+/// ```
+///
+/// # Errors
+/// Those of [`Pass::keep_from`].
+pub(super) fn select(
+    isa: Isa,
+    dgc: &Dgc,
+    pass: &mut Pass<'_>,
+    stream: &Stream,
+    candidates: &mut Candidates<'_>,
+    spare: &mut [u32],
+) -> Result<(), EncodeError> {
+    let quota = dgc.quota(pass.len());
+    let is_enough = |reached: Option<usize>| reached.is_none_or(|n| n * 10 >= quota.k * FEWEST_TENTHS);
+    let mut least = sampled_threshold(dgc, pass, stream, candidates.values);
+    let mut reached = quota.select(isa, pass, least, candidates, spare)?;
+    for _ in 0..ROUNDS {
+        if is_enough(reached) || least == 1 {
+            break;
+        }
+        least = (f32::from_bits(least) * LOWER).to_bits().max(1);
+        reached = quota.select(isa, pass, least, candidates, spare)?;
+    }
+    Ok(())
+}
+
+/// Magnitude bits of the ⌈density·s⌉-th largest of s elements of the unit, or 1 where that is zero: those at
+/// ⌊(i·len + offset)/s⌋ for i below s, which are evenly spaced and, for an offset below len, all different.
+fn sampled_threshold(dgc: &Dgc, pass: &Pass<'_>, stream: &Stream, room: &mut [u32]) -> u32 {
+    let sample = &mut room[..samples(dgc, pass.len())];
+    if sample.is_empty() {
+        return 1;
+    }
+    let (len, size) = (pass.len() as u64, sample.len() as u64);
+    // The high half of draw · len: uniform below len.
+    let offset = ((u128::from(stream.u64_at(0)) * u128::from(len)) >> 64) as u64;
+    for (i, slot) in (0u64..).zip(sample.iter_mut()) {
+        // Both lengths are below 2³².
+        pass.sample(((i * len + offset) / size) as usize, core::slice::from_mut(slot));
+    }
+    radix_cut(sample, dgc.density.count_up(sample.len())).magnitude
+}

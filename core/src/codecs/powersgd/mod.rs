@@ -1,0 +1,290 @@
+//! Gradients as products of two thin factors, each summed by all-reduce.
+
+mod basis;
+mod blocks;
+
+use crate::built::Full;
+use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use crate::error::EncodeError;
+use crate::frame::header::{CodecId, Kind};
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::kernels::{self, Isa};
+use crate::memory::{Memory, MemoryView};
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
+use crate::wire::writer::Writer;
+use core::ops::Range;
+
+use basis::{complete, orthonormalise};
+use blocks::{Blocks, Factors};
+
+/// PowerSGD: the mean of the workers' matrices M of n × m, as a product P·Qᵀ of rank r, by one step of the power
+/// iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal alike, and Mᵀ·P.
+///
+/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed where its factors are less than
+/// one `min_rate`th of it, r·(n + m)·`min_rate` < n·m; all others, vectors among them, travel whole in the first round.
+/// So does everything before the step `start`. A tensor that the unit cuts travels whole as well.
+///
+/// The memory holds the residual and, as its *factors*, the Q of the last step, from which the next begins (warm start).
+/// Columns of Q that are zero, as all are before the first step, are drawn anew, alike on every worker. What is kept is
+/// fl(p − mean), one rounding a coordinate: the workers' sum of what they sent and keep is that of p but for rounding.
+///
+/// There are no frames: one worker alone cannot say what it contributes.
+///
+/// # Determinism
+/// Sums have one order: M·Q in eight strides along a row, Mᵀ·P down the rows; inner products of columns in f64, top to
+/// bottom. Every worker that is handed the same sums has the same mean.
+///
+/// # Source
+/// Vogels, Karimireddy, Jaggi: PowerSGD (arXiv 1905.13727), algorithms 1 and 2. Ours: Q is orthonormalised before use,
+/// so that magnitudes stay those of M; columns that others span are dropped and drawn anew, where the authors add a
+/// small constant to the norm. `min_rate` and `start` are those of PyTorch's communication hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PowerSgd {
+    rank: u16,
+    min_rate: u32,
+    start: u64,
+}
+
+/// 2⁸⁸: sums of products with unit vectors of up to 2³² elements, over 2²² workers, stay finite.
+const BOUND: f32 = f32::from_bits((127 + 88) << 23);
+
+impl PowerSgd {
+    /// The largest rank.
+    pub const MAX_RANK: u16 = 256;
+    /// How many times smaller a matrix must become, where nothing else is said.
+    pub const MIN_RATE: u32 = 2;
+
+    /// `rank` from 1 to [`MAX_RANK`](Self::MAX_RANK), else `None`; from step 0, [`MIN_RATE`](Self::MIN_RATE).
+    #[must_use]
+    pub fn new(rank: u16) -> Option<Self> {
+        (1..=Self::MAX_RANK).contains(&rank).then_some(Self { rank, min_rate: Self::MIN_RATE, start: 0 })
+    }
+
+    /// Compresses only what becomes more than `min_rate` times smaller; 0 counts as 1.
+    #[must_use]
+    pub fn with_min_rate(self, min_rate: u32) -> Self {
+        Self { min_rate: min_rate.max(1), ..self }
+    }
+
+    /// Sends everything whole before this step.
+    #[must_use]
+    pub fn with_start(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
+
+    /// The rank of the approximation.
+    #[must_use]
+    pub fn rank(&self) -> u16 {
+        self.rank
+    }
+
+    /// How many times smaller a matrix must become at the least.
+    #[must_use]
+    pub fn min_rate(&self) -> u32 {
+        self.min_rate
+    }
+
+    /// The first step that is compressed.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Elements of the factors of all matrices that start before `end`.
+    fn factors_before(&self, layout: &LayoutRef<'_>, end: usize) -> usize {
+        let tensors = layout.tensors().take_while(|tensor| tensor.offset < end);
+        tensors.filter_map(|tensor| Factors::of(self, tensor.shape)).map(|factors| factors.q_len()).sum()
+    }
+
+    /// Where the factors of the unit's matrices stand in those of the layout.
+    fn factors_of(&self, layout: &LayoutRef<'_>, unit: &Unit) -> Range<usize> {
+        self.factors_before(layout, unit.start)..self.factors_before(layout, unit.start + unit.len)
+    }
+
+    /// The unit's blocks in a round: matrices unless everything travels whole.
+    fn blocks<'l>(self, layout: &'l LayoutRef<'l>, unit: &Unit, is_whole: bool) -> Blocks<'l> {
+        Blocks::new(self, layout, *unit, is_whole)
+    }
+
+    /// Makes every P of the summed payload orthonormal and writes Mᵀ·P behind each other to `q`.
+    fn project_back(blocks: Blocks<'_>, p: &[u32], first: &mut [f32], q: &mut [f32]) {
+        for (block, factors) in blocks.matrices() {
+            let columns = &mut first[block.first];
+            orthonormalise(columns, factors.rows);
+            kernels::multiply_transposed(
+                Isa::best(),
+                &p[block.range],
+                factors.cols,
+                columns,
+                &mut q[factors.q],
+            );
+        }
+    }
+}
+
+/// A draw as a value from −1 to below 1, exactly.
+fn centred(draw: u64) -> f32 {
+    (draw >> 40) as f32 / (1 << 23) as f32 - 1.0
+}
+
+impl EncodeUnit for PowerSgd {
+    fn codec_id(&self) -> CodecId {
+        CodecId::None
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Dense
+    }
+
+    fn max_body_bytes(&self, _len: usize) -> Option<usize> {
+        Some(0)
+    }
+
+    fn unit_scratch_len(&self, _len: usize) -> ScratchLen {
+        ScratchLen::default()
+    }
+
+    fn needs_full(&self) -> bool {
+        true
+    }
+
+    fn has_frames(&self) -> bool {
+        false
+    }
+
+    fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
+        self.factors_before(layout, layout.len())
+    }
+
+    fn encode_body(
+        &self,
+        _input: UnitInput<'_, '_>,
+        _scratch: &mut Scratch<'_>,
+        _writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        Err(EncodeError::NoFrames)
+    }
+}
+
+/// M·Q and what travels whole, then Mᵀ·P. Scratch floats: the first payload from the front, the second up to the end.
+impl Linear for PowerSgd {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        // Both factors of a matrix are less than the matrix.
+        LinearScratchLen { words: len, floats: len, ints: 0 }
+    }
+
+    fn held(&self, len: usize) -> usize {
+        len
+    }
+
+    fn begin(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<MemoryView<'_>>,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        Full::build().ok_or(EncodeError::NotBuilt)?;
+        scratch.require(self.round_scratch_len(unit.len))?;
+        let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
+        let last = memory.factors.get(self.factors_of(layout, unit)).ok_or(EncodeError::MemoryIncomplete)?;
+        let p = &mut scratch.words[..unit.len];
+        Source::new(grad, Some(memory.residual), unit.start, BOUND).fold(Isa::best(), 0, p)?;
+        let (draws, is_whole) = (key.shared_selection(unit.id), key.step < self.start);
+        let blocks = || self.blocks(layout, unit, is_whole);
+        let (first, q) = split(&mut scratch.floats[..unit.len], blocks().q_len());
+        let mut payload_len = 0;
+        for block in blocks() {
+            let (values, sent) = (&p[block.range.clone()], &mut first[block.first.clone()]);
+            match &block.factors {
+                None => sent.iter_mut().zip(values).for_each(|(sent, &bits)| *sent = f32::from_bits(bits)),
+                Some(factors) => {
+                    let q = &mut q[factors.q.clone()];
+                    q.copy_from_slice(&last[factors.q.clone()]);
+                    complete(q, factors.cols, |i| centred(draws.u64_at((block.range.start + i) as u64)));
+                    kernels::multiply(Isa::best(), values, factors.cols, q, sent);
+                }
+            }
+            payload_len = block.first.end;
+        }
+        Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len })
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        let floats = &mut scratch.floats[..round.unit.len];
+        Payload::F32(match round.index {
+            0 => &mut floats[..round.payload_len],
+            _ => split(floats, round.payload_len).1,
+        })
+    }
+
+    fn advance(
+        &self,
+        layout: &LayoutRef<'_>,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
+        assert_ne!(contributors, 0, "a mean over nobody");
+        let Payload::F32(sum) = self.payload(&round, scratch) else { return None };
+        sum.iter_mut().for_each(|sum| *sum /= contributors as f32);
+        // Factors are less than their matrix, so a payload of the unit's length has none.
+        let is_whole = round.index == 0 && round.payload_len == round.unit.len;
+        let blocks = || self.blocks(layout, &round.unit, is_whole);
+        let p = &scratch.words[..round.unit.len];
+        let q_len = blocks().q_len();
+        let (first, q) = split(&mut scratch.floats[..round.unit.len], q_len);
+        if round.index == 0 && q_len > 0 {
+            Self::project_back(blocks(), p, first, q);
+            return Some(Round { index: 1, payload_len: q_len, ..round });
+        }
+        for block in blocks() {
+            let (sum, mean) = (&first[block.first], &mut mean[block.range]);
+            match block.factors {
+                None => mean.copy_from_slice(sum),
+                Some(factors) => kernels::multiply_out(Isa::best(), sum, &q[factors.q], factors.cols, mean),
+            }
+        }
+        if let Some(memory) = memory {
+            let residual = memory.residual_mut();
+            residual.fill(0.0);
+            for (block, _) in blocks().matrices() {
+                keep(&p[block.range.clone()], &mean[block.range.clone()], &mut residual[block.range]);
+            }
+            // What is not finite came from elsewhere, and the mean will be refused.
+            if !is_whole && q.iter().all(|value| value.is_finite()) {
+                memory.factors_mut()[self.factors_of(layout, &round.unit)][..q_len].copy_from_slice(q);
+            }
+        }
+        None
+    }
+
+    /// The warm start stays: any Q will do to begin with.
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        if let Some(memory) = memory {
+            memory.keep_all(&scratch.words[..round.unit.len]);
+        }
+    }
+}
+
+/// The last `q_len` elements, and those before them.
+fn split(floats: &mut [f32], q_len: usize) -> (&mut [f32], &mut [f32]) {
+    floats.split_at_mut(floats.len() - q_len)
+}
+
+/// residual = fl(p − mean)
+fn keep(p: &[u32], mean: &[f32], residual: &mut [f32]) {
+    for ((residual, &bits), mean) in residual.iter_mut().zip(p).zip(mean) {
+        *residual = f32::from_bits(bits) - mean;
+    }
+}

@@ -1,0 +1,240 @@
+//! From values to the body of a levels unit.
+
+use super::norms::{self, CODING_F32, CODING_PLANES};
+use super::pack::{self, PACKING_ELIAS, PACKING_RANS};
+use super::quantize::{PIECE, Quantizer, Values};
+use super::{EntropyChoice, Qsgd};
+use crate::built::Full;
+use crate::coding::entropy::section::{self, ClassRoom};
+use crate::error::EncodeError;
+use crate::gather::UnitInput;
+use crate::rng::Stream;
+use crate::scratch::ScratchLen;
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+
+/// 2¹¹¹: the Euclidean norm of 2³² values below it stays below 2¹²⁷.
+pub(super) const L2_BOUND: f32 = f32::from_bits((127 + 111) << 23);
+/// 2¹²⁶: the largest level times the scale stays below 2¹²⁷.
+pub(super) const MAX_BOUND: f32 = f32::from_bits((127 + 126) << 23);
+/// 2⁻¹⁰⁰: below it levels / norm could overflow. Such a bucket is sent as zeros.
+pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
+
+/// `bits` in the low nibble, `packing` in the high one.
+pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
+    qsgd.bits.field_bits() as u8 | packing << 4
+}
+
+/// `norm` in the low nibble, its coding in the high one.
+pub(super) fn norm_byte(qsgd: &Qsgd, coding: u8) -> u8 {
+    qsgd.norm as u8 | coding << 4
+}
+
+pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
+    let buckets = len.div_ceil(qsgd.bucket.get() as usize);
+    let alphabet = qsgd.alphabet();
+    let levels = match qsgd.entropy {
+        EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len)?,
+        _ if Full::build().is_none() => return None,
+        EntropyChoice::Elias => {
+            len.checked_mul(pack::max_elias_bits(qsgd.bits.levels()) as usize)?.div_ceil(8)
+        }
+        EntropyChoice::Rans => section::max_section_bytes(len, alphabet)?,
+        EntropyChoice::Adaptive => section::max_classed_section_bytes(len, alphabet)?
+            .checked_add(norms::max_planes_bytes(buckets)?)?,
+    };
+    // The form, the norm, the bucket size, and the length of the levels.
+    buckets.checked_mul(4)?.checked_add(levels)?.checked_add(2 + 3 * MAX_VARINT_BYTES)
+}
+
+/// What a body needs beside the caller's buffers, in words and in bytes.
+struct Needs {
+    /// Words for p and bytes for fields of one piece.
+    piece: usize,
+    /// Bytes for one symbol a coordinate, where levels are coded.
+    symbols: usize,
+    /// Bytes for one exponent a bucket, where norms may be coded.
+    exponents: usize,
+    /// Words and bytes for choosing classes.
+    classes: ScratchLen,
+    /// Bytes for another packing, where packings are compared.
+    trial: usize,
+}
+
+impl Needs {
+    fn of(qsgd: &Qsgd, len: usize) -> Needs {
+        let buckets = len.div_ceil(qsgd.bucket.get() as usize);
+        let may_adapt = matches!(qsgd.entropy, EntropyChoice::Adaptive | EntropyChoice::Auto);
+        let plain =
+            pack::fixed_bytes(qsgd.bits, len).unwrap_or(usize::MAX).saturating_add(buckets.saturating_mul(4));
+        Needs {
+            piece: len.min(PIECE),
+            symbols: if qsgd.entropy == EntropyChoice::Fixed { 0 } else { len },
+            exponents: if may_adapt { buckets } else { 0 },
+            classes: if may_adapt { ClassRoom::scratch_len(len) } else { ScratchLen::default() },
+            trial: if qsgd.entropy == EntropyChoice::Auto { plain.saturating_add(section::SLACK) } else { 0 },
+        }
+    }
+}
+
+pub(super) fn scratch_len(qsgd: &Qsgd, len: usize) -> ScratchLen {
+    let Needs { piece, symbols, exponents, classes, trial } = Needs::of(qsgd, len);
+    let bytes = [symbols, exponents, classes.bytes, trial].into_iter().fold(piece, usize::saturating_add);
+    ScratchLen { words: piece.saturating_add(classes.words), bytes }
+}
+
+/// One body while it is written.
+pub(super) struct Body<'b> {
+    qsgd: &'b Qsgd,
+    len: usize,
+    quantizer: Quantizer<'b>,
+    exponents: &'b mut [u8],
+    classes: ClassRoom<'b>,
+    /// Room for another packing.
+    trial: &'b mut [u8],
+}
+
+impl<'b> Body<'b> {
+    /// The body of a unit of `len` elements, in scratch memory of [`scratch_len`].
+    pub(super) fn new(
+        qsgd: &'b Qsgd,
+        stream: Option<Stream>,
+        len: usize,
+        words: &'b mut [u32],
+        bytes: &'b mut [u8],
+    ) -> Self {
+        let needs = Needs::of(qsgd, len);
+        let (fields, bytes) = bytes.split_at_mut(needs.piece);
+        let (symbols, bytes) = bytes.split_at_mut(needs.symbols);
+        let (exponents, bytes) = bytes.split_at_mut(needs.exponents);
+        let (classes, bytes) = bytes.split_at_mut(needs.classes.bytes);
+        let (words, class_words) = words.split_at_mut(needs.piece);
+        let classes = ClassRoom::new(len, &mut class_words[..needs.classes.words], classes);
+        let trial = &mut bytes[..needs.trial];
+        let quantizer = Quantizer::new(qsgd, stream, words, fields, symbols);
+        Self { qsgd, len, quantizer, exponents, classes, trial }
+    }
+
+    /// Writes norms and levels.
+    pub(super) fn write(
+        self,
+        mut input: UnitInput<'_, '_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        self.write_filled(writer, |quantizer, norms, fixed| {
+            #[cfg(feature = "parallel")]
+            let quantized = quantizer.quantize_in_parts(input.threads, Values::of(&mut input), norms, fixed);
+            #[cfg(not(feature = "parallel"))]
+            let quantized = quantizer.quantize(Values::of(&mut input), norms, fixed);
+            quantized
+        })
+    }
+
+    /// The same of norms and levels that `fill` makes: it fills norms and fixed packing, if there is to be one, and leaves
+    /// symbols, if they are wanted.
+    pub(super) fn write_filled(
+        mut self,
+        writer: &mut Writer<'_>,
+        fill: impl FnOnce(&mut Quantizer<'b>, &mut [[u8; 4]], &mut [u8]) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let (qsgd, len) = (self.qsgd, self.len);
+        let form_at = writer.len();
+        writer.u8(form_byte(qsgd, pack::fixed_packing(qsgd.bits)));
+        writer.u8(norm_byte(qsgd, CODING_F32));
+        writer.varint(u64::from(qsgd.bucket.get()));
+        let norm_bytes = len.div_ceil(qsgd.bucket.get() as usize) * 4;
+        let fixed_bytes = match qsgd.entropy {
+            EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len).unwrap_or(0),
+            _ => 0,
+        };
+        let (norms, fixed) = writer.reserve(norm_bytes + fixed_bytes).split_at_mut(norm_bytes);
+        fill(&mut self.quantizer, norms.as_chunks_mut().0, fixed)?;
+        if let Some((packing, coding)) = self.code(norm_bytes, fixed_bytes, writer) {
+            writer.patch(form_at, form_byte(qsgd, packing));
+            writer.patch(form_at + 1, norm_byte(qsgd, coding));
+        }
+        Ok(())
+    }
+
+    /// Codes the symbols as asked for, in place of the norms and the fixed packing that were written last where that is
+    /// smaller; returns packing and coding of the norms if they are others.
+    fn code(self, norms: usize, fixed: usize, writer: &mut Writer<'_>) -> Option<(u8, u8)> {
+        let alphabet = self.qsgd.alphabet();
+        let levels = Levels {
+            symbols: self.quantizer.into_symbols(),
+            alphabet,
+            exponents: self.exponents,
+            classes: self.classes,
+        };
+        match self.qsgd.entropy {
+            EntropyChoice::Fixed => None,
+            // What needs a full build was refused in any other.
+            _ if Full::build().is_none() => None,
+            EntropyChoice::Elias => {
+                pack::elias(levels.symbols, writer);
+                Some((PACKING_ELIAS, CODING_F32))
+            }
+            EntropyChoice::Rans => {
+                let fits = section::write_symbols(levels.symbols, alphabet, usize::MAX, writer);
+                debug_assert!(fits, "a section has room for the largest");
+                Some((PACKING_RANS, CODING_F32))
+            }
+            EntropyChoice::Adaptive => {
+                let (plain, spare) = writer.last_and_spare(norms);
+                let mut adaptive = Writer::new(spare);
+                let fits = levels.write_adaptive(plain.as_chunks().0, usize::MAX, &mut adaptive);
+                debug_assert!(fits, "a section has room for the largest");
+                let bytes = adaptive.len();
+                writer.keep_spare(norms, bytes);
+                Some((PACKING_RANS, CODING_PLANES))
+            }
+            EntropyChoice::Auto => levels.choose(norms, fixed, self.trial, writer),
+        }
+    }
+}
+
+/// Levels about to be coded.
+struct Levels<'b> {
+    symbols: &'b [u8],
+    alphabet: usize,
+    exponents: &'b mut [u8],
+    classes: ClassRoom<'b>,
+}
+
+impl Levels<'_> {
+    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which stands behind the norms at the end of what
+    /// was written; the first of equals.
+    fn choose(
+        self,
+        norms: usize,
+        fixed: usize,
+        trial: &mut [u8],
+        writer: &mut Writer<'_>,
+    ) -> Option<(u8, u8)> {
+        let mut best = (fixed, None);
+        let mut rans = Writer::new(trial);
+        if section::write_symbols(self.symbols, self.alphabet, fixed, &mut rans) {
+            writer.rewind(fixed);
+            writer.bytes(rans.written());
+            best = (rans.len(), Some((PACKING_RANS, CODING_F32)));
+        }
+        let written = norms + best.0;
+        let (plain, _) = writer.last_and_spare(written);
+        let mut adaptive = Writer::new(trial);
+        if self.write_adaptive(plain[..norms].as_chunks().0, written, &mut adaptive) {
+            writer.rewind(written);
+            writer.bytes(adaptive.written());
+            best.1 = Some((PACKING_RANS, CODING_PLANES));
+        }
+        best.1
+    }
+
+    /// Writes norms in planes and levels with classes, if that takes fewer than `limit` bytes; else it may have written
+    /// anything.
+    fn write_adaptive(self, norms: &[[u8; 4]], limit: usize, writer: &mut Writer<'_>) -> bool {
+        if !norms::write_planes(norms, self.exponents, limit, writer) || writer.len() >= limit {
+            return false;
+        }
+        let left = limit - writer.len();
+        section::write_classed_symbols(self.symbols, self.alphabet, self.classes, left, writer)
+    }
+}

@@ -1,0 +1,73 @@
+//! Levels to bytes, in the packings that know nothing of frequencies.
+
+use super::LevelBits;
+use crate::bits::BitWriter;
+use crate::built::Full;
+use crate::coding::entropy::elias;
+use crate::kernels::{self, Isa};
+use crate::wire::writer::Writer;
+
+/// Packings as the `form` byte numbers them.
+pub(super) const PACKING_FIXED: u8 = 0;
+pub(super) const PACKING_ELIAS: u8 = 1;
+pub(super) const PACKING_RANS: u8 = 2;
+pub(super) const PACKING_TERNARY: u8 = 3;
+pub(super) const PACKING_CONTEXT: u8 = 4;
+
+/// Coordinates of one byte of ternary levels: 3⁵ = 243 ≤ 256.
+pub(super) const TERNARY_PER_BYTE: usize = 5;
+
+/// Bytes of `len` levels where each has the same width.
+pub(super) fn fixed_bytes(bits: LevelBits, len: usize) -> Option<usize> {
+    match bits {
+        LevelBits::Bits(bits) => Some(len.checked_mul(usize::from(bits))?.div_ceil(8)),
+        LevelBits::Ternary => Some(len.div_ceil(TERNARY_PER_BYTE)),
+    }
+}
+
+/// Packs fields of equal width (five a byte for ternary levels); returns which packing that is.
+pub(super) fn fixed(isa: Isa, bits: LevelBits, fields: &[u8], out: &mut [u8]) {
+    match bits {
+        // In any other build ternary levels were refused.
+        LevelBits::Ternary if Full::build().is_some() => kernels::pack_ternary(isa, fields, out),
+        bits => kernels::pack_fields(isa, bits.field_bits(), fields, out),
+    }
+}
+
+/// The packing of [`fixed`].
+pub(super) fn fixed_packing(bits: LevelBits) -> u8 {
+    match bits {
+        LevelBits::Bits(_) => PACKING_FIXED,
+        LevelBits::Ternary => PACKING_TERNARY,
+    }
+}
+
+/// Bits of the longest Elias code of a level, its sign included.
+pub(super) fn max_elias_bits(levels: u32) -> u32 {
+    elias::len(levels + 1) + 1
+}
+
+/// Level of a symbol, and its sign bit.
+fn split(symbol: u8) -> (u32, u64) {
+    (u32::from(symbol).div_ceil(2), u64::from(symbol & 1 == 0))
+}
+
+/// Bytes that [`elias`] writes behind the length.
+pub(super) fn elias_bytes(symbols: &[u8]) -> usize {
+    let levels = symbols.iter().map(|&symbol| split(symbol).0);
+    let bits: u64 = levels.map(|level| u64::from(elias::len(level + 1)) + u64::from(level > 0)).sum();
+    bits.div_ceil(8) as usize
+}
+
+/// Elias omega of level + 1, then a sign bit where the level is not 0; the length in bytes stands in front.
+pub(super) fn elias(symbols: &[u8], writer: &mut Writer<'_>) {
+    let bytes = elias_bytes(symbols);
+    writer.varint(bytes as u64);
+    let mut out = BitWriter::new(writer.reserve(bytes));
+    for (level, sign) in symbols.iter().map(|&symbol| split(symbol)) {
+        elias::put(&mut out, level + 1);
+        out.put(sign & u64::from(level > 0), u32::from(level > 0));
+    }
+    let complete = out.finish().is_some();
+    debug_assert!(complete, "the codes were measured before they were written");
+}

@@ -1,0 +1,433 @@
+//! The body of a levels unit as received. Level streams are total by construction: once lengths, norms and tables are
+//! checked, any bits decode to levels in range.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+use super::context::ContextLevels;
+use super::norms::Norms;
+use super::pack::{
+    PACKING_CONTEXT, PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY, TERNARY_PER_BYTE,
+};
+use crate::bits::{BitReader, check_padding};
+use crate::built::Full;
+use crate::coding::entropy::elias;
+use crate::coding::entropy::section::CodedSymbols;
+use crate::coding::values::check_magnitude;
+use crate::error::{DecodeError, Field};
+use crate::kernels::{self, Isa};
+use crate::wire::reader::Reader;
+#[cfg(feature = "alloc")]
+use alloc::{vec, vec::Vec};
+
+/// Structure of a levels body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LevelsFields<'a> {
+    len: usize,
+    pub(super) bits: u32,
+    pub(super) bucket: usize,
+    norms: Norms<'a>,
+    packing: Packing<'a>,
+}
+
+/// Fields unpacked at a time: whole bytes in every packing.
+const UNPACKED: usize = 320;
+
+#[derive(Clone, Copy, Debug)]
+enum Packing<'a> {
+    Fixed(&'a [u8]),
+    Ternary(&'a [u8], Full),
+    Elias(&'a [u8], Full),
+    Rans(CodedSymbols<'a>, Full),
+    /// Norms too.
+    Context(ContextLevels<'a>, Full),
+}
+
+/// Entropy coders skip the buckets whose norm is zero; fields of fixed width stand for all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Buckets {
+    All,
+    Coded,
+}
+
+impl<'a> LevelsFields<'a> {
+    pub(crate) fn read(len: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let invalid = DecodeError::InvalidField;
+        let form = reader.u8()?;
+        let bits = u32::from(form & 0x0f);
+        if !(2..=8).contains(&bits) {
+            return Err(invalid(Field::Bits));
+        }
+        let norm = reader.u8()?;
+        if norm & 0x0f > 1 {
+            return Err(invalid(Field::Norm));
+        }
+        let bucket = reader.varint_usize()?;
+        if bucket == 0 || u32::try_from(bucket).is_err() {
+            return Err(invalid(Field::Bucket));
+        }
+        let norms = Norms::fields(norm >> 4, len.div_ceil(bucket), reader)?;
+        let packing = match form >> 4 {
+            PACKING_FIXED => {
+                let bits = len.checked_mul(bits as usize).ok_or(invalid(Field::Bits))?;
+                Packing::Fixed(reader.take(bits.div_ceil(8))?)
+            }
+            PACKING_ELIAS => {
+                let full = Full::required()?;
+                let bytes = reader.varint_usize()?;
+                Packing::Elias(reader.take(bytes)?, full)
+            }
+            PACKING_RANS => {
+                let full = Full::required()?;
+                Packing::Rans(CodedSymbols::classed_fields(len, reader)?, full)
+            }
+            PACKING_TERNARY if bits == 2 => {
+                let full = Full::required()?;
+                Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?, full)
+            }
+            PACKING_CONTEXT if matches!(norms, Norms::Streamed(_)) => {
+                let full = Full::required()?;
+                Packing::Context(ContextLevels::fields(bits, bucket, reader)?, full)
+            }
+            _ => return Err(invalid(Field::Packing)),
+        };
+        if matches!(norms, Norms::Streamed(_)) && !matches!(packing, Packing::Context(..)) {
+            return Err(invalid(Field::Norm));
+        }
+        Ok(Self { len, bits, bucket, norms, packing })
+    }
+
+    /// Norms first, where they have to be decoded, then what decodes symbols; or the values of all coordinates.
+    pub(crate) fn scratch_words(&self) -> usize {
+        let coded = match self.packing {
+            Packing::Rans(coded, _) => coded.scratch_words(),
+            Packing::Context(..) => self.len,
+            _ => 0,
+        };
+        self.norms.words().saturating_add(coded.max(self.norms.slot_words()))
+    }
+
+    fn levels(&self) -> u32 {
+        (1 << (self.bits - 1)) - 1
+    }
+
+    fn alphabet(&self) -> usize {
+        2 * self.levels() as usize + 1
+    }
+
+    /// Every norm finite, not negative and within the limit; tables valid; padding zero.
+    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+        let needed = self.norms.words();
+        let (norms, words) =
+            scratch.split_at_mut_checked(needed).ok_or(DecodeError::InvalidField(Field::Norm))?;
+        self.norms.check(norms, words)?;
+        for norm in self.norms.iter(norms) {
+            self.check_norm(norm, max_magnitude)?;
+        }
+        match self.packing {
+            Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
+            Packing::Ternary(bytes, _) => self.check_ternary(bytes),
+            Packing::Elias(bytes, _) => self.check_elias(bytes, self.coded_len(norms)),
+            Packing::Rans(coded, _) => coded.with_len(self.coded_len(norms)).check(self.alphabet(), words),
+            Packing::Context(coded, _) => self.decode_values(coded, max_magnitude, words),
+        }
+    }
+
+    fn check_norm(&self, norm: f32, max_magnitude: f32) -> Result<(), DecodeError> {
+        check_magnitude(norm, max_magnitude)?;
+        let largest = norm / self.levels() as f32 * self.levels() as f32;
+        if norm.is_sign_negative() || !largest.is_finite() {
+            return Err(DecodeError::InvalidField(Field::Scale));
+        }
+        Ok(())
+    }
+
+    /// Decodes the values of all coordinates into `words`, and checks norms on the way.
+    fn decode_values(
+        &self,
+        coded: ContextLevels<'_>,
+        max_magnitude: f32,
+        words: &mut [u32],
+    ) -> Result<(), DecodeError> {
+        let levels = self.levels();
+        let mut words = words.iter_mut();
+        let scale = |norm: f32| self.check_norm(norm, max_magnitude).map(|()| norm / levels as f32);
+        coded.decode(self.len, scale, |field, scale| {
+            if let Some(word) = words.next() {
+                *word = value(u32::from(field & 0x7f), field > 0x7f, scale).to_bits();
+            }
+        })
+    }
+
+    /// Coordinates of the buckets whose norm is not zero.
+    fn coded_len(&self, norms: &[u32]) -> usize {
+        let sizes = (0..self.len).step_by(self.bucket).map(|first| self.bucket.min(self.len - first));
+        self.norms.iter(norms).zip(sizes).filter(|&(norm, _)| norm != 0.0).map(|(_, size)| size).sum()
+    }
+
+    /// Every byte holds five digits, and those behind the last coordinate are zero.
+    fn check_ternary(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let used = (self.len.wrapping_sub(1) % TERNARY_PER_BYTE) as u32 + 1;
+        let is_padded = bytes.last().is_none_or(|&last| u32::from(last) < 3u32.pow(used));
+        let is_valid = bytes.iter().all(|&byte| u32::from(byte) < 3u32.pow(TERNARY_PER_BYTE as u32));
+        if is_padded && is_valid { Ok(()) } else { Err(DecodeError::TrailingBytes) }
+    }
+
+    /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same levels.
+    fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
+        let mut bits = BitReader::new(bytes);
+        for _ in 0..coded_len {
+            take_elias(&mut bits, self.levels());
+        }
+        let used = bits.position();
+        let available = bytes.len() as u64 * 8;
+        if used > available {
+            return Err(DecodeError::Truncated { needed: used.div_ceil(8) as usize, actual: bytes.len() });
+        }
+        check_padding(bytes, used)
+    }
+
+    /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero may be
+    /// left out.
+    #[inline]
+    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+        if let Packing::Context(..) = self.packing {
+            return scratch.iter().enumerate().for_each(|(i, &word)| f(i, f32::from_bits(word)));
+        }
+        self.for_each_level(scratch, |i, level, is_negative, scale| f(i, value(level, is_negative, scale)));
+    }
+
+    /// Norms, and a field a coordinate, level and sign in bit 7; `None` where the first bucket is a part of one, which other
+    /// packings do not know.
+    #[cfg(feature = "alloc")]
+    pub(super) fn norms_and_fields(&self, scratch: &[u32]) -> Option<(Vec<[u8; 4]>, Vec<u8>)> {
+        if let Packing::Context(coded, _) = self.packing {
+            let (mut norms, mut fields) = (Vec::new(), Vec::with_capacity(self.len));
+            let keep_norm = |norm: f32| {
+                norms.push(norm.to_le_bytes());
+                Ok(())
+            };
+            coded.decode(self.len, keep_norm, |field, ()| fields.push(field)).ok()?;
+            return coded.has_whole_buckets(self.len).then_some((norms, fields));
+        }
+        let norms = self.norms.iter(self.split(scratch).0).map(f32::to_le_bytes).collect();
+        let mut fields = vec![0; self.len];
+        self.for_each_level(scratch, |i, level, is_negative, _| {
+            if let Some(field) = fields.get_mut(i) {
+                *field = level as u8 | u8::from(is_negative) << 7;
+            }
+        });
+        Some((norms, fields))
+    }
+
+    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as [`for_each`](Self::for_each);
+    /// not of those under context.
+    #[inline]
+    fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
+        let levels = self.levels();
+        let (norms, words) = self.split(scratch);
+        match self.packing {
+            Packing::Fixed(bytes) => {
+                let mut bits = BitReader::new(bytes);
+                for (i, scale) in self.coordinates(norms, Buckets::All) {
+                    let field = bits.take(self.bits) as u32;
+                    f(i, field & levels, field > levels, scale);
+                }
+            }
+            Packing::Ternary(bytes, _) => {
+                for (i, scale) in self.coordinates(norms, Buckets::All) {
+                    let byte = bytes.get(i / TERNARY_PER_BYTE).copied().unwrap_or(0);
+                    let digit = u32::from(byte) / 3u32.pow((i % TERNARY_PER_BYTE) as u32) % 3;
+                    f(i, u32::from(digit > 0), digit == 2, scale);
+                }
+            }
+            Packing::Elias(bytes, _) => {
+                let mut bits = BitReader::new(bytes);
+                for (i, scale) in self.coordinates(norms, Buckets::Coded) {
+                    let (level, is_negative) = take_elias(&mut bits, levels);
+                    f(i, level, is_negative, scale);
+                }
+            }
+            Packing::Rans(coded, _) => {
+                let mut coordinates = self.coordinates(norms, Buckets::Coded);
+                coded.with_len(self.coded_len(norms)).for_each(self.alphabet(), words, |symbol| {
+                    if let Some((i, scale)) = coordinates.next() {
+                        let level = u32::from(symbol).div_ceil(2);
+                        f(i, level, symbol & 1 == 0 && symbol > 0, scale);
+                    }
+                });
+            }
+            Packing::Context(..) => {}
+        }
+    }
+
+    /// acc[i] += weight · value[i]; `acc` has one element a coordinate.
+    pub(crate) fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+        let (norms, _) = self.split(scratch);
+        match self.packing {
+            Packing::Fixed(bytes) if self.bits == 4 && self.has_whole_bytes(2) => {
+                self.add_nibbles(bytes, norms, weight, acc);
+            }
+            Packing::Fixed(bytes) if self.bits == 8 => self.add_bytes(bytes, norms, weight, acc),
+            Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
+                let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
+                kernels::unpack_fields(isa, self.bits, bytes, fields);
+            }),
+            Packing::Ternary(bytes, _) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
+                let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
+                kernels::unpack_ternary(isa, bytes, fields);
+            }),
+            Packing::Rans(coded, _) => {
+                self.add_coded(coded.with_len(self.coded_len(norms)), scratch, weight, acc);
+            }
+            Packing::Elias(..) | Packing::Context(..) => self.for_each(scratch, |i, value| {
+                if let Some(acc) = acc.get_mut(i) {
+                    *acc += weight * value;
+                }
+            }),
+        }
+    }
+
+    /// Whether no byte of `fields` fields lies in two buckets.
+    fn has_whole_bytes(&self, fields: usize) -> bool {
+        self.bucket.is_multiple_of(fields) || self.bucket >= self.len
+    }
+
+    /// What [`check`](Self::check) filled: norms, and what decodes symbols.
+    fn split<'w>(&self, scratch: &'w [u32]) -> (&'w [u32], &'w [u32]) {
+        scratch.split_at_checked(self.norms.words()).unwrap_or_default()
+    }
+
+    /// The accumulator bucket by bucket, each with the value of level 1.
+    fn buckets<'c>(
+        &self,
+        norms: &'c [u32],
+        acc: &'c mut [f32],
+    ) -> impl Iterator<Item = (&'c mut [f32], f32)> + use<'a, 'c> {
+        let levels = self.levels() as f32;
+        acc.chunks_mut(self.bucket).zip(self.norms.iter(norms).map(move |norm| norm / levels))
+    }
+
+    /// A level a byte.
+    fn add_bytes(&self, bytes: &[u8], norms: &[u32], weight: f32, acc: &mut [f32]) {
+        let isa = Isa::best();
+        for ((acc, scale), bytes) in self.buckets(norms, acc).zip(bytes.chunks(self.bucket)) {
+            kernels::add_bytes(isa, bytes, scale, weight, acc);
+        }
+    }
+
+    /// Levels that `unpack(isa, first, fields)` gives as fields of a byte each, for the coordinates `first` and following; a
+    /// group of fields never begins inside a byte.
+    fn add_unpacked(
+        &self,
+        norms: &[u32],
+        weight: f32,
+        acc: &mut [f32],
+        unpack: impl Fn(Isa, usize, &mut [u8]),
+    ) {
+        let isa = Isa::best();
+        let mut buckets = self.buckets(norms, acc);
+        let (mut rest, mut scale) = (Default::default(), 0.0);
+        let mut fields = [0; UNPACKED];
+        for first in (0..self.len).step_by(UNPACKED) {
+            let mut fields = fields.get_mut(..UNPACKED.min(self.len - first)).unwrap_or_default();
+            unpack(isa, first, fields);
+            while !fields.is_empty() {
+                let acc: &mut [f32] = core::mem::take(&mut rest);
+                if acc.is_empty() {
+                    let Some(bucket) = buckets.next() else { return };
+                    (rest, scale) = bucket;
+                    continue;
+                }
+                let len = fields.len().min(acc.len());
+                let (now, later) = acc.split_at_mut(len);
+                let (fields_now, fields_later) = fields.split_at_mut(len);
+                kernels::add_bytes(isa, fields_now, scale, weight, now);
+                (rest, fields) = (later, fields_later);
+            }
+        }
+    }
+
+    /// Two levels a byte, and no byte in two buckets.
+    fn add_nibbles(&self, bytes: &[u8], norms: &[u32], weight: f32, acc: &mut [f32]) {
+        let isa = Isa::best();
+        for ((acc, scale), bytes) in self.buckets(norms, acc).zip(bytes.chunks(self.bucket.div_ceil(2))) {
+            let (pairs, single) = acc.as_chunks_mut();
+            kernels::add_nibbles(isa, bytes, scale, weight, pairs);
+            if let (Some(acc), Some(&field)) = (single.first_mut(), bytes.last()) {
+                let field = u32::from(field);
+                *acc += weight * value(field & self.levels(), field > self.levels(), scale);
+            }
+        }
+    }
+
+    /// Symbols come in chunks, which are cut where the bucket changes.
+    fn add_coded(&self, coded: CodedSymbols<'_>, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+        let (isa, levels) = (Isa::best(), self.levels());
+        let (norms, words) = self.split(scratch);
+        let mut buckets =
+            acc.chunks_mut(self.bucket).zip(self.norms.iter(norms)).filter(|(_, norm)| *norm != 0.0);
+        let (mut acc, mut scale) = (Default::default(), 0.0);
+        coded.for_each_chunk(self.alphabet(), words, |mut symbols| {
+            while !symbols.is_empty() {
+                let rest: &mut [f32] = core::mem::take(&mut acc);
+                if rest.is_empty() {
+                    let Some((bucket, norm)) = buckets.next() else { return };
+                    (acc, scale) = (bucket, norm / levels as f32);
+                    continue;
+                }
+                let len = symbols.len().min(rest.len());
+                let (now, later) = rest.split_at_mut(len);
+                let (symbols_now, symbols_later) = symbols.split_at(len);
+                kernels::add_symbols(isa, symbols_now, scale, weight, now);
+                (acc, symbols) = (later, symbols_later);
+            }
+        });
+    }
+
+    /// Position and scale of every coordinate of the buckets asked for.
+    fn coordinates<'w>(
+        &self,
+        norms: &'w [u32],
+        which: Buckets,
+    ) -> impl Iterator<Item = (usize, f32)> + use<'a, 'w> {
+        let (len, bucket, levels) = (self.len, self.bucket, self.levels() as f32);
+        let buckets = self.norms.iter(norms).enumerate();
+        let buckets = buckets.filter(move |&(_, norm)| which == Buckets::All || norm != 0.0);
+        buckets.flat_map(move |(i, norm)| {
+            let first = i * bucket;
+            let scale = norm / levels;
+            (first..len.min(first.saturating_add(bucket))).map(move |coordinate| (coordinate, scale))
+        })
+    }
+
+    /// Names and bytes of norms and levels, for inspection.
+    pub(crate) fn coders(&self) -> [(&'static str, usize); 2] {
+        let norms = match self.norms {
+            Norms::Plain(_) => "norms",
+            Norms::Planes { .. } => "norm-planes",
+            Norms::Streamed(_) => "norms-in-stream",
+        };
+        let levels = match self.packing {
+            Packing::Fixed(bytes) => ("fixed", bytes.len()),
+            Packing::Ternary(bytes, _) => ("ternary", bytes.len()),
+            Packing::Elias(bytes, _) => ("elias", bytes.len()),
+            Packing::Rans(coded, _) if coded.tables() == 1 && self.norms.are_plain() => {
+                ("rans", coded.section_bytes())
+            }
+            Packing::Rans(coded, _) => ("adaptive", coded.section_bytes()),
+            Packing::Context(coded, _) => ("context", coded.bytes()),
+        };
+        [(norms, self.norms.bytes()), levels]
+    }
+}
+
+fn take_elias(bits: &mut BitReader<'_>, levels: u32) -> (u32, bool) {
+    let level = elias::take(bits, levels + 1) - 1;
+    let sign = bits.take(u32::from(level > 0));
+    (level, sign == 1)
+}
+
+#[inline]
+fn value(level: u32, is_negative: bool, scale: f32) -> f32 {
+    let magnitude = scale * level as f32;
+    if is_negative { -magnitude } else { magnitude }
+}

@@ -1,0 +1,295 @@
+//! Random-k with a shared seed: every worker sends the same coordinates, so values alone are sent, and may be summed.
+
+mod view;
+
+use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use crate::coding::values::ValueFormat;
+use crate::error::EncodeError;
+use crate::frame::header::{CodecId, Kind};
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::density::Density;
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::kernels::Isa;
+use crate::memory::{Memory, MemoryView};
+use crate::rng::Stream;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+
+pub(crate) use view::SeededFields;
+
+/// What the values are multiplied by: the key `estimator=` of a spelling.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Estimator {
+    /// Values as they are: a contraction, with δ = k/n in expectation. Needs error feedback.
+    #[default]
+    Contraction,
+    /// Values times n/k: unbiased, E‖C(x) − x‖² = (n/k − 1)·‖x‖². Diverges under error feedback, so takes none.
+    Unbiased,
+}
+
+/// Random-k: k = clamp(round(density·n), 1, n) coordinates, drawn without replacement from the shared stream of (seed,
+/// step, unit), alike on every rank. Each k-subset is equally likely.
+///
+/// # Source
+/// Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1; Wangni et al.: Gradient
+/// Sparsification (arXiv 1710.09854) for the unbiased form. Sampling: Floyd, in Bentley: Programming Pearls: A Sample of
+/// Brilliance (CACM 30(9), 1987).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RandomK {
+    density: Density,
+    estimator: Estimator,
+}
+
+impl RandomK {
+    /// Random-k at `density`.
+    #[must_use]
+    pub fn new(density: Density, estimator: Estimator) -> Self {
+        Self { density, estimator }
+    }
+
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
+    }
+
+    /// The density.
+    #[must_use]
+    pub fn density(&self) -> Density {
+        self.density
+    }
+
+    /// The estimator.
+    #[must_use]
+    pub fn estimator(&self) -> Estimator {
+        self.estimator
+    }
+
+    /// What a value is multiplied by before it is sent.
+    fn factor(&self, k: usize, len: usize) -> f32 {
+        match self.estimator {
+            Estimator::Contraction => 1.0,
+            Estimator::Unbiased => (len as f64 / k as f64) as f32,
+        }
+    }
+
+    /// Values must stay below this, so that none overflows when it is multiplied by at most 2³².
+    fn bound(&self) -> f32 {
+        match self.estimator {
+            Estimator::Contraction => f32::INFINITY,
+            Estimator::Unbiased => f32::from_bits((127 + 95) << 23),
+        }
+    }
+}
+
+/// Words of a bitmap over `len` coordinates.
+fn bitmap_words(len: usize) -> usize {
+    len.div_ceil(32)
+}
+
+/// Writes a uniformly drawn k-subset of the coordinates below `len` to `indices` (k elements), ascending. `bitmap` has
+/// [`bitmap_words`] words.
+///
+/// For j = len − k … len − 1: draw t below j + 1; take t, or j where t is already taken (Floyd).
+fn sample(stream: &Stream, len: usize, indices: &mut [u32], bitmap: &mut [u32]) {
+    bitmap.fill(0);
+    let first = len - indices.len();
+    let mut pair = [0; 2];
+    for (draw, j) in (first..len).enumerate() {
+        if draw.is_multiple_of(2) {
+            pair = stream.u64_pair(draw as u64 / 2);
+        }
+        let t = Stream::scaled(pair[draw % 2], j as u64 + 1) as usize;
+        let taken = if bitmap[t / 32] >> (t % 32) & 1 == 1 { j } else { t };
+        bitmap[taken / 32] |= 1 << (taken % 32);
+    }
+    let mut slots = indices.iter_mut();
+    for (i, &word) in bitmap.iter().enumerate() {
+        let mut word = word;
+        while word != 0 {
+            if let Some(slot) = slots.next() {
+                *slot = i as u32 * 32 + word.trailing_zeros();
+            }
+            word &= word - 1;
+        }
+    }
+}
+
+impl EncodeUnit for RandomK {
+    fn codec_id(&self) -> CodecId {
+        CodecId::RandomK
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Seeded
+    }
+
+    fn max_body_bytes(&self, len: usize) -> Option<usize> {
+        self.density.count(len).checked_mul(4)?.checked_add(8 + MAX_VARINT_BYTES + 1)
+    }
+
+    fn unit_scratch_len(&self, len: usize) -> ScratchLen {
+        let k = self.density.count(len);
+        ScratchLen { words: len.saturating_add(k).saturating_add(bitmap_words(len)), bytes: 0 }
+    }
+
+    fn overflow_bound(&self) -> f32 {
+        self.bound()
+    }
+
+    fn needs_full(&self) -> bool {
+        true
+    }
+
+    fn conserves(&self) -> bool {
+        self.estimator == Estimator::Contraction
+    }
+
+    fn encode_body(
+        &self,
+        input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let len = input.unit.len;
+        let (p, words) = scratch.words.split_at_mut(len);
+        input.source(self.bound()).fold(Isa::best(), 0, p)?;
+        let k = self.density.count(len);
+        let (indices, words) = words.split_at_mut(k);
+        sample(&input.key.shared_selection(input.unit.id), len, indices, &mut words[..bitmap_words(len)]);
+        writer.bytes(&input.key.seed.to_le_bytes());
+        writer.varint(k as u64);
+        writer.u8(ValueFormat::F32.number());
+        let factor = self.factor(k, len);
+        let values = writer.reserve(4 * k).as_chunks_mut::<4>().0;
+        for (value, &index) in values.iter_mut().zip(&*indices) {
+            *value = (f32::from_bits(p[index as usize]) * factor).to_le_bytes();
+        }
+        if let Some(memory) = input.memory {
+            commit(p, indices, memory);
+        }
+        Ok(())
+    }
+}
+
+/// residual = p, and zero at the coordinates sent.
+fn commit(p: &[u32], indices: &[u32], memory: &mut Memory<'_>) {
+    memory.keep_all(p);
+    let residual = memory.residual_mut();
+    indices.iter().for_each(|&index| residual[index as usize] = 0.0);
+}
+
+/// One round, a sum of f32: the values at the shared coordinates.
+impl Linear for RandomK {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        let k = self.density.count(len);
+        LinearScratchLen {
+            words: len.saturating_add(k).saturating_add(bitmap_words(len)),
+            floats: k,
+            ints: 0,
+        }
+    }
+
+    fn held(&self, len: usize) -> usize {
+        self.density.count(len)
+    }
+
+    fn begin(
+        &self,
+        key: StepKey,
+        _layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<MemoryView<'_>>,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        scratch.require(self.round_scratch_len(unit.len))?;
+        let k = self.density.count(unit.len);
+        let (p, words) = scratch.words.split_at_mut(unit.len);
+        let (indices, words) = words.split_at_mut(k);
+        Source::new(grad, memory.map(|memory| memory.residual), unit.start, self.bound()).fold(
+            Isa::best(),
+            0,
+            p,
+        )?;
+        sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
+        let factor = self.factor(k, unit.len);
+        for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {
+            *value = f32::from_bits(p[index as usize]) * factor;
+        }
+        Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: k })
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        Payload::F32(&mut scratch.floats[..round.payload_len])
+    }
+
+    fn advance(
+        &self,
+        _layout: &LayoutRef<'_>,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
+        assert_ne!(contributors, 0, "a mean over nobody");
+        let (p, words) = scratch.words.split_at(round.unit.len);
+        let indices = &words[..round.payload_len];
+        mean.fill(0.0);
+        for (&index, &sum) in indices.iter().zip(&*scratch.floats) {
+            mean[index as usize] = sum / contributors as f32;
+        }
+        if let Some(memory) = memory {
+            commit(p, indices, memory);
+        }
+        None
+    }
+
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        if let Some(memory) = memory {
+            memory.keep_all(&scratch.words[..round.unit.len]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use rand_core::SeedableRng;
+    use std::{vec, vec::Vec};
+
+    #[test]
+    fn samples_are_distinct_ascending_and_complete() {
+        for len in 1..70usize {
+            for k in 1..=len {
+                let mut indices = vec![0; k];
+                let stream = Stream::from_seed((len as u64 * 100 + k as u64).to_le_bytes());
+                sample(&stream, len, &mut indices, &mut vec![u32::MAX; bitmap_words(len)]);
+                assert!(indices.windows(2).all(|pair| pair[0] < pair[1]));
+                assert!((indices[k - 1] as usize) < len);
+            }
+        }
+    }
+
+    #[test]
+    fn every_subset_is_equally_likely() {
+        // 10 subsets of 2 out of 5, 10 000 draws: mean 1000, standard deviation 30; five of them either side.
+        let mut seen = [0u32; 32];
+        for seed in 0..10_000u64 {
+            let mut indices = [0; 2];
+            sample(&Stream::from_seed(seed.to_le_bytes()), 5, &mut indices, &mut [0]);
+            seen[(1 << indices[0] | 1 << indices[1]) as usize] += 1;
+        }
+        let counts: Vec<u32> = seen.into_iter().filter(|&count| count > 0).collect();
+        assert_eq!(counts.len(), 10);
+        assert!(counts.iter().all(|&count| (850..=1150).contains(&count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! The body of a seeded unit as received.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+use super::{bitmap_words, sample};
+use crate::built::Full;
+use crate::coding::values::{ValueFormat, Values};
+use crate::error::{DecodeError, Field};
+use crate::gradient::unit::Unit;
+use crate::rng::key::{Source, StepKey};
+use crate::wire::reader::Reader;
+
+/// Structure of a seeded body: the positions follow from seed, step and unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeededFields<'a> {
+    key: StepKey,
+    unit: Unit,
+    k: usize,
+    _full: Full,
+    values: Values<'a>,
+}
+
+impl<'a> SeededFields<'a> {
+    pub(crate) fn read(unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let full = Full::required()?;
+        let seed = reader.u64()?;
+        let k = reader.varint_usize()?;
+        if k > unit.len {
+            return Err(DecodeError::InvalidField(Field::Entries));
+        }
+        let format = ValueFormat::from_wire(reader.u8()?)?;
+        if format.fixed_bytes().is_none() {
+            return Err(DecodeError::InvalidField(Field::Coding));
+        }
+        let values = Values::fields(format, k, reader)?;
+        Ok(Self { key: StepKey { seed, step, source: Source::Shared }, unit: *unit, k, values, _full: full })
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.k
+    }
+
+    pub(crate) fn scratch_words(&self) -> usize {
+        if self.k == 0 { 0 } else { self.k.saturating_add(bitmap_words(self.unit.len)) }
+    }
+
+    /// Checks the values and draws the positions.
+    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+        self.values.check(max_magnitude, &mut [])?;
+        if self.k > 0 {
+            let (indices, bitmap) = scratch.split_at_mut(self.k);
+            sample(&self.key.shared_selection(self.unit.id), self.unit.len, indices, bitmap);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+        let mut indices = scratch.iter();
+        self.values.for_each(&[], |value| {
+            if let Some(&index) = indices.next() {
+                f(index as usize, value);
+            }
+        });
+    }
+
+    /// Name and bytes of the values, for inspection.
+    pub(crate) fn values(&self) -> (&'static str, usize) {
+        (self.values.name(), self.values.section_bytes())
+    }
+}

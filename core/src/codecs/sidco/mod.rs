@@ -1,0 +1,208 @@
+//! SIDCo: a threshold from a distribution that is fitted to the magnitudes, without sampling or sorting.
+
+mod adapt;
+mod estimate;
+mod fit;
+mod moments;
+
+use crate::codecs::qsgd::Rounding;
+use crate::codecs::topk::Quota;
+use crate::coding::index::IndexChoice;
+use crate::coding::values::ValueChoice;
+use crate::error::EncodeError;
+use crate::frame::header::CodecId;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::density::Density;
+use crate::kernels::{Candidates, Isa};
+use crate::source::Pass;
+use crate::sparse::{SparseCoding, Sparsifier};
+use adapt::Stages;
+use core::num::NonZeroU32;
+
+pub use fit::Fit;
+
+/// SIDCo: sends what exceeds a threshold at which, by a distribution fitted to the magnitudes in one or more stages, about
+/// k = clamp(round(density·n), 1, n) elements are left. A zero is never sent, and not fitted.
+///
+/// Where more than 2·k exceed the threshold, the k largest are sent; a threshold that leaves fewer than k/2 is lowered to
+/// 0.7 of itself, up to four times. [Capped](Self::with_cap), it never sends more than k.
+///
+/// The number of stages is fixed, or adapts to each unit every five steps: then a memory keeps its state.
+///
+/// # Source
+/// Abdelmoniem, Elzanaty, Alouini, Canini: An Efficient Statistical-based Gradient Compression Technique for Distributed
+/// Training Systems (MLSys 2021). Ours are: zeros left out, the bounds of k/2 and 2·k and the cap, state per unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sidco {
+    density: Density,
+    coding: SparseCoding,
+    fit: Fit,
+    stages: Option<NonZeroU32>,
+    is_capped: bool,
+}
+
+/// A threshold is lowered at most so often.
+const ROUNDS: usize = 4;
+
+/// What it is multiplied by.
+const LOWER: f64 = 0.7;
+
+impl Sidco {
+    /// SIDCo at `density`, with index and value coders: generalised Pareto, stages that adapt, no cap.
+    #[must_use]
+    pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
+        let coding = SparseCoding::new(index, values);
+        Self { density, coding, fit: Fit::default(), stages: None, is_capped: false }
+    }
+
+    /// With another distribution.
+    #[must_use]
+    pub fn with_fit(self, fit: Fit) -> Self {
+        Self { fit, ..self }
+    }
+
+    /// With a fixed number of stages; `None` lets it adapt.
+    #[must_use]
+    pub fn with_stages(self, stages: Option<NonZeroU32>) -> Self {
+        Self { stages, ..self }
+    }
+
+    /// Whether the k largest are taken wherever more exceed the threshold.
+    #[must_use]
+    pub fn with_cap(self, is_capped: bool) -> Self {
+        Self { is_capped, ..self }
+    }
+
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
+    }
+
+    /// The density.
+    #[must_use]
+    pub fn density(&self) -> Density {
+        self.density
+    }
+
+    /// The distribution.
+    #[must_use]
+    pub fn fit(&self) -> Fit {
+        self.fit
+    }
+
+    /// The number of stages, if it is fixed.
+    #[must_use]
+    pub fn stages(&self) -> Option<NonZeroU32> {
+        self.stages
+    }
+
+    /// Whether it never sends more than k.
+    #[must_use]
+    pub fn is_capped(&self) -> bool {
+        self.is_capped
+    }
+
+    /// The index coder.
+    #[must_use]
+    pub fn index(&self) -> IndexChoice {
+        self.coding.index
+    }
+
+    /// The value coder.
+    #[must_use]
+    pub fn values(&self) -> ValueChoice {
+        self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
+    }
+
+    /// What is found; the cap comes after it, so that stages adapt alike with and without.
+    fn quota(&self, len: usize) -> Quota {
+        let k = self.density.count(len);
+        Quota { k, most: k.saturating_mul(2).min(len) }
+    }
+
+    /// At most ⌈log2(1/density)⌉ stages adapt: each leaves a half at the least.
+    fn most_stages(&self) -> u32 {
+        self.density.population(1).next_power_of_two().trailing_zeros().max(1)
+    }
+
+    /// Leaves the entries to send in `candidates`; returns what exceeded the threshold over what was wanted, 2 at the most.
+    fn select_from(
+        &self,
+        pass: &mut Pass<'_>,
+        stages: u32,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<f32, EncodeError> {
+        let (isa, quota) = (Isa::best(), self.quota(pass.len()));
+        let mut threshold = estimate::threshold(isa, pass, self.fit, quota.k, stages)?;
+        let mut least = estimate::least_above(threshold);
+        let found = quota.select(isa, pass, least, candidates, spare)?;
+        let ratio = found.map_or(2.0, |found| found as f32 / quota.k as f32);
+        for _ in 0..ROUNDS {
+            if 2 * candidates.len >= quota.k || least == 1 {
+                break;
+            }
+            threshold *= LOWER;
+            least = estimate::least_above(threshold);
+            quota.select(isa, pass, least, candidates, spare)?;
+        }
+        if self.is_capped && candidates.len > quota.k {
+            quota.reduce(isa, candidates, spare);
+        }
+        Ok(ratio)
+    }
+}
+
+impl Sparsifier for Sidco {
+    const ID: CodecId = CodecId::Sidco;
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
+    }
+
+    fn most_entries(&self, len: usize) -> usize {
+        let Quota { k, most } = self.quota(len);
+        if self.is_capped { k } else { most }
+    }
+
+    fn capacity(&self, len: usize) -> usize {
+        self.quota(len).capacity(len)
+    }
+
+    fn adapts(&self) -> bool {
+        self.stages.is_none()
+    }
+
+    fn select(
+        &self,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<(), EncodeError> {
+        let (unit, most) = (input.unit, self.most_stages());
+        let state = input.state_mut().copied();
+        let adapting = Stages::read(state.unwrap_or_default(), most);
+        let stages = self.stages.map_or(adapting.stages, NonZeroU32::get);
+        let ratio =
+            input.pass(self.overflow_bound(), |pass| self.select_from(pass, stages, candidates, spare))?;
+        if self.stages.is_none() && unit.len > 0 {
+            let state = input.state_mut();
+            state.into_iter().for_each(|state| *state = adapting.after(ratio, most).write());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Exact top-k: the k coordinates of largest magnitude.
+
+mod reach;
+mod select;
+
+use crate::codecs::qsgd::Rounding;
+use crate::coding::index::IndexChoice;
+use crate::coding::values::ValueChoice;
+use crate::error::EncodeError;
+use crate::frame::header::CodecId;
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::density::Density;
+use crate::kernels::{Candidates, Isa};
+use crate::sparse::{SparseCoding, Sparsifier};
+
+pub(crate) use reach::Quota;
+pub(crate) use select::radix_cut;
+
+/// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or all
+/// that are not zero where these are fewer. Ties go to the lowest index; a zero is never sent.
+///
+/// Biased: needs error feedback. ‖C(x) − x‖² ≤ (1 − k/n)·‖x‖² with exact values.
+///
+/// # Source
+/// Aji, Heafield: Sparse Communication for Distributed Gradient Descent (arXiv 1704.05021); Stich, Cordonnier, Jaggi:
+/// Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1. We select exactly, not from a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TopK {
+    density: Density,
+    coding: SparseCoding,
+}
+
+impl TopK {
+    /// Top-k at `density`, with index and value coders.
+    #[must_use]
+    pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
+        Self { density, coding: SparseCoding::new(index, values) }
+    }
+
+    /// At another density.
+    #[must_use]
+    pub fn with_density(self, density: Density) -> Self {
+        Self { density, ..self }
+    }
+
+    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
+    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
+    }
+
+    /// The density.
+    #[must_use]
+    pub fn density(&self) -> Density {
+        self.density
+    }
+
+    /// The index coder.
+    #[must_use]
+    pub fn index(&self) -> IndexChoice {
+        self.coding.index
+    }
+
+    /// The value coder.
+    #[must_use]
+    pub fn values(&self) -> ValueChoice {
+        self.coding.values
+    }
+
+    /// How values are rounded to a codebook.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.coding.rounding
+    }
+}
+
+impl Sparsifier for TopK {
+    const ID: CodecId = CodecId::TopK;
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
+    }
+
+    fn most_entries(&self, len: usize) -> usize {
+        self.density.count(len)
+    }
+
+    fn capacity(&self, len: usize) -> usize {
+        select::capacity(self.density.count(len), len)
+    }
+
+    fn select(
+        &self,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<(), EncodeError> {
+        let k = self.density.count(input.unit.len);
+        input.pass(self.overflow_bound(), |pass| select::top_k(Isa::best(), pass, k, candidates, spare))
+    }
+}

@@ -1,0 +1,207 @@
+//! The fixed header in front of every message.
+
+use crate::coding::values::ValueFormat;
+use crate::error::{DecodeError, Field};
+use crate::wire::checksum::crc32c;
+use crate::wire::reader::Reader;
+use crate::wire::writer::Writer;
+
+/// Bytes of the header: `magic` 0..2, `version` 2, `codec` 3, `flags` 4..6, `unit_count` 6..8, `fingerprint` 8..16,
+/// `body_bytes` 16..20, `checksum` 20..24.
+pub const HEADER_BYTES: usize = 24;
+
+/// ASCII "GW".
+pub(crate) const MAGIC: [u8; 2] = *b"GW";
+
+/// The one version this reader knows.
+pub(crate) const VERSION: u8 = 1;
+
+/// The checksum covers the header in front of it and the body behind it.
+const CHECKED_HEADER_BYTES: usize = 20;
+
+/// The method that made a frame, as its number on the wire.
+///
+/// Numbers 0xf0 … 0xfe are for experiments and never assigned; 0xff is reserved. A reader refuses both.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CodecId {
+    /// Dense f32.
+    None = 0,
+    /// Dense IEEE half precision.
+    F16 = 1,
+    /// Dense bfloat16.
+    Bf16 = 2,
+    /// Exact top-k.
+    TopK = 3,
+    /// All coordinates at or above a fixed magnitude.
+    Threshold = 4,
+    /// Stochastic or nearest rounding to levels.
+    Qsgd = 5,
+    /// Random-k with a shared seed.
+    RandomK = 6,
+    /// Deep Gradient Compression.
+    Dgc = 7,
+    /// SIDCo.
+    Sidco = 8,
+}
+
+impl CodecId {
+    pub(crate) fn from_wire(id: u8) -> Result<Self, DecodeError> {
+        Ok(match id {
+            0 => Self::None,
+            1 => Self::F16,
+            2 => Self::Bf16,
+            3 => Self::TopK,
+            4 => Self::Threshold,
+            5 => Self::Qsgd,
+            6 => Self::RandomK,
+            7 => Self::Dgc,
+            8 => Self::Sidco,
+            unknown => return Err(DecodeError::UnknownCodec(unknown)),
+        })
+    }
+
+    /// Whether units of this codec may have bodies of that kind. Any codec may send a unit dense, as f32.
+    pub(crate) fn makes(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Dense => true,
+            Kind::Sparse => matches!(self, Self::TopK | Self::Threshold | Self::Dgc | Self::Sidco),
+            Kind::Levels => matches!(self, Self::Qsgd),
+            Kind::Seeded => matches!(self, Self::RandomK),
+        }
+    }
+}
+
+impl CodecId {
+    /// Whether dense units of this codec may have values of that format: f32, or what the codec casts to.
+    pub(crate) fn sends_dense(self, format: ValueFormat) -> bool {
+        match format {
+            ValueFormat::F32 => true,
+            ValueFormat::F16(_) => self == Self::F16,
+            ValueFormat::Bf16 => self == Self::Bf16,
+            _ => false,
+        }
+    }
+}
+
+/// How the body of one unit is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// One value a coordinate.
+    Dense = 0,
+    /// Positions and values.
+    Sparse = 1,
+    /// Norms and levels.
+    Levels = 2,
+    /// Values at positions that follow from a seed.
+    Seeded = 3,
+}
+
+impl Kind {
+    pub(crate) fn from_wire(kind: u8) -> Result<Self, DecodeError> {
+        Ok(match kind {
+            0 => Self::Dense,
+            1 => Self::Sparse,
+            2 => Self::Levels,
+            3 => Self::Seeded,
+            _ => return Err(DecodeError::InvalidField(Field::Kind)),
+        })
+    }
+}
+
+/// How received frames become a mean. Written in every frame, so that two ends cannot divide differently.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Divisor {
+    /// Every coordinate is divided by the number of workers whose frame entered the sum.
+    #[default]
+    Contributors,
+    /// Every coordinate is divided by the number of frames that held that coordinate.
+    Senders,
+}
+
+/// Flag bit 0: the divisor is [`Divisor::Senders`].
+const FLAG_SENDERS: u16 = 1;
+
+/// The fields of the header. [`parse`](Self::parse) reads them without decoding anything behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Version of the format.
+    pub version: u8,
+    /// The method that made the frame.
+    pub codec: CodecId,
+    /// How the mean is to be formed.
+    pub divisor: Divisor,
+    /// Units behind the header, at least one.
+    pub unit_count: u16,
+    /// Fingerprint of the sender's layout.
+    pub fingerprint: u64,
+    /// Bytes behind the header.
+    pub body_bytes: u32,
+    /// CRC-32C of all bytes but these four.
+    pub checksum: u32,
+}
+
+impl Header {
+    /// Reads the header at the front of `bytes`. Neither checksum nor body are looked at: a stream reader calls this
+    /// to learn how many bytes to wait for.
+    ///
+    /// # Errors
+    /// `Truncated`, `BadMagic`, `UnsupportedVersion`, `UnknownCodec`, `UnknownFlag`, `InvalidField(UnitCount)`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if reader.array()? != MAGIC {
+            return Err(DecodeError::BadMagic);
+        }
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::UnsupportedVersion(version));
+        }
+        let codec = CodecId::from_wire(reader.u8()?)?;
+        let flags = reader.u16()?;
+        if flags & !FLAG_SENDERS != 0 {
+            return Err(DecodeError::UnknownFlag(flags));
+        }
+        let divisor = if flags & FLAG_SENDERS == 0 { Divisor::Contributors } else { Divisor::Senders };
+        let unit_count = reader.u16()?;
+        if unit_count == 0 {
+            return Err(DecodeError::InvalidField(Field::UnitCount));
+        }
+        let fingerprint = reader.u64()?;
+        let body_bytes = reader.u32()?;
+        let checksum = reader.u32()?;
+        Ok(Self { version, codec, divisor, unit_count, fingerprint, body_bytes, checksum })
+    }
+
+    /// Bytes of the whole frame, header included.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u64 {
+        u64::from(self.body_bytes) + HEADER_BYTES as u64
+    }
+
+    /// The header as bytes, with the checksum over what `body` has written; the `checksum` field is ignored.
+    pub(crate) fn to_bytes(self, body: &Writer<'_>) -> [u8; HEADER_BYTES] {
+        let flags = if self.divisor == Divisor::Senders { FLAG_SENDERS } else { 0 };
+        let mut bytes = [0; HEADER_BYTES];
+        let mut writer = Writer::new(&mut bytes);
+        writer.bytes(&MAGIC);
+        writer.u8(self.version);
+        writer.u8(self.codec as u8);
+        writer.bytes(&flags.to_le_bytes());
+        writer.bytes(&self.unit_count.to_le_bytes());
+        writer.bytes(&self.fingerprint.to_le_bytes());
+        writer.bytes(&self.body_bytes.to_le_bytes());
+        let (checked, field) = bytes.split_at_mut(CHECKED_HEADER_BYTES);
+        let checksum = body.checksum(crc32c(0, checked));
+        field.copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+}
+
+/// CRC-32C over the header without its checksum field, then the body.
+pub(crate) fn frame_checksum(header: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
+    let (checked, _) = header.split_at(CHECKED_HEADER_BYTES);
+    crc32c(crc32c(0, checked), body)
+}

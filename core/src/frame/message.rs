@@ -1,0 +1,233 @@
+//! Writing one message of many units.
+
+use crate::built::Full;
+use crate::codecs::dense::Dense;
+use crate::error::EncodeError;
+use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+#[cfg(not(feature = "parallel"))]
+use crate::kernels::Isa;
+use crate::memory::Memory;
+use crate::momentum::Momentum;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::Source;
+use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+
+/// The codec of one unit: the frame's own, or dense f32 where the unit asks for it.
+pub(crate) fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn EncodeUnit {
+    if unit.dense { &Dense::F32 } else { codec }
+}
+
+fn is_built(codec: &dyn EncodeUnit) -> bool {
+    !codec.needs_full() || Full::build().is_some()
+}
+
+/// The codec's momentum; small machines have no codec that has any, and need not ask.
+pub(crate) fn momentum_of(codec: &dyn EncodeUnit) -> Option<Momentum> {
+    Full::build().and_then(|_| codec.momentum())
+}
+
+pub(crate) fn max_frame_bytes(codec: &dyn EncodeUnit, units: &[Unit]) -> Option<usize> {
+    if !is_built(codec) {
+        return None;
+    }
+    units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
+        sum.checked_add(codec_of(codec, unit).max_body_bytes(unit.len)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
+    })
+}
+
+pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
+    let needs = units.iter().map(|unit| codec_of(codec, unit).unit_scratch_len(unit.len));
+    needs.fold(ScratchLen::default(), ScratchLen::max)
+}
+
+/// Whether the units may stand in one message: one at the least, ascending, apart, inside the layout, and within the
+/// fields of the wire.
+pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), EncodeError> {
+    let mut cursor = Cursor::default();
+    for unit in units {
+        if !cursor.accepts(unit) || unit.start + unit.len > layout.len() {
+            return Err(EncodeError::UnitOutOfOrder { unit: unit.id });
+        }
+        if unit.len > MAX_UNIT_LEN {
+            return Err(EncodeError::TooLarge);
+        }
+        cursor.pass(unit);
+    }
+    let fits_field = u16::try_from(units.len()).is_ok();
+    if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
+}
+
+/// What is encoded, without what is changed.
+pub(crate) struct Encoding<'a> {
+    pub(crate) codec: &'a dyn EncodeUnit,
+    pub(crate) key: StepKey,
+    pub(crate) layout: &'a LayoutRef<'a>,
+    pub(crate) units: &'a [Unit],
+    pub(crate) grad: Grad<'a>,
+    /// Threads that share the work.
+    #[cfg(feature = "parallel")]
+    pub(crate) threads: usize,
+}
+
+impl<'a> Encoding<'a> {
+    /// On the caller's thread alone.
+    pub(crate) fn new(
+        codec: &'a dyn EncodeUnit,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+    ) -> Self {
+        Self {
+            codec,
+            key,
+            layout,
+            units,
+            grad,
+            #[cfg(feature = "parallel")]
+            threads: 1,
+        }
+    }
+
+    /// See [`Gather::encode`](crate::Gather::encode).
+    pub(crate) fn encode(
+        &self,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        self.check_lengths(memory.as_deref())?;
+        self.check_structure(scratch, out.len())?;
+        self.check_parts(memory.as_deref())?;
+        let adds_early = |unit| codec_of(self.codec, unit).adds_early();
+        if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
+            self.check_values(memory.as_deref())?;
+        }
+        let (header, body) = out.split_at_mut(HEADER_BYTES);
+        let mut writer = Writer::new(body);
+        self.write_units(memory, scratch, &mut writer)?;
+        let body_bytes = writer.len();
+        header.copy_from_slice(&self.header(self.units.len(), body_bytes).to_bytes(&writer));
+        Ok(HEADER_BYTES + body_bytes)
+    }
+
+    /// What the caller lends must be for this layout, and for a codec that takes it.
+    pub(crate) fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
+        if let Some(memory) = memory {
+            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
+        }
+        if memory.is_some() && !self.codec.conserves() {
+            return Err(EncodeError::MemoryRefused);
+        }
+        let is_half = matches!(self.grad, Grad::F16(_)) && Full::build().is_none();
+        if is_built(self.codec) && !is_half { Ok(()) } else { Err(EncodeError::NotBuilt) }
+    }
+
+    /// Everything that can be wrong with units and buffers, before a value is looked at.
+    fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
+        check_units(self.layout, self.units)?;
+        let needed = max_frame_bytes(self.codec, self.units).ok_or(EncodeError::TooLarge)?;
+        if u32::try_from(needed).is_err() {
+            return Err(EncodeError::TooLarge);
+        }
+        if out_len < needed {
+            return Err(EncodeError::BufferTooSmall { needed, actual: out_len });
+        }
+        let needed = scratch_len(self.codec, self.units);
+        if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
+    }
+
+    /// Whether the memory has every part that the codec needs for these units. Small machines have no codec that needs any.
+    pub(crate) fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        if Full::build().is_none() {
+            return Ok(());
+        }
+        if !self.codec.has_frames() {
+            return Err(EncodeError::NoFrames);
+        }
+        let momentum = memory.and_then(Memory::momentum);
+        let states = memory.map_or(0, |memory| memory.states().len());
+        let has_momentum = self.codec.momentum().is_none() || momentum.is_some();
+        let has_state = |unit: &Unit| unit.dense || (unit.id as usize) < states;
+        let has_states = !self.codec.adapts() || self.units.iter().all(has_state);
+        if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
+    }
+
+    /// The last value may be the one that must be refused when the memory of the first is already changed. So all values
+    /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
+    /// large its values can be.
+    pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        let largest = memory.map_or(0.0, |memory| memory.largest());
+        self.units.iter().try_for_each(|unit| {
+            let residual = memory.map(|memory| memory.view(unit.range()).residual);
+            let codec = codec_of(self.codec, unit);
+            let momentum =
+                momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
+            let grad = self.grad.slice(unit.start, unit.len);
+            let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
+            let source = source.with_largest(largest).with_momentum(momentum);
+            #[cfg(feature = "parallel")]
+            return crate::owned::parallel::check_all(self.threads, &source);
+            #[cfg(not(feature = "parallel"))]
+            source.check_all(Isa::best())
+        })
+    }
+
+    fn write_units(
+        &self,
+        mut memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        writer.varint(self.key.step);
+        let mut cursor = Cursor::default();
+        let covers_all = self.units.iter().map(|unit| unit.len).sum::<usize>() == self.layout.len();
+        let mut largest = memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.largest());
+        for unit in self.units {
+            let codec = codec_of(self.codec, unit);
+            cursor.write(writer, unit, codec.kind());
+            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+            codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
+            largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
+        }
+        if let Some(memory) = memory {
+            memory.bound_by(largest);
+        }
+        Ok(())
+    }
+
+    fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
+        let grad = self.grad.slice(unit.start, unit.len);
+        let momentum = momentum_of(codec_of(self.codec, unit));
+        UnitInput {
+            key: self.key,
+            layout: self.layout,
+            unit,
+            grad,
+            memory,
+            momentum,
+            state: None,
+            #[cfg(feature = "parallel")]
+            threads: self.threads,
+        }
+    }
+
+    pub(crate) fn header(&self, unit_count: usize, body_bytes: usize) -> Header {
+        Header {
+            version: VERSION,
+            codec: self.codec.codec_id(),
+            divisor: Divisor::Contributors,
+            unit_count: unit_count as u16,
+            fingerprint: self.layout.fingerprint(),
+            body_bytes: body_bytes as u32,
+            checksum: 0,
+        }
+    }
+}

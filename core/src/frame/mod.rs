@@ -1,0 +1,506 @@
+//! The wire format, version 1. FORMAT.md is the authority; names here are the names there.
+//!
+//! Bytes are parsed once, completely, and are trusted afterwards: [`Frame::parse`] checks all that can be wrong, and what it
+//! returns cannot fail.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+pub(crate) mod header;
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the encoding side: the buffer was checked against the codec's bound"
+)]
+pub(crate) mod message;
+#[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
+pub(crate) mod packets;
+
+use crate::built::Full;
+use crate::codecs::qsgd::LevelsFields;
+use crate::codecs::randomk::SeededFields;
+use crate::coding::values::{ValueFormat, Values};
+use crate::error::{DecodeError, Field, Limit};
+use crate::frame::header::{HEADER_BYTES, Header, Kind, frame_checksum};
+use crate::gradient::layout::{LayoutRef, Span};
+use crate::gradient::unit::Unit;
+use crate::kernels;
+use crate::limits::Limits;
+use crate::sparse::SparseFields;
+use crate::wire::reader::Reader;
+use crate::wire::unit_header::Cursor;
+#[cfg(feature = "alloc")]
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The structure of one unit's body, by kind. Reading it costs a few bytes a section; [`check`](Self::check) does the
+/// work that grows with the unit.
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Dense(Values<'a>),
+    Sparse(SparseFields<'a>),
+    Levels(LevelsFields<'a>),
+    Seeded(SeededFields<'a>),
+}
+
+impl<'a> Body<'a> {
+    fn read(kind: Kind, unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(match kind {
+            Kind::Dense => {
+                let format = ValueFormat::from_wire(reader.u8()?)?;
+                if format.fixed_bytes().is_none() {
+                    return Err(DecodeError::InvalidField(Field::Coding));
+                }
+                Self::Dense(Values::fields(format, unit.len, reader)?)
+            }
+            Kind::Sparse => Self::Sparse(SparseFields::read(unit.len, reader)?),
+            Kind::Levels => Self::Levels(LevelsFields::read(unit.len, reader)?),
+            Kind::Seeded => Self::Seeded(SeededFields::read(unit, step, reader)?),
+        })
+    }
+
+    /// Entries that are decoded into scratch memory.
+    fn entries(&self) -> usize {
+        match self {
+            Self::Dense(_) | Self::Levels(_) => 0,
+            Self::Sparse(sparse) => sparse.entries(),
+            Self::Seeded(seeded) => seeded.entries(),
+        }
+    }
+
+    fn scratch_words(&self) -> usize {
+        match self {
+            Self::Dense(values) => values.scratch_words(),
+            Self::Sparse(sparse) => sparse.scratch_words(),
+            Self::Levels(levels) => levels.scratch_words(),
+            Self::Seeded(seeded) => seeded.scratch_words(),
+        }
+    }
+
+    fn check(&self, span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+        match self {
+            Self::Dense(values) => values.check(max_magnitude, scratch),
+            Self::Sparse(sparse) => sparse.check(span, max_magnitude, scratch),
+            Self::Levels(levels) => levels.check(max_magnitude, scratch),
+            Self::Seeded(seeded) => seeded.check(max_magnitude, scratch),
+        }
+    }
+
+    #[inline]
+    fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+        match self {
+            Self::Dense(values) => {
+                let mut i = 0;
+                values.for_each(scratch, |value| {
+                    f(i, value);
+                    i = i.wrapping_add(1);
+                });
+            }
+            Self::Sparse(sparse) => sparse.for_each(scratch, f),
+            Self::Levels(levels) => levels.for_each(scratch, f),
+            Self::Seeded(seeded) => seeded.for_each(scratch, f),
+        }
+    }
+}
+
+/// Walks the units of a body whose structure may still be wrong.
+struct Walk<'a> {
+    reader: Reader<'a>,
+    cursor: Cursor,
+    header: Header,
+    step: u64,
+    layout_len: usize,
+    left: u16,
+    /// Of the last unit.
+    body_bytes: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(header: Header, body: &'a [u8], layout_len: usize) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let step = reader.varint()?;
+        Ok(Self {
+            reader,
+            cursor: Cursor::default(),
+            header,
+            step,
+            layout_len,
+            left: header.unit_count,
+            body_bytes: 0,
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<(Unit, Body<'a>)>, DecodeError> {
+        if self.left == 0 {
+            self.reader.finish()?;
+            return Ok(None);
+        }
+        self.left = self.left.saturating_sub(1);
+        let (unit, kind) = self.cursor.read(&mut self.reader, self.layout_len)?;
+        if !self.header.codec.makes(kind) {
+            return Err(DecodeError::InvalidField(Field::Kind));
+        }
+        let before = self.reader.rest().len();
+        let body = Body::read(kind, &unit, self.step, &mut self.reader)?;
+        self.body_bytes = before - self.reader.rest().len();
+        if let Body::Dense(values) = body
+            && !self.header.codec.sends_dense(values.format())
+        {
+            return Err(DecodeError::InvalidField(Field::Coding));
+        }
+        Ok(Some((unit, body)))
+    }
+}
+
+/// As [`open`], and the frame must be for this layout.
+fn open_for<'a>(
+    bytes: &'a [u8],
+    layout: &LayoutRef<'_>,
+    limits: &Limits,
+) -> Result<(Header, &'a [u8]), DecodeError> {
+    let frame = Header::parse(bytes)?.fingerprint;
+    if frame == layout.fingerprint() {
+        open(bytes, limits)
+    } else {
+        Err(DecodeError::LayoutMismatch { frame, layout: layout.fingerprint() })
+    }
+}
+
+/// Header, limits, length and checksum: everything that can be said before the units are looked at.
+fn open<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(Header, &'a [u8]), DecodeError> {
+    let header = Header::parse(bytes)?;
+    let body_bytes = header.body_bytes as usize;
+    if body_bytes > limits.max_body_bytes {
+        return Err(DecodeError::LimitExceeded(Limit::BodyBytes));
+    }
+    if usize::from(header.unit_count) > limits.max_units {
+        return Err(DecodeError::LimitExceeded(Limit::Units));
+    }
+    let mut reader = Reader::new(bytes);
+    let head = reader.array::<HEADER_BYTES>()?;
+    let body = reader.take(body_bytes)?;
+    reader.finish()?;
+    // A fuzzer would spend its time on guessing checksums.
+    if cfg!(not(fuzzing)) {
+        let computed = frame_checksum(&head, body);
+        if computed != header.checksum {
+            return Err(DecodeError::ChecksumMismatch { stated: header.checksum, computed });
+        }
+    }
+    Ok((header, body))
+}
+
+/// A frame of which header, checksum and structure are known to be right, and how much scratch memory it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened<'a, 'l> {
+    header: Header,
+    body: &'a [u8],
+    layout: &'l LayoutRef<'l>,
+    max_magnitude: f32,
+    words: usize,
+}
+
+impl<'a, 'l> Opened<'a, 'l> {
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        layout: &'l LayoutRef<'l>,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        let (header, body) = open_for(bytes, layout, limits)?;
+        let words = scratch_words(header, body, layout.len(), limits)?;
+        Ok(Self { header, body, layout, max_magnitude: limits.max_magnitude, words })
+    }
+
+    /// Words of scratch memory that [`check`](Self::check) needs.
+    pub(crate) fn scratch_words(&self) -> usize {
+        self.words
+    }
+
+    /// Everything that is left to check.
+    pub(crate) fn check(self, scratch: &'a mut [u32]) -> Result<Frame<'a>, DecodeError> {
+        let Self { header, body, layout, max_magnitude, words } = self;
+        let (mut rest, _) =
+            scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
+        let mut walk = Walk::new(header, body, layout.len())?;
+        while let Some((unit, body)) = walk.next()? {
+            let (own, others) = rest.split_at_mut(body.scratch_words());
+            let span = Span { layout, start: unit.start, len: unit.len };
+            body.check(span, max_magnitude, own)?;
+            rest = others;
+        }
+        Ok(Frame { header, step: walk.step, body, layout_len: layout.len(), scratch })
+    }
+}
+
+/// Words of scratch memory that [`Frame::parse`] needs for these bytes, within what `limits` allow.
+///
+/// # Errors
+/// As [`Frame::parse`], as far as header and structure go; values and positions are not looked at.
+pub fn frame_scratch_len(
+    bytes: &[u8],
+    layout: &LayoutRef<'_>,
+    limits: &Limits,
+) -> Result<usize, DecodeError> {
+    Opened::new(bytes, layout, limits).map(|opened| opened.scratch_words())
+}
+
+/// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout is not at
+/// hand; [`LayoutRef::opaque`] then stands for it.
+///
+/// # Errors
+/// As [`frame_scratch_len`], but for the layout.
+pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
+    let (header, body) = open(bytes, limits)?;
+    scratch_words(header, body, usize::MAX, limits)?;
+    let mut walk = Walk::new(header, body, usize::MAX)?;
+    let mut end = 0;
+    while let Some((unit, _)) = walk.next()? {
+        end = unit.range().end;
+    }
+    Ok(end)
+}
+
+/// Walks the structure once, against the limits, before any work that grows with what the frame asks for.
+fn scratch_words(
+    header: Header,
+    body: &[u8],
+    layout_len: usize,
+    limits: &Limits,
+) -> Result<usize, DecodeError> {
+    let mut walk = Walk::new(header, body, layout_len)?;
+    let (mut elements, mut entries, mut words) = (0usize, 0usize, 0usize);
+    while let Some((unit, body)) = walk.next()? {
+        elements = elements.saturating_add(unit.len);
+        entries = entries.saturating_add(body.entries());
+        words = words.saturating_add(body.scratch_words());
+        if elements > limits.max_elements {
+            return Err(DecodeError::LimitExceeded(Limit::Elements));
+        }
+        if entries > limits.max_entries {
+            return Err(DecodeError::LimitExceeded(Limit::Entries));
+        }
+        if words > limits.max_scratch_words {
+            return Err(DecodeError::LimitExceeded(Limit::ScratchWords));
+        }
+    }
+    Ok(words)
+}
+
+/// A frame that passed every check. Borrows the received bytes and the caller's scratch memory; allocates nothing.
+///
+/// # Examples
+/// ```
+/// use gradwire::{Density, Frame, Gather, Grad, IndexChoice, LayoutRef, Limits, Memory, Scratch, Source, StepKey};
+/// use gradwire::{TopK, Unit, ValueChoice};
+///
+/// let layout = LayoutRef::flat(4);
+/// let units = [Unit::whole(4)];
+/// let codec = TopK::new(Density::new(0.25).unwrap(), IndexChoice::Auto, ValueChoice::F32);
+/// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+/// let (mut residual, mut words, mut out) = ([0.0; 4], [0; 64], [0; 128]);
+/// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
+/// let grad = [0.5, -3.0, 0.0, 1.0];
+/// let mut memory = Memory::new(&mut residual);
+/// let bytes = codec
+///     .encode(key, &layout, &units, Grad::F32(&grad), Some(&mut memory), &mut scratch, &mut out)
+///     .unwrap();
+/// assert_eq!(memory.residual(), [0.5, 0.0, 0.0, 1.0]);
+///
+/// let limits = Limits::for_layout(&layout);
+/// let frame = Frame::parse(&out[..bytes], &layout, &limits, &mut words).unwrap();
+/// let mut sum = [0.0; 4];
+/// frame.add_scaled_to(1.0, &mut sum);
+/// assert_eq!(sum, [0.0, -3.0, 0.0, 0.0]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    header: Header,
+    step: u64,
+    body: &'a [u8],
+    layout_len: usize,
+    scratch: &'a [u32],
+}
+
+impl<'a> Frame<'a> {
+    /// Checks `bytes` completely. What is returned decodes without failing.
+    ///
+    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry, 133,320 a unit, one a coordinate of
+    /// units of levels under context, and one bit a coordinate of seeded units) and is lent until the frame is dropped.
+    ///
+    /// # Errors
+    /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing is changed
+    /// but the contents of `scratch`.
+    pub fn parse(
+        bytes: &'a [u8],
+        layout: &LayoutRef<'_>,
+        limits: &Limits,
+        scratch: &'a mut [u32],
+    ) -> Result<Self, DecodeError> {
+        Opened::new(bytes, layout, limits)?.check(scratch)
+    }
+
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The step that the frame belongs to.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The units of the frame, in ascending order.
+    pub fn units(&self) -> impl Iterator<Item = FrameUnit<'a>> + use<'a> {
+        let mut walk = Walk::new(self.header, self.body, self.layout_len).ok();
+        let mut rest = self.scratch;
+        core::iter::from_fn(move || {
+            // Parsing succeeded on the same bytes, so there is nothing left to fail.
+            let walk = walk.as_mut()?;
+            let (unit, body) = walk.next().ok()??;
+            let bytes = walk.body_bytes;
+            let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
+            rest = others;
+            Some(FrameUnit { unit, body, bytes, scratch })
+        })
+    }
+
+    /// Adds `weight` times every value of the frame to the flat accumulator: `acc[i] += weight · value`, each product and
+    /// each sum rounded once, coordinates ascending.
+    ///
+    /// # Panics
+    /// When `acc` has another length than the layout.
+    pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
+        assert_eq!(acc.len(), self.layout_len, "accumulator and layout differ in length");
+        for unit in self.units() {
+            if let Some(acc) = acc.get_mut(unit.range()) {
+                unit.add_scaled_to(weight, acc);
+            }
+        }
+    }
+}
+
+/// One unit of a parsed [`Frame`].
+#[derive(Clone, Copy, Debug)]
+pub struct FrameUnit<'a> {
+    unit: Unit,
+    body: Body<'a>,
+    /// Of the body.
+    bytes: usize,
+    scratch: &'a [u32],
+}
+
+impl FrameUnit<'_> {
+    /// Identifier of the unit.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.unit.id
+    }
+
+    /// Its coordinates, as a range of the flat gradient.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.unit.range()
+    }
+
+    /// Coordinates that the frame sends: the entries of a sparse or seeded unit, all of a dense or levels unit.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match self.body {
+            Body::Dense(_) | Body::Levels(_) => self.unit.len,
+            Body::Sparse(_) | Body::Seeded(_) => self.body.entries(),
+        }
+    }
+
+    /// Calls `f(coordinate, value)` for every coordinate that the frame holds, ascending, counted from the start of the
+    /// unit.
+    pub fn for_each(&self, f: impl FnMut(usize, f32)) {
+        self.body.for_each(self.scratch, f);
+    }
+
+    /// Adds `weight` times every value to the unit's own part of the accumulator; see [`Frame::add_scaled_to`].
+    ///
+    /// # Panics
+    /// When `acc` has another length than the unit.
+    pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
+        assert_eq!(acc.len(), self.unit.len, "accumulator and unit differ in length");
+        // Entries are far apart in memory, and a processor does not guess where the next ones are.
+        let mut later = self.positions().iter().skip(kernels::FETCH_AHEAD);
+        let add = |i: usize, value: f32| {
+            if let Some(&later) = Full::build().and_then(|_| later.next()) {
+                kernels::fetch(acc, later as usize);
+            }
+            if let Some(sum) = acc.get_mut(i) {
+                *sum += weight * value;
+            }
+        };
+        match self.body {
+            Body::Dense(values) => values.add_scaled_to(self.scratch, weight, acc),
+            Body::Levels(levels) => levels.add_scaled_to(self.scratch, weight, acc),
+            Body::Sparse(sparse) => sparse.for_each(self.scratch, add),
+            Body::Seeded(seeded) => seeded.for_each(self.scratch, add),
+        }
+    }
+
+    /// Where the entries of a sparse unit are; nothing is known ahead of the others.
+    fn positions(&self) -> &[u32] {
+        match self.body {
+            Body::Sparse(sparse) => self.scratch.get(..sparse.entries()).unwrap_or_default(),
+            Body::Dense(_) | Body::Levels(_) | Body::Seeded(_) => &[],
+        }
+    }
+
+    /// What the unit is made of.
+    #[must_use]
+    pub fn info(&self) -> UnitInfo {
+        self.info_of(self.body, self.bytes)
+    }
+
+    /// What the unit would be made of under each level coder: the same norms and levels, encoded once more by fixed width,
+    /// ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this order. `values` has the
+    /// coder's name. Empty for units that hold no levels, and for pieces of one that begin inside a bucket.
+    ///
+    /// Takes about as long as encoding the unit with each of them, and allocates in proportion to its length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn level_alternatives(&self) -> Vec<UnitInfo> {
+        let Body::Levels(levels) = self.body else { return Vec::new() };
+        let info = |body: Vec<u8>| {
+            let levels = LevelsFields::read(self.unit.len, &mut Reader::new(&body)).ok()?;
+            Some(self.info_of(Body::Levels(levels), body.len()))
+        };
+        levels.rewritten(self.scratch).into_iter().filter_map(info).collect()
+    }
+
+    fn info_of(&self, body: Body<'_>, body_bytes: usize) -> UnitInfo {
+        let (kind, index, values) = match body {
+            Body::Dense(values) => ("dense", None, Some((values.name(), values.section_bytes()))),
+            Body::Sparse(sparse) => match sparse.coders() {
+                None => ("sparse", None, None),
+                Some([index, values]) => ("sparse", Some(index), Some(values)),
+            },
+            Body::Levels(levels) => {
+                let [norms, levels] = levels.coders();
+                ("levels", Some(norms), Some(levels))
+            }
+            Body::Seeded(seeded) => ("seeded", None, Some(seeded.values())),
+        };
+        UnitInfo { unit: self.unit, kind, held: self.held(), body_bytes, index, values }
+    }
+}
+
+/// What one unit of a frame is made of, for people to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitInfo {
+    /// Identifier and range.
+    pub unit: Unit,
+    /// Name of the body's kind.
+    pub kind: &'static str,
+    /// Coordinates that the frame sends; see [`FrameUnit::held`].
+    pub held: usize,
+    /// Bytes of the body: both sections, and what says how to read them.
+    pub body_bytes: usize,
+    /// Name and bytes of the index section, or of the norms of a levels unit.
+    pub index: Option<(&'static str, usize)>,
+    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`, `adaptive`, which is
+    /// rANS with several tables or coded norms, or `context`, whose bytes include the norms.
+    pub values: Option<(&'static str, usize)>,
+}

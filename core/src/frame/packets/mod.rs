@@ -1,0 +1,437 @@
+//! A gradient as several frames, each complete and no longer than a packet.
+//!
+//! What is sent of a unit is decided once, over the whole unit, exactly as for one frame: the same k, the same codebook, the
+//! same levels. Then it is cut into pieces, ranges of the unit that are units of their own on the wire. Each packet takes
+//! as much as fits by exact bytes.
+
+mod dense;
+mod levels;
+mod sparse;
+
+use crate::built::Full;
+use crate::error::EncodeError;
+use crate::frame::header::{HEADER_BYTES, Kind};
+use crate::frame::message::{self, codec_of};
+use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::{LayoutRef, Span};
+use crate::gradient::unit::Unit;
+use crate::kernels::Isa;
+use crate::memory::Memory;
+use crate::momentum::Momentum;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::{BLOCK, Pass};
+use crate::wire::unit_header::Cursor;
+use crate::wire::writer::{Writer, varint_len};
+use core::fmt;
+use core::ops::Range;
+
+pub(crate) use dense::DenseContent;
+pub(crate) use levels::LevelsContent;
+pub(crate) use sparse::SparseContent;
+
+/// Largest number of bytes of one packet, header and checksum included: 64 to 65536.
+///
+/// # Examples
+/// ```
+/// use gradwire::PacketSize;
+/// assert_eq!(PacketSize::new(1200).unwrap().bytes(), 1200);
+/// assert_eq!(PacketSize::new(63), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketSize(u32);
+
+impl PacketSize {
+    /// `bytes` from 64 to 65536, else `None`.
+    #[must_use]
+    pub fn new(bytes: u32) -> Option<Self> {
+        (64..=65_536).contains(&bytes).then_some(Self(bytes))
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for PacketSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Bytes that an entropy coder may write beyond what it keeps.
+const SLACK: usize = 32;
+
+/// Working memory for the packets of these units: what is decided of one, and room for one body.
+pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit], size: PacketSize) -> ScratchLen {
+    let unit = content_len(codec, units);
+    ScratchLen { words: unit.words, bytes: unit.bytes.saturating_add(size.bytes() + SLACK) }
+}
+
+fn content_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
+    let needs = units.iter().map(|unit| codec_of(codec, unit).content_scratch_len(unit.len));
+    needs.fold(ScratchLen::default(), ScratchLen::max)
+}
+
+/// What is sent of one unit, decided once and kept in the scratch memory. An *atom* is what cannot be cut: an entry of a
+/// sparse unit, a coordinate of others.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and no heap to put a codebook on")]
+pub enum Content {
+    Dense(DenseContent),
+    Sparse(SparseContent),
+    Levels(LevelsContent),
+}
+
+/// Where a piece may end: `grain`, 2·`grain`, … `most`·`grain` atoms behind its start, or at the end of the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cuts {
+    pub(crate) grain: usize,
+    pub(crate) most: usize,
+}
+
+impl Content {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Dense(_) => Kind::Dense,
+            Self::Sparse(_) => Kind::Sparse,
+            Self::Levels(_) => Kind::Levels,
+        }
+    }
+
+    /// Atoms of a unit of `len` coordinates.
+    fn atoms(&self, len: usize) -> usize {
+        match self {
+            Self::Dense(_) | Self::Levels(_) => len,
+            Self::Sparse(sparse) => sparse.entries(),
+        }
+    }
+
+    /// Coordinates of the unit that the piece with these atoms covers. Pieces that follow each other cover the unit
+    /// without gaps.
+    fn coordinates(&self, words: &[u32], atoms: Range<usize>, len: usize) -> Range<usize> {
+        match self {
+            Self::Dense(_) | Self::Levels(_) => atoms,
+            Self::Sparse(sparse) => sparse.coordinates(words, atoms, len),
+        }
+    }
+
+    /// Where a piece that begins with atom `at` may end, and where else if none of these fits.
+    fn cuts(&self, at: usize, atoms: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
+        match self {
+            Self::Dense(dense) => (dense.cuts(atoms - at, size), None),
+            Self::Sparse(_) => (SparseContent::cuts(atoms - at, size), None),
+            Self::Levels(levels) => levels.cuts(at, atoms, size),
+        }
+    }
+}
+
+/// One piece on its way to the wire.
+pub(crate) struct Piece<'p> {
+    pub(crate) atoms: Range<usize>,
+    /// The coordinates of the piece, as a range of the layout.
+    pub(crate) span: Span<'p>,
+    /// Position of the unit in the layout.
+    pub(crate) start: usize,
+    /// Bytes that the body may take.
+    pub(crate) room: usize,
+}
+
+/// The packets of one gradient, to be drawn one after the other into the caller's buffer.
+///
+/// Every packet is a frame: [`Frame::parse`](crate::Frame::parse) decodes it alone, in any order, whether or not the others
+/// arrive. Added up, the packets hold what one frame of the same gradient would hold.
+///
+/// The memory is kept packet by packet: before the first it is fl(residual + gradient), and every packet takes out exactly
+/// what it holds. So what was not drawn is kept back, and a packet that was lost is returned by
+/// [`Memory::give_back`] alone.
+///
+/// # Examples
+#[cfg_attr(feature = "full", doc = "```")]
+#[cfg_attr(not(feature = "full"), doc = "```ignore")]
+/// use gradwire::{Density, Frame, Gather, Grad, IndexChoice, LayoutRef, Limits, Memory, PacketSize, Scratch, Source};
+/// use gradwire::{StepKey, TopK, Unit, ValueChoice};
+///
+/// let grad: [f32; 100] = core::array::from_fn(|i| i as f32);
+/// let (layout, units) = (LayoutRef::flat(100), [Unit::whole(100)]);
+/// let codec = TopK::new(Density::new(0.2).unwrap(), IndexChoice::Auto, ValueChoice::F32);
+/// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+/// let size = PacketSize::new(64).unwrap();
+/// let (mut residual, mut words, mut bytes) = ([0.0; 100], [0; 512], [0; 128]);
+/// let mut memory = Memory::new(&mut residual);
+/// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
+/// let grad = Grad::F32(&grad);
+///
+/// let mut packets =
+///     codec.packets(key, &layout, &units, grad, Some(&mut memory), &mut scratch, size).unwrap();
+/// let (mut packet, mut sum, mut count) = ([0; 64], [0.0; 100], 0);
+/// while let Some(bytes) = packets.next_into(&mut packet) {
+///     let mut words = [0; 128];
+///     let frame = Frame::parse(&packet[..bytes], &layout, &Limits::for_layout(&layout), &mut words).unwrap();
+///     frame.add_scaled_to(1.0, &mut sum);
+///     count += 1;
+/// }
+/// assert_eq!(count, 3);
+/// assert_eq!((sum[79], sum[80], sum[99]), (0.0, 80.0, 99.0));
+/// assert_eq!((memory.residual()[79], memory.residual()[80]), (79.0, 0.0));
+/// ```
+pub struct Packets<'a> {
+    codec: &'a dyn EncodeUnit,
+    key: StepKey,
+    layout: &'a LayoutRef<'a>,
+    units: &'a [Unit],
+    grad: Grad<'a>,
+    memory: Option<Memory<'a>>,
+    size: PacketSize,
+    words: &'a mut [u32],
+    bytes: &'a mut [u8],
+    body: &'a mut [u8],
+    /// The unit that is being cut, and its next atom.
+    unit: usize,
+    atom: usize,
+    content: Option<Content>,
+}
+
+impl fmt::Debug for Packets<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packets").field("size", &self.size).field("unit", &self.unit).finish_non_exhaustive()
+    }
+}
+
+/// See [`Gather::packets`](crate::Gather::packets).
+#[allow(clippy::too_many_arguments, reason = "those of Gather::packets")]
+pub(crate) fn begin<'a>(
+    codec: &'a dyn EncodeUnit,
+    key: StepKey,
+    layout: &'a LayoutRef<'a>,
+    units: &'a [Unit],
+    grad: Grad<'a>,
+    memory: Option<&'a mut Memory<'_>>,
+    scratch: &'a mut Scratch<'_>,
+    size: PacketSize,
+) -> Result<Packets<'a>, EncodeError> {
+    let encoding = message::Encoding::new(codec, key, layout, units, grad);
+    encoding.check_lengths(memory.as_deref())?;
+    Full::build().ok_or(EncodeError::NotBuilt)?;
+    message::check_units(layout, units)?;
+    if units.iter().any(|unit| !codec_of(codec, unit).is_cut()) {
+        return Err(EncodeError::NoPackets);
+    }
+    encoding.check_parts(memory.as_deref())?;
+    let needed = scratch_len(codec, units, size);
+    if !scratch.holds(needed) {
+        return Err(EncodeError::ScratchTooSmall { needed });
+    }
+    let needed = units.iter().map(|unit| least_packet_bytes(codec, key, unit)).max().unwrap_or(0);
+    if needed > size.bytes() {
+        return Err(EncodeError::PacketTooSmall { needed });
+    }
+    encoding.check_values(memory.as_deref())?;
+    let (bytes, body) = scratch.bytes.split_at_mut(content_len(codec, units).bytes);
+    let words = &mut *scratch.words;
+    let mut memory = memory.map(|memory| {
+        // What the packets leave of it is not known before the last was drawn.
+        memory.residual_mut();
+        memory.slice(0..layout.len())
+    });
+    for unit in units {
+        if let Some(memory) = &mut memory {
+            let grad = grad.slice(unit.start, unit.len);
+            add_gradient(grad, message::momentum_of(codec_of(codec, unit)), memory.slice(unit.range()));
+        }
+    }
+    let (unit, atom, content) = (0, 0, None);
+    Ok(Packets { codec, key, layout, units, grad, memory, size, words, bytes, body, unit, atom, content })
+}
+
+/// residual = fl(residual + gradient), or what momentum makes of the gradient.
+fn add_gradient(grad: Grad<'_>, rule: Option<Momentum>, mut memory: Memory<'_>) {
+    let (residual, momentum) = memory.parts_mut();
+    let mut pass = Pass::new(grad, residual, 0, f32::INFINITY).with_momentum(rule.zip(momentum));
+    let (isa, mut room) = (Isa::best(), [0; BLOCK]);
+    for block in pass.blocks() {
+        // Every value was looked at before.
+        let _ = pass.values(isa, block, &mut room);
+    }
+}
+
+/// Bytes of a packet that holds one atom of the unit, at the most.
+fn least_packet_bytes(codec: &dyn EncodeUnit, key: StepKey, unit: &Unit) -> usize {
+    let fields = [u64::from(unit.id), (unit.start + unit.len) as u64, unit.len as u64, key.step];
+    let header: usize = HEADER_BYTES + fields.map(varint_len).iter().sum::<usize>() + 1;
+    header.saturating_add(codec_of(codec, unit).least_body_bytes(unit.len))
+}
+
+impl Packets<'_> {
+    /// Writes the next packet to the front of `out` and returns its bytes; `None` when all was sent.
+    ///
+    /// # Panics
+    /// When `out` is shorter than the packet size.
+    pub fn next_into(&mut self, out: &mut [u8]) -> Option<usize> {
+        assert!(out.len() >= self.size.bytes(), "buffer shorter than a packet");
+        let mut written = self.write_step();
+        let (mut cursor, mut pieces) = (Cursor::default(), 0);
+        while let Some(unit) = self.units.get(self.unit) {
+            let content = self.content()?;
+            let (atoms, start) = (content.atoms(unit.len), self.atom);
+            let Some((end, bytes)) = self.largest_piece(cursor, written, atoms) else { break };
+            self.commit(start..end);
+            let covered = self.covered(start..end);
+            cursor.pass(&Unit { start: covered.start, len: covered.len(), ..*unit });
+            written += bytes;
+            pieces += 1;
+            self.atom = end;
+            if end < atoms {
+                break;
+            }
+            (self.unit, self.atom, self.content) = (self.unit + 1, 0, None);
+        }
+        if pieces == 0 {
+            return None;
+        }
+        let (header, body) = out.split_at_mut(HEADER_BYTES);
+        let mut writer = Writer::new(body);
+        writer.bytes(&self.body[..written]);
+        header.copy_from_slice(&self.encoding().header(pieces, written).to_bytes(&writer));
+        Some(HEADER_BYTES + written)
+    }
+
+    fn encoding(&self) -> message::Encoding<'_> {
+        let Self { codec, key, layout, units, grad, .. } = *self;
+        message::Encoding::new(codec, key, layout, units, grad)
+    }
+
+    /// Begins the body; returns its bytes.
+    fn write_step(&mut self) -> usize {
+        let mut writer = Writer::new(self.body);
+        writer.varint(self.key.step);
+        writer.len()
+    }
+
+    /// What is sent of the unit, decided when it is first asked for.
+    fn content(&mut self) -> Option<&Content> {
+        if self.content.is_none() {
+            let unit = self.units.get(self.unit)?;
+            // With a memory, what is encoded is what it holds by now.
+            let (grad, state) = match &mut self.memory {
+                Some(memory) => {
+                    let (residual, state) = memory.residual_and_state(unit.id);
+                    (Grad::F32(&residual[unit.range()]), state)
+                }
+                None => (self.grad.slice(unit.start, unit.len), None),
+            };
+            let input = UnitInput {
+                key: self.key,
+                layout: self.layout,
+                unit,
+                grad,
+                memory: None,
+                momentum: None,
+                state,
+                #[cfg(feature = "parallel")]
+                threads: 1,
+            };
+            let mut scratch = Scratch { words: self.words, bytes: self.bytes };
+            // Every value was looked at before the first packet.
+            self.content = codec_of(self.codec, unit).decide(input, &mut scratch).ok();
+        }
+        self.content.as_ref()
+    }
+
+    /// Coordinates of the layout that a piece of the present unit covers.
+    fn covered(&self, atoms: Range<usize>) -> Range<usize> {
+        let (Some(content), Some(unit)) = (&self.content, self.units.get(self.unit)) else { return 0..0 };
+        let within = content.coordinates(self.words, atoms, unit.len);
+        unit.start + within.start..unit.start + within.end
+    }
+
+    /// The end of the largest piece that fits behind the `written` bytes of the body, and its bytes; the piece is then
+    /// written. `None` if not even one atom fits.
+    fn largest_piece(&mut self, cursor: Cursor, written: usize, atoms: usize) -> Option<(usize, usize)> {
+        let start = self.atom;
+        let (mut first, other) = self.content.as_ref()?.cuts(start, atoms, self.size);
+        if let Some(fitting) = self.fitting(cursor, written, start, first.most) {
+            if fitting == 0 && first.most > 0 {
+                return None;
+            }
+            first.most = fitting;
+        }
+        for Cuts { grain, most } in core::iter::once(first).chain(other) {
+            let end = |count: usize| start.saturating_add(count.saturating_mul(grain)).min(atoms);
+            if let Some(bytes) = self.write_piece(cursor, written, start..end(most)) {
+                return Some((end(most), bytes));
+            }
+            let (mut fits, mut fails) = (0, most);
+            while fits + 1 < fails {
+                let middle = fits + (fails - fits) / 2;
+                match self.write_piece(cursor, written, start..end(middle)) {
+                    Some(_) => fits = middle,
+                    None => fails = middle,
+                }
+            }
+            if fits > 0 {
+                let bytes = self.write_piece(cursor, written, start..end(fits))?;
+                return Some((end(fits), bytes));
+            }
+        }
+        None
+    }
+
+    /// How many atoms from `start` on, of `most`, fit behind the `written` bytes of the body, if that is known without trying.
+    fn fitting(&mut self, cursor: Cursor, written: usize, start: usize, most: usize) -> Option<usize> {
+        let (Some(Content::Levels(levels)), Some(unit)) = (&self.content, self.units.get(self.unit)) else {
+            return None;
+        };
+        let left = self.size.bytes().saturating_sub(HEADER_BYTES + written);
+        let piece_unit = |len: usize| Unit { start: unit.start + start, len, ..*unit };
+        let room = |len: usize| left.saturating_sub(cursor.header_bytes(&piece_unit(len)));
+        levels.fitting(start..start + most, self.bytes, room)
+    }
+
+    /// Writes the unit header and the body of a piece behind the `written` bytes of the packet's body, if they fit;
+    /// returns their bytes.
+    fn write_piece(&mut self, mut cursor: Cursor, written: usize, atoms: Range<usize>) -> Option<usize> {
+        let unit = *self.units.get(self.unit)?;
+        let covered = self.covered(atoms.clone());
+        let content = self.content.as_ref()?;
+        let piece_unit = Unit { start: covered.start, len: covered.len(), ..unit };
+        let left = self.size.bytes().checked_sub(HEADER_BYTES + written)?;
+        let room = left.checked_sub(cursor.header_bytes(&piece_unit))?;
+        let mut writer = Writer::new(&mut self.body[written..]);
+        cursor.write(&mut writer, &piece_unit, content.kind());
+        let span = Span { layout: self.layout, start: covered.start, len: covered.len() };
+        let piece = Piece { atoms, span, start: unit.start, room };
+        let fits = match content {
+            Content::Dense(dense) => {
+                let values = match &self.memory {
+                    Some(memory) => Grad::F32(&memory.residual()[covered]),
+                    None => self.grad.slice(covered.start, covered.len()),
+                };
+                dense.write(&piece, values, &mut writer)
+            }
+            Content::Sparse(sparse) => sparse.write(&piece, self.words, self.bytes, &mut writer),
+            Content::Levels(levels) => levels.write(&piece, self.bytes, &mut writer),
+        };
+        fits.then_some(writer.len())
+    }
+
+    /// Takes out of the memory what a piece holds.
+    fn commit(&mut self, atoms: Range<usize>) {
+        let covered = self.covered(atoms.clone());
+        let (Some(memory), Some(content)) = (&mut self.memory, &self.content) else { return };
+        let Some(unit) = self.units.get(self.unit) else { return };
+        match content {
+            Content::Dense(dense) => dense.commit(&mut memory.residual_mut()[covered]),
+            Content::Sparse(sparse) => {
+                let has_momentum = message::momentum_of(codec_of(self.codec, unit)).is_some();
+                sparse.commit(atoms, self.words, &mut memory.slice(unit.range()), has_momentum);
+            }
+            Content::Levels(levels) => {
+                levels.commit(atoms, self.bytes, &mut memory.residual_mut()[covered]);
+            }
+        }
+    }
+}

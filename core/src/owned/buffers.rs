@@ -1,0 +1,98 @@
+//! Buffers that grow once and are then reused: for callers who have a heap.
+
+use crate::codec::Gather;
+use crate::error::{DecodeError, EncodeError};
+use crate::frame::message::check_units;
+use crate::frame::{Frame, Opened};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::limits::Limits;
+use crate::memory::Memory;
+use crate::rng::key::StepKey;
+use crate::scratch::Scratch;
+use alloc::vec::Vec;
+
+/// Output and working memory of an encoder. Allocates on the first call, and then only when units grow.
+#[derive(Clone, Debug, Default)]
+pub struct Encoder {
+    words: Vec<u32>,
+    bytes: Vec<u8>,
+    frame: Vec<u8>,
+    len: usize,
+}
+
+impl Encoder {
+    /// Empty buffers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Encodes one frame; see [`Gather::encode`].
+    ///
+    /// # Errors
+    /// As [`Gather::encode`], but for its buffers, which grow.
+    pub fn encode<G: Gather + ?Sized>(
+        &mut self,
+        codec: &G,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+    ) -> Result<&[u8], EncodeError> {
+        // Nothing is sized for units that will be refused.
+        check_units(layout, units)?;
+        let needed = codec.scratch_len(units);
+        grow(&mut self.words, needed.words);
+        grow(&mut self.bytes, needed.bytes);
+        grow(&mut self.frame, codec.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?);
+        let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+        self.len = 0;
+        self.len = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
+        Ok(self.frame())
+    }
+
+    /// The frame of the last successful call; empty before it, and after an error.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        &self.frame[..self.len]
+    }
+}
+
+/// Working memory of a decoder. Allocates on the first call, and then only when frames grow; never more than `limits`
+/// allow.
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    words: Vec<u32>,
+}
+
+impl Decoder {
+    /// Empty buffers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Parses one frame; see [`Frame::parse`].
+    ///
+    /// # Errors
+    /// As [`Frame::parse`], but for its scratch memory, which grows.
+    pub fn parse<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        layout: &LayoutRef<'_>,
+        limits: &Limits,
+    ) -> Result<Frame<'a>, DecodeError> {
+        let opened = Opened::new(bytes, layout, limits)?;
+        grow(&mut self.words, opened.scratch_words());
+        opened.check(&mut self.words)
+    }
+}
+
+pub(crate) fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+}

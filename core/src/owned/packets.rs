@@ -1,0 +1,94 @@
+//! Packets in buffers that grow once and are then reused: for callers who have a heap.
+
+use crate::codec::Gather;
+use crate::error::EncodeError;
+use crate::frame::message::check_units;
+use crate::frame::packets::{PacketSize, Packets};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::memory::Memory;
+use crate::owned::buffers::grow;
+use crate::rng::key::StepKey;
+use crate::scratch::Scratch;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The packets of a gradient, all of them, kept until the next: so that each can be sent, and given back if it was lost.
+/// Allocates on the first call, and then only when gradients take more.
+#[derive(Clone, Debug, Default)]
+pub struct PacketEncoder {
+    words: Vec<u32>,
+    bytes: Vec<u8>,
+    packets: Vec<u8>,
+    /// Where each packet ends in `packets`.
+    ends: Vec<usize>,
+}
+
+impl PacketEncoder {
+    /// Empty buffers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Encodes a gradient; see [`Gather::packets`]. Returns how many packets it takes.
+    ///
+    /// # Errors
+    /// As [`Gather::packets`], but for its buffers, which grow. There are then no packets.
+    #[allow(clippy::too_many_arguments, reason = "those of Gather::packets")]
+    pub fn encode<G: Gather + ?Sized>(
+        &mut self,
+        codec: &G,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        size: PacketSize,
+    ) -> Result<usize, EncodeError> {
+        self.ends.clear();
+        // Nothing is sized for units that will be refused.
+        check_units(layout, units)?;
+        let needed = codec.packet_scratch_len(units, size);
+        grow(&mut self.words, needed.words);
+        grow(&mut self.bytes, needed.bytes);
+        let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+        let mut packets = codec.packets(key, layout, units, grad, memory, &mut scratch, size)?;
+        draw(&mut packets, size, &mut self.packets, &mut self.ends);
+        Ok(self.ends.len())
+    }
+
+    /// How many packets there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of all packets together.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// One packet, if there are so many.
+    #[must_use]
+    pub fn packet(&self, at: usize) -> Option<&[u8]> {
+        Some(&self.packets[self.range(at)?])
+    }
+
+    fn range(&self, at: usize) -> Option<Range<usize>> {
+        let start = if at == 0 { 0 } else { *self.ends.get(at - 1)? };
+        Some(start..*self.ends.get(at)?)
+    }
+}
+
+fn draw(packets: &mut Packets<'_>, size: PacketSize, out: &mut Vec<u8>, ends: &mut Vec<usize>) {
+    let mut end = 0;
+    loop {
+        grow(out, end + size.bytes());
+        let Some(bytes) = packets.next_into(&mut out[end..]) else { return };
+        end += bytes;
+        ends.push(end);
+    }
+}
