@@ -1,7 +1,7 @@
 //! Nothing is lost in silence: what a frame holds and what the memory keeps are, bit for bit, what was there.
 
 use gradwire::{
-    Codec, DecodeError, Density, EncodeError, Estimator, Field, Gather, Grad, LayoutRef, Linear, LinearCodec,
+    Codec, DecodeError, Density, EncodeError, Estimator, Field, Gather, Grad, LayoutRef, LinearCodec,
     LinearScratch, Memory, MemoryView, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit, UnitState,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
@@ -639,6 +639,7 @@ fn view(residual: &[f32]) -> MemoryView<'_> {
 
 /// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.
 fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
+    let linear = linear.rounds();
     let n = grads[0].len();
     let (unit, layout, needed) = (Unit::whole(n), LayoutRef::flat(n), linear.round_scratch_len(n));
     let buffers = || (vec![7u32; needed.words], vec![7.0f32; needed.floats], vec![7i32; needed.ints]);
@@ -696,6 +697,7 @@ fn linear_codecs_refuse_bad_gradients_and_small_scratch_memory_at_the_start() {
     let (unit, layout) = (Unit { start: 5, ..Unit::whole(n) }, LayoutRef::flat(50));
     for spelling in ["none", "randomk:density=0.2", "randomk:density=0.2,estimator=unbiased"] {
         let linear = codec(spelling).as_linear().expect(spelling);
+        let linear = linear.rounds();
         let needed = linear.round_scratch_len(n);
         let begin = |grad: &[f32], residual: Option<&[f32]>, words: usize, floats: usize| {
             let (mut words, mut floats) = (vec![7; needed.words - words], vec![7.0; needed.floats - floats]);

@@ -1,8 +1,8 @@
 //! PowerSGD over several workers: against the naive reference, what is kept, and what travels whole.
 
 use gradwire::{
-    Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, Linear, LinearCodec, LinearScratch, Memory,
-    MemoryView, Source, Spec, StepKey, Unit,
+    Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, LinearCodec, LinearScratch, Memory, MemoryView,
+    Source, Spec, StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
@@ -37,7 +37,7 @@ impl Run {
 
     fn step(&mut self, step: u64, grads: &[Vec<f32>], abandon: bool) -> (Vec<f32>, Vec<usize>) {
         let (layout, unit) = (self.layout.as_ref(), Unit::whole(self.layout.len()));
-        rounds::step(&self.codec, key(step), &layout, &unit, grads, &mut self.memories, abandon)
+        rounds::step(self.codec.rounds(), key(step), &layout, &unit, grads, &mut self.memories, abandon)
     }
 
     /// fl(residual + gradient) of every worker.
@@ -215,7 +215,7 @@ fn units_of_one_layout_do_not_touch_each_others_factors() {
         for (id, (start, end)) in [(0, 205), (205, 500), (500, n)].into_iter().enumerate() {
             let unit = Unit { id: id as u32, start, len: end - start, dense: false };
             let part: Vec<Vec<f32>> = grads.iter().map(|grad| grad[unit.range()].to_vec()).collect();
-            rounds::step(&apart.codec, key(step), &layout, &unit, &part, &mut apart.memories, false);
+            rounds::step(apart.codec.rounds(), key(step), &layout, &unit, &part, &mut apart.memories, false);
         }
     }
     let (whole, apart) = (&whole.memories[1], &apart.memories[1]);
@@ -262,23 +262,26 @@ fn a_step_that_is_abandoned_keeps_everything() {
 fn a_sum_that_is_not_finite_does_not_reach_the_factors() {
     let (codec, layout) = (linear("powersgd:rank=1"), run::layout(&[vec![8, 9]]));
     let (layout, unit) = (layout.as_ref(), Unit::whole(72));
-    let needed = codec.round_scratch_len(72);
+    let needed = codec.rounds().round_scratch_len(72);
     let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats]);
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
     let mut memory = Memory::new(vec![0.0; 72]).with_factors(vec![0.5; 9]);
     let grad = Input::Normal(1).values(72);
     let view = Some(memory.view(0..72));
-    let mut round = codec.begin(key(0), &layout, &unit, Grad::F32(&grad), view, &mut scratch).unwrap();
+    let mut round =
+        codec.rounds().begin(key(0), &layout, &unit, Grad::F32(&grad), view, &mut scratch).unwrap();
     let mut mean = vec![0.0; 72];
     loop {
-        let gradwire::Payload::F32(payload) = codec.payload(&round, &mut scratch) else { panic!("floats") };
+        let gradwire::Payload::F32(payload) = codec.rounds().payload(&round, &mut scratch) else {
+            panic!("floats")
+        };
         payload.fill(f32::NAN);
-        match codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)) {
+        match codec.rounds().advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)) {
             Some(next) => round = next,
             None => break,
         }
     }
-    codec.abandon(round, &mut scratch, Some(&mut memory));
+    codec.rounds().abandon(round, &mut scratch, Some(&mut memory));
     assert!(mean[0].is_nan(), "for the exchange to refuse");
     assert_eq!(memory.factors(), [0.5; 9]);
     assert_eq!(run::bits(memory.residual()), run::bits(&grad));
@@ -308,13 +311,17 @@ fn a_run_resumed_from_its_saved_memory_goes_on_bit_for_bit() {
 #[test]
 fn bad_gradients_small_scratch_and_missing_factors_are_refused_at_the_start() {
     let (codec, layout) = (linear("powersgd:rank=1"), run::layout(&[vec![5], vec![8, 9]]));
-    let (unit, needed) = (Unit { id: 0, start: 5, len: 72, dense: false }, codec.round_scratch_len(72));
+    let (unit, needed) =
+        (Unit { id: 0, start: 5, len: 72, dense: false }, codec.rounds().round_scratch_len(72));
     let begin = |grad: &[f32], factors: Option<usize>, less: usize| {
         let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats - less]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
         let factors = factors.map(|len| vec![0.0; len]);
         let memory = factors.as_deref().map(|factors| MemoryView { residual: &[0.0; 72], factors });
-        codec.begin(key(0), &layout.as_ref(), &unit, Grad::F32(grad), memory, &mut scratch).map(|_| ())
+        codec
+            .rounds()
+            .begin(key(0), &layout.as_ref(), &unit, Grad::F32(grad), memory, &mut scratch)
+            .map(|_| ())
     };
     let mut grad = Input::Normal(1).values(72);
     assert_eq!(begin(&grad, Some(9), 0), Ok(()));

@@ -1,8 +1,7 @@
 //! Linear codecs of more than one round, over several workers, against the naive reference.
 
 use gradwire::{
-    Codec, EncodeError, Grad, LayoutRef, Linear, LinearCodec, LinearScratch, MemoryView, Source, Spec,
-    StepKey, Unit,
+    Codec, EncodeError, Grad, LayoutRef, LinearCodec, LinearScratch, MemoryView, Source, Spec, StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{naive, rounds};
@@ -36,7 +35,7 @@ fn max_norm_sums_the_levels_that_the_reference_sums() {
         for (workers, n) in [(1, 1), (1, 77), (2, 5), (3, 1024), (4, 2500), (5, 3100), (17, 64), (40, 9)] {
             let unit = Unit { id: 3, ..Unit::whole(n) };
             let grads = grads(workers, n);
-            let (mean, payloads) = rounds::mean(&codec, key(4), &LayoutRef::flat(n), &unit, &grads);
+            let (mean, payloads) = rounds::mean(codec.rounds(), key(4), &LayoutRef::flat(n), &unit, &grads);
             let expected = naive::maxnorm::mean(bits_of_level, key(4), 3, &grads);
             assert_eq!(
                 bits(&mean),
@@ -56,8 +55,13 @@ fn max_norm_sends_as_many_levels_a_word_as_their_sum_allows() {
         [("maxnorm:bits=4", 4, 200), ("maxnorm:bits=2", 2, 100), ("maxnorm:bits=8", 100, 500)]
     {
         let unit = Unit::whole(1000);
-        let (_, payloads) =
-            rounds::mean(&linear(spelling), key(0), &LayoutRef::flat(1000), &unit, &grads(workers, 1000));
+        let (_, payloads) = rounds::mean(
+            linear(spelling).rounds(),
+            key(0),
+            &LayoutRef::flat(1000),
+            &unit,
+            &grads(workers, 1000),
+        );
         assert_eq!(payloads, [1, words], "{spelling}");
     }
 }
@@ -70,7 +74,7 @@ fn max_norm_is_unbiased() {
     let range = grads.iter().flatten().fold(0.0f64, |max, &g| max.max(f64::from(g.abs())));
     let mut sums = vec![0.0f64; n];
     for step in 0..trials {
-        let (mean, _) = rounds::mean(&codec, key(step), &layout, &unit, &grads);
+        let (mean, _) = rounds::mean(codec.rounds(), key(step), &layout, &unit, &grads);
         sums.iter_mut().zip(mean).for_each(|(sum, value)| *sum += f64::from(value));
     }
     // The variance of one rounding is at most (R/s)²/4; the mean of two workers has half of it.
@@ -86,7 +90,7 @@ fn max_norm_of_nothing_is_nothing() {
     for grads in [vec![vec![0.0; 9]; 3], vec![vec![f32::MIN_POSITIVE; 9]; 2], vec![Vec::new(); 2]] {
         let unit = Unit::whole(grads[0].len());
         let layout = LayoutRef::flat(unit.len);
-        let (mean, _) = rounds::mean(&linear("maxnorm"), key(1), &layout, &unit, &grads);
+        let (mean, _) = rounds::mean(linear("maxnorm").rounds(), key(1), &layout, &unit, &grads);
         assert!(mean.iter().all(|&value| value == 0.0));
     }
 }
@@ -94,13 +98,13 @@ fn max_norm_of_nothing_is_nothing() {
 #[test]
 fn max_norm_refuses_what_it_cannot_round_and_takes_no_memory() {
     let (codec, unit, layout) = (linear("maxnorm"), Unit { start: 5, ..Unit::whole(4) }, LayoutRef::flat(9));
-    let needed = codec.round_scratch_len(4);
+    let needed = codec.rounds().round_scratch_len(4);
     let begin = |grad: &[f32], residual: Option<&[f32]>, less: usize| {
         let memory = residual.map(|residual| MemoryView { residual, factors: &[] });
         let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
         let mut ints = vec![0; needed.ints];
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
-        codec.begin(key(1), &layout, &unit, Grad::F32(grad), memory, &mut scratch).map(|_| ())
+        codec.rounds().begin(key(1), &layout, &unit, Grad::F32(grad), memory, &mut scratch).map(|_| ())
     };
     assert_eq!(begin(&[1.0; 4], None, 0), Ok(()));
     assert_eq!(begin(&[1.0; 4], None, 1), Err(EncodeError::LinearScratchTooSmall { needed }));

@@ -36,7 +36,7 @@ impl Full {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use crate::frame::header::{HEADER_BYTES, Header, Kind};
+    use crate::frame::header::{HEADER_BYTES, Header};
     use crate::wire::writer::Writer;
     use crate::*;
     use core::num::NonZeroU32;
@@ -143,16 +143,16 @@ mod tests {
         // Behind `coding` of the sparse body stand a byte of positions and a value, before it `k` and the kind; behind
         // `norm` of the levels body stand two bytes of bucket size, a norm and a byte of levels, before it `form`.
         for (frame, codec, from_end, byte) in [
-            (&sparse, CodecId::TopK, 6, 3 << 4),
-            (&sparse, CodecId::TopK, 6, 4 << 4),
-            (&sparse, CodecId::TopK, 6, 5 << 4),
-            (&sparse, CodecId::TopK, 6, 6 << 4),
-            (&sparse, CodecId::TopK, 6, 3),
-            (&sparse, CodecId::RandomK, 8, Kind::Seeded as u8),
-            (&levels, CodecId::Qsgd, 8, 1 << 4 | 1),
-            (&levels, CodecId::Qsgd, 9, 1 << 4 | 4),
-            (&levels, CodecId::Qsgd, 9, 2 << 4 | 4),
-            (&levels, CodecId::Qsgd, 9, 3 << 4 | 2),
+            (&sparse, CodecId::new(3), 6, 3 << 4),
+            (&sparse, CodecId::new(3), 6, 4 << 4),
+            (&sparse, CodecId::new(3), 6, 5 << 4),
+            (&sparse, CodecId::new(3), 6, 6 << 4),
+            (&sparse, CodecId::new(3), 6, 3),
+            (&sparse, CodecId::new(6), 8, 3),
+            (&levels, CodecId::new(5), 8, 1 << 4 | 1),
+            (&levels, CodecId::new(5), 9, 1 << 4 | 4),
+            (&levels, CodecId::new(5), 9, 2 << 4 | 4),
+            (&levels, CodecId::new(5), 9, 3 << 4 | 2),
         ] {
             let result = parse(&patched(frame.clone(), codec, from_end, byte));
             assert_eq!(result == Err(DecodeError::NotBuilt), !cfg!(feature = "full"), "{result:?}");

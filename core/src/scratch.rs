@@ -38,3 +38,34 @@ impl Scratch<'_> {
         Scratch { words: self.words, bytes: self.bytes }
     }
 }
+
+/// Working memory of one unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::Gossip) codec, its own from the first round to the last.
+#[derive(Debug)]
+pub struct LinearScratch<'a> {
+    /// At least [`LinearScratchLen::words`] elements.
+    pub words: &'a mut [u32],
+    /// At least [`LinearScratchLen::floats`] elements.
+    pub floats: &'a mut [f32],
+    /// At least [`LinearScratchLen::ints`] elements.
+    pub ints: &'a mut [i32],
+}
+
+impl LinearScratch<'_> {
+    /// Whether the memory is enough for `needed`.
+    pub(crate) fn holds(&self, needed: LinearScratchLen) -> bool {
+        self.words.len() >= needed.words
+            && self.floats.len() >= needed.floats
+            && self.ints.len() >= needed.ints
+    }
+}
+
+/// How much working memory a unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::Gossip) codec needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinearScratchLen {
+    /// Words of 32 bits.
+    pub words: usize,
+    /// f32 elements.
+    pub floats: usize,
+    /// i32 elements.
+    pub ints: usize,
+}

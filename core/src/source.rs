@@ -7,7 +7,7 @@ use crate::gradient::grad::Grad;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
 use crate::momentum::Momentum;
 #[cfg(feature = "parallel")]
-use crate::owned::parallel;
+use crate::threads;
 use core::convert::Infallible;
 #[cfg(feature = "parallel")]
 use core::ops::Range;
@@ -185,6 +185,17 @@ impl<'a> Source<'a> {
             let len = NARROW_BLOCK.min(self.len() - first);
             self.fold(isa, first, &mut p[..len]).map(drop)
         })
+    }
+
+    /// [`check_all`](Self::check_all) in parts, on so many threads; of several errors that of the first coordinate.
+    #[cfg(feature = "parallel")]
+    pub(crate) fn check_all_on(&self, threads: usize) -> Result<(), EncodeError> {
+        let (len, step) = (self.len(), threads::part_len(threads, self.len(), 1));
+        if step >= len {
+            return self.check_all(Isa::best());
+        }
+        let parts = (0..len).step_by(step).map(|first| self.slice(first..len.min(first + step))).collect();
+        threads::on_each(parts, |part: Self| part.check_all(Isa::best())).into_iter().collect()
     }
 
     /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
@@ -402,7 +413,7 @@ impl<'a> Pass<'a> {
     ) -> Result<bool, EncodeError> {
         let (len, room) = (self.len(), candidates.indices.len());
         let threads = self.threads.min(room / (8 * BLOCK)).max(1);
-        let step = parallel::part_len(threads, len, BLOCK);
+        let step = threads::part_len(threads, len, BLOCK);
         if self.momentum.is_some() || step >= len {
             return Ok(false);
         }
@@ -422,7 +433,7 @@ impl<'a> Pass<'a> {
             };
             (first, part, Candidates { indices, values, len: 0 })
         });
-        let kept = parallel::on_each(parts.collect(), |(first, mut part, mut candidates)| {
+        let kept = threads::on_each(parts.collect(), |(first, mut part, mut candidates)| {
             let fits = part.keep_all(isa, first, least, &mut candidates)?;
             Ok((part.max, fits.then_some(candidates.len)))
         });

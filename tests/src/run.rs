@@ -80,7 +80,7 @@ impl Kept {
         (spec.memory != MemoryChoice::None).then(|| Self {
             residual: vec![0.0; n],
             momentum: (spec.memory == MemoryChoice::Momentum).then(|| vec![0.0; n]),
-            states: vec![UnitState::default(); if spec.codec.adapts() { states } else { 0 }],
+            states: vec![UnitState::default(); if spec.codec.capabilities().adapts { states } else { 0 }],
         })
     }
 

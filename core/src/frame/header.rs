@@ -1,8 +1,9 @@
 //! The fixed header in front of every message.
 
-use crate::coding::values::ValueFormat;
 use crate::error::{DecodeError, Field};
+use crate::registry;
 use crate::wire::checksum::crc32c;
+use crate::wire::ids::CodecId;
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;
 
@@ -18,98 +19,6 @@ pub(crate) const VERSION: u8 = 1;
 
 /// The checksum covers the header in front of it and the body behind it.
 const CHECKED_HEADER_BYTES: usize = 20;
-
-/// The method that made a frame, as its number on the wire.
-///
-/// Numbers 0xf0 … 0xfe are for experiments and never assigned; 0xff is reserved. A reader refuses both.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum CodecId {
-    /// Dense f32.
-    None = 0,
-    /// Dense IEEE half precision.
-    F16 = 1,
-    /// Dense bfloat16.
-    Bf16 = 2,
-    /// Exact top-k.
-    TopK = 3,
-    /// All coordinates at or above a fixed magnitude.
-    Threshold = 4,
-    /// Stochastic or nearest rounding to levels.
-    Qsgd = 5,
-    /// Random-k with a shared seed.
-    RandomK = 6,
-    /// Deep Gradient Compression.
-    Dgc = 7,
-    /// SIDCo.
-    Sidco = 8,
-}
-
-impl CodecId {
-    pub(crate) fn from_wire(id: u8) -> Result<Self, DecodeError> {
-        Ok(match id {
-            0 => Self::None,
-            1 => Self::F16,
-            2 => Self::Bf16,
-            3 => Self::TopK,
-            4 => Self::Threshold,
-            5 => Self::Qsgd,
-            6 => Self::RandomK,
-            7 => Self::Dgc,
-            8 => Self::Sidco,
-            unknown => return Err(DecodeError::UnknownCodec(unknown)),
-        })
-    }
-
-    /// Whether units of this codec may have bodies of that kind. Any codec may send a unit dense, as f32.
-    pub(crate) fn makes(self, kind: Kind) -> bool {
-        match kind {
-            Kind::Dense => true,
-            Kind::Sparse => matches!(self, Self::TopK | Self::Threshold | Self::Dgc | Self::Sidco),
-            Kind::Levels => matches!(self, Self::Qsgd),
-            Kind::Seeded => matches!(self, Self::RandomK),
-        }
-    }
-}
-
-impl CodecId {
-    /// Whether dense units of this codec may have values of that format: f32, or what the codec casts to.
-    pub(crate) fn sends_dense(self, format: ValueFormat) -> bool {
-        match format {
-            ValueFormat::F32 => true,
-            ValueFormat::F16(_) => self == Self::F16,
-            ValueFormat::Bf16 => self == Self::Bf16,
-            _ => false,
-        }
-    }
-}
-
-/// How the body of one unit is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// One value a coordinate.
-    Dense = 0,
-    /// Positions and values.
-    Sparse = 1,
-    /// Norms and levels.
-    Levels = 2,
-    /// Values at positions that follow from a seed.
-    Seeded = 3,
-}
-
-impl Kind {
-    pub(crate) fn from_wire(kind: u8) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            0 => Self::Dense,
-            1 => Self::Sparse,
-            2 => Self::Levels,
-            3 => Self::Seeded,
-            _ => return Err(DecodeError::InvalidField(Field::Kind)),
-        })
-    }
-}
 
 /// How received frames become a mean. Written in every frame, so that two ends cannot divide differently.
 #[non_exhaustive]
@@ -159,7 +68,11 @@ impl Header {
         if version != VERSION {
             return Err(DecodeError::UnsupportedVersion(version));
         }
-        let codec = CodecId::from_wire(reader.u8()?)?;
+        let number = reader.u8()?;
+        let codec = CodecId::new(number);
+        if registry::kind_of(codec).is_none() {
+            return Err(DecodeError::UnknownCodec(number));
+        }
         let flags = reader.u16()?;
         if flags & !FLAG_SENDERS != 0 {
             return Err(DecodeError::UnknownFlag(flags));
@@ -188,7 +101,7 @@ impl Header {
         let mut writer = Writer::new(&mut bytes);
         writer.bytes(&MAGIC);
         writer.u8(self.version);
-        writer.u8(self.codec as u8);
+        writer.u8(self.codec.number());
         writer.bytes(&flags.to_le_bytes());
         writer.bytes(&self.unit_count.to_le_bytes());
         writer.bytes(&self.fingerprint.to_le_bytes());

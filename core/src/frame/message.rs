@@ -1,10 +1,10 @@
 //! Writing one message of many units.
 
 use crate::built::Full;
+use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::dense::Dense;
 use crate::error::EncodeError;
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -24,7 +24,7 @@ pub(crate) fn codec_of<'c>(codec: &'c dyn EncodeUnit, unit: &Unit) -> &'c dyn En
 }
 
 fn is_built(codec: &dyn EncodeUnit) -> bool {
-    !codec.needs_full() || Full::build().is_some()
+    !codec.capabilities().needs_full || Full::build().is_some()
 }
 
 /// The codec's momentum; small machines have no codec that has any, and need not ask.
@@ -105,7 +105,7 @@ impl<'a> Encoding<'a> {
         self.check_lengths(memory.as_deref())?;
         self.check_structure(scratch, out.len())?;
         self.check_parts(memory.as_deref())?;
-        let adds_early = |unit| codec_of(self.codec, unit).adds_early();
+        let adds_early = |unit| codec_of(self.codec, unit).capabilities().adds_early;
         if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
             self.check_values(memory.as_deref())?;
         }
@@ -123,7 +123,7 @@ impl<'a> Encoding<'a> {
         if let Some(memory) = memory {
             assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
         }
-        if memory.is_some() && !self.codec.conserves() {
+        if memory.is_some() && !self.codec.capabilities().keeps() {
             return Err(EncodeError::MemoryRefused);
         }
         let is_half = matches!(self.grad, Grad::F16(_)) && Full::build().is_none();
@@ -149,14 +149,14 @@ impl<'a> Encoding<'a> {
         if Full::build().is_none() {
             return Ok(());
         }
-        if !self.codec.has_frames() {
+        if !self.codec.capabilities().has_frames {
             return Err(EncodeError::NoFrames);
         }
         let momentum = memory.and_then(Memory::momentum);
         let states = memory.map_or(0, |memory| memory.states().len());
         let has_momentum = self.codec.momentum().is_none() || momentum.is_some();
         let has_state = |unit: &Unit| unit.dense || (unit.id as usize) < states;
-        let has_states = !self.codec.adapts() || self.units.iter().all(has_state);
+        let has_states = !self.codec.capabilities().adapts || self.units.iter().all(has_state);
         if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
     }
 
@@ -174,7 +174,7 @@ impl<'a> Encoding<'a> {
             let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
             let source = source.with_largest(largest).with_momentum(momentum);
             #[cfg(feature = "parallel")]
-            return crate::owned::parallel::check_all(self.threads, &source);
+            return source.check_all_on(self.threads);
             #[cfg(not(feature = "parallel"))]
             source.check_all(Isa::best())
         })
@@ -192,7 +192,7 @@ impl<'a> Encoding<'a> {
         let mut largest = memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.largest());
         for unit in self.units {
             let codec = codec_of(self.codec, unit);
-            cursor.write(writer, unit, codec.kind());
+            cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
             codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
             largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
@@ -222,7 +222,7 @@ impl<'a> Encoding<'a> {
     pub(crate) fn header(&self, unit_count: usize, body_bytes: usize) -> Header {
         Header {
             version: VERSION,
-            codec: self.codec.codec_id(),
+            codec: self.codec.capabilities().id,
             divisor: Divisor::Contributors,
             unit_count: unit_count as u16,
             fingerprint: self.layout.fingerprint(),

@@ -4,6 +4,8 @@
 //! returns cannot fail.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+pub(crate) mod gather;
+pub(crate) mod give_back;
 pub(crate) mod header;
 #[allow(
     clippy::indexing_slicing,
@@ -13,92 +15,19 @@ pub(crate) mod message;
 #[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
 pub(crate) mod packets;
 
-use crate::built::Full;
-use crate::codecs::qsgd::LevelsFields;
-use crate::codecs::randomk::SeededFields;
-use crate::coding::values::{ValueFormat, Values};
+use crate::codec::BodyInfo;
 use crate::error::{DecodeError, Field, Limit};
-use crate::frame::header::{HEADER_BYTES, Header, Kind, frame_checksum};
+use crate::frame::header::{HEADER_BYTES, Header, frame_checksum};
 use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
-use crate::kernels;
 use crate::limits::Limits;
-use crate::sparse::SparseFields;
+use crate::registry::{self, AnyBody};
+use crate::wire::ids::{CodecId, Kind};
 use crate::wire::reader::Reader;
 use crate::wire::unit_header::Cursor;
 #[cfg(feature = "alloc")]
 use alloc::vec::Vec;
 use core::ops::Range;
-
-/// The structure of one unit's body, by kind. Reading it costs a few bytes a section; [`check`](Self::check) does the
-/// work that grows with the unit.
-#[derive(Clone, Copy, Debug)]
-enum Body<'a> {
-    Dense(Values<'a>),
-    Sparse(SparseFields<'a>),
-    Levels(LevelsFields<'a>),
-    Seeded(SeededFields<'a>),
-}
-
-impl<'a> Body<'a> {
-    fn read(kind: Kind, unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            Kind::Dense => {
-                let format = ValueFormat::from_wire(reader.u8()?)?;
-                if format.fixed_bytes().is_none() {
-                    return Err(DecodeError::InvalidField(Field::Coding));
-                }
-                Self::Dense(Values::fields(format, unit.len, reader)?)
-            }
-            Kind::Sparse => Self::Sparse(SparseFields::read(unit.len, reader)?),
-            Kind::Levels => Self::Levels(LevelsFields::read(unit.len, reader)?),
-            Kind::Seeded => Self::Seeded(SeededFields::read(unit, step, reader)?),
-        })
-    }
-
-    /// Entries that are decoded into scratch memory.
-    fn entries(&self) -> usize {
-        match self {
-            Self::Dense(_) | Self::Levels(_) => 0,
-            Self::Sparse(sparse) => sparse.entries(),
-            Self::Seeded(seeded) => seeded.entries(),
-        }
-    }
-
-    fn scratch_words(&self) -> usize {
-        match self {
-            Self::Dense(values) => values.scratch_words(),
-            Self::Sparse(sparse) => sparse.scratch_words(),
-            Self::Levels(levels) => levels.scratch_words(),
-            Self::Seeded(seeded) => seeded.scratch_words(),
-        }
-    }
-
-    fn check(&self, span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
-        match self {
-            Self::Dense(values) => values.check(max_magnitude, scratch),
-            Self::Sparse(sparse) => sparse.check(span, max_magnitude, scratch),
-            Self::Levels(levels) => levels.check(max_magnitude, scratch),
-            Self::Seeded(seeded) => seeded.check(max_magnitude, scratch),
-        }
-    }
-
-    #[inline]
-    fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
-        match self {
-            Self::Dense(values) => {
-                let mut i = 0;
-                values.for_each(scratch, |value| {
-                    f(i, value);
-                    i = i.wrapping_add(1);
-                });
-            }
-            Self::Sparse(sparse) => sparse.for_each(scratch, f),
-            Self::Levels(levels) => levels.for_each(scratch, f),
-            Self::Seeded(seeded) => seeded.for_each(scratch, f),
-        }
-    }
-}
 
 /// Walks the units of a body whose structure may still be wrong.
 struct Walk<'a> {
@@ -127,24 +56,20 @@ impl<'a> Walk<'a> {
         })
     }
 
-    fn next(&mut self) -> Result<Option<(Unit, Body<'a>)>, DecodeError> {
+    fn next(&mut self) -> Result<Option<(Unit, AnyBody<'a>)>, DecodeError> {
         if self.left == 0 {
             self.reader.finish()?;
             return Ok(None);
         }
         self.left = self.left.saturating_sub(1);
         let (unit, kind) = self.cursor.read(&mut self.reader, self.layout_len)?;
-        if !self.header.codec.makes(kind) {
+        // Any codec may send a unit dense.
+        if kind != Kind::DENSE && registry::kind_of(self.header.codec) != Some(kind) {
             return Err(DecodeError::InvalidField(Field::Kind));
         }
         let before = self.reader.rest().len();
-        let body = Body::read(kind, &unit, self.step, &mut self.reader)?;
+        let body = AnyBody::read(kind, self.header.codec, &unit, self.step, &mut self.reader)?;
         self.body_bytes = before - self.reader.rest().len();
-        if let Body::Dense(values) = body
-            && !self.header.codec.sends_dense(values.format())
-        {
-            return Err(DecodeError::InvalidField(Field::Coding));
-        }
         Ok(Some((unit, body)))
     }
 }
@@ -359,7 +284,7 @@ impl<'a> Frame<'a> {
             let bytes = walk.body_bytes;
             let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
             rest = others;
-            Some(FrameUnit { unit, body, bytes, scratch })
+            Some(FrameUnit { unit, codec: walk.header.codec, body, bytes, scratch })
         })
     }
 
@@ -382,7 +307,8 @@ impl<'a> Frame<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct FrameUnit<'a> {
     unit: Unit,
-    body: Body<'a>,
+    codec: CodecId,
+    body: AnyBody<'a>,
     /// Of the body.
     bytes: usize,
     scratch: &'a [u32],
@@ -404,10 +330,7 @@ impl FrameUnit<'_> {
     /// Coordinates that the frame sends: the entries of a sparse or seeded unit, all of a dense or levels unit.
     #[must_use]
     pub fn held(&self) -> usize {
-        match self.body {
-            Body::Dense(_) | Body::Levels(_) => self.unit.len,
-            Body::Sparse(_) | Body::Seeded(_) => self.body.entries(),
-        }
+        self.body.held(self.unit.len)
     }
 
     /// Calls `f(coordinate, value)` for every coordinate that the frame holds, ascending, counted from the start of the
@@ -422,30 +345,7 @@ impl FrameUnit<'_> {
     /// When `acc` has another length than the unit.
     pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
         assert_eq!(acc.len(), self.unit.len, "accumulator and unit differ in length");
-        // Entries are far apart in memory, and a processor does not guess where the next ones are.
-        let mut later = self.positions().iter().skip(kernels::FETCH_AHEAD);
-        let add = |i: usize, value: f32| {
-            if let Some(&later) = Full::build().and_then(|_| later.next()) {
-                kernels::fetch(acc, later as usize);
-            }
-            if let Some(sum) = acc.get_mut(i) {
-                *sum += weight * value;
-            }
-        };
-        match self.body {
-            Body::Dense(values) => values.add_scaled_to(self.scratch, weight, acc),
-            Body::Levels(levels) => levels.add_scaled_to(self.scratch, weight, acc),
-            Body::Sparse(sparse) => sparse.for_each(self.scratch, add),
-            Body::Seeded(seeded) => seeded.for_each(self.scratch, add),
-        }
-    }
-
-    /// Where the entries of a sparse unit are; nothing is known ahead of the others.
-    fn positions(&self) -> &[u32] {
-        match self.body {
-            Body::Sparse(sparse) => self.scratch.get(..sparse.entries()).unwrap_or_default(),
-            Body::Dense(_) | Body::Levels(_) | Body::Seeded(_) => &[],
-        }
+        self.body.add_scaled_to(self.scratch, weight, acc);
     }
 
     /// What the unit is made of.
@@ -462,28 +362,17 @@ impl FrameUnit<'_> {
     #[cfg(feature = "alloc")]
     #[must_use]
     pub fn level_alternatives(&self) -> Vec<UnitInfo> {
-        let Body::Levels(levels) = self.body else { return Vec::new() };
+        let (codec, kind) = (self.codec, self.body.kind());
         let info = |body: Vec<u8>| {
-            let levels = LevelsFields::read(self.unit.len, &mut Reader::new(&body)).ok()?;
-            Some(self.info_of(Body::Levels(levels), body.len()))
+            let read = AnyBody::read(kind, codec, &self.unit, 0, &mut Reader::new(&body)).ok()?;
+            Some(self.info_of(read, body.len()))
         };
-        levels.rewritten(self.scratch).into_iter().filter_map(info).collect()
+        self.body.alternatives(self.scratch).into_iter().filter_map(info).collect()
     }
 
-    fn info_of(&self, body: Body<'_>, body_bytes: usize) -> UnitInfo {
-        let (kind, index, values) = match body {
-            Body::Dense(values) => ("dense", None, Some((values.name(), values.section_bytes()))),
-            Body::Sparse(sparse) => match sparse.coders() {
-                None => ("sparse", None, None),
-                Some([index, values]) => ("sparse", Some(index), Some(values)),
-            },
-            Body::Levels(levels) => {
-                let [norms, levels] = levels.coders();
-                ("levels", Some(norms), Some(levels))
-            }
-            Body::Seeded(seeded) => ("seeded", None, Some(seeded.values())),
-        };
-        UnitInfo { unit: self.unit, kind, held: self.held(), body_bytes, index, values }
+    fn info_of(&self, body: AnyBody<'_>, body_bytes: usize) -> UnitInfo {
+        let BodyInfo { kind, index, values } = body.info();
+        UnitInfo { unit: self.unit, kind, held: body.held(self.unit.len), body_bytes, index, values }
     }
 }
 

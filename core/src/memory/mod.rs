@@ -3,11 +3,6 @@
 mod saved;
 mod storage;
 
-use crate::frame::Frame;
-#[cfg(feature = "alloc")]
-use crate::gradient::layout::LayoutRef;
-#[cfg(feature = "alloc")]
-use crate::spec::{MemoryChoice, Spec};
 use core::ops::Range;
 pub use storage::Storage;
 
@@ -73,26 +68,6 @@ impl UnitState {
     #[must_use]
     pub fn words(self) -> [u32; 4] {
         self.words
-    }
-}
-
-#[cfg(feature = "alloc")]
-impl Memory<'static> {
-    /// The memory that a spelling asks for, of a whole gradient of that layout, as before the first step; `None` where
-    /// nothing is kept.
-    #[must_use]
-    pub fn for_spec(spec: &Spec, layout: &LayoutRef<'_>) -> Option<Self> {
-        let memory = match spec.memory {
-            MemoryChoice::None => return None,
-            MemoryChoice::ErrorFeedback => Self::new(alloc::vec![0.0; layout.len()]),
-            MemoryChoice::Momentum => {
-                Self::new(alloc::vec![0.0; layout.len()]).with_momentum(alloc::vec![0.0; layout.len()])
-            }
-        };
-        let units = if spec.codec.adapts() { spec.units.units(layout).count() } else { 0 };
-        let states = alloc::vec![UnitState::default(); units];
-        let factors = alloc::vec![0.0; spec.codec.factor_len(layout)];
-        Some(Self { largest: 0.0, ..memory.with_states(states).with_factors(factors) })
     }
 }
 
@@ -239,18 +214,6 @@ impl<'a> Memory<'a> {
     #[must_use]
     pub fn view(&self, range: Range<usize>) -> MemoryView<'_> {
         MemoryView { residual: &self.residual[range], factors: &self.factors }
-    }
-
-    /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual. Given back right
-    /// after the encode that made it, the residual is fl(residual + gradient) of that step again, bit for bit.
-    ///
-    /// Momentum and states stay as the encode left them: momentum that was cleared where the frame sent starts anew, since
-    /// the frame does not hold it.
-    ///
-    /// # Panics
-    /// When the memory has another length than the frame's layout.
-    pub fn give_back(&mut self, frame: &Frame<'_>) {
-        frame.add_scaled_to(1.0, self.residual_mut());
     }
 
     /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as

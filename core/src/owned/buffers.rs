@@ -1,7 +1,7 @@
 //! Buffers that grow once and are then reused: for callers who have a heap.
 
-use crate::codec::Gather;
 use crate::error::{DecodeError, EncodeError};
+use crate::frame::gather::Gather;
 use crate::frame::message::check_units;
 use crate::frame::{Frame, Opened};
 use crate::gradient::grad::Grad;

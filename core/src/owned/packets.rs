@@ -1,9 +1,10 @@
 //! Packets in buffers that grow once and are then reused: for callers who have a heap.
 
-use crate::codec::Gather;
+use crate::codec::PacketSize;
 use crate::error::EncodeError;
+use crate::frame::gather::Gather;
 use crate::frame::message::check_units;
-use crate::frame::packets::{PacketSize, Packets};
+use crate::frame::packets::Packets;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;

@@ -1,21 +1,18 @@
 //! Encoding on several threads: the feature `parallel`.
 
-use crate::codec::Gather;
+use crate::codec::PacketSize;
 use crate::error::EncodeError;
-use crate::frame::header::CodecId;
+use crate::frame::gather::Gather;
 use crate::frame::message::Encoding;
-use crate::frame::packets::{PacketSize, Packets};
-use crate::gather::EncodeUnit;
+use crate::frame::packets::Packets;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::kernels::Isa;
 use crate::memory::Memory;
+use crate::registry::AsUnitCodec;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::Source;
-use alloc::vec::Vec;
-use rayon::prelude::*;
+use crate::wire::ids::CodecId;
 
 /// The same codec on the threads of the rayon pool that the caller is in: its frames, its errors and what it leaves in a
 /// memory are the same, bit for bit, however many threads there are.
@@ -40,7 +37,7 @@ use rayon::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parallel<C>(pub C);
 
-impl<C: EncodeUnit> Gather for Parallel<C> {
+impl<C: AsUnitCodec> Gather for Parallel<C> {
     fn id(&self) -> CodecId {
         self.0.id()
     }
@@ -64,7 +61,8 @@ impl<C: EncodeUnit> Gather for Parallel<C> {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let threads = rayon::current_num_threads();
-        Encoding { codec: &self.0, key, layout, units, grad, threads }.encode(memory, scratch, out)
+        let codec = self.0.as_unit_codec();
+        Encoding { codec, key, layout, units, grad, threads }.encode(memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
@@ -83,33 +81,4 @@ impl<C: EncodeUnit> Gather for Parallel<C> {
     ) -> Result<Packets<'a>, EncodeError> {
         self.0.packets(key, layout, units, grad, memory, scratch, size)
     }
-}
-
-/// Elements from which on handing a part to another thread pays.
-const LEAST: usize = 1 << 15;
-
-/// Parts for each thread, so that one which is held up has less left to do than the others.
-const PARTS_PER_THREAD: usize = 4;
-
-/// Elements of each part but the last: a multiple of `grain`. At least `len` where it does not pay to cut.
-pub(crate) fn part_len(threads: usize, len: usize, grain: usize) -> usize {
-    if threads == 1 {
-        return len;
-    }
-    len.div_ceil(threads.saturating_mul(PARTS_PER_THREAD)).max(LEAST).next_multiple_of(grain)
-}
-
-/// What `work` makes of each part, in their order.
-pub(crate) fn on_each<P: Send, R: Send>(parts: Vec<P>, work: impl Fn(P) -> R + Send + Sync) -> Vec<R> {
-    parts.into_par_iter().map(work).collect()
-}
-
-/// [`Source::check_all`] in parts; of several errors that of the first coordinate.
-pub(crate) fn check_all(threads: usize, source: &Source<'_>) -> Result<(), EncodeError> {
-    let (len, step) = (source.len(), part_len(threads, source.len(), 1));
-    if step >= len {
-        return source.check_all(Isa::best());
-    }
-    let parts = (0..len).step_by(step).map(|first| source.slice(first..len.min(first + step))).collect();
-    on_each(parts, |part: Source<'_>| part.check_all(Isa::best())).into_iter().collect()
 }

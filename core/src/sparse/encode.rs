@@ -1,12 +1,10 @@
 //! From chosen coordinates to the body of a sparse unit.
 
 use crate::built::Full;
-use crate::codecs::qsgd::Rounding;
+use crate::codec::UnitInput;
 use crate::coding::index::IndexChoice;
 use crate::coding::values::codebook::COVERED_BOUND;
-use crate::coding::values::{Entries, Prepared, ValueChoice};
-use crate::frame::packets::{Content, SparseContent};
-use crate::gather::UnitInput;
+use crate::coding::values::{Entries, Prepared, Rounding, ValueChoice};
 use crate::kernels::{self, Candidates};
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
@@ -135,17 +133,14 @@ pub(crate) fn least_body_bytes(coding: SparseCoding, len: usize) -> usize {
     index.saturating_add(coding.values.max_entry_bytes()).saturating_add(2)
 }
 
-/// Decides what each candidate is sent as; see [`Content`]. `capacity` is that of [`split_scratch`].
-pub(crate) fn decide(
+/// Decides what each candidate is sent as.
+pub(super) fn decide(
     coding: SparseCoding,
     input: &UnitInput<'_, '_>,
     candidates: Candidates<'_>,
     scratch: Scratch<'_>,
-    capacity: usize,
-) -> Content {
-    let mut entries = entries(coding, candidates, scratch);
-    let prepared = coding.prepare(input, &mut entries);
-    Content::Sparse(SparseContent::new(coding, capacity, prepared))
+) -> Prepared {
+    coding.prepare(input, &mut entries(coding, candidates, scratch))
 }
 
 /// Where an entry was sent, residual = p − decoded, which is exact.

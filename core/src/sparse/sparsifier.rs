@@ -2,15 +2,19 @@
 
 use super::encode::{SparseCoding, decide, encode_selected, least_body_bytes};
 use super::encode::{max_body_bytes, scratch_len, split_scratch};
+use super::pieces::{self, Entries};
+use super::view::SparseFields;
 use crate::built::Full;
+use crate::codec::{Body, Capabilities, Cut, Cuts, Decided, EncodeUnit, Law, PacketSize, Piece, UnitInput};
 use crate::error::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::frame::packets::Content;
-use crate::gather::{EncodeUnit, UnitInput};
+use crate::gradient::grad::Grad;
 use crate::kernels::Candidates;
+use crate::memory::Memory;
 use crate::momentum::Momentum;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::CodecId;
 use crate::wire::writer::Writer;
+use core::ops::Range;
 
 /// A codec whose units are sparse: sparsifiers differ in which coordinates they choose, and in nothing else.
 pub(crate) trait Sparsifier: Send + Sync {
@@ -50,12 +54,16 @@ pub(crate) trait Sparsifier: Send + Sync {
 }
 
 impl<S: Sparsifier> EncodeUnit for S {
-    fn codec_id(&self) -> CodecId {
-        S::ID
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Sparse
+    fn capabilities(&self) -> Capabilities {
+        let coding = self.coding();
+        Capabilities {
+            // What values are rounded to by draws may be far from them, so that the error is not a float.
+            law: if coding.is_stochastic() { Law::NotKept } else { Law::Exact },
+            adapts: Sparsifier::adapts(self),
+            needs_full: coding.needs_full() || Sparsifier::adapts(self),
+            adds_early: true,
+            ..Capabilities::new(S::ID, SparseFields::KIND)
+        }
     }
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
@@ -70,45 +78,12 @@ impl<S: Sparsifier> EncodeUnit for S {
         self.coding().overflow_bound()
     }
 
-    /// What values are rounded to by draws may be far from them, so that the error is not a float.
-    fn conserves(&self) -> bool {
-        !self.coding().is_stochastic()
-    }
-
-    fn needs_full(&self) -> bool {
-        self.coding().needs_full() || Sparsifier::adapts(self)
-    }
-
-    fn adds_early(&self) -> bool {
-        true
-    }
-
     fn momentum(&self) -> Option<Momentum> {
         Sparsifier::momentum(self)
     }
 
-    fn adapts(&self) -> bool {
-        Sparsifier::adapts(self)
-    }
-
-    fn is_cut(&self) -> bool {
-        self.coding().index.is_cut()
-    }
-
-    fn least_body_bytes(&self, len: usize) -> usize {
-        least_body_bytes(self.coding(), len)
-    }
-
-    fn decide(
-        &self,
-        mut input: UnitInput<'_, '_>,
-        scratch: &mut Scratch<'_>,
-    ) -> Result<Content, EncodeError> {
-        Full::build().ok_or(EncodeError::NotBuilt)?;
-        let capacity = self.capacity(input.unit.len);
-        let (mut candidates, scratch) = split_scratch(scratch, capacity);
-        self.select(&mut input, &mut candidates, scratch.words)?;
-        Ok(decide(self.coding(), &input, candidates, scratch, capacity))
+    fn as_cut(&self) -> Option<&dyn Cut> {
+        if self.coding().index.is_cut() { Some(self) } else { None }
     }
 
     fn encode_body(
@@ -121,5 +96,61 @@ impl<S: Sparsifier> EncodeUnit for S {
         self.select(&mut input, &mut candidates, scratch.words)?;
         encode_selected(self.coding(), input, candidates, scratch, writer);
         Ok(())
+    }
+}
+
+/// Pieces of a sparse unit: runs of entries, each with the coordinates up to the next piece's first entry.
+impl<S: Sparsifier> Cut for S {
+    fn least_body_bytes(&self, len: usize) -> usize {
+        least_body_bytes(self.coding(), len)
+    }
+
+    fn decided_scratch_len(&self, len: usize) -> ScratchLen {
+        self.unit_scratch_len(len)
+    }
+
+    fn decide(
+        &self,
+        mut input: UnitInput<'_, '_>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<Decided, EncodeError> {
+        Full::build().ok_or(EncodeError::NotBuilt)?;
+        let (mut candidates, scratch) = split_scratch(scratch, self.capacity(input.unit.len));
+        self.select(&mut input, &mut candidates, scratch.words)?;
+        let prepared = decide(self.coding(), &input, candidates, scratch);
+        Ok(Decided { atoms: prepared.kept(), values: Some(prepared) })
+    }
+
+    fn coordinates(&self, decided: &Decided, words: &[u32], atoms: Range<usize>, len: usize) -> Range<usize> {
+        pieces::coordinates(words, atoms, decided.atoms, len)
+    }
+
+    fn cuts(&self, decided: &Decided, at: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
+        (pieces::cuts(decided.atoms - at, size), None)
+    }
+
+    fn write_piece(
+        &self,
+        decided: &Decided,
+        piece: &Piece<'_>,
+        _values: Grad<'_>,
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> bool {
+        let Some(prepared) = &decided.values else { return false };
+        Entries { coding: self.coding(), stride: self.capacity(piece.len), prepared }
+            .write(piece, scratch, writer)
+    }
+
+    fn commit_piece(
+        &self,
+        decided: &Decided,
+        atoms: Range<usize>,
+        scratch: &mut Scratch<'_>,
+        memory: &mut Memory<'_>,
+    ) {
+        let Some(prepared) = &decided.values else { return };
+        let entries = Entries { coding: self.coding(), stride: self.capacity(memory.len()), prepared };
+        entries.commit(atoms, scratch.words, memory, Sparsifier::momentum(self).is_some());
     }
 }

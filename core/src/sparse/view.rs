@@ -1,10 +1,13 @@
 //! The body of a sparse unit as received.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use crate::codec::{Body, BodyInfo};
 use crate::coding::index::IndexCoder;
 use crate::coding::values::{ValueFormat, Values};
 use crate::error::{DecodeError, Field};
 use crate::gradient::layout::Span;
+use crate::gradient::unit::Unit;
+use crate::wire::ids::{CodecId, Kind};
 use crate::wire::reader::Reader;
 
 /// Structure of a sparse body: where its sections are. [`check`](Self::check) decodes the positions into scratch
@@ -23,8 +26,11 @@ struct Sections<'a> {
     values: Values<'a>,
 }
 
-impl<'a> SparseFields<'a> {
-    pub(crate) fn read(len: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+impl<'a> Body<'a> for SparseFields<'a> {
+    const KIND: Kind = Kind::new(1);
+
+    fn read(_codec: CodecId, unit: &Unit, _step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let len = unit.len;
         let k = reader.varint_usize()?;
         if k > len {
             return Err(DecodeError::InvalidField(Field::Entries));
@@ -33,12 +39,12 @@ impl<'a> SparseFields<'a> {
         Ok(Self { len, k, sections })
     }
 
-    pub(crate) fn entries(&self) -> usize {
+    fn entries(&self) -> usize {
         self.k
     }
 
     /// One word an entry for its position, and what the index coder needs first and the value coder then.
-    pub(crate) fn scratch_words(&self) -> usize {
+    fn scratch_words(&self) -> usize {
         self.sections.map_or(0, |sections| {
             self.k.saturating_add(sections.values.scratch_words().max(sections.coder.scratch_words(self.len)))
         })
@@ -46,12 +52,7 @@ impl<'a> SparseFields<'a> {
 
     /// Decodes and checks the positions, checks the values. `span` is the unit's, and `scratch` has
     /// [`scratch_words`](Self::scratch_words).
-    pub(crate) fn check(
-        &self,
-        span: Span<'_>,
-        max_magnitude: f32,
-        scratch: &mut [u32],
-    ) -> Result<(), DecodeError> {
+    fn check(&self, span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         let Some(sections) = self.sections else { return Ok(()) };
         let (indices, slots) = scratch.split_at_mut(self.k);
         sections.coder.read(sections.index, span, indices, slots)?;
@@ -60,7 +61,7 @@ impl<'a> SparseFields<'a> {
 
     /// Calls `f` with position and value of each entry, positions ascending.
     #[inline]
-    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+    fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         let Some(sections) = self.sections else { return };
         let (indices, slots) = scratch.split_at(self.k);
         let mut indices = indices.iter();
@@ -71,14 +72,18 @@ impl<'a> SparseFields<'a> {
         });
     }
 
-    /// Names and bytes of the two coders, for inspection: positions, values.
-    pub(crate) fn coders(&self) -> Option<[(&'static str, usize); 2]> {
-        self.sections.map(|sections| {
-            [
-                (sections.coder.name(), sections.index.len()),
-                (sections.values.name(), sections.values.section_bytes()),
-            ]
-        })
+    fn held(&self, _len: usize) -> usize {
+        self.k
+    }
+
+    fn positions<'s>(&self, scratch: &'s [u32]) -> &'s [u32] {
+        scratch.get(..self.k).unwrap_or_default()
+    }
+
+    fn info(&self) -> BodyInfo {
+        let index = self.sections.map(|sections| (sections.coder.name(), sections.index.len()));
+        let values = self.sections.map(|sections| (sections.values.name(), sections.values.section_bytes()));
+        BodyInfo { kind: "sparse", index, values }
     }
 }
 

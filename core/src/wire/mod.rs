@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub(crate) mod checksum;
+pub(crate) mod ids;
 pub(crate) mod reader;
 pub(crate) mod unit_header;
 #[allow(

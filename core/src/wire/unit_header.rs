@@ -1,8 +1,8 @@
 //! The few varint bytes in front of every unit.
 
 use crate::error::{DecodeError, Field};
-use crate::frame::header::Kind;
 use crate::gradient::unit::Unit;
+use crate::wire::ids::Kind;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{Writer, varint_len};
 
@@ -43,11 +43,11 @@ impl Cursor {
         writer.varint(u64::from(unit.id).wrapping_sub(self.next_id));
         writer.varint(unit.start.wrapping_sub(self.next_start) as u64);
         writer.varint(unit.len as u64);
-        writer.u8(kind as u8);
+        writer.u8(kind.number());
         self.pass(unit);
     }
 
-    /// Reads the next unit header; ranges are checked against `layout_len`.
+    /// Reads the next unit header; ranges are checked against `layout_len`, the kind is not.
     pub(crate) fn read(
         &mut self,
         reader: &mut Reader<'_>,
@@ -62,8 +62,8 @@ impl Cursor {
         if end > layout_len || len > MAX_UNIT_LEN {
             return Err(DecodeError::UnitOutOfRange);
         }
-        let kind = Kind::from_wire(reader.u8()?)?;
-        let unit = Unit { id, start, len, dense: kind == Kind::Dense };
+        let kind = Kind::new(reader.u8()?);
+        let unit = Unit { id, start, len, dense: kind == Kind::DENSE };
         self.pass(&unit);
         Ok((unit, kind))
     }

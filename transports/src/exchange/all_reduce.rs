@@ -65,7 +65,7 @@ fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
 
 /// A unit that is sent dense is a plain sum whatever the codec.
 fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
-    if unit.dense { &DenseSum } else { codec }
+    if unit.dense { &DenseSum } else { codec.rounds() }
 }
 
 impl AllReduce {

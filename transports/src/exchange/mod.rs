@@ -61,7 +61,7 @@ pub use self::error::ExchangeError;
 pub use self::norm_cap::Capped;
 use self::pipeline::Pipeline;
 use self::server::Server;
-use self::sparse::{SparseAllReduce, sparse_values};
+use self::sparse::SparseAllReduce;
 use self::underway::Underway;
 
 /// How frames travel.
@@ -126,8 +126,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     /// Rank 0 serves, waits for all, answers with dense f32, and caps no norm.
     fn default() -> Self {
-        let dense = Codec::Gather(gradwire::GatherCodec::Dense(gradwire::Dense::F32));
-        let downlink = Spec::new(dense);
+        let downlink = Spec::new(Codec::NONE);
         Self { server: Rank(0), quorum: 0, patience: None, downlink, norm_cap: None }
     }
 }
@@ -278,7 +277,7 @@ impl Exchange {
             return Err(ExchangeError::Gossip { codec: spec.codec.name() });
         }
         let is_summed = matches!(route, Route::AllReduce { .. } | Route::Tree { .. } | Route::Native { .. });
-        if !is_summed && !spec.codec.has_frames() {
+        if !is_summed && !spec.codec.capabilities().has_frames {
             return Err(ExchangeError::NoFrames { codec: spec.codec.name() });
         }
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
@@ -362,7 +361,7 @@ impl Exchange {
     pub fn route_over(spec: &Spec, len: usize, world: usize, link: &Link) -> Route {
         let route = Self::best_route(spec);
         let (Route::AllGather, Some(density), Some(values)) =
-            (&route, spec.codec.density(), sparse_values(&spec.codec))
+            (&route, spec.codec.density(), spec.codec.sparse_values())
         else {
             return route;
         };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gradwire::{Codec, Encoder, GatherCodec, Grad, IndexChoice, Memory, Threshold, Unit, ValueChoice};
+use gradwire::{Codec, Encoder, Grad, IndexChoice, Memory, Threshold, Unit, ValueChoice};
 use gradwire::{divide, first_non_finite};
 
 use super::all_gather::{encode, send_to_all};
@@ -62,21 +62,10 @@ impl<'b> Sum<'b> {
     }
 }
 
-/// How the values of a frame that holds few coordinates are coded; `None` for codecs that send all.
-pub(super) fn sparse_values(codec: &Codec) -> Option<ValueChoice> {
-    match codec {
-        Codec::Gather(GatherCodec::TopK(topk)) => Some(topk.values()),
-        Codec::Gather(GatherCodec::Threshold(threshold)) => Some(threshold.values()),
-        Codec::Gather(GatherCodec::Dgc(dgc)) => Some(dgc.values()),
-        Codec::Gather(GatherCodec::Sidco(sidco)) => Some(sidco.values()),
-        _ => None,
-    }
-}
-
 impl SparseAllReduce {
     /// `None` for a codec whose frames are dense.
     pub(super) fn new(codec: &Codec) -> Option<Self> {
-        sparse_values(codec)?;
+        codec.sparse_values()?;
         let lossless = Threshold::new(0.0, IndexChoice::Auto, ValueChoice::F32)?;
         let (packer, incoming, values, buffer, parts) = Default::default();
         Some(Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 })

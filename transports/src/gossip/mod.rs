@@ -10,8 +10,7 @@ mod topology;
 use std::time::{Duration, Instant};
 
 use gradwire::{
-    Codec, Edge, Gossip, GossipCodec, Layout, LinearScratch, Payload, Round, Spec, StepKey, Unit,
-    first_non_finite,
+    Codec, Edge, GossipCodec, Layout, LinearScratch, Payload, Round, Spec, StepKey, Unit, first_non_finite,
 };
 
 use crate::error::TransportError;
@@ -76,12 +75,12 @@ impl Conversation {
         (layout, unit): (&Layout, &Unit),
         (neighbour, model): (Rank, &[f32]),
     ) -> Result<(), ExchangeError> {
-        let needed = codec.round_scratch_len(unit.len);
+        let needed = codec.rounds().round_scratch_len(unit.len);
         self.words.resize(needed.words.max(self.words.len()), 0);
         self.floats.resize(needed.floats.max(self.floats.len()), 0.0);
         self.ints.resize(needed.ints.max(self.ints.len()), 0);
         let model = &model[unit.range()];
-        let round = codec.begin(key, edge, &layout.as_ref(), unit, model, &mut self.scratch())?;
+        let round = codec.rounds().begin(key, edge, &layout.as_ref(), unit, model, &mut self.scratch())?;
         self.with = Some((neighbour, round));
         Ok(())
     }
@@ -93,7 +92,7 @@ impl Conversation {
     /// Writes this round's payload to `out`, little-endian.
     fn write(&mut self, codec: &GossipCodec, round: &Round, out: &mut Vec<u8>) {
         out.clear();
-        match codec.payload(round, &mut self.scratch()) {
+        match codec.rounds().payload(round, &mut self.scratch()) {
             Payload::F32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
             Payload::I32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
             _ => unreachable!("neighbours exchange f32"),
@@ -234,7 +233,8 @@ impl Mixer {
             let Some((rank, round)) = conversation.with else { continue };
             let theirs = std::mem::take(&mut conversation.theirs);
             let model = &mut model[round.unit.range()];
-            let next = self.codec.advance(round, &mut conversation.scratch(), &theirs, weight, model);
+            let next =
+                self.codec.rounds().advance(round, &mut conversation.scratch(), &theirs, weight, model);
             conversation.theirs = theirs;
             conversation.with = next.map(|round| (rank, round));
         }

@@ -1,23 +1,29 @@
 //! Every coordinate: as it is, or cast to a narrower format.
 
+mod pieces;
+mod spelling;
+mod view;
+
 use crate::built::Full;
-use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use crate::codec::{
+    Body, Capabilities, Cut, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, require,
+};
 use crate::coding::values::{ValueFormat, narrow};
 use crate::error::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::frame::packets::{Content, DenseContent};
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
 use crate::memory::{Memory, MemoryView};
-#[cfg(feature = "parallel")]
-use crate::owned::parallel;
 use crate::rng::key::StepKey;
-use crate::scratch::{Scratch, ScratchLen};
+use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::source::Source;
+#[cfg(feature = "parallel")]
+use crate::threads;
+use crate::wire::ids::CodecId;
 use crate::wire::writer::Writer;
+
+pub(crate) use view::DenseFields;
 
 /// Every coordinate of the unit, in order.
 ///
@@ -39,7 +45,15 @@ pub enum Dense {
 /// slower than what the processor reads ahead by itself.
 const CAST: usize = 1024;
 
+/// Working memory for a unit of `len` elements.
+fn scratch_len(len: usize) -> ScratchLen {
+    ScratchLen { words: len.min(CAST), bytes: 0 }
+}
+
 impl Dense {
+    /// The number on the wire of each.
+    const IDS: [CodecId; 3] = [CodecId::new(0), CodecId::new(1), CodecId::new(2)];
+
     pub(crate) fn format(self) -> ValueFormat {
         match self {
             Self::F32 => ValueFormat::F32,
@@ -51,16 +65,18 @@ impl Dense {
 }
 
 impl EncodeUnit for Dense {
-    fn codec_id(&self) -> CodecId {
-        match self {
-            Self::F32 => CodecId::None,
-            Self::F16 => CodecId::F16,
-            Self::Bf16 => CodecId::Bf16,
+    fn capabilities(&self) -> Capabilities {
+        let [none, f16, bf16] = Self::IDS;
+        let id = match self {
+            Self::F32 => none,
+            Self::F16 => f16,
+            Self::Bf16 => bf16,
+        };
+        Capabilities {
+            needs_full: *self == Self::F16,
+            adds_early: true,
+            ..Capabilities::new(id, DenseFields::KIND)
         }
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Dense
     }
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
@@ -68,32 +84,15 @@ impl EncodeUnit for Dense {
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
-        ScratchLen { words: len.min(CAST), bytes: 0 }
-    }
-
-    fn needs_full(&self) -> bool {
-        *self == Self::F16
+        scratch_len(len)
     }
 
     fn overflow_bound(&self) -> f32 {
         narrow::overflow_bound(self.format())
     }
 
-    fn adds_early(&self) -> bool {
-        true
-    }
-
-    fn is_cut(&self) -> bool {
-        true
-    }
-
-    /// The format and a value.
-    fn least_body_bytes(&self, _len: usize) -> usize {
-        1 + 4
-    }
-
-    fn decide(&self, _input: UnitInput<'_, '_>, _scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
-        Ok(Content::Dense(DenseContent::new(*self)))
+    fn as_cut(&self) -> Option<&dyn Cut> {
+        Some(self)
     }
 
     fn encode_body(
@@ -159,7 +158,7 @@ impl Run<'_> {
         writer: &mut Writer<'_>,
     ) -> Result<f32, EncodeError> {
         let len = self.grad.len();
-        let step = parallel::part_len(threads, len, CAST);
+        let step = threads::part_len(threads, len, CAST);
         if step >= len {
             return self.write(room, writer);
         }
@@ -171,7 +170,7 @@ impl Run<'_> {
             let residual = self.residual.as_mut().and_then(|residual| residual.split_off_mut(..grad.len()));
             (Run { grad, residual, start: self.start + first, format: self.format, bound: self.bound }, out)
         });
-        let written = parallel::on_each(parts.collect(), |(run, out)| {
+        let written = threads::on_each(parts.collect(), |(run, out)| {
             let mut writer = Writer::new(out);
             let largest = run.write(&mut [0; CAST], &mut writer)?;
             Ok((largest, writer.checksum(0), writer.len()))
@@ -218,7 +217,7 @@ impl Linear for DenseSum {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        scratch.require(self.round_scratch_len(unit.len))?;
+        require(scratch, self.round_scratch_len(unit.len))?;
         let p = &mut scratch.words[..unit.len];
         Source::new(grad, memory.map(|memory| memory.residual), unit.start, f32::INFINITY).fold(
             Isa::best(),
@@ -242,18 +241,11 @@ impl Linear for DenseSum {
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
-        assert_ne!(contributors, 0, "a mean over nobody");
+        round.assert_mean(mean, contributors);
         mean.iter_mut().zip(&*scratch.floats).for_each(|(mean, sum)| *mean = sum / contributors as f32);
         if let Some(memory) = memory {
             memory.residual_mut().fill(0.0);
         }
         None
-    }
-
-    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
-        if let Some(memory) = memory {
-            memory.keep_all(&scratch.words[..round.unit.len]);
-        }
     }
 }

@@ -1,18 +1,18 @@
 //! Deep Gradient Compression: momentum ahead of the residual, and a threshold taken from a sample.
 
 mod select;
+mod spelling;
 
-use crate::codecs::qsgd::Rounding;
+use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::Quota;
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
 use crate::error::EncodeError;
-use crate::frame::header::CodecId;
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::density::Density;
 use crate::kernels::{Candidates, Isa};
 use crate::momentum::Momentum;
-use crate::sparse::{SparseCoding, Sparsifier};
+use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
+use crate::wire::ids::CodecId;
 
 /// Deep Gradient Compression. Momentum works on each worker, ahead of the residual (which the paper calls velocity): the
 /// residual accumulates steps instead of gradients, and where an entry is sent, its momentum starts anew (momentum factor
@@ -65,25 +65,6 @@ impl Dgc {
         Self { clip: clip.filter(|clip| clip.is_finite() && *clip > 0.0), ..self }
     }
 
-    /// At another density.
-    #[must_use]
-    pub fn with_density(self, density: Density) -> Self {
-        Self { density, ..self }
-    }
-
-    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
-    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
-    #[must_use]
-    pub fn with_rounding(self, rounding: Rounding) -> Self {
-        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
-    }
-
-    /// The density.
-    #[must_use]
-    pub fn density(&self) -> Density {
-        self.density
-    }
-
     /// The momentum.
     #[must_use]
     pub fn momentum(&self) -> Option<Momentum> {
@@ -112,31 +93,16 @@ impl Dgc {
         self.clip.map(|clip| f64::from(clip) / libm::sqrt(f64::from(workers.max(1))))
     }
 
-    /// The index coder.
-    #[must_use]
-    pub fn index(&self) -> IndexChoice {
-        self.coding.index
-    }
-
-    /// The value coder.
-    #[must_use]
-    pub fn values(&self) -> ValueChoice {
-        self.coding.values
-    }
-
-    /// How values are rounded to a codebook.
-    #[must_use]
-    pub fn rounding(&self) -> Rounding {
-        self.coding.rounding
-    }
-
     fn quota(&self, len: usize) -> Quota {
         select::quota(self.density.count(len), len)
     }
 }
 
+coding_methods!(Dgc);
+density_methods!(Dgc);
+
 impl Sparsifier for Dgc {
-    const ID: CodecId = CodecId::Dgc;
+    const ID: CodecId = CodecId::new(7);
 
     fn coding(&self) -> SparseCoding {
         self.coding

@@ -1,12 +1,15 @@
 //! Plain gossip: two neighbours exchange their models and move towards each other.
 
-use crate::codec::{Edge, Gossip, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+mod spelling;
+
+use crate::codec::{Edge, Gossip, Payload, Reduction, Round, require};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
 use crate::rng::key::StepKey;
+use crate::scratch::{LinearScratch, LinearScratchLen};
 use crate::source::Source;
 
 /// 2¹²⁶: the difference of two values below it is finite.
@@ -36,7 +39,7 @@ impl Gossip for Dpsgd {
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         assert_eq!(model.len(), unit.len, "model and unit differ in length");
-        scratch.require(self.round_scratch_len(unit.len))?;
+        require(scratch, self.round_scratch_len(unit.len))?;
         let words = &mut scratch.words[..unit.len];
         Source::new(Grad::F32(model), None, unit.start, BOUND).fold(Isa::best(), 0, words)?;
         scratch.floats[..unit.len].copy_from_slice(model);

@@ -1,10 +1,10 @@
 //! QSGD whose range all workers share, so that levels may be summed as integers by all-reduce.
 
-use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+mod spelling;
+
+use crate::codec::{Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, require};
 use crate::codecs::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
 use crate::error::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -13,7 +13,7 @@ use crate::kernels::{self, Bucket, Isa};
 use crate::memory::{Memory, MemoryView};
 use crate::rng::Stream;
 use crate::rng::key::StepKey;
-use crate::scratch::{Scratch, ScratchLen};
+use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::source::{BLOCK, Source};
 use crate::wire::writer::Writer;
 use core::num::NonZeroU32;
@@ -133,12 +133,8 @@ fn biased(field: u8, levels: u32) -> i32 {
 }
 
 impl EncodeUnit for MaxNorm {
-    fn codec_id(&self) -> CodecId {
-        self.alone().codec_id()
-    }
-
-    fn kind(&self) -> Kind {
-        self.alone().kind()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { law: Law::NotKept, ..self.alone().capabilities() }
     }
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
@@ -151,10 +147,6 @@ impl EncodeUnit for MaxNorm {
 
     fn overflow_bound(&self) -> f32 {
         self.alone().overflow_bound()
-    }
-
-    fn conserves(&self) -> bool {
-        false
     }
 
     fn encode_body(
@@ -190,7 +182,7 @@ impl Linear for MaxNorm {
         if memory.is_some() {
             return Err(EncodeError::MemoryRefused);
         }
-        scratch.require(self.round_scratch_len(unit.len))?;
+        require(scratch, self.round_scratch_len(unit.len))?;
         let (p, state) = scratch.words.split_at_mut(unit.len);
         Source::new(grad, None, unit.start, self.overflow_bound()).fold(Isa::best(), 0, p)?;
         let [[a, b], [c, d]] = key.rounding(unit.id).words();
@@ -215,8 +207,7 @@ impl Linear for MaxNorm {
         mean: &mut [f32],
         _memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
-        assert_ne!(contributors, 0, "a mean over nobody");
+        round.assert_mean(mean, contributors);
         let (p, state) = scratch.words.split_at_mut(round.unit.len);
         let range = scratch.floats[0];
         if round.reduction == Reduction::SumI32 {

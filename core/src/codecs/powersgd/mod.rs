@@ -2,19 +2,19 @@
 
 mod basis;
 mod blocks;
+mod spelling;
 
 use crate::built::Full;
-use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use crate::codec::{Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, require};
+use crate::codecs::dense::Dense;
 use crate::error::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
 use crate::memory::{Memory, MemoryView};
 use crate::rng::key::StepKey;
-use crate::scratch::{Scratch, ScratchLen};
+use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::source::Source;
 use crate::wire::writer::Writer;
 use core::ops::Range;
@@ -133,12 +133,8 @@ fn centred(draw: u64) -> f32 {
 }
 
 impl EncodeUnit for PowerSgd {
-    fn codec_id(&self) -> CodecId {
-        CodecId::None
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Dense
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { has_frames: false, needs_full: true, ..Dense::F32.capabilities() }
     }
 
     fn max_body_bytes(&self, _len: usize) -> Option<usize> {
@@ -147,14 +143,6 @@ impl EncodeUnit for PowerSgd {
 
     fn unit_scratch_len(&self, _len: usize) -> ScratchLen {
         ScratchLen::default()
-    }
-
-    fn needs_full(&self) -> bool {
-        true
-    }
-
-    fn has_frames(&self) -> bool {
-        false
     }
 
     fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
@@ -171,7 +159,8 @@ impl EncodeUnit for PowerSgd {
     }
 }
 
-/// M·Q and what travels whole, then Mᵀ·P. Scratch floats: the first payload from the front, the second up to the end.
+/// M·Q and what travels whole, then Mᵀ·P. Scratch floats: the first payload from the front, the second up to the end. What
+/// abandons a step leaves the warm start: any Q will do to begin with.
 impl Linear for PowerSgd {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
         // Both factors of a matrix are less than the matrix.
@@ -192,7 +181,7 @@ impl Linear for PowerSgd {
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         Full::build().ok_or(EncodeError::NotBuilt)?;
-        scratch.require(self.round_scratch_len(unit.len))?;
+        require(scratch, self.round_scratch_len(unit.len))?;
         let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
         let last = memory.factors.get(self.factors_of(layout, unit)).ok_or(EncodeError::MemoryIncomplete)?;
         let p = &mut scratch.words[..unit.len];
@@ -234,8 +223,7 @@ impl Linear for PowerSgd {
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
-        assert_ne!(contributors, 0, "a mean over nobody");
+        round.assert_mean(mean, contributors);
         let Payload::F32(sum) = self.payload(&round, scratch) else { return None };
         sum.iter_mut().for_each(|sum| *sum /= contributors as f32);
         // Factors are less than their matrix, so a payload of the unit's length has none.
@@ -267,13 +255,6 @@ impl Linear for PowerSgd {
             }
         }
         None
-    }
-
-    /// The warm start stays: any Q will do to begin with.
-    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
-        if let Some(memory) = memory {
-            memory.keep_all(&scratch.words[..round.unit.len]);
-        }
     }
 }
 

@@ -2,25 +2,26 @@
 
 mod context;
 mod encode;
+mod levels;
 mod norms;
 mod pack;
 mod pieces;
 mod quantize;
 #[cfg(feature = "alloc")]
 mod rewrite;
+mod spelling;
 mod view;
 
-use crate::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::frame::packets::Content;
-use crate::gather::{EncodeUnit, UnitInput};
+use crate::codec::{Body, Capabilities, Cut, EncodeUnit, Law, UnitInput};
+use crate::coding::values::Rounding;
+use crate::error::EncodeError;
 use crate::rng::Stream;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::CodecId;
 use crate::wire::writer::Writer;
 use core::num::NonZeroU32;
 
 pub(crate) use encode::LEAST_NORM;
-pub(crate) use pieces::Levels;
 pub(crate) use view::LevelsFields;
 
 /// The norm that scales a bucket: the key `norm=` of a spelling.
@@ -53,19 +54,6 @@ pub enum EntropyChoice {
     /// short for tables, norms and levels are decisions of a range coder under probabilities that adapt from level to level:
     /// several times as slow.
     Adaptive,
-}
-
-/// How a magnitude between two levels, or two magnitudes of a codebook, is rounded: the key `rounding=` of a spelling.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Rounding {
-    /// Up with the probability that makes it unbiased. Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷
-    /// levels; draws of 32 bits for a codebook, which then covers all values, from a magnitude not above the smallest to one not
-    /// below the largest.
-    #[default]
-    Stochastic,
-    /// To the nearest level, halves up. Biased, and fit for error feedback.
-    Nearest,
 }
 
 /// Width of a level.
@@ -122,6 +110,9 @@ pub struct Qsgd {
 }
 
 impl Qsgd {
+    /// Its number on the wire.
+    pub(crate) const ID: CodecId = CodecId::new(5);
+
     /// Coordinates of a bucket unless told otherwise.
     pub const DEFAULT_BUCKET: NonZeroU32 = NonZeroU32::new(512).unwrap();
 
@@ -220,12 +211,14 @@ impl Qsgd {
 }
 
 impl EncodeUnit for Qsgd {
-    fn codec_id(&self) -> CodecId {
-        CodecId::Qsgd
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Levels
+    fn capabilities(&self) -> Capabilities {
+        let is_small = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
+        Capabilities {
+            // Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
+            law: if self.rounding == Rounding::Nearest { Law::Exact } else { Law::NotKept },
+            needs_full: !is_small || self.entropy != EntropyChoice::Fixed,
+            ..Capabilities::new(Self::ID, LevelsFields::KIND)
+        }
     }
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
@@ -236,34 +229,12 @@ impl EncodeUnit for Qsgd {
         encode::scratch_len(self, len)
     }
 
-    fn needs_full(&self) -> bool {
-        let small = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
-        !small || self.entropy != EntropyChoice::Fixed
-    }
-
-    /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
-    fn conserves(&self) -> bool {
-        self.rounding == Rounding::Nearest
-    }
-
     fn overflow_bound(&self) -> f32 {
         quantize::overflow_bound(self)
     }
 
-    fn is_cut(&self) -> bool {
-        true
-    }
-
-    fn content_scratch_len(&self, len: usize) -> ScratchLen {
-        pieces::scratch_len(self, len)
-    }
-
-    fn least_body_bytes(&self, _len: usize) -> usize {
-        pieces::least_body_bytes(self)
-    }
-
-    fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
-        pieces::decide(self, input, scratch)
+    fn as_cut(&self) -> Option<&dyn Cut> {
+        Some(self)
     }
 
     fn encode_body(

@@ -1,142 +1,125 @@
-//! Levels that were decided for a whole unit, as bodies of parts of it.
+//! Pieces of a unit of levels: whole buckets, or a part of one bucket where a whole one does not fit; under context, any run of
+//! coordinates.
 
-use super::context::{self, Form};
-use super::norms::{CODING_F32, CODING_STREAM};
-use super::pack::{self, PACKING_CONTEXT, PACKING_ELIAS, PACKING_RANS};
-use super::quantize::{PIECE, Quantizer, Values};
-use super::{EntropyChoice, Qsgd, encode};
-use crate::built::Full;
-use crate::coding::entropy::section;
+use super::Qsgd;
+use super::levels::{self, Content, Levels};
+use crate::codec::{Cut, Cuts, Decided, PacketSize, Piece, UnitInput};
 use crate::error::EncodeError;
-use crate::frame::packets::{Content, LevelsContent};
-use crate::gather::UnitInput;
+use crate::gradient::grad::Grad;
 use crate::kernels::{self, Isa};
+use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::wire::writer::{Writer, varint_len};
+use crate::wire::writer::Writer;
+use core::ops::Range;
 
-/// Norms and levels of some buckets, or of a part of one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels<'l> {
-    /// The norm of each bucket, little-endian.
-    pub(crate) norms: &'l [[u8; 4]],
-    /// One field a coordinate: level, and sign in bit 7.
-    pub(crate) fields: &'l [u8],
-}
+/// Coordinates of a part of a bucket, at the most, for each byte of a packet: levels that are all alike take next to nothing,
+/// but the search for the largest part has to end.
+const COORDINATES_PER_BYTE: usize = 64;
 
-/// Norms, a field a coordinate, and room for a symbol a coordinate, in this order.
-pub(super) fn scratch_len(qsgd: &Qsgd, len: usize) -> ScratchLen {
-    let norms = len.div_ceil(qsgd.bucket.get() as usize).saturating_mul(4);
-    let words = encode::scratch_len(&plain(qsgd), len).words;
-    ScratchLen { words, bytes: len.saturating_mul(2).saturating_add(norms) }
-}
+/// The same of a piece under context, where buckets of zeros take next to nothing.
+const STREAMED_PER_BYTE: usize = 1024;
 
-/// The same levels, uncoded.
-fn plain(qsgd: &Qsgd) -> Qsgd {
-    qsgd.with_entropy(EntropyChoice::Fixed)
-}
+/// Elements that are committed at a time.
+const BLOCK: usize = 256;
 
-/// Rounds a whole unit.
-pub(super) fn decide(
-    qsgd: &Qsgd,
-    mut input: UnitInput<'_, '_>,
-    scratch: &mut Scratch<'_>,
-) -> Result<Content, EncodeError> {
-    Full::build().ok_or(EncodeError::NotBuilt)?;
-    let content = LevelsContent::new(*qsgd, input.unit.len);
-    let (plain, stream, (norms, fields, symbols)) =
-        (plain(qsgd), qsgd.draws(&input), content.parts_mut(scratch.bytes));
-    let piece = input.unit.len.min(PIECE);
-    let mut quantizer =
-        Quantizer::new(&plain, stream, &mut scratch.words[..piece], &mut symbols[..piece], &mut []);
-    quantizer.decide(Values::of(&mut input), norms, fields)?;
-    Ok(Content::Levels(content))
-}
-
-impl Levels<'_> {
-    /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces end anywhere; `first` is where
-    /// they begin in the unit.
-    pub(crate) fn fitting(&self, qsgd: &Qsgd, first: usize, room: impl Fn(usize) -> usize) -> usize {
-        context::fitting(form_at(qsgd, first), self, room)
+impl Content {
+    /// A norm takes four bytes, so there are only so many buckets.
+    fn cuts(&self, at: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
+        let len = self.len;
+        if self.qsgd.cuts_anywhere() {
+            return (Cuts { grain: 1, most: (len - at).min(STREAMED_PER_BYTE * size.bytes()) }, None);
+        }
+        let (bucket, most) = (self.bucket(), COORDINATES_PER_BYTE * size.bytes());
+        let inside = at % bucket;
+        let left = (bucket - inside).min(len - at);
+        let part = Cuts { grain: 1, most: left.min(most) };
+        if inside > 0 {
+            return (part, None);
+        }
+        let whole = Cuts { grain: bucket, most: (len - at).div_ceil(bucket).min(size.bytes() / 4) };
+        (whole, Some(part))
     }
 
-    /// Writes the body, if it takes no more than `room` bytes; `first` is where it begins in the unit, and `symbols` has room
-    /// for one symbol a coordinate.
-    pub(crate) fn write(
+    /// Norms and levels of some coordinates, and room for symbols.
+    fn levels<'s>(&self, atoms: Range<usize>, bytes: &'s mut [u8]) -> (Levels<'s>, &'s mut [u8]) {
+        let (norms, fields, symbols) = self.parts_mut(bytes);
+        let buckets = atoms.start / self.bucket()..atoms.end.div_ceil(self.bucket());
+        (Levels { norms: &norms[buckets], fields: &fields[atoms] }, symbols)
+    }
+
+    /// residual = p − decoded, where p is what the unit's residual holds.
+    fn commit(&self, atoms: Range<usize>, bytes: &mut [u8], residual: &mut [f32]) {
+        let (isa, levels, mut p) = (Isa::best(), self.qsgd.bits().levels() as f32, [0; BLOCK]);
+        let (norms, fields, _) = self.parts_mut(bytes);
+        let mut at = atoms.start;
+        while at < atoms.end {
+            let bucket = at / self.bucket();
+            let bucket_end = bucket.saturating_add(1).saturating_mul(self.bucket());
+            let end = bucket_end.min(atoms.end).min(at + BLOCK);
+            let kept = &mut residual[at..end];
+            let p = &mut p[..kept.len()];
+            p.copy_from_slice(kernels::bits_of(kept));
+            let scale = f32::from_le_bytes(norms[bucket]) / levels;
+            kernels::keep_rounding(isa, p, &fields[at..end], scale, kept);
+            at = end;
+        }
+    }
+}
+
+impl Cut for Qsgd {
+    fn least_body_bytes(&self, _len: usize) -> usize {
+        levels::least_body_bytes(self)
+    }
+
+    fn decided_scratch_len(&self, len: usize) -> ScratchLen {
+        levels::scratch_len(self, len)
+    }
+
+    fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Decided, EncodeError> {
+        levels::decide(self, input, scratch)
+    }
+
+    fn cuts(&self, decided: &Decided, at: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
+        Content { qsgd: *self, len: decided.atoms }.cuts(at, size)
+    }
+
+    /// Under context streams only grow, so the largest that fits is found without trying.
+    fn fitting(
         &self,
-        qsgd: &Qsgd,
-        first: usize,
-        symbols: &mut [u8],
-        room: usize,
+        atoms: Range<usize>,
+        len: usize,
+        bytes: &mut [u8],
+        room: &dyn Fn(usize) -> usize,
+    ) -> Option<usize> {
+        if !self.cuts_anywhere() {
+            return None;
+        }
+        let first = atoms.start;
+        let (levels, _) = Content { qsgd: *self, len }.levels(atoms, bytes);
+        Some(levels.fitting(self, first, room))
+    }
+
+    fn write_piece(
+        &self,
+        decided: &Decided,
+        piece: &Piece<'_>,
+        _values: Grad<'_>,
+        scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> bool {
-        if qsgd.cuts_anywhere() {
-            writer.u8(encode::form_byte(qsgd, PACKING_CONTEXT));
-            writer.u8(encode::norm_byte(qsgd, CODING_STREAM));
-            writer.varint(u64::from(qsgd.bucket.get()));
-            return context::write(form_at(qsgd, first), self, room, writer);
-        }
-        let head = 2 + varint_len(u64::from(qsgd.bucket.get())) + 4 * self.norms.len();
-        let Some(room) = room.checked_sub(head) else { return false };
-        let form = writer.len();
-        writer.u8(0);
-        writer.u8(encode::norm_byte(qsgd, CODING_F32));
-        writer.varint(u64::from(qsgd.bucket.get()));
-        writer.bytes(self.norms.as_flattened());
-        let packing = self.pack(qsgd, symbols, room, writer);
-        if let Some(packing) = packing {
-            writer.patch(form, encode::form_byte(qsgd, packing));
-        }
-        packing.is_some()
+        let content = Content { qsgd: *self, len: decided.atoms };
+        let (levels, symbols) = content.levels(piece.atoms.clone(), scratch.bytes);
+        levels.write(self, piece.atoms.start, symbols, piece.room, writer)
     }
 
-    /// Symbols of the buckets whose norm is not zero, at the front of `symbols`; returns how many.
-    pub(super) fn gather_symbols(&self, qsgd: &Qsgd, symbols: &mut [u8]) -> usize {
-        let buckets = self.fields.chunks(qsgd.bucket.get() as usize).zip(self.norms);
-        buckets.filter(|(_, norm)| **norm != [0; 4]).fold(0, |coded, (fields, _)| {
-            kernels::symbols_of(Isa::best(), fields, &mut symbols[coded..]);
-            coded + fields.len()
-        })
+    fn commit_piece(
+        &self,
+        decided: &Decided,
+        atoms: Range<usize>,
+        scratch: &mut Scratch<'_>,
+        memory: &mut Memory<'_>,
+    ) {
+        let content = Content { qsgd: *self, len: decided.atoms };
+        content.commit(atoms, scratch.bytes, memory.residual_mut());
     }
-
-    /// Writes the levels in the packing asked for; returns which, or `None` if it does not fit.
-    fn pack(&self, qsgd: &Qsgd, symbols: &mut [u8], room: usize, writer: &mut Writer<'_>) -> Option<u8> {
-        let fixed = pack::fixed_bytes(qsgd.bits, self.fields.len())?;
-        let coded = self.gather_symbols(qsgd, symbols);
-        let symbols = &symbols[..coded];
-        match qsgd.entropy {
-            EntropyChoice::Elias => {
-                let bytes = pack::elias_bytes(symbols);
-                let fits = varint_len(bytes as u64) + bytes <= room;
-                fits.then(|| {
-                    pack::elias(symbols, writer);
-                    PACKING_ELIAS
-                })
-            }
-            EntropyChoice::Rans => {
-                section::write_symbols(symbols, qsgd.alphabet(), room + 1, writer).then_some(PACKING_RANS)
-            }
-            _ => (fixed <= room).then(|| {
-                pack::fixed(Isa::best(), qsgd.bits, self.fields, writer.reserve(fixed));
-                pack::fixed_packing(qsgd.bits)
-            }),
-        }
-    }
-}
-
-/// How pieces that begin with coordinate `at` of the unit are under context.
-fn form_at(qsgd: &Qsgd, at: usize) -> Form {
-    let bucket = qsgd.bucket.get() as usize;
-    Form { bits: qsgd.bits.field_bits(), bucket, first: bucket - at % bucket }
-}
-
-/// Largest body with a single coordinate: form, bucket, norm, and one level in any packing.
-pub(super) fn least_body_bytes(qsgd: &Qsgd) -> usize {
-    let bucket = varint_len(u64::from(qsgd.bucket.get()));
-    let level = match qsgd.entropy {
-        EntropyChoice::Rans => 4 + section::MAX_SINGLE_BYTES,
-        EntropyChoice::Elias => 4 + 1 + 3,
-        EntropyChoice::Fixed => 4 + 1,
-        EntropyChoice::Auto | EntropyChoice::Adaptive => bucket + context::MAX_SINGLE_BYTES,
-    };
-    2 + bucket + level
 }

@@ -1,20 +1,20 @@
 //! From values to the norms of buckets and a level for each coordinate.
 
-#[cfg(feature = "alloc")]
-use super::Levels;
 use super::encode::{L2_BOUND, LEAST_NORM, MAX_BOUND};
+#[cfg(feature = "alloc")]
+use super::levels::Levels;
 use super::{Norm, Qsgd, pack};
 use crate::built::Full;
+use crate::codec::UnitInput;
 use crate::error::EncodeError;
-use crate::gather::UnitInput;
 use crate::gradient::grad::Grad;
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Bucket, Isa};
 use crate::memory::Memory;
-#[cfg(feature = "parallel")]
-use crate::owned::parallel;
 use crate::rng::Stream;
 use crate::source::Source;
+#[cfg(feature = "parallel")]
+use crate::threads;
 use core::ops::Range;
 
 /// Coordinates that are quantised together: whole bytes in every packing, whole blocks of draws, whole buckets of the usual
@@ -261,7 +261,7 @@ mod in_parts {
             mut fixed: &mut [u8],
         ) -> Result<(), EncodeError> {
             let len = values.end();
-            let step = parallel::part_len(threads, len, PIECE);
+            let step = threads::part_len(threads, len, PIECE);
             if step >= len {
                 return self.quantize(values, norms, fixed);
             }
@@ -283,7 +283,7 @@ mod in_parts {
                 self.coded += coded;
                 parts.push((part, range, fixed.split_off_mut(..packed).unwrap_or_default(), symbols));
             }
-            let done = parallel::on_each(parts, |(mut values, range, fixed, symbols)| {
+            let done = threads::on_each(parts, |(mut values, range, fixed, symbols)| {
                 let (mut words, mut fields) = ([0; PIECE], [0; PIECE]);
                 let mut quantizer = Quantizer::new(qsgd, stream.clone(), &mut words, &mut fields, symbols);
                 range.clone().step_by(PIECE).try_for_each(|first| {
@@ -303,7 +303,7 @@ mod in_parts {
             let (qsgd, size, len) = (self.qsgd, self.bucket_size(), values.end());
             let buckets = step.div_ceil(size);
             let parts = norms.chunks_mut(buckets).enumerate().collect();
-            let done = parallel::on_each(parts, |(part, norms): (usize, &mut [[u8; 4]])| {
+            let done = threads::on_each(parts, |(part, norms): (usize, &mut [[u8; 4]])| {
                 let mut words = [0; PIECE];
                 let mut quantizer = Quantizer::new(qsgd, None, &mut words, &mut [], &mut []);
                 norms.iter_mut().zip(part * buckets..).try_for_each(|(norm, i)| {

@@ -1,8 +1,9 @@
 //! Levels as received, written again by every coder: what each would have taken is what it takes.
 
 use super::encode::{self, Body};
+use super::levels::Levels;
 use super::view::LevelsFields;
-use super::{EntropyChoice, LevelBits, Levels, Qsgd};
+use super::{EntropyChoice, LevelBits, Qsgd};
 use crate::scratch::ScratchLen;
 use crate::wire::writer::Writer;
 use alloc::vec;
@@ -12,7 +13,7 @@ use core::num::NonZeroU32;
 impl LevelsFields<'_> {
     /// Bodies with the same norms and levels, one from each coder: fixed width (two bits also as ternary levels), Elias,
     /// rANS, adaptive. None where the first bucket is a part of one. `scratch` is what [`check`](Self::check) filled.
-    pub(crate) fn rewritten(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
+    pub(super) fn rewritten(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
         let Some((norms, fields)) = self.norms_and_fields(scratch) else { return Vec::new() };
         let levels = Levels { norms: &norms, fields: &fields };
         self.codecs().filter_map(|qsgd| levels.body(&qsgd)).collect()

@@ -9,11 +9,15 @@ use super::pack::{
 };
 use crate::bits::{BitReader, check_padding};
 use crate::built::Full;
+use crate::codec::{Body, BodyInfo};
 use crate::coding::entropy::elias;
 use crate::coding::entropy::section::CodedSymbols;
 use crate::coding::values::check_magnitude;
 use crate::error::{DecodeError, Field};
+use crate::gradient::layout::Span;
+use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
+use crate::wire::ids::{CodecId, Kind};
 use crate::wire::reader::Reader;
 #[cfg(feature = "alloc")]
 use alloc::{vec, vec::Vec};
@@ -48,8 +52,45 @@ enum Buckets {
     Coded,
 }
 
+impl<'a> Body<'a> for LevelsFields<'a> {
+    const KIND: Kind = Kind::new(2);
+
+    fn read(_codec: CodecId, unit: &Unit, _step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::fields(unit.len, reader)
+    }
+
+    fn scratch_words(&self) -> usize {
+        self.words()
+    }
+
+    fn check(&self, _span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+        self.check_all(max_magnitude, scratch)
+    }
+
+    #[inline]
+    fn for_each(&self, scratch: &[u32], f: impl FnMut(usize, f32)) {
+        self.for_each_value(scratch, f);
+    }
+
+    const ADDS: bool = true;
+
+    fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+        self.add_levels(scratch, weight, acc);
+    }
+
+    fn info(&self) -> BodyInfo {
+        let [norms, levels] = self.coders();
+        BodyInfo { kind: "levels", index: Some(norms), values: Some(levels) }
+    }
+
+    #[cfg(feature = "alloc")]
+    fn alternatives(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
+        self.rewritten(scratch)
+    }
+}
+
 impl<'a> LevelsFields<'a> {
-    pub(crate) fn read(len: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    fn fields(len: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let invalid = DecodeError::InvalidField;
         let form = reader.u8()?;
         let bits = u32::from(form & 0x0f);
@@ -96,7 +137,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Norms first, where they have to be decoded, then what decodes symbols; or the values of all coordinates.
-    pub(crate) fn scratch_words(&self) -> usize {
+    fn words(&self) -> usize {
         let coded = match self.packing {
             Packing::Rans(coded, _) => coded.scratch_words(),
             Packing::Context(..) => self.len,
@@ -114,7 +155,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Every norm finite, not negative and within the limit; tables valid; padding zero.
-    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+    fn check_all(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         let needed = self.norms.words();
         let (norms, words) =
             scratch.split_at_mut_checked(needed).ok_or(DecodeError::InvalidField(Field::Norm))?;
@@ -188,7 +229,7 @@ impl<'a> LevelsFields<'a> {
     /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero may be
     /// left out.
     #[inline]
-    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+    fn for_each_value(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         if let Packing::Context(..) = self.packing {
             return scratch.iter().enumerate().for_each(|(i, &word)| f(i, f32::from_bits(word)));
         }
@@ -260,7 +301,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// acc[i] += weight · value[i]; `acc` has one element a coordinate.
-    pub(crate) fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+    fn add_levels(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (norms, _) = self.split(scratch);
         match self.packing {
             Packing::Fixed(bytes) if self.bits == 4 && self.has_whole_bytes(2) => {
@@ -400,7 +441,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Names and bytes of norms and levels, for inspection.
-    pub(crate) fn coders(&self) -> [(&'static str, usize); 2] {
+    fn coders(&self) -> [(&'static str, usize); 2] {
         let norms = match self.norms {
             Norms::Plain(_) => "norms",
             Norms::Planes { .. } => "norm-planes",

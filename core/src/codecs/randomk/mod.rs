@@ -1,12 +1,13 @@
 //! Random-k with a shared seed: every worker sends the same coordinates, so values alone are sent, and may be summed.
 
+mod spelling;
 mod view;
 
-use crate::codec::{Linear, LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use crate::codec::{
+    Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, require,
+};
 use crate::coding::values::ValueFormat;
 use crate::error::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -15,8 +16,9 @@ use crate::kernels::Isa;
 use crate::memory::{Memory, MemoryView};
 use crate::rng::Stream;
 use crate::rng::key::StepKey;
-use crate::scratch::{Scratch, ScratchLen};
+use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::source::Source;
+use crate::wire::ids::CodecId;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 pub(crate) use view::SeededFields;
@@ -46,6 +48,9 @@ pub struct RandomK {
 }
 
 impl RandomK {
+    /// Its number on the wire.
+    pub(crate) const ID: CodecId = CodecId::new(6);
+
     /// Random-k at `density`.
     #[must_use]
     pub fn new(density: Density, estimator: Estimator) -> Self {
@@ -121,12 +126,13 @@ fn sample(stream: &Stream, len: usize, indices: &mut [u32], bitmap: &mut [u32]) 
 }
 
 impl EncodeUnit for RandomK {
-    fn codec_id(&self) -> CodecId {
-        CodecId::RandomK
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Seeded
+    fn capabilities(&self) -> Capabilities {
+        let keeps = self.estimator == Estimator::Contraction;
+        Capabilities {
+            law: if keeps { Law::Exact } else { Law::NotKept },
+            needs_full: true,
+            ..Capabilities::new(Self::ID, SeededFields::KIND)
+        }
     }
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
@@ -140,14 +146,6 @@ impl EncodeUnit for RandomK {
 
     fn overflow_bound(&self) -> f32 {
         self.bound()
-    }
-
-    fn needs_full(&self) -> bool {
-        true
-    }
-
-    fn conserves(&self) -> bool {
-        self.estimator == Estimator::Contraction
     }
 
     fn encode_body(
@@ -208,7 +206,7 @@ impl Linear for RandomK {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        scratch.require(self.round_scratch_len(unit.len))?;
+        require(scratch, self.round_scratch_len(unit.len))?;
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
@@ -238,8 +236,7 @@ impl Linear for RandomK {
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        assert_eq!(mean.len(), round.unit.len, "mean and unit differ in length");
-        assert_ne!(contributors, 0, "a mean over nobody");
+        round.assert_mean(mean, contributors);
         let (p, words) = scratch.words.split_at(round.unit.len);
         let indices = &words[..round.payload_len];
         mean.fill(0.0);
@@ -250,12 +247,6 @@ impl Linear for RandomK {
             commit(p, indices, memory);
         }
         None
-    }
-
-    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
-        if let Some(memory) = memory {
-            memory.keep_all(&scratch.words[..round.unit.len]);
-        }
     }
 }
 

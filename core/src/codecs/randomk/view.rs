@@ -3,10 +3,13 @@
 
 use super::{bitmap_words, sample};
 use crate::built::Full;
+use crate::codec::{Body, BodyInfo};
 use crate::coding::values::{ValueFormat, Values};
 use crate::error::{DecodeError, Field};
+use crate::gradient::layout::Span;
 use crate::gradient::unit::Unit;
 use crate::rng::key::{Source, StepKey};
+use crate::wire::ids::{CodecId, Kind};
 use crate::wire::reader::Reader;
 
 /// Structure of a seeded body: the positions follow from seed, step and unit.
@@ -19,8 +22,10 @@ pub(crate) struct SeededFields<'a> {
     values: Values<'a>,
 }
 
-impl<'a> SeededFields<'a> {
-    pub(crate) fn read(unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+impl<'a> Body<'a> for SeededFields<'a> {
+    const KIND: Kind = Kind::new(3);
+
+    fn read(_codec: CodecId, unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let full = Full::required()?;
         let seed = reader.u64()?;
         let k = reader.varint_usize()?;
@@ -35,16 +40,16 @@ impl<'a> SeededFields<'a> {
         Ok(Self { key: StepKey { seed, step, source: Source::Shared }, unit: *unit, k, values, _full: full })
     }
 
-    pub(crate) fn entries(&self) -> usize {
+    fn entries(&self) -> usize {
         self.k
     }
 
-    pub(crate) fn scratch_words(&self) -> usize {
+    fn scratch_words(&self) -> usize {
         if self.k == 0 { 0 } else { self.k.saturating_add(bitmap_words(self.unit.len)) }
     }
 
     /// Checks the values and draws the positions.
-    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+    fn check(&self, _span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         self.values.check(max_magnitude, &mut [])?;
         if self.k > 0 {
             let (indices, bitmap) = scratch.split_at_mut(self.k);
@@ -54,7 +59,7 @@ impl<'a> SeededFields<'a> {
     }
 
     #[inline]
-    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+    fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         let mut indices = scratch.iter();
         self.values.for_each(&[], |value| {
             if let Some(&index) = indices.next() {
@@ -63,8 +68,12 @@ impl<'a> SeededFields<'a> {
         });
     }
 
-    /// Name and bytes of the values, for inspection.
-    pub(crate) fn values(&self) -> (&'static str, usize) {
-        (self.values.name(), self.values.section_bytes())
+    fn held(&self, _len: usize) -> usize {
+        self.k
+    }
+
+    fn info(&self) -> BodyInfo {
+        let values = (self.values.name(), self.values.section_bytes());
+        BodyInfo { kind: "seeded", index: None, values: Some(values) }
     }
 }

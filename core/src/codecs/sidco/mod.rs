@@ -4,18 +4,18 @@ mod adapt;
 mod estimate;
 mod fit;
 mod moments;
+mod spelling;
 
-use crate::codecs::qsgd::Rounding;
+use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::Quota;
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
 use crate::error::EncodeError;
-use crate::frame::header::CodecId;
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::density::Density;
 use crate::kernels::{Candidates, Isa};
 use crate::source::Pass;
-use crate::sparse::{SparseCoding, Sparsifier};
+use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
+use crate::wire::ids::CodecId;
 use adapt::Stages;
 use core::num::NonZeroU32;
 
@@ -73,25 +73,6 @@ impl Sidco {
         Self { is_capped, ..self }
     }
 
-    /// At another density.
-    #[must_use]
-    pub fn with_density(self, density: Density) -> Self {
-        Self { density, ..self }
-    }
-
-    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
-    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
-    #[must_use]
-    pub fn with_rounding(self, rounding: Rounding) -> Self {
-        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
-    }
-
-    /// The density.
-    #[must_use]
-    pub fn density(&self) -> Density {
-        self.density
-    }
-
     /// The distribution.
     #[must_use]
     pub fn fit(&self) -> Fit {
@@ -108,24 +89,6 @@ impl Sidco {
     #[must_use]
     pub fn is_capped(&self) -> bool {
         self.is_capped
-    }
-
-    /// The index coder.
-    #[must_use]
-    pub fn index(&self) -> IndexChoice {
-        self.coding.index
-    }
-
-    /// The value coder.
-    #[must_use]
-    pub fn values(&self) -> ValueChoice {
-        self.coding.values
-    }
-
-    /// How values are rounded to a codebook.
-    #[must_use]
-    pub fn rounding(&self) -> Rounding {
-        self.coding.rounding
     }
 
     /// What is found; the cap comes after it, so that stages adapt alike with and without.
@@ -167,8 +130,11 @@ impl Sidco {
     }
 }
 
+coding_methods!(Sidco);
+density_methods!(Sidco);
+
 impl Sparsifier for Sidco {
-    const ID: CodecId = CodecId::Sidco;
+    const ID: CodecId = CodecId::new(8);
 
     fn coding(&self) -> SparseCoding {
         self.coding

@@ -1,13 +1,14 @@
 //! Fixed threshold: all coordinates at or above a given magnitude.
 
-use crate::codecs::qsgd::Rounding;
+mod spelling;
+
+use crate::codec::{EncodeUnit, UnitInput};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
 use crate::error::EncodeError;
-use crate::frame::header::CodecId;
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
-use crate::sparse::{SparseCoding, Sparsifier};
+use crate::sparse::{SparseCoding, Sparsifier, coding_methods};
+use crate::wire::ids::CodecId;
 
 /// Sends every coordinate whose magnitude is at least `value`; a zero is never sent. Frames vary in length and may
 /// hold no entry at all.
@@ -32,40 +33,17 @@ impl Threshold {
         is_valid.then_some(Self { value: value.abs(), coding: SparseCoding::new(index, values) })
     }
 
-    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
-    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
-    #[must_use]
-    pub fn with_rounding(self, rounding: Rounding) -> Self {
-        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
-    }
-
     /// The threshold.
     #[must_use]
     pub fn value(&self) -> f32 {
         self.value
     }
-
-    /// The index coder.
-    #[must_use]
-    pub fn index(&self) -> IndexChoice {
-        self.coding.index
-    }
-
-    /// The value coder.
-    #[must_use]
-    pub fn values(&self) -> ValueChoice {
-        self.coding.values
-    }
-
-    /// How values are rounded to a codebook.
-    #[must_use]
-    pub fn rounding(&self) -> Rounding {
-        self.coding.rounding
-    }
 }
 
+coding_methods!(Threshold);
+
 impl Sparsifier for Threshold {
-    const ID: CodecId = CodecId::Threshold;
+    const ID: CodecId = CodecId::new(4);
 
     fn coding(&self) -> SparseCoding {
         self.coding

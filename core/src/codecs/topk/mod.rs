@@ -2,16 +2,16 @@
 
 mod reach;
 mod select;
+mod spelling;
 
-use crate::codecs::qsgd::Rounding;
+use crate::codec::{EncodeUnit, UnitInput};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
 use crate::error::EncodeError;
-use crate::frame::header::CodecId;
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::density::Density;
 use crate::kernels::{Candidates, Isa};
-use crate::sparse::{SparseCoding, Sparsifier};
+use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
+use crate::wire::ids::CodecId;
 
 pub(crate) use reach::Quota;
 pub(crate) use select::radix_cut;
@@ -36,47 +36,13 @@ impl TopK {
     pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
         Self { density, coding: SparseCoding::new(index, values) }
     }
-
-    /// At another density.
-    #[must_use]
-    pub fn with_density(self, density: Density) -> Self {
-        Self { density, ..self }
-    }
-
-    /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the [nearest](Rounding::Nearest) where nothing is said, or
-    /// stochastically, which is unbiased and takes no memory. Other values are always rounded to the nearest.
-    #[must_use]
-    pub fn with_rounding(self, rounding: Rounding) -> Self {
-        Self { coding: SparseCoding { rounding, ..self.coding }, ..self }
-    }
-
-    /// The density.
-    #[must_use]
-    pub fn density(&self) -> Density {
-        self.density
-    }
-
-    /// The index coder.
-    #[must_use]
-    pub fn index(&self) -> IndexChoice {
-        self.coding.index
-    }
-
-    /// The value coder.
-    #[must_use]
-    pub fn values(&self) -> ValueChoice {
-        self.coding.values
-    }
-
-    /// How values are rounded to a codebook.
-    #[must_use]
-    pub fn rounding(&self) -> Rounding {
-        self.coding.rounding
-    }
 }
 
+coding_methods!(TopK);
+density_methods!(TopK);
+
 impl Sparsifier for TopK {
-    const ID: CodecId = CodecId::TopK;
+    const ID: CodecId = CodecId::new(3);
 
     fn coding(&self) -> SparseCoding {
         self.coding

@@ -9,6 +9,7 @@ use self::context::Adaptive;
 use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::gradient::layout::Span;
+use crate::keys::Words;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{Writer, varint_len};
 
@@ -83,6 +84,21 @@ pub enum IndexChoice {
 }
 
 impl IndexChoice {
+    /// The words of the key `index=`.
+    pub(crate) const WORDS: Words<Self> = Words {
+        words: &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest"],
+        values: &[
+            Self::Auto,
+            Self::Raw,
+            Self::Bitmap,
+            Self::Rice,
+            Self::Context,
+            Self::ContextMax,
+            Self::Small,
+            Self::Smallest,
+        ],
+    };
+
     /// Largest number of bytes that the section of `k` positions below `len` can take.
     pub(crate) fn max_section_bytes(self, k: usize, len: usize) -> Option<usize> {
         match self {

@@ -12,11 +12,31 @@ mod view;
 use crate::built::Full;
 use crate::error::{DecodeError, Field};
 use crate::kernels::Isa;
+use crate::keys::Words;
 use crate::rng::Stream;
 use crate::wire::writer::Writer;
 use codebook::Codebook;
 
 pub(crate) use view::{Values, f32_values};
+
+/// How a magnitude between two levels, or two magnitudes of a codebook, is rounded: the key `rounding=` of a spelling.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Rounding {
+    /// Up with the probability that makes it unbiased. Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷
+    /// levels; draws of 32 bits for a codebook, which then covers all values, from a magnitude not above the smallest to one not
+    /// below the largest.
+    #[default]
+    Stochastic,
+    /// To the nearest level, halves up. Biased, and fit for error feedback.
+    Nearest,
+}
+
+impl Rounding {
+    /// The words of the key `rounding=`.
+    pub(crate) const WORDS: Words<Self> =
+        Words { words: &["stochastic", "nearest"], values: &[Self::Stochastic, Self::Nearest] };
+}
 
 /// How the values of a sparse unit are sent: the key `values=` of a spelling.
 #[non_exhaustive]
@@ -38,6 +58,12 @@ pub enum ValueChoice {
 }
 
 impl ValueChoice {
+    /// The words of the key `values=`.
+    pub(crate) const WORDS: Words<Self> = Words {
+        words: &["f32", "f16", "bf16", "q8", "q4", "q2"],
+        values: &[Self::F32, Self::F16, Self::Bf16, Self::Q8, Self::Q4, Self::Q2],
+    };
+
     /// Magnitudes of the largest codebook as a power of two; `None` where values have a fixed format.
     pub(crate) fn codebook_log2(self) -> Option<u32> {
         match self {

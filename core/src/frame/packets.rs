@@ -4,15 +4,11 @@
 //! same levels. Then it is cut into pieces, ranges of the unit that are units of their own on the wire. Each packet takes
 //! as much as fits by exact bytes.
 
-mod dense;
-mod levels;
-mod sparse;
-
 use crate::built::Full;
+use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
 use crate::error::EncodeError;
-use crate::frame::header::{HEADER_BYTES, Kind};
+use crate::frame::header::HEADER_BYTES;
 use crate::frame::message::{self, codec_of};
-use crate::gather::{EncodeUnit, UnitInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
@@ -27,117 +23,24 @@ use crate::wire::writer::{Writer, varint_len};
 use core::fmt;
 use core::ops::Range;
 
-pub(crate) use dense::DenseContent;
-pub(crate) use levels::LevelsContent;
-pub(crate) use sparse::SparseContent;
-
-/// Largest number of bytes of one packet, header and checksum included: 64 to 65536.
-///
-/// # Examples
-/// ```
-/// use gradwire::PacketSize;
-/// assert_eq!(PacketSize::new(1200).unwrap().bytes(), 1200);
-/// assert_eq!(PacketSize::new(63), None);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PacketSize(u32);
-
-impl PacketSize {
-    /// `bytes` from 64 to 65536, else `None`.
-    #[must_use]
-    pub fn new(bytes: u32) -> Option<Self> {
-        (64..=65_536).contains(&bytes).then_some(Self(bytes))
-    }
-
-    /// The number of bytes.
-    #[must_use]
-    pub fn bytes(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for PacketSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
 /// Bytes that an entropy coder may write beyond what it keeps.
 const SLACK: usize = 32;
 
 /// Working memory for the packets of these units: what is decided of one, and room for one body.
 pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit], size: PacketSize) -> ScratchLen {
-    let unit = content_len(codec, units);
+    let unit = decided_len(codec, units);
     ScratchLen { words: unit.words, bytes: unit.bytes.saturating_add(size.bytes() + SLACK) }
 }
 
-fn content_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
-    let needs = units.iter().map(|unit| codec_of(codec, unit).content_scratch_len(unit.len));
+/// Working memory for what is decided of any of these units, or for encoding it where it cannot be cut.
+fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
+    let needs = units.iter().map(|unit| {
+        let codec = codec_of(codec, unit);
+        codec
+            .as_cut()
+            .map_or_else(|| codec.unit_scratch_len(unit.len), |cut| cut.decided_scratch_len(unit.len))
+    });
     needs.fold(ScratchLen::default(), ScratchLen::max)
-}
-
-/// What is sent of one unit, decided once and kept in the scratch memory. An *atom* is what cannot be cut: an entry of a
-/// sparse unit, a coordinate of others.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one at a time, and no heap to put a codebook on")]
-pub enum Content {
-    Dense(DenseContent),
-    Sparse(SparseContent),
-    Levels(LevelsContent),
-}
-
-/// Where a piece may end: `grain`, 2·`grain`, … `most`·`grain` atoms behind its start, or at the end of the unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cuts {
-    pub(crate) grain: usize,
-    pub(crate) most: usize,
-}
-
-impl Content {
-    fn kind(&self) -> Kind {
-        match self {
-            Self::Dense(_) => Kind::Dense,
-            Self::Sparse(_) => Kind::Sparse,
-            Self::Levels(_) => Kind::Levels,
-        }
-    }
-
-    /// Atoms of a unit of `len` coordinates.
-    fn atoms(&self, len: usize) -> usize {
-        match self {
-            Self::Dense(_) | Self::Levels(_) => len,
-            Self::Sparse(sparse) => sparse.entries(),
-        }
-    }
-
-    /// Coordinates of the unit that the piece with these atoms covers. Pieces that follow each other cover the unit
-    /// without gaps.
-    fn coordinates(&self, words: &[u32], atoms: Range<usize>, len: usize) -> Range<usize> {
-        match self {
-            Self::Dense(_) | Self::Levels(_) => atoms,
-            Self::Sparse(sparse) => sparse.coordinates(words, atoms, len),
-        }
-    }
-
-    /// Where a piece that begins with atom `at` may end, and where else if none of these fits.
-    fn cuts(&self, at: usize, atoms: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
-        match self {
-            Self::Dense(dense) => (dense.cuts(atoms - at, size), None),
-            Self::Sparse(_) => (SparseContent::cuts(atoms - at, size), None),
-            Self::Levels(levels) => levels.cuts(at, atoms, size),
-        }
-    }
-}
-
-/// One piece on its way to the wire.
-pub(crate) struct Piece<'p> {
-    pub(crate) atoms: Range<usize>,
-    /// The coordinates of the piece, as a range of the layout.
-    pub(crate) span: Span<'p>,
-    /// Position of the unit in the layout.
-    pub(crate) start: usize,
-    /// Bytes that the body may take.
-    pub(crate) room: usize,
 }
 
 /// The packets of one gradient, to be drawn one after the other into the caller's buffer.
@@ -192,7 +95,7 @@ pub struct Packets<'a> {
     /// The unit that is being cut, and its next atom.
     unit: usize,
     atom: usize,
-    content: Option<Content>,
+    decided: Option<Decided>,
 }
 
 impl fmt::Debug for Packets<'_> {
@@ -217,7 +120,7 @@ pub(crate) fn begin<'a>(
     encoding.check_lengths(memory.as_deref())?;
     Full::build().ok_or(EncodeError::NotBuilt)?;
     message::check_units(layout, units)?;
-    if units.iter().any(|unit| !codec_of(codec, unit).is_cut()) {
+    if units.iter().any(|unit| codec_of(codec, unit).as_cut().is_none()) {
         return Err(EncodeError::NoPackets);
     }
     encoding.check_parts(memory.as_deref())?;
@@ -230,7 +133,7 @@ pub(crate) fn begin<'a>(
         return Err(EncodeError::PacketTooSmall { needed });
     }
     encoding.check_values(memory.as_deref())?;
-    let (bytes, body) = scratch.bytes.split_at_mut(content_len(codec, units).bytes);
+    let (bytes, body) = scratch.bytes.split_at_mut(decided_len(codec, units).bytes);
     let words = &mut *scratch.words;
     let mut memory = memory.map(|memory| {
         // What the packets leave of it is not known before the last was drawn.
@@ -243,8 +146,8 @@ pub(crate) fn begin<'a>(
             add_gradient(grad, message::momentum_of(codec_of(codec, unit)), memory.slice(unit.range()));
         }
     }
-    let (unit, atom, content) = (0, 0, None);
-    Ok(Packets { codec, key, layout, units, grad, memory, size, words, bytes, body, unit, atom, content })
+    let (unit, atom, decided) = (0, 0, None);
+    Ok(Packets { codec, key, layout, units, grad, memory, size, words, bytes, body, unit, atom, decided })
 }
 
 /// residual = fl(residual + gradient), or what momentum makes of the gradient.
@@ -262,10 +165,11 @@ fn add_gradient(grad: Grad<'_>, rule: Option<Momentum>, mut memory: Memory<'_>) 
 fn least_packet_bytes(codec: &dyn EncodeUnit, key: StepKey, unit: &Unit) -> usize {
     let fields = [u64::from(unit.id), (unit.start + unit.len) as u64, unit.len as u64, key.step];
     let header: usize = HEADER_BYTES + fields.map(varint_len).iter().sum::<usize>() + 1;
-    header.saturating_add(codec_of(codec, unit).least_body_bytes(unit.len))
+    let body = codec_of(codec, unit).as_cut().map_or(usize::MAX, |cut| cut.least_body_bytes(unit.len));
+    header.saturating_add(body)
 }
 
-impl Packets<'_> {
+impl<'a> Packets<'a> {
     /// Writes the next packet to the front of `out` and returns its bytes; `None` when all was sent.
     ///
     /// # Panics
@@ -275,9 +179,8 @@ impl Packets<'_> {
         let mut written = self.write_step();
         let (mut cursor, mut pieces) = (Cursor::default(), 0);
         while let Some(unit) = self.units.get(self.unit) {
-            let content = self.content()?;
-            let (atoms, start) = (content.atoms(unit.len), self.atom);
-            let Some((end, bytes)) = self.largest_piece(cursor, written, atoms) else { break };
+            let (atoms, start) = (self.decided()?.atoms, self.atom);
+            let Some((end, bytes)) = self.largest_piece(cursor, written) else { break };
             self.commit(start..end);
             let covered = self.covered(start..end);
             cursor.pass(&Unit { start: covered.start, len: covered.len(), ..*unit });
@@ -287,7 +190,7 @@ impl Packets<'_> {
             if end < atoms {
                 break;
             }
-            (self.unit, self.atom, self.content) = (self.unit + 1, 0, None);
+            (self.unit, self.atom, self.decided) = (self.unit + 1, 0, None);
         }
         if pieces == 0 {
             return None;
@@ -311,10 +214,16 @@ impl Packets<'_> {
         writer.len()
     }
 
+    /// The present unit, and its codec.
+    fn unit_and_codec(&self) -> Option<(&'a Unit, &'a dyn Cut)> {
+        let unit = self.units.get(self.unit)?;
+        Some((unit, codec_of(self.codec, unit).as_cut()?))
+    }
+
     /// What is sent of the unit, decided when it is first asked for.
-    fn content(&mut self) -> Option<&Content> {
-        if self.content.is_none() {
-            let unit = self.units.get(self.unit)?;
+    fn decided(&mut self) -> Option<&Decided> {
+        if self.decided.is_none() {
+            let (unit, codec) = self.unit_and_codec()?;
             // With a memory, what is encoded is what it holds by now.
             let (grad, state) = match &mut self.memory {
                 Some(memory) => {
@@ -336,23 +245,27 @@ impl Packets<'_> {
             };
             let mut scratch = Scratch { words: self.words, bytes: self.bytes };
             // Every value was looked at before the first packet.
-            self.content = codec_of(self.codec, unit).decide(input, &mut scratch).ok();
+            self.decided = codec.decide(input, &mut scratch).ok();
         }
-        self.content.as_ref()
+        self.decided.as_ref()
     }
 
     /// Coordinates of the layout that a piece of the present unit covers.
     fn covered(&self, atoms: Range<usize>) -> Range<usize> {
-        let (Some(content), Some(unit)) = (&self.content, self.units.get(self.unit)) else { return 0..0 };
-        let within = content.coordinates(self.words, atoms, unit.len);
+        let (Some(decided), Some((unit, codec))) = (&self.decided, self.unit_and_codec()) else {
+            return 0..0;
+        };
+        let within = codec.coordinates(decided, self.words, atoms, unit.len);
         unit.start + within.start..unit.start + within.end
     }
 
     /// The end of the largest piece that fits behind the `written` bytes of the body, and its bytes; the piece is then
     /// written. `None` if not even one atom fits.
-    fn largest_piece(&mut self, cursor: Cursor, written: usize, atoms: usize) -> Option<(usize, usize)> {
-        let start = self.atom;
-        let (mut first, other) = self.content.as_ref()?.cuts(start, atoms, self.size);
+    fn largest_piece(&mut self, cursor: Cursor, written: usize) -> Option<(usize, usize)> {
+        let (start, (_, codec)) = (self.atom, self.unit_and_codec()?);
+        let decided = self.decided.as_ref()?;
+        let atoms = decided.atoms;
+        let (mut first, other) = codec.cuts(decided, start, self.size);
         if let Some(fitting) = self.fitting(cursor, written, start, first.most) {
             if fitting == 0 && first.most > 0 {
                 return None;
@@ -382,56 +295,40 @@ impl Packets<'_> {
 
     /// How many atoms from `start` on, of `most`, fit behind the `written` bytes of the body, if that is known without trying.
     fn fitting(&mut self, cursor: Cursor, written: usize, start: usize, most: usize) -> Option<usize> {
-        let (Some(Content::Levels(levels)), Some(unit)) = (&self.content, self.units.get(self.unit)) else {
-            return None;
-        };
+        let (unit, codec) = self.unit_and_codec()?;
         let left = self.size.bytes().saturating_sub(HEADER_BYTES + written);
         let piece_unit = |len: usize| Unit { start: unit.start + start, len, ..*unit };
         let room = |len: usize| left.saturating_sub(cursor.header_bytes(&piece_unit(len)));
-        levels.fitting(start..start + most, self.bytes, room)
+        codec.fitting(start..start + most, unit.len, self.bytes, &room)
     }
 
     /// Writes the unit header and the body of a piece behind the `written` bytes of the packet's body, if they fit;
     /// returns their bytes.
     fn write_piece(&mut self, mut cursor: Cursor, written: usize, atoms: Range<usize>) -> Option<usize> {
-        let unit = *self.units.get(self.unit)?;
+        let (unit, codec) = self.unit_and_codec()?;
         let covered = self.covered(atoms.clone());
-        let content = self.content.as_ref()?;
-        let piece_unit = Unit { start: covered.start, len: covered.len(), ..unit };
+        let decided = self.decided.as_ref()?;
+        let piece_unit = Unit { start: covered.start, len: covered.len(), ..*unit };
         let left = self.size.bytes().checked_sub(HEADER_BYTES + written)?;
         let room = left.checked_sub(cursor.header_bytes(&piece_unit))?;
         let mut writer = Writer::new(&mut self.body[written..]);
-        cursor.write(&mut writer, &piece_unit, content.kind());
+        cursor.write(&mut writer, &piece_unit, codec_of(self.codec, unit).capabilities().kind);
         let span = Span { layout: self.layout, start: covered.start, len: covered.len() };
-        let piece = Piece { atoms, span, start: unit.start, room };
-        let fits = match content {
-            Content::Dense(dense) => {
-                let values = match &self.memory {
-                    Some(memory) => Grad::F32(&memory.residual()[covered]),
-                    None => self.grad.slice(covered.start, covered.len()),
-                };
-                dense.write(&piece, values, &mut writer)
-            }
-            Content::Sparse(sparse) => sparse.write(&piece, self.words, self.bytes, &mut writer),
-            Content::Levels(levels) => levels.write(&piece, self.bytes, &mut writer),
+        let piece = Piece { atoms, span, start: unit.start, len: unit.len, room };
+        let values = match &self.memory {
+            Some(memory) => Grad::F32(&memory.residual()[covered]),
+            None => self.grad.slice(covered.start, covered.len()),
         };
+        let mut scratch = Scratch { words: self.words, bytes: self.bytes };
+        let fits = codec.write_piece(decided, &piece, values, &mut scratch, &mut writer);
         fits.then_some(writer.len())
     }
 
     /// Takes out of the memory what a piece holds.
     fn commit(&mut self, atoms: Range<usize>) {
-        let covered = self.covered(atoms.clone());
-        let (Some(memory), Some(content)) = (&mut self.memory, &self.content) else { return };
-        let Some(unit) = self.units.get(self.unit) else { return };
-        match content {
-            Content::Dense(dense) => dense.commit(&mut memory.residual_mut()[covered]),
-            Content::Sparse(sparse) => {
-                let has_momentum = message::momentum_of(codec_of(self.codec, unit)).is_some();
-                sparse.commit(atoms, self.words, &mut memory.slice(unit.range()), has_momentum);
-            }
-            Content::Levels(levels) => {
-                levels.commit(atoms, self.bytes, &mut memory.residual_mut()[covered]);
-            }
-        }
+        let Some((unit, codec)) = self.unit_and_codec() else { return };
+        let (Some(memory), Some(decided)) = (&mut self.memory, &self.decided) else { return };
+        let mut scratch = Scratch { words: self.words, bytes: self.bytes };
+        codec.commit_piece(decided, atoms, &mut scratch, &mut memory.slice(unit.range()));
     }
 }

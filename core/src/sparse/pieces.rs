@@ -1,19 +1,19 @@
 //! Pieces of a sparse unit: runs of entries, each with the coordinates up to the next piece's first entry.
 
-use super::{Cuts, PacketSize, Piece};
+use super::encode::SparseCoding;
+use crate::codec::{Cuts, PacketSize, Piece};
 use crate::coding::values::Prepared;
 use crate::memory::Memory;
-use crate::sparse::SparseCoding;
+use crate::scratch::Scratch;
 use crate::wire::writer::{Writer, varint_len};
 use core::ops::Range;
 
 /// The entries of a unit, in the scratch memory: positions from word 0, bits of the values from word `stride`, bits of what
 /// they decode to from word 2·`stride`, symbols from byte 0.
-#[derive(Debug)]
-pub struct SparseContent {
-    coding: SparseCoding,
-    stride: usize,
-    prepared: Prepared,
+pub(super) struct Entries<'d> {
+    pub(super) coding: SparseCoding,
+    pub(super) stride: usize,
+    pub(super) prepared: &'d Prepared,
 }
 
 /// The arrays of the entries.
@@ -25,35 +25,27 @@ struct Stored<'s> {
     models: &'s mut [u32],
 }
 
-impl SparseContent {
-    pub(crate) fn new(coding: SparseCoding, stride: usize, prepared: Prepared) -> Self {
-        Self { coding, stride, prepared }
-    }
+/// An entry takes a bit at the least.
+pub(super) fn cuts(left: usize, size: PacketSize) -> Cuts {
+    Cuts { grain: 1, most: left.min(8 * size.bytes()) }
+}
 
-    /// Entries that are sent.
-    pub(super) fn entries(&self) -> usize {
-        self.prepared.kept()
-    }
+/// Coordinates of a unit of `len` that these of its `all` entries cover.
+pub(super) fn coordinates(words: &[u32], entries: Range<usize>, all: usize, len: usize) -> Range<usize> {
+    let start = if entries.start == 0 { 0 } else { words[entries.start] as usize };
+    let end = if entries.end == all { len } else { words[entries.end] as usize };
+    start..end
+}
 
-    /// An entry takes a bit at the least.
-    pub(super) fn cuts(left: usize, size: PacketSize) -> Cuts {
-        Cuts { grain: 1, most: left.min(8 * size.bytes()) }
-    }
-
-    pub(super) fn coordinates(&self, words: &[u32], entries: Range<usize>, len: usize) -> Range<usize> {
-        let start = if entries.start == 0 { 0 } else { words[entries.start] as usize };
-        let end = if entries.end == self.entries() { len } else { words[entries.end] as usize };
-        start..end
-    }
-
-    fn stored<'s>(&self, entries: Range<usize>, words: &'s mut [u32], bytes: &'s mut [u8]) -> Stored<'s> {
-        let (indices, rest) = words.split_at_mut(self.stride);
+impl Entries<'_> {
+    fn stored<'s>(&self, entries: Range<usize>, scratch: &'s mut Scratch<'_>) -> Stored<'s> {
+        let (indices, rest) = scratch.words.split_at_mut(self.stride);
         let symbols = if self.coding.has_symbols() { entries.clone() } else { 0..0 };
-        let (decoded, models) = rest[self.stride..].split_at_mut(self.entries());
+        let (decoded, models) = rest[self.stride..].split_at_mut(self.prepared.kept());
         Stored {
             indices: &mut indices[entries.clone()],
             decoded: &mut decoded[entries],
-            symbols: &mut bytes[symbols],
+            symbols: &mut scratch.bytes[symbols],
             models,
         }
     }
@@ -62,8 +54,7 @@ impl SparseContent {
     pub(super) fn write(
         &self,
         piece: &Piece<'_>,
-        words: &mut [u32],
-        bytes: &mut [u8],
+        scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> bool {
         let k = piece.atoms.len();
@@ -72,7 +63,7 @@ impl SparseContent {
         if k == 0 {
             return true;
         }
-        let Stored { indices, decoded, symbols, models } = self.stored(piece.atoms.clone(), words, bytes);
+        let Stored { indices, decoded, symbols, models } = self.stored(piece.atoms.clone(), scratch);
         // Positions count from the start of the piece while it is written.
         let first = (piece.span.start - piece.start) as u32;
         indices.iter_mut().for_each(|index| *index -= first);

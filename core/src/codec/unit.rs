@@ -1,10 +1,7 @@
-//! What a gather codec has to say about one unit; the rest of [`Gather`] follows from it.
+//! What a codec has to say about one unit, and what others may ask about the codec.
 
-use crate::codec::Gather;
+use crate::codec::cut::Cut;
 use crate::error::EncodeError;
-use crate::frame::header::{CodecId, Kind};
-use crate::frame::message;
-use crate::frame::packets::{self, Content, PacketSize, Packets};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
@@ -13,6 +10,7 @@ use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::source::{Pass, Source};
+use crate::wire::ids::{CodecId, Kind};
 use crate::wire::writer::Writer;
 
 /// What a codec is handed for one unit: the unit's own slices, and the layout that it is a range of.
@@ -53,7 +51,7 @@ impl<'i> UnitInput<'i, '_> {
     }
 
     /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below `bound`. For
-    /// codecs that [add early](EncodeUnit::adds_early).
+    /// codecs that [add early](Capabilities::adds_early).
     pub(crate) fn pass<T>(&mut self, bound: f32, select: impl FnOnce(&mut Pass<'_>) -> T) -> T {
         let (residual, momentum) = match &mut self.memory {
             Some(memory) => memory.parts_mut(),
@@ -74,14 +72,62 @@ impl<'i> UnitInput<'i, '_> {
     }
 }
 
+/// How what a codec sends and what it keeps add up to p, which is fl(residual + gradient).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Law {
+    /// sent + kept = p, bit for bit. What is given back restores p.
+    Exact,
+    /// Nothing may be kept: what is sent is unbiased, or rounded to where the error is no float. A memory is refused.
+    NotKept,
+}
+
+/// What others need to know of a codec with its parameters. They ask; they never go by names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Capabilities {
+    /// The number of the method on the wire.
+    pub id: CodecId,
+    /// How its bodies are laid out.
+    pub(crate) kind: Kind,
+    /// How sent and kept add up.
+    pub law: Law,
+    /// Whether it makes frames, and not rounds alone.
+    pub has_frames: bool,
+    /// Whether it keeps a [state](UnitState) of each unit.
+    pub adapts: bool,
+    /// Whether it needs a part that only a build with the feature `full` has.
+    pub needs_full: bool,
+    /// Whether the memory changes before every value was seen, so that all of them have to be [checked](Source::check_all)
+    /// first: worth it where one pass can then do all the rest.
+    pub(crate) adds_early: bool,
+}
+
+impl Capabilities {
+    /// A codec that makes frames of one kind, keeps exactly what it does not send, and nothing else.
+    pub(crate) const fn new(id: CodecId, kind: Kind) -> Self {
+        Self {
+            id,
+            kind,
+            law: Law::Exact,
+            has_frames: true,
+            adapts: false,
+            needs_full: false,
+            adds_early: false,
+        }
+    }
+
+    /// Whether a memory may be lent.
+    #[must_use]
+    pub const fn keeps(&self) -> bool {
+        !matches!(self.law, Law::NotKept)
+    }
+}
+
 /// One unit's part of a codec. Not nameable outside of this crate: a codec without a number on the wire could not
 /// be decoded.
 pub trait EncodeUnit: Send + Sync {
-    /// The number of the method on the wire.
-    fn codec_id(&self) -> CodecId;
-
-    /// How its bodies are laid out.
-    fn kind(&self) -> Kind;
+    /// What others need to know.
+    fn capabilities(&self) -> Capabilities;
 
     /// Largest body of a unit of `len` elements.
     fn max_body_bytes(&self, len: usize) -> Option<usize>;
@@ -94,67 +140,21 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
-    /// Whether it needs a part that only a [`Full`](crate::built::Full) build has.
-    fn needs_full(&self) -> bool {
-        false
-    }
-
-    /// Whether there is anything to put into a frame, and not rounds alone.
-    fn has_frames(&self) -> bool {
-        true
-    }
-
     /// Elements of the factors that it keeps of a whole gradient.
     fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
         let _ = layout;
         0
     }
 
-    /// Whether sent + kept is exactly residual + gradient, so that a memory may be lent.
-    fn conserves(&self) -> bool {
-        true
-    }
-
-    /// Whether the memory changes before every value was seen, so that all of them have to be [made sure
-    /// of](Source::check_all) first: worth it where one pass can then do all the rest.
-    fn adds_early(&self) -> bool {
-        false
-    }
-
-    /// What the codec makes of a gradient before it is added to the residual, if it [adds early](Self::adds_early). Units
-    /// that are sent dense do without.
+    /// What the codec makes of a gradient before it is added to the residual, if it
+    /// [adds early](Capabilities::adds_early). Units that are sent dense do without.
     fn momentum(&self) -> Option<Momentum> {
         None
     }
 
-    /// Whether the codec remembers something of each unit.
-    fn adapts(&self) -> bool {
-        false
-    }
-
-    /// Whether what is sent of a unit can be decided once and then cut into pieces.
-    fn is_cut(&self) -> bool {
-        false
-    }
-
-    /// Largest body of a piece with a single atom, out of a unit of `len` elements. Of account where [`is_cut`](Self::is_cut).
-    fn least_body_bytes(&self, len: usize) -> usize {
-        let _ = len;
-        usize::MAX
-    }
-
-    /// Working memory for what is decided of a unit of `len` elements.
-    fn content_scratch_len(&self, len: usize) -> ScratchLen {
-        self.unit_scratch_len(len)
-    }
-
-    /// Decides what is sent of a unit, without a memory, and leaves it in the scratch memory.
-    ///
-    /// # Errors
-    /// `NoPackets`, or those of [`Source::fold`].
-    fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Content, EncodeError> {
-        let _ = (input, scratch);
-        Err(EncodeError::NoPackets)
+    /// The codec as one whose units can be decided once and then cut into pieces.
+    fn as_cut(&self) -> Option<&dyn Cut> {
+        None
     }
 
     /// Writes the body and commits the memory. The only errors are those of [`Source::fold`], raised before
@@ -165,48 +165,4 @@ pub trait EncodeUnit: Send + Sync {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError>;
-}
-
-impl<C: EncodeUnit> Gather for C {
-    fn id(&self) -> CodecId {
-        self.codec_id()
-    }
-
-    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
-        message::max_frame_bytes(self, units)
-    }
-
-    fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
-        message::scratch_len(self, units)
-    }
-
-    fn encode(
-        &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
-        memory: Option<&mut Memory<'_>>,
-        scratch: &mut Scratch<'_>,
-        out: &mut [u8],
-    ) -> Result<usize, EncodeError> {
-        message::Encoding::new(self, key, layout, units, grad).encode(memory, scratch, out)
-    }
-
-    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
-        packets::scratch_len(self, units, size)
-    }
-
-    fn packets<'a>(
-        &'a self,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
-        memory: Option<&'a mut Memory<'_>>,
-        scratch: &'a mut Scratch<'_>,
-        size: PacketSize,
-    ) -> Result<Packets<'a>, EncodeError> {
-        packets::begin(self, key, layout, units, grad, memory, scratch, size)
-    }
 }

@@ -1,89 +1,31 @@
 //! The three kinds of codec, told apart by type.
 //!
-//! * [`Gather`]: a frame for each worker; frames are gathered and added as they are decoded.
+//! * [`Gather`](crate::Gather): a frame for each worker; frames are gathered and added as they are decoded.
 //! * [`Linear`]: payloads of all workers may be summed, so the codec rides on all-reduce, round by round.
 //! * [`Gossip`]: the same between two neighbours, on the difference of their models.
 //!
 //! A gather codec does not fit where an all-reduce is asked for: the compiler says so.
 
+mod body;
+mod cut;
+mod spelled;
+mod unit;
+
 use crate::error::EncodeError;
-use crate::frame::header::CodecId;
-use crate::frame::packets::{PacketSize, Packets};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::memory::{Memory, MemoryView};
 use crate::rng::key::StepKey;
-use crate::scratch::{Scratch, ScratchLen};
+use crate::scratch::{LinearScratch, LinearScratchLen};
 
-/// A codec whose frames are gathered: it turns the units of a gradient into one self-describing frame.
-///
-/// Codecs hold parameters and no state: what a method remembers from step to step is in the [`Memory`], which the
-/// caller lends, saves and restores.
-pub trait Gather: Send + Sync {
-    /// The number of the method on the wire.
-    fn id(&self) -> CodecId;
-
-    /// Largest number of bytes that a frame of these units can take, whatever the gradient. `None` on overflow, and
-    /// where [`encode`](Self::encode) would return `NotBuilt`.
-    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize>;
-
-    /// Working memory that [`encode`](Self::encode) needs for these units.
-    fn scratch_len(&self, units: &[Unit]) -> ScratchLen;
-
-    /// Writes one frame with all `units` of the flat gradient `grad` to the front of `out` and returns its bytes.
-    ///
-    /// With a memory, what is encoded is p = fl(residual + gradient), and the residual becomes p less what the frame
-    /// decodes to, exactly. `grad` and the memory have `layout.len()` elements; units are ascending and do not overlap.
-    /// Every worker's frame holds the same units.
-    ///
-    /// # Errors
-    /// As the variants of [`EncodeError`] say; the memory is then as it was, bit for bit.
-    ///
-    /// # Panics
-    /// When `grad` or the memory has another length than the layout.
-    ///
-    /// # Determinism
-    /// Same parameters, key, layout, units, gradient and residual: same bytes, on every machine.
-    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
-    fn encode(
-        &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
-        memory: Option<&mut Memory<'_>>,
-        scratch: &mut Scratch<'_>,
-        out: &mut [u8],
-    ) -> Result<usize, EncodeError>;
-
-    /// Working memory that [`packets`](Self::packets) needs for these units.
-    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen;
-
-    /// The same content as several frames of at most `size` bytes, each of which decodes alone: for links that lose
-    /// packets. The memory is lent until the last packet was drawn; see [`Packets`].
-    ///
-    /// # Errors
-    /// `NoPackets` for a codec that cannot be cut, `NotBuilt` without the feature `full`, `PacketTooSmall`, and those of [`encode`](Self::encode) but for its
-    /// output buffer; the memory is then as it was, bit for bit. Nothing fails later.
-    ///
-    /// # Panics
-    /// When `grad` or the memory has another length than the layout.
-    ///
-    /// # Determinism
-    /// As [`encode`](Self::encode): same parameters, key, layout, units, gradient, residual and packet size, same packets.
-    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
-    fn packets<'a>(
-        &'a self,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
-        memory: Option<&'a mut Memory<'_>>,
-        scratch: &'a mut Scratch<'_>,
-        size: PacketSize,
-    ) -> Result<Packets<'a>, EncodeError>;
-}
+pub(crate) use body::{Body, BodyInfo};
+pub use cut::PacketSize;
+pub(crate) use cut::{Cut, Cuts, Decided, Piece};
+pub use spelled::CodecEntry;
+pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
+pub use unit::{Capabilities, Law};
+pub(crate) use unit::{EncodeUnit, UnitInput};
 
 /// What is done with the payload of one round.
 #[non_exhaustive]
@@ -120,6 +62,20 @@ pub struct Round {
     pub unit: Unit,
     /// Elements of the payload.
     pub payload_len: usize,
+}
+
+impl Round {
+    /// # Panics
+    /// When `mean` has another length than the unit, or `contributors` is zero.
+    pub(crate) fn assert_mean(&self, mean: &[f32], contributors: u32) {
+        assert_eq!(mean.len(), self.unit.len, "mean and unit differ in length");
+        assert_ne!(contributors, 0, "a mean over nobody");
+    }
+}
+
+/// Refuses memory of a unit that is smaller than `needed`.
+pub(crate) fn require(scratch: &LinearScratch<'_>, needed: LinearScratchLen) -> Result<(), EncodeError> {
+    if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::LinearScratchTooSmall { needed }) }
 }
 
 /// A codec whose payloads may be summed over workers: it rides on all-reduce.
@@ -173,7 +129,13 @@ pub trait Linear: Send + Sync {
 
     /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost. May also follow the last
     /// [`advance`](Self::advance), and undoes it, when the mean must be refused.
-    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>);
+    ///
+    /// Expects the bits of p in the first words of the scratch memory, one a coordinate of the unit.
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        if let Some(memory) = memory {
+            memory.keep_all(&scratch.words[..round.unit.len]);
+        }
+    }
 }
 
 /// Two neighbours, by rank; `low` is below `high`. Both ends name an edge alike.
@@ -227,36 +189,4 @@ pub trait Gossip: Send + Sync {
         weight: f32,
         model: &mut [f32],
     ) -> Option<Round>;
-}
-
-/// Working memory of one unit of a [`Linear`] or [`Gossip`] codec, its own from the first round to the last.
-#[derive(Debug)]
-pub struct LinearScratch<'a> {
-    /// At least [`LinearScratchLen::words`] elements.
-    pub words: &'a mut [u32],
-    /// At least [`LinearScratchLen::floats`] elements.
-    pub floats: &'a mut [f32],
-    /// At least [`LinearScratchLen::ints`] elements.
-    pub ints: &'a mut [i32],
-}
-
-impl LinearScratch<'_> {
-    /// Refuses memory that is smaller than `needed`.
-    pub(crate) fn require(&self, needed: LinearScratchLen) -> Result<(), EncodeError> {
-        let holds = self.words.len() >= needed.words
-            && self.floats.len() >= needed.floats
-            && self.ints.len() >= needed.ints;
-        if holds { Ok(()) } else { Err(EncodeError::LinearScratchTooSmall { needed }) }
-    }
-}
-
-/// How much working memory a unit of a [`Linear`] or [`Gossip`] codec needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinearScratchLen {
-    /// Words of 32 bits.
-    pub words: usize,
-    /// f32 elements.
-    pub floats: usize,
-    /// i32 elements.
-    pub ints: usize,
 }

@@ -1,0 +1,94 @@
+//! `qsgd`
+
+use super::{EntropyChoice, LevelBits, LevelsFields, Norm, Qsgd};
+use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::coding::values::Rounding;
+use crate::keys::{Keys, MemoryChoice, POSITIVE, Printer, SpecError, Words, with_unit_keys};
+use crate::wire::ids::{CodecId, Kind};
+use core::fmt;
+
+const NORM: Words<Norm> = Words { words: &["max", "l2"], values: &[Norm::Max, Norm::L2] };
+const ENTROPY: Words<EntropyChoice> = Words {
+    words: &["auto", "fixed", "elias", "rans", "adaptive"],
+    values: &[
+        EntropyChoice::Auto,
+        EntropyChoice::Fixed,
+        EntropyChoice::Elias,
+        EntropyChoice::Rans,
+        EntropyChoice::Adaptive,
+    ],
+};
+
+impl LevelBits {
+    /// The words of the key `bits=`.
+    pub(crate) const WORDS: Words<Self> = Words {
+        words: &["ternary", "2", "3", "4", "5", "6", "7", "8"],
+        values: &[
+            Self::Ternary,
+            Self::Bits(2),
+            Self::Bits(3),
+            Self::Bits(4),
+            Self::Bits(5),
+            Self::Bits(6),
+            Self::Bits(7),
+            Self::Bits(8),
+        ],
+    };
+}
+
+impl Spelled for Qsgd {
+    const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("qsgd", Some(Self::ID))];
+    const KIND: Kind = LevelsFields::KIND;
+    const KEYS: &'static str = with_unit_keys!("bits bucket norm entropy rounding");
+    const SUMMARY: &'static str = "every coordinate rounded to one of a few levels of its bucket's norm";
+    const EXAMPLES: &'static [&'static str] = &[
+        "qsgd:bits=4",
+        "qsgd:bits=2,bucket=128",
+        "qsgd:bits=ternary,bucket=128,norm=l2,entropy=elias",
+        "qsgd:bits=8,entropy=rans",
+        "qsgd:bits=4,rounding=nearest",
+        "qsgd:bits=3,entropy=fixed",
+    ];
+
+    fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
+        Ok(Self {
+            bits: keys.word("bits", &LevelBits::WORDS)?.unwrap_or(LevelBits::Bits(4)),
+            bucket: keys.number("bucket", POSITIVE, |_| true)?.unwrap_or(Self::DEFAULT_BUCKET),
+            norm: keys.word("norm", &NORM)?.unwrap_or_default(),
+            entropy: keys.word("entropy", &ENTROPY)?.unwrap_or_default(),
+            rounding: keys.word("rounding", &Rounding::WORDS)?.unwrap_or_default(),
+        })
+    }
+}
+
+impl Described for Qsgd {
+    fn name(&self) -> &'static str {
+        "qsgd"
+    }
+
+    fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
+        out.always("bits", LevelBits::WORDS.word(self.bits))?;
+        out.unless(self.bucket == Self::DEFAULT_BUCKET, "bucket", self.bucket)?;
+        out.unless(self.norm == Norm::default(), "norm", NORM.word(self.norm))?;
+        out.unless(self.entropy == EntropyChoice::default(), "entropy", ENTROPY.word(self.entropy))?;
+        out.unless(self.rounding == Rounding::default(), "rounding", Rounding::WORDS.word(self.rounding))
+    }
+
+    fn default_memory(&self) -> MemoryChoice {
+        if self.proves_contraction() { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
+    }
+
+    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
+        match memory {
+            MemoryChoice::None => None,
+            MemoryChoice::Momentum => Some(NO_MOMENTUM),
+            MemoryChoice::ErrorFeedback => (!self.proves_contraction()).then_some(
+                "memory=ef: qsgd is a proven contraction only with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
+            ),
+        }
+    }
+
+    fn packet_conflict(&self) -> Option<&'static str> {
+        None
+    }
+}

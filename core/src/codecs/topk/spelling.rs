@@ -1,0 +1,63 @@
+//! `topk`
+
+use super::TopK;
+use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::coding::values::ValueChoice;
+use crate::gradient::density::Density;
+use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
+use crate::sparse::{SparseCoding, SparseFields, Sparsifier, sparse_keys};
+use crate::wire::ids::{CodecId, Kind};
+use core::fmt;
+
+impl Spelled for TopK {
+    const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("topk", Some(Self::ID))];
+    const KIND: Kind = SparseFields::KIND;
+    const KEYS: &'static str = sparse_keys!("density warmup");
+    const SUMMARY: &'static str = "the k coordinates of largest magnitude, exactly";
+    const EXAMPLES: &'static [&'static str] = &[
+        "topk:density=0.01",
+        "topk:density=0.1,values=q8,unit=tensor",
+        "topk:density=0.01,index=smallest,values=q4,dense_1d",
+        "topk:density=0.05,values=q2,rounding=stochastic",
+    ];
+
+    fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
+        let density = keys.density("density")?.unwrap_or(Density::percent());
+        Ok(Self { density, coding: SparseCoding::parse(keys)? })
+    }
+
+    fn with_density(self, density: Density) -> Self {
+        self.with_density(density)
+    }
+}
+
+impl Described for TopK {
+    fn name(&self) -> &'static str {
+        "topk"
+    }
+
+    fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
+        out.always("density", self.density)?;
+        self.coding.print(out)
+    }
+
+    fn default_memory(&self) -> MemoryChoice {
+        self.coding.default_memory()
+    }
+
+    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
+        if memory == MemoryChoice::Momentum { Some(NO_MOMENTUM) } else { self.coding.conflict(memory) }
+    }
+
+    fn packet_conflict(&self) -> Option<&'static str> {
+        self.coding.packet_conflict()
+    }
+
+    fn density(&self) -> Option<Density> {
+        Some(self.density)
+    }
+
+    fn sparse_values(&self) -> Option<ValueChoice> {
+        Some(self.coding.values)
+    }
+}

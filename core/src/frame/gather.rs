@@ -1,0 +1,127 @@
+//! Codecs whose frames are gathered.
+
+use crate::codec::PacketSize;
+use crate::error::EncodeError;
+use crate::frame::message;
+use crate::frame::packets::{self, Packets};
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::memory::Memory;
+use crate::registry::AsUnitCodec;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::CodecId;
+
+/// A codec whose frames are gathered: it turns the units of a gradient into one self-describing frame.
+///
+/// Codecs hold parameters and no state: what a method remembers from step to step is in the [`Memory`], which the
+/// caller lends, saves and restores.
+pub trait Gather: Send + Sync {
+    /// The number of the method on the wire.
+    fn id(&self) -> CodecId;
+
+    /// Largest number of bytes that a frame of these units can take, whatever the gradient. `None` on overflow, and
+    /// where [`encode`](Self::encode) would return `NotBuilt`.
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize>;
+
+    /// Working memory that [`encode`](Self::encode) needs for these units.
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen;
+
+    /// Writes one frame with all `units` of the flat gradient `grad` to the front of `out` and returns its bytes.
+    ///
+    /// With a memory, what is encoded is p = fl(residual + gradient), and the residual becomes p less what the frame
+    /// decodes to, exactly. `grad` and the memory have `layout.len()` elements; units are ascending and do not overlap.
+    /// Every worker's frame holds the same units.
+    ///
+    /// # Errors
+    /// As the variants of [`EncodeError`] say; the memory is then as it was, bit for bit.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// Same parameters, key, layout, units, gradient and residual: same bytes, on every machine.
+    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError>;
+
+    /// Working memory that [`packets`](Self::packets) needs for these units.
+    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen;
+
+    /// The same content as several frames of at most `size` bytes, each of which decodes alone: for links that lose
+    /// packets. The memory is lent until the last packet was drawn; see [`Packets`].
+    ///
+    /// # Errors
+    /// `NoPackets` for a codec that cannot be cut, `NotBuilt` without the feature `full`, `PacketTooSmall`, and those of [`encode`](Self::encode) but for its
+    /// output buffer; the memory is then as it was, bit for bit. Nothing fails later.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// As [`encode`](Self::encode): same parameters, key, layout, units, gradient, residual and packet size, same packets.
+    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
+    fn packets<'a>(
+        &'a self,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+        memory: Option<&'a mut Memory<'_>>,
+        scratch: &'a mut Scratch<'_>,
+        size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError>;
+}
+
+impl<C: AsUnitCodec> Gather for C {
+    fn id(&self) -> CodecId {
+        self.as_unit_codec().capabilities().id
+    }
+
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
+        message::max_frame_bytes(self.as_unit_codec(), units)
+    }
+
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
+        message::scratch_len(self.as_unit_codec(), units)
+    }
+
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        message::Encoding::new(self.as_unit_codec(), key, layout, units, grad).encode(memory, scratch, out)
+    }
+
+    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
+        packets::scratch_len(self.as_unit_codec(), units, size)
+    }
+
+    fn packets<'a>(
+        &'a self,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+        memory: Option<&'a mut Memory<'_>>,
+        scratch: &'a mut Scratch<'_>,
+        size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError> {
+        packets::begin(self.as_unit_codec(), key, layout, units, grad, memory, scratch, size)
+    }
+}

@@ -1,0 +1,104 @@
+//! A body of any kind.
+
+use super::list_bodies;
+use crate::built::Full;
+use crate::codec::{Body, BodyInfo};
+use crate::error::{DecodeError, Field};
+use crate::gradient::layout::Span;
+use crate::gradient::unit::Unit;
+use crate::kernels;
+use crate::wire::ids::{CodecId, Kind};
+use crate::wire::reader::Reader;
+#[cfg(feature = "alloc")]
+use alloc::vec::Vec;
+
+macro_rules! define_bodies {
+    ($($variant:ident($body:ident $(:: $path:ident)*),)*) => {
+        /// The body of one unit; see [`Body`].
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum AnyBody<'a> {
+            $($variant($body $(:: $path)* <'a>),)*
+        }
+
+        impl<'a> AnyBody<'a> {
+            /// Reads the structure of a body of that kind; see [`Body::read`].
+            pub(crate) fn read(
+                kind: Kind,
+                codec: CodecId,
+                unit: &Unit,
+                step: u64,
+                reader: &mut Reader<'a>,
+            ) -> Result<Self, DecodeError> {
+                $(if kind == <$body $(:: $path)* <'_> as Body<'_>>::KIND {
+                    return <$body $(:: $path)* <'a> as Body<'a>>::read(codec, unit, step, reader).map(Self::$variant);
+                })*
+                Err(DecodeError::InvalidField(Field::Kind))
+            }
+
+            pub(crate) fn entries(&self) -> usize {
+                match self { $(Self::$variant(body) => body.entries(),)* }
+            }
+
+            pub(crate) fn scratch_words(&self) -> usize {
+                match self { $(Self::$variant(body) => body.scratch_words(),)* }
+            }
+
+            pub(crate) fn check(
+                &self,
+                span: Span<'_>,
+                max_magnitude: f32,
+                scratch: &mut [u32],
+            ) -> Result<(), DecodeError> {
+                match self { $(Self::$variant(body) => body.check(span, max_magnitude, scratch),)* }
+            }
+
+            #[inline]
+            pub(crate) fn for_each(&self, scratch: &[u32], f: impl FnMut(usize, f32)) {
+                match self { $(Self::$variant(body) => body.for_each(scratch, f),)* }
+            }
+
+            pub(crate) fn held(&self, len: usize) -> usize {
+                match self { $(Self::$variant(body) => body.held(len),)* }
+            }
+
+            /// Adds `weight` times every value to the accumulator.
+            pub(crate) fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+                match self { $(Self::$variant(body) => add(body, scratch, weight, acc),)* }
+            }
+
+            pub(crate) fn info(&self) -> BodyInfo {
+                match self { $(Self::$variant(body) => body.info(),)* }
+            }
+
+            #[cfg(feature = "alloc")]
+            pub(crate) fn alternatives(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
+                match self { $(Self::$variant(body) => body.alternatives(scratch),)* }
+            }
+
+            /// The kind that it was read as.
+            #[cfg(feature = "alloc")]
+            pub(crate) fn kind(&self) -> Kind {
+                match self { $(Self::$variant(_) => <$body $(:: $path)* <'_> as Body<'_>>::KIND,)* }
+            }
+        }
+    };
+}
+
+list_bodies!(define_bodies);
+
+/// Adds what a body holds, in its own way if it has one.
+fn add<'a, B: Body<'a>>(body: &B, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+    if B::ADDS {
+        return body.add_scaled_to(scratch, weight, acc);
+    }
+    // Entries are far apart in memory, and a processor does not guess where the next ones are.
+    let mut later = body.positions(scratch).iter().skip(kernels::FETCH_AHEAD);
+    body.for_each(scratch, |i, value| {
+        if let Some(&later) = Full::build().and_then(|_| later.next()) {
+            kernels::fetch(acc, later as usize);
+        }
+        if let Some(sum) = acc.get_mut(i) {
+            *sum += weight * value;
+        }
+    });
+}

@@ -1,0 +1,340 @@
+//! Every codec in one value: what a spelling stands for.
+
+use super::list_codecs;
+use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
+use crate::codecs::dense::{Dense, DenseSum};
+use crate::coding::values::ValueChoice;
+use crate::gradient::density::Density;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
+use crate::momentum::Momentum;
+use crate::wire::ids::{CodecId, Kind};
+use core::fmt;
+
+/// A codec whose frames the crate can write. Not nameable outside of it: a codec without a number on the wire could not be
+/// decoded.
+pub trait AsUnitCodec: Send + Sync {
+    /// What encodes one unit.
+    fn as_unit_codec(&self) -> &dyn EncodeUnit;
+}
+
+impl<C: EncodeUnit> AsUnitCodec for C {
+    fn as_unit_codec(&self) -> &dyn EncodeUnit {
+        self
+    }
+}
+
+/// A codec of one of the kinds that [`codec`](crate::codec) tells apart.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Codec {
+    /// Frames are gathered.
+    Gather(GatherCodec),
+    /// Payloads are summed by all-reduce.
+    Linear(LinearCodec),
+    /// Models move towards those of their neighbours.
+    Gossip(GossipCodec),
+}
+
+macro_rules! define_codecs {
+    (
+        gather { $($gather:ident($gather_type:ty),)* }
+        linear { $($linear:ident($linear_type:ty),)* }
+        gossip { $($gossip:ident($gossip_type:ty),)* }
+    ) => {
+        /// Every [`Gather`](crate::Gather) codec.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum GatherCodec {
+            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::", stringify!($gather), ").")] $gather($gather_type),)*
+        }
+
+        /// Every [`Linear`] codec.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum LinearCodec {
+            /// Dense f32 as a sum: `none` where an all-reduce is at hand.
+            DenseSum(DenseSum),
+            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::", stringify!($linear), ").")] $linear($linear_type),)*
+        }
+
+        /// Every [`Gossip`] codec.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum GossipCodec {
+            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::", stringify!($gossip), ").")] $gossip($gossip_type),)*
+        }
+
+        /// All codecs that have a spelling, in the order in which they are listed.
+        pub const CODECS: &[CodecEntry] = &[
+            $(CodecEntry::of::<$gather_type>("gather"),)*
+            $(CodecEntry::of::<$linear_type>("linear"),)*
+            $(CodecEntry::of::<$gossip_type>("gossip"),)*
+        ];
+
+        /// The names that spellings begin with.
+        pub(crate) const NAMES: &[&str] = &{
+            const LISTS: &[&[(&str, Option<CodecId>)]] = &[
+                $(<$gather_type as Spelled>::NAMES,)*
+                $(<$linear_type as Spelled>::NAMES,)*
+                $(<$gossip_type as Spelled>::NAMES,)*
+            ];
+            flat::<{ flat_len(LISTS) }>(LISTS)
+        };
+
+        /// The kind of body that frames of each codec hold besides dense ones, by its number on the wire.
+        const KINDS: [Option<Kind>; NUMBERS] = {
+            let mut kinds = [None; NUMBERS];
+            $(enter(&mut kinds, <$gather_type as Spelled>::NAMES, <$gather_type as Spelled>::KIND);)*
+            $(enter(&mut kinds, <$linear_type as Spelled>::NAMES, <$linear_type as Spelled>::KIND);)*
+            kinds
+        };
+
+        impl Codec {
+            /// The codec of a name and its keys, with the keys; `None` if there is none of that name.
+            pub(crate) fn parse<'a>(name: &'a str, pairs: &'a str) -> Option<Result<(Self, Keys<'a>), SpecError<'a>>> {
+                $(if let Some(parsed) = parse::<$gather_type>(name, pairs) {
+                    return Some(parsed.map(|(codec, keys)| (Self::Gather(GatherCodec::$gather(codec)), keys)));
+                })*
+                $(if let Some(parsed) = parse::<$linear_type>(name, pairs) {
+                    return Some(parsed.map(|(codec, keys)| (Self::Linear(LinearCodec::$linear(codec)), keys)));
+                })*
+                $(if let Some(parsed) = parse::<$gossip_type>(name, pairs) {
+                    return Some(parsed.map(|(codec, keys)| (Self::Gossip(GossipCodec::$gossip(codec)), keys)));
+                })*
+                None
+            }
+
+            /// The same codec at another density; a codec that has none is as it was.
+            #[must_use]
+            pub fn with_density(&self, density: Density) -> Self {
+                match *self {
+                    $(Self::Gather(GatherCodec::$gather(codec)) => {
+                        Self::Gather(GatherCodec::$gather(Spelled::with_density(codec, density)))
+                    })*
+                    $(Self::Linear(LinearCodec::$linear(codec)) => {
+                        Self::Linear(LinearCodec::$linear(Spelled::with_density(codec, density)))
+                    })*
+                    Self::Linear(LinearCodec::DenseSum(_)) | Self::Gossip(_) => *self,
+                }
+            }
+        }
+
+        impl AsUnitCodec for GatherCodec {
+            fn as_unit_codec(&self) -> &dyn EncodeUnit {
+                match self { $(Self::$gather(codec) => codec,)* }
+            }
+        }
+
+        impl AsUnitCodec for LinearCodec {
+            fn as_unit_codec(&self) -> &dyn EncodeUnit {
+                match self {
+                    Self::DenseSum(_) => &Dense::F32,
+                    $(Self::$linear(codec) => codec,)*
+                }
+            }
+        }
+
+        impl LinearCodec {
+            /// The codec's rounds.
+            #[must_use]
+            pub fn rounds(&self) -> &dyn Linear {
+                match self {
+                    Self::DenseSum(codec) => codec,
+                    $(Self::$linear(codec) => codec,)*
+                }
+            }
+        }
+
+        impl GossipCodec {
+            /// The codec's rounds.
+            #[must_use]
+            pub fn rounds(&self) -> &dyn Gossip {
+                match self { $(Self::$gossip(codec) => codec,)* }
+            }
+        }
+
+        impl Codec {
+            fn described(&self) -> &dyn Described {
+                match self {
+                    $(Self::Gather(GatherCodec::$gather(codec)) => codec,)*
+                    Self::Linear(LinearCodec::DenseSum(_)) => &Dense::F32,
+                    $(Self::Linear(LinearCodec::$linear(codec)) => codec,)*
+                    $(Self::Gossip(GossipCodec::$gossip(codec)) => codec,)*
+                }
+            }
+        }
+    };
+}
+
+list_codecs!(define_codecs);
+
+/// Numbers on the wire that are assigned are below this.
+const NUMBERS: usize = 32;
+
+/// Names in all lists together.
+const fn flat_len(lists: &[&[(&str, Option<CodecId>)]]) -> usize {
+    let (mut len, mut i) = (0, 0);
+    while i < lists.len() {
+        len += lists[i].len();
+        i += 1;
+    }
+    len
+}
+
+/// The names of all lists, in their order.
+const fn flat<const N: usize>(lists: &[&'static [(&'static str, Option<CodecId>)]]) -> [&'static str; N] {
+    let (mut names, mut at, mut i) = ([""; N], 0, 0);
+    while i < lists.len() {
+        let mut j = 0;
+        while j < lists[i].len() {
+            names[at] = lists[i][j].0;
+            at += 1;
+            j += 1;
+        }
+        i += 1;
+    }
+    names
+}
+
+/// Enters the kind of body of the codec of these names.
+const fn enter(kinds: &mut [Option<Kind>; NUMBERS], names: &[(&str, Option<CodecId>)], kind: Kind) {
+    let mut i = 0;
+    while i < names.len() {
+        if let Some(id) = names[i].1 {
+            assert!(kinds[id.number() as usize].is_none(), "two codecs have the same number");
+            kinds[id.number() as usize] = Some(kind);
+        }
+        i += 1;
+    }
+}
+
+/// The kind of body that frames of a codec hold besides dense ones; `None` if no codec has that number.
+pub(crate) fn kind_of(codec: CodecId) -> Option<Kind> {
+    KINDS.get(usize::from(codec.number())).copied().flatten()
+}
+
+impl CodecId {
+    /// The name of the codec that has this number; `None` if there is none.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        let mut names = CODECS.iter().flat_map(|entry| entry.names);
+        names.find(|(_, id)| *id == Some(self)).map(|(name, _)| *name)
+    }
+}
+
+/// The codec of type `C`, if `name` is one of its names.
+fn parse<'a, C: Spelled>(name: &'a str, pairs: &'a str) -> Option<Result<(C, Keys<'a>), SpecError<'a>>> {
+    let &(known, _) = C::NAMES.iter().find(|(known, _)| *known == name)?;
+    let keys = Keys::new(known, C::KEYS, pairs);
+    Some(keys.and_then(|keys| Ok((C::parse(known, &keys)?, keys))))
+}
+
+impl AsUnitCodec for Codec {
+    fn as_unit_codec(&self) -> &dyn EncodeUnit {
+        match self {
+            Self::Gather(gather) => gather.as_unit_codec(),
+            Self::Linear(linear) => linear.as_unit_codec(),
+            // What is handed to it, dense.
+            Self::Gossip(_) => &Dense::F32,
+        }
+    }
+}
+
+impl Codec {
+    /// Every gradient as it is: `none`.
+    pub const NONE: Self = Self::Gather(GatherCodec::Dense(Dense::F32));
+
+    /// The name that spellings begin with.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.described().name()
+    }
+
+    /// What others need to know of the codec.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.as_unit_codec().capabilities()
+    }
+
+    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in the last
+    /// place; and none where error feedback would not converge. With momentum for codecs that have momentum.
+    #[must_use]
+    pub fn default_memory(&self) -> MemoryChoice {
+        self.described().default_memory()
+    }
+
+    /// Epochs of warm-up where a spelling gives none.
+    #[must_use]
+    pub fn default_warmup(&self) -> u32 {
+        self.described().default_warmup()
+    }
+
+    /// Whether tensors of one dimension are sent dense where a spelling does not say.
+    #[must_use]
+    pub fn default_dense_1d(&self) -> bool {
+        self.described().default_dense_1d()
+    }
+
+    pub(crate) fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
+        self.described().print(out)
+    }
+
+    pub(crate) fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
+        self.described().conflict(memory)
+    }
+
+    pub(crate) fn packet_conflict(&self) -> Option<&'static str> {
+        self.described().packet_conflict()
+    }
+
+    /// The density, of codecs that have one.
+    #[must_use]
+    pub fn density(&self) -> Option<Density> {
+        self.described().density()
+    }
+
+    /// How many coordinates a frame of these units should hold: what the density asks for of those that are compressed, all
+    /// of those that are sent dense; `None` for a codec without a density.
+    #[must_use]
+    pub fn target_count(&self, units: &[Unit]) -> Option<usize> {
+        let density = self.density()?;
+        let counts = units.iter().map(|unit| if unit.dense { unit.len } else { density.count(unit.len) });
+        Some(counts.sum())
+    }
+
+    /// The value coder, of codecs whose frames hold chosen coordinates.
+    #[must_use]
+    pub fn sparse_values(&self) -> Option<ValueChoice> {
+        self.described().sparse_values()
+    }
+
+    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::clip_norm)) before it
+    /// encodes, of codecs that clip.
+    #[must_use]
+    pub fn local_clip(&self, workers: u32) -> Option<f64> {
+        self.described().local_clip(workers)
+    }
+
+    /// The momentum, of codecs that own it.
+    #[must_use]
+    pub fn momentum(&self) -> Option<Momentum> {
+        self.as_unit_codec().momentum()
+    }
+
+    /// Elements of the [factors](crate::Memory::factors) that the codec keeps of a gradient of that layout.
+    #[must_use]
+    pub fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
+        self.as_unit_codec().factor_len(layout)
+    }
+
+    /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.
+    #[must_use]
+    pub fn as_linear(&self) -> Option<LinearCodec> {
+        match self {
+            Self::Linear(linear) => Some(*linear),
+            _ => self.described().is_plain_sum().then_some(LinearCodec::DenseSum(DenseSum)),
+        }
+    }
+}
