@@ -76,6 +76,7 @@ fn an_imported_module_counts_where_it_is_used() {
     goes_up("use crate::high as other;\nfn f() { other::make() }", 2, "other::make");
     goes_up("use crate::high::{self};\nfn f() { vec![high::make()]; }", 2, "high::make");
     goes_up("pub use crate::high;", 1, "crate::high");
+    goes_up("fn f() {\n  use crate::high;\n  high::make()\n}", 3, "high::make");
     goes_nowhere("use crate::high;");
 }
 
@@ -156,7 +157,9 @@ fn calls_of_macros_are_searched() {
     goes_up("list! {\n  use super::{high::{make as other}};\n}", 2, "super::high::make");
     goes_up("use crate::high;\nfn f() { println!(\"{}\", high::LIMIT); }", 2, "high::LIMIT");
     goes_up("macro_rules! m { () => { $crate::high::make() } }", 1, "crate::high::make");
-    goes_nowhere("fn f(high: F) { println!(\"{} {}\", high.make(), ::high::make(), $high::make()); }");
+    goes_nowhere("use crate::high;\nfn f(high: F) { println!(\"{} {}\", high.make(), ::high::make()); }");
+    goes_nowhere("use crate::high;\nmacro_rules! m { ($high:ident) => { $high::make() } }");
+    goes_nowhere("use crate::*;\nfn f(x: X) { println!(\"{}\", x.High); }");
 }
 
 #[test]
@@ -216,7 +219,8 @@ fn what_is_only_said_is_no_arrow() {
     goes_nowhere("const S: &str = \"crate::high::High\";");
     goes_nowhere("fn f(high: fn()) { high() }");
     goes_nowhere("use std::high::High; use ::high::make;");
-    goes_nowhere("fn f() { struct High; let _ = High; }\nstruct High;\nfn g(_: High) {}");
+    goes_nowhere("use crate::*;\nfn f() { struct High; let _ = High; }");
+    goes_nowhere("use crate::*;\nstruct High;\nfn f(_: High) {}");
 }
 
 #[test]
@@ -314,6 +318,16 @@ fn a_circle_between_folders_of_one_room_is_refused() {
         refused[0].starts_with("a/src/parts/mod.rs:1: a circle of 2 files is not within one folder"),
         "{refused:?}"
     );
+}
+
+#[test]
+fn the_folder_of_the_root_is_no_room() {
+    let files = [
+        ("lib.rs", "mod parts;"),
+        ("parts.rs", "#[path = \"child.rs\"] mod child; use child::Child; pub(crate) struct Own;"),
+        ("child.rs", "use super::Own; pub(crate) struct Child;"),
+    ];
+    assert_eq!(violations("parts", &files).len(), 1);
 }
 
 #[test]
