@@ -309,8 +309,6 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        // A name that a block imports must not be found by its own import.
-        let own_block = self.blocks.pop();
         for import in imports_of(item) {
             match import.name {
                 Some(_) if import.exported => self.add(&import.path, import.line, Role::Reexport),
@@ -318,7 +316,6 @@ impl<'ast> Visit<'ast> for Collector<'_> {
                 None => self.add_glob(&import.path, import.line, import.exported),
             }
         }
-        self.blocks.extend(own_block);
         self.visit_visibility(&item.vis);
     }
 

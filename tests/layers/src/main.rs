@@ -95,16 +95,23 @@ fn run(options: &Options) -> Result<bool, String> {
                 findings.violations.iter().for_each(|violation| println!("{violation}"));
                 violations += findings.violations.len();
                 println!(
-                    "{folder}: {} rooms, {} files, {} arrows, largest circle {} files",
-                    findings.rooms, findings.files, findings.arrows, findings.largest_circle
+                    "{folder}: {}, {}, {}, largest circle {}",
+                    count(findings.rooms, "room"),
+                    count(findings.files, "file"),
+                    count(findings.arrows, "arrow"),
+                    count(findings.largest_circle, "file")
                 );
             }
         }
     }
     if violations > 0 {
-        eprintln!("error: {violations} violations of the layers that {statement} states");
+        eprintln!("error: {} of the layers that {statement} states", count(violations, "violation"));
     }
     Ok(violations == 0)
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Rooms that need each other stand in brackets.

@@ -27,7 +27,7 @@ fn run(root: &Path, arguments: &[&str]) -> (bool, String) {
 #[test]
 fn layers_that_hold_are_summed_up() {
     let root = repository("holds", "```layers a/src\nhigh\nlow\n```\n");
-    let summary = "a/src: 2 rooms, 3 files, 1 arrows, largest circle 0 files\n";
+    let summary = "a/src: 2 rooms, 3 files, 1 arrow, largest circle 0 files\n";
     assert_eq!(run(&root, &[]), (true, summary.to_owned()));
     let there = root.display().to_string();
     assert_eq!(run(Path::new("."), &["--root", &there, "a/src/"]), (true, summary.to_owned()));
@@ -43,7 +43,7 @@ fn a_violation_fails() {
             .starts_with("a/src/low.rs:2: `crate::high::High` goes up: from low (layer 1) to high (layer 2)")
     );
     assert!(
-        printed.ends_with("error: 1 violations of the layers that ./ARCHITECTURE.md states\n"),
+        printed.ends_with("error: 1 violation of the layers that ./ARCHITECTURE.md states\n"),
         "{printed}"
     );
 }

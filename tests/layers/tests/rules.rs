@@ -110,6 +110,21 @@ fn re_exports_of_a_folder_lead_to_the_definition() {
 }
 
 #[test]
+fn a_function_may_have_the_name_of_a_module() {
+    let files = |user| {
+        [
+            ("lib.rs", "mod parts; mod user;"),
+            ("parts/mod.rs", "pub mod make; pub fn make() {}"),
+            ("parts/make.rs", "pub struct Made;"),
+            ("user.rs", user),
+        ]
+    };
+    let layers = "parts/make\nuser\nparts";
+    assert_eq!(violations(layers, &files("type A = crate::parts::make::Made;")), [""; 0]);
+    assert_eq!(violations(layers, &files("fn f() { crate::parts::make() }")).len(), 1);
+}
+
+#[test]
 fn globs_are_followed() {
     goes_up("use crate::high::*;", 1, "crate::high::*");
     // The root defines nothing: its names count where they are used.
@@ -158,7 +173,7 @@ fn calls_of_macros_are_searched() {
     goes_up("use crate::high;\nfn f() { println!(\"{}\", high::LIMIT); }", 2, "high::LIMIT");
     goes_up("macro_rules! m { () => { $crate::high::make() } }", 1, "crate::high::make");
     goes_nowhere("use crate::high;\nfn f(high: F) { println!(\"{} {}\", high.make(), ::high::make()); }");
-    goes_nowhere("use crate::high;\nmacro_rules! m { ($high:ident) => { $high::make() } }");
+    goes_nowhere("use crate::high;\nmacro_rules! m { ($high:ident) => { $high::high() } }");
     goes_nowhere("use crate::*;\nfn f(x: X) { println!(\"{}\", x.High); }");
 }
 
