@@ -6,13 +6,14 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words tree clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz)
+ordinary=(fmt shell words tree layers clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz)
 nightly=(lab miri deny mpich arch streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
   [words]="the text holds no machine paths, no unfinished work and no issue numbers"
   [tree]="the codec crate depends on its four libraries alone; Cargo.lock is up to date"
+  [layers]="imports point the way that ARCHITECTURE.md states, and circles of files stay small"
   [clippy]="clippy finds nothing: workspace, all targets, and the codec crate with fewer features"
   [doc]="the documentation builds without warnings, with the features that docs.rs uses"
   [features]="the codec crate's own tests pass with each set of features"
@@ -83,6 +84,12 @@ check_tree() {
   local direct
   direct=$(cargo tree -p gradwire -e normal --target all --depth 1 --prefix depth | sed -n 's/^1\([^ ]*\) .*/\1/p' | sort | xargs)
   [[ $direct == "bitvec half libm rand_core" ]] || fail "the codec crate depends on: $direct"
+}
+
+check_layers() {
+  need_c_compiler
+  cargo test -p gradwire-layers
+  cargo run -q -p gradwire-layers
 }
 
 check_clippy() {
