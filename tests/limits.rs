@@ -217,6 +217,57 @@ fn frames_that_claim_much_allocate_no_more_than_the_limits_allow() {
     }
 }
 
+/// A frame of one unit of `len` coordinates, `ones` of which have an entry of value 0, as Rice codes with the parameter 0: a bit
+/// for each coordinate up to the last entry. Where nothing is set, memory is not touched but for reading.
+#[cfg(all(target_pointer_width = "64", not(miri)))]
+fn unary_positions(len: u32, ones: &[u64]) -> Vec<u8> {
+    let k = ones.len();
+    let parameters = vec![0; (5 * k.div_ceil(128)).div_ceil(8)];
+    let high_bytes = ones.last().map_or(0, |last| last / 8 + 1) as usize;
+    let section = (1 + parameters.len() + high_bytes) as u64;
+    let unit = [&[0, 0, 0][..], &header::varint(len.into()), &[1]].concat();
+    let coding =
+        [&unit[..], &header::varint(k as u64), &[0x12], &header::varint(section), &[7], &parameters].concat();
+    let mut frame = header::frame(3, 1, 42, &coding);
+    let highs = frame.len();
+    let body_bytes = coding.len() + high_bytes + 2 * k;
+    // Not `resize`, which would write what it adds.
+    let mut whole = vec![0; header::HEADER_BYTES + body_bytes];
+    frame[16..20].copy_from_slice(&(body_bytes as u32).to_le_bytes());
+    whole[..highs].copy_from_slice(&frame);
+    ones.iter().for_each(|one| whole[highs + (one / 8) as usize] |= 1 << (one % 8));
+    whole
+}
+
+/// Rice codes whose highs take almost 2³² bits, which a unit of the largest length can have; also such that a reader of 128
+/// entries at a time begins inside a byte.
+#[cfg(all(target_pointer_width = "64", not(miri)))]
+#[test]
+fn rice_codes_of_the_longest_gaps_are_read() {
+    let layout = LayoutRef::opaque(u32::MAX as usize, 42);
+    let last = u64::from(u32::MAX) - 1;
+    let after_128 = |first: u64| (first..first + 128).chain([last]).collect::<Vec<_>>();
+    let read = |ones: &[u64]| {
+        let mut frame = unary_positions(u32::MAX, ones);
+        let result = |frame: &[u8]| {
+            run::parse(frame, &layout, &run::no_limits(), |frame| {
+                let mut last = None;
+                frame.units().for_each(|unit| unit.for_each(|position, _| last = Some(position as u64)));
+                last
+            })
+        };
+        // Bit by bit, the checksum of so much takes longer than all the rest.
+        if let Err(DecodeError::ChecksumMismatch { computed, .. }) = result(&frame) {
+            frame[20..24].copy_from_slice(&computed.to_le_bytes());
+        }
+        result(&frame)
+    };
+    assert_eq!(read(&[last]), Ok(Some(last)));
+    assert_eq!(read(&after_128(7)), Ok(Some(last)));
+    let error = read(&[last + 1]).expect_err("a position beyond the unit");
+    assert!(matches!(error, DecodeError::IndexOutOfRange | DecodeError::Truncated { .. }), "{error:?}");
+}
+
 /// Entries take at least a bit each in every index coder, and so cannot be more than the section has bits.
 #[test]
 fn frames_that_claim_more_entries_than_they_have_bits_allocate_nothing_for_them() {

@@ -3,7 +3,8 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, tests/golden and tests/bad. A folder has a manifest.txt of lines of key=value words. Those
+Without folders: FORMAT.md, tests/golden and tests/bad. Of FORMAT.md, sections must be numbered in order and links must lead
+somewhere. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
 (`memory`, `full-memory` or `factor-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
 each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
@@ -26,6 +27,31 @@ ROOT = Path(__file__).resolve().parents[2]
 # A block of FORMAT.md: its kind, shapes, hex and values.
 WORKED = re.compile(r"^```(frame|memory)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL)
 
+# A heading of FORMAT.md with its number, and a link to one.
+HEADING = re.compile(r"^##+ (([0-9.]+) .*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(#([^)]*)\)")
+
+
+def line_at(text, offset):
+    """Where an error is, for whoever has to find it."""
+    return f"FORMAT.md:{text.count(chr(10), 0, offset) + 1}"
+
+
+def sections():
+    """Yields the number that each heading should have and the one it has; then the target of each link, twice if it exists."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    anchors = set()
+    section = subsection = 0
+    for heading in HEADING.finditer(text):
+        title, number = heading.groups()
+        is_section = "." not in number
+        section, subsection = (section + 1, 0) if is_section else (section, subsection + 1)
+        yield line_at(text, heading.start()), str(section) if is_section else f"{section}.{subsection}", number
+        anchors.add(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"))
+    for link in LINK.finditer(text):
+        anchor = link.group(1)
+        yield line_at(text, link.start()), anchor, anchor if anchor in anchors else "no such heading"
+
 
 def hexadecimal_bytes(text):
     return bytes.fromhex(text.partition(";")[0])
@@ -45,11 +71,10 @@ def worked_frames():
     text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
     for block in WORKED.finditer(text):
         kind, shapes, lines, values = block.groups()
-        line = text.count("\n", 0, block.start()) + 1
         layout = Layout.parse(shapes)
         data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
         count = len(values.split()) if kind == "memory" else layout.len
-        yield f"FORMAT.md:{line}", expected_values(values, count).tobytes(), outcome(data, layout, kind)
+        yield line_at(text, block.start()), expected_values(values, count).tobytes(), outcome(data, layout, kind)
 
 
 def outcome(data, layout, kind="frame", limits=None):
@@ -108,13 +133,14 @@ def compare(name, results):
         if expected != actual:
             failures += 1
             shown = [one if isinstance(one, str) else digest(one) for one in (expected, actual)]
-            print(f"{source}: expected {shown[0]}, decoded {shown[1]}")
+            print(f"{source}: expected {shown[0]}, found {shown[1]}")
     print(f"{name}: {count - failures} of {count} agree")
     return count > 0 and failures == 0
 
 
 def main():
-    sources = [("FORMAT.md", worked_frames())] if len(sys.argv) == 1 else []
+    of_page = [("sections and links of FORMAT.md", sections()), ("worked frames of FORMAT.md", worked_frames())]
+    sources = of_page if len(sys.argv) == 1 else []
     folders = sys.argv[1:] or [ROOT / "tests" / "golden", ROOT / "tests" / "bad"]
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]
     return 0 if all([compare(name, results) for name, results in sources]) else 1
