@@ -152,6 +152,74 @@ fn the_limits_of_a_layout_admit_the_dearest_frames_of_many_tensors() {
     }
 }
 
+/// Words that the positions of a unit take beside its entries, by the table of FORMAT.md, section 11.1.
+fn position_words(coder: u8, len: usize) -> usize {
+    let c = (len / 2).min(65_536);
+    let contexts = (32 + 48) * 16;
+    let gaps = 16 + (14 + 14 * 14 + 14 * 14) * (1 + 16 / 2);
+    let coordinates = 256 + 512 + 128 + 72;
+    match coder {
+        3 => contexts + gaps + c.div_ceil(32) + c.div_ceil(1024),
+        4 => contexts + coordinates + 2 * c.max(64),
+        _ => 0,
+    }
+}
+
+/// Units of eight entries: the smallest layout whose limits admit a frame is the one that the table says.
+#[test]
+fn words_of_several_units_of_adaptive_positions_are_their_sum() {
+    let mixes: [(&[u8], usize, usize); 6] = [
+        (&[3, 3], 864, 9920),
+        (&[3, 4, 4], 768, 9728),
+        (&[3, 3, 4], 2056, 12_304),
+        (&[4, 4, 4, 4], 672, 9536),
+        (&[0, 3, 1, 3, 2], 876, 9944),
+        (&[3, 3, 3, 3, 4, 4], 8208, 24_608),
+    ];
+    for (coders, n, words) in mixes {
+        let sections = |coder| match coder {
+            0 => vec![0b1000_1000, 0b1100_0110, 0b1111_1010],
+            1 => vec![0xff],
+            2 => vec![3, 7, 0, 0xff],
+            _ => vec![1, 8],
+        };
+        let unit = |&coder: &u8| [&[0, 0, 8, 1, 8, coder][..], &sections(coder), &[0; 32]].concat();
+        let body = [&[0][..], &coders.iter().flat_map(unit).collect::<Vec<u8>>()].concat();
+        let frame = |n| header::frame(3, coders.len() as u16, header::fingerprint(&[vec![n]]), &body);
+        let sum: usize = coders.iter().map(|&coder| 8 + position_words(coder, 8)).sum();
+        assert_eq!((sum, n), (words, (words - 8192).div_ceil(2)), "{coders:?}");
+        let read = |n| {
+            let layout = LayoutRef::flat(n);
+            refused(&frame(n), &layout, &Limits::for_layout(&layout))
+        };
+        assert_eq!(read(n), None, "{coders:?}");
+        assert_eq!(read(n - 1), Some(DecodeError::LimitExceeded(Limit::ScratchWords)), "{coders:?}");
+        let words = frame_scratch_len(&frame(n), &LayoutRef::flat(n), &run::no_limits());
+        assert_eq!(words, Ok(sum), "{coders:?}");
+    }
+}
+
+/// Columns count up to the widest row, and what values are decoded with has room where positions were.
+#[test]
+fn words_of_one_unit_are_the_larger_of_those_of_its_positions_and_its_values() {
+    let table = [0x10, 0x80, 0x3f, 1, 0x10];
+    for len in [1usize, 8, 64, 65, 127, 130, 2047, 2048, 2050, 131_071, 131_072, 1 << 20, u32::MAX as usize] {
+        for coder in [0, 2, 3, 4] {
+            for (format, values, value_words) in [(0, &[0; 4][..], 0), (3, &table, 4096), (3, &[0; 4], 0)] {
+                // One raw position has as many digits as `len` − 1.
+                let raw_bytes = (len - 1).checked_ilog2().map_or(0, |log| log as usize / 8 + 1);
+                let index = if coder == 0 { &[0; 4][..raw_bytes] } else { &[1, 8] };
+                let unit =
+                    [&[0, 0, 0][..], &header::varint(len as u64), &[1, 1, format << 4 | coder]].concat();
+                let frame = header::frame(3, 1, 42, &[&unit[..], index, values].concat());
+                let words = frame_scratch_len(&frame, &LayoutRef::opaque(len, 42), &run::no_limits());
+                let expected = 1 + position_words(coder, len).max(value_words);
+                assert_eq!(words, Ok(expected), "coder {coder}, format {format}, {len} coordinates");
+            }
+        }
+    }
+}
+
 /// Frames that state as much as their fields can hold, with next to nothing behind it. All are well-formed up to the
 /// point where their sections would be decoded.
 fn claims(len: usize) -> Vec<(&'static str, Vec<u8>)> {
