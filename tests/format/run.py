@@ -3,8 +3,8 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, tests/golden and tests/bad. Of FORMAT.md, sections must be numbered in order and links must lead
-somewhere. A folder has a manifest.txt of lines of key=value words. Those
+Without folders: FORMAT.md, tests/golden and tests/bad. Of FORMAT.md, sections must be numbered in order, links must lead
+somewhere, and numbers that are never assigned must have their frames. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
 (`memory`, `full-memory` or `factor-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
 each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
@@ -51,6 +51,16 @@ def sections():
     for link in LINK.finditer(text):
         anchor = link.group(1)
         yield line_at(text, link.start()), anchor, anchor if anchor in anchors else "no such heading"
+
+
+def reserved_numbers():
+    """Yields the files of tests/bad that section 16 names, each twice if it is there."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    table = text.index("| room | free |")
+    for row in re.finditer(r"^\|[^|\n]*\|[^|\n]*\|([^|\n]*)\|$", text[table : text.index("\n\n", table)], re.MULTILINE):
+        for name in re.findall(r"`(\w+_\w+)`", row.group(1)):
+            has_file = (ROOT / "tests" / "bad" / f"{name}.bin").exists()
+            yield line_at(text, table + row.start()), name, name if has_file else "no such frame"
 
 
 def hexadecimal_bytes(text):
@@ -139,7 +149,7 @@ def compare(name, results):
 
 
 def main():
-    of_page = [("sections and links of FORMAT.md", sections()), ("worked frames of FORMAT.md", worked_frames())]
+    of_page = [("sections and links of FORMAT.md", sections()), ("numbers never assigned", reserved_numbers()), ("worked frames of FORMAT.md", worked_frames())]
     sources = of_page if len(sys.argv) == 1 else []
     folders = sys.argv[1:] or [ROOT / "tests" / "golden", ROOT / "tests" / "bad"]
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]

@@ -44,6 +44,7 @@ fn main() {
         .chain(seeded())
         .chain(memories())
         .chain(position_words())
+        .chain(unassigned())
     {
         if known.iter().any(|name| name == case.name) {
             continue;
@@ -838,6 +839,19 @@ fn seeded() -> Vec<Case> {
                 4,
                 body(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             ),
+        ),
+    ]
+}
+
+/// Numbers that FORMAT.md, section 16, reserves for tests of refusal, where no frame above has one.
+fn unassigned() -> Vec<Case> {
+    vec![
+        level("packing_5", "InvalidField(Packing)", 0x52, &[0; 9]),
+        case(
+            "norm_coding_3",
+            "InvalidField(Norm)",
+            5,
+            whole(QSGD, 5, LEVELS, &[2, 0x30, 5, 0, 0, 0, 0, 0, 0]),
         ),
     ]
 }
