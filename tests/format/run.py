@@ -4,7 +4,7 @@
 usage: run.py [FOLDER ...]
 
 Without folders: FORMAT.md, tests/golden and tests/bad. Of FORMAT.md, sections must be numbered in order, links must lead
-somewhere, and numbers that are never assigned must have their frames. A folder has a manifest.txt of lines of key=value words. Those
+somewhere, numbers that are never assigned must have their frames, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
 (`memory`, `full-memory` or `factor-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
 each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
@@ -87,6 +87,18 @@ def worked_frames():
         yield line_at(text, block.start()), expected_values(values, count).tobytes(), outcome(data, layout, kind)
 
 
+def written_frames():
+    """Yields for each worked frame whether a golden frame has its bytes, which is how they are known to be what a writer makes."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    golden = {path.read_bytes() for path in (ROOT / "tests" / "golden").glob("*.bin")}
+    for block in WORKED.finditer(text):
+        before = text[: block.start()].rstrip().rpartition("\n")[2]
+        if block.group(1) == "frame" and not before.startswith("No writer makes this one"):
+            data = b"".join(hexadecimal_bytes(line) for line in block.group(3).splitlines())
+            found = "golden" if data in golden else "in no golden frame"
+            yield line_at(text, block.start()), "golden", found
+
+
 def outcome(data, layout, kind="frame", limits=None):
     """The decoded values as bytes, or the name of the rule that the bytes break."""
     try:
@@ -149,7 +161,12 @@ def compare(name, results):
 
 
 def main():
-    of_page = [("sections and links of FORMAT.md", sections()), ("numbers never assigned", reserved_numbers()), ("worked frames of FORMAT.md", worked_frames())]
+    of_page = [
+        ("sections and links of FORMAT.md", sections()),
+        ("numbers never assigned", reserved_numbers()),
+        ("worked frames of FORMAT.md", worked_frames()),
+        ("worked frames that are golden", written_frames()),
+    ]
     sources = of_page if len(sys.argv) == 1 else []
     folders = sys.argv[1:] or [ROOT / "tests" / "golden", ROOT / "tests" / "bad"]
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]
