@@ -3,8 +3,8 @@
 
 usage: decode.py FRAME [--layout 'SHAPE;SHAPE'] [--out VALUES.f32]
 
-A shape is its dimensions joined by 'x' ('10x64'), 'scalar' for none. Without --layout the fingerprint is not compared
-and the last unit ends the gradient. Prints the header and the units; --out receives the decoded gradient as
+A shape is its dimensions joined by 'x' ('10x64'), 'scalar' for none. Without --layout the last unit ends the gradient,
+and index coders 3 and 4 are read only if the fingerprint is that of one shape of one dimension. Prints the header and the units; --out receives the decoded gradient as
 little-endian f32. A frame that breaks a rule prints the rule's name on stderr and ends with code 2.
 
 Written to be compared with FORMAT.md, section by section: plain before fast. Standard library only.
@@ -261,6 +261,7 @@ class Unit:
         self.entries = 0
         self.scratch_words = 0
         self.about = ""
+        self.needs_shapes = False
         self.add = None
 
 
@@ -277,6 +278,8 @@ class Decoder:
         whole.finish()
         require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
         self.shapes = layout.shapes if layout else None
+        # Sections that wait for the shapes, which may follow from where the last unit ends.
+        self.waiting = []
         self.reader = Reader(body)
         self.step = self.reader.varint()
         self.units = []
@@ -294,6 +297,10 @@ class Decoder:
             self.units.append(unit)
         self.reader.finish()
         self.len = layout.len if layout else next_start
+        for read in self.waiting:
+            require(Layout([[self.len]]).fingerprint == header.fingerprint, "LayoutUnknown")
+            self.shapes = [[self.len]]
+            read()
 
     def unit_header(self, next_id, next_start, layout):
         unit_id = next_id + self.reader.varint()
@@ -407,11 +414,22 @@ class Decoder:
     def context(self, k, unit, by_coordinate):
         section = self.reader.take(self.reader.varint())
         require(len(section) >= (k + 4095) // 4096 - 1, "Truncated")
-        require(self.shapes is not None, "LayoutUnknown")
-        coder = RangeDecoder(section)
-        if coder.bit(4096):
-            return memoryless(coder, k, unit.len)
-        return adaptive(coder, k, unit.len, parts(self.shapes, unit.start, unit.len), by_coordinate)
+        unit.needs_shapes = True
+        positions = []
+
+        def read():
+            coder = RangeDecoder(section)
+            if coder.bit(4096):
+                positions.extend(memoryless(coder, k, unit.len))
+            else:
+                unit_parts = parts(self.shapes, unit.start, unit.len)
+                positions.extend(adaptive(coder, k, unit.len, unit_parts, by_coordinate))
+
+        if self.shapes is None:
+            self.waiting.append(read)
+        else:
+            read()
+        return positions
 
     def value_planes(self, unit, value_format, k):
         width, fraction, parse = [(32, 23, f32_values), (16, 10, f16_values), (16, 7, bf16_values)][value_format]
