@@ -220,6 +220,40 @@ fn words_of_one_unit_are_the_larger_of_those_of_its_positions_and_its_values() {
     }
 }
 
+/// Levels take a table for each class and a byte for each segment, norms in planes a word each beside a table that they share.
+#[test]
+fn words_of_levels_are_those_of_their_tables_segments_and_norms() {
+    let words = |len: usize, form: u8, norm: u8, bucket: usize, rest: &[u8]| {
+        let unit = [&[0, 0, 0][..], &header::varint(len as u64), &[2, form, norm]].concat();
+        let frame = header::frame(5, 1, 42, &[&unit[..], &header::varint(bucket as u64), rest].concat());
+        frame_scratch_len(&frame, &LayoutRef::opaque(len, 42), &run::no_limits()).unwrap()
+    };
+    let table: &[u8] = &[1, 0x10];
+    for len in [0usize, 1, 31, 129, 1000] {
+        for bucket in [1, 7, 1000] {
+            let norms = len.div_ceil(bucket);
+            let f32s = vec![0; 4 * norms];
+            let planes = [table, &[0]].concat();
+            let fixed = vec![0; len.div_ceil(4)];
+            let elias: &[u8] = &[0];
+            assert_eq!(words(len, 0x02, 0, bucket, &[&f32s[..], &fixed].concat()), 0);
+            assert_eq!(words(len, 0x02, 0x10, bucket, &[&planes[..], &fixed].concat()), norms + 4096);
+            assert_eq!(words(len, 0x12, 0, bucket, &[&f32s[..], elias].concat()), 0);
+            assert_eq!(words(len, 0x12, 0x10, bucket, &[&planes[..], elias].concat()), norms + 4096);
+            assert_eq!(words(len, 0x22, 0, bucket, &[&f32s[..], table].concat()), 4096);
+            assert_eq!(words(len, 0x22, 0x10, bucket, &[&planes[..], table].concat()), norms + 4096);
+            assert_eq!(words(len, 0x42, 0x20, bucket, &[1, 0]), len);
+            for (classes, segment_log2) in [(2, 5), (3, 7), (16, 20)] {
+                let byte = (segment_log2 - 5) << 4 | (classes - 1);
+                let classed = [&[4, 0x90, byte as u8], table].concat();
+                let tables = 4096 * classes + len.div_ceil(1 << segment_log2).div_ceil(4);
+                assert_eq!(words(len, 0x22, 0, bucket, &[&f32s[..], &classed].concat()), tables);
+                assert_eq!(words(len, 0x22, 0x10, bucket, &[&planes[..], &classed].concat()), norms + tables);
+            }
+        }
+    }
+}
+
 /// Frames that state as much as their fields can hold, with next to nothing behind it. All are well-formed up to the
 /// point where their sections would be decoded.
 fn claims(len: usize) -> Vec<(&'static str, Vec<u8>)> {
