@@ -152,6 +152,108 @@ fn the_limits_of_a_layout_admit_the_dearest_frames_of_many_tensors() {
     }
 }
 
+/// Words that the positions of a unit take beside its entries, by the table of FORMAT.md, section 11.1.
+fn position_words(coder: u8, len: usize) -> usize {
+    let c = (len / 2).min(65_536);
+    let contexts = (32 + 48) * 16;
+    let gaps = 16 + (14 + 14 * 14 + 14 * 14) * (1 + 16 / 2);
+    let coordinates = 256 + 512 + 128 + 72;
+    match coder {
+        3 => contexts + gaps + c.div_ceil(32) + c.div_ceil(1024),
+        4 => contexts + coordinates + 2 * c.max(64),
+        _ => 0,
+    }
+}
+
+/// Units of eight entries: the smallest layout whose limits admit a frame is the one that the table says.
+#[test]
+fn words_of_several_units_of_adaptive_positions_are_their_sum() {
+    let mixes: [(&[u8], usize, usize); 6] = [
+        (&[3, 3], 864, 9920),
+        (&[3, 4, 4], 768, 9728),
+        (&[3, 3, 4], 2056, 12_304),
+        (&[4, 4, 4, 4], 672, 9536),
+        (&[0, 3, 1, 3, 2], 876, 9944),
+        (&[3, 3, 3, 3, 4, 4], 8208, 24_608),
+    ];
+    for (coders, n, words) in mixes {
+        let sections = |coder| match coder {
+            0 => vec![0b1000_1000, 0b1100_0110, 0b1111_1010],
+            1 => vec![0xff],
+            2 => vec![3, 7, 0, 0xff],
+            _ => vec![1, 8],
+        };
+        let unit = |&coder: &u8| [&[0, 0, 8, 1, 8, coder][..], &sections(coder), &[0; 32]].concat();
+        let body = [&[0][..], &coders.iter().flat_map(unit).collect::<Vec<u8>>()].concat();
+        let frame = |n| header::frame(3, coders.len() as u16, header::fingerprint(&[vec![n]]), &body);
+        let sum: usize = coders.iter().map(|&coder| 8 + position_words(coder, 8)).sum();
+        assert_eq!((sum, n), (words, (words - 8192).div_ceil(2)), "{coders:?}");
+        let read = |n| {
+            let layout = LayoutRef::flat(n);
+            refused(&frame(n), &layout, &Limits::for_layout(&layout))
+        };
+        assert_eq!(read(n), None, "{coders:?}");
+        assert_eq!(read(n - 1), Some(DecodeError::LimitExceeded(Limit::ScratchWords)), "{coders:?}");
+        let words = frame_scratch_len(&frame(n), &LayoutRef::flat(n), &run::no_limits());
+        assert_eq!(words, Ok(sum), "{coders:?}");
+    }
+}
+
+/// Columns count up to the widest row, and what values are decoded with has room where positions were.
+#[test]
+fn words_of_one_unit_are_the_larger_of_those_of_its_positions_and_its_values() {
+    let table = [0x10, 0x80, 0x3f, 1, 0x10];
+    for len in [1usize, 8, 64, 65, 127, 130, 2047, 2048, 2050, 131_071, 131_072, 1 << 20, u32::MAX as usize] {
+        for coder in [0, 2, 3, 4] {
+            for (format, values, value_words) in [(0, &[0; 4][..], 0), (3, &table, 4096), (3, &[0; 4], 0)] {
+                // One raw position has as many digits as `len` − 1.
+                let raw_bytes = (len - 1).checked_ilog2().map_or(0, |log| log as usize / 8 + 1);
+                let index = if coder == 0 { &[0; 4][..raw_bytes] } else { &[1, 8] };
+                let unit =
+                    [&[0, 0, 0][..], &header::varint(len as u64), &[1, 1, format << 4 | coder]].concat();
+                let frame = header::frame(3, 1, 42, &[&unit[..], index, values].concat());
+                let words = frame_scratch_len(&frame, &LayoutRef::opaque(len, 42), &run::no_limits());
+                let expected = 1 + position_words(coder, len).max(value_words);
+                assert_eq!(words, Ok(expected), "coder {coder}, format {format}, {len} coordinates");
+            }
+        }
+    }
+}
+
+/// Levels take a table for each class and a byte for each segment, norms in planes a word each beside a table that they share.
+#[test]
+fn words_of_levels_are_those_of_their_tables_segments_and_norms() {
+    let words = |len: usize, form: u8, norm: u8, bucket: usize, rest: &[u8]| {
+        let unit = [&[0, 0, 0][..], &header::varint(len as u64), &[2, form, norm]].concat();
+        let frame = header::frame(5, 1, 42, &[&unit[..], &header::varint(bucket as u64), rest].concat());
+        frame_scratch_len(&frame, &LayoutRef::opaque(len, 42), &run::no_limits()).unwrap()
+    };
+    let table: &[u8] = &[1, 0x10];
+    for len in [0usize, 1, 31, 129, 1000] {
+        for bucket in [1, 7, 1000] {
+            let norms = len.div_ceil(bucket);
+            let f32s = vec![0; 4 * norms];
+            let planes = [table, &[0]].concat();
+            let fixed = vec![0; len.div_ceil(4)];
+            let elias: &[u8] = &[0];
+            assert_eq!(words(len, 0x02, 0, bucket, &[&f32s[..], &fixed].concat()), 0);
+            assert_eq!(words(len, 0x02, 0x10, bucket, &[&planes[..], &fixed].concat()), norms + 4096);
+            assert_eq!(words(len, 0x12, 0, bucket, &[&f32s[..], elias].concat()), 0);
+            assert_eq!(words(len, 0x12, 0x10, bucket, &[&planes[..], elias].concat()), norms + 4096);
+            assert_eq!(words(len, 0x22, 0, bucket, &[&f32s[..], table].concat()), 4096);
+            assert_eq!(words(len, 0x22, 0x10, bucket, &[&planes[..], table].concat()), norms + 4096);
+            assert_eq!(words(len, 0x42, 0x20, bucket, &[1, 0]), len);
+            for (classes, segment_log2) in [(2, 5), (3, 7), (16, 20)] {
+                let byte = (segment_log2 - 5) << 4 | (classes - 1);
+                let classed = [&[4, 0x90, byte as u8], table].concat();
+                let tables = 4096 * classes + len.div_ceil(1 << segment_log2).div_ceil(4);
+                assert_eq!(words(len, 0x22, 0, bucket, &[&f32s[..], &classed].concat()), tables);
+                assert_eq!(words(len, 0x22, 0x10, bucket, &[&planes[..], &classed].concat()), norms + tables);
+            }
+        }
+    }
+}
+
 /// Frames that state as much as their fields can hold, with next to nothing behind it. All are well-formed up to the
 /// point where their sections would be decoded.
 fn claims(len: usize) -> Vec<(&'static str, Vec<u8>)> {
@@ -215,6 +317,57 @@ fn frames_that_claim_much_allocate_no_more_than_the_limits_allow() {
             assert!(bytes <= 4 * limits.max_scratch_words, "{name}: {bytes} bytes");
         }
     }
+}
+
+/// A frame of one unit of `len` coordinates, `ones` of which have an entry of value 0, as Rice codes with the parameter 0: a bit
+/// for each coordinate up to the last entry. Where nothing is set, memory is not touched but for reading.
+#[cfg(all(target_pointer_width = "64", not(miri)))]
+fn unary_positions(len: u32, ones: &[u64]) -> Vec<u8> {
+    let k = ones.len();
+    let parameters = vec![0; (5 * k.div_ceil(128)).div_ceil(8)];
+    let high_bytes = ones.last().map_or(0, |last| last / 8 + 1) as usize;
+    let section = (1 + parameters.len() + high_bytes) as u64;
+    let unit = [&[0, 0, 0][..], &header::varint(len.into()), &[1]].concat();
+    let coding =
+        [&unit[..], &header::varint(k as u64), &[0x12], &header::varint(section), &[7], &parameters].concat();
+    let mut frame = header::frame(3, 1, 42, &coding);
+    let highs = frame.len();
+    let body_bytes = coding.len() + high_bytes + 2 * k;
+    // Not `resize`, which would write what it adds.
+    let mut whole = vec![0; header::HEADER_BYTES + body_bytes];
+    frame[16..20].copy_from_slice(&(body_bytes as u32).to_le_bytes());
+    whole[..highs].copy_from_slice(&frame);
+    ones.iter().for_each(|one| whole[highs + (one / 8) as usize] |= 1 << (one % 8));
+    whole
+}
+
+/// Rice codes whose highs take almost 2³² bits, which a unit of the largest length can have; also such that a reader of 128
+/// entries at a time begins inside a byte.
+#[cfg(all(target_pointer_width = "64", not(miri)))]
+#[test]
+fn rice_codes_of_the_longest_gaps_are_read() {
+    let layout = LayoutRef::opaque(u32::MAX as usize, 42);
+    let last = u64::from(u32::MAX) - 1;
+    let after_128 = |first: u64| (first..first + 128).chain([last]).collect::<Vec<_>>();
+    let read = |ones: &[u64]| {
+        let mut frame = unary_positions(u32::MAX, ones);
+        let result = |frame: &[u8]| {
+            run::parse(frame, &layout, &run::no_limits(), |frame| {
+                let mut last = None;
+                frame.units().for_each(|unit| unit.for_each(|position, _| last = Some(position as u64)));
+                last
+            })
+        };
+        // Bit by bit, the checksum of so much takes longer than all the rest.
+        if let Err(DecodeError::ChecksumMismatch { computed, .. }) = result(&frame) {
+            frame[20..24].copy_from_slice(&computed.to_le_bytes());
+        }
+        result(&frame)
+    };
+    assert_eq!(read(&[last]), Ok(Some(last)));
+    assert_eq!(read(&after_128(7)), Ok(Some(last)));
+    let error = read(&[last + 1]).expect_err("a position beyond the unit");
+    assert!(matches!(error, DecodeError::IndexOutOfRange | DecodeError::Truncated { .. }), "{error:?}");
 }
 
 /// Entries take at least a bit each in every index coder, and so cannot be more than the section has bits.

@@ -14,9 +14,11 @@ pub struct Limits {
     pub max_entries: usize,
     /// Units of one frame.
     pub max_units: usize,
-    /// Words of 32 bits that parsing may use: one an entry, 4096 for each unit in rANS, up to 9888 for each unit whose positions are
-    /// under `context` and 133,320 under `context-max`, one a coordinate of units whose levels are under context, and one bit a
-    /// coordinate of seeded units.
+    /// Words of 32 bits that parsing may use, summed over all units of a frame. FORMAT.md, section 11.1, has the exact numbers.
+    /// A sparse unit takes one word an entry, and beside them up to 7062 words if its positions are under `context`, up to
+    /// 133,320 under `context-max`, and 4096 if its values are in rANS: the larger of the two, not their sum. A seeded unit takes
+    /// one word an entry and one bit a coordinate. A unit of levels takes 4096 words for each table in rANS, one byte a segment
+    /// that has a class, and one word for each norm in planes; under `context` it takes one word a coordinate.
     pub max_scratch_words: usize,
     /// Largest magnitude of a decoded value; of levels, the largest norm, which is what the highest level decodes to. Bounds
     /// what one peer can do to the mean.

@@ -3,8 +3,8 @@
 
 usage: decode.py FRAME [--layout 'SHAPE;SHAPE'] [--out VALUES.f32]
 
-A shape is its dimensions joined by 'x' ('10x64'), 'scalar' for none. Without --layout the fingerprint is not compared
-and the last unit ends the gradient. Prints the header and the units; --out receives the decoded gradient as
+A shape is its dimensions joined by 'x' ('10x64'), 'scalar' for none. Without --layout the last unit ends the gradient,
+and index coders 3 and 4 are read only if the fingerprint is that of one shape of one dimension. Prints the header and the units; --out receives the decoded gradient as
 little-endian f32. A frame that breaks a rule prints the rule's name on stderr and ends with code 2.
 
 Written to be compared with FORMAT.md, section by section: plain before fast. Standard library only.
@@ -261,6 +261,7 @@ class Unit:
         self.entries = 0
         self.scratch_words = 0
         self.about = ""
+        self.needs_shapes = False
         self.add = None
 
 
@@ -277,6 +278,8 @@ class Decoder:
         whole.finish()
         require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
         self.shapes = layout.shapes if layout else None
+        # Sections that wait for the shapes, which may follow from where the last unit ends.
+        self.waiting = []
         self.reader = Reader(body)
         self.step = self.reader.varint()
         self.units = []
@@ -294,6 +297,10 @@ class Decoder:
             self.units.append(unit)
         self.reader.finish()
         self.len = layout.len if layout else next_start
+        for read in self.waiting:
+            require(Layout([[self.len]]).fingerprint == header.fingerprint, "LayoutUnknown")
+            self.shapes = [[self.len]]
+            read()
 
     def unit_header(self, next_id, next_start, layout):
         unit_id = next_id + self.reader.varint()
@@ -358,13 +365,9 @@ class Decoder:
             values = self.value_planes(unit, value_format - 4, k)
         else:
             values = self.codebook(unit, k) if value_format == 3 else self.fixed_values(value_format, k)
-        if coder == 3:
-            columns = min(unit.len // 2, 65536)
-            model_words = 7776 + (columns + 31) // 32 + (columns + 1023) // 1024
-            unit.scratch_words = max(unit.scratch_words, model_words)
-        if coder == 4:
-            columns = max(min(unit.len // 2, 65536), 64)
-            unit.scratch_words = max(unit.scratch_words, 2248 + 2 * columns)
+        if coder in (3, 4):
+            # Positions and values are decoded one after the other, in the same memory.
+            unit.scratch_words = max(unit.scratch_words, position_words(unit.len, coder == 4))
         coder_name = ["raw", "bitmap", "rice", "context", "context-max"][coder]
         format_name = ["f32", "f16", "bf16", "codebook", "f32 in planes", "f16 in planes", "bf16 in planes"][value_format]
         unit.about = f"k {k}, {coder_name}, {format_name}"
@@ -411,11 +414,22 @@ class Decoder:
     def context(self, k, unit, by_coordinate):
         section = self.reader.take(self.reader.varint())
         require(len(section) >= (k + 4095) // 4096 - 1, "Truncated")
-        require(self.shapes is not None, "LayoutUnknown")
-        coder = RangeDecoder(section)
-        if coder.bit(4096):
-            return memoryless(coder, k, unit.len)
-        return adaptive(coder, k, unit.len, parts(self.shapes, unit.start, unit.len), by_coordinate)
+        unit.needs_shapes = True
+        positions = []
+
+        def read():
+            coder = RangeDecoder(section)
+            if coder.bit(4096):
+                positions.extend(memoryless(coder, k, unit.len))
+            else:
+                unit_parts = parts(self.shapes, unit.start, unit.len)
+                positions.extend(adaptive(coder, k, unit.len, unit_parts, by_coordinate))
+
+        if self.shapes is None:
+            self.waiting.append(read)
+        else:
+            read()
+        return positions
 
     def value_planes(self, unit, value_format, k):
         width, fraction, parse = [(32, 23, f32_values), (16, 10, f16_values), (16, 7, bf16_values)][value_format]
@@ -785,6 +799,15 @@ class Models:
         self.column_recent = [Model(number % 14, 0) for number in range(14 * 14)]
         self.second = [[64 * 27500, 20] for _ in range(16)]
 
+    def count_words(self):
+        """Words of memory of what decides numbers of entries: a probability and its count are one."""
+        return sum(len(context) for context in self.by_size + self.by_share)
+
+    def gap_words(self):
+        """The same of what decides gaps: a word holds two shares, or the count of a model."""
+        models = self.expected + self.column_expected + self.column_recent
+        return len(self.second) + sum(len(model.shares) // 2 + 1 for model in models)
+
     @staticmethod
     def decide(coder, contexts, weights, i):
         words = [context[i] for context in contexts]
@@ -1006,6 +1029,10 @@ class Mixed:
         self.weights = [[367002] * 3 for _ in range(6)]
         self.due = self.weights[0], [0, 0, 0]
 
+    def words(self):
+        """Words of memory of the probabilities."""
+        return sum(len(words) for words in (self.d, self.g, self.r, self.h))
+
     @staticmethod
     def alone(coder, word):
         b = coder.bit(min(word[0] >> 6, 65440))
@@ -1027,6 +1054,21 @@ class Mixed:
         for word in words:
             update(word, b)
         return b
+
+
+def bit_words(count):
+    """Words that hold so many bits."""
+    return (count + 31) // 32
+
+
+def position_words(length, by_coordinate):
+    """Section 11.1, from what the models hold: they, and the columns of the widest matrix with two rows, within bounds."""
+    columns = min(length // 2, 65536)
+    if by_coordinate:
+        # How many entries a column had, and where the last was. All that is no matrix has 64 columns.
+        return Models().count_words() + Mixed().words() + 2 * max(columns, 64)
+    seen = bit_words(columns)
+    return Models().count_words() + Models().gap_words() + seen + bit_words(seen)
 
 
 class Coordinates:

@@ -3,7 +3,8 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, tests/golden and tests/bad. A folder has a manifest.txt of lines of key=value words. Those
+Without folders: FORMAT.md, tests/golden and tests/bad. Of FORMAT.md, sections must be numbered in order, links must lead
+somewhere, numbers that are never assigned must have their frames, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
 (`memory`, `full-memory` or `factor-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
 each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
@@ -26,6 +27,41 @@ ROOT = Path(__file__).resolve().parents[2]
 # A block of FORMAT.md: its kind, shapes, hex and values.
 WORKED = re.compile(r"^```(frame|memory)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL)
 
+# A heading of FORMAT.md with its number, and a link to one.
+HEADING = re.compile(r"^##+ (([0-9.]+) .*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(#([^)]*)\)")
+
+
+def line_at(text, offset):
+    """Where an error is, for whoever has to find it."""
+    return f"FORMAT.md:{text.count(chr(10), 0, offset) + 1}"
+
+
+def sections():
+    """Yields the number that each heading should have and the one it has; then the target of each link, twice if it exists."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    anchors = set()
+    section = subsection = 0
+    for heading in HEADING.finditer(text):
+        title, number = heading.groups()
+        is_section = "." not in number
+        section, subsection = (section + 1, 0) if is_section else (section, subsection + 1)
+        yield line_at(text, heading.start()), str(section) if is_section else f"{section}.{subsection}", number
+        anchors.add(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"))
+    for link in LINK.finditer(text):
+        anchor = link.group(1)
+        yield line_at(text, link.start()), anchor, anchor if anchor in anchors else "no such heading"
+
+
+def reserved_numbers():
+    """Yields the files of tests/bad that section 16 names, each twice if it is there."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    table = text.index("| room | free |")
+    for row in re.finditer(r"^\|[^|\n]*\|[^|\n]*\|([^|\n]*)\|$", text[table : text.index("\n\n", table)], re.MULTILINE):
+        for name in re.findall(r"`(\w+_\w+)`", row.group(1)):
+            has_file = (ROOT / "tests" / "bad" / f"{name}.bin").exists()
+            yield line_at(text, table + row.start()), name, name if has_file else "no such frame"
+
 
 def hexadecimal_bytes(text):
     return bytes.fromhex(text.partition(";")[0])
@@ -45,11 +81,22 @@ def worked_frames():
     text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
     for block in WORKED.finditer(text):
         kind, shapes, lines, values = block.groups()
-        line = text.count("\n", 0, block.start()) + 1
         layout = Layout.parse(shapes)
         data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
         count = len(values.split()) if kind == "memory" else layout.len
-        yield f"FORMAT.md:{line}", expected_values(values, count).tobytes(), outcome(data, layout, kind)
+        yield line_at(text, block.start()), expected_values(values, count).tobytes(), outcome(data, layout, kind)
+
+
+def written_frames():
+    """Yields for each worked frame whether a golden frame has its bytes, which is how they are known to be what a writer makes."""
+    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    golden = {path.read_bytes() for path in (ROOT / "tests" / "golden").glob("*.bin")}
+    for block in WORKED.finditer(text):
+        before = text[: block.start()].rstrip().rpartition("\n")[2]
+        if block.group(1) == "frame" and not before.startswith("No writer makes this one"):
+            data = b"".join(hexadecimal_bytes(line) for line in block.group(3).splitlines())
+            found = "golden" if data in golden else "in no golden frame"
+            yield line_at(text, block.start()), "golden", found
 
 
 def outcome(data, layout, kind="frame", limits=None):
@@ -101,6 +148,19 @@ def folder_frames(folder):
             yield str(path), words["values"], actual if isinstance(actual, str) else digest(actual)
 
 
+def frames_without_layout(folder):
+    """Yields what a reader with the layout decodes of each golden frame, or that it needs the shapes, and what one without it does."""
+    for line in (folder / "manifest.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            words = dict(word.split("=", 1) for word in line.split())
+            layout = Layout.parse(words["layout"])
+            path = folder / f"{words['file']}.bin"
+            decoder = Decoder(path.read_bytes(), layout)
+            end = max(unit.start + unit.len for unit in decoder.units)
+            is_told = layout.shapes == [[end]] or not any(unit.needs_shapes for unit in decoder.units)
+            yield str(path), to_bytes(decoder.gradient()[:end]) if is_told else "LayoutUnknown", outcome(path.read_bytes(), None)
+
+
 def compare(name, results):
     count = failures = 0
     for source, expected, actual in results:
@@ -108,14 +168,22 @@ def compare(name, results):
         if expected != actual:
             failures += 1
             shown = [one if isinstance(one, str) else digest(one) for one in (expected, actual)]
-            print(f"{source}: expected {shown[0]}, decoded {shown[1]}")
+            print(f"{source}: expected {shown[0]}, found {shown[1]}")
     print(f"{name}: {count - failures} of {count} agree")
     return count > 0 and failures == 0
 
 
 def main():
-    sources = [("FORMAT.md", worked_frames())] if len(sys.argv) == 1 else []
+    of_page = [
+        ("sections and links of FORMAT.md", sections()),
+        ("numbers never assigned", reserved_numbers()),
+        ("worked frames of FORMAT.md", worked_frames()),
+        ("worked frames that are golden", written_frames()),
+    ]
+    sources = of_page if len(sys.argv) == 1 else []
     folders = sys.argv[1:] or [ROOT / "tests" / "golden", ROOT / "tests" / "bad"]
+    if len(sys.argv) == 1:
+        sources.append(("golden frames without their layouts", frames_without_layout(folders[0])))
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]
     return 0 if all([compare(name, results) for name, results in sources]) else 1
 

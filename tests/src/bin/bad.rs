@@ -43,6 +43,8 @@ fn main() {
         .chain(levels())
         .chain(seeded())
         .chain(memories())
+        .chain(position_words())
+        .chain(unassigned())
     {
         if known.iter().any(|name| name == case.name) {
             continue;
@@ -346,6 +348,41 @@ fn section(bytes: &[u8]) -> Vec<u8> {
 /// A rANS section with one table.
 fn rans(table: &[u8], rest: &[u8]) -> Vec<u8> {
     section(&[&[SHAPE][..], table, rest].concat())
+}
+
+/// A unit of eight coordinates, all of them entries of value 0, under an adaptive index coder in its memoryless form.
+fn unit_of_eight(coder: u8) -> Vec<u8> {
+    unit(8, SPARSE, &[&[8, coder, 1, 8][..], &[0; 32]].concat())
+}
+
+/// The same with a second unit, of one entry and so of one word, that has a bit in its padding. A reader that counts too many
+/// words for the first unit refuses the frame under another name.
+fn eight_and_padding(coder: u8) -> Vec<u8> {
+    let one = unit(1, SPARSE, &[&[1, 1, 3][..], &[0; 4]].concat());
+    message(TOPK, 9, 2, &[unit_of_eight(coder), one].concat())
+}
+
+/// Limits of working memory at and below what positions take.
+fn position_words() -> Vec<Case> {
+    let eight = |coder| message(TOPK, 8, 1, &unit_of_eight(coder));
+    let refused = "LimitExceeded(ScratchWords)";
+    vec![
+        limited("scratch_words:4959", case("limit_scratch_words_of_gaps", refused, 8, eight(3))),
+        limited(
+            "scratch_words:4961",
+            case("limit_scratch_words_of_gaps_reached", "InvalidField(Bitmap)", 9, eight_and_padding(3)),
+        ),
+        limited("scratch_words:2383", case("limit_scratch_words_of_coordinates", refused, 8, eight(4))),
+        limited(
+            "scratch_words:2385",
+            case(
+                "limit_scratch_words_of_coordinates_reached",
+                "InvalidField(Bitmap)",
+                9,
+                eight_and_padding(4),
+            ),
+        ),
+    ]
 }
 
 fn sparse() -> Vec<Case> {
@@ -802,6 +839,19 @@ fn seeded() -> Vec<Case> {
                 4,
                 body(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             ),
+        ),
+    ]
+}
+
+/// Numbers that FORMAT.md, section 16, reserves for tests of refusal, where no frame above has one.
+fn unassigned() -> Vec<Case> {
+    vec![
+        level("packing_5", "InvalidField(Packing)", 0x52, &[0; 9]),
+        case(
+            "norm_coding_3",
+            "InvalidField(Norm)",
+            5,
+            whole(QSGD, 5, LEVELS, &[2, 0x30, 5, 0, 0, 0, 0, 0, 0]),
         ),
     ]
 }

@@ -143,8 +143,9 @@ fn read_rice(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>>
     let mut highs = BitSource::new(planes.rest());
     let (mut indices, mut next) = (Vec::new(), 0);
     for entry in 0..k {
-        let gap = highs.unary()? << r_of(entry) | lows.field(r_of(entry))?;
-        ensure(gap < len as u64, "gap beyond the unit")?;
+        let high = highs.unary()?;
+        ensure(high <= len as u64 >> r_of(entry), "gap beyond the unit")?;
+        let gap = high << r_of(entry) | lows.field(r_of(entry))?;
         indices.push(next + gap);
         next += gap + 1;
     }
