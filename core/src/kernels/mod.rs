@@ -28,7 +28,7 @@ mod x86_64;
 use crate::bits::{BitWriter, load_padded};
 use crate::entropy::rans::{Entries, Lanes, MAX_ALPHABET, ROUND, SLOTS};
 use crate::momentum::Momentum;
-use crate::rng::Stream;
+use crate::rng::stream::Stream;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 pub(crate) use aarch64::{mixing, shares};
 pub(crate) use blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};

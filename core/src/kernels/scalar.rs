@@ -4,7 +4,7 @@
 use super::{Bucket, CLASS_LANES, Candidates, MomentSums, STRIDES};
 use crate::entropy::rans::MAX_ALPHABET;
 use crate::momentum::Momentum;
-use crate::rng::Stream;
+use crate::rng::stream::Stream;
 
 /// Clears the sign of float bits.
 pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;

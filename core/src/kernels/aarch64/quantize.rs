@@ -2,7 +2,7 @@
 
 use crate::kernels::Bucket;
 use crate::kernels::scalar::{self, MAGNITUDE};
-use crate::rng::{CONSTANTS, DRAW_ROUNDS, Stream};
+use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::aarch64::*;
 
 /// Draws, and so elements, of one turn: four blocks of the generator.

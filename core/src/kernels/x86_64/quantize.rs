@@ -3,7 +3,7 @@
 use super::philox::{Avx2Blocks, Avx512Blocks};
 use crate::kernels::scalar::{self, MAGNITUDE};
 use crate::kernels::{Bucket, Isa};
-use crate::rng::Stream;
+use crate::rng::stream::Stream;
 use core::arch::x86_64::*;
 
 /// Draws, and so elements, of one turn: four blocks of the generator with AVX2, eight with AVX-512.
