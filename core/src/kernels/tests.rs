@@ -2,7 +2,10 @@
 
 extern crate std;
 
+use super::dispatch::fields::pack_nibbles;
 use super::*;
+use crate::bits::BitWriter;
+use crate::momentum::Momentum;
 use crate::{Source, StepKey};
 use core::ops::Range;
 use half::{bf16, f16};

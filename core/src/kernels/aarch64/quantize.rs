@@ -1,7 +1,8 @@
 //! Rounding to levels: draws stay in registers, from the generator to the levels.
 
-use crate::kernels::Bucket;
-use crate::kernels::scalar::{self, MAGNITUDE};
+use crate::kernels::scalar::floats::MAGNITUDE;
+use crate::kernels::scalar::quantize as scalar;
+use crate::kernels::scalar::quantize::Bucket;
 use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::aarch64::*;
 

@@ -2,7 +2,7 @@
 //! the bytes; lanes take and leave words in ascending order, as it does.
 
 use crate::entropy::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
-use crate::kernels::Isa;
+use crate::kernels::isa::Isa;
 use core::arch::x86_64::*;
 
 /// Bytes of the words that a round takes or leaves at most.
