@@ -1,5 +1,5 @@
 //! The plain loops that define every result, and what they and the vectors share. Inlined into one function for each instruction
-//! set; see [`compile_for_each_isa`](super::isa).
+//! set; see `compile_for_each_isa`.
 
 pub(crate) mod blocks;
 pub(crate) mod cast;
@@ -8,13 +8,16 @@ pub(crate) mod factors;
 pub(crate) mod fields;
 pub(crate) mod floats;
 pub(crate) mod gaps;
+pub(crate) mod mixing;
 pub(crate) mod moments;
 pub(crate) mod momentum;
 pub(crate) mod quantize;
+pub(crate) mod rans;
 pub(crate) mod rice;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod runs;
 pub(crate) mod select;
+pub(crate) mod shares;
 pub(crate) mod sums;
 pub(crate) mod symbols;
 

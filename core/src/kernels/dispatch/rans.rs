@@ -1,7 +1,7 @@
 //! Rounds of rANS.
 
-use crate::entropy::rans::{Entries, Lanes, ROUND, SLOTS};
 use crate::kernels::isa::Isa;
+use crate::kernels::scalar::rans::{Entries, Lanes, ROUND, SLOTS};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::rans as x86_64;
 

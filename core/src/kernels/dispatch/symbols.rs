@@ -1,11 +1,10 @@
 //! Symbols of levels.
 
-use crate::entropy::rans::MAX_ALPHABET;
 #[cfg(target_arch = "aarch64")]
 use crate::kernels::aarch64::symbols as aarch64;
 use crate::kernels::isa::{Isa, compile_for_each_isa};
 use crate::kernels::scalar::symbols as scalar;
-use crate::kernels::scalar::symbols::CLASS_LANES;
+use crate::kernels::scalar::symbols::{CLASS_LANES, MAX_ALPHABET};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::symbols as x86_64;
 

@@ -1,6 +1,7 @@
 //! Symbols of levels: how often they occur, what they cost, what they add.
 
-use crate::entropy::rans::MAX_ALPHABET;
+/// Most symbols that an alphabet can have.
+pub(crate) const MAX_ALPHABET: usize = 256;
 
 /// Classes whose costs are summed side by side.
 pub(crate) const CLASS_LANES: usize = 16;
