@@ -3,6 +3,7 @@
 //! A draw depends on nothing but (seed, step, unit, source, purpose, position), so it does not depend on vector
 //! width, thread count or what was drawn before, and a resumed run needs no hidden counter.
 
+use crate::built::Full;
 use core::convert::Infallible;
 use rand_core::{Rng, SeedableRng, TryRng};
 
@@ -135,6 +136,13 @@ impl Stream {
     /// Eight blocks at a time, word by word, so that the products of a round fill vector registers.
     #[inline(always)]
     pub(crate) fn fill_u16_plainly(&self, first: u64, draws: &mut [u16]) {
+        if Full::build().is_none() {
+            // A small machine has no vectors to fill, and the code for a block already.
+            for (i, draws) in draws.chunks_mut(8).enumerate() {
+                draws.copy_from_slice(&self.u16x8_at(first.wrapping_add(i as u64))[..draws.len()]);
+            }
+            return;
+        }
         const LANES: usize = 8;
         let mut block = first;
         for draws in draws.chunks_mut(8 * LANES) {
