@@ -96,7 +96,7 @@ macro_rules! compile_for_each_isa {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident($isa:ident, $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:path;) => {
         $(#[$meta])*
         #[allow(unsafe_code, reason = "calls of functions for instruction sets that were detected")]
-        $visibility fn $name($isa: $crate::kernels::Isa, $($argument: $type),*) $(-> $result)? {
+        $visibility fn $name($isa: $crate::kernels::isa::Isa, $($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,sse4.2,f16c")]
@@ -108,11 +108,11 @@ macro_rules! compile_for_each_isa {
                     $body($($argument),*)
                 }
                 match $isa {
-                    $crate::kernels::Isa::Baseline => {}
+                    $crate::kernels::isa::Isa::Baseline => {}
                     // SAFETY: `Isa::best` and `Isa::available` name an instruction set only where the machine has it.
-                    $crate::kernels::Isa::Avx2 => return unsafe { avx2($($argument),*) },
+                    $crate::kernels::isa::Isa::Avx2 => return unsafe { avx2($($argument),*) },
                     // SAFETY: as above.
-                    $crate::kernels::Isa::Avx512 => return unsafe { avx512($($argument),*) },
+                    $crate::kernels::isa::Isa::Avx512 => return unsafe { avx512($($argument),*) },
                 }
             }
             // Elsewhere the baseline has the vectors already.

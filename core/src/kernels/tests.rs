@@ -2,7 +2,11 @@
 
 extern crate std;
 
+use super::dispatch::fields::pack_nibbles;
+use super::scalar::mixing::{COUNT_BITS, COUNT_MASK, INPUTS, LEAST, MOST, P_BITS, Weights, Word};
+use super::scalar::shares::{SYMBOLS, Shares};
 use super::*;
+use crate::bits::BitWriter;
 use crate::{Source, StepKey};
 use core::ops::Range;
 use half::{bf16, f16};
@@ -89,7 +93,7 @@ fn squares_are_added_in_the_written_order_on_every_instruction_set() {
 fn momentum_is_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, before) = (floats(len), floats(2 * len)[len..].to_vec());
-        for rule in [false, true].map(|nesterov| Momentum::new(0.9, nesterov).unwrap()) {
+        for rule in [false, true].map(|nesterov| crate::Momentum::new(0.9, nesterov).unwrap()) {
             same_everywhere(|isa| {
                 let (mut peeked, mut step, mut momentum) = (grad.clone(), grad.clone(), before.clone());
                 peek_momentum(isa, rule, &momentum, &mut peeked);
@@ -479,5 +483,58 @@ proptest! {
             let bits = |values: &[f32]| values.iter().map(canonical).collect::<Vec<_>>();
             (bits(&single), bits(&brain), bits(&half), max_magnitude_bytes(isa, words), max_magnitude_narrow(isa, pairs))
         });
+    }
+}
+
+/// Words that were updated, and one that never was.
+fn word() -> impl Strategy<Value = Word> {
+    let p = prop_oneof![LEAST..=MOST, LEAST..LEAST + 5000, MOST - 5000..=MOST];
+    let seen = (p, 1..=COUNT_MASK).prop_map(|(p, count)| p << COUNT_BITS | count);
+    prop_oneof![8 => seen, 1 => Just(0)]
+}
+
+proptest! {
+    #[test]
+    fn mixtures_in_vectors_are_those_of_the_plain_loop(
+        words in [word(), word(), word()],
+        unseen in LEAST..=MOST,
+        log_odds in -2047..=2047,
+        weights in prop_oneof![any::<[i32; 4]>(), [-3_000_000..3_000_000, -99..99, 0..9, 367_002..367_003]],
+        error in -32_768..=32_767,
+        bit in any::<bool>(),
+    ) {
+        prop_assert!(unseen < 1 << P_BITS);
+        let mut weights = [Weights(weights); 2];
+        let unseen = unseen << COUNT_BITS;
+        let (here, its_sum) = mixing::weigh(words, mixing::PriorLanes::new(log_odds, unseen), &weights[0]);
+        let (expected, sum) = plain::mixing::weigh(words, plain::mixing::PriorLanes::new(log_odds, unseen), &weights[1]);
+        prop_assert_eq!(its_sum, sum);
+        mixing::Change::none().apply(&mut weights[0]);
+        here.change(error).apply(&mut weights[0]);
+        plain::mixing::Change::none().apply(&mut weights[1]);
+        expected.change(error).apply(&mut weights[1]);
+        prop_assert_eq!(&weights[0].0[..INPUTS], &weights[1].0[..INPUTS]);
+        prop_assert_eq!(here.learn(bit), expected.learn(bit));
+    }
+
+    #[test]
+    fn shares_in_vectors_are_those_of_the_plain_loop(
+        shares in any::<[Shares; 3]>(),
+        weights in any::<[u16; 3]>(),
+        base in any::<Shares>(),
+        symbol in 0..SYMBOLS,
+        most in prop_oneof![any::<u16>(), Just(0), Just(u16::MAX)],
+    ) {
+        let all = shares.each_ref();
+        prop_assert_eq!(shares::mix(&base, all, weights), plain::shares::mix(&base, all, weights));
+        let mut ascending = base;
+        ascending.sort_unstable();
+        for most in ascending.into_iter().chain([most]) {
+            prop_assert_eq!(shares::count_up_to(&ascending, most), plain::shares::count_up_to(&ascending, most));
+        }
+        let mut learnt = [base; 2];
+        shares::learn(&mut learnt[0], weights[0], weights[1], symbol);
+        plain::shares::learn(&mut learnt[1], weights[0], weights[1], symbol);
+        prop_assert_eq!(learnt[0], learnt[1]);
     }
 }

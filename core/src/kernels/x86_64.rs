@@ -15,12 +15,3 @@ pub(super) mod select;
 #[cfg(target_feature = "sse2")]
 pub(crate) mod shares;
 pub(super) mod symbols;
-
-use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
-/// Fetches the cache line of an address, which may be any.
-#[inline(always)]
-pub(super) fn fetch(address: *const i8) {
-    // SAFETY: a prefetch reads nothing that a program can see, and does not fail, wherever it points.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
-}

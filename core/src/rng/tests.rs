@@ -2,7 +2,9 @@
 
 extern crate std;
 
+use super::stream::philox;
 use super::*;
+use rand_core::{Rng, SeedableRng};
 use std::{vec, vec::Vec};
 
 /// Known answers published with the authors' reference implementation.
@@ -149,10 +151,10 @@ fn consecutive_keys_have_words_of_their_own() {
         |i| Stream::new(1, 0, 0, i, Purpose::Rounding),
     ];
     for stream in streams {
-        let mut words: Vec<_> = (0..1 << 16).map(|i| (stream(i).key, stream(i).upper)).collect();
+        let mut words: Vec<_> = (0..1 << 16).map(|i| stream(i).words()).collect();
         words.sort_unstable();
         assert!(words.windows(2).all(|pair| pair[0] != pair[1]));
-        let mut keys: Vec<_> = words.iter().map(|(key, _)| *key).collect();
+        let mut keys: Vec<_> = words.iter().map(|[key, _]| *key).collect();
         keys.dedup();
         // 2³¹ pairs of 2⁶⁴ keys: none is expected to be equal.
         assert_eq!(keys.len(), words.len());

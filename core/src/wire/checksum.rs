@@ -1,33 +1,7 @@
 //! CRC-32C (Castagnoli): finds accidents; never replaces a check.
 
-use crate::built::Full;
+use crate::kernels::scalar::checksum::POLYNOMIAL;
 use crate::kernels::{self, Isa};
-
-/// Reflected polynomial 0x1edc6f41.
-pub(crate) const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-/// Bits that one table look-up moves the state by; fewer where there is little room for the table.
-const STEP_BITS: usize = if Full::build().is_some() { 8 } else { 4 };
-
-#[allow(
-    clippy::indexing_slicing,
-    reason = "evaluated at compile time, where a wrong index is a compile error"
-)]
-const TABLE: [u32; 1 << STEP_BITS] = {
-    let mut table = [0u32; 1 << STEP_BITS];
-    let mut low = 0;
-    while low < table.len() {
-        let mut crc = low as u32;
-        let mut bit = 0;
-        while bit < STEP_BITS {
-            crc = (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg());
-            bit += 1;
-        }
-        table[low] = crc;
-        low += 1;
-    }
-    table
-};
 
 /// Continues a running CRC-32C (start with 0) over `bytes`.
 pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
@@ -60,13 +34,6 @@ fn product(a: u32, mut b: u32) -> u32 {
     })
 }
 
-/// The definition, by table.
-#[allow(clippy::indexing_slicing, reason = "the index is taken modulo the entries of the table")]
-pub(crate) fn crc32c_scalar(crc: u32, bytes: &[u8]) -> u32 {
-    let step = |crc: u32| (crc >> STEP_BITS) ^ TABLE[crc as usize % TABLE.len()];
-    !bytes.iter().fold(!crc, |crc, &byte| (0..8 / STEP_BITS).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +49,7 @@ mod tests {
     #[test]
     fn pieces_give_the_checksum_of_the_whole_in_every_kernel() {
         let bytes: [u8; 20_000] = core::array::from_fn(|i| (i * 7 + i / 256) as u8);
-        let whole = crc32c_scalar(0, &bytes);
+        let whole = kernels::crc32c(Isa::Baseline, 0, &bytes);
         for isa in Isa::available() {
             let edges =
                 [1, 256, 1024, 1280, 2040, 2048, 4080].into_iter().flat_map(|edge| edge - 1..=edge + 1);

@@ -307,7 +307,10 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) if self.bits == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, norms, weight, acc);
             }
-            Packing::Fixed(bytes) if self.bits == 8 => self.add_bytes(bytes, norms, weight, acc),
+            // A small machine copies whole fields like all others.
+            Packing::Fixed(bytes) if Full::build().is_some() && self.bits == 8 => {
+                self.add_bytes(bytes, norms, weight, acc)
+            }
             Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
                 kernels::unpack_fields(isa, self.bits, bytes, fields);

@@ -148,7 +148,8 @@ pub(super) fn top_k(
     candidates: &mut Candidates<'_>,
     spare: &mut [u32],
 ) -> Result<(), EncodeError> {
-    let least = sampled_bound(pass, k, candidates.values);
+    // A small machine finds the bound on the way, by a few more cuts, and selects the same.
+    let least = Full::build().map_or(1, |_| sampled_bound(pass, k, candidates.values));
     collect_first(isa, pass, k, least, candidates, spare)?;
     if candidates.len < k && least > 1 {
         collect(isa, pass, k, 1, candidates, spare)?;

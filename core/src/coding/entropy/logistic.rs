@@ -7,23 +7,11 @@
 //! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), `stretch` and `squash`; the line
 //! is Mitchell's (Computer multiplication and division using binary logarithms, 1962).
 
-/// Digits of a probability.
-pub(crate) const P_BITS: u32 = 22;
+use crate::kernels::scalar::mixing::PLACES;
+pub(crate) use crate::kernels::scalar::mixing::log;
 
-/// Logarithms have seven binary places.
-const PLACES: u32 = 7;
+/// What a logarithm grows by with each digit.
 const OCTAVE: u64 = 1 << PLACES;
-
-/// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven behind the first one.
-#[inline(always)]
-pub(crate) const fn log(value: u32) -> i32 {
-    let digits = (value | (value == 0) as u32).ilog2();
-    let behind = ((value as u64) << PLACES >> digits) as u32 % (1 << PLACES);
-    (digits << PLACES | behind) as i32
-}
-
-/// 1 − p is told apart in ranges of this width.
-pub(crate) const COMPLEMENT_WIDTH: u32 = 1 << (P_BITS - 10);
 
 /// Logarithms of odds that are told apart, on either side of 0.
 const LOGARITHMS: usize = 16 << PLACES;

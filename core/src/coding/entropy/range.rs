@@ -6,7 +6,7 @@
 //! # Source
 //! Martin: Range encoding (Video & Data Recording Conference, 1979), with binary decisions as in the JBIG2 and LZMA coders.
 
-use super::shares::{SYMBOLS, Shares};
+use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use crate::kernels::shares::count_up_to;
 
 /// Probabilities have this many bits.

@@ -9,13 +9,8 @@
 
 use super::range::BitCoder;
 use crate::kernels::halves_of;
+pub(crate) use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use crate::kernels::shares::{learn, mix};
-
-/// Symbols of a model.
-pub(crate) const SYMBOLS: usize = 16;
-
-/// For each symbol, how likely a smaller one is, out of 2¹⁶. Ascending, and first 0.
-pub(crate) type Shares = [u16; SYMBOLS];
 
 /// Each symbol has this share of 2¹⁶ at the least, whatever the models say, and they share the rest.
 const LEAST: u16 = 24;

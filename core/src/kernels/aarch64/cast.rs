@@ -1,7 +1,7 @@
 //! Casts by instruction, which rounds to nearest, ties to even, as the plain loop does. Intrinsics for it need a newer
 //! compiler than this crate asks for.
 
-use crate::kernels::scalar;
+use crate::kernels::scalar::cast as scalar;
 use core::arch::aarch64::*;
 use core::arch::asm;
 

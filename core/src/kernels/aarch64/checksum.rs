@@ -1,6 +1,6 @@
 //! CRC-32C by instruction.
 
-use crate::kernels::checksum::over_runs;
+use crate::kernels::scalar::runs::over_runs;
 use core::arch::aarch64::*;
 
 /// CRC-32C by its own instruction, for machines that the caller knows to have it.

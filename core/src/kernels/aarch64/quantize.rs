@@ -1,8 +1,9 @@
 //! Rounding to levels: draws stay in registers, from the generator to the levels.
 
-use crate::kernels::Bucket;
-use crate::kernels::scalar::{self, MAGNITUDE};
-use crate::rng::{CONSTANTS, DRAW_ROUNDS, Stream};
+use crate::kernels::scalar::floats::MAGNITUDE;
+use crate::kernels::scalar::quantize as scalar;
+use crate::kernels::scalar::quantize::Bucket;
+use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::aarch64::*;
 
 /// Draws, and so elements, of one turn: four blocks of the generator.

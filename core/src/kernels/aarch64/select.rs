@@ -1,7 +1,8 @@
 //! Comparing with a bound and keeping what reaches it: lanes that are kept move together by a table look-up.
 
-use crate::kernels::scalar::{self, MAGNITUDE};
-use crate::kernels::{CANDIDATE_SLACK, Candidates};
+use crate::kernels::scalar::floats::MAGNITUDE;
+use crate::kernels::scalar::select as scalar;
+use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates};
 use core::arch::aarch64::*;
 
 const LANES: usize = 4;

@@ -1,6 +1,6 @@
 //! Counting symbols of a small alphabet: each is compared with a vector of them at once.
 
-use crate::kernels::scalar;
+use crate::kernels::scalar::symbols as scalar;
 use core::arch::aarch64::*;
 
 /// Symbols of an alphabet that is counted by comparison.

@@ -1,7 +1,7 @@
 //! What a mixture of three probabilities weighs, and what it learns.
 
-use crate::coding::entropy::logistic::{COMPLEMENT_WIDTH, P_BITS, log};
-use crate::coding::entropy::mixer::{
+use crate::kernels::scalar::mixing::{COMPLEMENT_WIDTH, P_BITS, log};
+use crate::kernels::scalar::mixing::{
     COUNT_BITS, COUNT_MASK, INPUTS, LEARNING_SHIFT, OF_COUNT, WEIGHT_SHIFT, Weights, Word, updated,
 };
 
@@ -80,41 +80,6 @@ impl Mixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coding::entropy::mixer::{LEAST, MOST};
-    use crate::kernels::mixing as here;
-    use proptest::prelude::*;
-
-    /// Words that were updated, and one that never was.
-    fn word() -> impl Strategy<Value = Word> {
-        let p = prop_oneof![LEAST..=MOST, LEAST..LEAST + 5000, MOST - 5000..=MOST];
-        let seen = (p, 1..=COUNT_MASK).prop_map(|(p, count)| p << COUNT_BITS | count);
-        prop_oneof![8 => seen, 1 => Just(0)]
-    }
-
-    proptest! {
-        #[test]
-        fn vectors_do_what_the_plain_loops_do(
-            words in [word(), word(), word()],
-            unseen in LEAST..=MOST,
-            log_odds in -2047..=2047,
-            weights in prop_oneof![any::<[i32; 4]>(), [-3_000_000..3_000_000, -99..99, 0..9, 367_002..367_003]],
-            error in -32_768..=32_767,
-            bit in any::<bool>(),
-        ) {
-            prop_assert!(unseen < 1 << P_BITS);
-            let mut weights = [Weights(weights); 2];
-            let unseen = unseen << COUNT_BITS;
-            let (here, its_sum) = here::weigh(words, here::PriorLanes::new(log_odds, unseen), &weights[0]);
-            let (plain, sum) = weigh(words, PriorLanes::new(log_odds, unseen), &weights[1]);
-            prop_assert_eq!(its_sum, sum);
-            here::Change::none().apply(&mut weights[0]);
-            here.change(error).apply(&mut weights[0]);
-            Change::none().apply(&mut weights[1]);
-            plain.change(error).apply(&mut weights[1]);
-            prop_assert_eq!(&weights[0].0[..INPUTS], &weights[1].0[..INPUTS]);
-            prop_assert_eq!(here.learn(bit), plain.learn(bit));
-        }
-    }
 
     #[test]
     fn the_odds_of_a_probability_are_those_of_its_digits() {

@@ -1,6 +1,6 @@
 //! The shares of sixteen symbols.
 
-use crate::coding::entropy::shares::Shares;
+use crate::kernels::scalar::shares::Shares;
 
 /// `base`, and of each of `shares` as much, out of 2¹⁶, as its weight says.
 #[inline(always)]
@@ -29,34 +29,4 @@ pub(crate) fn learn(shares: &mut Shares, rate: u16, step: u16, symbol: usize) {
 #[inline(always)]
 fn part(share: u16, weight: u16) -> u16 {
     ((u32::from(share) * u32::from(weight)) >> 16) as u16
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::coding::entropy::shares::{SYMBOLS, Shares};
-    use crate::kernels::shares as here;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn vectors_do_what_the_plain_loops_do(
-            shares in any::<[Shares; 3]>(),
-            weights in any::<[u16; 3]>(),
-            base in any::<Shares>(),
-            symbol in 0..SYMBOLS,
-            most in prop_oneof![any::<u16>(), Just(0), Just(u16::MAX)],
-        ) {
-            let all = shares.each_ref();
-            prop_assert_eq!(here::mix(&base, all, weights), super::mix(&base, all, weights));
-            let mut ascending = base;
-            ascending.sort_unstable();
-            for most in ascending.into_iter().chain([most]) {
-                prop_assert_eq!(here::count_up_to(&ascending, most), super::count_up_to(&ascending, most));
-            }
-            let mut learnt = [base; 2];
-            here::learn(&mut learnt[0], weights[0], weights[1], symbol);
-            super::learn(&mut learnt[1], weights[0], weights[1], symbol);
-            prop_assert_eq!(learnt[0], learnt[1]);
-        }
-    }
 }

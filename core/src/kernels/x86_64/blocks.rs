@@ -1,6 +1,6 @@
 //! The best parameters of Rice codes, sixteen blocks side by side.
 
-use crate::kernels::blocks::{LEAF, LEAVES, TALLIED, TurnBlocks, best_blocks_by, columns};
+use crate::kernels::scalar::blocks::{LEAF, LEAVES, TALLIED, TurnBlocks, best_blocks_by, columns};
 use core::arch::x86_64::*;
 
 /// [`best_blocks`](crate::kernels::best_blocks) for AVX-512, which the caller has detected.

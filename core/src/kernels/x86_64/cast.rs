@@ -1,6 +1,6 @@
 //! Casts by instruction: the vector conversions round to nearest, ties to even, as the plain loop does.
 
-use crate::kernels::scalar;
+use crate::kernels::scalar::cast as scalar;
 use core::arch::x86_64::*;
 
 const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;

@@ -1,7 +1,7 @@
 //! CRC-32C by instruction.
 
-use crate::kernels::checksum::over_runs;
-use crate::wire::checksum::POLYNOMIAL;
+use crate::kernels::scalar::checksum::POLYNOMIAL;
+use crate::kernels::scalar::runs::over_runs;
 use core::arch::x86_64::*;
 
 /// CRC-32C by its own instruction, for machines that the caller knows to have SSE 4.2.

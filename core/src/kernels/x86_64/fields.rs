@@ -1,6 +1,6 @@
 //! Fields of a byte each to and from fields of fewer bits, eight at a time, by the bit instructions of BMI2.
 
-use crate::kernels::scalar::field_mask;
+use crate::kernels::scalar::fields::field_mask;
 use core::arch::x86_64::{_pdep_u64, _pext_u64};
 
 /// Packs groups of eight fields; `out` has `bits` bytes for each. The caller has detected an [`Isa`](crate::kernels::Isa)

@@ -1,7 +1,8 @@
 //! The numbers of the bits of words that are one, and positions by gaps, a vector at a time.
 
 use crate::bits::{MAX_FIELD_BITS, load_padded};
-use crate::kernels::gaps::{ONES, ones_by, positions_of_block};
+use crate::kernels::scalar::gaps::{ONES, ones_by, positions_of_block};
+use crate::kernels::x86_64::select::lanes_of;
 use core::arch::x86_64::*;
 
 /// [`ones`](crate::kernels::ones) for AVX-512, which the caller has detected.
@@ -50,7 +51,7 @@ fn ones_avx2(plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES]) -> 
             let first = _mm256_set1_epi32(first.wrapping_add(8 * part as u32) as i32);
             // SAFETY: at most 56 were found so far, and there is room for 64 and a vector.
             unsafe {
-                let numbers = _mm256_add_epi32(super::select::lanes_of(bits), first);
+                let numbers = _mm256_add_epi32(lanes_of(bits), first);
                 _mm256_storeu_si256(out.as_mut_ptr().add(found).cast(), numbers);
             }
             found += bits.count_ones() as usize;

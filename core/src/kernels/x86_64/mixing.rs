@@ -1,8 +1,8 @@
 //! Mixtures of three probabilities in registers of SSE2, which every machine has that this is compiled for. The fourth lane
 //! is not used: its input is 0.
 
-use crate::coding::entropy::logistic::{COMPLEMENT_WIDTH, P_BITS};
-use crate::coding::entropy::mixer::{
+use crate::kernels::scalar::mixing::{COMPLEMENT_WIDTH, P_BITS};
+use crate::kernels::scalar::mixing::{
     COUNT_BITS, COUNT_MASK, INPUTS, LEARNING_SHIFT, LEAST, MOST, OF_COUNT, WEIGHT_SHIFT, Weights, Word,
 };
 use core::arch::x86_64::*;

@@ -4,7 +4,7 @@
 //! ignores. The lowest word of a position is a factor of one product of the first round, which therefore grows from turn to
 //! turn by a constant; of the other three of the first two rounds, two change with the higher word alone.
 
-use crate::rng::{CONSTANTS, DRAW_ROUNDS, Stream};
+use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::x86_64::*;
 
 const ROUNDS: usize = DRAW_ROUNDS as usize;

@@ -1,9 +1,12 @@
 //! Rounding to levels: draws stay in registers, from the generator to the levels.
 
-use super::philox::{Avx2Blocks, Avx512Blocks};
-use crate::kernels::scalar::{self, MAGNITUDE};
-use crate::kernels::{Bucket, Isa};
-use crate::rng::Stream;
+use crate::kernels::isa::Isa;
+use crate::kernels::scalar::fields::FIELD_SIGN;
+use crate::kernels::scalar::floats::MAGNITUDE;
+use crate::kernels::scalar::quantize as scalar;
+use crate::kernels::scalar::quantize::Bucket;
+use crate::kernels::x86_64::philox::{Avx2Blocks, Avx512Blocks};
+use crate::rng::stream::Stream;
 use core::arch::x86_64::*;
 
 /// Draws, and so elements, of one turn: four blocks of the generator with AVX2, eight with AVX-512.
@@ -167,7 +170,7 @@ fn turns_avx2<const NEAREST: bool>(
 #[target_feature(enable = "avx2")]
 fn signs_avx2([a, b, c, d]: [__m256i; 4]) -> __m256i {
     let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-    _mm256_and_si256(packed, _mm256_set1_epi8(scalar::FIELD_SIGN as i8))
+    _mm256_and_si256(packed, _mm256_set1_epi8(FIELD_SIGN as i8))
 }
 
 /// Eight levels, each in byte 2 of its fixed-point sum.

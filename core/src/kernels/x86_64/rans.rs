@@ -1,8 +1,8 @@
-//! Rounds of interleaved rANS: all 32 lanes take a step together. The scalar coder of [`crate::coding::entropy::rans`] defines
+//! Rounds of interleaved rANS: all 32 lanes take a step together. The scalar coder of `entropy::rans` defines
 //! the bytes; lanes take and leave words in ascending order, as it does.
 
-use crate::coding::entropy::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
-use crate::kernels::Isa;
+use crate::kernels::isa::Isa;
+use crate::kernels::scalar::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
 use core::arch::x86_64::*;
 
 /// Bytes of the words that a round takes or leaves at most.

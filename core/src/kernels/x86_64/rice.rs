@@ -1,8 +1,8 @@
 //! Rice codes, sixteen gaps at a time.
 
-use super::gaps::running_sums;
 use crate::bits::{BitWriter, MAX_FIELD_BITS};
-use crate::kernels::rice::{put_highs, put_lows};
+use crate::kernels::scalar::rice::{put_highs, put_lows};
+use crate::kernels::x86_64::gaps::running_sums;
 use core::arch::x86_64::*;
 
 /// Gaps of a group.

@@ -1,7 +1,8 @@
 //! Selection: what branches on every element elsewhere keeps whole vectors here.
 
-use crate::kernels::Candidates;
-use crate::kernels::scalar::{self, MAGNITUDE};
+use crate::kernels::scalar::floats::MAGNITUDE;
+use crate::kernels::scalar::select as scalar;
+use crate::kernels::scalar::select::Candidates;
 use core::arch::x86_64::*;
 
 /// [`keep_from`](crate::kernels::keep_from) for AVX-512, which the caller has detected and whose room the caller has checked.

@@ -1,6 +1,6 @@
 //! Shares of sixteen symbols in two registers of SSE2, which every machine has that this is compiled for.
 
-use crate::coding::entropy::shares::{SYMBOLS, Shares};
+use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use core::arch::x86_64::*;
 
 /// As `plain::shares::mix`.

@@ -1,6 +1,7 @@
 //! Counting symbols of a small alphabet: each is compared with a line of them at once.
 
-use crate::kernels::{Isa, scalar};
+use crate::kernels::isa::Isa;
+use crate::kernels::scalar::symbols as scalar;
 use core::arch::x86_64::*;
 
 /// Symbols of an alphabet that is counted by comparison.

@@ -1,7 +1,8 @@
 //! From a stream to symbols.
 
-use super::{GROUP, GROUP_BYTES, LOWER, Lanes, MAX_LANES, ROUND, SCALE_BITS, SLOTS, lanes};
+use super::{GROUP, GROUP_BYTES, lanes};
 use crate::bits::load_padded;
+use crate::kernels::scalar::rans::{LOWER, Lanes, MAX_LANES, ROUND, SCALE_BITS, SLOTS};
 use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
 

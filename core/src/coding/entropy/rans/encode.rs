@@ -1,18 +1,9 @@
 //! From symbols to a stream.
 
-use super::{GROUP, GROUP_BYTES, LOWER, Lanes, MAX_ALPHABET, MAX_LANES, Table, lanes};
+use super::{GROUP, GROUP_BYTES, Table, lanes};
+use crate::kernels::scalar::rans::{Entries, Entry, LOWER, Lanes, MAX_LANES, PRESENT};
 use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
-
-/// What the encoder needs of a symbol, ready for its hot loop: the low 32 bits of m, see [`entry`], and, from the top,
-/// f − 1 in 12 bits, two zeros, k in 6 bits, c in 12 bits. Zeros for a symbol without slots.
-pub(crate) type Entry = [u32; 2];
-
-/// An entry for every symbol.
-pub(crate) type Entries = [Entry; MAX_ALPHABET];
-
-/// The highest bit of k, which is set in every entry of a symbol with slots: 32 <= k <= 44.
-pub(crate) const PRESENT: u32 = 1 << 17;
 
 /// The quotient x / f is x·m >> k with k = 32 + ceil(log2(f)) and m = ceil(2^k / f), which has 33 bits, the highest one
 /// always set. With e = m·f − 2^k it is exact where x·e < 2^k; as e < f, and x < f·2^20 once renormalised, x·e <

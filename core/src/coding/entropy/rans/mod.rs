@@ -26,34 +26,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use crate::kernels::scalar::rans::{Entries, MAX_LANES_LOG2, SLOTS};
+pub(crate) use crate::kernels::scalar::symbols::MAX_ALPHABET;
 pub(crate) use decode::Decoder;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use encode::PRESENT;
-pub(crate) use encode::{Encoder, Entries, fill_entries};
+pub(crate) use encode::{Encoder, fill_entries};
 pub(crate) use table::Table;
-
-/// log2 of the sum of all frequencies.
-pub(crate) const SCALE_BITS: u32 = 12;
-
-/// Sum of all frequencies, M: the number of slots that the symbols share.
-pub(crate) const SLOTS: usize = 1 << SCALE_BITS;
-
-/// Most symbols that an alphabet can have.
-pub(crate) const MAX_ALPHABET: usize = 256;
-
-/// log2 of the largest number of lanes.
-pub(crate) const MAX_LANES_LOG2: u32 = 5;
-
-const MAX_LANES: usize = 1 << MAX_LANES_LOG2;
-
-/// The states of all lanes; only the first count where there are fewer.
-pub(crate) type Lanes = [u32; MAX_LANES];
-
-/// Symbols of a round: one from each of the largest number of lanes.
-pub(crate) const ROUND: usize = MAX_LANES;
-
-/// Least value of a renormalised state, and the one that encoding begins and decoding ends with.
-pub(crate) const LOWER: u32 = 1 << 16;
 
 /// Symbols coded with one test for the end of the words.
 const GROUP: usize = 8;

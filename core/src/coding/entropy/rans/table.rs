@@ -1,7 +1,8 @@
 //! The table of frequencies: which is best for some counts, what it costs, and how it is spelled out.
 
-use super::{MAX_ALPHABET, SCALE_BITS, SLOTS};
 use crate::bits::{BitReader, BitWriter};
+use crate::kernels::scalar::rans::{SCALE_BITS, SLOTS};
+use crate::kernels::scalar::symbols::MAX_ALPHABET;
 
 /// A frequency for every symbol. They always sum to [`SLOTS`], so every table can decode anything.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::vec::Vec;
 use super::*;
 use crate::bits::{BitReader, BitWriter, load_padded};
 use crate::kernels::Isa;
+use crate::kernels::scalar::rans::LOWER;
 
 mod stream;
 mod table;

@@ -6,7 +6,7 @@ const STRIDES: usize = 8;
 /// out = M·Q: element i of column k is the inner product of row i and column k of Q, in eight strided partial sums, then
 /// 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
 #[inline(always)]
-pub(super) fn multiply(m: &[u32], cols: usize, q: &[f32], out: &mut [f32]) {
+pub(in crate::kernels) fn multiply(m: &[u32], cols: usize, q: &[f32], out: &mut [f32]) {
     let rows = m.len() / cols;
     for (i, row) in m.chunks_exact(cols).enumerate() {
         for (k, column) in q.chunks_exact(cols).enumerate() {
@@ -34,7 +34,7 @@ fn inner(row: &[u32], column: &[f32]) -> f32 {
 
 /// out = Mᵀ·P: every column of the result sums the rows of M, each times its element of P, top to bottom.
 #[inline(always)]
-pub(super) fn multiply_transposed(m: &[u32], cols: usize, p: &[f32], out: &mut [f32]) {
+pub(in crate::kernels) fn multiply_transposed(m: &[u32], cols: usize, p: &[f32], out: &mut [f32]) {
     let rows = m.len() / cols;
     out.fill(0.0);
     for (i, row) in m.chunks_exact(cols).enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn multiply_transposed(m: &[u32], cols: usize, p: &[f32], out: &mut [
 
 /// out = P·Qᵀ: every element sums its products by rising column, from +0.
 #[inline(always)]
-pub(super) fn multiply_out(p: &[f32], q: &[f32], cols: usize, out: &mut [f32]) {
+pub(in crate::kernels) fn multiply_out(p: &[f32], q: &[f32], cols: usize, out: &mut [f32]) {
     let rows = out.len() / cols;
     for (i, row) in out.chunks_exact_mut(cols).enumerate() {
         row.fill(0.0);

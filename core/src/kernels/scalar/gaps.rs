@@ -3,19 +3,19 @@
 use crate::bits::load_padded;
 use crate::built::Full;
 
-/// Ones that [`ones`](super::ones) is asked for at most.
+/// Ones that [`ones`](crate::kernels::ones) is asked for at most.
 pub(crate) const TURN: usize = 128;
 
-/// Room for [`ones`](super::ones): it stops after the word in which it found enough, and stores whole vectors.
+/// Room for [`ones`](crate::kernels::ones): it stops after the word in which it found enough, and stores whole vectors.
 pub(crate) const ONES: usize = TURN + 64 + 16;
 
 /// Words are looked at as long as what is found in them fits 32 bits.
 const REACH: u64 = u32::MAX as u64 - 63;
 
-/// See [`ones`](super::ones). `spread(word, first, out)` writes `first` plus the number of each bit of the word that is one
+/// See [`ones`](crate::kernels::ones). `spread(word, first, out)` writes `first` plus the number of each bit of the word that is one
 /// to the front of `out`, and returns how many there are.
 #[inline(always)]
-pub(super) fn ones_by(
+pub(in crate::kernels) fn ones_by(
     plane: &[u8],
     start: u64,
     wanted: usize,
@@ -38,7 +38,7 @@ pub(super) fn ones_by(
 }
 
 #[inline(always)]
-pub(super) fn ones(plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES]) -> usize {
+pub(in crate::kernels) fn ones(plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES]) -> usize {
     ones_by(plane, start, wanted, out, |mut word, first, out| {
         let mut found = 0;
         while word != 0 {
@@ -52,7 +52,7 @@ pub(super) fn ones(plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES
 
 /// The gaps before positions that begin at `next`.
 #[inline(always)]
-pub(super) fn gaps(positions: &[u32], next: u32, gaps: &mut [u32]) {
+pub(in crate::kernels) fn gaps(positions: &[u32], next: u32, gaps: &mut [u32]) {
     let Some((&first, rest)) = positions.split_first() else { return };
     let Some((first_gap, gaps)) = gaps.split_first_mut() else { return };
     *first_gap = first.wrapping_sub(next);
@@ -61,9 +61,9 @@ pub(super) fn gaps(positions: &[u32], next: u32, gaps: &mut [u32]) {
     }
 }
 
-/// See [`positions`](super::positions).
+/// See [`positions`](crate::kernels::positions).
 #[inline(always)]
-pub(super) fn positions(
+pub(in crate::kernels) fn positions(
     ones: &[u32],
     lows: &[u8],
     first_bit: u64,
@@ -92,7 +92,7 @@ pub(crate) fn behind(ascending: &[u32], otherwise: u32) -> u32 {
 
 /// [`positions`] of one block, whose first gap begins where the ones are counted from.
 #[inline(always)]
-pub(super) fn positions_of_block(
+pub(in crate::kernels) fn positions_of_block(
     ones: &[u32],
     lows: &[u8],
     first_bit: u64,
@@ -110,7 +110,7 @@ pub(super) fn positions_of_block(
 
 /// Fields of `r` bits that one word holds, wherever in a byte they begin; a small machine has one loop for all.
 #[inline(always)]
-pub(super) fn fields_at_once(r: u32) -> usize {
+pub(in crate::kernels) fn fields_at_once(r: u32) -> usize {
     match r {
         _ if Full::build().is_none() => 1,
         0..=7 => 8,

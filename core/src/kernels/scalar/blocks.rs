@@ -16,7 +16,7 @@ const FIRST_NODE: [usize; INNER + 1] = [0, 16, 24, 28, 30, 31];
 
 /// The leaf of each of the first nodes: their numbers in bits from behind, so that the two halves of a block are always half
 /// of the nodes of their size apart.
-pub(super) const LEAVES: [usize; LEAF] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
+pub(in crate::kernels) const LEAVES: [usize; LEAF] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
 /// Bits of the low and of the high parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,10 +144,10 @@ fn nodes_of(leaves: &[u32; LEAF]) -> [u32; NODES] {
 }
 
 /// The first gap of each leaf, the second of each, and so on, in the order of the nodes.
-pub(super) type Columns = [[u32; LEAF]; LEAF];
+pub(in crate::kernels) type Columns = [[u32; LEAF]; LEAF];
 
 #[inline(always)]
-pub(super) fn columns(gaps: &[u32; TALLIED]) -> Columns {
+pub(in crate::kernels) fn columns(gaps: &[u32; TALLIED]) -> Columns {
     let mut columns = [[0; LEAF]; LEAF];
     for (i, column) in columns.iter_mut().enumerate() {
         column.iter_mut().zip(LEAVES).for_each(|(gap, leaf)| *gap = gaps[LEAF * leaf + i]);
@@ -155,9 +155,9 @@ pub(super) fn columns(gaps: &[u32; TALLIED]) -> Columns {
     columns
 }
 
-/// See [`best_blocks`](super::best_blocks).
+/// See [`best_blocks`](crate::kernels::best_blocks).
 #[inline(always)]
-pub(super) fn best_blocks(gaps: &[u32; TALLIED], entries: usize, blocks: &mut TurnBlocks) {
+pub(in crate::kernels) fn best_blocks(gaps: &[u32; TALLIED], entries: usize, blocks: &mut TurnBlocks) {
     best_blocks_by(gaps, entries, blocks, columns, |columns, r| {
         let mut sums = [0u32; LEAF];
         for column in columns {
@@ -167,9 +167,9 @@ pub(super) fn best_blocks(gaps: &[u32; TALLIED], entries: usize, blocks: &mut Tu
     });
 }
 
-/// See [`best_blocks`](super::best_blocks). `sums(columns(gaps), r)` are Σ (gap >> r) of each leaf, in the order of the nodes.
+/// See [`best_blocks`](crate::kernels::best_blocks). `sums(columns(gaps), r)` are Σ (gap >> r) of each leaf, in the order of the nodes.
 #[inline(always)]
-pub(super) fn best_blocks_by<C>(
+pub(in crate::kernels) fn best_blocks_by<C>(
     gaps: &[u32; TALLIED],
     entries: usize,
     blocks: &mut TurnBlocks,
@@ -199,9 +199,9 @@ pub(super) fn best_blocks_by<C>(
     (blocks.entries, blocks.parameters) = (entries, best);
 }
 
-/// See [`tally_blocks`](super::tally_blocks).
+/// See [`tally_blocks`](crate::kernels::tally_blocks).
 #[inline(always)]
-pub(super) fn tally_blocks(blocks: &TurnBlocks, tally: &mut BlockTally) {
+pub(in crate::kernels) fn tally_blocks(blocks: &TurnBlocks, tally: &mut BlockTally) {
     for i in 0..NODES {
         tally.lows[i] += u64::from(blocks.entries[i] * blocks.parameters[i]);
         tally.highs[i] += u64::from(blocks.highs[i]);

@@ -1,6 +1,7 @@
 //! CRC-32C by an instruction that takes eight bytes, the same for all machines that have one.
 
-use crate::wire::checksum::POLYNOMIAL;
+use crate::kernels::fetch::fetch;
+use crate::kernels::scalar::checksum::POLYNOMIAL;
 
 /// Bytes of one of three neighbouring runs whose checksums are computed side by side: the instruction has three cycles
 /// of latency and one of throughput. Three of them are no more than a cast's block of 2 KiB, which is summed up while it
@@ -48,7 +49,7 @@ fn over_run(state: u64) -> u64 {
 
 /// The state after `bytes`, by the instructions for a word and for a byte.
 #[inline(always)]
-pub(super) fn over_runs(
+pub(in crate::kernels) fn over_runs(
     state: u32,
     bytes: &[u8],
     over_word: impl Fn(u64, u64) -> u64,
@@ -66,7 +67,7 @@ pub(super) fn over_runs(
         let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP)).zip(c.chunks_exact(STEP));
         for (step, ((a, b), c)) in steps.enumerate() {
             for line in 0..LINES {
-                super::fetch(ahead, (step * LINES + line) * LINE);
+                fetch(ahead, (step * LINES + line) * LINE);
             }
             for ((a, b), c) in a.iter().zip(b).zip(c) {
                 state = over(state, a);

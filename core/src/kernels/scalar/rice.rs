@@ -1,12 +1,12 @@
 //! The plain loops that write Rice codes; they define every result.
 
-use super::gaps::fields_at_once;
 use crate::bits::{BitWriter, MAX_FIELD_BITS};
 use crate::built::Full;
+use crate::kernels::scalar::gaps::fields_at_once;
 
-/// See [`put_gaps`](super::put_gaps).
+/// See [`put_gaps`](crate::kernels::put_gaps).
 #[inline(always)]
-pub(super) fn put_gaps(
+pub(in crate::kernels) fn put_gaps(
     gaps: &[u32],
     block: usize,
     parameters: &[u32],
@@ -21,7 +21,7 @@ pub(super) fn put_gaps(
 
 /// The lower r bits of each gap.
 #[inline(always)]
-pub(super) fn put_lows(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>) {
+pub(in crate::kernels) fn put_lows(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>) {
     match fields_at_once(r) {
         8 => put_lows_by::<8>(gaps, r, lows),
         4 => put_lows_by::<4>(gaps, r, lows),
@@ -46,7 +46,7 @@ fn put_lows_by<const N: usize>(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>) {
 
 /// gap >> r zeros and a one for each gap, eight at a time where they are short.
 #[inline(always)]
-pub(super) fn put_highs(gaps: &[u32], r: u32, highs: &mut BitWriter<'_>) {
+pub(in crate::kernels) fn put_highs(gaps: &[u32], r: u32, highs: &mut BitWriter<'_>) {
     let (groups, rest) = if Full::build().is_some() { gaps.as_chunks::<8>() } else { (&[][..], gaps) };
     for group in groups {
         let zeros: u64 = group.iter().map(|&gap| u64::from(gap >> r)).sum();

@@ -1,0 +1,16 @@
+//! One function for every kernel: it checks what all instruction sets rely on, and calls the loop for the one that is asked for.
+
+pub(super) mod blocks;
+pub(super) mod cast;
+pub(super) mod checksum;
+pub(super) mod factors;
+pub(super) mod fields;
+pub(super) mod gaps;
+pub(super) mod moments;
+pub(super) mod momentum;
+pub(super) mod quantize;
+pub(super) mod rans;
+pub(super) mod rice;
+pub(super) mod select;
+pub(super) mod sums;
+pub(super) mod symbols;

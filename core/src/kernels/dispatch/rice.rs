@@ -1,0 +1,26 @@
+//! Rice codes.
+
+use crate::bits::BitWriter;
+use crate::kernels::isa::Isa;
+use crate::kernels::scalar::rice as scalar;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::x86_64::rice as x86_64;
+
+/// Rice codes of the gaps in blocks of so many, each with its parameter r ≤ 31: the lower r bits of each gap to `lows`, and to
+/// `highs` as many zeros as the rest of it says and a one.
+pub(crate) fn put_gaps(
+    isa: Isa,
+    gaps: &[u32],
+    block: usize,
+    parameters: &[u32],
+    lows: &mut BitWriter<'_>,
+    highs: &mut BitWriter<'_>,
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => x86_64::put_gaps(gaps, block, parameters, lows, highs),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => x86_64::put_gaps_with_avx2(gaps, block, parameters, lows, highs),
+        _ => scalar::put_gaps(gaps, block, parameters, lows, highs),
+    }
+}

@@ -1,0 +1,74 @@
+//! Words that hold probabilities, weights of a mixture of them, and the logarithms of their odds. What mixtures are for stands
+//! in `entropy::mixer`.
+
+/// Digits of a probability.
+pub(crate) const P_BITS: u32 = 22;
+
+/// Logarithms have seven binary places.
+pub(crate) const PLACES: u32 = 7;
+
+/// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven behind the first one.
+#[inline(always)]
+pub(crate) const fn log(value: u32) -> i32 {
+    let digits = (value | (value == 0) as u32).ilog2();
+    let behind = ((value as u64) << PLACES >> digits) as u32 % (1 << PLACES);
+    (digits << PLACES | behind) as i32
+}
+
+/// 1 − p is told apart in ranges of this width.
+pub(crate) const COMPLEMENT_WIDTH: u32 = 1 << (P_BITS - 10);
+
+/// Probabilities that are mixed.
+pub(crate) const INPUTS: usize = 3;
+
+/// A word holds P(1) in 22 bits, and below them in ten how often it was updated; 0 has not been.
+pub(crate) type Word = u32;
+pub(crate) const COUNT_BITS: u32 = 10;
+pub(crate) const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
+
+/// What updates move probabilities towards is this far from 0 and 1, out of 2²².
+pub(crate) const LEAST: u32 = 64;
+pub(crate) const MOST: u32 = (1 << P_BITS) - LEAST;
+
+/// What follows from how often a word was updated: in the upper half by how much of the way an update moves its probability
+/// towards what came, out of 2¹⁶: 1 / (count + 1.6); in the lower half how much it counts, out of 2⁸: count / (count + 1.5).
+pub(crate) static OF_COUNT: [u32; 1 << COUNT_BITS] = {
+    let mut of_count = [0; 1 << COUNT_BITS];
+    let mut count = 0;
+    while count < of_count.len() as u32 {
+        let (rate, confidence) = (655_360 / (10 * count + 16), 512 * count / (2 * count + 3));
+        of_count[count as usize] = rate << 16 | confidence;
+        count += 1;
+    }
+    of_count
+};
+
+/// Weights have this many binary places, and begin at 0.35. In products they have fewer, so that sixteen bits hold them.
+pub(crate) const WEIGHT_BITS: u32 = 20;
+const FIRST_WEIGHT: i32 = 367_002;
+pub(crate) const WEIGHT_SHIFT: u32 = 6;
+
+/// How many binary places less an error times a logarithm has than the change of a weight that it causes; errors are halved
+/// first, so that sixteen bits hold them.
+pub(crate) const LEARNING_SHIFT: u32 = 10;
+
+/// One weight for each input, and one more that makes a vector full.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
+pub(crate) struct Weights(pub(crate) [i32; INPUTS + 1]);
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self([FIRST_WEIGHT; INPUTS + 1])
+    }
+}
+
+/// The word, one decision later.
+#[inline(always)]
+pub(crate) fn updated(word: Word, bit: bool) -> Word {
+    let (p, count) = (word >> COUNT_BITS, word & COUNT_MASK);
+    let rate = u64::from(OF_COUNT[count as usize] >> 16);
+    let step = |way: u32| ((u64::from(way) * rate) >> 16) as u32;
+    let p = if bit { p + step(MOST - p) } else { p - step(p - LEAST) };
+    p << COUNT_BITS | (count + u32::from(count < COUNT_MASK))
+}

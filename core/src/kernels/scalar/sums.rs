@@ -1,0 +1,106 @@
+//! Sums and maxima over all elements.
+
+use crate::kernels::scalar::floats::MAGNITUDE;
+
+#[inline(always)]
+pub(in crate::kernels) fn add_assign(residual: &mut [f32], grad: &[f32]) -> u32 {
+    let mut max = 0;
+    for (residual, grad) in residual.iter_mut().zip(grad) {
+        *residual += grad;
+        max = max.max(residual.to_bits() & MAGNITUDE);
+    }
+    max
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn add_to(residual: &[f32], grad: &[f32], p: &mut [u32]) -> u32 {
+    let mut max = 0;
+    for ((p, residual), grad) in p.iter_mut().zip(residual).zip(grad) {
+        *p = (residual + grad).to_bits();
+        max = max.max(*p & MAGNITUDE);
+    }
+    max
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn copy_to(grad: &[f32], p: &mut [u32]) -> u32 {
+    let mut max = 0;
+    for (p, grad) in p.iter_mut().zip(grad) {
+        *p = grad.to_bits();
+        max = max.max(*p & MAGNITUDE);
+    }
+    max
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn max_magnitude(p: &[u32]) -> u32 {
+    p.iter().fold(0, |max, &bits| max.max(bits & MAGNITUDE))
+}
+
+/// Eight strided partial sums of squares; what is added to them begins at a multiple of eight.
+pub(crate) type Squares = [f64; 8];
+
+/// Halves are added to halves: 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
+pub(crate) fn total_of([a, b, c, d, e, f, g, h]: Squares) -> f64 {
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn add_squares(p: &[u32], sums: &mut Squares) {
+    strided_squares(p, sums, |&bits| f32::from_bits(bits));
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn sum_of_squares_f32(values: &[f32]) -> f64 {
+    let mut sums = [0.0; WIDE_STRIDES];
+    strided_squares(values, &mut sums, |&value| value);
+    let (wide, narrow) = (sums.as_chunks::<8>().0, [0.0; 8]);
+    total_of(wide.iter().fold(narrow, |total, sums| core::array::from_fn(|i| total[i] + sums[i])))
+}
+
+/// Where a sum is long: four vectors of them are added to at a time, so that none waits for the sum before.
+const WIDE_STRIDES: usize = 32;
+
+#[inline(always)]
+fn strided_squares<T, const STRIDES: usize>(
+    values: &[T],
+    sums: &mut [f64; STRIDES],
+    value: impl Fn(&T) -> f32,
+) {
+    let (chunks, tail) = values.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        for (sum, element) in sums.iter_mut().zip(chunk) {
+            let value = f64::from(value(element));
+            *sum += value * value;
+        }
+    }
+    for (sum, element) in sums.iter_mut().zip(tail) {
+        let value = f64::from(value(element));
+        *sum += value * value;
+    }
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn divide(values: &mut [f32], divisor: f32) -> bool {
+    // The reciprocal of a power of two is exact, so the product is the quotient, and takes a fraction of its time.
+    let is_power_of_two = divisor >= 1.0 && divisor.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
+    if is_power_of_two {
+        let factor = divisor.recip();
+        change_each(values, |value| value * factor)
+    } else {
+        change_each(values, |value| value / divisor)
+    }
+}
+
+#[inline(always)]
+fn change_each(values: &mut [f32], change: impl Fn(f32) -> f32) -> bool {
+    values.iter_mut().fold(true, |are_finite, value| {
+        *value = change(*value);
+        are_finite & value.is_finite()
+    })
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn are_finite(values: &[f32]) -> bool {
+    values.iter().fold(true, |are_finite, value| are_finite & value.is_finite())
+}
