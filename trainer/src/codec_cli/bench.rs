@@ -15,7 +15,7 @@ use super::measure::{Measurement, measure};
 use super::quality::finite;
 use super::table::{Table, grouped, optional, significant};
 use super::write_json_line;
-use crate::link_rate::{CHOICES, with_index};
+use crate::config::link_rate::{CHOICES, with_index};
 
 /// Arguments of `trainer codec bench`.
 #[derive(Clone, Debug, clap::Args)]

@@ -3,8 +3,8 @@
 use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec, UnitPolicy};
 
 use super::{ConfigError, RunConfig, Settings};
+use crate::config::link_rate::{spell_index, with_index};
 use crate::data::Source;
-use crate::link_rate::{spell_index, with_index};
 use crate::model::ModelConfig;
 use crate::range::{RangeError, require};
 

@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+pub(crate) mod link_rate;
 
 use std::path::{Path, PathBuf};
 

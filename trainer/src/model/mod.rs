@@ -6,13 +6,17 @@
 //! | [`cnn`] | two convolutions with pooling, two fully connected layers | images |
 //! | [`gpt`] | pre-norm transformer that predicts the next token | text |
 //!
+//! [`eval`] says how good one is, and [`hash`](mod@hash) makes one number of its parameters.
+//!
 //! The tensor library stays behind [`Model`]. A model keeps its parameters as a flat slice, makes tensors of them at
 //! every step and reads the gradient of every one of them back; a gradient that is not there is an error. There is no
 //! batch normalisation: workers need not agree on anything but parameters.
 
 mod autodiff;
 pub mod cnn;
+pub mod eval;
 pub mod gpt;
+pub mod hash;
 mod init;
 pub mod mlp;
 mod weights;

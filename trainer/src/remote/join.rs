@@ -16,8 +16,8 @@ use super::{
 use crate::checkpoint::{Checkpoint, Found, Replica, ReplicaError};
 use crate::cli::Failure;
 use crate::config::Settings;
-use crate::interrupt;
 use crate::job::{Job, JobError};
+use crate::process::interrupt;
 use crate::run::RunError;
 use crate::step::{Recalled, StepError, Worker};
 

@@ -9,8 +9,8 @@ use super::resumed;
 use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals, latest};
 use crate::cli::Failure;
 use crate::config::{ConfigError, RunConfig, Settings};
-use crate::folder::Folder;
 use crate::job::{Job, JobError};
+use crate::record::folder::Folder;
 use crate::run::RunError;
 use crate::step::Worker;
 

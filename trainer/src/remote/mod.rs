@@ -32,8 +32,8 @@ use crate::agreement::Way;
 use crate::checkpoint::{Found, ReplicaError};
 use crate::cli::{CHECKPOINT_EVERY, Failure};
 use crate::config::{ConfigError, RunConfig, Settings};
-use crate::interrupt;
 use crate::job::{Job, JobError};
+use crate::process::interrupt;
 use crate::run::RunError;
 use crate::step::StepError;
 

@@ -18,15 +18,15 @@ use super::{
 };
 use crate::checkpoint::{Checkpoint, Found, latest};
 use crate::cli::{Failure, Output, create_folder, explained, reopen, report_run};
-use crate::collect::Collected;
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::Part;
-use crate::eval::Evaluation;
-use crate::interrupt;
 use crate::job::{Job, JobError};
+use crate::model::eval::Evaluation;
+use crate::process::interrupt;
 use crate::record::{Metrics, StepRecord};
+use crate::run::collect::Collected;
+use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::{Final, Observer, Outcome, RunError};
-use crate::single::{go_on_writing, write_down};
 use crate::step::{StepError, Worker};
 
 /// How long the end of the run waits for workers to take their last message.

@@ -166,6 +166,6 @@ impl<T: Transport> Worker<'_, T> {
 
     /// Hash of the parameters.
     pub(crate) fn hash(&self) -> u64 {
-        crate::hash::params_hash(&self.params)
+        crate::model::hash::params_hash(&self.params)
     }
 }

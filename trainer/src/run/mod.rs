@@ -4,6 +4,10 @@
 //! depend on which thread runs when. The thread that called [`run`] puts the records of a step together when all are
 //! there, compares the replicas, and tells an [`Observer`].
 
+pub(crate) mod collect;
+pub mod in_folder;
+pub mod processes;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -15,12 +19,12 @@ use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Counters, Rank, Transport, local};
 
 use crate::checkpoint::Checkpoint;
-use crate::collect::{Collected, MAX_REFUSED_IN_A_ROW, collect};
 use crate::data::Part;
-use crate::eval::Evaluation;
 use crate::job::{Job, JobError};
+use crate::model::eval::Evaluation;
 use crate::model::{Model, ModelError};
 use crate::record::{Metrics, StepRecord, Summary};
+use crate::run::collect::{Collected, MAX_REFUSED_IN_A_ROW, collect};
 use crate::step::{StepError, Worker};
 
 /// Why a run ended early.

@@ -14,9 +14,9 @@ use gradwire_transports::layer::Meter;
 use gradwire_transports::{Counters, Deadline, Rank, Tag, Traffic, Transport, TransportError};
 
 use crate::checkpoint::Checkpoint;
-use crate::collect::Collected;
 use crate::job::Job;
 use crate::record::StepRecord;
+use crate::run::collect::Collected;
 use crate::run::{Control, Final, Observer, Outcome, RunError, Ties, WorkerError, work};
 use crate::step::{StepError, Worker};
 

@@ -1,11 +1,11 @@
 //! One run with its folder and its progress.
 
 use crate::checkpoint::{Checkpoint, Store};
-use crate::folder::{Folder, FolderError, MetricsFile};
-use crate::interrupt;
 use crate::job::Job;
-use crate::progress::Progress;
+use crate::process::interrupt;
 use crate::record::Metrics;
+use crate::record::folder::{Folder, FolderError, MetricsFile};
+use crate::record::progress::Progress;
 use crate::run::{Control, Observer, Outcome, RunError, run_with_models};
 
 /// Writes every step down and shows it.

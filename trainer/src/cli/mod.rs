@@ -7,19 +7,20 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::checkpoint::{self, Checkpoint, Found};
 use crate::codec_cli::{self, CodecArgs};
+use crate::compare::quickstart;
 use crate::compare::{Comparison, Plan, file_name};
 use crate::config::{RunConfig, Settings};
-use crate::folder::{Folder, FolderError};
-use crate::interrupt;
 use crate::job::{Job, JobError};
-use crate::launch::Launch;
+use crate::process::interrupt;
+use crate::process::launch::Launch;
 use crate::range::{RangeError, require};
+use crate::record::folder::{Folder, FolderError};
 #[cfg(feature = "zmq")]
 use crate::remote;
+use crate::report;
+use crate::report::table::{Table, footnotes};
+use crate::run::in_folder::{resume_into, run_into};
 use crate::run::{Outcome, RunError};
-use crate::single::{resume_into, run_into};
-use crate::table::{Table, footnotes};
-use crate::{quickstart, report};
 
 /// Trains real models with compressed gradients and says what it cost and what it gained.
 ///

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use gradwire_transports::{Counters, Rank};
 
 use crate::checkpoint::{Checkpoint, Snapshot, Totals};
-use crate::eval::Evaluation;
-use crate::hash::{combined_hash, params_hash};
 use crate::job::Job;
+use crate::model::eval::Evaluation;
+use crate::model::hash::{combined_hash, params_hash};
 use crate::record::{Metrics, StepRecord, Summary, break_even_gbps, over, ring_bytes};
 use crate::run::{Final, Observer, Outcome, RunError};
 
