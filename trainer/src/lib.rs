@@ -36,6 +36,7 @@ pub mod agreement;
 pub mod checkpoint;
 pub mod cli;
 pub mod codec_cli;
+mod command;
 pub mod compare;
 pub mod config;
 pub mod data;

@@ -8,7 +8,7 @@ use gradwire_transports::mpi::{self, MpiOptions, MpiTransport};
 use gradwire_transports::{Deadline, Rank, Transport};
 
 use crate::checkpoint::Found;
-use crate::cli::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
+use crate::command::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
 use crate::config::{RunConfig, Settings};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;

@@ -11,6 +11,35 @@ use crate::range::{RangeError, require};
 /// More workers than this in one process measure the scheduler, not the method.
 const MAX_WORKERS: usize = 256;
 
+impl RunConfig {
+    /// Fills in what the settings leave open, and checks everything that can be checked without the data.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the key and what it may be, or why keys do not go together.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gradwire_trainer::config::{RunConfig, Settings};
+    ///
+    /// let settings = Settings { codec: Some("topk:density=7".into()), ..Default::default() };
+    /// let error = RunConfig::resolve(&settings).unwrap_err();
+    /// assert_eq!(error.to_string(), "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1");
+    /// ```
+    pub fn resolve(settings: &Settings) -> Result<Self, ConfigError> {
+        let config = fill_in(settings)?;
+        ranges(&config)?;
+        conflicts(&config)?;
+        Ok(config)
+    }
+
+    /// What the user should know about this combination, in plain words.
+    pub fn notes(&self) -> Vec<String> {
+        notes(self)
+    }
+}
+
 fn or<T: Clone>(value: &Option<T>, default: T) -> T {
     value.clone().unwrap_or(default)
 }
@@ -20,7 +49,7 @@ fn word(value: &Option<String>, default: &str) -> String {
 }
 
 /// The configuration with defaults where the settings are silent.
-pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
+fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let data = word(&settings.data, "optdigits");
     let source: Source = data.parse()?;
     let reads_text = matches!(source, Source::TinyShakespeare | Source::Text(_));
@@ -96,7 +125,7 @@ fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeE
 }
 
 /// Every key on its own.
-pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
+fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
     let exchanges = ["auto", "all-gather", "sparse", "all-reduce", "tree", "native", "server", "gossip"];
     one_of("exchange", &config.exchange, &exchanges)?;
@@ -130,7 +159,7 @@ fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
 }
 
 /// Keys that are each allowed, but not together.
-pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_adamw = config.optimizer == "adamw";
     refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
     refuse(
@@ -264,7 +293,7 @@ fn dgc_conflicts(config: &RunConfig, dgc: &Dgc) -> Result<(), ConfigError> {
 }
 
 /// What is allowed, but should be known.
-pub(super) fn notes(config: &RunConfig) -> Vec<String> {
+fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
     let is_sparse = matches!(
         spec.codec,

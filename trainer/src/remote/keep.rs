@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use gradwire_transports::zmq::ZmqTransport;
 
-use super::resumed;
+use super::job::resumed;
 use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals, latest};
-use crate::cli::Failure;
+use crate::command::Failure;
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::job::{Job, JobError};
 use crate::record::folder::Folder;

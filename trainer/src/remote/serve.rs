@@ -9,15 +9,15 @@ use gradwire_transports::zmq::roll::{Change, Rules, Server};
 use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::args::{KeyArgs, seconds};
 use super::held::Held;
+use super::job::{downlink, prepare, resolve, resumed};
 use super::list::List;
+use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::{
-    KeyArgs, LOOK_UP, RemoteError, SERVER, downlink, is_end_wanted, options, prepare, resolve, resumed,
-    seconds,
-};
+use super::waiting::{LOOK_UP, is_end_wanted};
 use crate::checkpoint::{Checkpoint, Found, latest};
-use crate::cli::{Failure, Output, create_folder, explained, reopen, report_run};
+use crate::command::{Failure, Output, RemoteError, create_folder, explained, reopen, report_run};
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::Part;
 use crate::job::{Job, JobError};

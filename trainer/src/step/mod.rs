@@ -2,6 +2,7 @@
 
 #[cfg(feature = "zmq")]
 mod history;
+mod kept;
 mod state;
 
 use std::time::{Duration, Instant};
