@@ -191,6 +191,17 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 
 /// Keys that say how gradients travel.
 fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    gossip_conflicts(config)?;
+    sum_conflicts(config)?;
+    link_conflicts(config)?;
+    delay_conflicts(config)?;
+    pipeline_conflicts(config)?;
+    packet_conflicts(config)?;
+    mpi_conflicts(config)
+}
+
+/// Gossip has a codec, an exchange and a topology of its own.
+fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_gossip = is_gossip(codec);
     refuse(
@@ -204,7 +215,12 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.topology.is_some() && !is_gossip,
         format!("topology with codec = {codec}: it belongs to gossip, with codec dpsgd"),
-    )?;
+    )
+}
+
+/// What is summed on the way, and in which width.
+fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_summed = matches!(exchange, "all-reduce" | "tree" | "native");
     refuse(
         is_summed && config.spec()?.codec.as_linear().is_none(),
@@ -215,7 +231,12 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.wire.is_some() && !is_summed,
         format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
-    )?;
+    )
+}
+
+/// The link that is planned for.
+fn link_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let exchange = config.exchange.as_str();
     refuse(
         config.link_gbps.is_some() && !matches!(exchange, "auto" | "all-gather" | "server"),
         format!(
@@ -225,7 +246,11 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.link_latency_us.is_some() && config.link_gbps.is_none(),
         "link_latency_us: it belongs to link_gbps",
-    )?;
+    )
+}
+
+/// Means that are applied one step late.
+fn delay_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.is_delayed() && config.transport == "zmq",
         "delayed with transport = zmq: who comes in has no gradient of the step before",
@@ -233,10 +258,15 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.is_delayed() && config.replicas() > 1,
         "delayed with gossip: there is no mean to be late with",
-    )?;
+    )
+}
+
+/// Steps that travel in parts.
+fn pipeline_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_pipelined = config.pipeline.is_some();
     refuse(
-        is_pipelined && is_gossip,
+        is_pipelined && is_gossip(codec),
         format!("pipeline with codec = {codec}: neighbours exchange whole models at once"),
     )?;
     refuse(
@@ -244,7 +274,12 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         format!(
             "pipeline with exchange = {exchange}: a step is one message there; it belongs to all-gather, sparse and all-reduce"
         ),
-    )?;
+    )
+}
+
+/// Frames in packets, and packets that get lost.
+fn packet_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let has_packets = config.spec()?.packets.is_some();
     refuse(
         has_packets && !matches!(exchange, "auto" | "server"),
@@ -259,10 +294,14 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.packet_loss.is_some() && config.transport != "local",
         format!("packet_loss with transport = {}: the network itself loses them", config.transport),
-    )?;
+    )
+}
+
+/// What only a job of MPI has.
+fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_mpi = config.transport == "mpi";
     refuse(
-        exchange == "native" && !is_mpi,
+        config.exchange == "native" && !is_mpi,
         "exchange = native: it is the all-reduce of an MPI library; start the run with mpirun",
     )?;
     refuse(config.patience.is_some() && !is_mpi, "patience with transport = local: it belongs to mpi")
