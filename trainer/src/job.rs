@@ -5,9 +5,9 @@ use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::agreement::Way;
 use crate::checkpoint::CheckpointError;
+use crate::config::link_rate;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{Batches, DataError, Dataset, Part, Source};
-use crate::link_rate;
 use crate::model::{MlpConfig, Model, ModelConfig, ModelError};
 use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
 use crate::range::{RangeError, require};

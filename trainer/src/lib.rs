@@ -8,13 +8,14 @@
 //! | read | for |
 //! | --- | --- |
 //! | [`config`], [`job`] | what a run is told, and what that stands for once everything is checked |
-//! | `step`, [`run`](mod@run) | one step of one worker, top to bottom; N workers as threads of this process |
-//! | [`processes`], [`launch`] | N workers as processes, and how this one knows that it is one of them |
-//! | [`record`], [`folder`], [`single`] | what is written down: `config.toml`, `metrics.jsonl`, `summary.json` |
 //! | [`agreement`] | the mean of all gradients, or gossip |
+//! | `step` | one step of one worker, top to bottom |
+//! | [`run`](mod@run) | a whole run: its workers as threads of this process, or as processes; alone, or with its folder |
+//! | [`process`] | how this process knows that it is one of several, and that the user wants it to end |
+//! | [`record`] | what is written down: `config.toml`, `metrics.jsonl`, `summary.json`; and what is shown meanwhile |
 //! | [`checkpoint`] | the state of a run on disk, from which it goes on |
-//! | [`compare`], [`quickstart`], [`table`], [`report`] | several codecs on one task, side by side |
-//! | [`data`], [`model`], [`optim`], [`eval`] | what is trained, and how well |
+//! | [`compare`], [`report`] | several codecs on one task, side by side: a table, and a page with plots |
+//! | [`data`], [`model`], [`optim`] | what is trained, and how well |
 //! | [`cli`], [`codec_cli`] | the command line |
 //! | `remote`, behind the feature `zmq` | a server, and workers on other machines |
 //!
@@ -35,22 +36,14 @@ pub mod agreement;
 pub mod checkpoint;
 pub mod cli;
 pub mod codec_cli;
-mod collect;
+mod command;
 pub mod compare;
 pub mod config;
 pub mod data;
-pub mod eval;
-pub mod folder;
-pub mod hash;
-mod interrupt;
 pub mod job;
-pub mod launch;
-mod link_rate;
 pub mod model;
 pub mod optim;
-pub mod processes;
-pub mod progress;
-pub mod quickstart;
+pub mod process;
 pub mod range;
 pub mod record;
 #[cfg(feature = "zmq")]
@@ -58,9 +51,7 @@ pub mod remote;
 pub mod report;
 pub mod rng;
 pub mod run;
-pub mod single;
 mod step;
-pub mod table;
 #[cfg(feature = "mpi")]
 mod under_mpi;
 

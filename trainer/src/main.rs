@@ -3,7 +3,7 @@
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
-use gradwire_trainer::launch::Launch;
+use gradwire_trainer::process::launch::Launch;
 
 /// Tensors are allocated and freed at every step; the system allocator returns their pages to the kernel each time.
 #[global_allocator]

@@ -8,16 +8,16 @@ use gradwire_transports::mpi::{self, MpiOptions, MpiTransport};
 use gradwire_transports::{Deadline, Rank, Transport};
 
 use crate::checkpoint::Found;
-use crate::cli::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
+use crate::command::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
 use crate::config::{RunConfig, Settings};
-use crate::folder::{Folder, FolderError};
-use crate::interrupt;
 use crate::job::{Job, JobError};
-use crate::launch::Launch;
-use crate::processes::{follow, lead};
+use crate::process::interrupt;
+use crate::process::launch::Launch;
 use crate::range::require;
+use crate::record::folder::{Folder, FolderError};
+use crate::run::in_folder::{go_on_writing, write_down};
+use crate::run::processes::{follow, lead};
 use crate::run::{Control, Observer, Outcome, RunError};
-use crate::single::{go_on_writing, write_down};
 
 /// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they fail.
 ///

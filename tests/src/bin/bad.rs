@@ -22,6 +22,7 @@ const LEVELS: u8 = 2;
 const SEEDED: u8 = 3;
 
 /// One string of bytes, the words of its line behind the name, and the bytes.
+#[derive(Clone)]
 struct Case {
     name: &'static str,
     error: &'static str,
@@ -111,6 +112,10 @@ fn fields(fields: &[(u64, u32)]) -> Vec<u8> {
 }
 
 fn headers() -> Vec<Case> {
+    [header_fields(), body_lengths(), checksums(), limits()].concat()
+}
+
+fn header_fields() -> Vec<Case> {
     vec![
         case("header_empty", "Truncated{needed:2,actual:0}", 4, vec![]),
         case("header_cut", "Truncated{needed:4,actual:3}", 4, good()[..23].to_vec()),
@@ -125,6 +130,11 @@ fn headers() -> Vec<Case> {
         case("flag_15", "UnknownFlag(32769)", 4, spoiled(|frame| (frame[4], frame[5]) = (1, 0x80))),
         case("unit_count_0", "InvalidField(UnitCount)", 4, spoiled(|frame| frame[6] = 0)),
         case("layout_of_another_length", "LayoutMismatch", 5, good()),
+    ]
+}
+
+fn body_lengths() -> Vec<Case> {
+    vec![
         case("body_longer_than_stated", "TrailingBytes", 4, spoiled(|frame| frame.push(0))),
         case(
             "body_shorter_than_stated",
@@ -138,21 +148,25 @@ fn headers() -> Vec<Case> {
             4,
             spoiled(|frame| frame[16..20].fill(255)),
         ),
-        case("checksum_of_header", "ChecksumMismatch", 4, {
-            let mut frame = good();
-            frame[4] = 1;
-            frame
-        }),
-        case("checksum_of_body", "ChecksumMismatch", 4, {
-            let mut frame = good();
-            frame[45] ^= 1;
-            frame
-        }),
-        case("checksum_itself", "ChecksumMismatch", 4, {
-            let mut frame = good();
-            frame[20] ^= 1;
-            frame
-        }),
+    ]
+}
+
+fn checksums() -> Vec<Case> {
+    let flipped = |at: usize| {
+        let mut frame = good();
+        frame[at] ^= 1;
+        frame
+    };
+    vec![
+        case("checksum_of_header", "ChecksumMismatch", 4, flipped(4)),
+        case("checksum_of_body", "ChecksumMismatch", 4, flipped(45)),
+        case("checksum_itself", "ChecksumMismatch", 4, flipped(20)),
+    ]
+}
+
+fn limits() -> Vec<Case> {
+    let two_units = || message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat());
+    vec![
         limited("body_bytes:21", case("limit_body_bytes", "LimitExceeded(BodyBytes)", 4, good())),
         limited("elements:3", case("limit_elements", "LimitExceeded(Elements)", 4, good())),
         limited(
@@ -164,24 +178,22 @@ fn headers() -> Vec<Case> {
                 whole(NONE, 1, DENSE, &[0, 1, 0, 128, 63]),
             ),
         ),
-        limited(
-            "units:1",
-            case("limit_units", "LimitExceeded(Units)", 2, {
-                message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
-            }),
-        ),
-        limited(
-            "elements:1",
-            case("limit_elements_of_two_units", "LimitExceeded(Elements)", 2, {
-                message(NONE, 2, 2, &[unit(1, DENSE, &[0; 5]), unit(1, DENSE, &[0; 5])].concat())
-            }),
-        ),
+        limited("units:1", case("limit_units", "LimitExceeded(Units)", 2, two_units())),
+        limited("elements:1", case("limit_elements_of_two_units", "LimitExceeded(Elements)", 2, two_units())),
     ]
 }
 
+/// A frame over four elements that states one unit, with all that follows its header.
+fn one_unit(body: &[u8]) -> Vec<u8> {
+    frame(NONE, 1, fingerprint(&[vec![4]]), body)
+}
+
 fn units() -> Vec<Case> {
-    let body = |body: &[u8]| frame(NONE, 1, fingerprint(&[vec![4]]), body);
-    let huge = varint(u64::MAX);
+    [steps(), unit_counts(), unit_ids(), unit_places(), unit_kinds()].concat()
+}
+
+fn steps() -> Vec<Case> {
+    let body = one_unit;
     vec![
         case("step_missing", "Truncated{needed:1,actual:0}", 4, body(&[])),
         case(
@@ -192,6 +204,12 @@ fn units() -> Vec<Case> {
         ),
         case("step_above_64_bits", "InvalidField(Varint)", 4, body(&[&[0xff; 9][..], &[2]].concat())),
         case("step_never_ends", "InvalidField(Varint)", 4, body(&[0xff; 11])),
+    ]
+}
+
+fn unit_counts() -> Vec<Case> {
+    let body = one_unit;
+    vec![
         case("unit_missing", "Truncated{needed:1,actual:0}", 4, body(&[0])),
         case(
             "unit_missing_after_first",
@@ -205,6 +223,12 @@ fn units() -> Vec<Case> {
             4,
             message(NONE, 4, 1, &[unit(2, DENSE, &[0; 9]), unit(2, DENSE, &[0; 9])].concat()),
         ),
+    ]
+}
+
+fn unit_ids() -> Vec<Case> {
+    let (body, huge) = (one_unit, varint(u64::MAX));
+    vec![
         case(
             "unit_id_above_32_bits",
             "InvalidField(Unit)",
@@ -222,6 +246,12 @@ fn units() -> Vec<Case> {
                 &[unit(1, DENSE, &[0; 5]), [&huge[..], &[0, 1, 0], &[0; 5]].concat()].concat(),
             ),
         ),
+    ]
+}
+
+fn unit_places() -> Vec<Case> {
+    let (body, huge) = (one_unit, varint(u64::MAX));
+    vec![
         case("unit_beyond_layout", "UnitOutOfRange", 4, body(&[&[0, 0, 0, 5, 0][..], &[0; 21]].concat())),
         case(
             "unit_starts_beyond_layout",
@@ -258,6 +288,12 @@ fn units() -> Vec<Case> {
             4,
             body(&[&[0, 0, 0x80, 0, 4, 0][..], &[0; 17]].concat()),
         ),
+    ]
+}
+
+fn unit_kinds() -> Vec<Case> {
+    let body = one_unit;
+    vec![
         case("kind_missing", "Truncated{needed:1,actual:0}", 4, body(&[0, 0, 0, 4])),
         case("kind_4", "InvalidField(Kind)", 4, whole(NONE, 4, 4, &[0; 17])),
         case("kind_255", "InvalidField(Kind)", 4, whole(NONE, 4, 255, &[0; 17])),
@@ -386,14 +422,32 @@ fn position_words() -> Vec<Case> {
 }
 
 fn sparse() -> Vec<Case> {
-    let raw = |indices: &[u64]| fields(&indices.iter().map(|&index| (index, 3)).collect::<Vec<_>>());
-    let sparse = |len, body: &[u8]| whole(TOPK, len, SPARSE, body);
-    let one = 0x80; // bfloat16 1.0 is 0x3f80.
-    let mut cases = vec![
-        case("entries_more_than_coordinates", "InvalidField(Entries)", 4, sparse(4, &[5, 0])),
-        case("entries_largest", "InvalidField(Entries)", 4, sparse(4, &varint(u64::MAX))),
-        case("entries_missing", "Truncated{needed:1,actual:0}", 4, sparse(4, &[])),
-        case("coding_missing", "Truncated{needed:1,actual:0}", 4, sparse(4, &[1])),
+    [
+        entry_counts(),
+        raw_indices(),
+        bitmaps(),
+        rice_fields(),
+        rice_planes(),
+        contexts(),
+        plain_values(),
+        rans_books(),
+        prefix_books(),
+        books(),
+    ]
+    .concat()
+}
+
+/// A frame whose only unit is this sparse body.
+fn sparse_body(len: usize, body: &[u8]) -> Vec<u8> {
+    whole(TOPK, len, SPARSE, body)
+}
+
+fn entry_counts() -> Vec<Case> {
+    vec![
+        case("entries_more_than_coordinates", "InvalidField(Entries)", 4, sparse_body(4, &[5, 0])),
+        case("entries_largest", "InvalidField(Entries)", 4, sparse_body(4, &varint(u64::MAX))),
+        case("entries_missing", "Truncated{needed:1,actual:0}", 4, sparse_body(4, &[])),
+        case("coding_missing", "Truncated{needed:1,actual:0}", 4, sparse_body(4, &[1])),
         entries("coding_index_5", "InvalidField(Coding)", 4, 1, 5, &[0]),
         entries("coding_index_15", "InvalidField(Coding)", 4, 1, 15, &[0]),
         entries("coding_values_7", "InvalidField(Coding)", 4, 1, 0x70, &[0]),
@@ -405,17 +459,34 @@ fn sparse() -> Vec<Case> {
                 message(TOPK, 8, 2, &[own.clone(), own].concat())
             }),
         ),
+    ]
+}
+
+fn raw_indices() -> Vec<Case> {
+    let raw = |indices: &[u64]| fields(&indices.iter().map(|&index| (index, 3)).collect::<Vec<_>>());
+    vec![
         entries("raw_index_beyond_unit", "IndexOutOfRange", 5, 1, 0, &raw(&[7])),
         entries("raw_index_first_beyond_unit", "IndexOutOfRange", 5, 2, 0, &raw(&[0, 5])),
         entries("raw_indices_equal", "IndexOutOfRange", 5, 2, 0, &raw(&[3, 3])),
         entries("raw_indices_descend", "IndexOutOfRange", 5, 3, 0, &raw(&[1, 3, 2])),
         entries("raw_padding", "TrailingBytes", 5, 1, 0, &[0b1000]),
-        case("raw_cut", "Truncated{needed:2,actual:1}", 5, sparse(5, &[5, 0, 0])),
+        case("raw_cut", "Truncated{needed:2,actual:1}", 5, sparse_body(5, &[5, 0, 0])),
+    ]
+}
+
+fn bitmaps() -> Vec<Case> {
+    vec![
         entries("bitmap_too_few", "InvalidField(Bitmap)", 9, 2, 1, &[1, 0]),
         entries("bitmap_too_many", "InvalidField(Bitmap)", 9, 2, 1, &[7, 0]),
         entries("bitmap_one_in_padding", "InvalidField(Bitmap)", 9, 2, 1, &[1, 2]),
         entries("bitmap_one_more_in_padding", "InvalidField(Bitmap)", 9, 2, 1, &[3, 0x80]),
-        case("bitmap_cut", "Truncated{needed:2,actual:1}", 9, sparse(9, &[1, 1, 1])),
+        case("bitmap_cut", "Truncated{needed:2,actual:1}", 9, sparse_body(9, &[1, 1, 1])),
+    ]
+}
+
+/// Rice sections whose fields are refused, or that end too early.
+fn rice_fields() -> Vec<Case> {
+    vec![
         entries("rice_empty", "Truncated{needed:1,actual:0}", 9, 2, 2, &[0]),
         entries("rice_length_beyond_frame", "Truncated{needed:200,actual:8}", 9, 2, 2, &[200, 1]),
         entries("rice_block_3", "InvalidField(Rice)", 9, 2, 2, &rice(3, [&[0], &[], &[3]])),
@@ -439,12 +510,24 @@ fn sparse() -> Vec<Case> {
             2,
             &rice(7, [&[0], &[], &[1, 0, 0]]),
         ),
+    ]
+}
+
+/// Rice sections whose planes say what cannot be, or hold more than is read.
+fn rice_planes() -> Vec<Case> {
+    vec![
         entries("rice_gap_beyond_unit", "IndexOutOfRange", 9, 1, 2, &rice(7, [&[0], &[], &[0, 0, 1]])),
         entries("rice_index_beyond_unit", "IndexOutOfRange", 9, 2, 2, &rice(7, [&[0], &[], &[0x20, 0x10]])),
         entries("rice_low_beyond_unit", "IndexOutOfRange", 9, 1, 2, &rice(7, [&[4], &[15], &[1]])),
         entries("rice_parameter_padding", "TrailingBytes", 9, 2, 2, &rice(7, [&[0x20], &[], &[3]])),
         entries("rice_low_padding", "TrailingBytes", 9, 1, 2, &rice(7, [&[1], &[2], &[1]])),
         entries("rice_high_padding", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[7]])),
+        entries("rice_wasted_byte", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[3, 0]])),
+    ]
+}
+
+fn contexts() -> Vec<Case> {
+    vec![
         entries("context_length_beyond_frame", "Truncated{needed:200,actual:4}", 9, 1, 3, &[200, 1]),
         entries("context_column_of_none", "IndexOutOfRange", 9, 1, 3, &[4, 0x10, 0, 0, 0]),
         entries("context_gap_beyond_unit", "IndexOutOfRange", 9, 1, 3, &[4, 0xff, 0xff, 0xff, 0xff]),
@@ -454,60 +537,88 @@ fn sparse() -> Vec<Case> {
         entries("context_max_coordinates_run_out", "IndexOutOfRange", 9, 1, 4, &[4, 0xff, 0xff, 0xff, 0xff]),
         entries("context_max_memoryless_beyond_unit", "IndexOutOfRange", 9, 1, 4, &[0]),
         entries("context_max_too_few_bytes", "Truncated{needed:1,actual:0}", 9000, 8000, 4, &[0]),
-        entries("rice_wasted_byte", "TrailingBytes", 9, 2, 2, &rice(7, [&[0], &[], &[3, 0]])),
+    ]
+}
+
+fn plain_values() -> Vec<Case> {
+    vec![
         case(
             "sparse_values_cut",
             "Truncated{needed:8,actual:7}",
             9,
-            sparse(9, &[&[2, 0x01, 3, 0][..], &[0; 7]].concat()),
+            sparse_body(9, &[&[2, 0x01, 3, 0][..], &[0; 7]].concat()),
         ),
         case(
             "sparse_nan",
             "NonFiniteValue",
             4,
-            sparse(4, &[&[1, 0x01, 1][..], &floats(&[f32::NAN])].concat()),
+            sparse_body(4, &[&[1, 0x01, 1][..], &floats(&[f32::NAN])].concat()),
         ),
-        case("sparse_f16_nan", "NonFiniteValue", 4, sparse(4, &[1, 0x11, 1, 0x01, 0x7c])),
-        case("sparse_bf16_infinity", "NonFiniteValue", 4, sparse(4, &[1, 0x21, 1, 0x80, 0xff])),
-    ];
+        case("sparse_f16_nan", "NonFiniteValue", 4, sparse_body(4, &[1, 0x11, 1, 0x01, 0x7c])),
+        case("sparse_bf16_infinity", "NonFiniteValue", 4, sparse_body(4, &[1, 0x21, 1, 0x80, 0xff])),
+    ]
+}
+
+/// bfloat16 1.0, as the wire has it.
+const ONE: [u8; 2] = [0x80, 0x3f];
+
+/// One magnitude, and a rANS section for its signs.
+fn rans_book(name: &'static str, error: &'static str, section: &[u8]) -> Case {
+    book(name, error, &[&[0x10][..], &ONE, section].concat())
+}
+
+/// 2^`log2` magnitudes, and a section of prefix codes.
+fn prefix_book(name: &'static str, error: &'static str, log2: u8, section: &[u8]) -> Case {
+    let magnitudes = ONE.repeat(1 << log2);
+    book(name, error, &[&[0x20 | log2], &magnitudes[..], &varint(section.len() as u64), section].concat())
+}
+
+fn rans_books() -> Vec<Case> {
+    vec![
+        rans_book("codebook_table_empty", "InvalidField(Table)", &rans(&[], &[])),
+        rans_book(
+            "codebook_table_padding",
+            "TrailingBytes",
+            &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (4, 3)]), &[0; 8]),
+        ),
+        rans_book("codebook_stream_cut", "Truncated{needed:4,actual:3}", &rans(&one_symbol_table(), &[0; 3])),
+        rans_book("codebook_rans_beyond_frame", "Truncated{needed:100,actual:3}", &[100, 0, 0, 0]),
+        rans_book(
+            "codebook_with_classes",
+            "InvalidField(Classes)",
+            &section(&two_classes(&rans(&[], &[]), &[])),
+        ),
+    ]
+}
+
+fn prefix_books() -> Vec<Case> {
+    vec![
+        prefix_book("prefix_of_16_magnitudes", "InvalidField(Packing)", 4, &[0; 9]),
+        prefix_book("prefix_without_codes", "InvalidField(Table)", 1, &[0, 0]),
+        prefix_book(
+            "prefix_incomplete",
+            "InvalidField(Table)",
+            2,
+            &fields(&[(1, 3), (2, 3), (3, 3), (0, 3), (0, 20)]),
+        ),
+        prefix_book(
+            "prefix_of_too_many_codes",
+            "InvalidField(Table)",
+            2,
+            &fields(&[(1, 3), (2, 3), (2, 3), (7, 3), (0, 20)]),
+        ),
+        prefix_book("prefix_lengths_cut", "InvalidField(Table)", 3, &[0; 2]),
+        prefix_book("prefix_codes_cut", "Truncated{needed:2,actual:1}", 1, &[0b0000_1001]),
+        prefix_book("prefix_longer_than_its_codes", "TrailingBytes", 1, &[0b0000_1001, 0, 0]),
+        prefix_book("prefix_padding", "TrailingBytes", 1, &[0b0000_1001, 0x40]),
+    ]
+}
+
+fn books() -> Vec<Case> {
+    let one = ONE[0];
     let two = |a: [u8; 2], b: [u8; 2], symbols: &[u8]| [&[1][..], &a, &b, symbols].concat();
-    let fine = [one, 0x3f];
-    let mut rans_book = |name, error, section: &[u8]| {
-        cases.push(book(name, error, &[&[0x10, one, 0x3f][..], section].concat()));
-    };
-    rans_book("codebook_table_empty", "InvalidField(Table)", &rans(&[], &[]));
-    rans_book(
-        "codebook_table_padding",
-        "TrailingBytes",
-        &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (4, 3)]), &[0; 8]),
-    );
-    rans_book("codebook_stream_cut", "Truncated{needed:4,actual:3}", &rans(&one_symbol_table(), &[0; 3]));
-    rans_book("codebook_rans_beyond_frame", "Truncated{needed:100,actual:3}", &[100, 0, 0, 0]);
-    rans_book("codebook_with_classes", "InvalidField(Classes)", &section(&two_classes(&rans(&[], &[]), &[])));
-    let mut prefix_book = |name, error, log2: u8, section: &[u8]| {
-        let magnitudes = [one, 0x3f].repeat(1 << log2);
-        let section = [&[0x20 | log2], &magnitudes[..], &varint(section.len() as u64), section].concat();
-        cases.push(book(name, error, &section));
-    };
-    prefix_book("prefix_of_16_magnitudes", "InvalidField(Packing)", 4, &[0; 9]);
-    prefix_book("prefix_without_codes", "InvalidField(Table)", 1, &[0, 0]);
-    prefix_book(
-        "prefix_incomplete",
-        "InvalidField(Table)",
-        2,
-        &fields(&[(1, 3), (2, 3), (3, 3), (0, 3), (0, 20)]),
-    );
-    prefix_book(
-        "prefix_of_too_many_codes",
-        "InvalidField(Table)",
-        2,
-        &fields(&[(1, 3), (2, 3), (2, 3), (7, 3), (0, 20)]),
-    );
-    prefix_book("prefix_lengths_cut", "InvalidField(Table)", 3, &[0; 2]);
-    prefix_book("prefix_codes_cut", "Truncated{needed:2,actual:1}", 1, &[0b0000_1001]);
-    prefix_book("prefix_longer_than_its_codes", "TrailingBytes", 1, &[0b0000_1001, 0, 0]);
-    prefix_book("prefix_padding", "TrailingBytes", 1, &[0b0000_1001, 0x40]);
-    cases.extend([
+    let fine = ONE;
+    vec![
         book("prefix_beyond_frame", "Truncated{needed:9,actual:2}", &[0x21, one, 0x3f, one, 0x3f, 9, 0, 0]),
         book("codebook_missing", "Truncated{needed:1,actual:0}", &[]),
         book("codebook_of_256", "InvalidField(Codebook)", &[8; 600]),
@@ -536,8 +647,7 @@ fn sparse() -> Vec<Case> {
             "magnitude:1.5",
             book("limit_magnitude_of_codebook", "LimitExceeded(Magnitude)", &two(fine, [0, 0x40], &[0])),
         ),
-    ]);
-    cases
+    ]
 }
 
 /// A sparse body over four coordinates, all sent, whose values are this section in planes of f32 (4), f16 (5) or bf16 (6).
@@ -617,19 +727,31 @@ fn planes(name: &'static str, error: &'static str, norms: &[u8]) -> Case {
 }
 
 fn levels() -> Vec<Case> {
-    let body = |body: &[u8]| whole(QSGD, 5, LEVELS, body);
-    let (elias, rans_form) = (0x12, 0x22);
-    let largest = (2..=8u8).find(|bits| {
-        let s = f32::from((1u8 << (bits - 1)) - 1);
-        (f32::MAX / s * s).is_infinite()
-    });
-    let largest = largest.expect("for some width the largest level of the largest norm overflows");
-    let one_symbol = [(0, 4), (1, 1), (25 - 16, 4), (0, 12)];
-    let two_tables = fields(&[one_symbol, one_symbol].concat());
-    // Exponents of one norm: the table that gives all slots to exponent 0, or to exponent 1.
-    let zero = rans(&one_symbol_table(), &[0, 0, 1, 0]);
-    let one =
-        rans(&fields(&[(0, 1), (1, 1), (0, 1), (1, 1), (0, 3), (1, 1), (13 - 8, 3), (0, 12)]), &[0, 0, 1, 0]);
+    [
+        forms(),
+        level_contexts(),
+        norms(),
+        fixed_levels(),
+        elias_levels(),
+        norm_planes(),
+        rans_shapes(),
+        rans_classes(),
+        rans_tables(),
+        rans_streams(),
+    ]
+    .concat()
+}
+
+/// A frame whose only unit is this levels body.
+fn levels_body(body: &[u8]) -> Vec<u8> {
+    whole(QSGD, 5, LEVELS, body)
+}
+
+/// Levels in a rANS section.
+const RANS_FORM: u8 = 0x22;
+
+fn forms() -> Vec<Case> {
+    let body = levels_body;
     vec![
         case("form_missing", "Truncated{needed:1,actual:0}", 5, body(&[])),
         level("bits_0", "InvalidField(Bits)", 0, &[0; 9]),
@@ -649,6 +771,12 @@ fn levels() -> Vec<Case> {
         ),
         case("bucket_missing", "Truncated{needed:1,actual:0}", 5, body(&[2, 0])),
         level("packing_4", "InvalidField(Packing)", 0x42, &[0; 9]),
+    ]
+}
+
+fn level_contexts() -> Vec<Case> {
+    let body = levels_body;
+    vec![
         case("context_first_0", "InvalidField(Bucket)", 5, body(&[0x44, 0x20, 5, 0, 0])),
         case("context_first_above_bucket", "InvalidField(Bucket)", 5, body(&[0x44, 0x20, 5, 6, 0])),
         case("context_cut", "Truncated{needed:4,actual:3}", 5, body(&[0x44, 0x20, 5, 5, 4, 0, 0, 0])),
@@ -672,7 +800,22 @@ fn levels() -> Vec<Case> {
                 body(&[0x44, 0x20, 5, 5, 0]),
             ),
         ),
-        level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0x33, &[0]),
+    ]
+}
+
+/// The narrowest levels of which the largest, of the largest norm, overflows.
+fn overflowing_bits() -> u8 {
+    let is_beyond = |bits: &u8| {
+        let s = f32::from((1u8 << (bits - 1)) - 1);
+        (f32::MAX / s * s).is_infinite()
+    };
+    (2..=8u8).find(is_beyond).expect("for some width the largest level of the largest norm overflows")
+}
+
+fn norms() -> Vec<Case> {
+    let body = levels_body;
+    let largest = overflowing_bits();
+    vec![
         case("norms_cut", "Truncated{needed:8,actual:7}", 5, body(&[&[2, 0, 3][..], &[0; 7]].concat())),
         norm("norm_nan", "NonFiniteValue", 2, f32::NAN),
         norm("norm_infinite", "NonFiniteValue", 2, f32::INFINITY),
@@ -680,6 +823,13 @@ fn levels() -> Vec<Case> {
         norm("norm_negative_zero", "InvalidField(Scale)", 2, -0.0),
         norm("norm_whose_largest_level_overflows", "InvalidField(Scale)", largest, f32::MAX),
         limited("magnitude:1", norm("limit_magnitude_of_norm", "LimitExceeded(Magnitude)", 2, 1.5)),
+    ]
+}
+
+/// Levels in fields of a fixed width, or five ternary ones a byte.
+fn fixed_levels() -> Vec<Case> {
+    vec![
+        level("packing_ternary_of_3_bits", "InvalidField(Packing)", 0x33, &[0]),
         level("fixed_cut", "Truncated{needed:2,actual:1}", 2, &[0]),
         level("fixed_padding", "TrailingBytes", 2, &[0, 0x04]),
         level("ternary_cut", "Truncated{needed:1,actual:0}", 0x32, &[]),
@@ -687,10 +837,25 @@ fn levels() -> Vec<Case> {
         case("ternary_digit_in_padding", "TrailingBytes", 4, {
             whole(QSGD, 4, LEVELS, &[&[0x32, 0, 5][..], &floats(&[1.0]), &[81]].concat())
         }),
+    ]
+}
+
+fn elias_levels() -> Vec<Case> {
+    let elias = 0x12;
+    vec![
         level("elias_beyond_frame", "Truncated{needed:9,actual:1}", elias, &[9, 0]),
         level("elias_ends", "Truncated{needed:2,actual:1}", elias, &[1, 0b1001_1001]),
         level("elias_wasted_byte", "TrailingBytes", elias, &[2, 0, 0]),
         level("elias_padding", "TrailingBytes", elias, &[1, 0x20]),
+    ]
+}
+
+fn norm_planes() -> Vec<Case> {
+    // Exponents of one norm: the table that gives all slots to exponent 0, or to exponent 1.
+    let zero = rans(&one_symbol_table(), &[0, 0, 1, 0]);
+    let one =
+        rans(&fields(&[(0, 1), (1, 1), (0, 1), (1, 1), (0, 3), (1, 1), (13 - 8, 3), (0, 12)]), &[0, 0, 1, 0]);
+    vec![
         planes(
             "norm_planes_more_than_buckets",
             "InvalidField(Norm)",
@@ -716,44 +881,56 @@ fn levels() -> Vec<Case> {
                 &[&zero[..], &[0, 0, 0]].concat(),
             ),
         ),
-        level("rans_shape_missing", "Truncated{needed:1,actual:0}", rans_form, &section(&[])),
-        level("rans_lanes_64", "InvalidField(Lanes)", rans_form, &section(&[SHAPE | 6, 0xff, 0xff])),
-        level("rans_lanes_128", "InvalidField(Lanes)", rans_form, &section(&[SHAPE | 7, 0xff, 0xff])),
+    ]
+}
+
+fn rans_shapes() -> Vec<Case> {
+    vec![
+        level("rans_shape_missing", "Truncated{needed:1,actual:0}", RANS_FORM, &section(&[])),
+        level("rans_lanes_64", "InvalidField(Lanes)", RANS_FORM, &section(&[SHAPE | 6, 0xff, 0xff])),
+        level("rans_lanes_128", "InvalidField(Lanes)", RANS_FORM, &section(&[SHAPE | 7, 0xff, 0xff])),
+    ]
+}
+
+fn rans_classes() -> Vec<Case> {
+    let one_symbol = [(0, 4), (1, 1), (25 - 16, 4), (0, 12)];
+    let two_tables = fields(&[one_symbol, one_symbol].concat());
+    vec![
         level(
             "rans_classes_missing",
             "Truncated{needed:1,actual:0}",
-            rans_form,
+            RANS_FORM,
             &section(&[SHAPE | CLASSES]),
         ),
-        level("rans_class_alone", "InvalidField(Classes)", rans_form, &section(&[SHAPE | CLASSES, 0x10, 0])),
+        level("rans_class_alone", "InvalidField(Classes)", RANS_FORM, &section(&[SHAPE | CLASSES, 0x10, 0])),
         level(
             "rans_classes_have_classes",
             "InvalidField(Classes)",
-            rans_form,
+            RANS_FORM,
             &section(&two_classes(&section(&two_classes(&rans(&[], &[]), &[])), &[])),
         ),
         level(
             "rans_classes_lanes_64",
             "InvalidField(Lanes)",
-            rans_form,
+            RANS_FORM,
             &section(&two_classes(&section(&[SHAPE | 6]), &[])),
         ),
         level(
             "rans_classes_beyond_section",
             "Truncated{needed:9,actual:1}",
-            rans_form,
+            RANS_FORM,
             &section(&two_classes(&[9, SHAPE], &[])),
         ),
         level(
             "rans_classes_table_empty",
             "InvalidField(Table)",
-            rans_form,
+            RANS_FORM,
             &section(&two_classes(&rans(&[], &[]), &one_symbol_table())),
         ),
         level(
             "rans_second_table_missing",
             "InvalidField(Table)",
-            rans_form,
+            RANS_FORM,
             &section(&two_classes(&rans(&one_symbol_table(), &[0; 4]), &one_symbol_table())),
         ),
         limited(
@@ -761,61 +938,72 @@ fn levels() -> Vec<Case> {
             level(
                 "limit_scratch_words_of_classes",
                 "LimitExceeded(ScratchWords)",
-                rans_form,
+                RANS_FORM,
                 &section(&two_classes(
                     &rans(&one_symbol_table(), &[0; 4]),
                     &[&two_tables[..], &[0; 4]].concat(),
                 )),
             ),
         ),
-        level("rans_table_empty", "InvalidField(Table)", rans_form, &rans(&[], &[])),
-        level("rans_table_cut", "InvalidField(Table)", rans_form, &rans(&one_symbol_table()[..2], &[])),
+    ]
+}
+
+fn rans_tables() -> Vec<Case> {
+    vec![
+        level("rans_table_empty", "InvalidField(Table)", RANS_FORM, &rans(&[], &[])),
+        level("rans_table_cut", "InvalidField(Table)", RANS_FORM, &rans(&one_symbol_table()[..2], &[])),
         level(
             "rans_table_above_total",
             "InvalidField(Table)",
-            rans_form,
+            RANS_FORM,
             &rans(&fields(&[(0, 4), (1, 1), (9, 4), (1, 12)]), &[0; 8]),
         ),
         level(
             "rans_table_beyond_alphabet",
             "InvalidField(Table)",
-            rans_form,
+            RANS_FORM,
             &rans(&fields(&[(0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2)]), &[0; 8]),
         ),
         level(
             "rans_table_class_14",
             "InvalidField(Table)",
-            rans_form,
+            RANS_FORM,
             &rans(&fields(&[(0, 4), (1, 1), (27 - 16, 4), (0, 16)]), &[0; 8]),
         ),
         level(
             "rans_table_padding",
             "TrailingBytes",
-            rans_form,
+            RANS_FORM,
             &rans(&fields(&[(0, 4), (1, 1), (25 - 16, 4), (0, 12), (1, 1)]), &[0; 8]),
         ),
+    ]
+}
+
+fn rans_streams() -> Vec<Case> {
+    let body = levels_body;
+    vec![
         limited(
             "scratch_words:4095",
             level(
                 "limit_scratch_words",
                 "LimitExceeded(ScratchWords)",
-                rans_form,
+                RANS_FORM,
                 &rans(&one_symbol_table(), &[0; 4]),
             ),
         ),
         level(
             "rans_stream_cut",
             "Truncated{needed:4,actual:3}",
-            rans_form,
+            RANS_FORM,
             &rans(&one_symbol_table(), &[0; 3]),
         ),
         case("rans_left_over_without_levels", "TrailingBytes", 5, {
-            body(&[&[rans_form, 0, 5, 0, 0, 0, 0][..], &rans(&one_symbol_table(), &[0])].concat())
+            body(&[&[RANS_FORM, 0, 5, 0, 0, 0, 0][..], &rans(&one_symbol_table(), &[0])].concat())
         }),
         case("rans_block_beyond_section", "Truncated{needed:100,actual:8}", (1 << 18) + 1, {
             let len = (1 << 18) + 1;
             let packed = rans(&one_symbol_table(), &[&[100][..], &[0; 8]].concat());
-            let body = [&[rans_form, 0][..], &varint(len as u64), &floats(&[1.0]), &packed].concat();
+            let body = [&[RANS_FORM, 0][..], &varint(len as u64), &floats(&[1.0]), &packed].concat();
             whole(QSGD, len, LEVELS, &body)
         }),
     ]

@@ -11,11 +11,11 @@ use super::break_even::Traffic;
 use super::error::CliError;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
+use super::json;
 use super::measure::{Measurement, measure};
 use super::quality::finite;
 use super::table::{Table, grouped, optional, significant};
-use super::write_json_line;
-use crate::link_rate::{CHOICES, with_index};
+use crate::config::link_rate::{CHOICES, with_index};
 
 /// Arguments of `trainer codec bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -88,7 +88,7 @@ pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError
         for candidates in &specs {
             let row = best_row(candidates, &gradient, args)?;
             if args.json {
-                write_json_line(out, &row)?;
+                json::write_line(out, &row)?;
             }
             rows.push(row);
         }

@@ -7,8 +7,8 @@ use gradwire::{DecodeError, Decoder, Header};
 
 use super::error::{CliError, FileFault};
 use super::frame::{DEFAULT_MAX_ELEMENTS, lone_layout, read_frame};
+use super::json;
 use super::report::{Content, HeaderReport, Report, UnitReport};
-use super::write_json_line;
 
 /// Arguments of `trainer codec inspect`.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliErr
     let header = HeaderReport::new(&args.frame, &header, &bytes, mismatch.is_none());
     let report = Report { header, content };
     if args.json {
-        write_json_line(out, &report)?;
+        json::write_line(out, &report)?;
     } else {
         report.write(out).map_err(CliError::Output)?;
     }

@@ -22,12 +22,13 @@ mod frame;
 mod gradient;
 mod inspect;
 mod job;
+mod json;
 mod measure;
 mod quality;
 mod report;
 mod table;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 
 pub use bench::BenchArgs;
 pub use decode::DecodeArgs;
@@ -71,10 +72,4 @@ pub fn run(args: CodecArgs, out: &mut impl Write) -> Result<(), CliError> {
         Err(CliError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
-}
-
-/// One object as one line of JSON.
-fn write_json_line(out: &mut impl Write, object: &impl serde::Serialize) -> Result<(), CliError> {
-    let line = serde_json::to_string(object).map_err(|error| CliError::Output(io::Error::from(error)))?;
-    writeln!(out, "{line}").map_err(CliError::Output)
 }

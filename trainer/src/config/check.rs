@@ -3,13 +3,42 @@
 use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec, UnitPolicy};
 
 use super::{ConfigError, RunConfig, Settings};
+use crate::config::link_rate::{spell_index, with_index};
 use crate::data::Source;
-use crate::link_rate::{spell_index, with_index};
 use crate::model::ModelConfig;
 use crate::range::{RangeError, require};
 
 /// More workers than this in one process measure the scheduler, not the method.
 const MAX_WORKERS: usize = 256;
+
+impl RunConfig {
+    /// Fills in what the settings leave open, and checks everything that can be checked without the data.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the key and what it may be, or why keys do not go together.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gradwire_trainer::config::{RunConfig, Settings};
+    ///
+    /// let settings = Settings { codec: Some("topk:density=7".into()), ..Default::default() };
+    /// let error = RunConfig::resolve(&settings).unwrap_err();
+    /// assert_eq!(error.to_string(), "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1");
+    /// ```
+    pub fn resolve(settings: &Settings) -> Result<Self, ConfigError> {
+        let config = fill_in(settings)?;
+        ranges(&config)?;
+        conflicts(&config)?;
+        Ok(config)
+    }
+
+    /// What the user should know about this combination, in plain words.
+    pub fn notes(&self) -> Vec<String> {
+        notes(self)
+    }
+}
 
 fn or<T: Clone>(value: &Option<T>, default: T) -> T {
     value.clone().unwrap_or(default)
@@ -20,7 +49,7 @@ fn word(value: &Option<String>, default: &str) -> String {
 }
 
 /// The configuration with defaults where the settings are silent.
-pub(super) fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
+fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let data = word(&settings.data, "optdigits");
     let source: Source = data.parse()?;
     let reads_text = matches!(source, Source::TinyShakespeare | Source::Text(_));
@@ -96,7 +125,7 @@ fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeE
 }
 
 /// Every key on its own.
-pub(super) fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
+fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
     let exchanges = ["auto", "all-gather", "sparse", "all-reduce", "tree", "native", "server", "gossip"];
     one_of("exchange", &config.exchange, &exchanges)?;
@@ -130,7 +159,7 @@ fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
 }
 
 /// Keys that are each allowed, but not together.
-pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_adamw = config.optimizer == "adamw";
     refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
     refuse(
@@ -162,6 +191,17 @@ pub(super) fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 
 /// Keys that say how gradients travel.
 fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    gossip_conflicts(config)?;
+    sum_conflicts(config)?;
+    link_conflicts(config)?;
+    delay_conflicts(config)?;
+    pipeline_conflicts(config)?;
+    packet_conflicts(config)?;
+    mpi_conflicts(config)
+}
+
+/// Gossip has a codec, an exchange and a topology of its own.
+fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_gossip = is_gossip(codec);
     refuse(
@@ -175,7 +215,12 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.topology.is_some() && !is_gossip,
         format!("topology with codec = {codec}: it belongs to gossip, with codec dpsgd"),
-    )?;
+    )
+}
+
+/// What is summed on the way, and in which width.
+fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_summed = matches!(exchange, "all-reduce" | "tree" | "native");
     refuse(
         is_summed && config.spec()?.codec.as_linear().is_none(),
@@ -186,7 +231,12 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.wire.is_some() && !is_summed,
         format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
-    )?;
+    )
+}
+
+/// The link that is planned for.
+fn link_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let exchange = config.exchange.as_str();
     refuse(
         config.link_gbps.is_some() && !matches!(exchange, "auto" | "all-gather" | "server"),
         format!(
@@ -196,7 +246,11 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.link_latency_us.is_some() && config.link_gbps.is_none(),
         "link_latency_us: it belongs to link_gbps",
-    )?;
+    )
+}
+
+/// Means that are applied one step late.
+fn delay_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.is_delayed() && config.transport == "zmq",
         "delayed with transport = zmq: who comes in has no gradient of the step before",
@@ -204,10 +258,15 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.is_delayed() && config.replicas() > 1,
         "delayed with gossip: there is no mean to be late with",
-    )?;
+    )
+}
+
+/// Steps that travel in parts.
+fn pipeline_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_pipelined = config.pipeline.is_some();
     refuse(
-        is_pipelined && is_gossip,
+        is_pipelined && is_gossip(codec),
         format!("pipeline with codec = {codec}: neighbours exchange whole models at once"),
     )?;
     refuse(
@@ -215,7 +274,12 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         format!(
             "pipeline with exchange = {exchange}: a step is one message there; it belongs to all-gather, sparse and all-reduce"
         ),
-    )?;
+    )
+}
+
+/// Frames in packets, and packets that get lost.
+fn packet_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let has_packets = config.spec()?.packets.is_some();
     refuse(
         has_packets && !matches!(exchange, "auto" | "server"),
@@ -230,10 +294,14 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.packet_loss.is_some() && config.transport != "local",
         format!("packet_loss with transport = {}: the network itself loses them", config.transport),
-    )?;
+    )
+}
+
+/// What only a job of MPI has.
+fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_mpi = config.transport == "mpi";
     refuse(
-        exchange == "native" && !is_mpi,
+        config.exchange == "native" && !is_mpi,
         "exchange = native: it is the all-reduce of an MPI library; start the run with mpirun",
     )?;
     refuse(config.patience.is_some() && !is_mpi, "patience with transport = local: it belongs to mpi")
@@ -264,7 +332,7 @@ fn dgc_conflicts(config: &RunConfig, dgc: &Dgc) -> Result<(), ConfigError> {
 }
 
 /// What is allowed, but should be known.
-pub(super) fn notes(config: &RunConfig) -> Vec<String> {
+fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
     let is_sparse = matches!(
         spec.codec,

@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+pub(crate) mod link_rate;
 
 use std::path::{Path, PathBuf};
 
@@ -256,28 +257,6 @@ impl Settings {
 }
 
 impl RunConfig {
-    /// Fills in what the settings leave open, and checks everything that can be checked without the data.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]: the key and what it may be, or why keys do not go together.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use gradwire_trainer::config::{RunConfig, Settings};
-    ///
-    /// let settings = Settings { codec: Some("topk:density=7".into()), ..Default::default() };
-    /// let error = RunConfig::resolve(&settings).unwrap_err();
-    /// assert_eq!(error.to_string(), "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1");
-    /// ```
-    pub fn resolve(settings: &Settings) -> Result<Self, ConfigError> {
-        let config = check::fill_in(settings)?;
-        check::ranges(&config)?;
-        check::conflicts(&config)?;
-        Ok(config)
-    }
-
     /// The codec.
     ///
     /// # Errors
@@ -301,11 +280,6 @@ impl RunConfig {
     /// Whether means are applied one step late.
     pub fn is_delayed(&self) -> bool {
         self.delayed == Some(true)
-    }
-
-    /// What the user should know about this combination, in plain words.
-    pub fn notes(&self) -> Vec<String> {
-        check::notes(self)
     }
 
     /// The content of `config.toml`.

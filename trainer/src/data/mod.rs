@@ -13,80 +13,24 @@
 
 pub mod batch;
 pub mod cifar;
+mod dataset;
 mod error;
 mod file;
 pub mod idx;
 mod images;
+mod level;
 pub mod optdigits;
+mod part;
 pub mod shakespeare;
 mod source;
 pub mod text;
+mod tokens;
 
 pub use batch::{Batch, Batches, Plan};
+pub use dataset::{Dataset, Task};
 pub use error::{DataError, DataFault};
 pub use images::{ImageSet, Images, Scaling};
-pub use source::{Level, Source};
-pub use text::{Text, Vocabulary};
-
-/// A task: what to train on and what to test on.
-#[derive(Clone, Debug)]
-pub enum Dataset {
-    /// Classification of images.
-    Images(Images),
-    /// Prediction of the next token.
-    Text(Text),
-}
-
-/// Which part of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// What the model learns from.
-    Train,
-    /// What it is measured on while it learns. The test part where a data set has no third one.
-    Valid,
-    /// What it is measured on at the end.
-    Test,
-}
-
-/// What a model has to know of a data set: the shape of its input and of its output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// Channels, height and width of an image, and the number of classes.
-    Images {
-        /// Channels, height, width.
-        shape: [usize; 3],
-        /// Labels are below this.
-        classes: usize,
-    },
-    /// The number of different tokens.
-    Tokens {
-        /// Tokens are below this.
-        vocabulary: usize,
-    },
-}
-
-impl Dataset {
-    /// Short name, as reports print it.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Images(images) => images.name(),
-            Self::Text(text) => text.name(),
-        }
-    }
-
-    /// What a model has to know.
-    pub fn task(&self) -> Task {
-        match self {
-            Self::Images(images) => Task::Images { shape: images.shape(), classes: images.classes() },
-            Self::Text(text) => Task::Tokens { vocabulary: text.vocabulary().len() },
-        }
-    }
-
-    /// Number of examples: images, or tokens that can be predicted.
-    pub fn examples(&self, part: Part) -> usize {
-        match self {
-            Self::Images(images) => images.part(part).len(),
-            Self::Text(text) => text.part(part).len().saturating_sub(1),
-        }
-    }
-}
+pub use level::Level;
+pub use part::Part;
+pub use source::Source;
+pub use tokens::{Text, Vocabulary};

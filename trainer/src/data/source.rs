@@ -3,17 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::{DataError, DataFault, Dataset, cifar, idx, optdigits, shakespeare, text};
+use super::{DataError, DataFault, Dataset, Level, cifar, idx, optdigits, shakespeare, text};
 use crate::range::RangeError;
-
-/// What one token of a text is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Level {
-    /// One character.
-    Characters,
-    /// What stands between white space; every line ends with a token of its own.
-    Words,
-}
 
 /// A data set that the trainer knows, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

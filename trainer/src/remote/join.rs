@@ -8,16 +8,17 @@ use gradwire_transports::zmq::roll::{Notice, Report, Worker as Place, residual_w
 use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTransport, read_public};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::args::{KeyArgs, seconds};
+use super::job::{downlink, prepare, resolve};
 use super::keep::{self, Keep, KeepArgs};
+use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::{
-    KeyArgs, LOOK_UP, RemoteError, SERVER, downlink, is_end_wanted, options, prepare, resolve, seconds,
-};
+use super::waiting::{LOOK_UP, is_end_wanted};
 use crate::checkpoint::{Checkpoint, Found, Replica, ReplicaError};
-use crate::cli::Failure;
+use crate::command::{Failure, RemoteError};
 use crate::config::Settings;
-use crate::interrupt;
 use crate::job::{Job, JobError};
+use crate::process::interrupt;
 use crate::run::RunError;
 use crate::step::{Recalled, StepError, Worker};
 

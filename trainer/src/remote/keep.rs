@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use gradwire_transports::zmq::ZmqTransport;
 
-use super::resumed;
+use super::job::resumed;
 use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals, latest};
-use crate::cli::Failure;
+use crate::command::Failure;
 use crate::config::{ConfigError, RunConfig, Settings};
-use crate::folder::Folder;
 use crate::job::{Job, JobError};
+use crate::record::folder::Folder;
 use crate::run::RunError;
 use crate::step::Worker;
 

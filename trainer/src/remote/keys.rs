@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use gradwire_transports::zmq::KeyPair;
 
-use super::RemoteError;
-use crate::cli::Failure;
+use crate::command::{Failure, RemoteError};
 
 /// Where the keys go.
 #[derive(Debug, clap::Args)]

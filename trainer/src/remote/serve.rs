@@ -9,24 +9,26 @@ use gradwire_transports::zmq::roll::{Change, Rules, Server};
 use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use super::args::{KeyArgs, seconds};
 use super::held::Held;
+use super::job::{downlink, prepare, resolve, resumed};
 use super::list::List;
+use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::{
-    KeyArgs, LOOK_UP, RemoteError, SERVER, downlink, is_end_wanted, options, prepare, resolve, resumed,
-    seconds,
-};
+use super::waiting::{LOOK_UP, is_end_wanted};
 use crate::checkpoint::{Checkpoint, Found, latest};
-use crate::cli::{Failure, Output, create_folder, explained, reopen, report_run};
-use crate::collect::Collected;
+use crate::command::{Failure, Output, RemoteError, create_folder, explained, reopen, report_run};
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::Part;
-use crate::eval::Evaluation;
-use crate::interrupt;
 use crate::job::{Job, JobError};
+use crate::model::eval::Evaluation;
+use crate::process::interrupt;
+use crate::range::{RangeError, require};
+use crate::record::folder::Folder;
 use crate::record::{Metrics, StepRecord};
+use crate::run::collect::Collected;
+use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::{Final, Observer, Outcome, RunError};
-use crate::single::{go_on_writing, write_down};
 use crate::step::{StepError, Worker};
 
 /// How long the end of the run waits for workers to take their last message.
@@ -107,10 +109,10 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
         None => begun(settings, listed.as_ref()).map_err(JobError::from)?,
     };
     let workers = config.workers;
-    let quorum = args.quorum.unwrap_or(workers);
-    crate::range::require((1..=workers).contains(&quorum), "quorum", quorum, format!("1 to {workers}"))?;
+    let rules = rules(args, workers)?;
     let downlink = downlink(args.downlink.as_deref())?;
     let ServeArgs { patience, norm_cap, .. } = *args;
+    let quorum = rules.quorum;
     let server = ServerOptions { patience, downlink, quorum, norm_cap, ..ServerOptions::default() };
     let job = prepare(config, server)?;
     let run = found.as_ref().and_then(Found::run_folder).map(Path::to_path_buf);
@@ -124,12 +126,9 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
         (Some(checkpoint), Some(run)) => reopen(&run, &job, checkpoint)?,
         _ => create_folder(&job, &args.output)?,
     };
-    let (endpoint, megabytes) = (bound.endpoint().unwrap_or(""), per_peer as f64 / 1e6);
-    writeln!(out, "listening at {endpoint}, at most {megabytes:.1} MB for each worker")?;
-    out.flush()?;
+    announce(&bound, per_peer, out)?;
     interrupt::listen();
     let transport = bound.join(Deadline::now()).map_err(RemoteError::from)?;
-    let rules = Rules { quorum, may_miss: args.may_miss, may_spoil: args.may_spoil };
     let mut tested = None;
     let serve = |start: Option<(&Checkpoint, &[Metrics])>, observer: &mut dyn Observer| {
         let mut run = Run::new(&job, transport, (rules, list, args), start, observer)?;
@@ -138,20 +137,55 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
         tested = Some(evaluation);
         Ok(outcome)
     };
-    let outcome = match &checkpoint {
-        Some(checkpoint) => go_on_writing(&job, &folder, checkpoint, "", 0, |start, observer| {
+    let outcome = in_folder(&job, &folder, checkpoint.as_ref(), serve)?;
+    present(&job, outcome, tested, &folder, out)
+}
+
+/// Who must be there, and what a worker may do before it is out.
+fn rules(args: &ServeArgs, workers: usize) -> Result<Rules, RangeError> {
+    let quorum = args.quorum.unwrap_or(workers);
+    require((1..=workers).contains(&quorum), "quorum", quorum, format!("1 to {workers}"))?;
+    Ok(Rules { quorum, may_miss: args.may_miss, may_spoil: args.may_spoil })
+}
+
+/// Says where workers find this server, and what each of them may cost it.
+fn announce(bound: &Bound, bytes_per_peer: usize, out: &mut impl Write) -> Result<(), Failure> {
+    let (endpoint, megabytes) = (bound.endpoint().unwrap_or(""), bytes_per_peer as f64 / 1e6);
+    writeln!(out, "listening at {endpoint}, at most {megabytes:.1} MB for each worker")?;
+    Ok(out.flush()?)
+}
+
+/// Serves, with every step written down, from the beginning or from a checkpoint of a run into the same folder.
+fn in_folder(
+    job: &Job,
+    folder: &Folder,
+    checkpoint: Option<&Checkpoint>,
+    serve: impl FnOnce(Option<(&Checkpoint, &[Metrics])>, &mut dyn Observer) -> Result<Outcome, RemoteError>,
+) -> Result<Outcome, Failure> {
+    let outcome = match checkpoint {
+        Some(checkpoint) => go_on_writing(job, folder, checkpoint, "", 0, |start, observer| {
             eprintln!("trainer: going on at step {} of {}", checkpoint.steps, job.steps);
             serve(Some(start), observer)
         }),
-        None => write_down(&job, &folder, "", 0, |observer| serve(None, observer)),
+        None => write_down(job, folder, "", 0, |observer| serve(None, observer)),
     };
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(RemoteError::Run(error)) => explained(Err(error), &folder, "trainer serve")?,
-        Err(other) => return Err(other.into()),
-    };
+    match outcome {
+        Ok(outcome) => Ok(outcome),
+        Err(RemoteError::Run(error)) => explained(Err(error), folder, "trainer serve"),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Table and report of the run, and how good its model is.
+fn present(
+    job: &Job,
+    outcome: Outcome,
+    tested: Option<Evaluation>,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let hash = outcome.summary.params_hash.clone();
-    report_run(&job, outcome, &folder, out)?;
+    report_run(job, outcome, folder, out)?;
     if let Some(tested) = tested {
         writeln!(out, "test accuracy {:.4}, loss {:.4}", tested.accuracy(), tested.loss())?;
     }

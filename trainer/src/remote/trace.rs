@@ -9,7 +9,7 @@ use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::zmq::ZmqTransport;
 use serde::Serialize;
 
-use super::RemoteError;
+use crate::command::RemoteError;
 use crate::record::StepRecord;
 use crate::step::{StepError, Worker};
 

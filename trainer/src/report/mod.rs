@@ -3,11 +3,12 @@
 
 mod plot;
 mod svg;
+pub mod table;
 
 use std::fmt::Write;
 
+use self::table::{Table, footnotes};
 use crate::compare::Comparison;
-use crate::table::{Table, footnotes};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -106,7 +107,7 @@ fn headline(comparison: &Comparison) -> String {
         "<p class=\"headline\"><code>{}</code> moved <strong>{}</strong> fewer bytes than dense training and reached \
          <strong>{:.1}&nbsp;%</strong> accuracy, dense training {:.1}&nbsp;%.</p>",
         escape(&best.codec),
-        crate::table::ratio_text(saved),
+        table::ratio_text(saved),
         accuracy(best),
         accuracy(dense)
     )

@@ -46,7 +46,7 @@ fn series(number: usize) -> RGBColor {
 
 /// Bytes in powers of 1000.
 pub(super) fn bytes_label(value: f64) -> String {
-    let text = crate::table::bytes(value);
+    let text = crate::report::table::bytes(value);
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
     let number =
         if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };

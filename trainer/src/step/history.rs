@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use gradwire::Memory;
 
-use super::state::saved;
+use super::kept::saved;
 use crate::job::Job;
 
 /// Steps that are remembered: those of the two checkpoints that a server keeps, of one that it holds until it knows that its

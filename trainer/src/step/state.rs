@@ -1,11 +1,12 @@
 //! What a worker's next step depends on, taken out and put back: its replica, and what it keeps back.
 
-use gradwire::{Layout, Memory};
+use gradwire::Memory;
 use gradwire_transports::{Rank, Transport};
 
 use super::Worker;
 #[cfg(feature = "zmq")]
 use super::history::{History, Recalled};
+use super::kept::{load, saved};
 use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
 use crate::optim::StateError;
 
@@ -79,23 +80,6 @@ pub(crate) struct Sums {
     pub(crate) mean: f64,
 }
 
-/// A memory in bytes.
-pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
-    let Some(memory) = memory else { return Vec::new() };
-    let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
-    let written = memory.save(&layout.as_ref(), &mut bytes).unwrap_or(0);
-    bytes.truncate(written);
-    bytes
-}
-
-fn load(memory: Option<&mut Memory<'_>>, layout: &Layout, saved: &[u8]) -> Result<(), String> {
-    match memory {
-        Some(memory) => memory.load(&layout.as_ref(), saved).map_err(|error| error.to_string()),
-        None if !saved.is_empty() => Err("nothing is kept back in this run".to_owned()),
-        None => Ok(()),
-    }
-}
-
 /// For workers that come and go.
 #[cfg(feature = "zmq")]
 impl<T: Transport> Worker<'_, T> {
@@ -166,6 +150,6 @@ impl<T: Transport> Worker<'_, T> {
 
     /// Hash of the parameters.
     pub(crate) fn hash(&self) -> u64 {
-        crate::hash::params_hash(&self.params)
+        crate::model::hash::params_hash(&self.params)
     }
 }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Single, Store, latest};
 use gradwire_trainer::config::Settings;
-use gradwire_trainer::folder::Folder;
-use gradwire_trainer::hash::params_hash;
 use gradwire_trainer::job::Job;
-use gradwire_trainer::processes::{follow, lead};
+use gradwire_trainer::model::hash::params_hash;
 use gradwire_trainer::record::Metrics;
+use gradwire_trainer::record::folder::Folder;
+use gradwire_trainer::run::in_folder::run_into;
+use gradwire_trainer::run::processes::{follow, lead};
 use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
-use gradwire_trainer::single::run_into;
 use gradwire_transports::local;
 
 use crate::digits_job;

@@ -62,7 +62,7 @@ fn momentum_ahead_of_the_residual_keeps_up_with_dense_momentum() {
 #[test]
 fn the_quick_starts_codecs_reach_what_dense_reaches() {
     let dense = accuracy("none");
-    for codec in gradwire_trainer::quickstart::CODECS {
+    for codec in gradwire_trainer::compare::quickstart::CODECS {
         let compressed = accuracy(codec);
         assert!((compressed - dense).abs() <= 2.0, "{codec} {compressed}, dense {dense}");
     }

@@ -3,8 +3,8 @@
 use gradwire_trainer::agreement::Way;
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::Batches;
-use gradwire_trainer::hash::params_hash;
 use gradwire_trainer::job::{Job, JobError};
+use gradwire_trainer::model::hash::params_hash;
 use gradwire_trainer::run::{Outcome, run};
 use gradwire_transports::exchange::{ExchangeError, Route};
 

@@ -2,12 +2,12 @@
 
 use gradwire_trainer::compare::Plan;
 use gradwire_trainer::config::{RunConfig, Settings};
-use gradwire_trainer::folder::Folder;
 use gradwire_trainer::job::Job;
-use gradwire_trainer::processes::{follow, lead};
 use gradwire_trainer::record::Metrics;
+use gradwire_trainer::record::folder::Folder;
+use gradwire_trainer::run::in_folder::run_into;
+use gradwire_trainer::run::processes::{follow, lead};
 use gradwire_trainer::run::{Control, Outcome, run};
-use gradwire_trainer::single::run_into;
 use gradwire_transports::local;
 
 use crate::{Quiet, digits_job};

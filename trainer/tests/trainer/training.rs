@@ -1,8 +1,8 @@
 //! Training in one process reaches what it should, in seconds.
 
 use gradwire_trainer::data::{Batches, Dataset, Part, optdigits, shakespeare};
-use gradwire_trainer::eval::{Evaluation, evaluate};
 use gradwire_trainer::model::ModelConfig;
+use gradwire_trainer::model::eval::{Evaluation, evaluate};
 use gradwire_trainer::optim::{AdamWConfig, OptimizerConfig, Schedule, SgdConfig};
 
 struct Run {

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use gradwire_transports::{Counters, Rank};
 
+use super::error::{MAX_REFUSED_IN_A_ROW, RunError};
+use super::observer::Observer;
+use super::outcome::{Final, Outcome};
 use crate::checkpoint::{Checkpoint, Snapshot, Totals};
-use crate::eval::Evaluation;
-use crate::hash::{combined_hash, params_hash};
 use crate::job::Job;
+use crate::model::eval::Evaluation;
+use crate::model::hash::{combined_hash, params_hash};
 use crate::record::{Metrics, StepRecord, Summary, break_even_gbps, over, ring_bytes};
-use crate::run::{Final, Observer, Outcome, RunError};
 
-/// So many refused steps in a row end the run: it will not recover by itself.
-pub(crate) const MAX_REFUSED_IN_A_ROW: u64 = 10;
 /// Steps over which the training loss of the summary is taken.
 const LAST_STEPS: usize = 10;
 

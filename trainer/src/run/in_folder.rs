@@ -1,12 +1,16 @@
 //! One run with its folder and its progress.
 
+use super::control::Control;
+use super::error::RunError;
+use super::observer::Observer;
+use super::outcome::Outcome;
+use super::threads::run_with_models;
 use crate::checkpoint::{Checkpoint, Store};
-use crate::folder::{Folder, FolderError, MetricsFile};
-use crate::interrupt;
 use crate::job::Job;
-use crate::progress::Progress;
+use crate::process::interrupt;
 use crate::record::Metrics;
-use crate::run::{Control, Observer, Outcome, RunError, run_with_models};
+use crate::record::folder::{Folder, FolderError, MetricsFile};
+use crate::record::progress::Progress;
 
 /// Writes every step down and shows it.
 struct Watch<'a> {

@@ -13,11 +13,15 @@ use std::time::Instant;
 use gradwire_transports::layer::Meter;
 use gradwire_transports::{Counters, Deadline, Rank, Tag, Traffic, Transport, TransportError};
 
+use super::collect::Collected;
+use super::control::Control;
+use super::error::RunError;
+use super::observer::Observer;
+use super::outcome::{Final, Outcome};
+use super::work::{Ties, WorkerError, work};
 use crate::checkpoint::Checkpoint;
-use crate::collect::Collected;
 use crate::job::Job;
 use crate::record::StepRecord;
-use crate::run::{Control, Final, Observer, Outcome, RunError, Ties, WorkerError, work};
 use crate::step::{StepError, Worker};
 
 /// Who listens.

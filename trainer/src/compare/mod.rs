@@ -1,14 +1,16 @@
 //! Several codecs on the same task, with the same seeds and the same budget.
 
+pub mod quickstart;
+
 use serde::Serialize;
 
 use crate::config::{RunConfig, Settings};
 use crate::data::{Dataset, Source};
-use crate::folder::Folder;
 use crate::job::{Job, JobError};
 use crate::record::Metrics;
+use crate::record::folder::Folder;
+use crate::run::in_folder::run_into;
 use crate::run::{Outcome, RunError};
-use crate::single::run_into;
 
 /// The jobs of a comparison: for each codec one for each seed.
 #[derive(Debug)]

@@ -3,6 +3,9 @@
 //! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in reports. Times are
 //! means over the workers.
 
+pub mod folder;
+pub mod progress;
+
 use std::time::Duration;
 
 #[cfg(feature = "zmq")]
@@ -13,8 +16,8 @@ use gradwire_transports::{Counters, Rank, RankSet, cost};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::checkpoint::Snapshot;
-use crate::eval::Evaluation;
 use crate::job::Job;
+use crate::model::eval::Evaluation;
 
 /// What one worker says of one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]

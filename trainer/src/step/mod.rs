@@ -2,6 +2,7 @@
 
 #[cfg(feature = "zmq")]
 mod history;
+mod kept;
 mod state;
 
 use std::time::{Duration, Instant};
@@ -14,9 +15,9 @@ use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 pub(crate) use self::history::Recalled;
 use crate::agreement::Agreement;
 use crate::data::{Batches, Part};
-use crate::eval::{Evaluation, evaluate};
-use crate::hash::params_hash;
 use crate::job::Job;
+use crate::model::eval::{Evaluation, evaluate};
+use crate::model::hash::params_hash;
 use crate::model::{Model, ModelError};
 use crate::optim::Optimizer;
 use crate::record::StepRecord;

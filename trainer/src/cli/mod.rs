@@ -1,0 +1,126 @@
+//! The command line: which command is called, and with what.
+
+mod compare;
+#[cfg(feature = "zmq")]
+mod remote_args;
+mod settings;
+mod train;
+
+use std::io::Write;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use self::compare::{CompareArgs, compare, quick_start};
+#[cfg(feature = "zmq")]
+use self::remote_args::RemoteArgs;
+use self::train::{TrainArgs, train};
+use crate::codec_cli::{self, CodecArgs};
+pub use crate::command::Failure;
+use crate::command::{Output, unless_nobody_reads};
+use crate::process::launch::Launch;
+#[cfg(feature = "zmq")]
+use crate::remote;
+
+/// Trains real models with compressed gradients and says what it cost and what it gained.
+///
+/// Without a command it does the quick start: dense training against three codecs on shipped data, with four workers in
+/// this process, in about a minute; then a table, and a report to open in a browser.
+#[derive(Debug, Parser)]
+#[command(name = "trainer", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// Print source, licence and attribution of the shipped data, and end
+    #[arg(long)]
+    licenses: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One run
+    Train(Box<TrainArgs>),
+    /// Several codecs on the same task, same seeds, same budget: a table and a report
+    Compare(Box<CompareArgs>),
+    /// The codecs on your own gradients: bench, encode, decode, inspect
+    Codec(CodecArgs),
+    /// Serve a run to workers on other machines, and train as rank 0
+    #[cfg(feature = "zmq")]
+    Serve(Box<RemoteArgs<remote::ServeArgs>>),
+    /// Work for a run that another machine serves; give the same settings as there
+    #[cfg(feature = "zmq")]
+    Join(Box<RemoteArgs<remote::JoinArgs>>),
+    /// Make the keys by which server and workers know each other
+    #[cfg(feature = "zmq")]
+    Keygen(remote::KeygenArgs),
+}
+
+/// Reads the arguments, the program's name first, and does what they say.
+///
+/// # Errors
+///
+/// [`Failure`], for the caller to print. A reader of `out` that went away is not one.
+pub fn main(
+    arguments: impl Iterator<Item = std::ffi::OsString>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let result = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli.run(out),
+        Err(error) if error.use_stderr() => Err(Failure::Usage(first_paragraph(&error.to_string()))),
+        Err(help_or_version) => write!(out, "{help_or_version}").map_err(Failure::Output),
+    };
+    unless_nobody_reads(result)
+}
+
+/// What the parser says before it begins to explain, in one line.
+fn first_paragraph(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+    lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned()
+}
+
+/// The command line as `clap` knows it, for checks and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+impl Cli {
+    fn run(self, out: &mut impl Write) -> Result<(), Failure> {
+        if self.licenses {
+            return Ok(write!(out, "{}", crate::DATA_LICENSES)?);
+        }
+        let trains = matches!(self.command, Some(Command::Train(_)));
+        if !trains && Launch::detect().is_some_and(|launch| launch.world > 1) {
+            return Err(Failure::Usage("under mpirun there is only `trainer train`".to_owned()));
+        }
+        match self.command {
+            None => quick_start(&self.output, out),
+            Some(Command::Train(args)) => train(&args, out),
+            Some(Command::Compare(args)) => compare(&args, out),
+            Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
+            #[cfg(feature = "zmq")]
+            Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, out),
+            #[cfg(feature = "zmq")]
+            Some(Command::Join(args)) => remote::join(&args.own, args.settings()?, out),
+            #[cfg(feature = "zmq")]
+            Some(Command::Keygen(args)) => remote::keygen(&args, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_command_has_two_options_of_one_name() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands() {
+            let mut names: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+            names.sort_unstable();
+            let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+            assert_eq!(twice, None, "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `trainer serve` and `trainer join`: their own options, and the settings of the run.
+
+use std::path::PathBuf;
+
+use super::settings::settings;
+use crate::config::Settings;
+use crate::job::JobError;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RemoteArgs<Own: clap::Args> {
+    #[command(flatten)]
+    pub(super) own: Own,
+    /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
+    #[arg(long, value_name = "SPEC")]
+    codec: Option<String>,
+    /// TOML file with settings; the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl<Own: clap::Args> RemoteArgs<Own> {
+    pub(super) fn settings(&self) -> Result<Settings, JobError> {
+        let own = Settings { codec: self.codec.clone(), ..self.settings.clone() };
+        settings(&own, self.config.as_ref())
+    }
+}

@@ -1,0 +1,14 @@
+//! Settings from the command line and from a file.
+
+use std::path::PathBuf;
+
+use crate::config::Settings;
+use crate::job::JobError;
+
+/// The settings of the command line over those of the file.
+pub(super) fn settings(own: &Settings, file: Option<&PathBuf>) -> Result<Settings, JobError> {
+    Ok(match file {
+        Some(path) => own.clone().over(Settings::read(path)?),
+        None => own.clone(),
+    })
+}

@@ -1,0 +1,117 @@
+//! `trainer train`: one run, from its beginning or from a checkpoint.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::settings::settings;
+use crate::checkpoint::{self, Found};
+use crate::command::{
+    CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, explained, present_run, reopen,
+};
+use crate::config::{RunConfig, Settings};
+use crate::job::{Job, JobError};
+use crate::process::interrupt;
+use crate::process::launch::Launch;
+use crate::range::{RangeError, require};
+use crate::run::in_folder::{resume_into, run_into};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct TrainArgs {
+    /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same end as if
+    /// nothing had happened. Takes no other option
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    resume: Option<PathBuf>,
+    /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
+    #[arg(long, value_name = "SPEC")]
+    codec: Option<String>,
+    /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
+    #[arg(long, value_name = "N")]
+    patience: Option<u64>,
+    /// TOML file with settings; the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(super) fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(path) = &args.resume {
+        return resume(path, out);
+    }
+    let own = Settings { codec: args.codec.clone(), patience: args.patience, ..args.settings.clone() };
+    let mut settings = settings(&own, args.config.as_ref())?;
+    let launch = Launch::detect().filter(|_| settings.transport.as_deref() != Some("local"));
+    if let Some(launch) = launch {
+        return train_as_process(launch, settings, &args.output, out);
+    }
+    interrupt::listen();
+    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+    let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
+    require_local(&config)?;
+    let job = Job::prepare(config)?;
+    let folder = create_folder(&job, &args.output)?;
+    let outcome = run_into(&job, &folder, &job.config.codec, LINES);
+    present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
+}
+
+#[cfg(feature = "mpi")]
+fn train_as_process(
+    launch: Launch,
+    settings: Settings,
+    output: &Output,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    crate::under_mpi::train(launch, settings, &|job| create_folder(job, output), out)
+}
+
+#[cfg(not(feature = "mpi"))]
+const WITHOUT_MPI: &str = "this program was built without MPI: build it with --features mpi";
+
+#[cfg(not(feature = "mpi"))]
+fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or give --transport local")))
+}
+
+/// Where processes are asked for, somebody has to start them.
+fn require_local(config: &RunConfig) -> Result<(), RangeError> {
+    let workers = config.workers;
+    let allowed = format!("local here; for mpi, start it as mpirun -n {workers} trainer train …");
+    require(config.transport == "local", "transport", &config.transport, allowed)
+}
+
+fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    let found = checkpoint::latest(path).map_err(JobError::from)?;
+    match Launch::detect() {
+        _ if found.config().transport == "zmq" => {
+            let what =
+                format!("{}: a run of a server; go on with: {} --resume …", path.display(), found.command());
+            return Err(Failure::Usage(what));
+        }
+        Some(launch) if found.config().transport == "mpi" => return resume_as_process(launch, found, out),
+        Some(launch) if launch.world > 1 => {
+            let what = format!("{}: a run in one process; go on without mpirun", path.display());
+            return Err(Failure::Usage(what));
+        }
+        _ => require_local(found.config())?,
+    }
+    interrupt::listen();
+    let job = Job::prepare(found.config().clone())?;
+    let run = found.run_folder().unwrap_or(path).to_path_buf();
+    let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
+    let folder = reopen(&run, &job, &checkpoint)?;
+    writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
+    let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
+    present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
+}
+
+#[cfg(feature = "mpi")]
+fn resume_as_process(launch: Launch, found: Found, out: &mut impl Write) -> Result<(), Failure> {
+    crate::under_mpi::resume(launch, found, out)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn resume_as_process(_: Launch, found: Found, _: &mut impl Write) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("{}: a run under mpirun; {WITHOUT_MPI}", found.path().display())))
+}

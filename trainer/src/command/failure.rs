@@ -1,0 +1,92 @@
+//! Why a command ends without having done its work.
+
+use std::io::{self, ErrorKind};
+
+#[cfg(feature = "zmq")]
+use super::remote_error::RemoteError;
+use crate::codec_cli::CliError;
+use crate::job::JobError;
+use crate::process::interrupt;
+use crate::range::RangeError;
+use crate::record::folder::{Folder, FolderError};
+use crate::run::{Outcome, RunError};
+
+/// Why the program ends without having done its work. Told in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The command line cannot be read.
+    #[error("{0}")]
+    Usage(String),
+    /// A setting, a file or the data.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The output folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A command under `codec`.
+    #[error(transparent)]
+    Codec(#[from] CliError),
+    /// The run itself.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Training over the network.
+    #[cfg(feature = "zmq")]
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The user ended the run.
+    #[error("interrupted after {steps} steps; go on with: {command}")]
+    Interrupted {
+        /// Steps done.
+        steps: u64,
+        /// What to call.
+        command: String,
+    },
+    /// The result cannot be shown.
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    /// 2 for bad input, of which nothing was written; 1 for what went wrong later.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Codec(_) => 2,
+            #[cfg(feature = "zmq")]
+            Self::Remote(RemoteError::Zmq(_)) => 2,
+            #[cfg(feature = "zmq")]
+            Self::Remote(_) => 1,
+            Self::Interrupted { .. } => interrupt::EXIT_CODE,
+            Self::Run(_) | Self::Output(_) => 1,
+        }
+    }
+}
+
+impl From<RangeError> for Failure {
+    fn from(error: RangeError) -> Self {
+        Self::Job(error.into())
+    }
+}
+
+/// A reader of standard output that went away is no failure.
+pub(crate) fn unless_nobody_reads(result: Result<(), Failure>) -> Result<(), Failure> {
+    match result {
+        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Says how to go on after an interrupt.
+pub(crate) fn explained(
+    outcome: Result<Outcome, RunError>,
+    folder: &Folder,
+    command: &str,
+) -> Result<Outcome, Failure> {
+    outcome.map_err(|error| match error {
+        RunError::Interrupted { steps } => {
+            let command = format!("{command} --resume {}", folder.path().display());
+            Failure::Interrupted { steps, command }
+        }
+        other => other.into(),
+    })
+}

@@ -1,0 +1,18 @@
+//! What the commands share: how they fail, where they write, and how they present a run.
+
+mod defaults;
+mod failure;
+mod output;
+mod present;
+#[cfg(feature = "zmq")]
+mod remote_error;
+
+pub(crate) use defaults::{CHECKPOINT_EVERY, LINES};
+pub use failure::Failure;
+pub(crate) use failure::{explained, unless_nobody_reads};
+pub(crate) use output::{Output, create_folder, reopen};
+#[cfg(feature = "zmq")]
+pub(crate) use present::report_run;
+pub(crate) use present::{present, present_run};
+#[cfg(feature = "zmq")]
+pub use remote_error::RemoteError;

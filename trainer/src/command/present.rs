@@ -1,0 +1,67 @@
+//! What a command shows at the end: a table, and a page to open.
+
+use std::io::{self, Write};
+
+use super::failure::Failure;
+use crate::compare::Comparison;
+use crate::job::Job;
+use crate::record::folder::Folder;
+use crate::report;
+use crate::report::table::{Table, footnotes};
+use crate::run::Outcome;
+
+/// Table and report of one run.
+pub(crate) fn present_run(
+    job: &Job,
+    outcome: Outcome,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let hash = outcome.summary.params_hash.clone();
+    report_run(job, outcome, folder, out)?;
+    let whose = if job.config.replicas() > 1 { "of the replicas of" } else { "on" };
+    writeln!(out, "\nparameters: {hash} {whose} all {} workers", job.config.workers)?;
+    writeln!(out, "Results and report: {}", folder.file("report.html").display())?;
+    Ok(())
+}
+
+/// Table and report of one run, without the last words.
+pub(crate) fn report_run(
+    job: &Job,
+    outcome: Outcome,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    print_and_report(&Comparison::of_one(job, outcome), "Training run", folder, out)
+}
+
+/// Table, report and summaries of several runs.
+pub(crate) fn present(
+    comparison: &Comparison,
+    title: &str,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let json = comparison.to_json().map_err(io::Error::from)?;
+    folder.write("summary.json", &(json + "\n"))?;
+    print_and_report(comparison, title, folder, out)
+}
+
+/// The table to `out`, the report to the folder.
+fn print_and_report(
+    comparison: &Comparison,
+    title: &str,
+    folder: &Folder,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    folder.write("report.html", &report::html(comparison, title))?;
+    writeln!(out, "{}\n", report::task_line(comparison))?;
+    write!(out, "{}", Table::new(comparison).to_text())?;
+    for note in footnotes(comparison) {
+        writeln!(out, "{note}.")?;
+    }
+    for note in report::notes(comparison) {
+        writeln!(out, "Note: {note}.")?;
+    }
+    Ok(())
+}

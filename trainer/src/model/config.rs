@@ -1,0 +1,80 @@
+//! The kinds of models by name, with sizes.
+
+use super::autodiff::Autodiff;
+use super::{CnnConfig, GptConfig, MlpConfig, Model, ModelError, cnn, gpt, mlp};
+use crate::data::Task;
+use crate::range::RangeError;
+
+/// A kind of model with its sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelConfig {
+    /// Fully connected layers.
+    Mlp(MlpConfig),
+    /// Convolutions.
+    Cnn(CnnConfig),
+    /// Transformer.
+    Gpt(GptConfig),
+}
+
+impl ModelConfig {
+    /// The names that [`ModelConfig::by_name`] knows.
+    pub const NAMES: [&'static str; 3] = ["mlp", "cnn", "gpt"];
+
+    /// The model of this name with sizes that suit the task.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such model.
+    pub fn by_name(name: &str, task: &Task) -> Result<Self, RangeError> {
+        match name {
+            "mlp" => Ok(Self::Mlp(MlpConfig::suited_to(task))),
+            "cnn" => Ok(Self::Cnn(CnnConfig::suited_to(task))),
+            "gpt" => Ok(Self::Gpt(GptConfig::default())),
+            _ => Err(RangeError::new("model", name, format!("one of {}", Self::NAMES.join(", ")))),
+        }
+    }
+
+    /// The model that the trainer takes when none is named.
+    pub fn default_for(task: &Task) -> Self {
+        match task {
+            Task::Images { .. } => Self::Mlp(MlpConfig::suited_to(task)),
+            Task::Tokens { .. } => Self::Gpt(GptConfig::default()),
+        }
+    }
+
+    /// Tokens of one training window; 0 for a model of images.
+    pub fn context(&self) -> usize {
+        match self {
+            Self::Gpt(config) => config.context,
+            Self::Mlp(_) | Self::Cnn(_) => 0,
+        }
+    }
+
+    /// Makes the model, with initial weights that depend on the seed alone.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Config`] if the model does not fit the task or a size is out of range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gradwire_trainer::data::{Batches, optdigits};
+    /// use gradwire_trainer::model::{Model, ModelConfig};
+    ///
+    /// let digits = optdigits::load()?;
+    /// let mut model = ModelConfig::default_for(&digits.task()).build(&digits.task(), 1)?;
+    /// let mut grad = vec![0.0; model.len()];
+    /// let batch = Batches::new(&digits, 1, 32, 0, 1, 0)?.batch(0, 0);
+    /// let loss = model.forward_backward(&batch, &mut grad)?;
+    /// assert!(loss.is_finite());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build(&self, task: &Task, seed: u64) -> Result<Box<dyn Model>, ModelError> {
+        Ok(match self {
+            Self::Mlp(config) => Box::new(Autodiff::new(mlp::Mlp::new(config, task)?, seed)),
+            Self::Cnn(config) => Box::new(Autodiff::new(cnn::Cnn::new(config, task)?, seed)),
+            Self::Gpt(config) => Box::new(Autodiff::new(gpt::Gpt::new(config, task)?, seed)),
+        })
+    }
+}

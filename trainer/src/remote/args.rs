@@ -1,0 +1,35 @@
+//! What both ends are told in the same words.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gradwire_transports::zmq::{KeyPair, Security, ZmqError};
+
+/// What both ends are told about keys.
+#[derive(Debug, clap::Args)]
+pub struct KeyArgs {
+    /// This end's key file, made by `trainer keygen`
+    #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
+    key: Option<PathBuf>,
+    /// Without keys: no encryption, no authentication; on the loopback interface only
+    #[arg(long, conflicts_with = "key")]
+    pub(super) insecure: bool,
+    /// With --insecure, also on other interfaces: whoever reaches the port can read and change everything
+    #[arg(long, requires = "insecure")]
+    beyond_loopback: bool,
+}
+
+impl KeyArgs {
+    pub(super) fn security(&self) -> Result<Security, ZmqError> {
+        match &self.key {
+            Some(path) => Ok(Security::Curve(KeyPair::read(path)?)),
+            None => Ok(Security::Plain { beyond_loopback: self.beyond_loopback }),
+        }
+    }
+}
+
+/// A number of seconds from the command line.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

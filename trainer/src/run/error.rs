@@ -1,0 +1,77 @@
+//! Why a run ends early.
+
+use gradwire_transports::Rank;
+
+use crate::job::JobError;
+use crate::step::StepError;
+
+/// So many refused steps in a row end the run: it will not recover by itself.
+pub(super) const MAX_REFUSED_IN_A_ROW: u64 = 10;
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A worker could not begin.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// A worker failed.
+    #[error("worker {} at step {step}: {error}", rank.0)]
+    Worker {
+        /// Which worker.
+        rank: Rank,
+        /// At which step.
+        step: u64,
+        /// Why.
+        error: StepError,
+    },
+    /// A worker panicked.
+    #[error("worker {} panicked: {message}", rank.0)]
+    Panic {
+        /// Which worker.
+        rank: Rank,
+        /// What it said.
+        message: String,
+    },
+    /// Replicas that must be the same are not.
+    #[error("replicas differ after step {step}: {}", differing(groups))]
+    Diverged {
+        /// After which step.
+        step: u64,
+        /// Parameter hashes, and who has them.
+        groups: Vec<(u64, Vec<Rank>)>,
+    },
+    /// The mean was refused again and again.
+    #[error("step {step}: the {MAX_REFUSED_IN_A_ROW}th mean in a row was refused: {why}")]
+    Refused {
+        /// The last of the steps.
+        step: u64,
+        /// What was wrong with its mean.
+        why: String,
+    },
+    /// The user ended it. What was done is in a checkpoint.
+    #[error("interrupted after {steps} steps")]
+    Interrupted {
+        /// Steps done.
+        steps: u64,
+    },
+    /// What another worker tells of a step cannot be read.
+    #[error("worker {} at step {step}: its record cannot be read; is it the same program?", rank.0)]
+    Record {
+        /// Which worker.
+        rank: Rank,
+        /// Of which step.
+        step: u64,
+    },
+    /// What was observed could not be written.
+    #[error("{0}")]
+    Observer(String),
+}
+
+fn differing(groups: &[(u64, Vec<Rank>)]) -> String {
+    let name = |(hash, ranks): &(u64, Vec<Rank>)| {
+        let ranks: Vec<String> = ranks.iter().map(|rank| rank.0.to_string()).collect();
+        format!("{hash:016x} at rank {}", ranks.join(", "))
+    };
+    groups.iter().map(name).collect::<Vec<_>>().join("; ")
+}

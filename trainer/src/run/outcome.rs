@@ -1,0 +1,23 @@
+//! What is left of a run, and what each worker adds to that.
+
+use gradwire_transports::Counters;
+
+use crate::model::eval::Evaluation;
+use crate::record::{Metrics, Summary};
+
+/// What a run leaves in memory.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The run in one object.
+    pub summary: Summary,
+    /// Every step.
+    pub metrics: Vec<Metrics>,
+    /// What each worker's meter counted, in rank order.
+    pub counters: Vec<Counters>,
+}
+
+/// What a worker says at the end.
+pub(crate) struct Final {
+    pub(crate) counters: Counters,
+    pub(crate) evaluation: Option<Evaluation>,
+}

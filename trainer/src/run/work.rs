@@ -1,0 +1,71 @@
+//! What one worker does, in a thread or in a process of its own.
+
+use gradwire_transports::layer::Meter;
+use gradwire_transports::{Rank, Transport};
+
+use super::error::RunError;
+use super::outcome::Final;
+use crate::checkpoint::Checkpoint;
+use crate::data::Part;
+use crate::job::{Job, JobError};
+use crate::model::{Model, ModelError};
+use crate::record::StepRecord;
+use crate::step::{StepError, Worker};
+
+/// How a worker hears of the others, and all of them of the end that the user wants.
+pub(crate) trait Ties<'a, T: Transport> {
+    /// Called before a step, of which nothing was sent yet.
+    fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError>;
+
+    /// Called when the step is done: whether all end behind it. Every worker gets the same answer.
+    fn ends_after(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<bool, WorkerError>;
+
+    /// Takes what the worker says of the step.
+    fn tell(&mut self, worker: &mut Worker<'a, Meter<T>>, record: StepRecord) -> Result<(), WorkerError>;
+}
+
+pub(super) type WorkerResult = Result<Final, (u64, WorkerError)>;
+
+pub(crate) enum WorkerError {
+    Job(JobError),
+    Step(StepError),
+    Run(RunError),
+    /// Somebody else ended the run.
+    Stopped,
+}
+
+/// What a worker does, from the first step or that of a checkpoint to the last.
+pub(crate) fn work<'a, T: Transport>(
+    job: &'a Job,
+    transport: T,
+    model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
+    start: Option<&Checkpoint>,
+    ties: &mut impl Ties<'a, T>,
+) -> WorkerResult {
+    let refused = |error: JobError| (0, WorkerError::Job(error));
+    let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
+    let mut worker = Worker::new(job, Meter::new(transport), model).map_err(refused)?;
+    if let Some(checkpoint) = start {
+        worker.go_on_from(checkpoint).map_err(|error| refused(error.into()))?;
+    }
+    for step in start.map_or(0, |checkpoint| checkpoint.steps)..job.steps {
+        let at = |error| (step, error);
+        let failed = |error| (step, WorkerError::Step(error));
+        ties.begin(&mut worker, step).map_err(at)?;
+        let mut record = worker.step(step).map_err(failed)?;
+        if worker.evaluates(step) {
+            record.evaluation = Some(worker.evaluate(Part::Valid).map_err(failed)?);
+        }
+        let is_end = ties.ends_after(&mut worker, step).map_err(at)?;
+        if is_end || job.is_checkpoint_due(step) {
+            record.snapshot = Some(worker.snapshot());
+        }
+        ties.tell(&mut worker, record).map_err(at)?;
+        if is_end && step + 1 < job.steps {
+            return Err((step + 1, WorkerError::Stopped));
+        }
+    }
+    let tested = (worker.rank() == Rank(0)).then(|| worker.evaluate(Part::Test)).transpose();
+    let evaluation = tested.map_err(|error| (job.steps, WorkerError::Step(error)))?;
+    Ok(Final { counters: worker.counters(), evaluation })
+}

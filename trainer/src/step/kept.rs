@@ -1,0 +1,21 @@
+//! What a worker keeps back, in bytes.
+
+use gradwire::{Layout, Memory};
+
+/// A memory in bytes.
+pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
+    let Some(memory) = memory else { return Vec::new() };
+    let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
+    let written = memory.save(&layout.as_ref(), &mut bytes).unwrap_or(0);
+    bytes.truncate(written);
+    bytes
+}
+
+/// Puts it back. The error says why it is not of this codec and model.
+pub(super) fn load(memory: Option<&mut Memory<'_>>, layout: &Layout, saved: &[u8]) -> Result<(), String> {
+    match memory {
+        Some(memory) => memory.load(&layout.as_ref(), saved).map_err(|error| error.to_string()),
+        None if !saved.is_empty() => Err("nothing is kept back in this run".to_owned()),
+        None => Ok(()),
+    }
+}
