@@ -1,6 +1,6 @@
 //! A configuration with everything it names: data read, sizes known, all of it checked before anything is written.
 
-use gradwire::{Codec, Density, GatherCodec, Layout, LayoutError, Spec, Unit};
+use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::agreement::Way;
@@ -138,12 +138,7 @@ impl Job {
 
     /// The norm that a worker's gradient is shortened to, if it is limited.
     pub fn local_clip(&self) -> Option<f64> {
-        match self.spec.codec {
-            Codec::Gather(GatherCodec::Dgc(dgc)) if dgc.clip().is_some() => {
-                dgc.local_clip(self.config.workers as u32)
-            }
-            _ => self.config.clip,
-        }
+        self.spec.codec.local_clip(self.config.workers as u32).or(self.config.clip)
     }
 
     /// What each worker adds to its gradient, times the parameters: where the codec owns the momentum, decay comes first.

@@ -81,6 +81,11 @@ pub(crate) trait Described {
         None
     }
 
+    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply it.
+    fn accumulates_steps(&self) -> bool {
+        false
+    }
+
     /// Whether its mean is that of the gradients as they are, so that it may ride on a plain all-reduce as well.
     fn is_plain_sum(&self) -> bool {
         false

@@ -3,6 +3,7 @@
 extern crate std;
 
 use super::dispatch::fields::pack_nibbles;
+use super::plain::{mixing as plain_mixing, shares as plain_shares};
 use super::scalar::mixing::{COUNT_BITS, COUNT_MASK, INPUTS, LEAST, MOST, P_BITS, Weights, Word};
 use super::scalar::shares::{SYMBOLS, Shares};
 use super::*;
@@ -507,11 +508,11 @@ proptest! {
         let mut weights = [Weights(weights); 2];
         let unseen = unseen << COUNT_BITS;
         let (here, its_sum) = mixing::weigh(words, mixing::PriorLanes::new(log_odds, unseen), &weights[0]);
-        let (expected, sum) = plain::mixing::weigh(words, plain::mixing::PriorLanes::new(log_odds, unseen), &weights[1]);
+        let (expected, sum) = plain_mixing::weigh(words, plain_mixing::PriorLanes::new(log_odds, unseen), &weights[1]);
         prop_assert_eq!(its_sum, sum);
         mixing::Change::none().apply(&mut weights[0]);
         here.change(error).apply(&mut weights[0]);
-        plain::mixing::Change::none().apply(&mut weights[1]);
+        plain_mixing::Change::none().apply(&mut weights[1]);
         expected.change(error).apply(&mut weights[1]);
         prop_assert_eq!(&weights[0].0[..INPUTS], &weights[1].0[..INPUTS]);
         prop_assert_eq!(here.learn(bit), expected.learn(bit));
@@ -526,15 +527,15 @@ proptest! {
         most in prop_oneof![any::<u16>(), Just(0), Just(u16::MAX)],
     ) {
         let all = shares.each_ref();
-        prop_assert_eq!(shares::mix(&base, all, weights), plain::shares::mix(&base, all, weights));
+        prop_assert_eq!(shares::mix(&base, all, weights), plain_shares::mix(&base, all, weights));
         let mut ascending = base;
         ascending.sort_unstable();
         for most in ascending.into_iter().chain([most]) {
-            prop_assert_eq!(shares::count_up_to(&ascending, most), plain::shares::count_up_to(&ascending, most));
+            prop_assert_eq!(shares::count_up_to(&ascending, most), plain_shares::count_up_to(&ascending, most));
         }
         let mut learnt = [base; 2];
         shares::learn(&mut learnt[0], weights[0], weights[1], symbol);
-        plain::shares::learn(&mut learnt[1], weights[0], weights[1], symbol);
+        plain_shares::learn(&mut learnt[1], weights[0], weights[1], symbol);
         prop_assert_eq!(learnt[0], learnt[1]);
     }
 }

@@ -317,6 +317,12 @@ impl Codec {
         self.described().local_clip(workers)
     }
 
+    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply it.
+    #[must_use]
+    pub fn accumulates_steps(&self) -> bool {
+        self.described().accumulates_steps()
+    }
+
     /// The momentum, of codecs that own it.
     #[must_use]
     pub fn momentum(&self) -> Option<Momentum> {

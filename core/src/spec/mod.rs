@@ -89,6 +89,12 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Names of the codecs.
+    #[must_use]
+    pub fn names() -> &'static [&'static str] {
+        NAMES
+    }
+
     /// A codec with the memory that it has by default, the whole model in one unit.
     #[must_use]
     pub fn new(codec: Codec) -> Self {

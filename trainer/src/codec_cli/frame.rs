@@ -46,18 +46,7 @@ pub(super) fn lone_layout(
 
 /// The name that spellings of this codec begin with.
 pub(super) fn codec_name(codec: CodecId) -> &'static str {
-    match codec {
-        CodecId::None => "none",
-        CodecId::F16 => "f16",
-        CodecId::Bf16 => "bf16",
-        CodecId::TopK => "topk",
-        CodecId::Threshold => "threshold",
-        CodecId::Qsgd => "qsgd",
-        CodecId::RandomK => "randomk",
-        CodecId::Dgc => "dgc",
-        CodecId::Sidco => "sidco",
-        _ => "unknown",
-    }
+    codec.name().unwrap_or("unknown")
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl HeaderReport {
             frame_bytes: header.frame_bytes(),
             magic: String::from_utf8_lossy(field(0..2)).into_owned(),
             version: header.version,
-            codec: header.codec as u8,
+            codec: header.codec.number(),
             codec_name: codec_name(header.codec),
             flags: field(4..6).iter().rev().fold(0, |flags, &byte| flags << 8 | u16::from(byte)),
             divisor: match header.divisor {

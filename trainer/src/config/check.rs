@@ -1,6 +1,6 @@
 //! Defaults, ranges and conflicts.
 
-use gradwire::{Codec, Dgc, GatherCodec, MemoryChoice, Spec, UnitPolicy};
+use gradwire::{Codec, MemoryChoice, Spec, UnitPolicy};
 
 use super::{ConfigError, RunConfig, Settings};
 use crate::config::link_rate::{spell_index, with_index};
@@ -183,9 +183,7 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
             config.schedule
         ),
     )?;
-    if let Codec::Gather(GatherCodec::Dgc(dgc)) = config.spec()?.codec {
-        dgc_conflicts(config, &dgc)?;
-    }
+    own_momentum_conflicts(config, &config.spec()?.codec)?;
     transport_conflicts(config)
 }
 
@@ -308,25 +306,25 @@ fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 }
 
 /// What does not go with the codec that owns the momentum.
-fn dgc_conflicts(config: &RunConfig, dgc: &Dgc) -> Result<(), ConfigError> {
+fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), ConfigError> {
     refuse(
-        config.optimizer == "adamw",
+        config.optimizer == "adamw" && codec.accumulates_steps(),
         format!(
-            "optimizer = adamw with codec = {}: dgc accumulates the steps of sgd with momentum; use sgd",
+            "optimizer = adamw with codec = {}: it accumulates the steps of sgd with momentum; use sgd",
             config.codec
         ),
     )?;
     let has_momentum =
         config.momentum.is_some_and(|momentum| momentum > 0.0) || config.nesterov == Some(true);
     refuse(
-        dgc.momentum().is_some() && has_momentum,
+        codec.momentum().is_some() && has_momentum,
         format!(
-            "momentum, nesterov with codec = {}: dgc has momentum of its own; give it there",
+            "momentum, nesterov with codec = {}: the codec has momentum of its own; give it there",
             config.codec
         ),
     )?;
     refuse(
-        dgc.clip().is_some() && config.clip.is_some(),
+        codec.local_clip(1).is_some() && config.clip.is_some(),
         format!("clip with codec = {}: the codec clips already", config.codec),
     )
 }
@@ -334,12 +332,7 @@ fn dgc_conflicts(config: &RunConfig, dgc: &Dgc) -> Result<(), ConfigError> {
 /// What is allowed, but should be known.
 fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
-    let is_sparse = matches!(
-        spec.codec,
-        Codec::Gather(
-            GatherCodec::TopK(_) | GatherCodec::Threshold(_) | GatherCodec::Dgc(_) | GatherCodec::Sidco(_)
-        ) | Codec::Linear(_)
-    ) && spec.codec.name() != "none";
+    let is_sparse = spec.codec.sparse_values().is_some() || matches!(spec.codec, Codec::Linear(_));
     let mut notes = Vec::new();
     if config.optimizer == "adamw" && is_sparse {
         notes.push(format!("adamw on the sparse means of {}: no guarantee that it converges", config.codec));

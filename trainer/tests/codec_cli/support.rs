@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Every codec of [`Spec::CODECS`], every coder, every cut into units.
+/// Every codec of [`Spec::names`], every coder, every cut into units.
 pub(crate) const SPELLINGS: [&str; 31] = [
     "none",
     "f16",

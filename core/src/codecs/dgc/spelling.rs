@@ -97,6 +97,10 @@ impl Described for Dgc {
         Some(self.coding.values)
     }
 
+    fn accumulates_steps(&self) -> bool {
+        true
+    }
+
     fn local_clip(&self, workers: u32) -> Option<f64> {
         self.local_clip(workers)
     }

@@ -309,7 +309,7 @@ impl<'a> LevelsFields<'a> {
             }
             // A small machine copies whole fields like all others.
             Packing::Fixed(bytes) if Full::build().is_some() && self.bits == 8 => {
-                self.add_bytes(bytes, norms, weight, acc)
+                self.add_bytes(bytes, norms, weight, acc);
             }
             Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
