@@ -328,3 +328,38 @@ fn memories_of_a_spelling_have_the_parts_that_it_needs() {
     }
     assert!(Memory::for_spec(&spec("qsgd"), &layout).is_none());
 }
+
+/// A memory that has been through an encode knows how large its values can be, so the values are not all read again.
+#[test]
+fn a_step_that_only_momentum_makes_too_large_is_refused() {
+    for nesterov in ["", ",nesterov"] {
+        let spec = spec(&format!("dgc:density=0.1,momentum=0.5,values=f16,dense_1d=false{nesterov}"));
+        let (layout, units) = (LayoutRef::flat(40), [Unit::whole(40)]);
+        let mut memory = Memory::for_spec(&spec, &layout).expect("a memory");
+        let mut grad = [8_000.0f32; 40];
+        let mut encoder = gradwire::Encoder::new();
+        let mut encode = |at, grad: &[f32], memory: &mut Memory<'_>| {
+            encoder
+                .encode(&spec.codec, key(at), &layout, &units, Grad::F32(grad), Some(memory))
+                .map(<[u8]>::len)
+        };
+        grad[..4].fill(20_000.0);
+        grad[39] = 100.0;
+        encode(0, &grad, &mut memory).unwrap();
+        let before = (bits(memory.residual()), bits(memory.momentum().unwrap()));
+        let rule = spec.codec.momentum().unwrap();
+        let p = |i: usize, grad: f32| {
+            let step = naive::dgc::advance(rule, &memory.momentum().unwrap()[i..=i], &[grad]).1[0];
+            memory.residual()[i] + step
+        };
+        // Too large with the momentum, and not without.
+        let index = 20;
+        grad.fill(0.0);
+        grad[index] = (1..).map(|n| n as f32).find(|&grad| p(index, grad) >= 65_520.0).unwrap();
+        assert!(memory.residual()[index] + grad[index] < 65_520.0);
+        assert_eq!(encode(1, &grad, &mut memory), Err(EncodeError::ValueOverflow { index }));
+        assert_eq!((bits(memory.residual()), bits(memory.momentum().unwrap())), before);
+        grad[index] -= 64.0;
+        encode(1, &grad, &mut memory).unwrap();
+    }
+}

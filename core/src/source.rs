@@ -36,6 +36,8 @@ pub(crate) struct Source<'a> {
     largest: f32,
     /// What makes a step of the gradient, with the momentum so far.
     momentum: Option<(Momentum, &'a [f32])>,
+    /// No magnitude of the momentum is above this; infinite where nothing is known.
+    momentum_bound: f32,
     /// Position of the unit in the flat gradient, for errors.
     start: usize,
     /// Magnitudes must be below this.
@@ -49,7 +51,7 @@ impl<'a> Source<'a> {
         let same = residual.is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
         let largest = if residual.is_none() { 0.0 } else { f32::INFINITY };
-        Self { grad, residual, largest, momentum: None, start, bound }
+        Self { grad, residual, largest, momentum: None, momentum_bound: f32::INFINITY, start, bound }
     }
 
     /// The same, with momentum ahead of the residual.
@@ -60,6 +62,11 @@ impl<'a> Source<'a> {
         let same = momentum.is_none_or(|(_, momentum)| momentum.len() == self.len());
         assert!(same, "gradient and momentum differ in length");
         Self { momentum, ..self }
+    }
+
+    /// The same, of whose momentum no magnitude is above `momentum_bound`.
+    pub(crate) fn with_momentum_bound(self, momentum_bound: f32) -> Self {
+        Self { momentum_bound, ..self }
     }
 
     /// The same, of whose residual no magnitude is above `largest`.
@@ -170,14 +177,15 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Makes sure of every value and changes nothing. Where the residual's largest magnitude is known, it reads the
-    /// gradient alone: rounding is monotone, so no sum is above that of the largest.
+    /// Makes sure of every value and changes nothing. Where bounds on residual and momentum are known, it reads the
+    /// gradient alone; see [`largest_sum`](Self::largest_sum).
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
     pub(crate) fn check_all(&self, isa: Isa) -> Result<(), EncodeError> {
-        let is_bounded = self.largest.is_finite() && Full::build().and(self.momentum).is_none();
-        if is_bounded && self.largest + self.largest_of_gradient(isa) < self.bound {
+        let momentum = Full::build().and(self.momentum);
+        let is_bounded = self.largest.is_finite() && (momentum.is_none() || self.momentum_bound.is_finite());
+        if is_bounded && self.largest_sum(self.largest_of_gradient(isa)) < self.bound {
             return Ok(());
         }
         let mut p = [0; NARROW_BLOCK];
@@ -201,14 +209,26 @@ impl<'a> Source<'a> {
     /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
     /// start, and finds it in the cache.
     fn largest_of_gradient(&self, isa: Isa) -> f32 {
-        let mut max = 0;
+        let (mut max, gradient) = (0, Self { momentum: None, ..*self });
         for (first, len) in blocks_of(CHUNK, self.len(), self.grad_misalignment()).rev() {
-            let _: Result<(), Infallible> = self.try_for_range(first, len, |_, grad, _| {
+            let _: Result<(), Infallible> = gradient.try_for_range(first, len, |_, grad, _| {
                 max = max.max(kernels::max_magnitude(isa, kernels::bits_of(grad)));
                 Ok(())
             });
         }
         f32::from_bits(max)
+    }
+
+    /// A magnitude that no p exceeds, or a NaN, where no magnitude of the gradient exceeds `grad`, itself possibly a NaN.
+    ///
+    /// This is p computed from the three bounds, and needs no margin for rounding. Every operation between gradient,
+    /// momentum, residual and p is a sum or a product with the factor, which is positive. Rounding to nearest is monotone and
+    /// symmetric, so |a| ≤ A and |b| ≤ B give |fl(a + b)| ≤ fl(A + B) and |fl(m·a)| ≤ fl(m·A): by induction over the
+    /// operations, each intermediate value computed from the bounds is itself a bound. An overflow there makes an infinity,
+    /// which is not below any bound on p, and so does no harm.
+    fn largest_sum(&self, grad: f32) -> f32 {
+        let step = |(rule, _): (Momentum, _)| rule.apply(self.momentum_bound, grad).1;
+        self.largest + Full::build().and(self.momentum).map_or(grad, step)
     }
 
     /// [`misalignment`] of the gradient.
@@ -287,6 +307,8 @@ pub(crate) struct Pass<'a> {
     added: usize,
     /// Largest magnitude bits of the elements seen so far.
     max: u32,
+    /// The same of the momentum.
+    max_momentum: u32,
     /// Threads that share the work.
     #[cfg(feature = "parallel")]
     threads: usize,
@@ -304,6 +326,7 @@ impl<'a> Pass<'a> {
             momentum: None,
             added: 0,
             max: 0,
+            max_momentum: 0,
             #[cfg(feature = "parallel")]
             threads: 1,
         }
@@ -334,11 +357,33 @@ impl<'a> Pass<'a> {
         f32::from_bits(self.max)
     }
 
-    /// Writes the bits of p for at most [`RUN`] elements from `first` on, finite or not, before the first pass.
+    /// Largest magnitude of the momentum of the elements seen so far.
+    pub(crate) fn largest_momentum(&self) -> f32 {
+        f32::from_bits(self.max_momentum)
+    }
+
+    /// Asks for the cache lines that [`sample`](Self::sample) will read at `first`.
     #[inline]
-    pub(crate) fn sample(&self, first: usize, p: &mut [u32]) {
-        let values = &mut [0.0; RUN][..p.len()];
-        widen(self.source.grad.slice(first, p.len()), values);
+    pub(crate) fn fetch(&self, first: usize) {
+        if let Grad::F32(values) = self.source.grad {
+            kernels::fetch(values, first);
+        }
+        if let Some((_, momentum)) = &self.momentum {
+            kernels::fetch(momentum, first);
+        }
+        if let Some(residual) = &self.residual {
+            kernels::fetch(residual, first);
+        }
+    }
+
+    /// The bits of p for `N` elements from `first` on, finite or not, before the first pass.
+    #[inline]
+    pub(crate) fn sample<const N: usize>(&self, first: usize) -> [u32; N] {
+        let mut values = [0.0; N];
+        match self.source.grad {
+            Grad::F32(grad) => values.copy_from_slice(&grad[first..first + N]),
+            narrow => widen(narrow.slice(first, N), &mut values),
+        }
         if let Some((rule, momentum)) = Full::build().and(self.momentum.as_ref()) {
             let steps = values.iter_mut().zip(&momentum[first..]);
             steps.for_each(|(value, &momentum)| *value = rule.apply(momentum, *value).1);
@@ -346,7 +391,7 @@ impl<'a> Pass<'a> {
         if let Some(residual) = &self.residual {
             values.iter_mut().zip(&residual[first..]).for_each(|(value, residual)| *value += residual);
         }
-        p.iter_mut().zip(values).for_each(|(p, value)| *p = value.to_bits());
+        values.map(f32::to_bits)
     }
 
     /// The blocks that a pass consists of, ascending: first element and number of elements.
@@ -386,16 +431,19 @@ impl<'a> Pass<'a> {
     /// Adds the gradient, or the step that momentum makes of it, to the residual, if there is one.
     fn add(&mut self, isa: Isa, first: usize, len: usize) {
         let Some(residual) = self.residual.as_deref_mut() else { return };
-        let mut step = [0.0; NARROW_BLOCK];
-        for at in (first..first + len).step_by(NARROW_BLOCK) {
-            let len = NARROW_BLOCK.min(first + len - at);
-            let step = &mut step[..len];
-            widen(self.source.grad.slice(at, len), step);
-            if let Some((rule, momentum)) = &mut self.momentum {
-                kernels::advance_momentum(isa, *rule, &mut momentum[at..at + len], step);
+        let source = self.source;
+        let _: Result<(), Infallible> = source.try_for_range(first, len, |at, grad, _| {
+            let residual = &mut residual[at..at + grad.len()];
+            if let Some((rule, momentum)) = Full::build().and(self.momentum.as_mut()) {
+                let momentum = &mut momentum[at..at + grad.len()];
+                let largest = kernels::add_steps(isa, *rule, momentum, grad, residual);
+                self.max = self.max.max(largest.residual);
+                self.max_momentum = self.max_momentum.max(largest.momentum);
+            } else {
+                self.max = self.max.max(kernels::add_assign(isa, residual, grad));
             }
-            self.max = self.max.max(kernels::add_assign(isa, &mut residual[at..at + len], step));
-        }
+            Ok(())
+        });
         self.added = first + len;
     }
 
@@ -429,6 +477,7 @@ impl<'a> Pass<'a> {
                 momentum: None,
                 added: 0,
                 max: 0,
+                max_momentum: 0,
                 threads: 1,
             };
             (first, part, Candidates { indices, values, len: 0 })
@@ -507,6 +556,36 @@ mod tests {
     extern crate std;
     use super::*;
     use std::vec::Vec;
+
+    /// With bounds that values reach exactly, so that a single rounding left out of the bound on p would show.
+    #[cfg(feature = "full")]
+    #[test]
+    fn known_bounds_refuse_what_reading_everything_refuses() {
+        let stream = crate::StepKey { seed: 4, step: 0, source: crate::Source::Shared }.stream(0);
+        let number = |at| (stream.u64_at(at) as i32 as f32) * 1e-9;
+        let largest = |values: &[f32]| values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        let (mut refused, mut short) = (0, 0);
+        for at in 0..2_000 {
+            let [grad, residual, momentum]: [[f32; 3]; 3] = core::array::from_fn(|part| {
+                core::array::from_fn(|i| number(9 * at + 3 * part as u64 + i as u64))
+            });
+            let rule = Momentum::new(0.5 + number(at).abs() / 5.0, at % 2 == 0).unwrap();
+            let source = Source::new(Grad::F32(&grad), Some(&residual), 0, f32::INFINITY)
+                .with_momentum(Some((rule, &momentum)));
+            let bounded = source.with_largest(largest(&residual)).with_momentum_bound(largest(&momentum));
+            let sum = bounded.largest_sum(largest(&grad));
+            let p: [f32; 3] = core::array::from_fn(|i| rule.apply(momentum[i], grad[i]).1 + residual[i]);
+            assert!(largest(&p) <= sum, "{p:?} above {sum}");
+            // On either side of the largest p, and of the bound on all of them.
+            for bound in [largest(&p), sum].into_iter().flat_map(|bound| [bound, bound.next_up()]) {
+                let read = Source { bound, ..source }.check_all(Isa::best());
+                assert_eq!(Source { bound, ..bounded }.check_all(Isa::best()), read, "{p:?} below {bound}");
+                refused += usize::from(read.is_err());
+                short += usize::from(sum < bound);
+            }
+        }
+        assert!(refused >= 2_000 && short >= 2_000, "{refused} refused, {short} by the bounds alone");
+    }
 
     #[test]
     fn blocks_hold_every_element_once() {

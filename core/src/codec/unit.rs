@@ -1,5 +1,6 @@
 //! What a codec has to say about one unit, and what others may ask about the codec.
 
+use crate::built::Full;
 use crate::codec::cut::Cut;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -64,9 +65,12 @@ impl<'i> UnitInput<'i, '_> {
             pass = pass.with_threads(self.threads);
         }
         let selected = select(&mut pass);
-        let largest = pass.largest();
+        let (largest, largest_momentum) = (pass.largest(), pass.largest_momentum());
         if let Some(memory) = &mut self.memory {
             memory.bound_by(largest);
+            if Full::build().and(self.momentum).is_some() {
+                memory.bound_momentum_by(largest_momentum);
+            }
         }
         selected
     }

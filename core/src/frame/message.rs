@@ -165,6 +165,7 @@ impl<'a> Encoding<'a> {
     /// large its values can be.
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.largest());
+        let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());
         self.units.iter().try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()).residual);
             let codec = codec_of(self.codec, unit);
@@ -172,7 +173,8 @@ impl<'a> Encoding<'a> {
                 momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
             let grad = self.grad.slice(unit.start, unit.len);
             let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
-            let source = source.with_largest(largest).with_momentum(momentum);
+            let source = source.with_largest(largest);
+            let source = source.with_momentum(momentum).with_momentum_bound(momentum_bound);
             #[cfg(feature = "parallel")]
             return source.check_all_on(self.threads);
             #[cfg(not(feature = "parallel"))]
@@ -190,15 +192,24 @@ impl<'a> Encoding<'a> {
         let mut cursor = Cursor::default();
         let covers_all = self.units.iter().map(|unit| unit.len).sum::<usize>() == self.layout.len();
         let mut largest = memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.largest());
+        let moves = |unit: &Unit| momentum_of(codec_of(self.codec, unit)).is_some();
+        let moves_all = covers_all && self.units.iter().all(moves);
+        let known = memory.as_ref().filter(|_| !moves_all).map_or(0.0, |memory| memory.momentum_bound());
+        let mut largest_momentum = known;
         for unit in self.units {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
             codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
-            largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
+            let Some(memory) = memory else { continue };
+            largest = largest.max(memory.largest());
+            if moves(unit) {
+                largest_momentum = largest_momentum.max(memory.momentum_bound());
+            }
         }
         if let Some(memory) = memory {
             memory.bound_by(largest);
+            memory.bound_momentum_by(largest_momentum);
         }
         Ok(())
     }

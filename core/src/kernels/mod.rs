@@ -39,7 +39,7 @@ pub(crate) use dispatch::fields::{
 };
 pub(crate) use dispatch::gaps::{gaps, ones, positions};
 pub(crate) use dispatch::moments::{add_moments, multiply_magnitudes};
-pub(crate) use dispatch::momentum::{advance_momentum, peek_momentum};
+pub(crate) use dispatch::momentum::{add_steps, peek_momentum};
 pub(crate) use dispatch::quantize::{fill_u16, keep_rounding, quantize};
 pub(crate) use dispatch::rans::{decode_rounds, encode_rounds};
 pub(crate) use dispatch::rice::put_gaps;

@@ -4,6 +4,7 @@ extern crate std;
 
 use super::dispatch::fields::pack_nibbles;
 use super::plain::{mixing as plain_mixing, shares as plain_shares};
+use super::scalar::MAGNITUDE;
 use super::scalar::mixing::{COUNT_BITS, COUNT_MASK, INPUTS, LEAST, MOST, P_BITS, Weights, Word};
 use super::scalar::shares::{SYMBOLS, Shares};
 use super::*;
@@ -96,11 +97,18 @@ fn momentum_is_the_same_on_every_instruction_set() {
         let (grad, before) = (floats(len), floats(2 * len)[len..].to_vec());
         for rule in [false, true].map(|nesterov| crate::Momentum::new(0.9, nesterov).unwrap()) {
             same_everywhere(|isa| {
-                let (mut peeked, mut step, mut momentum) = (grad.clone(), grad.clone(), before.clone());
-                peek_momentum(isa, rule, &momentum, &mut peeked);
-                advance_momentum(isa, rule, &mut momentum, &mut step);
-                assert_eq!(bits(&peeked), bits(&step));
-                (bits(&step), bits(&momentum))
+                let (mut step, mut momentum) = (grad.clone(), before.clone());
+                peek_momentum(isa, rule, &momentum, &mut step);
+                let mut residual: Vec<f32> = grad.iter().rev().map(|value| value * 0.75).collect();
+                let sums: Vec<f32> = residual.iter().zip(&step).map(|(kept, step)| kept + step).collect();
+                let largest = add_steps(isa, rule, &mut momentum, &grad, &mut residual);
+                assert_eq!(bits(&residual), bits(&sums));
+                let moved = before.iter().zip(&grad).map(|(&before, &grad)| rule.apply(before, grad).0);
+                assert_eq!(bits(&momentum), bits(&moved.collect::<Vec<_>>()));
+                let max = |values: &[f32]| values.iter().map(|value| value.to_bits() & MAGNITUDE).max();
+                assert_eq!(largest.momentum, max(&momentum).unwrap_or(0));
+                assert_eq!(largest.residual, max(&residual).unwrap_or(0));
+                (bits(&step), bits(&momentum), bits(&residual))
             });
         }
     }
@@ -148,7 +156,7 @@ fn candidates_are_the_same_on_every_instruction_set() {
 fn what_is_left_of_candidates_is_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let p = bits(&floats(len));
-        let exact = p.first().map_or(0, |bits| bits & scalar::MAGNITUDE);
+        let exact = p.first().map_or(0, |bits| bits & MAGNITUDE);
         for low in [0, 0.5f32.to_bits(), 1.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX, exact] {
             same_everywhere(|isa| {
                 let (mut indices, mut values): (Vec<u32>, Vec<u32>) = ((0..len as u32).collect(), p.clone());

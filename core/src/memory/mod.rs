@@ -3,6 +3,8 @@
 mod saved;
 mod storage;
 
+use crate::built::Full;
+use crate::kernels;
 use core::ops::Range;
 pub use storage::Storage;
 
@@ -36,6 +38,8 @@ pub struct Memory<'a> {
     /// No magnitude of the residual is above this; infinite where nothing is known.
     largest: f32,
     momentum: Option<Storage<'a, f32>>,
+    /// No magnitude of the momentum is above this; infinite where nothing is known.
+    momentum_bound: f32,
     /// Empty where the codec has none.
     states: Storage<'a, UnitState>,
     /// Of the whole layout; empty where the codec has none.
@@ -75,7 +79,15 @@ impl<'a> Memory<'a> {
     /// Error feedback: a residual, one element a coordinate.
     pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
         let (states, factors) = (Storage::from(&mut []), Storage::from(&mut []));
-        Self { residual: residual.into(), largest: f32::INFINITY, momentum: None, states, factors }
+        let unknown = f32::INFINITY;
+        Self {
+            residual: residual.into(),
+            largest: unknown,
+            momentum: None,
+            momentum_bound: unknown,
+            states,
+            factors,
+        }
     }
 
     /// With momentum, one element a coordinate.
@@ -86,7 +98,7 @@ impl<'a> Memory<'a> {
     pub fn with_momentum(self, momentum: impl Into<Storage<'a, f32>>) -> Self {
         let momentum = momentum.into();
         assert_eq!(self.len(), momentum.len(), "residual and momentum differ in length");
-        Self { momentum: Some(momentum), ..self }
+        Self { momentum: Some(momentum), momentum_bound: f32::INFINITY, ..self }
     }
 
     /// With the states of the units whose identifiers are below `states.len()`.
@@ -137,9 +149,11 @@ impl<'a> Memory<'a> {
         &mut self.residual
     }
 
-    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut).
+    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut); how large the momentum can be is then
+    /// unknown as well, until [`bound_momentum_by`](Self::bound_momentum_by) says it.
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
         self.largest = f32::INFINITY;
+        self.momentum_bound = f32::INFINITY;
         (Some(&mut self.residual), self.momentum.as_deref_mut())
     }
 
@@ -157,7 +171,12 @@ impl<'a> Memory<'a> {
     /// The momentum of these coordinates starts anew.
     pub(crate) fn mask_momentum(&mut self, coordinates: &[u32]) {
         if let Some(momentum) = self.momentum.as_deref_mut() {
-            coordinates.iter().for_each(|&coordinate| momentum[coordinate as usize] = 0.0);
+            for (i, &coordinate) in coordinates.iter().enumerate() {
+                if let Some(&later) = coordinates.get(i + kernels::FETCH_AHEAD) {
+                    kernels::fetch(momentum, later as usize);
+                }
+                momentum[coordinate as usize] = 0.0;
+            }
         }
     }
 
@@ -170,6 +189,20 @@ impl<'a> Memory<'a> {
     pub(crate) fn bound_by(&mut self, largest: f32) {
         debug_assert!(self.residual.iter().all(|value| value.abs() <= largest), "a value above {largest}");
         self.largest = largest;
+    }
+
+    /// No magnitude of the momentum is above this; infinite where nothing is known.
+    pub(crate) fn momentum_bound(&self) -> f32 {
+        Full::build().map_or(f32::INFINITY, |_| self.momentum_bound)
+    }
+
+    /// States that no magnitude of the momentum is above `bound`.
+    pub(crate) fn bound_momentum_by(&mut self, bound: f32) {
+        let momentum = || self.momentum().unwrap_or_default();
+        debug_assert!(momentum().iter().all(|value| value.abs() <= bound), "momentum above {bound}");
+        if Full::build().is_some() {
+            self.momentum_bound = bound;
+        }
     }
 
     /// The residual becomes the values whose bits are `p`: everything is kept back.
@@ -202,6 +235,7 @@ impl<'a> Memory<'a> {
             momentum: momentum.map(Storage::from),
             residual: Storage::from(&mut self.residual[range]),
             largest: core::mem::replace(&mut self.largest, f32::INFINITY),
+            momentum_bound: core::mem::replace(&mut self.momentum_bound, f32::INFINITY),
             states: Storage::from(&mut *self.states),
             factors: Storage::from(&mut *self.factors),
         }
@@ -231,6 +265,7 @@ impl<'a> Memory<'a> {
         self.residual.fill(0.0);
         self.largest = 0.0;
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
+        self.momentum_bound = 0.0;
         self.states.fill(UnitState::default());
         self.factors.fill(0.0);
     }
@@ -238,6 +273,6 @@ impl<'a> Memory<'a> {
     /// L2 norm of the residual; f64 sum in the order of the coordinates' 32 strides.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        libm::sqrt(crate::kernels::sum_of_squares_f32(crate::kernels::Isa::best(), &self.residual))
+        libm::sqrt(kernels::sum_of_squares_f32(kernels::Isa::best(), &self.residual))
     }
 }

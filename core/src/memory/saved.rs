@@ -93,8 +93,9 @@ impl Memory<'_> {
         let restore = |slots: &mut [f32], saved| {
             slots.iter_mut().zip(f32_values(saved)).for_each(|(slot, value)| *slot = value);
         };
-        restore(self.residual_mut(), saved.residual);
-        restore(self.momentum.as_deref_mut().unwrap_or_default(), saved.momentum);
+        let (residual, momentum) = self.parts_mut();
+        restore(residual.unwrap_or_default(), saved.residual);
+        restore(momentum.unwrap_or_default(), saved.momentum);
         let words: &[[[u8; 4]; 4]] = saved.states.as_chunks().0.as_chunks().0;
         for (slot, words) in self.states.iter_mut().zip(words) {
             *slot = UnitState::from_words(words.map(u32::from_le_bytes));

@@ -22,6 +22,7 @@ impl Memory<'static> {
         let factors = alloc::vec![0.0; spec.codec.factor_len(layout)];
         let mut memory = memory.with_states(states).with_factors(factors);
         memory.bound_by(0.0);
+        memory.bound_momentum_by(0.0);
         Some(memory)
     }
 }

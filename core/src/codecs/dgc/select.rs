@@ -3,7 +3,7 @@
 use super::Dgc;
 use crate::codecs::topk::{Quota, radix_cut};
 use crate::error::EncodeError;
-use crate::kernels::{Candidates, Isa};
+use crate::kernels::{self, Candidates, Isa};
 use crate::rng::Stream;
 use crate::source::Pass;
 
@@ -72,9 +72,40 @@ fn sampled_threshold(dgc: &Dgc, pass: &Pass<'_>, stream: &Stream, room: &mut [u3
     let (len, size) = (pass.len() as u64, sample.len() as u64);
     // The high half of draw · len: uniform below len.
     let offset = ((u128::from(stream.u64_at(0)) * u128::from(len)) >> 64) as u64;
-    for (i, slot) in (0u64..).zip(sample.iter_mut()) {
-        // Both lengths are below 2³².
-        pass.sample(((i * len + offset) / size) as usize, core::slice::from_mut(slot));
+    let places = evenly_spaced(len, size, offset);
+    let mut later = places.clone().skip(kernels::FETCH_AHEAD);
+    for (slot, place) in sample.iter_mut().zip(places) {
+        later.next().into_iter().for_each(|later| pass.fetch(later));
+        [*slot] = pass.sample(place);
     }
     radix_cut(sample, dgc.density.count_up(sample.len())).magnitude
+}
+
+/// ⌊(i·len + offset)/size⌋ for i below `size`, without dividing for each.
+fn evenly_spaced(len: u64, size: u64, offset: u64) -> impl Iterator<Item = usize> + Clone {
+    let step = (len / size, len % size);
+    let mut next = (offset / size, offset % size);
+    (0..size).map(move |_| {
+        let (place, rest) = next;
+        let rest = rest + step.1;
+        let carry = u64::from(rest >= size);
+        next = (place + step.0 + carry, rest - carry * size);
+        // Below 2³², as `len` is.
+        place as usize
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_evenly_spaced() {
+        for (len, size) in [(1, 1), (7, 3), (100, 100), (1000, 10), (1009, 97), (u64::from(u32::MAX), 5)] {
+            for offset in [0, 1, len / 3, len - 1].map(|offset| offset.min(len - 1)) {
+                let expected = (0..size).map(|i| ((i * len + offset) / size) as usize);
+                assert!(evenly_spaced(len, size, offset).eq(expected), "{size} of {len} from {offset}");
+            }
+        }
+    }
 }

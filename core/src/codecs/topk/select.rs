@@ -215,7 +215,7 @@ fn sampled_bound(pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32 {
         return 1;
     }
     for (run, values) in sample[..taken].chunks_mut(RUN).enumerate() {
-        pass.sample(run * stride, values);
+        values.copy_from_slice(&pass.sample::<RUN>(run * stride));
     }
     radix_cut(&sample[..taken], rank).magnitude
 }

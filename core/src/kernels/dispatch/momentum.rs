@@ -2,6 +2,7 @@
 
 use crate::kernels::isa::compile_for_each_isa;
 use crate::kernels::scalar::momentum as scalar;
+use crate::kernels::scalar::momentum::Largest;
 use crate::momentum::Momentum;
 
 compile_for_each_isa! {
@@ -10,6 +11,6 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// The same, and the momentum moves on.
-    pub(crate) fn advance_momentum(isa, rule: Momentum, momentum: &mut [f32], step: &mut [f32]) = scalar::advance_momentum;
+    /// Advances the momentum by the gradient and adds the step to the residual; returns the largest magnitude bits of both.
+    pub(crate) fn add_steps(isa, rule: Momentum, momentum: &mut [f32], grad: &[f32], residual: &mut [f32]) -> Largest = scalar::add_steps;
 }
