@@ -33,6 +33,36 @@ impl Full {
     }
 }
 
+/// A bound on magnitudes that only a full build keeps: elsewhere it is always infinite, and takes no room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullBound {
+    #[cfg(feature = "full")]
+    bound: f32,
+}
+
+impl FullBound {
+    /// Nothing is known.
+    pub(crate) const UNKNOWN: Self = Self::new(f32::INFINITY);
+
+    /// This bound.
+    pub(crate) const fn new(bound: f32) -> Self {
+        #[cfg(not(feature = "full"))]
+        let _ = bound;
+        Self {
+            #[cfg(feature = "full")]
+            bound,
+        }
+    }
+
+    /// The bound.
+    pub(crate) const fn get(self) -> f32 {
+        #[cfg(feature = "full")]
+        return self.bound;
+        #[cfg(not(feature = "full"))]
+        f32::INFINITY
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;

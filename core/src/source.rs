@@ -1,7 +1,7 @@
 //! What a codec encodes: p = fl(residual + gradient), or fl(residual + step) with momentum, computed block by block where
 //! it is needed.
 
-use crate::built::Full;
+use crate::built::{Full, FullBound};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
@@ -37,7 +37,7 @@ pub(crate) struct Source<'a> {
     /// What makes a step of the gradient, with the momentum so far.
     momentum: Option<(Momentum, &'a [f32])>,
     /// No magnitude of the momentum is above this; infinite where nothing is known.
-    momentum_bound: f32,
+    momentum_bound: FullBound,
     /// Position of the unit in the flat gradient, for errors.
     start: usize,
     /// Magnitudes must be below this.
@@ -51,7 +51,7 @@ impl<'a> Source<'a> {
         let same = residual.is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
         let largest = if residual.is_none() { 0.0 } else { f32::INFINITY };
-        Self { grad, residual, largest, momentum: None, momentum_bound: f32::INFINITY, start, bound }
+        Self { grad, residual, largest, momentum: None, momentum_bound: FullBound::UNKNOWN, start, bound }
     }
 
     /// The same, with momentum ahead of the residual.
@@ -66,7 +66,7 @@ impl<'a> Source<'a> {
 
     /// The same, of whose momentum no magnitude is above `momentum_bound`.
     pub(crate) fn with_momentum_bound(self, momentum_bound: f32) -> Self {
-        Self { momentum_bound, ..self }
+        Self { momentum_bound: FullBound::new(momentum_bound), ..self }
     }
 
     /// The same, of whose residual no magnitude is above `largest`.
@@ -184,7 +184,8 @@ impl<'a> Source<'a> {
     /// As [`fold`](Self::fold).
     pub(crate) fn check_all(&self, isa: Isa) -> Result<(), EncodeError> {
         let momentum = Full::build().and(self.momentum);
-        let is_bounded = self.largest.is_finite() && (momentum.is_none() || self.momentum_bound.is_finite());
+        let is_bounded =
+            self.largest.is_finite() && (momentum.is_none() || self.momentum_bound.get().is_finite());
         if is_bounded && self.largest_sum(self.largest_of_gradient(isa)) < self.bound {
             return Ok(());
         }
@@ -209,7 +210,9 @@ impl<'a> Source<'a> {
     /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
     /// start, and finds it in the cache.
     fn largest_of_gradient(&self, isa: Isa) -> f32 {
-        let (mut max, gradient) = (0, Self { momentum: None, ..*self });
+        // Small machines have no momentum, and are spared the copy.
+        let alone = Full::build().map(|_| Self { momentum: None, ..*self });
+        let (mut max, gradient) = (0, alone.as_ref().unwrap_or(self));
         for (first, len) in blocks_of(CHUNK, self.len(), self.grad_misalignment()).rev() {
             let _: Result<(), Infallible> = gradient.try_for_range(first, len, |_, grad, _| {
                 max = max.max(kernels::max_magnitude(isa, kernels::bits_of(grad)));
@@ -227,7 +230,7 @@ impl<'a> Source<'a> {
     /// operations, each intermediate value computed from the bounds is itself a bound. An overflow there makes an infinity,
     /// which is not below any bound on p, and so does no harm.
     fn largest_sum(&self, grad: f32) -> f32 {
-        let step = |(rule, _): (Momentum, _)| rule.apply(self.momentum_bound, grad).1;
+        let step = |(rule, _): (Momentum, _)| rule.apply(self.momentum_bound.get(), grad).1;
         self.largest + Full::build().and(self.momentum).map_or(grad, step)
     }
 
@@ -302,13 +305,12 @@ pub(crate) struct Pass<'a> {
     /// The gradient alone.
     source: Source<'a>,
     residual: Option<&'a mut [f32]>,
-    momentum: Option<(Momentum, &'a mut [f32])>,
+    /// With the largest magnitude bits of the elements seen so far.
+    momentum: Option<(Momentum, &'a mut [f32], u32)>,
     /// Elements of the residual that the gradient was added to.
     added: usize,
     /// Largest magnitude bits of the elements seen so far.
     max: u32,
-    /// The same of the momentum.
-    max_momentum: u32,
     /// Threads that share the work.
     #[cfg(feature = "parallel")]
     threads: usize,
@@ -326,7 +328,6 @@ impl<'a> Pass<'a> {
             momentum: None,
             added: 0,
             max: 0,
-            max_momentum: 0,
             #[cfg(feature = "parallel")]
             threads: 1,
         }
@@ -345,7 +346,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn with_momentum(self, momentum: Option<(Momentum, &'a mut [f32])>) -> Self {
         let same = momentum.as_ref().is_none_or(|(_, momentum)| momentum.len() == self.len());
         assert!(same, "gradient and momentum differ in length");
-        Self { momentum, ..self }
+        Self { momentum: momentum.map(|(rule, momentum)| (rule, momentum, 0)), ..self }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -359,7 +360,7 @@ impl<'a> Pass<'a> {
 
     /// Largest magnitude of the momentum of the elements seen so far.
     pub(crate) fn largest_momentum(&self) -> f32 {
-        f32::from_bits(self.max_momentum)
+        f32::from_bits(self.momentum.as_ref().map_or(0, |(_, _, max)| *max))
     }
 
     /// Asks for the cache lines that [`sample`](Self::sample) will read at `first`.
@@ -368,7 +369,7 @@ impl<'a> Pass<'a> {
         if let Grad::F32(values) = self.source.grad {
             kernels::fetch(values, first);
         }
-        if let Some((_, momentum)) = &self.momentum {
+        if let Some((_, momentum, _)) = &self.momentum {
             kernels::fetch(momentum, first);
         }
         if let Some(residual) = &self.residual {
@@ -384,7 +385,7 @@ impl<'a> Pass<'a> {
             Grad::F32(grad) => values.copy_from_slice(&grad[first..first + N]),
             narrow => widen(narrow.slice(first, N), &mut values),
         }
-        if let Some((rule, momentum)) = Full::build().and(self.momentum.as_ref()) {
+        if let Some((rule, momentum, _)) = Full::build().and(self.momentum.as_ref()) {
             let steps = values.iter_mut().zip(&momentum[first..]);
             steps.for_each(|(value, &momentum)| *value = rule.apply(momentum, *value).1);
         }
@@ -430,21 +431,32 @@ impl<'a> Pass<'a> {
 
     /// Adds the gradient, or the step that momentum makes of it, to the residual, if there is one.
     fn add(&mut self, isa: Isa, first: usize, len: usize) {
-        let Some(residual) = self.residual.as_deref_mut() else { return };
-        let source = self.source;
-        let _: Result<(), Infallible> = source.try_for_range(first, len, |at, grad, _| {
-            let residual = &mut residual[at..at + grad.len()];
-            if let Some((rule, momentum)) = Full::build().and(self.momentum.as_mut()) {
-                let momentum = &mut momentum[at..at + grad.len()];
-                let largest = kernels::add_steps(isa, *rule, momentum, grad, residual);
-                self.max = self.max.max(largest.residual);
-                self.max_momentum = self.max_momentum.max(largest.momentum);
-            } else {
-                self.max = self.max.max(kernels::add_assign(isa, residual, grad));
-            }
-            Ok(())
-        });
         self.added = first + len;
+        // A small machine takes the way of narrow gradients for all of them.
+        if let (Grad::F32(grad), Some(_)) = (self.source.grad, Full::build()) {
+            return self.add_values(isa, first, &grad[first..first + len]);
+        }
+        let mut values = [0.0; NARROW_BLOCK];
+        for at in (first..first + len).step_by(NARROW_BLOCK) {
+            let values = &mut values[..NARROW_BLOCK.min(first + len - at)];
+            widen(self.source.grad.slice(at, values.len()), values);
+            self.add_values(isa, at, values);
+        }
+    }
+
+    /// The same for these elements of the gradient.
+    #[inline]
+    fn add_values(&mut self, isa: Isa, first: usize, grad: &[f32]) {
+        let Some(residual) = self.residual.as_deref_mut() else { return };
+        let residual = &mut residual[first..first + grad.len()];
+        if let Some((rule, momentum, max)) = Full::build().and(self.momentum.as_mut()) {
+            let momentum = &mut momentum[first..first + grad.len()];
+            let largest = kernels::add_steps(isa, *rule, momentum, grad, residual);
+            self.max = self.max.max(largest.residual);
+            *max = (*max).max(largest.momentum);
+        } else {
+            self.max = self.max.max(kernels::add_assign(isa, residual, grad));
+        }
     }
 
     /// [`keep_from`](Self::keep_from) for all blocks of a first pass, in parts. False if it did not pay, or if there was no
@@ -477,7 +489,6 @@ impl<'a> Pass<'a> {
                 momentum: None,
                 added: 0,
                 max: 0,
-                max_momentum: 0,
                 threads: 1,
             };
             (first, part, Candidates { indices, values, len: 0 })

@@ -201,11 +201,10 @@ impl<'a> Encoding<'a> {
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
             codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
-            let Some(memory) = memory else { continue };
-            largest = largest.max(memory.largest());
-            if moves(unit) {
+            if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
                 largest_momentum = largest_momentum.max(memory.momentum_bound());
             }
+            largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
         }
         if let Some(memory) = memory {
             memory.bound_by(largest);

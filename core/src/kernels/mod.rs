@@ -57,11 +57,11 @@ pub(crate) use isa::Isa;
 pub(crate) use plain::{mixing, shares};
 pub(crate) use scalar::blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
 pub(crate) use scalar::gaps::{ONES, TURN, behind};
-pub(crate) use scalar::moments::{MomentSums, STRIDES, mantissa_and_exponent};
+pub(crate) use scalar::moments::{MomentSums, STRIDES, add_moments_at, mantissa_and_exponent};
 pub(crate) use scalar::quantize::Bucket;
 pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates};
 pub(crate) use scalar::symbols::CLASS_LANES;
-pub(crate) use views::{bits_of, halves_of};
+pub(crate) use views::{bits_of, floats_of, halves_of};
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub(crate) use x86_64::{mixing, shares};
 

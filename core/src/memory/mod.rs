@@ -3,7 +3,7 @@
 mod saved;
 mod storage;
 
-use crate::built::Full;
+use crate::built::FullBound;
 use crate::kernels;
 use core::ops::Range;
 pub use storage::Storage;
@@ -39,7 +39,7 @@ pub struct Memory<'a> {
     largest: f32,
     momentum: Option<Storage<'a, f32>>,
     /// No magnitude of the momentum is above this; infinite where nothing is known.
-    momentum_bound: f32,
+    momentum_bound: FullBound,
     /// Empty where the codec has none.
     states: Storage<'a, UnitState>,
     /// Of the whole layout; empty where the codec has none.
@@ -79,12 +79,11 @@ impl<'a> Memory<'a> {
     /// Error feedback: a residual, one element a coordinate.
     pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
         let (states, factors) = (Storage::from(&mut []), Storage::from(&mut []));
-        let unknown = f32::INFINITY;
         Self {
             residual: residual.into(),
-            largest: unknown,
+            largest: f32::INFINITY,
             momentum: None,
-            momentum_bound: unknown,
+            momentum_bound: FullBound::UNKNOWN,
             states,
             factors,
         }
@@ -98,7 +97,7 @@ impl<'a> Memory<'a> {
     pub fn with_momentum(self, momentum: impl Into<Storage<'a, f32>>) -> Self {
         let momentum = momentum.into();
         assert_eq!(self.len(), momentum.len(), "residual and momentum differ in length");
-        Self { momentum: Some(momentum), momentum_bound: f32::INFINITY, ..self }
+        Self { momentum: Some(momentum), momentum_bound: FullBound::UNKNOWN, ..self }
     }
 
     /// With the states of the units whose identifiers are below `states.len()`.
@@ -153,7 +152,7 @@ impl<'a> Memory<'a> {
     /// unknown as well, until [`bound_momentum_by`](Self::bound_momentum_by) says it.
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
         self.largest = f32::INFINITY;
-        self.momentum_bound = f32::INFINITY;
+        self.momentum_bound = FullBound::UNKNOWN;
         (Some(&mut self.residual), self.momentum.as_deref_mut())
     }
 
@@ -193,16 +192,14 @@ impl<'a> Memory<'a> {
 
     /// No magnitude of the momentum is above this; infinite where nothing is known.
     pub(crate) fn momentum_bound(&self) -> f32 {
-        Full::build().map_or(f32::INFINITY, |_| self.momentum_bound)
+        self.momentum_bound.get()
     }
 
     /// States that no magnitude of the momentum is above `bound`.
     pub(crate) fn bound_momentum_by(&mut self, bound: f32) {
         let momentum = || self.momentum().unwrap_or_default();
         debug_assert!(momentum().iter().all(|value| value.abs() <= bound), "momentum above {bound}");
-        if Full::build().is_some() {
-            self.momentum_bound = bound;
-        }
+        self.momentum_bound = FullBound::new(bound);
     }
 
     /// The residual becomes the values whose bits are `p`: everything is kept back.
@@ -235,7 +232,7 @@ impl<'a> Memory<'a> {
             momentum: momentum.map(Storage::from),
             residual: Storage::from(&mut self.residual[range]),
             largest: core::mem::replace(&mut self.largest, f32::INFINITY),
-            momentum_bound: core::mem::replace(&mut self.momentum_bound, f32::INFINITY),
+            momentum_bound: core::mem::replace(&mut self.momentum_bound, FullBound::UNKNOWN),
             states: Storage::from(&mut *self.states),
             factors: Storage::from(&mut *self.factors),
         }
@@ -265,7 +262,7 @@ impl<'a> Memory<'a> {
         self.residual.fill(0.0);
         self.largest = 0.0;
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
-        self.momentum_bound = 0.0;
+        self.momentum_bound = FullBound::new(0.0);
         self.states.fill(UnitState::default());
         self.factors.fill(0.0);
     }

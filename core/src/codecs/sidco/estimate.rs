@@ -2,12 +2,20 @@
 
 use super::fit::{Fit, exponential, gamma, pareto};
 use super::moments::{Excesses, Logarithms, Moments};
+use crate::codecs::topk::radix_cut;
 use crate::error::EncodeError;
-use crate::kernels::{Isa, scalar::MAGNITUDE};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, scalar::MAGNITUDE};
 use crate::source::{BLOCK, Pass};
 
 /// The share that the first of several stages leaves.
-const FIRST_SHARE: f64 = 0.25;
+const FIRST_SHARE: f64 = 1.0 / ONE_IN as f64;
+const ONE_IN: usize = 4;
+
+/// Part of the way to the next threshold, as an exponential distribution has it, that the next threshold is likely to go.
+const LIKELY: f64 = 1.0 / 3.0;
+
+/// Values of the sample whose median stands for that of what was kept.
+const MEDIAN_SAMPLE: usize = 512;
 
 /// The threshold that about k elements exceed, in `stages` stages.
 ///
@@ -15,6 +23,9 @@ const FIRST_SHARE: f64 = 0.25;
 ///
 /// # Errors
 /// Those of [`Pass::values`].
+///
+/// The first stage after the first reads every value, and keeps those that exceed its threshold in `kept`; later stages read
+/// what was kept.
 ///
 /// # Source
 /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1.
@@ -24,6 +35,7 @@ pub(super) fn threshold(
     fit: Fit,
     k: usize,
     stages: u32,
+    kept: &mut Kept<'_, '_>,
 ) -> Result<f64, EncodeError> {
     let (moments, mean_logarithm) = first_moments(isa, pass, fit)?;
     let share = k as f64 / moments.count as f64;
@@ -42,7 +54,8 @@ pub(super) fn threshold(
     }
     let later_share = libm::pow(share / FIRST_SHARE, 1.0 / f64::from(stages - 1));
     for _ in 1..stages {
-        let excesses = excesses(isa, pass, threshold)?;
+        let likely = threshold + exponential(moments.mean, later_share) * LIKELY;
+        let excesses = excesses(isa, pass, threshold, likely, kept)?;
         if excesses.count < 2 {
             break;
         }
@@ -69,14 +82,96 @@ fn first_moments(isa: Isa, pass: &mut Pass<'_>, fit: Fit) -> Result<(Moments, f6
     Ok((moments, logarithms.sum() / moments.count as f64))
 }
 
-/// Moments of what exceeds the threshold, less the threshold.
-fn excesses(isa: Isa, pass: &mut Pass<'_>, threshold: f64) -> Result<Moments, EncodeError> {
-    let mut excesses = Excesses::new(least_above(threshold), threshold);
+/// Moments of what exceeds the threshold, less the threshold. Later thresholds are likely to be above `likely`, so that what
+/// exceeds it is worth keeping.
+fn excesses(
+    isa: Isa,
+    pass: &mut Pass<'_>,
+    threshold: f64,
+    likely: f64,
+    kept: &mut Kept<'_, '_>,
+) -> Result<Moments, EncodeError> {
+    let least = least_above(threshold);
+    let mut excesses = Excesses::new(least, threshold);
+    if kept.narrow_to(isa, least) {
+        excesses.add_candidates(kept.candidates);
+        return Ok(excesses.moments());
+    }
+    // Where that was a mistake, it is not made again.
+    kept.begin(if kept.least.is_none() { least_above(likely) } else { least });
     let mut room = [0; BLOCK];
     for block in pass.blocks() {
-        excesses.add(isa, pass.values(isa, block, &mut room)?);
+        let p = pass.values(isa, block, &mut room)?;
+        excesses.add(isa, p);
+        kept.add(isa, block.0, p);
     }
     Ok(excesses.moments())
+}
+
+/// The elements of a pass that reach a magnitude, in order: what later stages, and the selection, need to look at.
+pub(super) struct Kept<'k, 'c> {
+    candidates: &'k mut Candidates<'c>,
+    /// All elements of at least these magnitude bits are candidates, and no others; `None` before any was kept.
+    least: Option<u32>,
+}
+
+impl<'k, 'c> Kept<'k, 'c> {
+    /// Nothing yet, and room for what will be kept.
+    pub(super) fn new(candidates: &'k mut Candidates<'c>) -> Self {
+        Self { candidates, least: None }
+    }
+
+    /// Elements that are worth having room for, of a unit of `len`.
+    pub(super) fn capacity(len: usize) -> usize {
+        len.div_ceil(ONE_IN)
+    }
+
+    /// Leaves those of at least `least` as candidates; `None` if not all of them were kept.
+    pub(super) fn narrowed(&mut self, isa: Isa, least: u32) -> Option<&mut Candidates<'c>> {
+        if self.narrow_to(isa, least) { Some(self.candidates) } else { None }
+    }
+
+    fn narrow_to(&mut self, isa: Isa, least: u32) -> bool {
+        let is_kept = self.least.is_some_and(|kept| kept <= least);
+        if is_kept {
+            self.keep_only(isa, least);
+        }
+        is_kept
+    }
+
+    fn begin(&mut self, least: u32) {
+        (self.candidates.len, self.least) = (0, Some(least));
+    }
+
+    /// Adds a block of elements, whose first is number `first`. Where there is no room for all of them, it keeps about the
+    /// larger half of what was kept so far, and what is as large from then on: later stages ask for less than half of what
+    /// the first leaves.
+    fn add(&mut self, isa: Isa, first: usize, p: &[u32]) {
+        let free = |kept: &Self| kept.candidates.indices.len() - kept.candidates.len;
+        let needed = p.len() + CANDIDATE_SLACK;
+        if free(self) < needed {
+            self.keep_only(isa, self.magnitude_above(&mut [0; MEDIAN_SAMPLE]));
+        }
+        if free(self) < needed {
+            // A sample that misled: from now on, nothing is worth keeping.
+            (self.candidates.len, self.least) = (0, None);
+        }
+        let least = self.least.unwrap_or(u32::MAX);
+        kernels::keep_from(isa, kernels::floats_of(p), None, first as u32, least, self.candidates);
+    }
+
+    /// The magnitude above the median of a sample of what was kept.
+    fn magnitude_above(&self, sample: &mut [u32; MEDIAN_SAMPLE]) -> u32 {
+        let values = &self.candidates.values[..self.candidates.len];
+        let sampled = values.iter().step_by(values.len().div_ceil(MEDIAN_SAMPLE).max(1));
+        let len = sample.iter_mut().zip(sampled).map(|(slot, &value)| *slot = value).count();
+        radix_cut(&sample[..len], len.div_ceil(2)).magnitude.saturating_add(1)
+    }
+
+    fn keep_only(&mut self, isa: Isa, least: u32) {
+        kernels::compact(isa, self.candidates, least);
+        self.least = Some(least);
+    }
 }
 
 /// Bits of the smallest magnitude above the threshold, which is not negative.

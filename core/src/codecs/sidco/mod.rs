@@ -18,6 +18,7 @@ use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
 use crate::wire::ids::CodecId;
 use adapt::Stages;
 use core::num::NonZeroU32;
+use estimate::Kept;
 
 pub use fit::Fit;
 
@@ -111,9 +112,13 @@ impl Sidco {
         spare: &mut [u32],
     ) -> Result<f32, EncodeError> {
         let (isa, quota) = (Isa::best(), self.quota(pass.len()));
-        let mut threshold = estimate::threshold(isa, pass, self.fit, quota.k, stages)?;
+        let mut kept = Kept::new(candidates);
+        let mut threshold = estimate::threshold(isa, pass, self.fit, quota.k, stages, &mut kept)?;
         let mut least = estimate::least_above(threshold);
-        let found = quota.select(isa, pass, least, candidates, spare)?;
+        let found = match kept.narrowed(isa, least) {
+            Some(candidates) => quota.settle(isa, false, candidates, spare),
+            None => quota.select(isa, pass, least, candidates, spare)?,
+        };
         let ratio = found.map_or(2.0, |found| found as f32 / quota.k as f32);
         for _ in 0..ROUNDS {
             if 2 * candidates.len >= quota.k || least == 1 {
@@ -145,8 +150,14 @@ impl Sparsifier for Sidco {
         if self.is_capped { k } else { most }
     }
 
+    /// Where there are several stages, with room for what the first leaves.
     fn capacity(&self, len: usize) -> usize {
-        self.quota(len).capacity(len)
+        let capacity = self.quota(len).capacity(len);
+        if self.stages.is_some_and(|stages| stages.get() == 1) {
+            capacity
+        } else {
+            capacity.max(Kept::capacity(len))
+        }
     }
 
     fn adapts(&self) -> bool {

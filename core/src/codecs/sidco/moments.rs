@@ -1,6 +1,6 @@
 //! Sums over magnitudes, in one written order.
 
-use crate::kernels::{self, Isa, MomentSums, STRIDES};
+use crate::kernels::{self, Candidates, Isa, MomentSums, STRIDES};
 
 /// What the fits need to know of the magnitudes that exceed a threshold, less that threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +31,13 @@ impl Excesses {
     /// Adds the elements of one block of the unit, which begins at a multiple of the number of lanes.
     pub(super) fn add(&mut self, isa: Isa, p: &[u32]) {
         kernels::add_moments(isa, p, self.least, self.threshold, &mut self.sums);
+    }
+
+    /// Adds all candidates, which are what is to count.
+    pub(super) fn add_candidates(&mut self, candidates: &Candidates<'_>) {
+        let (positions, values) =
+            (&candidates.indices[..candidates.len], &candidates.values[..candidates.len]);
+        kernels::add_moments_at(positions, values, self.threshold, &mut self.sums);
     }
 
     pub(super) fn moments(&self) -> Moments {
@@ -81,6 +88,7 @@ impl Logarithms {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::kernels::scalar::MAGNITUDE;
     use std::vec::Vec;
 
     fn magnitudes() -> Vec<f32> {
@@ -106,6 +114,15 @@ mod tests {
                 let mut excesses = Excesses::new(least, threshold);
                 bits(&values).chunks(1024).for_each(|block| excesses.add(isa, block));
                 let moments = excesses.moments();
+                // What is kept of the elements has the same sums, bit for bit.
+                let p = bits(&values);
+                let (mut indices, mut kept): (Vec<u32>, Vec<u32>) =
+                    (0..).zip(p).filter(|(_, bits)| bits & MAGNITUDE >= least).unzip();
+                let len = kept.len();
+                let mut kept_excesses = Excesses::new(least, threshold);
+                let candidates = Candidates { indices: &mut indices, values: &mut kept, len };
+                kept_excesses.add_candidates(&candidates);
+                assert_eq!(kept_excesses.moments(), moments);
                 assert_eq!(moments.count, expected.len() as u64);
                 let n = expected.len() as f64;
                 let mean = expected.iter().sum::<f64>() / n.max(1.0);

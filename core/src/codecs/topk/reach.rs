@@ -45,11 +45,23 @@ impl Quota {
             }
             pass.keep_from(isa, block, least, candidates)?;
         }
-        too_many |= candidates.len > self.most;
+        Ok(self.settle(isa, too_many, candidates, spare))
+    }
+
+    /// The end of [`select`](Self::select), where the candidates are every element that reaches the magnitude or, of
+    /// `too_many`, at least the k largest.
+    pub(crate) fn settle(
+        self,
+        isa: Isa,
+        too_many: bool,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Option<usize> {
+        let too_many = too_many || candidates.len > self.most;
         if too_many && candidates.len > self.k {
             self.reduce(isa, candidates, spare);
         }
-        Ok((!too_many).then_some(candidates.len))
+        (!too_many).then_some(candidates.len)
     }
 
     /// Leaves the `k` largest candidates. Returns the smallest magnitude that can still be one of them: a later element

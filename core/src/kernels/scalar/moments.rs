@@ -15,19 +15,45 @@ pub(crate) struct MomentSums {
 
 #[inline(always)]
 pub(in crate::kernels) fn add_moments(p: &[u32], least: u32, threshold: f64, sums: &mut MomentSums) {
-    let mut add = |lane: usize, bits: u32| {
-        let magnitude = bits & MAGNITUDE;
+    // In registers while the loop runs; loops over lanes, and no closures, are what compilers make vectors of.
+    let mut all = *sums;
+    let (chunks, tail) = p.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        add_chunk(chunk, least, threshold, &mut all);
+    }
+    let mut last = [0; STRIDES];
+    last[..tail.len()].copy_from_slice(tail);
+    // A magnitude of zero never counts.
+    add_chunk(&last, least, threshold, &mut all);
+    *sums = all;
+}
+
+#[inline(always)]
+fn add_chunk(chunk: &[u32; STRIDES], least: u32, threshold: f64, sums: &mut MomentSums) {
+    for lane in 0..STRIDES {
+        let magnitude = chunk[lane] & MAGNITUDE;
         let counts = magnitude >= least;
         let excess = if counts { f64::from(f32::from_bits(magnitude)) - threshold } else { 0.0 };
         sums.count[lane] += u64::from(counts);
         sums.sum[lane] += excess;
         sums.squares[lane] += excess * excess;
-    };
-    let (chunks, tail) = p.as_chunks::<STRIDES>();
-    for chunk in chunks {
-        chunk.iter().enumerate().for_each(|(lane, &bits)| add(lane, bits));
     }
-    tail.iter().enumerate().for_each(|(lane, &bits)| add(lane, bits));
+}
+
+/// [`add_moments`] of the elements at these positions alone, all of which count; adds to each sum what it would add, in the
+/// same order.
+pub(crate) fn add_moments_at(positions: &[u32], values: &[u32], threshold: f64, sums: &mut MomentSums) {
+    // Side by side, so that one vector holds both sums of a stride.
+    let mut both: [[f64; 2]; STRIDES] = core::array::from_fn(|i| [sums.sum[i], sums.squares[i]]);
+    for (&position, &bits) in positions.iter().zip(values) {
+        let excess = f64::from(f32::from_bits(bits & MAGNITUDE)) - threshold;
+        let both = &mut both[position as usize % STRIDES];
+        *both = [both[0] + excess, both[1] + excess * excess];
+    }
+    sums.sum = both.map(|[sum, _]| sum);
+    sums.squares = both.map(|[_, squares]| squares);
+    // Only their total counts.
+    sums.count[0] += positions.len() as u64;
 }
 
 /// Mantissa in [1, 2) and exponent of a normal float above 0.
@@ -43,17 +69,26 @@ pub(in crate::kernels) fn multiply_magnitudes(
     mantissas: &mut [f64; STRIDES],
     exponents: &mut [i64; STRIDES],
 ) {
-    let mut multiply = |lane: usize, bits: u32| {
-        let magnitude = bits & MAGNITUDE;
+    let mut all = (*mantissas, *exponents);
+    let (chunks, tail) = p.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        multiply_chunk(chunk, &mut all.0, &mut all.1);
+    }
+    let mut last = [0; STRIDES];
+    last[..tail.len()].copy_from_slice(tail);
+    // A magnitude of zero multiplies by 1.
+    multiply_chunk(&last, &mut all.0, &mut all.1);
+    (*mantissas, *exponents) = all;
+}
+
+#[inline(always)]
+fn multiply_chunk(chunk: &[u32; STRIDES], mantissas: &mut [f64; STRIDES], exponents: &mut [i64; STRIDES]) {
+    for lane in 0..STRIDES {
+        let magnitude = chunk[lane] & MAGNITUDE;
         // Every f32 above 0 is a normal f64.
         let value = if magnitude == 0 { 1.0 } else { f64::from(f32::from_bits(magnitude)) };
         let (mantissa, exponent) = mantissa_and_exponent(value);
         mantissas[lane] *= mantissa;
         exponents[lane] += exponent;
-    };
-    let (chunks, tail) = p.as_chunks::<STRIDES>();
-    for chunk in chunks {
-        chunk.iter().enumerate().for_each(|(lane, &bits)| multiply(lane, bits));
     }
-    tail.iter().enumerate().for_each(|(lane, &bits)| multiply(lane, bits));
 }
