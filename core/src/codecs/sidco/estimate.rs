@@ -181,3 +181,59 @@ pub(super) fn least_above(threshold: f64) -> u32 {
     let bits = nearest.to_bits() & MAGNITUDE;
     bits + u32::from(f64::from(nearest) <= threshold)
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::Grad;
+    use std::{vec, vec::Vec};
+
+    /// The threshold, and whether it still knows what reaches it: then that is exactly what the candidates are.
+    fn estimated(values: &[f32], fit: Fit, stages: u32, room: usize) -> (u64, bool) {
+        let isa = Isa::best();
+        let (mut indices, mut kept_values) = (vec![0; room], vec![0; room]);
+        let mut candidates = Candidates { indices: &mut indices, values: &mut kept_values, len: 0 };
+        let mut pass = Pass::new(Grad::F32(values), None, 0, f32::INFINITY);
+        let mut kept = Kept::new(&mut candidates);
+        let threshold = threshold(isa, &mut pass, fit, values.len() / 100, stages, &mut kept).unwrap();
+        let least = least_above(threshold);
+        let is_known = kept.narrowed(isa, least).is_some();
+        if is_known {
+            let reaches = |&i: &u32| values[i as usize].to_bits() & MAGNITUDE >= least;
+            let expected: Vec<u32> = (0..values.len() as u32).filter(reaches).collect();
+            assert_eq!(
+                candidates.indices[..candidates.len],
+                expected,
+                "{fit:?}, {stages} stages, room {room}"
+            );
+        }
+        (threshold.to_bits(), is_known)
+    }
+
+    #[test]
+    fn thresholds_are_the_same_however_much_is_kept() {
+        let uniform = |i: u32| (f64::from(i.wrapping_mul(2_654_435_761)) + 0.5) / 4_294_967_296.0;
+        let exponential = |i| -libm::log(uniform(i)) as f32;
+        let least_room = 2 * (BLOCK + CANDIDATE_SLACK);
+        let (mut known, mut unknown) = (0, 0);
+        for power in [0.3, 1.0, 3.0] {
+            let values: Vec<f32> = (1..20_000)
+                .map(|i| if i % 2 == 0 { 1.0 } else { -1.0 } * exponential(i).powf(power))
+                .collect();
+            for (fit, stages) in [Fit::Exponential, Fit::Gamma, Fit::Pareto]
+                .into_iter()
+                .flat_map(|fit| [1, 2, 3, 7].map(|n| (fit, n)))
+            {
+                let all = estimated(&values, fit, stages, values.len() + BLOCK);
+                for room in [least_room, 3_000, 5_000] {
+                    let some = estimated(&values, fit, stages, room);
+                    assert_eq!(some.0, all.0, "{fit:?}, {stages} stages, room {room}");
+                    known += usize::from(some.1);
+                    unknown += usize::from(!some.1);
+                }
+            }
+        }
+        assert!(known > 20 && unknown > 20, "{known} known, {unknown} not");
+    }
+}
