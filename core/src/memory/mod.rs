@@ -22,7 +22,7 @@ pub use storage::Storage;
 /// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
 /// fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the residual in the same pass that
 /// selects, so they make sure beforehand that every sum is finite, which costs a read of the gradient. It is enough because
-/// a memory knows how large its residual can be, once an encode has left it there; a residual that came from elsewhere
+/// a memory knows how large its residual and its momentum can be, once an encode has left them there; what came from elsewhere
 /// ([`new`](Self::new), [`load`](Self::load), [`give_back`](Self::give_back)) is read as well, once. So keep one memory from
 /// step to step.
 ///
