@@ -4,6 +4,8 @@
 mod bad_input;
 #[path = "codec_cli/frames.rs"]
 mod frames;
+#[path = "codec_cli/list.rs"]
+mod list;
 #[path = "codec_cli/real.rs"]
 mod real;
 #[path = "codec_cli/support.rs"]

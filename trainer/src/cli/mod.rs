@@ -43,7 +43,7 @@ enum Command {
     Train(Box<TrainArgs>),
     /// Several codecs on the same task, same seeds, same budget: a table and a report
     Compare(Box<CompareArgs>),
-    /// The codecs on your own gradients: bench, encode, decode, inspect
+    /// The codecs: list them, and bench, encode, decode, inspect on your own gradients
     Codec(CodecArgs),
     /// Serve a run to workers on other machines, and train as rank 0
     #[cfg(feature = "zmq")]

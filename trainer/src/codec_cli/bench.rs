@@ -12,6 +12,7 @@ use super::error::CliError;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
 use super::json;
+use super::list::codecs_help;
 use super::measure::{Measurement, measure};
 use super::quality::finite;
 use super::table::{Table, grouped, optional, significant};
@@ -19,6 +20,7 @@ use crate::config::link_rate::{CHOICES, with_index};
 
 /// Arguments of `trainer codec bench`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub struct BenchArgs {
     /// Gradients: safetensors files with F32, F16 or BF16 tensors
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]

@@ -7,10 +7,12 @@ use super::error::CliError;
 use super::files::write_atomically;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
+use super::list::codecs_help;
 use super::table::{grouped, significant};
 
 /// Arguments of `trainer codec encode`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub struct EncodeArgs {
     /// Codec, such as topk:density=0.01,values=q8
     #[arg(long, value_name = "SPEC")]
