@@ -101,6 +101,7 @@ pub use coding::values::{Rounding, ValueChoice};
 pub use error::{DecodeError, EncodeError, Field, Limit};
 pub use frame::gather::Gather;
 pub use frame::header::{Divisor, HEADER_BYTES, Header};
+pub use frame::outline::Outline;
 pub use frame::packets::Packets;
 pub use frame::{Frame, FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
 pub use gradient::density::Density;

@@ -2,6 +2,8 @@
 
 #[path = "codec_cli/bad_input.rs"]
 mod bad_input;
+#[path = "codec_cli/claims.rs"]
+mod claims;
 #[path = "codec_cli/frames.rs"]
 mod frames;
 #[path = "codec_cli/list.rs"]

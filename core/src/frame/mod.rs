@@ -12,6 +12,7 @@ pub(crate) mod header;
     reason = "the encoding side: the buffer was checked against the codec's bound"
 )]
 pub(crate) mod message;
+pub(crate) mod outline;
 #[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
 pub(crate) mod packets;
 
