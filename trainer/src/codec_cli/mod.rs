@@ -3,13 +3,13 @@
 //! | command | does |
 //! | --- | --- |
 //! | `bench` | size, error, speed and break-even bandwidth of codecs on gradient files |
-//! | `encode` | one gradient file to one frame |
-//! | `decode` | one frame to a file that any safetensors reader opens |
+//! | `encode` | one gradient file to one frame, or to packets |
+//! | `decode` | a frame, or packets, to a file that any safetensors reader opens |
 //! | `inspect` | what a frame is made of |
 //! | `list` | every codec, its keys and examples |
 //!
 //! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the order of their
-//! data, as f32. A frame file is one frame and nothing else. Files are checked before memory is allocated for what they
+//! data, as f32. A frame file is one frame, or the packets of one gradient one after the other, and nothing else. Files are checked before memory is allocated for what they
 //! claim, and outputs appear whole or not at all.
 
 mod alternatives;
@@ -28,6 +28,7 @@ mod list;
 mod measure;
 mod quality;
 mod report;
+mod rounds;
 mod table;
 
 use std::io::{ErrorKind, Write};
