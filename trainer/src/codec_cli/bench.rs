@@ -33,7 +33,7 @@ pub struct BenchArgs {
     pub workers: NonZeroU32,
     /// Gbit/s of each worker's link: a codec that does not say index= is measured with auto, small and smallest, and shown with
     /// the one with which coding and moving take least together
-    #[arg(long, visible_alias = "link_gbps", value_name = "X", value_parser = link_rate)]
+    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = link_rate)]
     pub link_gbps: Option<f64>,
     /// Write one JSON object a line instead of tables
     #[arg(long)]
