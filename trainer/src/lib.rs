@@ -52,6 +52,7 @@ pub mod report;
 pub mod rng;
 pub mod run;
 mod step;
+mod terminal;
 #[cfg(feature = "mpi")]
 mod under_mpi;
 
