@@ -58,7 +58,8 @@ fn table_of_width(titles: &[String], rows: &[Vec<String>], width: usize) -> Stri
 fn part(titles: &[String], rows: &[Vec<String>], first: usize, columns: std::ops::Range<usize>) -> String {
     let chosen = |row: &[String]| -> Vec<String> {
         let cell = |column: usize| row.get(column).cloned().unwrap_or_default();
-        std::iter::once(0).chain(columns.clone()).map(cell).collect()
+        let name = broken(&cell(0), first);
+        std::iter::once(name).chain(columns.clone().map(cell)).collect()
     };
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::MAX);
@@ -76,6 +77,21 @@ fn part(titles: &[String], rows: &[Vec<String>], first: usize, columns: std::ops
         }
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// A name that is longer than a line is broken behind its commas.
+fn broken(name: &str, width: usize) -> String {
+    let (mut text, mut used) = (String::new(), 0);
+    for part in name.split_inclusive(',') {
+        let len = part.chars().count();
+        if used > 0 && used + len > width {
+            text.push('\n');
+            used = 0;
+        }
+        text += part;
+        used += len;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -102,8 +118,10 @@ mod tests {
         for width in [40, 50, 60] {
             let text = table_of_width(&titles, &rows, width);
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
-            assert!(text.matches("codec").count() > 1, "{text}");
-            for cell in titles.iter().chain(&rows[0][1..]) {
+            assert_eq!(text.matches("codec").count() > 1, width < 60, "{text}");
+            let parts = ["topk:density=0.01,", "values=q8,", "index=smallest"].map(str::to_owned);
+            let parts = parts.iter().filter(|part| part.len() <= width * 2 / 5);
+            for cell in titles.iter().chain(&rows[0][1..]).chain(parts) {
                 assert!(text.contains(cell), "{width}: {cell} is not whole in\n{text}");
             }
         }
