@@ -11,7 +11,8 @@ use crate::limits::Limits;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Dense, Encoder, Grad, LayoutRef, Limits, Outline, Source, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Limits, Outline, Source, StepKey, Unit};
+/// use gradwire::codecs::Dense;
 ///
 /// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]);
 /// let key = StepKey { seed: 1, step: 7, source: Source::Rank(0) };

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use gradwire::{Codec, EncodeError, GatherCodec, Spec};
+use gradwire::registry::GatherCodec;
+use gradwire::{Codec, EncodeError, Spec};
 use serde::Serialize;
 
 use super::break_even::Traffic;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire::{Decoder, Header, LayoutRef, Limits, TensorRef};
+use gradwire::format::Header;
+use gradwire::{Decoder, LayoutRef, Limits, TensorRef};
 
 use super::error::{CliError, FileFault};
 use super::frame::{

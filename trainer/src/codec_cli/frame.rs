@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use gradwire::{CodecId, DecodeError, HEADER_BYTES, Header, LayoutRef, Limit, Limits, Outline, Unit};
+use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit};
+use gradwire::{DecodeError, LayoutRef, Limits, Outline, Unit};
 
 use super::error::{CliError, FileFault};
 use super::files::open;

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire::{DecodeError, Decoder, Header, LayoutRef, Limits, Outline};
+use gradwire::format::Header;
+use gradwire::{DecodeError, Decoder, LayoutRef, Limits, Outline};
 
 use super::error::{CliError, FileFault};
 use super::frame::{

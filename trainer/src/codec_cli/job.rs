@@ -1,8 +1,7 @@
 //! One codec on one gradient: the frames that `encode` writes and `bench` measures.
 
-use gradwire::{
-    DecodeError, EncodeError, Encoder, Grad, Memory, PacketEncoder, PacketSize, Source, Spec, StepKey, Unit,
-};
+use gradwire::packets::{PacketEncoder, PacketSize};
+use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, Source, Spec, StepKey, Unit};
 
 use super::error::{CliError, FileFault, Place};
 use super::gradient::Gradient;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::LazyLock;
 
-use gradwire::{CODECS, CodecEntry};
+use gradwire::registry::{CODECS, CodecEntry};
 use serde::Serialize;
 
 use super::error::CliError;
@@ -36,9 +36,9 @@ struct Name {
 
 impl Entry {
     fn of(entry: &CodecEntry) -> Self {
-        let name = |&(name, id): &(&'static str, Option<gradwire::CodecId>)| Name {
+        let name = |&(name, id): &(&'static str, Option<gradwire::format::CodecId>)| Name {
             name,
-            number: id.map(gradwire::CodecId::number),
+            number: id.map(gradwire::format::CodecId::number),
         };
         Self {
             names: entry.names.iter().map(name).collect(),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use gradwire::{Divisor, FrameUnit, Header, UnitInfo};
+use gradwire::format::{Divisor, FrameUnit, Header, UnitInfo};
 use serde::Serialize;
 
 use super::alternatives::Alternatives;

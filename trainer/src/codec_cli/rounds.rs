@@ -1,9 +1,10 @@
 //! The rounds of a linear codec without frames, as one worker alone goes through them: what it contributes, and how long
 //! that takes.
 
-use gradwire::{
-    Codec, DenseSum, EncodeError, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Round, Unit,
-};
+use gradwire::codecs::DenseSum;
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, LinearScratchLen, Round};
+use gradwire::{Codec, EncodeError, Grad, Linear, Unit};
 
 use super::error::CliError;
 use super::job::Job;

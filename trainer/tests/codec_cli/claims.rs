@@ -4,7 +4,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use gradwire::{Encoder, Frame, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit, frame_scratch_len};
+use gradwire::format::frame_scratch_len;
+use gradwire::{Encoder, Frame, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
 use serde_json::Value;
 
 use crate::support::{Bench, json_lines, refused, run, values};

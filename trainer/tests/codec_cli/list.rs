@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use gradwire::{CODECS, Spec};
+use gradwire::Spec;
+use gradwire::registry::CODECS;
 
 use crate::support::{json_lines, run};
 

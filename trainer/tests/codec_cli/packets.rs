@@ -1,6 +1,6 @@
 //! Packets: several messages in one file.
 
-use gradwire::{HEADER_BYTES, Header};
+use gradwire::format::{HEADER_BYTES, Header};
 
 use crate::support::{Bench, json_lines, layout, refused, run, tensors};
 
