@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::collective::{self, Gathered, Reduce, Scratch};
+use crate::collective::{self, Endpoint, Gathered, Reduce, Scratch};
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -209,5 +209,29 @@ pub trait Transport: Send {
     ) -> Result<RankSet, TransportError> {
         let _ = (tag, data, deadline);
         Err(TransportError::Unsupported { operation: "native all-reduce" })
+    }
+}
+
+impl<T: Transport + ?Sized> Endpoint for T {
+    fn rank(&self) -> Rank {
+        Transport::rank(self)
+    }
+
+    fn membership(&self) -> Membership {
+        Transport::membership(self)
+    }
+
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        Transport::send(self, to, tag, payload, deadline)
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        Transport::recv(self, from, tag, into, deadline)
     }
 }

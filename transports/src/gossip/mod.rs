@@ -13,10 +13,11 @@ use gradwire::{
     Codec, Edge, GossipCodec, Layout, LinearScratch, Payload, Round, Spec, StepKey, Unit, first_non_finite,
 };
 
+use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::exchange::ExchangeError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Kind, Tag};
+use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
 pub use self::topology::Topology;
