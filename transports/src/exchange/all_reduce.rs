@@ -6,8 +6,9 @@ use gradwire::{
     Unit, first_non_finite,
 };
 
+use super::error::ExchangeError;
 use super::pipeline::{InParts, Part, Parts};
-use super::{ExchangeError, Step, timed};
+use super::step::{Step, timed};
 use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};
 use crate::error::TransportError;
 use crate::tag::Tag;

@@ -4,7 +4,8 @@ use gradwire::{
     CodecId, Decoder, Divisor, Frame, FrameUnit, Gather, LayoutRef, Limits, Memory, PacketSize, StepKey, Unit,
 };
 
-use super::{ExchangeError, Step};
+use super::error::ExchangeError;
+use super::step::Step;
 use crate::rank::Rank;
 
 /// Parses frames of one codec and one layout. Grows once, and then allocates nothing.

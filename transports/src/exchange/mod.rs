@@ -38,20 +38,19 @@ mod norm_cap;
 mod own;
 mod packets;
 mod pipeline;
+mod report;
+mod route;
 mod server;
 mod slip;
 mod sparse;
+mod step;
 mod underway;
 mod verdict;
 
-use std::time::{Duration, Instant};
-
-use gradwire::{Codec, DecodeError, Density, Grad, Layout, Memory, Spec, StepKey, Unit, ValueChoice};
+use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit, ValueChoice};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
-use crate::error::TransportError;
-use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
@@ -60,108 +59,12 @@ use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
 pub use self::norm_cap::Capped;
 use self::pipeline::Pipeline;
+pub use self::report::{PacketTally, Report};
+pub use self::route::{Route, ServerOptions};
 use self::server::Server;
 use self::sparse::SparseAllReduce;
+use self::step::{Clock, Step};
 use self::underway::Underway;
-
-/// How frames travel.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Route {
-    /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and succeed at
-    /// another: a rank whose step failed must leave the run or fetch the parameters anew.
-    AllGather,
-    /// Every rank owns blocks of the coordinates: it is sent what the others' frames hold of them, sums, and sends the sums
-    /// to all. For codecs that send few coordinates; the mean has the bits of [`Route::AllGather`]. Blocks in which nearly
-    /// nothing is zero travel dense. A rank whose part was refused tells all others, for whom the step then fails too.
-    ///
-    /// # Source
-    /// Renggli et al.: SparCML (arXiv 1802.08021), split and all-gather with its switch to dense; Li, Hoefler: Near-Optimal
-    /// Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598), whose balanced regions are blocks dealt in
-    /// turn here. Nothing is dropped on the way.
-    SparseAllReduce,
-    /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`] does.
-    AllReduce {
-        /// What an f32 takes between two hops.
-        wire: Wire,
-    },
-    /// As [`Route::AllReduce`], but summed up a binomial tree and sent down again: in ⌈log₂N⌉ steps each way instead of
-    /// N−1, each with the whole payload. For short payloads and long round trips.
-    Tree {
-        /// What an f32 takes between two hops.
-        wire: Wire,
-    },
-    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, where it has one: in an
-    /// order that only the library knows, so with other bits than elsewhere.
-    Native {
-        /// What an f32 takes in the library's sums.
-        wire: Wire,
-    },
-    /// Every frame goes to one rank, which sends back the mean.
-    Server(ServerOptions),
-}
-
-/// Settings of a parameter server. The server is a member that contributes a gradient of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ServerOptions {
-    /// Which rank serves.
-    pub server: Rank,
-    /// Frames, the server's own included, without which a step fails; 0 stands for all.
-    pub quorum: usize,
-    /// How long the server waits for frames; it then goes on with those it has. A worker's packets that did not get through
-    /// by then are not sent again. `None`: until the deadline of the step.
-    pub patience: Option<Duration>,
-    /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
-    pub downlink: Spec,
-    /// A frame whose Euclidean norm is more than this multiple, at least 1, of a running median enters the sum scaled down to
-    /// it, the server's own too. `None`: none is. Only the server's setting matters.
-    ///
-    /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of two; the first
-    /// 8 pass. [`Exchange::norms`] saves them for a server that is started again. What is cut off is lost, not given back: with error feedback it would
-    /// come again with the next frame. One member can then move a mean no further than that multiple of the others' median,
-    /// in a direction of its choice.
-    pub norm_cap: Option<f32>,
-}
-
-impl Default for ServerOptions {
-    /// Rank 0 serves, waits for all, answers with dense f32, and caps no norm.
-    fn default() -> Self {
-        let downlink = Spec::new(Codec::NONE);
-        Self { server: Rank(0), quorum: 0, patience: None, downlink, norm_cap: None }
-    }
-}
-
-/// What one rank has to say of a step's exchange.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Whose gradients the mean is made of.
-    pub contributors: RankSet,
-    /// Frames that this rank refused, and why. Known to the server alone.
-    pub refused: Vec<(Rank, DecodeError)>,
-    /// Frames that were scaled down to [`ServerOptions::norm_cap`]. Known to the server alone.
-    pub capped: Vec<Capped>,
-    /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a sparse all-reduce.
-    pub frame_bytes: usize,
-    /// What became of this rank's own packets.
-    pub packets: PacketTally,
-    /// Coordinates that this rank sent.
-    pub held: usize,
-    /// Time spent encoding.
-    pub encode: Duration,
-    /// Time spent sending and waiting.
-    pub exchange: Duration,
-    /// Time spent parsing, adding and dividing.
-    pub decode: Duration,
-}
-
-/// A step in packets; zero and zero for one in a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketTally {
-    /// Packets that this rank sent.
-    pub sent: usize,
-    /// Those that are not in the mean: lost on the way, late or refused. They were given back.
-    pub lost: usize,
-}
 
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
 #[derive(Debug)]
@@ -190,58 +93,6 @@ struct Started {
     clock: Clock,
 }
 
-/// What every route works with in a step.
-struct Step<'a> {
-    transport: &'a mut dyn Transport,
-    underway: &'a mut Underway,
-    spec: &'a Spec,
-    layout: &'a Layout,
-    units: &'a [Unit],
-    key: StepKey,
-    tag: Tag,
-    deadline: Deadline,
-    clock: Clock,
-}
-
-impl Step<'_> {
-    /// The place of this rank among the members, of whom it is one.
-    fn place_in(&self, members: &RankSet) -> usize {
-        members.position(self.transport.rank()).unwrap_or(0)
-    }
-
-    /// The other members and their places, beginning with the one after this rank, so that not all send to the same one first.
-    fn others_in<'m>(&self, members: &'m RankSet) -> impl Iterator<Item = (usize, Rank)> + use<'m> {
-        let me = self.place_in(members);
-        (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
-    }
-
-    /// Sends a message of a pipeline.
-    fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
-        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, deadline))
-    }
-
-    /// Notes that every other member sends this rank a message with that tag.
-    fn expect_from_all(&mut self, tag: Tag) {
-        let (members, me) = (self.transport.membership().ranks, self.transport.rank());
-        members.iter().filter(|rank| *rank != me).for_each(|from| self.underway.expect(from, tag));
-    }
-
-    /// Takes the message of a pipeline that was promised first.
-    fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
-        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        timed(&mut self.clock.exchange, || underway.take(transport, into, deadline))
-    }
-}
-
-/// Adds up where the time goes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Clock {
-    encode: Duration,
-    exchange: Duration,
-    decode: Duration,
-}
-
 /// About what a value takes.
 fn value_bits(values: ValueChoice) -> f64 {
     match values {
@@ -251,14 +102,6 @@ fn value_bits(values: ValueChoice) -> f64 {
         ValueChoice::F16 | ValueChoice::Bf16 => 16.0,
         _ => 32.0,
     }
-}
-
-/// Runs `work` and adds its time to `sum`.
-fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    *sum += start.elapsed();
-    result
 }
 
 impl Exchange {

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use gradwire::LayoutRef;
 
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming};
 use super::intake::Intake;
 use super::own::Own;
 use super::slip::Slip;
-use super::{Clock, ExchangeError, Step, timed};
+use super::step::{Clock, Step, timed};
 use crate::error::TransportError;
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};

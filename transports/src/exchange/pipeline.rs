@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use gradwire::{Grad, Memory, Unit};
 
-use super::{Clock, ExchangeError, Report, Step};
+use super::error::ExchangeError;
+use super::report::Report;
+use super::step::{Clock, Step};
 
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]

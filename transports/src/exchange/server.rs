@@ -2,12 +2,16 @@
 
 use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec, divide, first_non_finite};
 
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packets::{self, Packets, Sum, arrives};
+use super::report::{PacketTally, Report};
+use super::route::ServerOptions;
 use super::slip::Slip;
-use super::{Clock, ExchangeError, PacketTally, Report, ServerOptions, Step, timed, verdict};
+use super::step::{Clock, Step, timed};
+use super::verdict;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
