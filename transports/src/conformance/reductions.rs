@@ -2,9 +2,8 @@
 
 use std::fmt::Debug;
 
-use super::{
-    Check, Inputs, Peer, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32, patience,
-};
+use super::peer::{Check, Peer, patience};
+use super::reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32};
 use crate::collective::{Reduce, Scratch, Wire, segment, tree_all_reduce};
 use crate::counters::Traffic;
 use crate::error::TransportError;
