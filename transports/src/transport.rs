@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::collective::{self, Endpoint, Gathered, Reduce, Scratch};
+use crate::collective::{self, Endpoint, Fold, Gathered, Reduce, Scalar, Scratch};
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -160,6 +160,37 @@ pub trait Transport: Send {
         deadline: Deadline,
     ) -> Result<RankSet, TransportError> {
         collective::all_gather(self, tag, payload, out, deadline)
+    }
+
+    /// Folds a few scalars of all ranks, by which they then decide alike; every member ends with the same bits.
+    ///
+    /// # Errors
+    /// See [`collective::agree`].
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire_transports::collective::{Fold, Scalar};
+    /// use gradwire_transports::{Deadline, Tag, Transport, local};
+    ///
+    /// let ends = local::world(3).into_iter().map(|mut end| {
+    ///     std::thread::spawn(move || {
+    ///         let rank = end.rank().0;
+    ///         let mut votes = [(Fold::Min, Scalar::I64(i64::from(rank != 1))), (Fold::Sum, Scalar::F64(rank.into()))];
+    ///         end.agree(Tag::new(0, 1), &mut votes, Deadline::NEVER).unwrap();
+    ///         votes.map(|(_, scalar)| scalar)
+    ///     })
+    /// });
+    /// for end in ends.collect::<Vec<_>>() {
+    ///     assert_eq!(end.join().unwrap(), [Scalar::I64(0), Scalar::F64(3.0)]);
+    /// }
+    /// ```
+    fn agree(
+        &mut self,
+        tag: Tag,
+        scalars: &mut [(Fold, Scalar)],
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        collective::agree(self, tag, scalars, deadline)
     }
 
     /// Reduces equal-length vectors; each member ends with the result in its own segment, whose range is returned.

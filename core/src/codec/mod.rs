@@ -37,6 +37,10 @@ pub enum Reduction {
     SumI32,
     /// Largest of f32 payloads.
     MaxF32,
+    /// Smallest of i32 payloads.
+    MinI32,
+    /// The bits that are set in the u32 payloads of all workers: votes, of which one against is enough.
+    And,
     /// f32 payloads change places between two neighbours.
     Neighbour,
 }
@@ -47,8 +51,10 @@ pub enum Reduction {
 pub enum Payload<'a> {
     /// For [`Reduction::SumF32`] and [`Reduction::MaxF32`].
     F32(&'a mut [f32]),
-    /// For [`Reduction::SumI32`].
+    /// For [`Reduction::SumI32`] and [`Reduction::MinI32`].
     I32(&'a mut [i32]),
+    /// For [`Reduction::And`].
+    U32(&'a mut [u32]),
 }
 
 /// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec; what it carries along is in the scratch memory.

@@ -4,12 +4,14 @@
 //! time over each link, so it never needs more room in an inbox than the contract of
 //! [`Transport`](crate::Transport) promises.
 
+mod agree;
 mod gather;
 mod group;
 mod reduce;
 mod ring;
 mod tree;
 
+pub use agree::{Fold, Scalar, agree};
 pub use gather::{Gathered, all_gather, gather};
 pub use group::Endpoint;
 pub use reduce::{Reduce, Wire, max_f32, segment};

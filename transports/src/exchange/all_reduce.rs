@@ -22,9 +22,20 @@ pub(super) enum Order {
     Native,
 }
 
+/// A codec with rounds: one that has a spelling, or one of a test.
+pub(super) trait HasRounds {
+    fn rounds(&self) -> &dyn Linear;
+}
+
+impl HasRounds for LinearCodec {
+    fn rounds(&self) -> &dyn Linear {
+        self.rounds()
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct AllReduce {
-    codec: LinearCodec,
+pub(super) struct AllReduce<C = LinearCodec> {
+    codec: C,
     wire: Wire,
     order: Order,
     scratch: Scratch,
@@ -65,17 +76,18 @@ fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
 }
 
 /// A unit that is sent dense is a plain sum whatever the codec.
-fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
+fn codec_of<'c, C: HasRounds>(codec: &'c C, unit: &Unit) -> &'c dyn Linear {
     if unit.dense { &DenseSum } else { codec.rounds() }
 }
 
-impl AllReduce {
-    pub(super) fn new(codec: LinearCodec, wire: Wire, order: Order, units: usize) -> Self {
+impl<C: HasRounds> AllReduce<C> {
+    pub(super) fn new(codec: C, wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitState::default()).collect();
         Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 
-    pub(super) fn set_codec(&mut self, codec: LinearCodec) {
+    /// Goes on with another codec. Units grow what it needs when they begin.
+    pub(super) fn set_codec(&mut self, codec: C) {
         self.codec = codec;
     }
 
@@ -187,7 +199,7 @@ impl AllReduce {
     }
 }
 
-impl InParts for AllReduce {
+impl<C: HasRounds> InParts for AllReduce<C> {
     /// Every unit has its own state, whatever it travels with.
     fn set_parts(&mut self, _: usize) {}
 
@@ -280,6 +292,8 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
         (Reduction::MaxF32, Payload::F32(data)) => Ok(Reduce::MaxF32(data)),
         (Reduction::SumF32, Payload::F32(data)) => Ok(Reduce::SumF32(data, wire)),
         (Reduction::SumI32, Payload::I32(data)) => Ok(Reduce::SumI32(data)),
+        (Reduction::MinI32, Payload::I32(data)) => Ok(Reduce::MinI32(data)),
+        (Reduction::And, Payload::U32(data)) => Ok(Reduce::And(data)),
         _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
     }
 }

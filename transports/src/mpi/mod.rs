@@ -294,8 +294,8 @@ impl Transport for MpiTransport {
         self.counters
     }
 
-    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has not, is
-    /// the ring's. The bytes are counted as those of a ring: the library does not tell what it sends.
+    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has not, a
+    /// minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a ring: the library does not tell what it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,
@@ -318,9 +318,9 @@ impl Transport for MpiTransport {
                 self.narrow = narrow;
             }
             Reduce::SumI32(data) => self.sum(Loan::i32(data), tag, deadline),
-            Reduce::MaxF32(data) => {
+            exact @ (Reduce::MaxF32(_) | Reduce::MinI32(_) | Reduce::And(_)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
-                let result = self.all_reduce(tag, Reduce::MaxF32(data), &mut scratch, deadline);
+                let result = self.all_reduce(tag, exact, &mut scratch, deadline);
                 self.scratch = scratch;
                 return result;
             }
