@@ -119,6 +119,67 @@ fn densities_are_set_between_steps_and_take_effect_at_once() {
     assert_eq!(worker.exchange.set_density(density(0.5)), Err(ExchangeError::Busy));
 }
 
+/// A step after `set_codec` is the step of a new exchange with that codec from the same memory, bit for bit.
+#[test]
+fn a_step_after_set_codec_is_that_of_a_new_exchange_with_it() {
+    let ring = || Route::AllReduce { wire: Wire::F32 };
+    for (first, second, route) in [
+        ("topk:density=0.05", "qsgd:bits=4,bucket=64,rounding=nearest,norm=max,memory=ef", Route::AllGather),
+        ("topk:density=0.05", "topk:density=0.3,values=q4", Route::SparseAllReduce),
+        ("threshold:value=1.5", "topk:density=0.2", Route::Server(ServerOptions::default())),
+        ("randomk:density=0.1", "randomk:density=0.4", ring()),
+        ("none", "maxnorm:bits=8", ring()),
+        ("maxnorm:bits=8", "none", Route::Tree { wire: Wire::F32 }),
+    ] {
+        let run = |is_new: bool| {
+            on_threads(workers(3, first, &route), |mut worker| {
+                let mut bits_of_all = bits(&worker.step(0).unwrap().0);
+                let codec = Spec::parse(second).unwrap().codec;
+                if is_new {
+                    let spec = Spec { codec, ..Spec::parse(first).unwrap() };
+                    worker.exchange = Exchange::new(spec, layout(), route.clone()).unwrap();
+                } else {
+                    worker.exchange.set_codec(codec).unwrap();
+                }
+                for step in 1..3 {
+                    bits_of_all.extend(bits(&worker.step(step).unwrap().0));
+                }
+                bits_of_all.extend(bits(&worker.residual));
+                bits_of_all
+            })
+        };
+        let [set, new] = [false, true].map(run);
+        assert_eq!(set, new, "{first} to {second}");
+    }
+}
+
+#[test]
+fn a_codec_that_cannot_follow_is_refused_by_name_and_changes_nothing() {
+    let ring = Route::AllReduce { wire: Wire::F32 };
+    for (first, second, route, expected) in [
+        ("randomk:density=0.1", "topk:density=0.1", ring.clone(), ExchangeError::NotLinear { codec: "topk" }),
+        (
+            "topk:density=0.1",
+            "qsgd:bits=4",
+            Route::SparseAllReduce,
+            ExchangeError::NotSparse { codec: "qsgd" },
+        ),
+        ("none", "powersgd:rank=2", Route::AllGather, ExchangeError::NoFrames { codec: "powersgd" }),
+        ("none", "dpsgd", ring.clone(), ExchangeError::Gossip { codec: "dpsgd" }),
+        ("randomk:density=0.1", "powersgd:rank=2", ring, ExchangeError::OtherMemory { codec: "powersgd" }),
+    ] {
+        let mut worker = workers(1, first, &route).remove(0);
+        let refused = worker.exchange.set_codec(Spec::parse(second).unwrap().codec);
+        assert_eq!(refused, Err(expected));
+        let mean = worker.step(0).unwrap().0;
+        assert_eq!(bits(&mean), bits(&workers(1, first, &route).remove(0).step(0).unwrap().0), "{first}");
+    }
+    let mut packets =
+        workers(1, "topk:density=0.1,max_packet_bytes=256", &Route::Server(ServerOptions::default()));
+    let refused = packets[0].exchange.set_codec(Spec::parse("dgc:density=0.1").unwrap().codec);
+    assert!(matches!(refused, Err(ExchangeError::Conflict { codec: "dgc", .. })), "{refused:?}");
+}
+
 /// The mean by definition: every rank's own frame, decoded alone and added in rank order.
 fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
     let spec = Spec::parse(spec).unwrap();

@@ -26,6 +26,18 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec keeps other parts in the memory than the one before it, so it cannot take its place.
+    OtherMemory {
+        /// Name of the codec.
+        codec: &'static str,
+    },
+    /// The codec does not go with the memory or the packets that the spelling asks for, so it cannot take another one's place.
+    Conflict {
+        /// Name of the codec.
+        codec: &'static str,
+        /// Why.
+        why: &'static str,
+    },
     /// The route sends a step in one message, so there is nothing to overlap.
     OneMessage,
     /// The spelling asks for packets, and the route has no server to say which of them arrived.
@@ -121,9 +133,14 @@ impl fmt::Display for ExchangeError {
             Self::NoFrames { codec } => {
                 write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
             }
+            // Some of these codecs can be summed and others cannot; these two routes take both.
             Self::NotSparse { codec } => {
-                write!(f, "{codec} frames are not sparse: use all-gather or all-reduce")
+                write!(f, "{codec} frames are not sparse: use all-gather or a server")
             }
+            Self::OtherMemory { codec } => {
+                write!(f, "{codec} keeps other things in the memory than the codec before it: begin a new exchange with it")
+            }
+            Self::Conflict { codec, why } => write!(f, "{codec} cannot follow the codec before it: {why}"),
             Self::OneMessage => f.write_str(
                 "no pipeline: a step is one message here; several go with all-gather, sparse all-reduce and the ring of all-reduce",
             ),

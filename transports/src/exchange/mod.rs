@@ -47,7 +47,9 @@ mod step;
 mod underway;
 mod verdict;
 
-use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit, ValueChoice};
+use gradwire::{
+    Codec, Density, Grad, Layout, LinearCodec, Memory, MemoryChoice, Spec, StepKey, Unit, ValueChoice,
+};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
@@ -104,6 +106,22 @@ fn value_bits(values: ValueChoice) -> f64 {
     }
 }
 
+/// Refuses a codec that makes no mean, or none by such a route.
+fn require_mean(codec: &Codec, is_summed: bool) -> Result<(), ExchangeError> {
+    match codec {
+        Codec::Gossip(_) => Err(ExchangeError::Gossip { codec: codec.name() }),
+        _ if !is_summed && !codec.capabilities().has_frames => {
+            Err(ExchangeError::NoFrames { codec: codec.name() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The codec as one whose payloads can be summed.
+fn require_linear(codec: &Codec) -> Result<LinearCodec, ExchangeError> {
+    codec.as_linear().ok_or(ExchangeError::NotLinear { codec: codec.name() })
+}
+
 impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
@@ -116,13 +134,8 @@ impl Exchange {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
         }
-        if matches!(spec.codec, Codec::Gossip(_)) {
-            return Err(ExchangeError::Gossip { codec: spec.codec.name() });
-        }
         let is_summed = matches!(route, Route::AllReduce { .. } | Route::Tree { .. } | Route::Native { .. });
-        if !is_summed && !spec.codec.capabilities().has_frames {
-            return Err(ExchangeError::NoFrames { codec: spec.codec.name() });
-        }
+        require_mean(&spec.codec, is_summed)?;
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
             Route::AllGather => State::AllGather(Pipeline::new(AllGather::default(), &units)),
@@ -132,8 +145,7 @@ impl Exchange {
                 State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
             }
             Route::AllReduce { wire } | Route::Tree { wire } | Route::Native { wire } => {
-                let linear =
-                    spec.codec.as_linear().ok_or(ExchangeError::NotLinear { codec: spec.codec.name() })?;
+                let linear = require_linear(&spec.codec)?;
                 let order = match route {
                     Route::Tree { .. } => Order::Tree,
                     Route::Native { .. } => Order::Native,
@@ -214,20 +226,54 @@ impl Exchange {
         if is_cheaper { Route::SparseAllReduce } else { route }
     }
 
-    /// Sets the density of the steps from here on, where the codec has one; schedules and controllers call this between
-    /// steps. Every member sets the same one for the same steps: frames that are longer than it allows are refused.
+    /// Sets the codec of the steps from here on; schedules and controllers call this between steps, with
+    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or a choice of their own. Every member sets the same one for the same steps:
+    /// frames of another codec are refused.
+    ///
+    /// The units stay, those that are sent dense included, and so does what the spelling says of memory and packets. The memory
+    /// must be one that suits both codecs: both or neither keep a [state](gradwire::UnitState) of each unit, and both keep as
+    /// many factors. What a step gives and keeps is then what a new exchange with that codec would have given and kept, from the
+    /// same memory.
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish; `OtherMemory` for a codec that keeps other parts; `Conflict` where the
+    /// spelling's memory or packets do not go with it; those of [`new`](Self::new) for a codec that does not fit the route. Nothing
+    /// has changed then.
+    pub fn set_codec(&mut self, codec: Codec) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        require_mean(&codec, matches!(self.route, State::AllReduce(_)))?;
+        let (name, layout) = (codec.name(), self.layout.as_ref());
+        if matches!(self.route, State::SparseAllReduce(_)) && codec.sparse_values().is_none() {
+            return Err(ExchangeError::NotSparse { codec: name });
+        }
+        let linear = match self.route {
+            State::AllReduce(_) => Some(require_linear(&codec)?),
+            _ => None,
+        };
+        let parts = |codec: &Codec| (codec.capabilities().adapts, codec.factor_len(&layout));
+        if self.spec.memory != MemoryChoice::None && parts(&codec) != parts(&self.spec.codec) {
+            return Err(ExchangeError::OtherMemory { codec: name });
+        }
+        let next = Spec { codec, ..self.spec };
+        // A spelling that was put together by hand may have had a conflict from the start.
+        if let (Some(why), None) = (next.conflict(), self.spec.conflict()) {
+            return Err(ExchangeError::Conflict { codec: name, why });
+        }
+        if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, linear) {
+            reduce.route.set_codec(linear);
+        }
+        self.spec.codec = codec;
+        Ok(())
+    }
+
+    /// [Sets](Self::set_codec) the codec at another density, where it has one.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish.
     pub fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
-        }
-        self.spec.codec = self.spec.codec.with_density(density);
-        if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, self.spec.codec.as_linear()) {
-            reduce.route.set_codec(linear);
-        }
-        Ok(())
+        self.set_codec(self.spec.codec.with_density(density))
     }
 
     /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
