@@ -124,6 +124,7 @@ check_test() {
   local failed=0
   cargo test --no-fail-fast -p gradwire -p gradwire-transports -p gradwire-tests \
     --features gradwire-transports/conformance || failed=1
+  cargo run -p gradwire-transports --features conformance --example training_loop || failed=1
   cargo test --no-fail-fast --release -p gradwire-trainer || failed=1
   ((failed == 0)) || fail "some tests failed"
 }
@@ -235,6 +236,7 @@ check_zmq() {
   cargo test -p gradwire-transports --features zmq --no-run
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --lib zmq
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq --test zmq_memory
+  timeout -k 5 "$zmq_seconds" cargo run -p gradwire-transports --features zmq --example parameter_server
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
   check_with_oldest_compiler transports gradwire-transports --features zmq
   cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings

@@ -36,6 +36,24 @@ use crate::tag::{Deadline, Tag};
 /// # Determinism
 /// No result depends on the order in which messages arrive. Sums have the written order of
 /// [`collective::reduce_scatter`].
+///
+/// # Examples
+/// What arrives for another tag waits until it is asked for.
+/// ```
+/// use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, local};
+///
+/// let [mut a, mut b] = local::world(2).try_into().unwrap();
+/// let (first, second) = (Tag::new(0, 1), Tag::new(0, 2));
+/// b.send(Rank(0), second, b"later", Deadline::NEVER).unwrap();
+/// b.send(Rank(0), first, b"now", Deadline::NEVER).unwrap();
+/// let mut message = Vec::new();
+/// a.recv(Rank(1), first, &mut message, Deadline::NEVER).unwrap();
+/// assert_eq!(message, b"now");
+/// a.recv(Rank(1), second, &mut message, Deadline::NEVER).unwrap();
+/// assert_eq!(message, b"later");
+/// let late = a.recv(Rank(1), second, &mut message, Deadline::now());
+/// assert_eq!(late, Err(TransportError::Timeout { from: Rank(1), tag: second }));
+/// ```
 pub trait Transport: Send {
     /// Who this end is.
     fn rank(&self) -> Rank;

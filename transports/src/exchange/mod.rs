@@ -69,6 +69,39 @@ use self::step::{Clock, Step};
 use self::underway::Underway;
 
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
+///
+/// # Examples
+/// Two ranks; each sends half of its coordinates and keeps the rest back.
+/// ```
+/// use std::thread;
+///
+/// use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+/// use gradwire_transports::exchange::{Exchange, Route};
+/// use gradwire_transports::{Deadline, Transport, local};
+///
+/// let spec = Spec::parse("topk:density=0.5").unwrap();
+/// let layout = Layout::packed([("w", vec![4])]).unwrap();
+/// let grads = [[1.0, 8.0, 0.5, -6.0], [4.0, 2.0, 0.25, -8.0]];
+/// let ranks: Vec<_> = local::world(2)
+///     .into_iter()
+///     .map(|mut end| {
+///         let (layout, rank) = (layout.clone(), end.rank().0);
+///         thread::spawn(move || {
+///             let mut memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+///             let mut exchange = Exchange::new(spec, layout, Route::AllGather).unwrap();
+///             let (key, mut mean) = (StepKey { seed: 1, step: 0, source: Source::Rank(rank) }, [0.0; 4]);
+///             let (grad, by) = (Grad::F32(&grads[rank as usize]), Deadline::NEVER);
+///             exchange.start(&mut end, key, grad, Some(&mut memory), by).unwrap();
+///             exchange.finish(&mut end, &mut mean, Some(&mut memory), by).unwrap();
+///             (mean, memory.residual().to_vec())
+///         })
+///     })
+///     .collect();
+/// let kept = [[1.0, 0.0, 0.5, 0.0], [0.0, 2.0, 0.25, 0.0]];
+/// for (rank, kept) in ranks.into_iter().zip(kept) {
+///     assert_eq!(rank.join().unwrap(), ([2.0, 4.0, 0.0, -7.0], kept.to_vec()));
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Exchange {
     spec: Spec,
