@@ -583,3 +583,93 @@ fn start_and_finish_take_turns() {
     assert_eq!(start(), Ok(()));
     assert_eq!(start(), Err(ExchangeError::Busy));
 }
+
+/// One gradient that is not finite makes the step void for all, at once, and the next step goes on.
+#[test]
+fn a_gradient_that_is_not_finite_is_known_to_every_rank_in_the_same_step() {
+    let server = |server| Route::Server(ServerOptions { server: Rank(server), ..ServerOptions::default() });
+    let wire = Wire::F32;
+    for (spec, route) in [
+        ("topk:density=0.05", Route::AllGather),
+        ("qsgd:bits=4,bucket=64", Route::AllGather),
+        ("topk:density=0.05", Route::SparseAllReduce),
+        ("randomk:density=0.1", Route::AllReduce { wire }),
+        ("randomk:density=0.1,unit=tensor", Route::AllReduce { wire }),
+        ("maxnorm:bits=8", Route::AllReduce { wire }),
+        ("randomk:density=0.1", Route::Tree { wire }),
+        ("topk:density=0.05", server(0)),
+        ("topk:density=0.05", server(1)),
+        ("topk:density=0.05,max_packet_bytes=256", server(0)),
+    ] {
+        for world in [2, 4] {
+            for bad in [0, world - 1] {
+                let steps = on_threads(workers(world, spec, &route), |mut worker| {
+                    let rank = worker.transport.rank().0;
+                    let first = worker.step(0).unwrap().0;
+                    let mut everything = worker.residual.clone();
+                    let mut grad = gradient(rank, 1, everything.len());
+                    if rank == bad {
+                        grad[17] = f32::INFINITY;
+                    }
+                    let (Worker { transport, exchange, residual, keeps, .. }, begun) =
+                        (&mut worker, std::time::Instant::now());
+                    let mut memory = Memory::new(&mut *residual);
+                    let mut memory = keeps.then_some(&mut memory);
+                    let (deadline, transport) =
+                        (Deadline::after(Duration::from_secs(20)), transport.as_mut());
+                    let mut mean = vec![0.0; grad.len()];
+                    let started = exchange.start(
+                        transport,
+                        key(rank, 1),
+                        Grad::F32(&grad),
+                        memory.as_deref_mut(),
+                        deadline,
+                    );
+                    let error = match started {
+                        Err(error) => error,
+                        Ok(()) => exchange.finish(transport, &mut mean, memory, deadline).unwrap_err(),
+                    };
+                    assert!(begun.elapsed() < Duration::from_secs(10), "{spec}: at once");
+                    if rank == bad {
+                        let index = 17;
+                        assert_eq!(
+                            error,
+                            ExchangeError::Encode(gradwire::EncodeError::NonFiniteInput { index })
+                        );
+                    } else {
+                        assert_eq!(error, ExchangeError::Void { rank: Rank(bad), index: 17 }, "{spec}");
+                        if worker.keeps {
+                            everything.iter_mut().zip(&grad).for_each(|(kept, grad)| *kept += grad);
+                        }
+                    }
+                    assert_eq!(bits(&worker.residual), bits(&everything), "{spec}: everything is kept");
+                    [first, worker.step(2).unwrap().0].map(|mean| bits(&mean))
+                });
+                assert!(steps.iter().all(|means| *means == steps[0]), "{spec} over {world}");
+            }
+        }
+    }
+}
+
+/// A server that has its quorum goes on without a worker that has nothing to send, and does not wait for it.
+#[test]
+fn a_quorum_goes_on_without_a_gradient_that_is_not_finite() {
+    let route = Route::Server(ServerOptions { quorum: 2, ..ServerOptions::default() });
+    let results = on_threads(workers(3, "topk:density=0.5", &route), |mut worker| {
+        let rank = worker.transport.rank().0;
+        if rank < 2 {
+            return Some(worker.step(0).unwrap());
+        }
+        let grad = vec![f32::NAN; worker.residual.len()];
+        let Worker { transport, exchange, residual, .. } = &mut worker;
+        let mut memory = Memory::new(&mut *residual);
+        let transport = transport.as_mut();
+        let never = Deadline::NEVER;
+        exchange.start(transport, key(2, 0), Grad::F32(&grad), Some(&mut memory), never).unwrap_err();
+        None
+    });
+    for (mean, report) in results.iter().flatten() {
+        assert_eq!(report.contributors.as_slice(), [Rank(0), Rank(1)]);
+        assert_eq!(bits(mean), bits(&results[0].as_ref().unwrap().0));
+    }
+}

@@ -9,6 +9,7 @@ use gradwire::{
 use super::error::ExchangeError;
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
+use super::void::Watched;
 use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};
 use crate::error::TransportError;
 use crate::tag::Tag;
@@ -172,7 +173,11 @@ impl<C: HasRounds> AllReduce<C> {
         let data = reduce_of(round, payload, self.wire)?;
         let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
         timed(&mut step.clock.exchange, || match self.order {
-            Order::Tree => tree_all_reduce(step.transport, tag, data, sums, by),
+            Order::Tree => {
+                let void = &mut step.underway.void;
+                let mut watched = Watched { transport: &mut *step.transport, step: step.tag, void };
+                tree_all_reduce(&mut watched, tag, data, sums, by)
+            }
             _ => step.transport.native_all_reduce(tag, data, by),
         })?;
         Ok(())

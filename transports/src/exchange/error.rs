@@ -96,6 +96,13 @@ pub enum ExchangeError {
         /// The rank to blame.
         rank: Option<Rank>,
     },
+    /// The step is void: the gradient of `rank` cannot be encoded, as it said itself. Its own error is `Encode`.
+    Void {
+        /// Who said so.
+        rank: Rank,
+        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent in.
+        index: usize,
+    },
     /// The payload of a neighbour is not finite.
     NonFinitePayload {
         /// Who sent it.
@@ -176,6 +183,9 @@ impl fmt::Display for ExchangeError {
                 write!(f, "mean not finite at coordinate {index} with the frame of {rank}")
             }
             Self::NonFiniteMean { index, rank: None } => write!(f, "mean not finite at coordinate {index}"),
+            Self::Void { rank, index } => {
+                write!(f, "step void: the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
+            }
             Self::NonFinitePayload { rank, index } => {
                 write!(f, "payload of {rank} not finite at element {index}")
             }

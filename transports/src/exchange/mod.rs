@@ -23,6 +23,11 @@
 //! by the number of workers whose packet with it arrived, and the server's answer names to each worker those of its packets
 //! that did not. Other routes have nobody who could say so to all.
 //!
+//! # Void steps
+//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's `finish` fails
+//! at once with [`ExchangeError::Void`], which names the rank and the coordinate, and everything is given back. A server that has its
+//! quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
+//!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
 //! lost, that the server refused, or that it did not wait for. With a norm cap, off by default, a server leaves out a part of
@@ -46,6 +51,7 @@ mod sparse;
 mod step;
 mod underway;
 mod verdict;
+mod void;
 
 use gradwire::{
     Codec, Density, Grad, Layout, LinearCodec, Memory, MemoryChoice, Spec, StepKey, Unit, ValueChoice,

@@ -12,6 +12,7 @@ use super::route::ServerOptions;
 use super::slip::Slip;
 use super::step::{Clock, Step, timed};
 use super::verdict;
+use super::void::Void;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
@@ -29,6 +30,8 @@ pub(super) struct Server {
     slip: Slip,
     norm_cap: Option<NormCap>,
     incoming: Incoming,
+    /// Who had nothing to send in this step, the first of them.
+    void: Option<Void>,
     /// What was received last, in a buffer that the transport takes back for the next.
     buffer: Vec<u8>,
     /// What the server sends back: longer than what it receives, so in a buffer of its own.
@@ -68,6 +71,7 @@ impl Server {
             slip: Slip::default(),
             norm_cap,
             incoming: Incoming::default(),
+            void: None,
             buffer: Vec::new(),
             verdict: Vec::new(),
             arrived: Vec::new(),
@@ -99,8 +103,12 @@ impl Server {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        self.own.encode(step, grad, memory)?;
         let server = self.options.server;
+        if let Err(error) = self.own.encode(step, grad, memory) {
+            // Who cannot be told waits until its deadline; the error is the gradient's all the same.
+            let _ = self.say_void(step, &error);
+            return Err(error);
+        }
         if step.transport.rank() == server {
             return Ok(());
         }
@@ -111,6 +119,17 @@ impl Server {
             self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |_| false);
             error.into()
         })
+    }
+
+    /// Tells the server, or as the server all workers, that this rank's gradient cannot be encoded.
+    fn say_void(&mut self, step: &mut Step<'_>, error: &ExchangeError) -> Result<(), TransportError> {
+        let Some(void) = Void::of(step.transport.rank(), error) else { return Ok(()) };
+        if step.transport.rank() != self.options.server {
+            return step.transport.send(self.options.server, step.tag, &void.write(), step.deadline);
+        }
+        self.void = Some(void);
+        let members = step.transport.membership().ranks;
+        self.answer(step, &members, false)
     }
 
     fn send(&self, step: &mut Step<'_>, server: Rank) -> Result<(), TransportError> {
@@ -192,6 +211,9 @@ impl Server {
         let refused = self.gather(step, members, mean, clock)?;
         let arrived = self.arrived.len();
         let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
+        if let (true, Some(void)) = (arrived < quorum, self.void) {
+            return Err(void.into());
+        }
         if arrived < quorum {
             return Err(ExchangeError::NoQuorum { arrived, quorum, refused });
         }
@@ -221,6 +243,7 @@ impl Server {
         let deadline = self.patience(step);
         let mut refused = Refused::new();
         self.arrived.clear();
+        self.void = None;
         self.norm_cap.iter_mut().for_each(NormCap::begin_step);
         sum.fill(0.0);
         if step.spec.packets.is_some() {
@@ -244,6 +267,10 @@ impl Server {
             let is_own = rank == step.transport.rank();
             let (tag, buffer) = (step.tag, &mut self.buffer);
             if !is_own && !timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, deadline))? {
+                continue;
+            }
+            if let Some(void) = Void::read(rank, &self.buffer).filter(|_| !is_own) {
+                self.void.get_or_insert(void);
                 continue;
             }
             let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
@@ -278,7 +305,12 @@ impl Server {
             } else {
                 let mut refuse = |error| refuse(refused, error);
                 let into = (&mut sum, &mut *clock);
-                self.packets.collect(step, (rank, position), into, deadline, &mut refuse)?;
+                match self.packets.collect(step, (rank, position), into, deadline, &mut refuse) {
+                    Err(ExchangeError::Void { rank, index }) => {
+                        self.void.get_or_insert(Void { rank, index });
+                    }
+                    collected => collected?,
+                }
             }
             if self.packets.slip(position).ones() > 0 {
                 self.arrived.push(rank);
@@ -300,6 +332,9 @@ impl Server {
         for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
             let slip = has_packets.then(|| self.packets.slip(position));
             verdict::write(contributors, slip, self.downlink.encoder.frame(), &mut self.verdict);
+            if let (true, Some(void)) = (contributors.is_empty(), self.void) {
+                verdict::write_void(void, &mut self.verdict);
+            }
             match step.transport.send(rank, tag, &self.verdict, step.deadline) {
                 Ok(()) | Err(TransportError::Disconnected { .. }) => {}
                 Err(other) => return Err(other),
@@ -344,6 +379,9 @@ impl Server {
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
+            if let Some(void) = verdict::read_void(frame).filter(|void| members.contains(void.rank)) {
+                return Err(void.into());
+            }
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused });
         }

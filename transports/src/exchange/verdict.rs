@@ -1,10 +1,11 @@
 //! What the server answers: who is in the mean, which packets of the receiver are, and the mean.
 
 use super::slip::Slip;
+use super::void::Void;
 use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's slip, then the frame of the
-/// mean. No contributors: the step failed, and nothing follows.
+/// mean. No contributors: the step failed, and nothing follows but who made it void, if somebody did.
 pub(super) fn write(contributors: &[Rank], slip: Option<&Slip>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
@@ -13,6 +14,18 @@ pub(super) fn write(contributors: &[Rank], slip: Option<&Slip>, frame: &[u8], ou
         slip.into_iter().for_each(|slip| slip.write(out));
         out.extend_from_slice(frame);
     }
+}
+
+/// Adds who made the step void: the rank as u32 LE, and its coordinate as u64 LE.
+pub(super) fn write_void(void: Void, out: &mut Vec<u8>) {
+    out.extend_from_slice(&void.rank.0.to_le_bytes());
+    out.extend_from_slice(&void.write());
+}
+
+/// Who made the step void, if the end of a verdict without contributors says so.
+pub(super) fn read_void(rest: &[u8]) -> Option<Void> {
+    let (rank, note) = rest.split_first_chunk()?;
+    Void::read(Rank(u32::from_le_bytes(*rank)), note)
 }
 
 /// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `slip`, where there
