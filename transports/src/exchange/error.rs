@@ -96,7 +96,7 @@ pub enum ExchangeError {
         /// The rank to blame.
         rank: Option<Rank>,
     },
-    /// The step is void: the gradient of `rank` cannot be encoded, as it said itself. Its own error is `Encode`.
+    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it said itself. Its own error is `Encode`.
     Void {
         /// Who said so.
         rank: Rank,
@@ -123,6 +123,8 @@ pub enum ExchangeError {
         quorum: usize,
         /// Frames that arrived and were refused, and why. Known to the server alone.
         refused: Vec<(Rank, DecodeError)>,
+        /// The first rank that said that its gradient cannot be encoded, and the coordinate that is to blame.
+        void: Option<(Rank, usize)>,
     },
     /// The server's answer names ranks that are not members, or is cut short.
     BadVerdict {
@@ -190,8 +192,10 @@ impl fmt::Display for ExchangeError {
                 write!(f, "payload of {rank} not finite at element {index}")
             }
             Self::NoSum { rank } => write!(f, "{rank} refused a part of its coordinates, and has no sum"),
-            Self::NoQuorum { arrived, quorum, .. } => {
-                write!(f, "{arrived} good frames in time, {quorum} needed")
+            Self::NoQuorum { arrived, quorum, void, .. } => {
+                write!(f, "{arrived} good frames in time, {quorum} needed")?;
+                let Some((rank, index)) = void else { return Ok(()) };
+                write!(f, "; the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
             }
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }

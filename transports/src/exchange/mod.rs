@@ -25,8 +25,8 @@
 //!
 //! # Void steps
 //! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's `finish` fails
-//! at once with [`ExchangeError::Void`], which names the rank and the coordinate, and everything is given back. A server that has its
-//! quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
+//! at once with [`ExchangeError::Void`], which names the rank and the coordinate, and everything is given back. Around a server
+//! the error is [`ExchangeError::NoQuorum`], which names them too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
 //!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
@@ -396,7 +396,7 @@ impl Exchange {
     /// every one of them finite.
     ///
     /// # Errors
-    /// `NotStarted`, `Transport`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`, `NoSum`. The step is then
+    /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`, `NoSum`. The step is then
     /// refused: the memory holds everything again (but see [`ExchangeError::Transport`] for a server that is gone),
     /// and `mean` is unspecified.
     ///

@@ -154,7 +154,7 @@ impl Packets {
         if !timed(&mut clock.exchange, || arrives(step, (rank, step.tag), buffer, deadline))? {
             return Ok(None);
         }
-        if let Some(void) = Void::read(rank, &self.buffer) {
+        if let Some(void) = Void::read(rank, &self.buffer, step.layout.len()) {
             return Err(void.into());
         }
         let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);

@@ -211,11 +211,9 @@ impl Server {
         let refused = self.gather(step, members, mean, clock)?;
         let arrived = self.arrived.len();
         let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
-        if let (true, Some(void)) = (arrived < quorum, self.void) {
-            return Err(void.into());
-        }
         if arrived < quorum {
-            return Err(ExchangeError::NoQuorum { arrived, quorum, refused });
+            let void = self.void.map(|void| (void.rank, void.index));
+            return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
         }
         let packets = step.spec.packets.is_some().then_some(&mut self.packets);
         let index = timed(&mut clock.decode, || match packets {
@@ -269,7 +267,7 @@ impl Server {
             if !is_own && !timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, deadline))? {
                 continue;
             }
-            if let Some(void) = Void::read(rank, &self.buffer).filter(|_| !is_own) {
+            if let Some(void) = Void::read(rank, &self.buffer, step.layout.len()).filter(|_| !is_own) {
                 self.void.get_or_insert(void);
                 continue;
             }
@@ -379,11 +377,10 @@ impl Server {
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
-            if let Some(void) = verdict::read_void(frame).filter(|void| members.contains(void.rank)) {
-                return Err(void.into());
-            }
+            let void = verdict::read_void(frame, step.layout.len());
+            let void = void.filter(|void| members.contains(void.rank)).map(|void| (void.rank, void.index));
             let (quorum, refused) = (self.options.quorum, Refused::new());
-            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused });
+            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }
         let expected = Expected::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();

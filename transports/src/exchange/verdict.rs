@@ -23,9 +23,9 @@ pub(super) fn write_void(void: Void, out: &mut Vec<u8>) {
 }
 
 /// Who made the step void, if the end of a verdict without contributors says so.
-pub(super) fn read_void(rest: &[u8]) -> Option<Void> {
+pub(super) fn read_void(rest: &[u8], len: usize) -> Option<Void> {
     let (rank, note) = rest.split_first_chunk()?;
-    Void::read(Rank(u32::from_le_bytes(*rank)), note)
+    Void::read(Rank(u32::from_le_bytes(*rank)), note, len)
 }
 
 /// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `slip`, where there
@@ -69,6 +69,16 @@ mod tests {
         }
         assert_eq!(read(&[2, 0, 0, 0, 1, 0, 0, 0], &members, &mut arrived, None), None);
         assert_eq!(read(&[1, 0], &members, &mut arrived, None), None);
+    }
+
+    #[test]
+    fn a_void_verdict_names_rank_and_coordinate_and_strange_ones_say_nothing() {
+        let (mut verdict, mut arrived, void) = (Vec::new(), Vec::new(), Void { rank: Rank(2), index: 9 });
+        write(&[], None, b"", &mut verdict);
+        write_void(void, &mut verdict);
+        let rest = read(&verdict, &RankSet::contiguous(4), &mut arrived, None).unwrap();
+        assert_eq!((read_void(rest, 10), read_void(rest, 9)), (Some(void), None));
+        assert!((0..rest.len()).all(|cut| read_void(&rest[..cut], 10).is_none()));
     }
 
     #[test]

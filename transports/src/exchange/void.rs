@@ -40,10 +40,11 @@ impl Void {
         (self.index as u64).to_le_bytes()
     }
 
-    /// The note of a rank, told by its length: no frame is that short, and what announces packets is shorter.
-    pub(super) fn read(rank: Rank, message: &[u8]) -> Option<Self> {
+    /// The note of a rank about one of `len` coordinates, told by its length: no frame is that short, and what announces packets
+    /// is shorter. Anything else is none.
+    pub(super) fn read(rank: Rank, message: &[u8], len: usize) -> Option<Self> {
         let index = u64::from_le_bytes(message.try_into().ok()?);
-        Some(Self { rank, index: usize::try_from(index).unwrap_or(usize::MAX) })
+        usize::try_from(index).ok().filter(|&index| index < len).map(|index| Self { rank, index })
     }
 
     /// Tells every peer.
@@ -89,7 +90,7 @@ impl Watched<'_> {
         let (me, mut note) = (self.transport.rank(), Vec::new());
         for from in self.transport.membership().ranks.iter().filter(|&rank| rank != me) {
             if self.transport.recv(from, note_tag(self.step), &mut note, Deadline::now()).is_ok() {
-                *self.void = Void::read(from, &note);
+                *self.void = Void::read(from, &note, usize::MAX);
             }
             if self.void.is_some() {
                 return true;
