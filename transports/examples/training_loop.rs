@@ -7,9 +7,8 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{
-    Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey, Unit, first_non_finite,
-};
+use gradwire::arithmetic::first_non_finite;
+use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey, Unit};
 use gradwire_transports::collective::{Fold, Scalar};
 use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::{Deadline, Tag, Transport, local};

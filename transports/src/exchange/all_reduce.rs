@@ -1,10 +1,11 @@
 //! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and round by
 //! round. Around a ring all units of a part travel at the same time, a hop in each turn.
 
-use gradwire::{
-    DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
-    Unit, first_non_finite,
-};
+use gradwire::arithmetic::first_non_finite;
+use gradwire::codecs::DenseSum;
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use gradwire::{Grad, Linear, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::pipeline::{InParts, Part, Parts};
@@ -307,7 +308,8 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
 mod tests {
     use std::thread;
 
-    use gradwire::{EncodeError, Layout, LayoutRef, MemoryView, Source, Spec, StepKey};
+    use gradwire::rounds::MemoryView;
+    use gradwire::{EncodeError, Layout, LayoutRef, Source, Spec, StepKey};
 
     use super::*;
     use crate::exchange::pipeline::Pipeline;

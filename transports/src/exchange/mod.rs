@@ -53,9 +53,10 @@ mod underway;
 mod verdict;
 mod void;
 
-use gradwire::{
-    Codec, Density, Grad, Layout, LinearCodec, Memory, MemoryChoice, Spec, StepKey, Unit, ValueChoice,
-};
+use gradwire::codecs::ValueChoice;
+use gradwire::registry::LinearCodec;
+use gradwire::state::MemoryChoice;
+use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
@@ -270,7 +271,7 @@ impl Exchange {
     /// frames of another codec are refused.
     ///
     /// The units stay, those that are sent dense included, and so does what the spelling says of memory and packets. The memory
-    /// must be one that suits both codecs: both or neither keep a [state](gradwire::UnitState) of each unit, and both keep as
+    /// must be one that suits both codecs: both or neither keep a [state](gradwire::state::UnitState) of each unit, and both keep as
     /// many factors. What a step gives and keeps is then what a new exchange with that codec would have given and kept, from the
     /// same memory.
     ///
