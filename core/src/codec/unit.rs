@@ -66,7 +66,7 @@ impl<'i> UnitInput<'i, '_> {
         let selected = select(&mut pass);
         let largest = pass.largest();
         if let Some(memory) = &mut self.memory {
-            memory.bound_by(largest);
+            memory.set_magnitude_bound(largest);
         }
         selected
     }

@@ -34,7 +34,7 @@ pub use storage::Storage;
 pub struct Memory<'a> {
     residual: Storage<'a, f32>,
     /// No magnitude of the residual is above this; infinite where nothing is known.
-    largest: f32,
+    magnitude_bound: f32,
     momentum: Option<Storage<'a, f32>>,
     /// Empty where the codec has none.
     states: Storage<'a, UnitState>,
@@ -75,7 +75,7 @@ impl<'a> Memory<'a> {
     /// Error feedback: a residual, one element a coordinate.
     pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
         let (states, factors) = (Storage::from(&mut []), Storage::from(&mut []));
-        Self { residual: residual.into(), largest: f32::INFINITY, momentum: None, states, factors }
+        Self { residual: residual.into(), magnitude_bound: f32::INFINITY, momentum: None, states, factors }
     }
 
     /// With momentum, one element a coordinate.
@@ -131,15 +131,15 @@ impl<'a> Memory<'a> {
     }
 
     /// The storage of the residual, for codecs. How large its values can be is then unknown, until
-    /// [`bound_by`](Self::bound_by) says it.
+    /// [`set_magnitude_bound`](Self::set_magnitude_bound) says it.
     pub(crate) fn residual_mut(&mut self) -> &mut [f32] {
-        self.largest = f32::INFINITY;
+        self.magnitude_bound = f32::INFINITY;
         &mut self.residual
     }
 
     /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut).
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
-        self.largest = f32::INFINITY;
+        self.magnitude_bound = f32::INFINITY;
         (Some(&mut self.residual), self.momentum.as_deref_mut())
     }
 
@@ -162,14 +162,14 @@ impl<'a> Memory<'a> {
     }
 
     /// No magnitude of the residual is above this; infinite where nothing is known.
-    pub(crate) fn largest(&self) -> f32 {
-        self.largest
+    pub(crate) fn magnitude_bound(&self) -> f32 {
+        self.magnitude_bound
     }
 
-    /// States that no magnitude of the residual is above `largest`.
-    pub(crate) fn bound_by(&mut self, largest: f32) {
-        debug_assert!(self.residual.iter().all(|value| value.abs() <= largest), "a value above {largest}");
-        self.largest = largest;
+    /// States that no magnitude of the residual is above `bound`.
+    pub(crate) fn set_magnitude_bound(&mut self, bound: f32) {
+        debug_assert!(self.residual.iter().all(|value| value.abs() <= bound), "a value above {bound}");
+        self.magnitude_bound = bound;
     }
 
     /// The residual becomes the values whose bits are `p`: everything is kept back.
@@ -191,7 +191,13 @@ impl<'a> Memory<'a> {
         self.residual.is_empty()
     }
 
-    /// The memory of a part of the gradient, with the states of all units and the factors of the whole layout.
+    /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of coordinates alone, but the
+    /// states of all units and the factors of the whole layout, since a unit finds its own there by its identifier and its
+    /// place.
+    ///
+    /// What is done to the part is done to this memory: it lends its storage. How large its residual can be is then known to the
+    /// part, and to the whole no more, so the next encode with the whole reads the residual once. Coordinates outside of the
+    /// range stay as they are.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -201,13 +207,15 @@ impl<'a> Memory<'a> {
         Memory {
             momentum: momentum.map(Storage::from),
             residual: Storage::from(&mut self.residual[range]),
-            largest: core::mem::replace(&mut self.largest, f32::INFINITY),
+            magnitude_bound: core::mem::replace(&mut self.magnitude_bound, f32::INFINITY),
             states: Storage::from(&mut *self.states),
             factors: Storage::from(&mut *self.factors),
         }
     }
 
-    /// The memory of a part of the gradient, to read.
+    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it: cut as
+    /// [`slice`](Self::slice) cuts, but nothing is lent to be changed, so the memory still knows how large its residual can
+    /// be.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -222,14 +230,14 @@ impl<'a> Memory<'a> {
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
-            self.largest *= ratio.abs();
+            self.magnitude_bound *= ratio.abs();
         }
     }
 
     /// Forgets everything, as before the first step.
     pub fn clear(&mut self) {
         self.residual.fill(0.0);
-        self.largest = 0.0;
+        self.magnitude_bound = 0.0;
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
         self.states.fill(UnitState::default());
         self.factors.fill(0.0);

@@ -21,7 +21,7 @@ impl Memory<'static> {
         let states = alloc::vec![UnitState::default(); units];
         let factors = alloc::vec![0.0; spec.codec.factor_len(layout)];
         let mut memory = memory.with_states(states).with_factors(factors);
-        memory.bound_by(0.0);
+        memory.set_magnitude_bound(0.0);
         Some(memory)
     }
 }
