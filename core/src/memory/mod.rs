@@ -1,9 +1,11 @@
 //! What a worker keeps from step to step.
 
+mod error;
 mod saved;
 mod storage;
 
 use core::ops::Range;
+pub use error::SaveError;
 pub use storage::Storage;
 
 /// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a

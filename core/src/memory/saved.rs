@@ -1,6 +1,6 @@
 //! Memories as bytes, from one run to the next.
 
-use super::{Memory, UnitState};
+use super::{Memory, SaveError, UnitState};
 use crate::coding::values::{check_magnitudes, f32_values};
 use crate::error::{DecodeError, Field};
 use crate::gradient::layout::LayoutRef;
@@ -30,32 +30,59 @@ struct Saved<'b> {
     factors: &'b [u8],
 }
 
+/// Number of elements of each part.
+#[derive(Clone, Copy)]
+struct Lengths {
+    residual: usize,
+    momentum: usize,
+    states: usize,
+    factors: usize,
+}
+
+impl Lengths {
+    /// Bytes of the saved memory; `None` on overflow.
+    fn bytes(&self) -> Option<usize> {
+        let states = match self.states {
+            0 => 0,
+            units => units.checked_mul(STATE_BYTES)?.checked_add(4)?,
+        };
+        let factors = match self.factors {
+            0 => 0,
+            factors => factors.checked_mul(4)?.checked_add(8)?,
+        };
+        let floats = self.residual.checked_add(self.momentum)?.checked_mul(4)?;
+        floats.checked_add(states)?.checked_add(factors)?.checked_add(OVERHEAD)
+    }
+
+    /// The number of states as it is written, and the bytes of the saved memory, which `actual` bytes can hold.
+    fn fit(&self, actual: usize) -> Result<(u32, usize), SaveError> {
+        let units =
+            u32::try_from(self.states).map_err(|_| SaveError::TooManyStates { states: self.states })?;
+        let needed = self.bytes().unwrap_or(usize::MAX);
+        if actual < needed { Err(SaveError::BufferTooSmall { needed, actual }) } else { Ok((units, needed)) }
+    }
+}
+
 impl Memory<'_> {
     /// Bytes that [`save`](Self::save) writes; `None` on overflow.
     #[must_use]
     pub fn saved_bytes(&self) -> Option<usize> {
-        let floats = if self.momentum.is_some() { 8 } else { 4 };
-        let states = match self.states.len() {
-            0 => 0,
-            units => units.checked_mul(STATE_BYTES)?.checked_add(4)?,
-        };
-        let factors = match self.factors.len() {
-            0 => 0,
-            factors => factors.checked_mul(4)?.checked_add(8)?,
-        };
-        self.len().checked_mul(floats)?.checked_add(states)?.checked_add(factors)?.checked_add(OVERHEAD)
+        self.lengths().bytes()
     }
 
     /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`; returns the
-    /// bytes, or `None` when `out` is too small (see [`saved_bytes`](Self::saved_bytes)) or there are 2³² states or more.
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`SaveError::BufferTooSmall`] when `out` has fewer than [`saved_bytes`](Self::saved_bytes),
+    /// [`SaveError::TooManyStates`] for 2³² states or more. `out` is then as it was.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
-    pub fn save(&self, layout: &LayoutRef<'_>, out: &mut [u8]) -> Option<usize> {
+    pub fn save(&self, layout: &LayoutRef<'_>, out: &mut [u8]) -> Result<usize, SaveError> {
         assert_eq!(self.len(), layout.len(), "memory and layout differ in length");
-        let bytes = self.saved_bytes()?;
-        let units = u32::try_from(self.states.len()).ok()?;
-        let out = out.get_mut(..bytes)?;
+        let (units, bytes) = self.lengths().fit(out.len())?;
+        let out = &mut out[..bytes];
         let mut writer = Writer::new(out);
         writer.bytes(&MAGIC);
         writer.u8(VERSION);
@@ -75,7 +102,7 @@ impl Memory<'_> {
         self.factors.iter().for_each(|value| writer.bytes(&value.to_le_bytes()));
         let (saved, checksum) = out.split_at_mut(bytes - 4);
         checksum.copy_from_slice(&crc32c(0, saved).to_le_bytes());
-        Some(bytes)
+        Ok(bytes)
     }
 
     /// Restores what [`save`](Self::save) wrote, bit for bit.
@@ -101,6 +128,15 @@ impl Memory<'_> {
         }
         restore(&mut self.factors, saved.factors);
         Ok(())
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths {
+            residual: self.len(),
+            momentum: self.momentum().map_or(0, <[f32]>::len),
+            states: self.states.len(),
+            factors: self.factors.len(),
+        }
     }
 
     fn kind(&self) -> u8 {
@@ -152,5 +188,31 @@ impl Memory<'_> {
         check_magnitudes(f32_values(momentum), f32::MAX)?;
         check_magnitudes(f32_values(factors), f32::MAX)?;
         Ok(Saved { residual, momentum, states, factors })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::{Lengths, SaveError};
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn states_that_32_bits_cannot_count_are_too_many() {
+        let lengths = |states| Lengths { residual: 1, momentum: 1, states, factors: 1 };
+        let most = u32::MAX as usize;
+        assert_eq!(lengths(most).fit(usize::MAX), Ok((u32::MAX, most * 16 + 4 + 4 * 3 + 8 + 24)));
+        let error = SaveError::TooManyStates { states: most + 1 };
+        assert_eq!(lengths(most + 1).fit(usize::MAX), Err(error));
+        let text = "4294967296 unit states are too many for a saved memory, which has fewer than 2^32";
+        assert_eq!(std::format!("{error}"), text);
+    }
+
+    #[test]
+    fn sizes_that_overflow_fit_no_buffer() {
+        let lengths = Lengths { residual: usize::MAX / 4, momentum: usize::MAX / 4, states: 0, factors: 0 };
+        assert_eq!(lengths.bytes(), None);
+        let error = SaveError::BufferTooSmall { needed: usize::MAX, actual: 100 };
+        assert_eq!(lengths.fit(100), Err(error));
     }
 }

@@ -52,7 +52,7 @@ fn step(spelling: &str) -> Result<f32, Failed> {
     let mut out = [0; 2048];
     let mut memory = Memory::new(&mut residual);
     let len = encode(&spec, &layout, &units, &grad, &mut memory, &mut out)?;
-    memory.save(&layout, &mut saved).ok_or(Failed)?;
+    memory.save(&layout, &mut saved).map_err(|_| Failed)?;
     memory.load(&layout, &saved).map_err(|_| Failed)?;
     add(out.get(..len).ok_or(Failed)?, &layout, &mut memory, &mut acc)?;
     sum(&spec, &layout, &units[0], &grad, &mut acc)?;
