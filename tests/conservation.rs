@@ -637,7 +637,7 @@ fn rescaling_multiplies_every_residual_once() {
 }
 
 fn view(residual: &[f32]) -> MemoryView<'_> {
-    MemoryView { residual, factors: &[] }
+    MemoryView::new(residual)
 }
 
 /// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.

@@ -317,7 +317,7 @@ fn bad_gradients_small_scratch_and_missing_factors_are_refused_at_the_start() {
         let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats - less]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
         let factors = factors.map(|len| vec![0.0; len]);
-        let memory = factors.as_deref().map(|factors| MemoryView { residual: &[0.0; 72], factors });
+        let memory = factors.as_deref().map(|factors| MemoryView::new(&[0.0; 72]).with_factors(factors));
         codec
             .rounds()
             .begin(key(0), &layout.as_ref(), &unit, Grad::F32(grad), memory, &mut scratch)

@@ -44,13 +44,57 @@ pub struct Memory<'a> {
     factors: Storage<'a, f32>,
 }
 
-/// What a [`Memory`] keeps of a part of the gradient, to read.
+/// What a [`Memory`] keeps of a part of the gradient, to read: [`Memory::view`] makes it, and so may who keeps the parts
+/// elsewhere.
+///
+/// # Examples
+/// ```
+/// use gradwire::MemoryView;
+/// let view = MemoryView::new(&[0.5, 0.0]).with_momentum(&[2.0, -1.0]);
+/// assert_eq!(view.momentum, Some(&[2.0, -1.0][..]));
+/// assert!(view.states.is_empty() && view.factors.is_empty());
+/// ```
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryView<'a> {
     /// The residual, one element a coordinate of the part.
     pub residual: &'a [f32],
+    /// The momentum, one element a coordinate of the part, if there is one.
+    pub momentum: Option<&'a [f32]>,
+    /// The states of all units, by identifier; empty where there are none.
+    pub states: &'a [UnitState],
     /// The factors of the whole layout; empty where there are none.
     pub factors: &'a [f32],
+}
+
+impl<'a> MemoryView<'a> {
+    /// A residual, and nothing else.
+    #[must_use]
+    pub fn new(residual: &'a [f32]) -> Self {
+        Self { residual, momentum: None, states: &[], factors: &[] }
+    }
+
+    /// With momentum, one element a coordinate.
+    ///
+    /// # Panics
+    /// When it has another length than the residual.
+    #[must_use]
+    pub fn with_momentum(self, momentum: &'a [f32]) -> Self {
+        assert_eq!(self.residual.len(), momentum.len(), "residual and momentum differ in length");
+        Self { momentum: Some(momentum), ..self }
+    }
+
+    /// With the states of the units whose identifiers are below `states.len()`.
+    #[must_use]
+    pub fn with_states(self, states: &'a [UnitState]) -> Self {
+        Self { states, ..self }
+    }
+
+    /// With the factors of the whole layout.
+    #[must_use]
+    pub fn with_factors(self, factors: &'a [f32]) -> Self {
+        Self { factors, ..self }
+    }
 }
 
 /// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
@@ -223,7 +267,12 @@ impl<'a> Memory<'a> {
     /// When the range reaches beyond the memory.
     #[must_use]
     pub fn view(&self, range: Range<usize>) -> MemoryView<'_> {
-        MemoryView { residual: &self.residual[range], factors: &self.factors }
+        MemoryView {
+            momentum: self.momentum().map(|momentum| &momentum[range.clone()]),
+            residual: &self.residual[range],
+            states: &self.states,
+            factors: &self.factors,
+        }
     }
 
     /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
