@@ -1,4 +1,4 @@
-//! Why a memory could not be saved.
+//! Why a memory could not be saved, or decayed.
 
 use core::fmt;
 
@@ -34,3 +34,15 @@ impl fmt::Display for SaveError {
 }
 
 impl core::error::Error for SaveError {}
+
+/// A factor that a residual cannot [decay](crate::Memory::decay) by: below 0, above 1 or NaN. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecayError;
+
+impl fmt::Display for DecayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a residual decays by a factor from 0 to 1")
+    }
+}
+
+impl core::error::Error for DecayError {}

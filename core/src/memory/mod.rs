@@ -5,7 +5,7 @@ mod saved;
 mod storage;
 
 use core::ops::Range;
-pub use error::SaveError;
+pub use error::{DecayError, SaveError};
 pub use storage::Storage;
 
 /// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a
@@ -281,8 +281,47 @@ impl<'a> Memory<'a> {
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
-            self.magnitude_bound *= ratio.abs();
+            let bound = self.magnitude_bound * ratio.abs();
+            // Infinity times zero says nothing.
+            self.magnitude_bound = if bound.is_nan() { f32::INFINITY } else { bound };
         }
+    }
+
+    /// Multiplies the residual by `factor`, one rounding a coordinate, so that what was kept back long ago weighs less: what is
+    /// encoded next is factor·residual + gradient. 1 changes nothing, and 0 starts the residual anew, from +0 everywhere. What
+    /// decays is lost for good: with factors below 1, sent and kept no longer add up to all gradients. The difference of
+    /// [`norm`](Self::norm) before and after says how much it was.
+    ///
+    /// Momentum, states and factors stay.
+    ///
+    /// # Errors
+    /// [`DecayError`] for a factor below 0, above 1 or NaN. The memory is then as it was.
+    ///
+    /// # Source
+    /// Wu, Huang, Huang, Zhang: Error Compensated Quantized SGD (arXiv 1806.08054), where the accumulated error has the weight
+    /// α in what is encoded and decays by β. Called before every encode, both are `factor` here. With 0 every so many steps it
+    /// is the plain reset of a residual that has gone stale.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::{DecayError, Memory};
+    /// let mut memory = Memory::new(vec![2.0, -0.5]);
+    /// assert_eq!(memory.decay(0.5), Ok(()));
+    /// assert_eq!(memory.residual(), [1.0, -0.25]);
+    /// assert_eq!(memory.decay(1.5), Err(DecayError));
+    /// ```
+    pub fn decay(&mut self, factor: f32) -> Result<(), DecayError> {
+        if !(0.0..=1.0).contains(&factor) {
+            return Err(DecayError);
+        }
+        if factor == 0.0 {
+            self.residual.fill(0.0);
+            self.magnitude_bound = 0.0;
+        } else {
+            // Rounding keeps the order, so a bound stays one.
+            self.rescale(factor);
+        }
+        Ok(())
     }
 
     /// Forgets everything, as before the first step.
