@@ -1,10 +1,10 @@
 //! Memories beside the step: saved, read by codecs, decayed, and moved to another layout.
 
 use gradwire::{
-    DecayError, Encoder, Grad, LayoutRef, Memory, MemoryView, SaveError, Source, Spec, StepKey, Unit,
-    UnitState,
+    DecayError, Encoder, Grad, Layout, LayoutRef, Memory, MemoryView, Moved, Remapped, SaveError, Source,
+    Spec, StepKey, TensorRef, Unit, UnitState,
 };
-use gradwire_tests::inputs::Input;
+use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::run::bits;
 
 #[test]
@@ -86,7 +86,7 @@ fn decay_refuses_what_is_no_fraction_and_changes_nothing() {
 
 /// What an encode makes of a memory does not depend on how it came to its residual: the bound that it carries along is one.
 #[test]
-fn encodes_behind_a_decay_are_those_of_a_fresh_memory() {
+fn encodes_behind_a_decay_or_a_move_are_those_of_a_fresh_memory() {
     let (n, layout) = (300, LayoutRef::flat(300));
     let encode = |spec: &Spec, step: u64, grad: &[f32], memory: &mut Memory<'_>| {
         let key = StepKey { seed: 1, step, source: Source::Rank(0) };
@@ -102,6 +102,7 @@ fn encodes_behind_a_decay_are_those_of_a_fresh_memory() {
             let large: Vec<f32> = Input::Normal(1).values(n).iter().map(|value| value * 1e36).collect();
             encode(&spec, 0, &large, &mut memory).unwrap();
             memory.decay(factor).unwrap();
+            memory = memory.remapped(&spec, &layout, &layout).0;
             let mut fresh = Memory::new(memory.residual().to_vec());
             // Sums of which some overflow, unless nothing was kept.
             let largest: Vec<f32> = fresh.residual().iter().map(|kept| f32::MAX.copysign(*kept)).collect();
@@ -113,4 +114,221 @@ fn encodes_behind_a_decay_are_those_of_a_fresh_memory() {
             assert_eq!(bits(memory.residual()), bits(fresh.residual()), "{spelling} {factor}");
         }
     }
+}
+
+/// A layout of tensors of these names and shapes.
+fn layout(tensors: &[(&str, &[usize])]) -> Layout {
+    Layout::packed(tensors.iter().map(|(name, shape)| (*name, shape.to_vec()))).unwrap()
+}
+
+fn states(words: &[u32]) -> Vec<UnitState> {
+    words.iter().map(|&word| UnitState::from_words([word, 0, 0, 1])).collect()
+}
+
+fn moved(kept: usize, dropped: usize, added: usize) -> (usize, usize, usize) {
+    (kept, dropped, added)
+}
+
+fn counts(moved: Moved) -> (usize, usize, usize) {
+    (moved.kept, moved.dropped, moved.added)
+}
+
+#[test]
+fn a_remapped_memory_follows_the_names_and_tells_what_has_no_place() {
+    let old = layout(&[("conv", &[2, 2]), ("gone", &[3]), ("fc", &[2, 1]), ("bias", &[1])]);
+    let new = layout(&[("bias", &[1]), ("fc", &[1, 2]), ("conv", &[2, 2]), ("fresh", &[2])]);
+    let (old, new) = (old.as_ref(), new.as_ref());
+    let mut residual = vec![1.0, -0.0, 3.0, 4.0, 3.0, 0.0, -4.0, 6.0, 8.0, 7.0];
+    let mut momentum: Vec<f32> = residual.iter().map(|value| value * 10.0).collect();
+    let from = Memory::new(&mut residual).with_momentum(&mut momentum);
+    let (mut residual, mut momentum) = (vec![f32::NAN; 9], vec![f32::NAN; 9]);
+    let mut into = Memory::new(&mut residual).with_momentum(&mut momentum);
+    let mut dropped = Vec::new();
+    let report = from.remap(&old, &new, &mut into, |tensor| dropped.push(tensor));
+    assert_eq!(bits(into.residual()), bits(&[7.0, 0.0, 0.0, 1.0, -0.0, 3.0, 4.0, 0.0, 0.0]));
+    assert_eq!(bits(into.momentum().unwrap()), bits(&[70.0, 0.0, 0.0, 10.0, -0.0, 30.0, 40.0, 0.0, 0.0]));
+    let told: Vec<_> =
+        dropped.iter().map(|t| (t.name, t.len, t.norm, t.momentum_norm, t.is_reshaped)).collect();
+    assert_eq!(told, [("gone", 3, 5.0, 50.0, false), ("fc", 2, 10.0, 100.0, true)]);
+    assert_eq!(counts(report.coordinates), moved(5, 5, 4));
+    assert_eq!((counts(report.states), counts(report.factors)), (moved(0, 0, 0), moved(0, 0, 0)));
+    assert_eq!((report.dropped_norm, report.dropped_momentum_norm), (125f64.sqrt(), 12_500f64.sqrt()));
+    assert!(!report.keeps_all());
+}
+
+#[test]
+fn tensors_of_one_name_move_in_their_order() {
+    let old = layout(&[("", &[1]), ("w", &[1]), ("", &[1]), ("", &[2])]);
+    let new = layout(&[("", &[1]), ("", &[1]), ("w", &[1]), ("", &[1, 2])]);
+    let mut into = Memory::new(vec![9.0; 5]);
+    let mut dropped = Vec::new();
+    let (old, new) = (old.as_ref(), new.as_ref());
+    let memory = Memory::new(vec![1.0, 2.0, 3.0, 4.0, 5.0]);
+    let report = memory.remap(&old, &new, &mut into, |tensor| dropped.push((tensor.len, tensor.is_reshaped)));
+    assert_eq!(into.residual(), [1.0, 3.0, 2.0, 0.0, 0.0]);
+    assert_eq!(dropped, [(2, true)]);
+    let fewer = layout(&[("", &[1])]);
+    let mut into = Memory::new(vec![9.0]);
+    let mut dropped = Vec::new();
+    memory.remap(&old, &fewer.as_ref(), &mut into, |tensor| dropped.push((tensor.len, tensor.is_reshaped)));
+    assert_eq!(dropped, [(1, false), (1, false), (2, false)]);
+    assert_eq!(report.coordinates.dropped, 2);
+}
+
+#[test]
+fn layouts_that_do_not_know_their_shapes_share_nothing_but_with_themselves() {
+    let memory = Memory::new(vec![1.0, 2.0]);
+    let opaque = LayoutRef::opaque(2, 77);
+    let kept = |old: &LayoutRef<'_>, new: &LayoutRef<'_>| {
+        let mut into = Memory::new(vec![9.0; 2]);
+        memory.remap(old, new, &mut into, |_| ()).coordinates.kept
+    };
+    assert_eq!(kept(&opaque, &opaque), 2);
+    assert_eq!(kept(&opaque, &LayoutRef::opaque(2, 78)), 0);
+    assert_eq!(kept(&opaque, &LayoutRef::flat(2)), 0);
+    assert_eq!(kept(&LayoutRef::flat(2), &opaque), 0);
+    assert_eq!(kept(&LayoutRef::flat(2), &LayoutRef::flat(2)), 2);
+}
+
+/// Moves a memory with these states and factors, and returns those of the new one with the report.
+fn moved_parts(
+    (old, new): (&Layout, &Layout),
+    (from_states, to_states): (&[u32], usize),
+    (from_factors, to_factors): (&[f32], usize),
+) -> (Vec<UnitState>, Vec<f32>, Remapped) {
+    let from = Memory::new(vec![0.0; old.len()])
+        .with_states(states(from_states))
+        .with_factors(from_factors.to_vec());
+    let mut into = Memory::new(vec![0.0; new.len()])
+        .with_states(states(&vec![9; to_states]))
+        .with_factors(vec![9.0; to_factors]);
+    let report = from.remap(&old.as_ref(), &new.as_ref(), &mut into, |_| ());
+    (into.states().to_vec(), into.factors().to_vec(), report)
+}
+
+#[test]
+fn states_move_where_each_tensor_is_a_unit_or_nothing_changed_its_place() {
+    let old = layout(&[("a", &[1]), ("b", &[2]), ("c", &[3])]);
+    let new = layout(&[("c", &[3]), ("d", &[1]), ("a", &[1]), ("b", &[3])]);
+    let zero = UnitState::default();
+    let parts = |to_states| moved_parts((&old, &new), (&[1, 2, 3], to_states), (&[], 0));
+    let (moved_states, _, report) = parts(4);
+    assert_eq!(moved_states, [states(&[3])[0], zero, states(&[1])[0], zero]);
+    assert_eq!(counts(report.states), moved(2, 1, 2));
+    let (moved_states, _, report) = parts(2);
+    assert_eq!((moved_states, counts(report.states)), (vec![zero; 2], moved(0, 3, 2)));
+    // Two units of three tensors: whose they were is not known in another layout.
+    let (moved_states, _, report) = moved_parts((&old, &new), (&[1, 2], 2), (&[], 0));
+    assert_eq!((moved_states, counts(report.states)), (vec![zero; 2], moved(0, 2, 2)));
+    let (moved_states, _, report) = moved_parts((&old, &old), (&[1, 2], 2), (&[], 0));
+    assert_eq!((moved_states, counts(report.states)), (states(&[1, 2]), moved(2, 0, 0)));
+    assert!(report.keeps_all());
+}
+
+#[test]
+fn factors_begin_anew_unless_nothing_changed_its_place() {
+    let old = layout(&[("a", &[4, 4]), ("b", &[4, 4])]);
+    let new = layout(&[("b", &[4, 4]), ("a", &[4, 4])]);
+    let (_, factors, report) = moved_parts((&old, &new), (&[], 0), (&[1.0, 2.0], 2));
+    assert_eq!((factors, counts(report.factors)), (vec![0.0; 2], moved(0, 2, 2)));
+    let (_, factors, report) = moved_parts((&old, &old), (&[], 0), (&[1.0, 2.0], 2));
+    assert_eq!((factors, counts(report.factors)), (vec![1.0, 2.0], moved(2, 0, 0)));
+    let (_, factors, report) = moved_parts((&old, &old), (&[], 0), (&[1.0, 2.0], 3));
+    assert_eq!((factors, counts(report.factors)), (vec![0.0; 3], moved(0, 2, 3)));
+}
+
+#[test]
+fn a_new_memory_of_a_spelling_takes_the_factors_of_each_tensor_along() {
+    let old = layout(&[("a", &[8, 9]), ("b", &[7]), ("c", &[10, 12]), ("d", &[6, 5])]);
+    let new = layout(&[("c", &[10, 12]), ("e", &[9, 8]), ("d", &[6, 5])]);
+    let spec = Spec::parse("powersgd:rank=1,min_rate=1").unwrap();
+    let (old, new) = (old.as_ref(), new.as_ref());
+    let factors: Vec<f32> = (1..=9 + 12 + 5).map(|value| value as f32).collect();
+    let memory = Memory::new(Input::Normal(1).values(old.len())).with_factors(factors.clone());
+    let (into, report, dropped) = memory.remapped(&spec, &old, &new);
+    assert_eq!(into.factors(), [&factors[9..21], &[0.0; 8], &factors[21..]].concat());
+    assert_eq!(counts(report.factors), moved(17, 9, 8));
+    assert_eq!(into.residual()[..120], memory.residual()[79..199]);
+    assert_eq!(dropped.iter().map(|tensor| tensor.name).collect::<Vec<_>>(), ["a", "b"]);
+    // Of another rank there is nothing to keep.
+    let spec = Spec::parse("powersgd:rank=2,min_rate=1").unwrap();
+    let (into, report, _) = memory.remapped(&spec, &old, &new);
+    assert_eq!(into.factors(), [0.0; 2 * (12 + 8 + 5)]);
+    assert_eq!(counts(report.factors), moved(0, 26, 50));
+}
+
+#[test]
+fn a_new_memory_of_a_spelling_has_momentum_and_states_as_the_old_one() {
+    let old = layout(&[("a", &[2, 2]), ("b", &[3])]);
+    let new = layout(&[("b", &[3]), ("a", &[2, 2]), ("c", &[1])]);
+    let (old, new) = (old.as_ref(), new.as_ref());
+    let spec = Spec::parse("dgc").unwrap();
+    let memory = Memory::new(vec![1.0; 7]).with_momentum(vec![2.0; 7]);
+    let (into, report, dropped) = memory.remapped(&spec, &old, &new);
+    assert_eq!(into.momentum(), Some(&[2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0][..]));
+    assert!(report.keeps_all() && dropped.is_empty());
+    let spec = Spec::parse("sidco:unit=tensor").unwrap();
+    let memory = Memory::new(vec![1.0; 7]).with_states(states(&[1, 2]));
+    let (into, report, _) = memory.remapped(&spec, &old, &new);
+    assert_eq!(into.states(), [states(&[2, 1]), vec![UnitState::default()]].concat());
+    assert_eq!(counts(report.states), moved(2, 0, 1));
+}
+
+/// Every coordinate against a table by name, over layouts made at random.
+#[test]
+fn what_is_kept_and_what_is_dropped_add_up_over_random_layouts() {
+    let mut words = Words::new(5);
+    let mut draw = |below: usize| words.next_u64() as usize % below;
+    for _ in 0..300 {
+        let mut tensors = |n: usize| -> Layout {
+            let names = ["a", "b", "c", "d", "e"];
+            let mut chosen: Vec<(&str, Vec<usize>)> = Vec::new();
+            for _ in 0..n {
+                let name = names[draw(5)];
+                if chosen.iter().all(|(other, _)| *other != name) {
+                    chosen.push((name, if draw(3) == 0 { vec![draw(3)] } else { vec![2, 1 + draw(2)] }));
+                }
+            }
+            Layout::packed(chosen).unwrap()
+        };
+        let (old, new) = (tensors(6), tensors(6));
+        let memory = Memory::new(Input::Heavy(1).values(old.len()));
+        let spec = Spec::parse("topk").unwrap();
+        let (old, new) = (old.as_ref(), new.as_ref());
+        let (into, report, dropped) = memory.remapped(&spec, &old, &new);
+        let range = |tensor: &TensorRef<'_>| tensor.offset..tensor.offset + tensor.checked_len().unwrap();
+        let mut expected = vec![0.0; new.len()];
+        let mut kept = 0;
+        for tensor in old.tensors() {
+            let same = new.tensors().find(|other| (other.name, other.shape) == (tensor.name, tensor.shape));
+            let told: Vec<_> =
+                dropped.iter().filter(|told| told.name == tensor.name).map(|told| told.len).collect();
+            let Some(same) = same else {
+                assert_eq!(told, [range(&tensor).len()]);
+                continue;
+            };
+            assert!(told.is_empty(), "{} is kept and told as dropped", tensor.name);
+            kept += range(&tensor).len();
+            expected[range(&same)].copy_from_slice(&memory.residual()[range(&tensor)]);
+        }
+        assert_eq!(bits(into.residual()), bits(&expected));
+        assert_eq!(counts(report.coordinates), moved(kept, old.len() - kept, new.len() - kept));
+        let squares = into.norm().powi(2) + report.dropped_norm.powi(2);
+        assert!((squares.sqrt() - memory.norm()).abs() <= 1e-12 * memory.norm());
+    }
+}
+
+#[test]
+fn memories_of_other_lengths_or_parts_are_not_remapped() {
+    let (old, new) = (LayoutRef::flat(2), LayoutRef::flat(3));
+    let refused = |from: Memory<'static>, mut into: Memory<'static>| {
+        let run = std::panic::AssertUnwindSafe(|| from.remap(&old, &new, &mut into, |_| ()));
+        std::panic::catch_unwind(run).is_err()
+    };
+    let memory = |n: usize| Memory::new(vec![0.0; n]);
+    assert!(!refused(memory(2), memory(3)));
+    assert!(refused(memory(3), memory(3)), "another length than the old layout");
+    assert!(refused(memory(2), memory(2)), "another length than the new layout");
+    assert!(refused(memory(2).with_momentum(vec![0.0; 2]), memory(3)), "momentum would be lost");
+    assert!(refused(memory(2), memory(3).with_momentum(vec![0.0; 3])), "momentum from nowhere");
 }

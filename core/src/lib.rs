@@ -112,7 +112,7 @@ pub use gradient::unit::Unit;
 pub use half::{bf16, f16};
 pub use keys::{Allowed, MemoryChoice, SpecError};
 pub use limits::Limits;
-pub use memory::{DecayError, Memory, MemoryView, SaveError, Storage, UnitState};
+pub use memory::{DecayError, Dropped, Memory, MemoryView, Moved, Remapped, SaveError, Storage, UnitState};
 pub use momentum::Momentum;
 #[cfg(feature = "alloc")]
 pub use owned::buffers::{Decoder, Encoder};

@@ -1,11 +1,13 @@
 //! What a worker keeps from step to step.
 
 mod error;
+mod remap;
 mod saved;
 mod storage;
 
 use core::ops::Range;
 pub use error::{DecayError, SaveError};
+pub use remap::{Dropped, Moved, Remapped};
 pub use storage::Storage;
 
 /// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a

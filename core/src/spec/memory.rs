@@ -1,9 +1,10 @@
 //! The memory that a spelling asks for.
 
-use crate::gradient::layout::LayoutRef;
+use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::keys::MemoryChoice;
-use crate::memory::{Memory, UnitState};
+use crate::memory::{Dropped, Memory, Remapped, UnitState};
 use crate::spec::Spec;
+use alloc::vec::Vec;
 
 impl Memory<'static> {
     /// The memory that a spelling asks for, of a whole gradient of that layout, as before the first step; `None` where
@@ -17,11 +18,47 @@ impl Memory<'static> {
                 Self::new(alloc::vec![0.0; layout.len()]).with_momentum(alloc::vec![0.0; layout.len()])
             }
         };
+        Some(memory.with_parts_of(spec, layout))
+    }
+
+    /// With the states and factors that a spelling asks for, and a residual of zeros.
+    fn with_parts_of(self, spec: &Spec, layout: &LayoutRef<'_>) -> Self {
         let units = if spec.codec.capabilities().adapts { spec.units.units(layout).count() } else { 0 };
         let states = alloc::vec![UnitState::default(); units];
         let factors = alloc::vec![0.0; spec.codec.factor_len(layout)];
-        let mut memory = memory.with_states(states).with_factors(factors);
+        let mut memory = self.with_states(states).with_factors(factors);
         memory.set_magnitude_bound(0.0);
-        Some(memory)
+        memory
+    }
+}
+
+impl Memory<'_> {
+    /// This memory, which is for the layout `old`, [moved](Self::remap) to a new memory for the layout `new`, with what became
+    /// of it and the tensors that have no place there. The new memory has momentum where this one has it, and the states
+    /// and factors that the spelling asks for.
+    ///
+    /// Factors move too: those of each tensor with the tensor, unless the spelling asks for other factors than this memory
+    /// has, as with another rank; then they all begin anew.
+    ///
+    /// # Panics
+    /// When this memory has another length than `old`.
+    #[must_use]
+    pub fn remapped<'l>(
+        &self,
+        spec: &Spec,
+        old: &'l LayoutRef<'_>,
+        new: &LayoutRef<'_>,
+    ) -> (Memory<'static>, Remapped, Vec<Dropped<'l>>) {
+        let mut into = Memory::new(alloc::vec![0.0; new.len()]);
+        if self.momentum().is_some() {
+            into = into.with_momentum(alloc::vec![0.0; new.len()]);
+        }
+        let (mut into, mut dropped) = (into.with_parts_of(spec, new), Vec::new());
+        let factor_len = |tensor: &TensorRef<'_>| {
+            let alone = [TensorRef { offset: 0, ..*tensor }];
+            LayoutRef::new(&alone).map_or(0, |layout| spec.codec.factor_len(&layout))
+        };
+        let report = self.remap_with(old, new, &mut into, Some(&factor_len), |tensor| dropped.push(tensor));
+        (into, report, dropped)
     }
 }

@@ -54,6 +54,9 @@ fn step(spelling: &str) -> Result<f32, Failed> {
     let len = encode(&spec, &layout, &units, &grad, &mut memory, &mut out)?;
     memory.save(&layout, &mut saved).map_err(|_| Failed)?;
     memory.load(&layout, &saved).map_err(|_| Failed)?;
+    memory.decay(0.5).map_err(|_| Failed)?;
+    memory.remap(&layout, &layout, &mut Memory::new(&mut acc), |_| ());
+    acc.fill(0.0);
     add(out.get(..len).ok_or(Failed)?, &layout, &mut memory, &mut acc)?;
     sum(&spec, &layout, &units[0], &grad, &mut acc)?;
     Ok(acc[0] + memory.norm() as f32)
