@@ -1,10 +1,12 @@
 //! Memories beside the step: saved, read by codecs, decayed, and moved to another layout.
 
 use gradwire::{
-    DecayError, Encoder, Grad, Layout, LayoutRef, Memory, MemoryView, Moved, Remapped, SaveError, Source,
-    Spec, StepKey, TensorRef, Unit, UnitState,
+    ArrayLen, DecayError, DecodeError, Encoder, Field, Grad, Keeper, Layout, LayoutRef, Memory, MemoryView,
+    Moved, Remapped, SaveError, Source, Spec, StateLen, StepKey, TensorRef, Unit, UnitState,
 };
 use gradwire_tests::inputs::{Input, Words};
+use gradwire_tests::manifest;
+use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::bits;
 
 #[test]
@@ -102,7 +104,7 @@ fn encodes_behind_a_decay_or_a_move_are_those_of_a_fresh_memory() {
             let large: Vec<f32> = Input::Normal(1).values(n).iter().map(|value| value * 1e36).collect();
             encode(&spec, 0, &large, &mut memory).unwrap();
             memory.decay(factor).unwrap();
-            memory = memory.remapped(&spec, &layout, &layout).0;
+            memory = memory.remapped(&spec, Keeper::Worker, &layout, &layout).0;
             let mut fresh = Memory::new(memory.residual().to_vec());
             // Sums of which some overflow, unless nothing was kept.
             let largest: Vec<f32> = fresh.residual().iter().map(|kept| f32::MAX.copysign(*kept)).collect();
@@ -245,14 +247,14 @@ fn a_new_memory_of_a_spelling_takes_the_factors_of_each_tensor_along() {
     let (old, new) = (old.as_ref(), new.as_ref());
     let factors: Vec<f32> = (1..=9 + 12 + 5).map(|value| value as f32).collect();
     let memory = Memory::new(Input::Normal(1).values(old.len())).with_factors(factors.clone());
-    let (into, report, dropped) = memory.remapped(&spec, &old, &new);
+    let (into, report, dropped) = memory.remapped(&spec, Keeper::Worker, &old, &new);
     assert_eq!(into.factors(), [&factors[9..21], &[0.0; 8], &factors[21..]].concat());
     assert_eq!(counts(report.factors), moved(17, 9, 8));
     assert_eq!(into.residual()[..120], memory.residual()[79..199]);
     assert_eq!(dropped.iter().map(|tensor| tensor.name).collect::<Vec<_>>(), ["a", "b"]);
     // Of another rank there is nothing to keep.
     let spec = Spec::parse("powersgd:rank=2,min_rate=1").unwrap();
-    let (into, report, _) = memory.remapped(&spec, &old, &new);
+    let (into, report, _) = memory.remapped(&spec, Keeper::Worker, &old, &new);
     assert_eq!(into.factors(), [0.0; 2 * (12 + 8 + 5)]);
     assert_eq!(counts(report.factors), moved(0, 26, 50));
 }
@@ -264,12 +266,12 @@ fn a_new_memory_of_a_spelling_has_momentum_and_states_as_the_old_one() {
     let (old, new) = (old.as_ref(), new.as_ref());
     let spec = Spec::parse("dgc").unwrap();
     let memory = Memory::new(vec![1.0; 7]).with_momentum(vec![2.0; 7]);
-    let (into, report, dropped) = memory.remapped(&spec, &old, &new);
+    let (into, report, dropped) = memory.remapped(&spec, Keeper::Worker, &old, &new);
     assert_eq!(into.momentum(), Some(&[2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0][..]));
     assert!(report.keeps_all() && dropped.is_empty());
     let spec = Spec::parse("sidco:unit=tensor").unwrap();
     let memory = Memory::new(vec![1.0; 7]).with_states(states(&[1, 2]));
-    let (into, report, _) = memory.remapped(&spec, &old, &new);
+    let (into, report, _) = memory.remapped(&spec, Keeper::Worker, &old, &new);
     assert_eq!(into.states(), [states(&[2, 1]), vec![UnitState::default()]].concat());
     assert_eq!(counts(report.states), moved(2, 0, 1));
 }
@@ -295,7 +297,7 @@ fn what_is_kept_and_what_is_dropped_add_up_over_random_layouts() {
         let memory = Memory::new(Input::Heavy(1).values(old.len()));
         let spec = Spec::parse("topk").unwrap();
         let (old, new) = (old.as_ref(), new.as_ref());
-        let (into, report, dropped) = memory.remapped(&spec, &old, &new);
+        let (into, report, dropped) = memory.remapped(&spec, Keeper::Worker, &old, &new);
         let range = |tensor: &TensorRef<'_>| tensor.offset..tensor.offset + tensor.checked_len().unwrap();
         let mut expected = vec![0.0; new.len()];
         let mut kept = 0;
@@ -331,4 +333,166 @@ fn memories_of_other_lengths_or_parts_are_not_remapped() {
     assert!(refused(memory(2), memory(2)), "another length than the new layout");
     assert!(refused(memory(2).with_momentum(vec![0.0; 2]), memory(3)), "momentum would be lost");
     assert!(refused(memory(2), memory(3).with_momentum(vec![0.0; 3])), "momentum from nowhere");
+}
+
+/// Bytes and values of the saved memories that FORMAT.md works out, in order.
+fn worked_memories() -> Vec<(Vec<u8>, Vec<f32>)> {
+    let text = include_str!("../FORMAT.md");
+    let blocks = text.split("```memory\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let worked = blocks.map(|block| {
+        let (lines, values) = block.trim_end().rsplit_once("\n= ").unwrap();
+        let lines = lines.lines().skip(1).map(|line| line.split(';').next().unwrap());
+        let words = lines.flat_map(str::split_whitespace).map(|word| u8::from_str_radix(word, 16).unwrap());
+        (words.collect(), values.split_whitespace().map(|value| value.parse().unwrap()).collect())
+    });
+    worked.collect()
+}
+
+/// The memories of the worked examples, with the names of the files that hold their bytes.
+fn golden_memories() -> Vec<(&'static str, Memory<'static>)> {
+    let plain = || Memory::new(vec![0.5, 0.0]);
+    let lengths = StateLen::default().with_array("rows", 2).with_array("columns", 1);
+    let state = UnitState::from_words([1, 2, 3, 4]);
+    vec![
+        ("residual", Memory::new(vec![0.5, 0.0, 0.0, 1.0])),
+        ("momentum_and_states", plain().with_momentum(vec![2.0, -1.0]).with_states(vec![state])),
+        ("factors", plain().with_factors(vec![1.0, 0.25, 0.0])),
+        ("arrays", plain().with_arrays(lengths.arrays().to_vec(), vec![1.0, 0.25, -1.0])),
+    ]
+}
+
+fn saved(memory: &Memory<'_>, layout: &LayoutRef<'_>) -> Vec<u8> {
+    let mut bytes = vec![0xa5; memory.saved_bytes().unwrap()];
+    assert_eq!(memory.save(layout, &mut bytes), Ok(bytes.len()));
+    bytes
+}
+
+/// Everything that a memory holds, one part behind the other, for comparison.
+fn contents(memory: &Memory<'_>) -> Vec<u32> {
+    let arrays = memory.arrays().iter().flat_map(|array| memory.array(array.name).unwrap());
+    let floats =
+        memory.residual().iter().chain(memory.momentum().unwrap_or_default()).chain(memory.factors());
+    let words = memory.states().iter().flat_map(|state| state.words());
+    floats.chain(arrays).map(|value| value.to_bits()).chain(words).collect()
+}
+
+#[test]
+fn golden_memories_are_saved_and_loaded_as_format_md_works_them_out() {
+    let worked = worked_memories();
+    assert_eq!(worked.len(), golden_memories().len());
+    for ((name, mut memory), (bytes, values)) in golden_memories().into_iter().zip(worked) {
+        let path = manifest::folder("golden").join(format!("memories/{name}.bin"));
+        let golden = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(golden, bytes, "{name}: FORMAT.md has other bytes");
+        let layout = LayoutRef::flat(memory.len());
+        assert_eq!(saved(&memory, &layout), golden, "{name}: other bytes");
+        let expected = contents(&memory);
+        memory.clear();
+        memory.load(&layout, &golden).unwrap();
+        assert_eq!(contents(&memory), expected, "{name}");
+        assert_eq!(bits(&values), expected[..values.len()], "{name}: FORMAT.md has other values");
+    }
+}
+
+#[test]
+fn memories_with_arrays_are_refused_cut_flipped_or_elsewhere_and_change_nothing() {
+    let layout = LayoutRef::flat(2);
+    let lengths =
+        |first: &'static str, len: usize| StateLen::default().with_array(first, len).with_array("columns", 1);
+    let with = |lengths: StateLen| {
+        let total = lengths.arrays().iter().map(|array| array.len).sum();
+        Memory::new(vec![7.0; 2]).with_arrays(lengths.arrays().to_vec(), vec![9.0; total])
+    };
+    let (_, memory) = golden_memories().pop().unwrap();
+    let bytes = saved(&memory, &layout);
+    let refused = |mut into: Memory<'static>, bytes: &[u8]| {
+        let before = contents(&into);
+        let error = into.load(&layout, bytes).err();
+        assert_eq!(contents(&into), before);
+        error
+    };
+    assert_eq!(
+        refused(with(lengths("rows", 2)), &bytes[..0]),
+        Some(DecodeError::Truncated { needed: 2, actual: 0 })
+    );
+    for len in 0..bytes.len() {
+        assert!(refused(with(lengths("rows", 2)), &bytes[..len]).is_some(), "cut to {len} bytes");
+    }
+    for bit in 0..8 * bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(refused(with(lengths("rows", 2)), &flipped).is_some(), "bit {bit} flipped");
+    }
+    let other = Some(DecodeError::InvalidField(Field::Memory));
+    assert_eq!(refused(with(lengths("rowz", 2)), &bytes), other, "another name");
+    assert_eq!(refused(with(lengths("row", 2)), &bytes), other, "a shorter name");
+    assert_eq!(refused(with(lengths("rows", 3)), &bytes), other, "another length");
+    assert_eq!(refused(with(StateLen::default().with_array("rows", 2)), &bytes), other, "fewer arrays");
+    assert_eq!(refused(Memory::new(vec![7.0; 2]), &bytes), other, "no arrays");
+    let version_1 = saved(&Memory::new(vec![0.5, 0.0]), &layout);
+    assert_eq!(version_1[2], 1);
+    assert_eq!(refused(with(lengths("rows", 2)), &version_1), other, "arrays that the bytes do not have");
+    let mut infinite = bytes[..bytes.len() - 4].to_vec();
+    let end = infinite.len();
+    infinite[end - 4..].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    infinite.extend(crc32c(&infinite).to_le_bytes());
+    assert_eq!(refused(with(lengths("rows", 2)), &infinite), Some(DecodeError::NonFiniteValue));
+}
+
+#[test]
+fn arrays_move_with_the_tensors_or_whole_or_begin_anew() {
+    let old = layout(&[("a", &[2]), ("b", &[1])]);
+    let new = layout(&[("b", &[1]), ("c", &[1]), ("a", &[2])]);
+    let memory = |layout: &Layout, values: &[f32]| {
+        let lengths =
+            StateLen::default().with_array_by_coordinate("velocity", layout.len()).with_array("edge", 3);
+        Memory::new(vec![0.0; layout.len()]).with_arrays(lengths.arrays().to_vec(), values.to_vec())
+    };
+    let from = memory(&old, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let mut into = memory(&new, &[9.0; 7]);
+    let report = from.remap(&old.as_ref(), &new.as_ref(), &mut into, |_| ());
+    assert_eq!(into.array("velocity"), Some(&[3.0, 0.0, 1.0, 2.0][..]));
+    assert_eq!(into.array("edge"), Some(&[0.0; 3][..]), "of which tensor is not known");
+    assert_eq!(counts(report.arrays), moved(3, 3, 4));
+    assert!(!report.keeps_all());
+    let mut into = memory(&old, &[9.0; 6]);
+    let report = from.remap(&old.as_ref(), &old.as_ref(), &mut into, |_| ());
+    assert_eq!(contents(&into), contents(&from));
+    assert_eq!(counts(report.arrays), moved(6, 0, 0));
+    let mut without = Memory::new(vec![0.0; 3]);
+    let report = from.remap(&old.as_ref(), &old.as_ref(), &mut without, |_| ());
+    assert_eq!(counts(report.arrays), moved(0, 6, 0), "no place for any");
+}
+
+#[test]
+fn views_and_slices_have_the_arrays_of_the_whole_layout() {
+    let (_, mut memory) = golden_memories().pop().unwrap();
+    assert_eq!(memory.view(0..1).array("columns"), Some(&[-1.0][..]));
+    assert_eq!(memory.view(0..1).array("none"), None);
+    memory.slice(1..2).array_mut("rows").unwrap()[1] = 8.0;
+    assert_eq!(memory.array("rows"), Some(&[1.0, 8.0][..]));
+    memory.decay(0.5).unwrap();
+    memory.rescale(3.0);
+    assert_eq!(memory.array("rows"), Some(&[1.0, 8.0][..]), "of which the codec alone knows what they are");
+}
+
+#[test]
+fn tables_of_arrays_that_could_not_be_saved_are_refused() {
+    let lengths = |array: StateLen| array.arrays().to_vec();
+    let one = |name, len| StateLen::default().with_array(name, len);
+    let refused = |table: Vec<ArrayLen>, values: usize| {
+        let run = || Memory::new(vec![0.0; 2]).with_arrays(table, vec![0.0; values]);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    };
+    assert!(!refused(lengths(one("a", 2).with_array("b", 1)), 3));
+    assert!(refused(lengths(one("a", 2)), 3), "more values");
+    assert!(refused(lengths(one("a", 2)), 1), "fewer values");
+    assert!(refused(lengths(one("a", 2).with_array("a", 1)), 3), "one name twice");
+    assert!(refused(lengths(one("", 2)), 2), "no name");
+    assert!(refused(lengths(one(Box::leak("n".repeat(256).into_boxed_str()), 2)), 2), "a name of 256 bytes");
+    assert!(!refused(lengths(one(Box::leak("n".repeat(255).into_boxed_str()), 2)), 2), "a name of 255 bytes");
+    assert!(
+        refused(lengths(StateLen::default().with_array_by_coordinate("a", 3)), 3),
+        "not one a coordinate"
+    );
 }

@@ -1,8 +1,8 @@
 //! PowerSGD over several workers: against the naive reference, what is kept, and what travels whole.
 
 use gradwire::{
-    Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, LinearCodec, LinearScratch, Memory, MemoryView,
-    Source, Spec, StepKey, Unit,
+    Codec, EncodeError, Encoder, Grad, Keeper, Layout, LayoutRef, LinearCodec, LinearScratch, Memory,
+    MemoryView, Source, Spec, StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
@@ -175,7 +175,7 @@ fn vectors_and_matrices_that_hardly_shrink_travel_whole() {
         let q = |first, whole: usize, cols: usize| if first == whole { 0 } else { rank * cols };
         let expected = q(matrix, 144, 12) + q(tensor, 360, 90);
         assert_eq!(payloads.get(1).copied().unwrap_or(0), expected, "rank {rank}");
-        assert_eq!(run.spec.codec.factor_len(&run.layout.as_ref()), expected);
+        assert_eq!(run.spec.codec.state_len(&run.layout.as_ref(), 1, Keeper::Worker).factors(), expected);
         for i in (0..7).chain(151..158) {
             let sum = p.iter().map(|p| p[i]).reduce(|sum, p| sum + p).unwrap();
             assert_eq!(mean[i].to_bits(), (sum / 3.0).to_bits(), "coordinate {i}");

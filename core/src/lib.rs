@@ -112,7 +112,10 @@ pub use gradient::unit::Unit;
 pub use half::{bf16, f16};
 pub use keys::{Allowed, MemoryChoice, SpecError};
 pub use limits::Limits;
-pub use memory::{DecayError, Dropped, Memory, MemoryView, Moved, Remapped, SaveError, Storage, UnitState};
+pub use memory::{
+    ArrayLen, DecayError, Dropped, Keeper, Memory, MemoryView, Moved, Remapped, SaveError, StateLen, Storage,
+    UnitState,
+};
 pub use momentum::Momentum;
 #[cfg(feature = "alloc")]
 pub use owned::buffers::{Decoder, Encoder};

@@ -1253,10 +1253,11 @@ class Stream:
 
 
 def decode_memory(data, layout):
-    """The residual, and behind it the momentum and the factors if there are any."""
+    """The residual, and behind it the momentum, the factors and the arrays if there are any."""
     reader = Reader(data)
     require(reader.take(2) == b"GM", "BadMagic")
-    require(reader.number(1) == 1, "UnsupportedVersion")
+    version = reader.number(1)
+    require(version in (1, 3), "UnsupportedVersion")
     kind = reader.number(1)
     require(kind & 1 == 1 and kind < 16, "InvalidField(Memory)")
     require(reader.number(8) == layout.fingerprint, "LayoutMismatch")
@@ -1265,15 +1266,30 @@ def decode_memory(data, layout):
     require(units > 0 or kind & 4 == 0, "InvalidField(Memory)")
     count = reader.number(8) if kind & 8 else 0
     require(count > 0 or kind & 8 == 0, "InvalidField(Memory)")
+    lengths = memory_arrays(reader) if version == 3 else {}
     residual = f32_values(reader.take(4 * layout.len))
     momentum = f32_values(reader.take(4 * layout.len if kind & 2 else 0))
     reader.take(16 * units)
     factors = f32_values(reader.take(4 * count))
+    arrays = f32_values(reader.take(4 * sum(lengths.values())))
     checksum = reader.number(4)
     reader.finish()
     require(crc32c(data[:-4]) == checksum, "ChecksumMismatch")
-    require(all(map(math.isfinite, residual + momentum + factors)), "NonFiniteValue")
-    return residual + momentum + factors
+    values = residual + momentum + factors + arrays
+    require(all(map(math.isfinite, values)), "NonFiniteValue")
+    return values
+
+
+def memory_arrays(reader):
+    """Lengths of the arrays by name, in order."""
+    lengths = {}
+    count = reader.number(1)
+    require(count > 0, "InvalidField(Memory)")
+    for _ in range(count):
+        name = bytes(reader.take(reader.number(1)))
+        lengths[name], is_new = reader.number(8), name not in lengths
+        require(name != b"" and is_new and lengths[name] > 0, "InvalidField(Memory)")
+    return lengths
 
 
 def to_bytes(values):

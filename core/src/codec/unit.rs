@@ -5,7 +5,7 @@ use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
-use crate::memory::{Memory, UnitState};
+use crate::memory::{Keeper, Memory, StateLen, UnitState};
 use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
@@ -140,10 +140,12 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
-    /// Elements of the factors that it keeps of a whole gradient.
-    fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
-        let _ = layout;
-        0
+    /// Lengths of the factors and arrays that it keeps of a whole gradient, which is cut into `units` units; all lengths that
+    /// depend on the layout, but for residual, momentum and states. A memory may come without them: whoever needs one looks
+    /// for it, whole, before anything changes.
+    fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
+        let _ = (layout, units, keeper);
+        StateLen::default()
     }
 
     /// What the codec makes of a gradient before it is added to the residual, if it

@@ -1,10 +1,12 @@
 //! What a worker keeps from step to step.
 
+mod arrays;
 mod error;
 mod remap;
 mod saved;
 mod storage;
 
+pub use arrays::{ArrayLen, Keeper, StateLen};
 use core::ops::Range;
 pub use error::{DecayError, SaveError};
 pub use remap::{Dropped, Moved, Remapped};
@@ -19,7 +21,8 @@ pub use storage::Storage;
 /// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is then the step
 ///   that momentum makes of it. It is no part of what is sent and kept.
 /// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
-/// * Factors, as many as [the codec says](crate::Codec::factor_len), for codecs that begin a step with those of the last.
+/// * Factors, as many as [the codec says](crate::Codec::state_len), for codecs that begin a step with those of the last.
+/// * [Arrays](Self::with_arrays) that the codec names and sizes, for what else it keeps: of each edge of a gossip, at a server.
 ///
 /// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
 /// fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the residual in the same pass that
@@ -44,6 +47,10 @@ pub struct Memory<'a> {
     states: Storage<'a, UnitState>,
     /// Of the whole layout; empty where the codec has none.
     factors: Storage<'a, f32>,
+    /// What else the codec keeps, by name; empty where the codec has none.
+    arrays: Storage<'a, ArrayLen>,
+    /// Of all arrays, one behind the other.
+    values: Storage<'a, f32>,
 }
 
 /// What a [`Memory`] keeps of a part of the gradient, to read: [`Memory::view`] makes it, and so may who keeps the parts
@@ -67,13 +74,15 @@ pub struct MemoryView<'a> {
     pub states: &'a [UnitState],
     /// The factors of the whole layout; empty where there are none.
     pub factors: &'a [f32],
+    arrays: &'a [ArrayLen],
+    values: &'a [f32],
 }
 
 impl<'a> MemoryView<'a> {
     /// A residual, and nothing else.
     #[must_use]
     pub fn new(residual: &'a [f32]) -> Self {
-        Self { residual, momentum: None, states: &[], factors: &[] }
+        Self { residual, momentum: None, states: &[], factors: &[], arrays: &[], values: &[] }
     }
 
     /// With momentum, one element a coordinate.
@@ -123,7 +132,9 @@ impl<'a> Memory<'a> {
     /// Error feedback: a residual, one element a coordinate.
     pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
         let (states, factors) = (Storage::from(&mut []), Storage::from(&mut []));
-        Self { residual: residual.into(), magnitude_bound: f32::INFINITY, momentum: None, states, factors }
+        let (arrays, values) = (Storage::from(&mut []), Storage::from(&mut []));
+        let (residual, magnitude_bound) = (residual.into(), f32::INFINITY);
+        Self { residual, magnitude_bound, momentum: None, states, factors, arrays, values }
     }
 
     /// With momentum, one element a coordinate.
@@ -240,7 +251,7 @@ impl<'a> Memory<'a> {
     }
 
     /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of coordinates alone, but the
-    /// states of all units and the factors of the whole layout, since a unit finds its own there by its identifier and its
+    /// states of all units, the factors and the arrays of the whole layout, since a unit finds its own there by its identifier and its
     /// place.
     ///
     /// What is done to the part is done to this memory: it lends its storage. How large its residual can be is then known to the
@@ -258,6 +269,8 @@ impl<'a> Memory<'a> {
             magnitude_bound: core::mem::replace(&mut self.magnitude_bound, f32::INFINITY),
             states: Storage::from(&mut *self.states),
             factors: Storage::from(&mut *self.factors),
+            arrays: Storage::from(&mut *self.arrays),
+            values: Storage::from(&mut *self.values),
         }
     }
 
@@ -269,17 +282,14 @@ impl<'a> Memory<'a> {
     /// When the range reaches beyond the memory.
     #[must_use]
     pub fn view(&self, range: Range<usize>) -> MemoryView<'_> {
-        MemoryView {
-            momentum: self.momentum().map(|momentum| &momentum[range.clone()]),
-            residual: &self.residual[range],
-            states: &self.states,
-            factors: &self.factors,
-        }
+        let view = MemoryView::new(&self.residual[range.clone()]).with_states(&self.states);
+        let view = view.with_factors(&self.factors).with_arrays(&self.arrays, &self.values);
+        MemoryView { momentum: self.momentum().map(|momentum| &momentum[range]), ..view }
     }
 
     /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
     /// much in the parameters as it did when it was kept. Momentum works at the rate of the step that uses it, and stays; so do
-    /// factors, of which directions count and not lengths.
+    /// factors, of which directions count and not lengths, and arrays, of which the codec alone knows what they are.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
@@ -294,7 +304,7 @@ impl<'a> Memory<'a> {
     /// decays is lost for good: with factors below 1, sent and kept no longer add up to all gradients. The difference of
     /// [`norm`](Self::norm) before and after says how much it was.
     ///
-    /// Momentum, states and factors stay.
+    /// Momentum, states, factors and arrays stay.
     ///
     /// # Errors
     /// [`DecayError`] for a factor below 0, above 1 or NaN. The memory is then as it was.
@@ -333,6 +343,7 @@ impl<'a> Memory<'a> {
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
         self.states.fill(UnitState::default());
         self.factors.fill(0.0);
+        self.values.fill(0.0);
     }
 
     /// L2 norm of the residual; f64 sum in the order of the coordinates' 32 strides.

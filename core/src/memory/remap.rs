@@ -1,6 +1,6 @@
 //! Memories that move to another layout, tensor by tensor.
 
-use super::{Memory, UnitState};
+use super::{ArrayLen, Memory, UnitState};
 use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::kernels::{self, Isa};
 use core::ops::Range;
@@ -15,6 +15,8 @@ pub struct Remapped {
     pub states: Moved,
     /// Factors.
     pub factors: Moved,
+    /// Elements of arrays that have names.
+    pub arrays: Moved,
     /// L2 norm of the residual that was dropped.
     pub dropped_norm: f64,
     /// L2 norm of the momentum that was dropped.
@@ -25,7 +27,7 @@ impl Remapped {
     /// Whether everything that the old memory held has a place in the new one.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
-        [self.coordinates, self.states, self.factors].iter().all(|moved| moved.dropped == 0)
+        [self.coordinates, self.states, self.factors, self.arrays].iter().all(|moved| moved.dropped == 0)
     }
 }
 
@@ -81,6 +83,8 @@ impl Memory<'_> {
     ///   they all begin anew, from zeros, unless no tensor changed its place and their number is the same: then all are kept.
     /// * Factors begin anew, from zeros, unless no tensor changed its place and their number is the same. With the codec at
     ///   hand, [`remapped`](Self::remapped) moves those of each tensor.
+    /// * [Arrays](Self::arrays) move to the array of the same name: tensor by tensor where they have an element a coordinate,
+    ///   whole where no tensor changed its place and their number is the same. Else they begin anew, from zeros.
     ///
     /// # Panics
     /// When one of the memories has another length than its layout, or only one of them has momentum.
@@ -152,13 +156,46 @@ impl Memory<'_> {
         let in_place = is_in_place(old, new);
         let kept_states = move_states(old, new, in_place, &self.states, &mut into.states);
         let kept_factors = move_factors(old, new, in_place, factor_len, &self.factors, &mut into.factors);
+        let kept_values = self.move_arrays(old, new, in_place, into);
         Remapped {
+            arrays: Moved::new(kept_values, self.values.len(), into.values.len()),
             coordinates: Moved::new(kept, self.len(), into.len()),
             states: Moved::new(kept_states, self.states.len(), into.states.len()),
             factors: Moved::new(kept_factors, self.factors.len(), into.factors.len()),
             dropped_norm: libm::sqrt(squares),
             dropped_momentum_norm: libm::sqrt(momentum_squares),
         }
+    }
+}
+
+impl Memory<'_> {
+    /// Copies what of the arrays has a place in the new layout; returns how many elements.
+    fn move_arrays(
+        &self,
+        old: &LayoutRef<'_>,
+        new: &LayoutRef<'_>,
+        in_place: bool,
+        into: &mut Memory<'_>,
+    ) -> usize {
+        let mut kept = 0;
+        for array in self.arrays() {
+            let Some(from) = self.array(array.name) else { continue };
+            let is_same = |other: &ArrayLen| other.name == array.name && other.by_coordinate;
+            let moves = array.by_coordinate && into.arrays().iter().any(is_same);
+            let Some(to) = into.array_mut(array.name) else { continue };
+            if in_place && from.len() == to.len() {
+                to.copy_from_slice(from);
+                kept += from.len();
+            } else if moves && (from.len(), to.len()) == (old.len(), new.len()) {
+                for (i, tensor) in old.tensors().enumerate() {
+                    if let Some((_, partner)) = partner(old, i, new) {
+                        to[range(&partner)].copy_from_slice(&from[range(&tensor)]);
+                        kept += range(&tensor).len();
+                    }
+                }
+            }
+        }
+        kept
     }
 }
 

@@ -8,6 +8,7 @@ use crate::gradient::density::Density;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
+use crate::memory::{Keeper, StateLen};
 use crate::momentum::Momentum;
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -329,10 +330,11 @@ impl Codec {
         self.as_unit_codec().momentum()
     }
 
-    /// Elements of the [factors](crate::Memory::factors) that the codec keeps of a gradient of that layout.
+    /// Lengths of the [factors](crate::Memory::factors) and [arrays](crate::Memory::arrays) that the codec keeps of a gradient
+    /// of that layout, cut into `units` units.
     #[must_use]
-    pub fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
-        self.as_unit_codec().factor_len(layout)
+    pub fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
+        self.as_unit_codec().state_len(layout, units, keeper)
     }
 
     /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.
