@@ -1,8 +1,11 @@
 //! Memories beside the step: saved, read by codecs, decayed, and moved to another layout.
 
+use gradwire::format::Field;
+use gradwire::rounds::MemoryView;
+use gradwire::state::UnitState;
 use gradwire::{
-    ArrayLen, DecayError, DecodeError, Encoder, Field, Grad, Keeper, Layout, LayoutRef, Memory, MemoryView,
-    Moved, Remapped, SaveError, Source, Spec, StateLen, StepKey, TensorRef, Unit, UnitState,
+    ArrayLen, DecayError, DecodeError, Encoder, Grad, Keeper, Layout, LayoutRef, Memory, Moved, Remapped,
+    SaveError, Source, Spec, StateLen, StepKey, TensorRef, Unit,
 };
 use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::manifest;

@@ -185,9 +185,10 @@ fn find(arrays: &[ArrayLen], name: &str) -> Option<Range<usize>> {
 mod tests {
     extern crate std;
     use crate::codec::{Capabilities, EncodeUnit, UnitInput};
+    use crate::codecs::Dense;
     use crate::wire::writer::Writer;
     use crate::{
-        Dense, EncodeError, Encoder, Grad, Keeper, LayoutRef, Memory, Scratch, ScratchLen, Source, StateLen,
+        EncodeError, Encoder, Grad, Keeper, LayoutRef, Memory, Scratch, ScratchLen, Source, StateLen,
         StepKey, Unit,
     };
     use std::{vec, vec::Vec};

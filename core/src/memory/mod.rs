@@ -58,7 +58,7 @@ pub struct Memory<'a> {
 ///
 /// # Examples
 /// ```
-/// use gradwire::MemoryView;
+/// use gradwire::rounds::MemoryView;
 /// let view = MemoryView::new(&[0.5, 0.0]).with_momentum(&[2.0, -1.0]);
 /// assert_eq!(view.momentum, Some(&[2.0, -1.0][..]));
 /// assert!(view.states.is_empty() && view.factors.is_empty());

@@ -311,7 +311,7 @@ impl Codec {
         self.described().sparse_values()
     }
 
-    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::clip_norm)) before it
+    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::arithmetic::clip_norm)) before it
     /// encodes, of codecs that clip.
     #[must_use]
     pub fn local_clip(&self, workers: u32) -> Option<f64> {

@@ -64,7 +64,8 @@ impl UnitPolicy {
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Codec, MemoryChoice, Spec};
+/// use gradwire::{Codec, Spec};
+/// use gradwire::state::MemoryChoice;
 /// let spec = Spec::parse("topk:density=0.01,values=q8").unwrap();
 /// assert!(matches!(spec.codec, Codec::Gather(_)));
 /// assert_eq!(spec.memory, MemoryChoice::ErrorFeedback);

@@ -5,10 +5,9 @@
 
 use core::hint::black_box;
 use core::panic::PanicInfo;
-use gradwire::{
-    Frame, Gather, Grad, Header, LayoutRef, Limits, Linear, LinearScratch, Memory, Scratch, Source, Spec,
-    StepKey, TensorRef, Unit, frame_scratch_len,
-};
+use gradwire::{Frame, Gather, Grad, LayoutRef, Limits, Linear, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit};
+use gradwire::format::{Header, frame_scratch_len};
+use gradwire::rounds::LinearScratch;
 
 /// Elements of the gradient.
 const N: usize = 96;
