@@ -277,6 +277,12 @@ impl Codec {
         self.described().default_dense_1d()
     }
 
+    /// Whether every tensor is a unit of its own where a spelling does not say.
+    #[must_use]
+    pub fn default_per_tensor(&self) -> bool {
+        self.described().default_per_tensor()
+    }
+
     pub(crate) fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
         self.described().print(out)
     }

@@ -147,7 +147,8 @@ impl Spec {
 }
 
 fn default_units(codec: &Codec) -> UnitPolicy {
-    UnitPolicy { dense_1d: codec.default_dense_1d(), ..UnitPolicy::default() }
+    let (per_tensor, dense_1d) = (codec.default_per_tensor(), codec.default_dense_1d());
+    UnitPolicy { per_tensor, dense_1d, dense_below: 0 }
 }
 
 fn units<'a>(keys: &Keys<'a>, default: UnitPolicy) -> Result<UnitPolicy, SpecError<'a>> {
@@ -166,7 +167,8 @@ impl fmt::Display for Spec {
         self.codec.print(&mut out)?;
         out.unless(self.warmup == self.codec.default_warmup(), "warmup", self.warmup)?;
         out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
-        out.unless(!self.units.per_tensor, "unit", "tensor")?;
+        let per_tensor = self.units.per_tensor;
+        out.unless(per_tensor == self.codec.default_per_tensor(), "unit", UNIT.word(per_tensor))?;
         out.unless(self.units.dense_below == 0, "dense_below", self.units.dense_below)?;
         let dense_1d = self.units.dense_1d;
         out.unless(dense_1d == self.codec.default_dense_1d(), "dense_1d", dense_1d)?;
