@@ -1,8 +1,8 @@
 //! Every codec in one value: what a spelling stands for.
 
-use super::list_codecs;
 use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
 use crate::codecs::dense::{Dense, DenseSum};
+use crate::codecs::list_codecs;
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
 use crate::gradient::layout::LayoutRef;
