@@ -6,6 +6,7 @@
 pub(crate) mod dense;
 pub(crate) mod dgc;
 pub(crate) mod dpsgd;
+pub(crate) mod efsign;
 pub(crate) mod maxnorm;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
@@ -17,6 +18,7 @@ pub(crate) mod topk;
 pub use dense::{Dense, DenseSum};
 pub use dgc::Dgc;
 pub use dpsgd::Dpsgd;
+pub use efsign::EfSign;
 pub use maxnorm::MaxNorm;
 pub use powersgd::PowerSgd;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
@@ -36,6 +38,7 @@ macro_rules! list_codecs {
                 Qsgd(crate::codecs::qsgd::Qsgd),
                 Dgc(crate::codecs::dgc::Dgc),
                 Sidco(crate::codecs::sidco::Sidco),
+                EfSign(crate::codecs::efsign::EfSign),
             }
             linear {
                 RandomK(crate::codecs::randomk::RandomK),
@@ -57,6 +60,7 @@ macro_rules! list_bodies {
             Sparse(crate::sparse::SparseFields),
             Levels(crate::codecs::qsgd::LevelsFields),
             Seeded(crate::codecs::randomk::SeededFields),
+            Signs(crate::codecs::efsign::SignsFields),
         }
     };
 }
