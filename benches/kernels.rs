@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use gradwire::{Frame, Layout, LayoutRef, Limits, Memory, Source, StepKey, frame_extent, frame_scratch_len};
+use gradwire::format::{frame_extent, frame_scratch_len};
+use gradwire::{Frame, Layout, LayoutRef, Limits, Memory, Source, StepKey};
 use gradwire_benches::{
     Aligned, CodecRun, DecodeRun, Gradient, Group, Input, Lab, Quality, Settings, Work, harness,
 };

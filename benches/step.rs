@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey};
+use gradwire::state::MemoryChoice;
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_benches::{Aligned, Gradient, Input, Lab, Quality, Settings, Work, harness, squared_error};
 use gradwire_transports::exchange::Exchange;
 use gradwire_transports::local::{self, LocalTransport};

@@ -1,6 +1,8 @@
 //! Every file of `bad/` is refused with the error that its manifest states, and every error has a file.
 
-use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory, UnitState, frame_scratch_len};
+use gradwire::format::frame_scratch_len;
+use gradwire::state::UnitState;
+use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory};
 use gradwire_tests::bad::{self, Bad, Reader, spelled};
 use gradwire_tests::{manifest, run};
 

@@ -1,8 +1,13 @@
 //! Nothing is lost in silence: what a frame holds and what the memory keeps are, bit for bit, what was there.
 
+use gradwire::codecs::{Estimator, RandomK};
+use gradwire::format::Field;
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, MemoryView, Payload};
+use gradwire::state::UnitState;
 use gradwire::{
-    Codec, DecodeError, Density, EncodeError, Estimator, Field, Gather, Grad, LayoutRef, LinearCodec,
-    LinearScratch, Memory, MemoryView, Payload, RandomK, Scratch, Source, Spec, StepKey, Unit, UnitState,
+    Codec, DecodeError, Density, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec,
+    StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;

@@ -1,6 +1,7 @@
 //! Thresholds that are estimated: how many coordinates they leave, and what is remembered of each unit.
 
-use gradwire::{EncodeError, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit, UnitState};
+use gradwire::state::UnitState;
+use gradwire::{EncodeError, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run::{self, Kept};
 

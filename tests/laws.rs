@@ -1,8 +1,8 @@
 //! Every codec of the list keeps the law that it states, on the examples that it gives.
 
-use gradwire::{
-    CODECS, Codec, Decoder, Encoder, Grad, Law, Layout, Limits, Memory, MemoryChoice, Source, Spec, StepKey,
-};
+use gradwire::registry::{CODECS, Law};
+use gradwire::state::MemoryChoice;
+use gradwire::{Codec, Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run;
 

@@ -3,7 +3,8 @@
 //! The table of all gradients is printed by
 //! `GRADWIRE_DATA=… cargo test --release -p gradwire-tests --test levels -- --nocapture`.
 
-use gradwire::{Grad, LayoutRef, Source, Spec, StepKey, Unit, UnitInfo};
+use gradwire::format::UnitInfo;
+use gradwire::{Grad, LayoutRef, Source, Spec, StepKey, Unit};
 use gradwire_tests::gradients;
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::bits::Bits;

@@ -1,9 +1,8 @@
 //! What a frame from a stranger may ask for: every limit holds to the last unit of what it counts, and nothing is
 //! allocated beyond it.
 
-use gradwire::{
-    DecodeError, Decoder, Encoder, Grad, LayoutRef, Limit, Limits, Source, Spec, StepKey, frame_scratch_len,
-};
+use gradwire::format::{Limit, frame_scratch_len};
+use gradwire::{DecodeError, Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey};
 use gradwire_tests::golden::{self, Golden};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::{self, header};

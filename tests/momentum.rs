@@ -1,8 +1,8 @@
 //! Momentum ahead of the residual: what is sent and what is kept add up to what momentum makes of the gradients.
 
-use gradwire::{
-    EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit, UnitState, clip_norm,
-};
+use gradwire::arithmetic::clip_norm;
+use gradwire::state::UnitState;
+use gradwire::{EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::{Input, power_of_two};
 use gradwire_tests::naive;
 use gradwire_tests::run::{self, Kept, bits};
@@ -292,7 +292,7 @@ fn samples_differ_from_step_to_step_and_from_rank_to_rank() {
 /// √N times as long as one gradient is the sum of N that are independent; clipping must bind on the whole norm.
 #[test]
 fn local_clipping_binds_on_the_norm() {
-    let gradwire::Codec::Gather(gradwire::GatherCodec::Dgc(dgc)) = spec("dgc:clip=6").codec else {
+    let gradwire::Codec::Gather(gradwire::registry::GatherCodec::Dgc(dgc)) = spec("dgc:clip=6").codec else {
         panic!("dgc")
     };
     assert_eq!(dgc.local_clip(1), Some(6.0));

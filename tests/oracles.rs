@@ -1,6 +1,9 @@
 //! Small examples worked out by hand, and the costs that the literature states for each coder.
 
-use gradwire::{Codec, Dense, Density, GatherCodec, Grad, LayoutRef, Source, Spec, StepKey, Unit, bf16, f16};
+use gradwire::codecs::Dense;
+use gradwire::half::{bf16, f16};
+use gradwire::registry::GatherCodec;
+use gradwire::{Codec, Density, Grad, LayoutRef, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::{Input, power_of_two};
 use gradwire_tests::naive::{self, header::HEADER_BYTES};
 use gradwire_tests::run;

@@ -1,9 +1,8 @@
 //! A gradient as several frames: each decodes alone, none is too long, and what they hold together is what one frame holds.
 
-use gradwire::{
-    Codec, EncodeError, Gather, Grad, LayoutRef, Memory, MemoryChoice, PacketSize, Scratch, Source, Spec,
-    StepKey, Unit,
-};
+use gradwire::packets::PacketSize;
+use gradwire::state::MemoryChoice;
+use gradwire::{Codec, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
 use gradwire_tests::gradients;
 use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::naive::{self, encode::Job};

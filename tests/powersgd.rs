@@ -1,9 +1,8 @@
 //! PowerSGD over several workers: against the naive reference, what is kept, and what travels whole.
 
-use gradwire::{
-    Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, LinearCodec, LinearScratch, Memory, MemoryView,
-    Source, Spec, StepKey, Unit,
-};
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, MemoryView};
+use gradwire::{Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
 use gradwire_tests::{rounds, run};
@@ -272,7 +271,7 @@ fn a_sum_that_is_not_finite_does_not_reach_the_factors() {
         codec.rounds().begin(key(0), &layout, &unit, Grad::F32(&grad), view, &mut scratch).unwrap();
     let mut mean = vec![0.0; 72];
     loop {
-        let gradwire::Payload::F32(payload) = codec.rounds().payload(&round, &mut scratch) else {
+        let gradwire::rounds::Payload::F32(payload) = codec.rounds().payload(&round, &mut scratch) else {
             panic!("floats")
         };
         payload.fill(f32::NAN);

@@ -1,7 +1,8 @@
 //! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an output
 //! buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch memory.
 
-use gradwire::{Gather, Source, Spec, StepKey, Unit, UnitState};
+use gradwire::state::UnitState;
+use gradwire::{Gather, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run::{self, Gradient, Kept, bits};
 use gradwire_tests::{naive, naive::encode::Job};

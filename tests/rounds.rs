@@ -1,8 +1,8 @@
 //! Linear codecs of more than one round, over several workers, against the naive reference.
 
-use gradwire::{
-    Codec, EncodeError, Grad, LayoutRef, LinearCodec, LinearScratch, MemoryView, Source, Spec, StepKey, Unit,
-};
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, MemoryView};
+use gradwire::{Codec, EncodeError, Grad, LayoutRef, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{naive, rounds};
 

@@ -1,6 +1,7 @@
 //! Spellings: what is printed reads back, and every key does what it says in the frame.
 
-use gradwire::{Codec, Gather, Layout, MemoryChoice, Spec, SpecError};
+use gradwire::state::MemoryChoice;
+use gradwire::{Codec, Gather, Layout, Spec, SpecError};
 use gradwire_tests::golden;
 use proptest::prelude::*;
 

@@ -1,7 +1,8 @@
 //! Means and variances of what is random. Seeds are fixed, so a test passes or fails for good; bounds are five standard
 //! deviations, or stated.
 
-use gradwire::{Codec, Grad, LayoutRef, Norm, Source, Spec, StepKey, Unit};
+use gradwire::codecs::Norm;
+use gradwire::{Codec, Grad, LayoutRef, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{naive, run};
 
@@ -146,7 +147,9 @@ fn nearest_rounding_is_a_contraction_wherever_it_says_so() {
         ("qsgd:bits=4,norm=l2,bucket=128,rounding=nearest", 128),
         ("qsgd:bits=ternary,bucket=512,rounding=nearest", 512),
     ] {
-        let Codec::Gather(gradwire::GatherCodec::Qsgd(qsgd)) = codec(spelling) else { panic!("{spelling}") };
+        let Codec::Gather(gradwire::registry::GatherCodec::Qsgd(qsgd)) = codec(spelling) else {
+            panic!("{spelling}")
+        };
         assert!(qsgd.proves_contraction());
         for seed in 0..50 {
             let grad = Input::Heavy(seed).values(bucket);

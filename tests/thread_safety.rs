@@ -1,9 +1,13 @@
 //! Codecs and frames may be shared between threads and sent to others; traits stay usable behind `dyn`.
 
+use gradwire::codecs::{Dense, DenseSum, MaxNorm, Qsgd, RandomK, Threshold, TopK};
+use gradwire::format::{FrameUnit, Header};
+use gradwire::random::Stream;
+use gradwire::registry::{GatherCodec, LinearCodec};
+use gradwire::rounds::Gossip;
 use gradwire::{
-    Codec, DecodeError, Decoder, Dense, DenseSum, EncodeError, Encoder, Frame, FrameUnit, Gather,
-    GatherCodec, Gossip, Grad, Header, Layout, LayoutRef, Limits, Linear, LinearCodec, MaxNorm, Memory, Qsgd,
-    RandomK, Scratch, Source, Spec, SpecError, StepKey, Stream, Threshold, TopK, Unit, UnitPolicy,
+    Codec, DecodeError, Decoder, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef, Limits,
+    Linear, Memory, Scratch, Source, Spec, SpecError, StepKey, Unit, UnitPolicy,
 };
 
 const fn crosses_threads<T: Send + Sync + ?Sized>() {}

@@ -1,8 +1,8 @@
 //! Encoding on several threads gives the frames, the memory and the errors of encoding on one.
 
-use gradwire::{
-    EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepKey, Unit, UnitState, bf16,
-};
+use gradwire::half::bf16;
+use gradwire::state::UnitState;
+use gradwire::{EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use proptest::prelude::*;
 use std::sync::LazyLock;

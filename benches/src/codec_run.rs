@@ -2,9 +2,11 @@
 
 use std::hint::black_box;
 
+use gradwire::codecs::LevelBits;
+use gradwire::registry::GatherCodec;
 use gradwire::{
-    Codec, Decoder, EncodeError, Encoder, Frame, GatherCodec, Grad, LayoutRef, LevelBits, Limits, Memory,
-    Parallel, Source, Spec, StepKey, Unit,
+    Codec, Decoder, EncodeError, Encoder, Frame, Grad, LayoutRef, Limits, Memory, Parallel, Source, Spec,
+    StepKey, Unit,
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -119,10 +121,10 @@ impl<'g> CodecRun<'g> {
         let within = |bound: f64| assert!(error <= bound, "{spec}: error {error} is above {bound}");
         let held = || decoded.iter().filter(|&&value| value != 0.0).count();
         match spec.codec {
-            Codec::Gather(GatherCodec::Dense(gradwire::Dense::F32)) => within(0.0),
+            Codec::Gather(GatherCodec::Dense(gradwire::codecs::Dense::F32)) => within(0.0),
             // Half a unit in the last place of 11 and of 8 bits, squared, and room for what is too small for f16.
-            Codec::Gather(GatherCodec::Dense(gradwire::Dense::F16)) => within(f64::powi(2.0, -20)),
-            Codec::Gather(GatherCodec::Dense(gradwire::Dense::Bf16)) => within(f64::powi(2.0, -18)),
+            Codec::Gather(GatherCodec::Dense(gradwire::codecs::Dense::F16)) => within(f64::powi(2.0, -20)),
+            Codec::Gather(GatherCodec::Dense(gradwire::codecs::Dense::Bf16)) => within(f64::powi(2.0, -18)),
             Codec::Gather(GatherCodec::TopK(topk)) => {
                 let nonzero = p.iter().filter(|&&value| value != 0.0).count();
                 assert_eq!(held(), topk.density().count(p.len()).min(nonzero), "{spec}: not the k largest");

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use gradwire::{Source, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::{Source, StepKey};
 
 use crate::buffer::Aligned;
 use crate::settings::Settings;

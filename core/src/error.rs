@@ -41,7 +41,7 @@ pub enum EncodeError {
     /// for.
     LinearScratchTooSmall {
         /// What the unit needs.
-        needed: crate::LinearScratchLen,
+        needed: crate::rounds::LinearScratchLen,
     },
     /// The codec needs a part that this build leaves out: the feature `full` has it.
     NotBuilt,
@@ -133,7 +133,7 @@ pub enum DecodeError {
     NonFiniteValue,
     /// The frame needs a part that this build leaves out: the feature `full` has it.
     NotBuilt,
-    /// The scratch memory is smaller than [`frame_scratch_len`](crate::frame_scratch_len) asks for.
+    /// The scratch memory is smaller than [`frame_scratch_len`](crate::format::frame_scratch_len) asks for.
     ScratchTooSmall {
         /// Words of 32 bits that this frame needs.
         needed: usize,

@@ -2,7 +2,8 @@
 //! way to look at them returns.
 #![no_main]
 
-use gradwire::{Header, LayoutRef, frame_extent};
+use gradwire::LayoutRef;
+use gradwire::format::{Header, frame_extent};
 use gradwire_tests::naive::{decode::decode_for, header::patch_checksum};
 use gradwire_tests::run::{self, bits};
 use libfuzzer_sys::fuzz_target;

@@ -23,7 +23,8 @@ use crate::inputs::Input;
 use crate::manifest::{self, Line, digest};
 use crate::naive;
 use crate::run::{self, Gradient, Kept};
-use gradwire::{EncodeError, Layout, MemoryChoice, Source, Spec, StepKey, Unit, UnitState};
+use gradwire::state::{MemoryChoice, UnitState};
+use gradwire::{EncodeError, Layout, Source, Spec, StepKey, Unit};
 
 /// One golden frame: everything that encoding it needs.
 #[derive(Clone, Debug)]

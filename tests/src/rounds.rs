@@ -1,8 +1,7 @@
 //! Linear codecs over several workers at once, their payloads reduced in the order of ranks.
 
-use gradwire::{
-    Grad, LayoutRef, Linear, LinearScratch, Memory, Payload, Reduction, Round, Source, StepKey, Unit,
-};
+use gradwire::rounds::{LinearScratch, Payload, Reduction, Round};
+use gradwire::{Grad, LayoutRef, Linear, Memory, Source, StepKey, Unit};
 
 /// One worker: its round and its working memory, filled with rubbish before the first.
 struct Worker {

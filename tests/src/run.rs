@@ -1,8 +1,12 @@
 //! Encoding and decoding through the public interface that needs no heap, in buffers of exactly the stated size.
 
+use gradwire::format::frame_scratch_len;
+use gradwire::half::{bf16, f16};
+use gradwire::packets::PacketSize;
+use gradwire::state::{MemoryChoice, UnitState};
 use gradwire::{
-    Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, MemoryChoice,
-    PacketSize, Scratch, Spec, StepKey, Unit, UnitState, bf16, f16, frame_scratch_len,
+    Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, Scratch, Spec,
+    StepKey, Unit,
 };
 
 /// A gradient in one of the formats that encode takes.

@@ -3,7 +3,8 @@
 //! Never the tensor library's generator: that one is a single stream behind a process-wide lock, so two workers in one
 //! process would take each other's numbers.
 
-use gradwire::{Source, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::{Source, StepKey};
 
 /// What a stream of draws is for. Streams of different purposes are unrelated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::thread;
 
-use gradwire::{Grad, Layout as Tensors, Memory, MemoryChoice, Source, Spec, StepKey};
+use gradwire::state::MemoryChoice;
+use gradwire::{Grad, Layout as Tensors, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::state::MemoryChoice;
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::layer::{FaultInjector, FaultPlan};

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{EncodeError, Layout, Source, Spec, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::{EncodeError, Layout, Source, Spec, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::gossip::{Mixed, Mixer, Topology};
 use gradwire_transports::local::{self, LocalTransport};

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey};
 use gradwire_transports::exchange::{Capped, Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::{Deadline, Rank, Transport, local};
 

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey};
+use gradwire::state::MemoryChoice;
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::layer::{FaultInjector, FaultPlan, FaultTally};
@@ -271,7 +272,7 @@ fn against(
 /// Packets of rank 1 in step 3, as a worker would send them.
 fn packets(spec: &str) -> Vec<Vec<u8>> {
     let (spec, layout) = (Spec::parse(spec).unwrap(), layout());
-    let mut encoder = gradwire::PacketEncoder::new();
+    let mut encoder = gradwire::packets::PacketEncoder::new();
     let grad = whole_numbers(1, 3, layout.len());
     let units: Vec<gradwire::Unit> = spec.units.units(&layout.as_ref()).collect();
     let (layout, size) = (layout.as_ref(), spec.packets.unwrap());

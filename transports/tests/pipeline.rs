@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use gradwire::{EncodeError, Grad, Layout, Memory, Source, Spec, StepKey, Stream, Unit};
+use gradwire::random::Stream;
+use gradwire::{EncodeError, Grad, Layout, Memory, Source, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::inbox::InboxLimits;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route};
 use gradwire_transports::layer::{FaultInjector, FaultPlan, LinkSpeed, Throttle};

@@ -1,11 +1,17 @@
 //! Every name that this package takes from the codec crate, and every way of asking it that may yet change, so that a move there is
 //! one edit here.
 
+pub(crate) use gradwire::arithmetic::divide;
+pub(crate) use gradwire::codecs::DenseSum;
+pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};
+pub(crate) use gradwire::half::{bf16, f16};
+pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
+pub(crate) use gradwire::registry::LinearCodec;
+pub(crate) use gradwire::rounds::{LinearScratch, Payload, Reduction, Round};
+pub(crate) use gradwire::state::{MemoryChoice, UnitState};
 pub(crate) use gradwire::{
-    Codec, CodecId, DecodeError, Decoder, DenseSum, Density, Divisor, EncodeError, Encoder, Frame, Gather,
-    Grad, Header, Layout, LayoutRef, Limit, Limits, Linear, LinearCodec, LinearScratch, Memory, MemoryChoice,
-    PacketEncoder, PacketSize, Payload, Reduction, Round, Scratch, Source, Spec, StepKey, Tensor, Unit,
-    UnitInfo, UnitState, bf16, divide, f16, frame_extent,
+    Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
+    Limits, Linear, Memory, Scratch, Source, Spec, StepKey, Tensor, Unit,
 };
 
 /// Names of the codecs, separated by commas.

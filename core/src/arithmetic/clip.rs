@@ -11,8 +11,8 @@ use crate::kernels::{Isa, sum_of_squares_f32};
 /// # Examples
 /// ```
 /// let mut grad = [3.0, -4.0];
-/// assert_eq!(gradwire::clip_norm(&mut grad, 10.0), 5.0);
-/// assert_eq!(gradwire::clip_norm(&mut grad, 2.5), 5.0);
+/// assert_eq!(gradwire::arithmetic::clip_norm(&mut grad, 10.0), 5.0);
+/// assert_eq!(gradwire::arithmetic::clip_norm(&mut grad, 2.5), 5.0);
 /// assert_eq!(grad, [1.5, -2.0]);
 /// ```
 pub fn clip_norm(grad: &mut [f32], limit: f64) -> f64 {

@@ -8,7 +8,7 @@ use crate::kernels::{self, Isa};
 /// # Examples
 /// ```
 /// let mut sum = [1.0, -6.0, f32::INFINITY];
-/// assert_eq!(gradwire::divide(&mut sum, 4), Some(2));
+/// assert_eq!(gradwire::arithmetic::divide(&mut sum, 4), Some(2));
 /// assert_eq!(sum[..2], [0.25, -1.5]);
 /// ```
 #[must_use = "a mean that is not finite must not reach the parameters"]

@@ -15,7 +15,7 @@ use core::ops::Range;
 ///
 /// # Examples
 /// ```
-/// use gradwire::PacketSize;
+/// use gradwire::packets::PacketSize;
 /// assert_eq!(PacketSize::new(1200).unwrap().bytes(), 1200);
 /// assert_eq!(PacketSize::new(63), None);
 /// ```

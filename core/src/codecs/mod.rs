@@ -15,6 +15,9 @@ pub(crate) mod sidco;
 pub(crate) mod threshold;
 pub(crate) mod topk;
 
+pub use crate::coding::index::IndexChoice;
+pub use crate::coding::values::{Rounding, ValueChoice};
+pub use crate::momentum::Momentum;
 pub use dense::{Dense, DenseSum};
 pub use dgc::Dgc;
 pub use dpsgd::Dpsgd;

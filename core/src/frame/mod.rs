@@ -212,8 +212,10 @@ fn scratch_words(
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Density, Frame, Gather, Grad, IndexChoice, LayoutRef, Limits, Memory, Scratch, Source, StepKey};
-/// use gradwire::{TopK, Unit, ValueChoice};
+/// use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey};
+/// use gradwire::codecs::IndexChoice;
+/// use gradwire::Unit;
+/// use gradwire::codecs::{TopK, ValueChoice};
 ///
 /// let layout = LayoutRef::flat(4);
 /// let units = [Unit::whole(4)];

@@ -55,8 +55,11 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// # Examples
 #[cfg_attr(feature = "full", doc = "```")]
 #[cfg_attr(not(feature = "full"), doc = "```ignore")]
-/// use gradwire::{Density, Frame, Gather, Grad, IndexChoice, LayoutRef, Limits, Memory, PacketSize, Scratch, Source};
-/// use gradwire::{StepKey, TopK, Unit, ValueChoice};
+/// use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source};
+/// use gradwire::codecs::IndexChoice;
+/// use gradwire::packets::PacketSize;
+/// use gradwire::{StepKey, Unit};
+/// use gradwire::codecs::{TopK, ValueChoice};
 ///
 /// let grad: [f32; 100] = core::array::from_fn(|i| i as f32);
 /// let (layout, units) = (LayoutRef::flat(100), [Unit::whole(100)]);

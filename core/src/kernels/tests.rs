@@ -94,7 +94,7 @@ fn squares_are_added_in_the_written_order_on_every_instruction_set() {
 fn momentum_is_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, before) = (floats(len), floats(2 * len)[len..].to_vec());
-        for rule in [false, true].map(|nesterov| crate::Momentum::new(0.9, nesterov).unwrap()) {
+        for rule in [false, true].map(|nesterov| crate::codecs::Momentum::new(0.9, nesterov).unwrap()) {
             same_everywhere(|isa| {
                 let (mut peeked, mut step, mut momentum) = (grad.clone(), grad.clone(), before.clone());
                 peek_momentum(isa, rule, &momentum, &mut peeked);

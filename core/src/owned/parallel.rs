@@ -18,13 +18,14 @@ use crate::wire::ids::CodecId;
 /// memory are the same, bit for bit, however many threads there are.
 ///
 /// Units are cut into parts of 32,768 elements or more. What is done in parts: making sure of all values, casts and the
-/// checksum of what they wrote, the selection pass of [`TopK`](crate::TopK), norms, rounding and fixed packing of
-/// [`Qsgd`](crate::Qsgd). The rest is done as without: a selection among the candidates, index coders, entropy coders,
+/// checksum of what they wrote, the selection pass of [`TopK`](crate::codecs::TopK), norms, rounding and fixed packing of
+/// [`Qsgd`](crate::codecs::Qsgd). The rest is done as without: a selection among the candidates, index coders, entropy coders,
 /// the passes of DGC and SIDCo, and packets. The lists of parts are allocated at each call.
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Dense, Encoder, Grad, LayoutRef, Parallel, Source, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Parallel, Source, StepKey, Unit};
+/// use gradwire::codecs::Dense;
 ///
 /// let grad = vec![0.5; 100_000];
 /// let (layout, units) = (LayoutRef::flat(grad.len()), [Unit::whole(grad.len())]);

@@ -25,7 +25,7 @@ impl<C: EncodeUnit> AsUnitCodec for C {
     }
 }
 
-/// A codec of one of the kinds that [`codec`](crate::codec) tells apart.
+/// A codec of one of three kinds.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Codec {
@@ -47,7 +47,7 @@ macro_rules! define_codecs {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GatherCodec {
-            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::", stringify!($gather), ").")] $gather($gather_type),)*
+            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::codecs::", stringify!($gather), ").")] $gather($gather_type),)*
         }
 
         /// Every [`Linear`] codec.
@@ -56,14 +56,14 @@ macro_rules! define_codecs {
         pub enum LinearCodec {
             /// Dense f32 as a sum: `none` where an all-reduce is at hand.
             DenseSum(DenseSum),
-            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::", stringify!($linear), ").")] $linear($linear_type),)*
+            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::codecs::", stringify!($linear), ").")] $linear($linear_type),)*
         }
 
         /// Every [`Gossip`] codec.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GossipCodec {
-            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::", stringify!($gossip), ").")] $gossip($gossip_type),)*
+            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::codecs::", stringify!($gossip), ").")] $gossip($gossip_type),)*
         }
 
         /// All codecs that have a spelling, in the order in which they are listed.
@@ -316,7 +316,7 @@ impl Codec {
         self.described().sparse_values()
     }
 
-    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::clip_norm)) before it
+    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::arithmetic::clip_norm)) before it
     /// encodes, of codecs that clip.
     #[must_use]
     pub fn local_clip(&self, workers: u32) -> Option<f64> {

@@ -2,9 +2,10 @@
 //! [`codecs`](crate::codecs).
 
 mod bodies;
-mod codecs;
+pub(crate) mod codecs;
 
+pub use crate::codec::{Capabilities, CodecEntry, Law};
 pub(crate) use bodies::AnyBody;
 pub(crate) use codecs::AsUnitCodec;
-pub use codecs::{CODECS, Codec, GatherCodec, GossipCodec, LinearCodec};
+pub use codecs::{CODECS, GatherCodec, GossipCodec, LinearCodec};
 pub(crate) use codecs::{NAMES, kind_of};

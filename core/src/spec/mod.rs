@@ -8,7 +8,8 @@ use crate::codec::PacketSize;
 use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
 use crate::keys::{Keys, MEMORY, MemoryChoice, Printer, SpecError, Words};
-use crate::registry::{Codec, NAMES};
+use crate::registry::NAMES;
+use crate::registry::codecs::Codec;
 use crate::spec::schedule::warm_up;
 use core::fmt;
 
@@ -64,7 +65,8 @@ impl UnitPolicy {
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Codec, MemoryChoice, Spec};
+/// use gradwire::{Codec, Spec};
+/// use gradwire::state::MemoryChoice;
 /// let spec = Spec::parse("topk:density=0.01,values=q8").unwrap();
 /// assert!(matches!(spec.codec, Codec::Gather(_)));
 /// assert_eq!(spec.memory, MemoryChoice::ErrorFeedback);

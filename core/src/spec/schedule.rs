@@ -15,7 +15,8 @@ use crate::gradient::density::Density;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Density, warm_up};
+/// use gradwire::Density;
+/// use gradwire::arithmetic::warm_up;
 /// let density = Density::new(0.001).unwrap();
 /// let densities = [0, 1, 2, 3, 4, 5].map(|epoch| warm_up(density, 4, epoch).to_string());
 /// assert_eq!(densities, ["0.251188643", "0.063095734", "0.015848932", "0.003981072", "0.001", "0.001"]);

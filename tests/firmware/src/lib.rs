@@ -3,10 +3,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-use gradwire::{
-    Density, EntropyChoice, Frame, Gather, Grad, IndexChoice, LayoutRef, LevelBits, Limits, Memory, Qsgd,
-    Scratch, Source, StepKey, TopK, Unit, ValueChoice,
-};
+use gradwire::codecs::{EntropyChoice, IndexChoice, LevelBits, Qsgd, TopK, ValueChoice};
+use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
 
 /// Elements of the gradient.
 pub const N: usize = 16_384;
@@ -96,7 +94,7 @@ pub fn run(buffers: &mut Buffers, write: &mut dyn FnMut(&[u8])) -> Option<()> {
     #[cfg(feature = "full")]
     for spelling in SPELLINGS {
         let spec = gradwire::Spec::parse(spelling).ok()?;
-        let takes_memory = spec.memory == gradwire::MemoryChoice::ErrorFeedback;
+        let takes_memory = spec.memory == gradwire::state::MemoryChoice::ErrorFeedback;
         steps(buffers, spelling, &spec.codec, takes_memory, write)?;
     }
     Some(())

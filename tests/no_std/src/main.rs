@@ -5,9 +5,10 @@
 
 use core::hint::black_box;
 use core::panic::PanicInfo;
+use gradwire::format::{Header, frame_scratch_len};
+use gradwire::rounds::LinearScratch;
 use gradwire::{
-    Frame, Gather, Grad, Header, LayoutRef, Limits, Linear, LinearScratch, Memory, Scratch, Source, Spec,
-    StepKey, TensorRef, Unit, frame_scratch_len,
+    Frame, Gather, Grad, LayoutRef, Limits, Linear, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit,
 };
 
 /// Elements of the gradient.

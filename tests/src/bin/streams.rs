@@ -2,7 +2,8 @@
 //! `single` one stream; `steps`, `units`, `ranks` one block each of 2^16 streams of consecutive keys, in turns; `weyl` a
 //! generator that is known to be bad, which a test that is worth its time finds.
 
-use gradwire::{Source, StepKey, Stream};
+use gradwire::random::Stream;
+use gradwire::{Source, StepKey};
 use std::io::{self, ErrorKind, Write};
 
 /// Streams that are interleaved.

@@ -2,7 +2,8 @@
 
 use super::draws::{Draws, Purpose};
 use super::encode::{billionths, count, largest};
-use gradwire::{Density, Dgc, Momentum, StepKey};
+use gradwire::codecs::{Dgc, Momentum};
+use gradwire::{Density, StepKey};
 
 /// Momentum after the gradient, and the step.
 #[must_use]

@@ -5,10 +5,13 @@ use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
 use super::{dgc, efsign, index, levels, sidco, values};
 use crate::run::Kept;
-use gradwire::{
-    Codec, Dense, Density, EncodeError, EntropyChoice, Estimator, GatherCodec, IndexChoice, LevelBits,
-    LinearCodec, MaxNorm, Norm, Qsgd, RandomK, Rounding, Source, StepKey, Unit, UnitState, ValueChoice,
+use gradwire::codecs::{
+    Dense, EntropyChoice, Estimator, IndexChoice, LevelBits, MaxNorm, Norm, Qsgd, RandomK, Rounding,
+    ValueChoice,
 };
+use gradwire::registry::{GatherCodec, LinearCodec};
+use gradwire::state::UnitState;
+use gradwire::{Codec, Density, EncodeError, Source, StepKey, Unit};
 use std::num::NonZeroU32;
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use super::bits::{BitSource, Bits};
 use super::context::{self, Adaptive, Place};
 use super::decode::{Bytes, Checked, ensure};
 use super::header::varint;
-use gradwire::IndexChoice;
+use gradwire::codecs::IndexChoice;
 use std::ops::RangeInclusive;
 
 /// Numbers of the index coders on the wire.

@@ -5,7 +5,7 @@ use super::decode::{Bytes, Checked, ensure, finite};
 use super::draws::Draws;
 use super::header::varint;
 use super::{classes, elias, level_stream, rans};
-use gradwire::{EntropyChoice, LevelBits, Norm, Qsgd};
+use gradwire::codecs::{EntropyChoice, LevelBits, Norm, Qsgd};
 use std::ops::Range;
 
 /// Numbers of the packings on the wire.

@@ -2,7 +2,8 @@
 
 use super::draws::{Draws, Purpose};
 use super::levels::{bucket_norm, level};
-use gradwire::{Norm, Source, StepKey};
+use gradwire::codecs::Norm;
+use gradwire::{Source, StepKey};
 
 /// The mean of the workers' levels at `bits`, where worker `i` has rank `i`.
 #[must_use]

@@ -5,7 +5,7 @@ use super::decode::{Bytes, Checked, ensure};
 use super::header::varint;
 use super::rans;
 use super::values::{BF16, F16, narrow};
-use gradwire::{bf16, f16};
+use gradwire::half::{bf16, f16};
 
 /// The number of a format in planes, above that of the format itself.
 pub const PLANES: u8 = 4;

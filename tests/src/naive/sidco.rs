@@ -1,7 +1,9 @@
 //! SIDCo: thresholds from fitted distributions, and stages that adapt.
 
 use super::encode::{billionths, count, largest};
-use gradwire::{Density, Fit, Sidco, UnitState};
+use gradwire::Density;
+use gradwire::codecs::{Fit, Sidco};
+use gradwire::state::UnitState;
 
 /// Eight strided sums and their tree.
 fn strided(values: impl Iterator<Item = (usize, f64)>) -> f64 {

@@ -5,7 +5,8 @@ use super::decode::{Bytes, Checked, ensure, finite};
 use super::header::varint;
 use super::planes::{self, PLANES};
 use super::rans;
-use gradwire::{Rounding, ValueChoice, bf16, f16};
+use gradwire::codecs::{Rounding, ValueChoice};
+use gradwire::half::{bf16, f16};
 use std::ops::Range;
 
 /// Numbers of the value coders on the wire.

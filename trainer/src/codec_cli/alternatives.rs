@@ -1,7 +1,8 @@
 //! What the sections of a sparse unit, and the body of a levels unit, would take under every coder, found by encoding what
 //! the unit holds.
 
-use gradwire::{Decoder, Encoder, FrameUnit, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit, UnitInfo};
+use gradwire::format::{FrameUnit, UnitInfo};
+use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
 use serde::Serialize;
 
 use super::table::grouped;

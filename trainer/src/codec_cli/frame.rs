@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::path::Path;
 
-use gradwire::{CodecId, DecodeError, HEADER_BYTES, Header, LayoutRef, Limit, Limits, frame_extent};
+use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit, frame_extent};
+use gradwire::{DecodeError, LayoutRef, Limits};
 
 use super::error::{CliError, FileFault};
 use super::files::{check_length, open};

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use gradwire::{Layout, LayoutRef, bf16, f16};
+use gradwire::half::{bf16, f16};
+use gradwire::{Layout, LayoutRef};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};

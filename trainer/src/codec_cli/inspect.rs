@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use gradwire::{DecodeError, Decoder, Header};
+use gradwire::format::Header;
+use gradwire::{DecodeError, Decoder};
 
 use super::error::{CliError, FileFault};
 use super::frame::{DEFAULT_MAX_ELEMENTS, lone_layout, read_frame};

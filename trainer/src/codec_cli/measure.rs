@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use gradwire::{DecodeError, Frame, LayoutRef, Limits, frame_scratch_len};
+use gradwire::format::frame_scratch_len;
+use gradwire::{DecodeError, Frame, LayoutRef, Limits};
 
 use super::error::{CliError, FileFault};
 use super::gradient::zeroed;

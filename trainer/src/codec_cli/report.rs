@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use gradwire::{Divisor, FrameUnit, Header};
+use gradwire::format::{Divisor, FrameUnit, Header};
 use serde::Serialize;
 
 use super::alternatives::Alternatives;

@@ -1,6 +1,7 @@
 //! Defaults, ranges and conflicts.
 
-use gradwire::{Codec, MemoryChoice, Spec, UnitPolicy};
+use gradwire::state::MemoryChoice;
+use gradwire::{Codec, Spec, UnitPolicy};
 
 use super::{ConfigError, RunConfig, Settings};
 use crate::config::link_rate::{spell_index, with_index};

@@ -7,7 +7,8 @@ mod state;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Grad, Memory, Source, StepKey, clip_norm};
+use gradwire::arithmetic::clip_norm;
+use gradwire::{Grad, Memory, Source, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 

@@ -1,6 +1,6 @@
 //! `encode`, `decode` and `inspect`.
 
-use gradwire::{bf16, f16};
+use gradwire::half::{bf16, f16};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! Every frame goes to every rank, and every rank adds all of them in rank order.
 
-use gradwire::{Encoder, Grad, Memory, Unit, divide};
+use gradwire::arithmetic::divide;
+use gradwire::{Encoder, Grad, Memory, Unit};
 
 use super::incoming::{Expected, Incoming, held};
 use super::pipeline::{InParts, Part, Parts};

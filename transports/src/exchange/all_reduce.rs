@@ -1,10 +1,11 @@
 //! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and round by
 //! round. Around a ring all units of a part travel at the same time, a hop in each turn.
 
-use gradwire::{
-    DenseSum, Grad, Linear, LinearCodec, LinearScratch, LinearScratchLen, Memory, Payload, Reduction, Round,
-    Unit, first_non_finite,
-};
+use gradwire::arithmetic::first_non_finite;
+use gradwire::codecs::DenseSum;
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use gradwire::{Grad, Linear, Memory, Unit};
 
 use super::pipeline::{InParts, Part, Parts};
 use super::{ExchangeError, Step, timed};

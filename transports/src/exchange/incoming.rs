@@ -1,8 +1,8 @@
 //! Frames on their way in: checked against the step and added to a sum.
 
-use gradwire::{
-    CodecId, Decoder, Divisor, Frame, FrameUnit, Gather, LayoutRef, Limits, Memory, PacketSize, StepKey, Unit,
-};
+use gradwire::format::{CodecId, Divisor, FrameUnit};
+use gradwire::packets::PacketSize;
+use gradwire::{Decoder, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
 
 use super::{ExchangeError, Step};
 use crate::rank::Rank;

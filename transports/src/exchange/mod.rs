@@ -46,7 +46,8 @@ mod verdict;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Codec, DecodeError, Density, Grad, Layout, Memory, Spec, StepKey, Unit, ValueChoice};
+use gradwire::codecs::ValueChoice;
+use gradwire::{Codec, DecodeError, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};

@@ -1,6 +1,7 @@
 //! What this rank sends in a step: one frame, or packets, kept until it is known what became of them.
 
-use gradwire::{Encoder, Grad, LayoutRef, Memory, PacketEncoder, PacketSize, Spec};
+use gradwire::packets::{PacketEncoder, PacketSize};
+use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::all_gather::encode;
 use super::incoming::{Expected, Incoming, held};

@@ -1,6 +1,7 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
 
-use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec, divide, first_non_finite};
+use gradwire::arithmetic::{divide, first_non_finite};
+use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::incoming::{Expected, Incoming};
 use super::norm_cap::NormCap;

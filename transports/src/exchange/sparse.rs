@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use gradwire::{Codec, Encoder, Grad, IndexChoice, Memory, Threshold, Unit, ValueChoice};
-use gradwire::{divide, first_non_finite};
+use gradwire::arithmetic::{divide, first_non_finite};
+use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
+use gradwire::{Codec, Encoder, Grad, Memory, Unit};
 
 use super::all_gather::{encode, send_to_all};
 use super::incoming::{Expected, Incoming, held};

@@ -9,9 +9,10 @@ mod topology;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{
-    Codec, Edge, GossipCodec, Layout, LinearScratch, Payload, Round, Spec, StepKey, Unit, first_non_finite,
-};
+use gradwire::arithmetic::first_non_finite;
+use gradwire::registry::GossipCodec;
+use gradwire::rounds::{Edge, LinearScratch, Payload, Round};
+use gradwire::{Codec, Layout, Spec, StepKey, Unit};
 
 use crate::error::TransportError;
 use crate::exchange::ExchangeError;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey};
+use gradwire::state::MemoryChoice;
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::conformance::{self, Peer};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};

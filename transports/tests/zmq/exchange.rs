@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use gradwire::{Grad, Layout, Memory, MemoryChoice, Source, Spec, StepKey};
+use gradwire::state::MemoryChoice;
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::{Transport, local};

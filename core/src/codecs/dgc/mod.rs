@@ -83,7 +83,7 @@ impl Dgc {
         self.clip
     }
 
-    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::clip_norm)) before it
+    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::arithmetic::clip_norm)) before it
     /// encodes: limit·workers^(−1/2), since the sum of N independent gradients is √N times as long.
     ///
     /// # Source

@@ -82,7 +82,8 @@ impl Cut for EfSign {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::{Decoder, Encoder, LayoutRef, Limits, PacketEncoder, Source as Who, StepKey, Unit};
+    use crate::packets::PacketEncoder;
+    use crate::{Decoder, Encoder, LayoutRef, Limits, Source as Who, StepKey, Unit};
     use std::{vec, vec::Vec};
 
     #[test]
