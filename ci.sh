@@ -119,6 +119,8 @@ check_features() {
   cargo test -p gradwire --no-default-features --features alloc
   cargo test -p gradwire
   cargo test -p gradwire --features parallel --doc
+  cargo run -p gradwire --no-default-features --example no_heap
+  cargo run -p gradwire --example lossy_link
 }
 
 check_test() {
