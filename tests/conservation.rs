@@ -4,10 +4,11 @@ use gradwire::codecs::{Estimator, RandomK};
 use gradwire::format::Field;
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView, Payload};
+use gradwire::state::SaveError;
 use gradwire::state::UnitState;
 use gradwire::{
-    Codec, DecodeError, Density, EncodeError, Gather, Grad, LayoutRef, Memory, SaveError, Scratch, Source,
-    Spec, StepKey, Unit,
+    Codec, DecodeError, Density, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec,
+    StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;

@@ -3,9 +3,9 @@
 use gradwire::format::Field;
 use gradwire::rounds::MemoryView;
 use gradwire::state::UnitState;
+use gradwire::state::{ArrayLen, DecayError, Keeper, Moved, Remapped, SaveError, StateLen};
 use gradwire::{
-    ArrayLen, DecayError, DecodeError, Encoder, Grad, Keeper, Layout, LayoutRef, Memory, Moved, Remapped,
-    SaveError, Source, Spec, StateLen, StepKey, TensorRef, Unit,
+    DecodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, TensorRef, Unit,
 };
 use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::manifest;

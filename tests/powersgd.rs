@@ -2,9 +2,8 @@
 
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView};
-use gradwire::{
-    Codec, EncodeError, Encoder, Grad, Keeper, Layout, LayoutRef, Memory, Source, Spec, StepKey, Unit,
-};
+use gradwire::state::Keeper;
+use gradwire::{Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
 use gradwire_tests::{rounds, run};

@@ -2,8 +2,8 @@
 //! no coordinate was added twice.
 #![no_main]
 
-use gradwire::{Decoder, LayoutRef, Limits};
 use gradwire::format::Header;
+use gradwire::{Decoder, LayoutRef, Limits};
 use gradwire_tests::run;
 use libfuzzer_sys::fuzz_target;
 

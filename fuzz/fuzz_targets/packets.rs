@@ -2,8 +2,8 @@
 //! given back are together what was encoded, bit for bit, and nobody's bytes do harm.
 #![no_main]
 
-use gradwire::{EncodeError, Grad, LayoutRef, Memory, Source, StepKey, Unit};
 use gradwire::packets::PacketSize;
+use gradwire::{EncodeError, Grad, LayoutRef, Memory, Source, StepKey, Unit};
 use gradwire_fuzz::{codec, floats, pick};
 use gradwire_tests::run::{self, bits};
 use libfuzzer_sys::fuzz_target;

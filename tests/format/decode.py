@@ -151,9 +151,9 @@ class Bits:
 
 # Section 2: message
 
-CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco"]
-KINDS = ["dense", "sparse", "levels", "seeded"]
-KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}]
+CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign"]
+KINDS = ["dense", "sparse", "levels", "seeded", None, "signs"]
+KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}, {0, 5}]
 
 
 def crc32c_table():
@@ -288,7 +288,7 @@ class Decoder:
             unit = self.unit_header(next_id, next_start, layout)
             elements += unit.len
             require(elements <= self.limits.elements, "LimitExceeded(Elements)")
-            [self.dense, self.sparse, self.levels, self.seeded][unit.kind](unit)
+            getattr(self, KINDS[unit.kind])(unit)
             entries += unit.entries
             require(entries <= self.limits.entries, "LimitExceeded(Entries)")
             scratch_words += unit.entries + unit.scratch_words
@@ -634,6 +634,22 @@ class Decoder:
         positions = sorted(taken)
         unit.about = f"k {k}, seed {seed}, {['f32', 'f16', 'bf16'][value_format]}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
+
+    def signs(self, unit):
+        bits = self.reader.number(4)
+        require(bits >> 31 == 0, "InvalidField(Scale)")
+        signs = self.reader.take((unit.len + 7) // 8 if bits else 0)
+        scale = f32_values(bits.to_bytes(4, "little"))[0]
+        self.check_values([scale])
+        number = int.from_bytes(signs, "little")
+        require(number >> unit.len == 0, "TrailingBytes")
+        unit.about = f"scale {scale}"
+
+        def add(acc):
+            for i in range(unit.len):
+                acc[unit.start + i] += -scale if number >> i & 1 else scale
+
+        unit.add = add
 
     # Section 9
 

@@ -78,6 +78,10 @@ impl<'i> UnitInput<'i, '_> {
 pub enum Law {
     /// sent + kept = p, bit for bit. What is given back restores p.
     Exact,
+    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be far larger than p, so that the
+    /// difference is no float. What is given back restores p within 2⁻²³·(|p| + |sent|). An encode that fails changes nothing,
+    /// as ever.
+    Rounded,
     /// Nothing may be kept: what is sent is unbiased, or rounded to where the error is no float. A memory is refused.
     NotKept,
 }

@@ -37,7 +37,7 @@ pub enum Keeper {
 ///
 /// # Examples
 /// ```
-/// use gradwire::StateLen;
+/// use gradwire::state::StateLen;
 /// // Two vectors an edge, one element a row and one a column.
 /// let (edges, rows, columns) = (2, 10, 64);
 /// let lengths = StateLen::default().with_array("rows", edges * rows).with_array("columns", edges * columns);
@@ -109,7 +109,8 @@ impl<'a> Memory<'a> {
     ///
     /// # Examples
     /// ```
-    /// use gradwire::{Memory, StateLen};
+    /// use gradwire::Memory;
+    /// use gradwire::state::StateLen;
     /// let lengths = StateLen::default().with_array("rows", 2).with_array("columns", 1);
     /// let memory = Memory::new(vec![0.0; 9]).with_arrays(lengths.arrays().to_vec(), vec![1.0, 2.0, 3.0]);
     /// assert_eq!(memory.array("columns"), Some(&[3.0][..]));
@@ -186,11 +187,9 @@ mod tests {
     extern crate std;
     use crate::codec::{Capabilities, EncodeUnit, UnitInput};
     use crate::codecs::Dense;
+    use crate::state::{Keeper, StateLen};
     use crate::wire::writer::Writer;
-    use crate::{
-        EncodeError, Encoder, Grad, Keeper, LayoutRef, Memory, Scratch, ScratchLen, Source, StateLen,
-        StepKey, Unit,
-    };
+    use crate::{EncodeError, Encoder, Grad, LayoutRef, Memory, Scratch, ScratchLen, Source, StepKey, Unit};
     use std::{vec, vec::Vec};
 
     /// Sends a velocity of its own, whole, and counts how often it sent each unit.

@@ -316,7 +316,8 @@ impl<'a> Memory<'a> {
     ///
     /// # Examples
     /// ```
-    /// use gradwire::{DecayError, Memory};
+    /// use gradwire::Memory;
+    /// use gradwire::state::DecayError;
     /// let mut memory = Memory::new(vec![2.0, -0.5]);
     /// assert_eq!(memory.decay(0.5), Ok(()));
     /// assert_eq!(memory.residual(), [1.0, -0.25]);

@@ -1,8 +1,8 @@
 //! Every codec in one value: what a spelling stands for.
 
-use super::list_codecs;
 use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
 use crate::codecs::dense::{Dense, DenseSum};
+use crate::codecs::list_codecs;
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
 use crate::gradient::layout::LayoutRef;
@@ -26,7 +26,7 @@ impl<C: EncodeUnit> AsUnitCodec for C {
     }
 }
 
-/// A codec of one of the kinds that [`codec`](crate::codec) tells apart.
+/// A codec of one of three kinds.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Codec {
@@ -48,7 +48,7 @@ macro_rules! define_codecs {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GatherCodec {
-            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::", stringify!($gather), ").")] $gather($gather_type),)*
+            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::codecs::", stringify!($gather), ").")] $gather($gather_type),)*
         }
 
         /// Every [`Linear`] codec.
@@ -57,14 +57,14 @@ macro_rules! define_codecs {
         pub enum LinearCodec {
             /// Dense f32 as a sum: `none` where an all-reduce is at hand.
             DenseSum(DenseSum),
-            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::", stringify!($linear), ").")] $linear($linear_type),)*
+            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::codecs::", stringify!($linear), ").")] $linear($linear_type),)*
         }
 
         /// Every [`Gossip`] codec.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GossipCodec {
-            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::", stringify!($gossip), ").")] $gossip($gossip_type),)*
+            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::codecs::", stringify!($gossip), ").")] $gossip($gossip_type),)*
         }
 
         /// All codecs that have a spelling, in the order in which they are listed.
@@ -276,6 +276,12 @@ impl Codec {
     #[must_use]
     pub fn default_dense_1d(&self) -> bool {
         self.described().default_dense_1d()
+    }
+
+    /// Whether every tensor is a unit of its own where a spelling does not say.
+    #[must_use]
+    pub fn default_per_tensor(&self) -> bool {
+        self.described().default_per_tensor()
     }
 
     pub(crate) fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {

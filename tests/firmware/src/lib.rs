@@ -3,8 +3,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
 use gradwire::codecs::{EntropyChoice, IndexChoice, LevelBits, Qsgd, TopK, ValueChoice};
+use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
 
 /// Elements of the gradient.
 pub const N: usize = 16_384;

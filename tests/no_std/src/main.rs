@@ -5,9 +5,11 @@
 
 use core::hint::black_box;
 use core::panic::PanicInfo;
-use gradwire::{Frame, Gather, Grad, LayoutRef, Limits, Linear, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit};
 use gradwire::format::{Header, frame_scratch_len};
 use gradwire::rounds::LinearScratch;
+use gradwire::{
+    Frame, Gather, Grad, LayoutRef, Limits, Linear, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit,
+};
 
 /// Elements of the gradient.
 const N: usize = 96;
