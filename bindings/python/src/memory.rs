@@ -300,7 +300,7 @@ impl Memory {
         let too_large = || value("memory: too large to be saved");
         let len = lent.saved_bytes().ok_or_else(too_large)?;
         PyBytes::new_with(slf.py(), len, |out| {
-            detached(slf.py(), len, || lent.save(&layout, out)).ok_or_else(too_large).map(|_| ())
+            detached(slf.py(), len, || lent.save(&layout, out)).map(|_| ()).map_err(|_| too_large())
         })
     }
 
