@@ -54,6 +54,3 @@ pub mod run;
 mod step;
 #[cfg(feature = "mpi")]
 mod under_mpi;
-
-/// Source, licence and attribution of the shipped data sets, as `trainer --licenses` prints them.
-pub const DATA_LICENSES: &str = include_str!("../data/LICENSES.md");

@@ -53,7 +53,7 @@ fn train(mut transport: impl Transport) -> Outcome<(Vec<f32>, u32)> {
         if step == STEPS / 2 {
             // What is kept back belongs into a checkpoint: without it, gradients are lost.
             let mut checkpoint = vec![0; memory.saved_bytes().ok_or("too large")?];
-            memory.save(&layout.as_ref(), &mut checkpoint).ok_or("too small")?;
+            memory.save(&layout.as_ref(), &mut checkpoint)?;
             memory = new_memory()?;
             memory.load(&layout.as_ref(), &checkpoint)?;
         }

@@ -55,7 +55,7 @@ mod void;
 
 use gradwire::codecs::ValueChoice;
 use gradwire::registry::LinearCodec;
-use gradwire::state::MemoryChoice;
+use gradwire::state::{Keeper, MemoryChoice};
 use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
@@ -292,7 +292,9 @@ impl Exchange {
             State::AllReduce(_) => Some(require_linear(&codec)?),
             _ => None,
         };
-        let parts = |codec: &Codec| (codec.capabilities().adapts, codec.factor_len(&layout));
+        let parts = |codec: &Codec| {
+            (codec.capabilities().adapts, codec.state_len(&layout, self.units.len(), Keeper::Worker))
+        };
         if self.spec.memory != MemoryChoice::None && parts(&codec) != parts(&self.spec.codec) {
             return Err(ExchangeError::OtherMemory { codec: name });
         }
