@@ -55,6 +55,3 @@ mod step;
 mod terminal;
 #[cfg(feature = "mpi")]
 mod under_mpi;
-
-/// Source, licence and attribution of the shipped data sets, as `trainer --licenses` prints them.
-pub const DATA_LICENSES: &str = include_str!("../data/LICENSES.md");

@@ -164,7 +164,7 @@ impl<'a> Encoding<'a> {
     /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
     /// large its values can be.
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
-        let largest = memory.map_or(0.0, |memory| memory.largest());
+        let bound = memory.map_or(0.0, |memory| memory.magnitude_bound());
         self.units.iter().try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()).residual);
             let codec = codec_of(self.codec, unit);
@@ -172,7 +172,7 @@ impl<'a> Encoding<'a> {
                 momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
             let grad = self.grad.slice(unit.start, unit.len);
             let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
-            let source = source.with_largest(largest).with_momentum(momentum);
+            let source = source.with_largest(bound).with_momentum(momentum);
             #[cfg(feature = "parallel")]
             return source.check_all_on(self.threads);
             #[cfg(not(feature = "parallel"))]
@@ -189,16 +189,17 @@ impl<'a> Encoding<'a> {
         writer.varint(self.key.step);
         let mut cursor = Cursor::default();
         let covers_all = self.units.iter().map(|unit| unit.len).sum::<usize>() == self.layout.len();
-        let mut largest = memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.largest());
+        let mut bound =
+            memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.magnitude_bound());
         for unit in self.units {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
             codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
-            largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
+            bound = memory.map_or(bound, |memory| bound.max(memory.magnitude_bound()));
         }
         if let Some(memory) = memory {
-            memory.bound_by(largest);
+            memory.set_magnitude_bound(bound);
         }
         Ok(())
     }

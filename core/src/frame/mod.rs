@@ -23,7 +23,9 @@ use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
 use crate::limits::Limits;
 use crate::registry::{self, AnyBody};
-use crate::wire::ids::{CodecId, Kind};
+#[cfg(feature = "alloc")]
+use crate::wire::ids::CodecId;
+use crate::wire::ids::Kind;
 use crate::wire::reader::Reader;
 use crate::wire::unit_header::Cursor;
 #[cfg(feature = "alloc")]
@@ -249,8 +251,10 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// Checks `bytes` completely. What is returned decodes without failing.
     ///
-    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry, 133,320 a unit, one a coordinate of
-    /// units of levels under context, and one bit a coordinate of seeded units) and is lent until the frame is dropped.
+    /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse unit takes at most one
+    /// word an entry and 133,320 more; a seeded unit one word an entry and one bit a coordinate; a unit of levels under context one
+    /// word a coordinate, any other at most 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section
+    /// 11.1, has the exact numbers.
     ///
     /// # Errors
     /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing is changed
@@ -287,7 +291,14 @@ impl<'a> Frame<'a> {
             let bytes = walk.body_bytes;
             let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
             rest = others;
-            Some(FrameUnit { unit, codec: walk.header.codec, body, bytes, scratch })
+            Some(FrameUnit {
+                unit,
+                #[cfg(feature = "alloc")]
+                codec: walk.header.codec,
+                body,
+                bytes,
+                scratch,
+            })
         })
     }
 
@@ -310,6 +321,7 @@ impl<'a> Frame<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct FrameUnit<'a> {
     unit: Unit,
+    #[cfg(feature = "alloc")]
     codec: CodecId,
     body: AnyBody<'a>,
     /// Of the body.

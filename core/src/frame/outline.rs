@@ -11,7 +11,8 @@ use crate::limits::Limits;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Encoder, Grad, LayoutRef, Limits, Outline, Source, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, StepKey, Unit};
+/// use gradwire::format::Outline;
 /// use gradwire::codecs::Dense;
 ///
 /// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]);

@@ -87,7 +87,7 @@ pub fn command() -> clap::Command {
 impl Cli {
     fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         if self.licenses {
-            return Ok(write!(out, "{}", crate::DATA_LICENSES)?);
+            return Ok(write!(out, "{}", crate::data::DATA_LICENSES)?);
         }
         let trains = matches!(self.command, Some(Command::Train(_)));
         if !trains && Launch::detect().is_some_and(|launch| launch.world > 1) {

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use gradwire::format::Outline;
 use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit};
-use gradwire::{DecodeError, LayoutRef, Limits, Outline, Unit};
+use gradwire::{DecodeError, LayoutRef, Limits, Unit};
 
 use super::error::{CliError, FileFault};
 use super::files::open;

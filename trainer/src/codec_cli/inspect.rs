@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use gradwire::format::Header;
-use gradwire::{DecodeError, Decoder, LayoutRef, Limits, Outline};
+use gradwire::format::Outline;
+use gradwire::{DecodeError, Decoder, LayoutRef, Limits};
 
 use super::error::{CliError, FileFault};
 use super::frame::{

@@ -114,7 +114,7 @@ impl EncodeUnit for Dense {
         #[cfg(not(feature = "parallel"))]
         let largest = run.write(scratch.words, writer)?;
         if let Some(memory) = input.memory {
-            memory.bound_by(largest);
+            memory.set_magnitude_bound(largest);
         }
         Ok(())
     }
