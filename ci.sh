@@ -6,7 +6,7 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words tree layers clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz)
+ordinary=(fmt shell words tree layers clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz python)
 nightly=(lab miri deny mpich arch streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
@@ -28,13 +28,14 @@ declare -A purpose=(
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
+  [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line"
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
   [mpich]="the contract, every fault, a payload above 2 GiB and training under MPICH as well"
   [arch]="the codec crate's tests and golden frames pass on aarch64, i686 and big-endian powerpc64, emulated"
   [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
-  [instructions]="no main path takes 3 % more instructions than benches/results/instructions.md records"
+  [instructions]="no main path takes 1 % more instructions than benches/results/instructions.md records"
   [fuzz-long]="every fuzz target runs for minutes"
   [bench-full]="all benches, measured"
 )
@@ -62,6 +63,7 @@ check_fmt() {
   cargo fmt --manifest-path fuzz/Cargo.toml --check -- --color never
   cargo fmt --manifest-path tests/no_std/Cargo.toml --check -- --color never
   cargo fmt --manifest-path tests/firmware/Cargo.toml --check -- --color never
+  cargo fmt --manifest-path bindings/python/Cargo.toml --check -- --color never
 }
 
 check_shell() {
@@ -117,6 +119,8 @@ check_features() {
   cargo test -p gradwire --no-default-features --features alloc
   cargo test -p gradwire
   cargo test -p gradwire --features parallel --doc
+  cargo run -p gradwire --no-default-features --example no_heap
+  cargo run -p gradwire --example lossy_link
 }
 
 check_test() {
@@ -124,6 +128,7 @@ check_test() {
   local failed=0
   cargo test --no-fail-fast -p gradwire -p gradwire-transports -p gradwire-tests \
     --features gradwire-transports/conformance || failed=1
+  cargo run -p gradwire-transports --features conformance --example training_loop || failed=1
   cargo test --no-fail-fast --release -p gradwire-trainer || failed=1
   ((failed == 0)) || fail "some tests failed"
 }
@@ -235,6 +240,7 @@ check_zmq() {
   cargo test -p gradwire-transports --features zmq --no-run
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --lib zmq
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq --test zmq_memory
+  timeout -k 5 "$zmq_seconds" cargo run -p gradwire-transports --features zmq --example parameter_server
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
   check_with_oldest_compiler transports gradwire-transports --features zmq
   cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings
@@ -260,6 +266,35 @@ check_lab() {
 check_fuzz() { fuzz_all_for "$fuzz_seconds"; }
 
 check_fuzz_long() { fuzz_all_for "$fuzz_long_seconds"; }
+
+# The wheel that is tested is the one that would be published. What is built needs no compiler of this machine but Rust's:
+# zig links, against old enough libraries.
+check_python() {
+  need_component clippy
+  need_command python3 python3 python3-venv
+  python_venv bindings/python/requirements-dev.txt
+  local scratch package=$root/bindings/python
+  scratch=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  trap "rm -rf '$scratch'" EXIT
+  export PYO3_PYTHON=$venv/bin/python PATH=$venv/bin:$PATH
+  cargo clippy --release --locked --manifest-path "$package/Cargo.toml" -- -D warnings
+  (cd "$package" && ruff format --check . && ruff check . && mypy py_src && MYPYPATH=py_src mypy benches)
+  maturin build --release --locked --zig --compatibility manylinux_2_28 -m "$package/Cargo.toml" --out "$scratch"
+  auditwheel show "$scratch"/*.whl
+  auditwheel show "$scratch"/*.whl | tr '\n' ' ' | grep -qE 'platform tag: +"manylinux_2_(1[0-9]|2[0-8])_' ||
+    fail "the wheel needs newer system libraries than manylinux_2_28 has"
+  pip install --quiet --no-deps --force-reinstall "$scratch"/*.whl
+  # From another folder, so that what is installed is what is imported.
+  (cd "$scratch" && python -m mypy.stubtest gradwire --mypy-config-file "$package/pyproject.toml")
+  (cd "$package" && python -m pytest -p no:cacheprovider)
+  (cd "$scratch" && python -m gradwire list)
+  maturin sdist -m "$package/Cargo.toml" --out "$scratch"
+  # Whether it builds, not how fast it is.
+  MATURIN_PEP517_ARGS="--profile dev" pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch/from-sdist" \
+    "$scratch"/*.tar.gz
+  ls "$scratch/from-sdist"/*.whl
+}
 
 # Left to the ordinary tests: those that go through all 16-bit values, or all tables, which takes Miri hours.
 check_miri() {
@@ -345,7 +380,7 @@ check_instructions() {
     note "instructions not compared: $recorded was made by another compiler"
     return
   fi
-  awk -F'|' -v tolerance=1.03 '
+  awk -F'|' -v tolerance=1.01 '
     !/^\| `/ { next }
     FNR == NR { encode[$2] = $3; decode[$2] = $4; next }
     !($2 in encode) { print "not recorded:" $2; bad = 1; next }
@@ -515,6 +550,24 @@ is_linkable() { echo 'int main(void) { return 0; }' | cc -x c - -Wl,--no-as-need
 need_libclang() {
   if ldconfig -p | grep -q 'libclang[-.]'; then return; fi
   install_packages libclang-dev || fail "libclang is missing; install it with: sudo apt-get install libclang-dev"
+}
+
+# python_venv REQUIREMENTS…: sets `venv`, a virtual environment with these files' packages, in the user's cache folder; made
+# once for each content of the files and version of Python. Nothing of it is in the repository.
+python_venv() {
+  local started=$SECONDS key
+  key=$({ python3 --version && cat "$@"; } | sha256sum | cut -c 1-16)
+  venv=${XDG_CACHE_HOME:-$HOME/.cache}/gradwire/venv-$key
+  if [[ -f $venv/complete ]]; then
+    echo "the virtual environment $venv is there"
+    return
+  fi
+  rm -rf "$venv"
+  python3 -m venv "$venv" || fail "python3 -m venv failed; install it with: sudo apt-get install python3-venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${@/#/--requirement=}" ||
+    fail "the packages of $* could not be installed"
+  touch "$venv/complete"
+  note "made the virtual environment $venv in $((SECONDS - started)) s; later runs find it"
 }
 
 need_rustup() { command -v rustup >/dev/null || fail "rustup is missing; install it as https://rustup.rs says"; }

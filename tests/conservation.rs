@@ -4,6 +4,7 @@ use gradwire::codecs::{Estimator, RandomK};
 use gradwire::format::Field;
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView, Payload};
+use gradwire::state::SaveError;
 use gradwire::state::UnitState;
 use gradwire::{
     Codec, DecodeError, Density, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec,
@@ -448,7 +449,8 @@ fn saved_memories_come_back_bit_for_bit() {
         let bytes = memory.save(&layout.as_ref(), &mut saved).unwrap();
         assert_eq!(bytes, 64 * 4 + 24);
         assert!(saved[bytes..].iter().all(|&byte| byte == 0xa5), "bytes behind the memory were written");
-        assert_eq!(memory.save(&layout.as_ref(), &mut vec![0; bytes - 1]), None);
+        let error = SaveError::BufferTooSmall { needed: bytes, actual: bytes - 1 };
+        assert_eq!(memory.save(&layout.as_ref(), &mut vec![0; bytes - 1]), Err(error));
         let mut loaded = vec![f32::NAN; 64];
         Memory::new(&mut loaded).load(&layout.as_ref(), &saved[..bytes]).unwrap();
         assert_eq!(bits(&loaded), expected);
@@ -505,7 +507,7 @@ impl FullMemory {
     fn saved(&mut self, layout: &LayoutRef<'_>) -> Vec<u8> {
         let memory = self.lend();
         let mut bytes = vec![0xa5; memory.saved_bytes().unwrap()];
-        assert_eq!(memory.save(layout, &mut bytes), Some(bytes.len()));
+        assert_eq!(memory.save(layout, &mut bytes), Ok(bytes.len()));
         bytes
     }
 }
@@ -537,7 +539,8 @@ fn memories_with_momentum_states_and_factors_come_back_bit_for_bit() {
         assert_eq!(bits(&memory.residual), bits(&residual));
         assert_eq!(bits(&memory.momentum), bits(&momentum));
         assert_eq!(memory.saved(&layout), saved, "states and factors included");
-        assert_eq!(memory.lend().save(&layout, &mut vec![0; saved.len() - 1]), None);
+        let error = SaveError::BufferTooSmall { needed: saved.len(), actual: saved.len() - 1 };
+        assert_eq!(memory.lend().save(&layout, &mut vec![0; saved.len() - 1]), Err(error));
         memory.lend().clear();
         assert_eq!(memory, FullMemory::new(64, 3));
     }
@@ -639,7 +642,7 @@ fn rescaling_multiplies_every_residual_once() {
 }
 
 fn view(residual: &[f32]) -> MemoryView<'_> {
-    MemoryView { residual, factors: &[] }
+    MemoryView::new(residual)
 }
 
 /// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.

@@ -2,6 +2,7 @@
 
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView};
+use gradwire::state::Keeper;
 use gradwire::{Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
@@ -174,7 +175,7 @@ fn vectors_and_matrices_that_hardly_shrink_travel_whole() {
         let q = |first, whole: usize, cols: usize| if first == whole { 0 } else { rank * cols };
         let expected = q(matrix, 144, 12) + q(tensor, 360, 90);
         assert_eq!(payloads.get(1).copied().unwrap_or(0), expected, "rank {rank}");
-        assert_eq!(run.spec.codec.factor_len(&run.layout.as_ref()), expected);
+        assert_eq!(run.spec.codec.state_len(&run.layout.as_ref(), 1, Keeper::Worker).factors(), expected);
         for i in (0..7).chain(151..158) {
             let sum = p.iter().map(|p| p[i]).reduce(|sum, p| sum + p).unwrap();
             assert_eq!(mean[i].to_bits(), (sum / 3.0).to_bits(), "coordinate {i}");
@@ -297,7 +298,7 @@ fn a_run_resumed_from_its_saved_memory_goes_on_bit_for_bit() {
     }
     for (from, to) in undisturbed.memories.iter().zip(&mut resumed.memories) {
         let mut saved = vec![0xa5; from.saved_bytes().unwrap()];
-        assert_eq!(from.save(&layout.as_ref(), &mut saved), Some(saved.len()));
+        assert_eq!(from.save(&layout.as_ref(), &mut saved), Ok(saved.len()));
         to.load(&layout.as_ref(), &saved).unwrap();
     }
     for step in 3..6 {
@@ -316,7 +317,7 @@ fn bad_gradients_small_scratch_and_missing_factors_are_refused_at_the_start() {
         let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats - less]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
         let factors = factors.map(|len| vec![0.0; len]);
-        let memory = factors.as_deref().map(|factors| MemoryView { residual: &[0.0; 72], factors });
+        let memory = factors.as_deref().map(|factors| MemoryView::new(&[0.0; 72]).with_factors(factors));
         codec
             .rounds()
             .begin(key(0), &layout.as_ref(), &unit, Grad::F32(grad), memory, &mut scratch)

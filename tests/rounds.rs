@@ -100,7 +100,7 @@ fn max_norm_refuses_what_it_cannot_round_and_takes_no_memory() {
     let (codec, unit, layout) = (linear("maxnorm"), Unit { start: 5, ..Unit::whole(4) }, LayoutRef::flat(9));
     let needed = codec.rounds().round_scratch_len(4);
     let begin = |grad: &[f32], residual: Option<&[f32]>, less: usize| {
-        let memory = residual.map(|residual| MemoryView { residual, factors: &[] });
+        let memory = residual.map(MemoryView::new);
         let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
         let mut ints = vec![0; needed.ints];
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };

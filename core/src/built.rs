@@ -66,7 +66,10 @@ impl FullBound {
 #[cfg(test)]
 mod tests {
     extern crate std;
+    use crate::codecs::*;
+    use crate::format::CodecId;
     use crate::frame::header::{HEADER_BYTES, Header};
+    use crate::half::{bf16, f16};
     use crate::wire::writer::Writer;
     use crate::*;
     use core::num::NonZeroU32;

@@ -99,6 +99,28 @@ impl fmt::Display for EncodeError {
 
 impl core::error::Error for EncodeError {}
 
+impl EncodeError {
+    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays; those of encoding are 1 to 99.
+    #[must_use]
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::BufferTooSmall { .. } => 1,
+            Self::MemoryIncomplete => 2,
+            Self::MemoryRefused => 3,
+            Self::NoFrames => 4,
+            Self::NoPackets => 5,
+            Self::PacketTooSmall { .. } => 6,
+            Self::NonFiniteInput { .. } => 7,
+            Self::ScratchTooSmall { .. } => 8,
+            Self::LinearScratchTooSmall { .. } => 9,
+            Self::NotBuilt => 10,
+            Self::TooLarge => 11,
+            Self::UnitOutOfOrder { .. } => 12,
+            Self::ValueOverflow { .. } => 13,
+        }
+    }
+}
+
 /// Why a byte string is not a frame that the caller can accept. Nothing was changed, and nothing was sized from
 /// the bytes before the caller's [`Limits`](crate::Limits) and the bytes present had both allowed it.
 #[non_exhaustive]
@@ -251,3 +273,44 @@ impl fmt::Display for DecodeError {
 }
 
 impl core::error::Error for DecodeError {}
+
+impl DecodeError {
+    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays; those of decoding are 101 to 199.
+    #[must_use]
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::BadMagic => 101,
+            Self::ChecksumMismatch { .. } => 102,
+            Self::InvalidField(_) => 103,
+            Self::IndexOutOfRange => 104,
+            Self::LayoutUnknown => 105,
+            Self::LayoutMismatch { .. } => 106,
+            Self::LimitExceeded(_) => 107,
+            Self::NonFiniteValue => 108,
+            Self::NotBuilt => 109,
+            Self::ScratchTooSmall { .. } => 110,
+            Self::TrailingBytes => 111,
+            Self::Truncated { .. } => 112,
+            Self::UnknownCodec(_) => 113,
+            Self::UnknownFlag(_) => 114,
+            Self::UnitOutOfRange => 115,
+            Self::UnsupportedVersion(_) => 116,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_errors_stay_as_they_were_given() {
+        assert_eq!(EncodeError::BufferTooSmall { needed: 2, actual: 1 }.code(), 1);
+        assert_eq!(EncodeError::NonFiniteInput { index: 9 }.code(), 7);
+        assert_eq!(EncodeError::ValueOverflow { index: 9 }.code(), 13);
+        assert_eq!(DecodeError::BadMagic.code(), 101);
+        assert_eq!(DecodeError::LimitExceeded(Limit::Entries).code(), 107);
+        assert_eq!(DecodeError::Truncated { needed: 2, actual: 1 }.code(), 112);
+        assert_eq!(DecodeError::UnsupportedVersion(2).code(), 116);
+    }
+}

@@ -32,6 +32,10 @@
 //! every random draw; [`Frame::parse`] checks received bytes once, completely, and [`Frame::add_scaled_to`] adds them up.
 //! Codecs whose payloads may be summed are [`Linear`] and ride on all-reduce instead.
 //!
+//! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
+//! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
+//! message, [`state`] those of a memory, [`arithmetic`] means and norms, [`random`] the draws.
+//!
 //! # Features
 //! | feature | adds |
 //! | --- | --- |
@@ -54,11 +58,10 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-mod arithmetic;
 mod bits;
 mod built;
-pub mod codec;
-mod codecs;
+mod codec;
+pub mod codecs;
 mod coding;
 mod error;
 mod frame;
@@ -73,7 +76,7 @@ mod memory;
 mod momentum;
 #[cfg(feature = "alloc")]
 mod owned;
-mod registry;
+pub mod registry;
 mod rng;
 mod scratch;
 mod source;
@@ -83,48 +86,67 @@ mod spec;
 mod threads;
 mod wire;
 
-pub use arithmetic::clip::clip_norm;
-pub use arithmetic::mean::{divide, first_non_finite};
-pub use codec::{Capabilities, CodecEntry, Edge, Gossip, Law, Linear, PacketSize, Payload, Reduction, Round};
-pub use codecs::dense::{Dense, DenseSum};
-pub use codecs::dgc::Dgc;
-pub use codecs::dpsgd::Dpsgd;
-pub use codecs::maxnorm::MaxNorm;
-pub use codecs::powersgd::PowerSgd;
-pub use codecs::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
-pub use codecs::randomk::{Estimator, RandomK};
-pub use codecs::sidco::{Fit, Sidco};
-pub use codecs::threshold::Threshold;
-pub use codecs::topk::TopK;
-pub use coding::index::IndexChoice;
-pub use coding::values::{Rounding, ValueChoice};
-pub use error::{DecodeError, EncodeError, Field, Limit};
+pub use codec::Linear;
+pub use error::{DecodeError, EncodeError};
+pub use frame::Frame;
 pub use frame::gather::Gather;
-pub use frame::header::{Divisor, HEADER_BYTES, Header};
-pub use frame::packets::Packets;
-pub use frame::{Frame, FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
 pub use gradient::density::Density;
 pub use gradient::grad::Grad;
 #[cfg(feature = "alloc")]
 pub use gradient::layout::{Layout, Tensor};
 pub use gradient::layout::{LayoutError, LayoutRef, TensorRef};
 pub use gradient::unit::Unit;
-pub use half::{bf16, f16};
-pub use keys::{Allowed, MemoryChoice, SpecError};
+pub use half;
+pub use keys::SpecError;
 pub use limits::Limits;
-pub use memory::{Memory, MemoryView, Storage, UnitState};
-pub use momentum::Momentum;
+pub use memory::Memory;
 #[cfg(feature = "alloc")]
 pub use owned::buffers::{Decoder, Encoder};
-#[cfg(feature = "alloc")]
-pub use owned::packets::PacketEncoder;
 #[cfg(feature = "parallel")]
 pub use owned::parallel::Parallel;
-pub use rand_core;
-pub use registry::{CODECS, Codec, GatherCodec, GossipCodec, LinearCodec};
-pub use rng::Stream;
+pub use registry::codecs::Codec;
 pub use rng::key::{Source, StepKey};
-pub use scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
-pub use spec::schedule::warm_up;
+pub use scratch::{Scratch, ScratchLen};
 pub use spec::{Spec, UnitPolicy};
-pub use wire::ids::CodecId;
+
+/// What is done to whole gradients besides encoding them.
+pub mod arithmetic;
+
+/// The parts of a message, for readers that look before they decode.
+pub mod format {
+    pub use crate::error::{Field, Limit};
+    pub use crate::frame::header::{Divisor, HEADER_BYTES, Header};
+    pub use crate::frame::outline::Outline;
+    pub use crate::frame::{FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
+    pub use crate::keys::Allowed;
+    pub use crate::wire::ids::CodecId;
+}
+
+/// Gradients cut into frames that fit datagrams.
+pub mod packets {
+    pub use crate::codec::PacketSize;
+    pub use crate::frame::packets::Packets;
+    #[cfg(feature = "alloc")]
+    pub use crate::owned::packets::PacketEncoder;
+}
+
+/// Random draws that depend on nothing but their key and position.
+pub mod random {
+    pub use crate::rng::Stream;
+    pub use rand_core;
+}
+
+/// Codecs whose payloads are summed, or exchanged between neighbours, round by round.
+pub mod rounds {
+    pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
+    pub use crate::memory::MemoryView;
+    pub use crate::scratch::{LinearScratch, LinearScratchLen};
+}
+
+/// The parts of a memory.
+pub mod state {
+    pub use crate::keys::MemoryChoice;
+    pub use crate::memory::{
+        ArrayLen, DecayError, Dropped, Keeper, Moved, Remapped, SaveError, StateLen, Storage, UnitState,
+    };
+}

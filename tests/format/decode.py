@@ -151,9 +151,9 @@ class Bits:
 
 # Section 2: message
 
-CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco"]
-KINDS = ["dense", "sparse", "levels", "seeded"]
-KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}]
+CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign"]
+KINDS = ["dense", "sparse", "levels", "seeded", None, "signs"]
+KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}, {0, 5}]
 
 
 def crc32c_table():
@@ -288,7 +288,7 @@ class Decoder:
             unit = self.unit_header(next_id, next_start, layout)
             elements += unit.len
             require(elements <= self.limits.elements, "LimitExceeded(Elements)")
-            [self.dense, self.sparse, self.levels, self.seeded][unit.kind](unit)
+            getattr(self, KINDS[unit.kind])(unit)
             entries += unit.entries
             require(entries <= self.limits.entries, "LimitExceeded(Entries)")
             scratch_words += unit.entries + unit.scratch_words
@@ -634,6 +634,22 @@ class Decoder:
         positions = sorted(taken)
         unit.about = f"k {k}, seed {seed}, {['f32', 'f16', 'bf16'][value_format]}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
+
+    def signs(self, unit):
+        bits = self.reader.number(4)
+        require(bits >> 31 == 0, "InvalidField(Scale)")
+        signs = self.reader.take((unit.len + 7) // 8 if bits else 0)
+        scale = f32_values(bits.to_bytes(4, "little"))[0]
+        self.check_values([scale])
+        number = int.from_bytes(signs, "little")
+        require(number >> unit.len == 0, "TrailingBytes")
+        unit.about = f"scale {scale}"
+
+        def add(acc):
+            for i in range(unit.len):
+                acc[unit.start + i] += -scale if number >> i & 1 else scale
+
+        unit.add = add
 
     # Section 9
 
@@ -1253,10 +1269,11 @@ class Stream:
 
 
 def decode_memory(data, layout):
-    """The residual, and behind it the momentum and the factors if there are any."""
+    """The residual, and behind it the momentum, the factors and the arrays if there are any."""
     reader = Reader(data)
     require(reader.take(2) == b"GM", "BadMagic")
-    require(reader.number(1) == 1, "UnsupportedVersion")
+    version = reader.number(1)
+    require(version in (1, 3), "UnsupportedVersion")
     kind = reader.number(1)
     require(kind & 1 == 1 and kind < 16, "InvalidField(Memory)")
     require(reader.number(8) == layout.fingerprint, "LayoutMismatch")
@@ -1265,15 +1282,30 @@ def decode_memory(data, layout):
     require(units > 0 or kind & 4 == 0, "InvalidField(Memory)")
     count = reader.number(8) if kind & 8 else 0
     require(count > 0 or kind & 8 == 0, "InvalidField(Memory)")
+    lengths = memory_arrays(reader) if version == 3 else {}
     residual = f32_values(reader.take(4 * layout.len))
     momentum = f32_values(reader.take(4 * layout.len if kind & 2 else 0))
     reader.take(16 * units)
     factors = f32_values(reader.take(4 * count))
+    arrays = f32_values(reader.take(4 * sum(lengths.values())))
     checksum = reader.number(4)
     reader.finish()
     require(crc32c(data[:-4]) == checksum, "ChecksumMismatch")
-    require(all(map(math.isfinite, residual + momentum + factors)), "NonFiniteValue")
-    return residual + momentum + factors
+    values = residual + momentum + factors + arrays
+    require(all(map(math.isfinite, values)), "NonFiniteValue")
+    return values
+
+
+def memory_arrays(reader):
+    """Lengths of the arrays by name, in order."""
+    lengths = {}
+    count = reader.number(1)
+    require(count > 0, "InvalidField(Memory)")
+    for _ in range(count):
+        name = bytes(reader.take(reader.number(1)))
+        lengths[name], is_new = reader.number(8), name not in lengths
+        require(name != b"" and is_new and lengths[name] > 0, "InvalidField(Memory)")
+    return lengths
 
 
 def to_bytes(values):

@@ -38,7 +38,7 @@ class Scene:
         self.folder = tempfile.TemporaryDirectory()
         self.keys = Keys(Path(self.folder.name), 4)
         self.network = Network(4)
-        self.run = ["--workers", "4", "--steps", steps, "--hidden", "8", "--hash_every", "0"]
+        self.run = ["--workers", "4", "--steps", steps, "--hidden", "8", "--hash-every", "0"]
         own = ["--out", self.keys.folder / "run", *rules]
         self.server = serve(self.network, self.keys, self.run, *own)
         self.server.says("listening")

@@ -38,7 +38,7 @@ from trainers import Keys, join, serve
 
 WORKERS = range(1, 9)
 SETTINGS = ["--workers", 9, "--data", "optdigits", "--hidden", 16, "--batch", 72, "--lr", 0.1]
-SETTINGS += ["--codec", "topk:density=0.02", "--checkpoint_every", 100, "--eval_every", 0]
+SETTINGS += ["--codec", "topk:density=0.02", "--checkpoint-every", 100, "--eval-every", 0]
 # A step closes with five of nine, the server's own frame included, when others are late.
 RULES = ["--quorum", 5, "--patience", 0.5, "--report-every", 10]
 # Between two disturbances, and how long one lasts: uniform in these, in seconds.

@@ -70,8 +70,8 @@ def train(model, method, steps, *more, workers=HOSTS):
     arguments = [os.environ[programs.TRAINER], "train", *MODELS[model].settings, *METHODS[method], *map(str, more)]
     arguments += ["--workers", str(workers), "--batch", str(MODELS[model].batch // HOSTS * workers)]
     if MODELS[model].folder:
-        arguments += ["--data_dir", str(Path(os.environ["GRADWIRE_DATA"]) / "data" / MODELS[model].folder)]
-    return [*arguments, "--steps", str(steps), "--checkpoint_every", "0", "--hash_every", "0"]
+        arguments += ["--data-dir", str(Path(os.environ["GRADWIRE_DATA"]) / "data" / MODELS[model].folder)]
+    return [*arguments, "--steps", str(steps), "--checkpoint-every", "0", "--hash-every", "0"]
 
 
 def measure_curve(results, model, method, lr, seed):
@@ -79,7 +79,7 @@ def measure_curve(results, model, method, lr, seed):
     if results.has(**key):
         return
     with tempfile.TemporaryDirectory() as folder:
-        settings = ["--lr", lr, "--seed", seed, "--eval_every", MODELS[model].eval_every]
+        settings = ["--lr", lr, "--seed", seed, "--eval-every", MODELS[model].eval_every]
         run = train(model, method, MODELS[model].steps, *settings, "--out", f"{folder}/run")
         done = subprocess.run(run, check=False, capture_output=True, text=True)
         # A rate that is too high for a method is an answer, too.
@@ -96,7 +96,7 @@ def measure_compute(results, model, rate, turn, place):
         return
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS) as network:
         steps = MOST_STEPS // 2
-        alone = train(model, "f32", steps, "--eval_every", 0, workers=1)
+        alone = train(model, "f32", steps, "--eval-every", 0, workers=1)
         runs = [network.start(host, [*alone, "--out", f"{folder}/{host}"], **PIPE) for host in network.hosts]
         # They go on side by side; the slowest is what the others would wait for.
         with ThreadPoolExecutor() as readers:
@@ -113,7 +113,7 @@ def measure_step(results, model, method, rate, turn):
         # A first run tells how many steps there is time for, and so does each that was much too short.
         while wanted > 1.25 * steps:
             steps, out = wanted, Path(folder) / str(wanted)
-            command = train(model, method, steps, "--eval_every", 0, "--seed", SEEDS[0], "--out", out)
+            command = train(model, method, steps, "--eval-every", 0, "--seed", SEEDS[0], "--out", out)
             with network.mpirun(command, parameters=EAGER, **PIPE) as job:
                 seconds = seconds_a_step(job)
             wanted = min(int(TIMED_SECONDS / seconds), MOST_STEPS)

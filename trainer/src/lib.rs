@@ -52,8 +52,6 @@ pub mod report;
 pub mod rng;
 pub mod run;
 mod step;
+mod terminal;
 #[cfg(feature = "mpi")]
 mod under_mpi;
-
-/// Source, licence and attribution of the shipped data sets, as `trainer --licenses` prints them.
-pub const DATA_LICENSES: &str = include_str!("../data/LICENSES.md");

@@ -2,8 +2,14 @@
 
 #[path = "codec_cli/bad_input.rs"]
 mod bad_input;
+#[path = "codec_cli/claims.rs"]
+mod claims;
 #[path = "codec_cli/frames.rs"]
 mod frames;
+#[path = "codec_cli/list.rs"]
+mod list;
+#[path = "codec_cli/packets.rs"]
+mod packets;
 #[path = "codec_cli/real.rs"]
 mod real;
 #[path = "codec_cli/support.rs"]
@@ -58,6 +64,8 @@ fn json_has_the_promised_keys_in_order() {
         "n",
         "k",
         "bytes",
+        "frames",
+        "rounds",
         "bits_per_coord",
         "ratio",
         "nmse",
@@ -71,6 +79,7 @@ fn json_has_the_promised_keys_in_order() {
         "encode_over_memcpy",
         "break_even_gbps",
         "break_even_gbps_bf16",
+        "note",
     ];
     for (line, row) in text.lines().zip(json_lines(&text)) {
         let found: BTreeSet<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
@@ -152,6 +161,91 @@ fn link_rates_are_above_0() {
 }
 
 #[test]
+fn codecs_without_frames_are_measured_by_their_payloads() {
+    let bench = Bench::new();
+    let input = bench.path("gradient.safetensors");
+    let args = ["bench", "--input", &input, "--json", "--iters", "2", "--workers", "4", "--codec"];
+    let codecs = ["powersgd:rank=1,unit=tensor", "powersgd:rank=2,unit=tensor", "none"];
+    let rows = json_lines(&run(&[&args[..], &codecs].concat()));
+    let number = |row: usize, key: &str| rows[row][key].as_f64().unwrap();
+    for row in 0..2 {
+        assert_eq!((&rows[row]["frames"], &rows[row]["rounds"]), (&json!(null), &json!(2)), "{}", rows[row]);
+        assert_eq!(number(row, "k"), number(row, "n"));
+        assert!(number(row, "encode_ms") > 0.0 && number(row, "decode_ms") > 0.0);
+        assert!((0.0..1.0).contains(&number(row, "nmse")), "{}", rows[row]);
+        // A ring carries payloads as it carries dense f32, one encode and one decode on top.
+        let (dense, bytes) = (4.0 * number(row, "n"), number(row, "bytes"));
+        let seconds = (number(row, "encode_ms") + number(row, "decode_ms")) / 1e3;
+        let expected = (8.0 * 1.5 * (dense - bytes) / 1e9 / seconds).max(0.0);
+        assert!((number(row, "break_even_gbps") - expected).abs() <= 1e-9 * expected);
+    }
+    // Thin factors of the two matrices, 40 × 50 and 10 × 40; what is left is sent dense.
+    assert_eq!(number(0, "bytes"), 4.0 * (90.0 + 50.0 + 41.0));
+    assert_eq!(number(1, "bytes"), 4.0 * (2.0 * (90.0 + 50.0) + 41.0));
+    assert!(number(1, "nmse") < number(0, "nmse"));
+    let table = run(&["bench", "--input", &input, "--iters", "1", "--codec", "powersgd"]);
+    assert!(table.contains("2 rounds"), "{table}");
+}
+
+#[test]
+fn a_codec_that_cannot_run_is_a_row_that_says_why() {
+    let bench = Bench::new();
+    let mut large = bench.values.clone();
+    large[7] = 1e6;
+    let input = bench.write("large.safetensors", &bench.gradient(&large));
+    let args = ["bench", "--input", &input, "--iters", "1", "--codec", "none", "f16", "bf16"];
+    let rows = json_lines(&run(&[&args[..], &["--json"]].concat()));
+    assert_eq!(rows.len(), 3);
+    assert!(rows[0]["bytes"].is_number() && rows[2]["bytes"].is_number());
+    assert_eq!((&rows[1]["codec"], &rows[1]["bytes"]), (&json!("f16"), &json!(null)));
+    let why = rows[1]["error"].as_str().unwrap();
+    assert!(why.contains("f16: value at coordinate 7 overflows"), "{why}");
+    let table = run(&args);
+    assert!(table.contains("failed: ") && table.contains(why), "{table}");
+    let (stdout, alone) = refused(&["bench", "--input", &input, "--codec", "f16"]);
+    assert!(stdout.is_empty() && alone.contains("value at coordinate 7 overflows"), "{alone}");
+}
+
+#[test]
+fn index_bits_count_every_byte_of_the_positions() {
+    let bench = Bench::new();
+    let input = bench.path("gradient.safetensors");
+    for codec in
+        ["topk:density=0.01", "topk:density=0.1,index=raw", "topk:density=0.01,unit=tensor,dense_below=50"]
+    {
+        bench.encode(codec, 0);
+        let report = &json_lines(&run(&["inspect", "--json", &bench.path("frame")]))[0];
+        let units = report["units"].as_array().unwrap();
+        let positions = units
+            .iter()
+            .filter(|unit| unit["kind"] == "sparse")
+            .map(|unit| unit["body_bytes"].as_u64().unwrap() - unit["value_bytes"].as_u64().unwrap());
+        let positions = positions.sum::<u64>() as f64;
+        let row =
+            &json_lines(&run(&["bench", "--input", &input, "--codec", codec, "--json", "--iters", "1"]))[0];
+        let bits = row["index_bits_per_entry"].as_f64().unwrap();
+        assert!((bits * row["k"].as_f64().unwrap() - 8.0 * positions).abs() < 1e-6, "{codec}: {row}");
+    }
+}
+
+#[test]
+fn a_note_says_that_a_codec_sends_all_of_it_dense() {
+    let bench = Bench::new();
+    let flat = support::safetensors_bytes(&[("a", "F32", &[500], support::le_bytes(&values(500)))]);
+    let input = bench.write("flat.safetensors", &flat);
+    let codecs = ["dgc:density=0.1", "dgc:density=0.1,dense_1d=false", "none"];
+    let args = [&["bench", "--input", &input, "--iters", "1", "--codec"][..], &codecs].concat();
+    let rows = json_lines(&run(&[&args[..], &["--json"]].concat()));
+    let note = rows[0]["note"].as_str().unwrap();
+    assert!(
+        note.contains("dgc sends 500 of 500 coordinates dense") && note.contains("dense_1d=false"),
+        "{note}"
+    );
+    assert!(rows[1]["note"].is_null() && rows[2]["note"].is_null());
+    assert!(run(&args).contains(&format!("note: {note}")));
+}
+
+#[test]
 fn errors_are_those_of_the_definition() {
     let bench = Bench::new();
     let input = bench.path("gradient.safetensors");
@@ -179,7 +273,22 @@ fn the_table_names_its_units_and_says_what_ratio_means() {
     let input = bench.path("gradient.safetensors");
     let table = run(&["bench", "--input", &input, &input, "--codec", "topk", "qsgd", "--iters", "1"]);
     assert_eq!(table.matches("2,441 coordinates in 5 tensors").count(), 2);
-    assert_eq!(table.matches("qsgd:bits=4").count(), 4);
+    assert!(table.matches("qsgd:bits=4").count() >= 4);
     assert_eq!(table.lines().filter(|line| line.starts_with("ratio: ")).count(), 1);
     assert!(table.contains("Gbit/s") && table.contains("bytes") && table.contains(" ms"));
+}
+
+#[test]
+fn tables_fit_80_columns() {
+    let bench = Bench::new();
+    let input = bench.path("gradient.safetensors");
+    let long = "topk:density=0.1,index=smallest,values=q8,unit=tensor,dense_below=50,dense_1d=true";
+    let text = run(&["bench", "--input", &input, "--iters", "1", "--codec", long, "none"]);
+    let rows = text.lines().take_while(|line| !line.starts_with("ratio: "));
+    let rows: Vec<&str> = rows.filter(|line| !line.starts_with(&input)).collect();
+    assert!(rows.len() > 10 && rows.iter().all(|line| line.chars().count() <= 80), "{text}");
+    bench.encode(long, 0);
+    let text = run(&["inspect", &bench.path("frame"), "--layout", &input]);
+    let rows = text.lines().skip(1).take_while(|line| !line.starts_with("held: "));
+    assert!(rows.map(|line| line.chars().count()).all(|width| width <= 80), "{text}");
 }

@@ -50,6 +50,13 @@ pub enum TransportError {
         /// The length it has.
         actual: usize,
     },
+    /// A member agrees on other scalars than this rank: other types or folds, or another number of them.
+    OtherScalars {
+        /// Who does.
+        from: Rank,
+        /// Where.
+        tag: Tag,
+    },
     /// The rank is not in the membership, or is this rank itself.
     NotAPeer {
         /// Who was named.
@@ -92,6 +99,9 @@ impl fmt::Display for TransportError {
             }
             Self::WrongLength { from, tag, expected, actual } => {
                 write!(f, "message from {from} has {actual} bytes instead of {expected} ({tag})")
+            }
+            Self::OtherScalars { from, tag } => {
+                write!(f, "{from} agrees on other scalars than this rank ({tag})")
             }
             Self::NotAPeer { rank } => write!(f, "{rank} is not a peer of this rank"),
             Self::WrongEpoch { tag, current } => write!(f, "tag of another epoch than {current} ({tag})"),

@@ -59,6 +59,7 @@ pub mod mpi;
 pub mod zmq;
 
 mod counters;
+mod derived;
 mod error;
 mod forward;
 mod mailbox;

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::TransportError;
-
 /// Names one message between two ranks. Ordered by epoch, then step, unit and chunk.
 ///
 /// A sender uses a tag once for each receiver; a message that repeats one is taken for a duplicate and dropped.
@@ -20,19 +18,6 @@ pub struct Tag {
     pub unit: u32,
     /// A part or round of that unit's exchange.
     pub chunk: u32,
-}
-
-/// The collectives that derive tags; the number is part of the tag, so that two of them never share one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    Barrier = 0,
-    Broadcast = 1,
-    Gather = 2,
-    AllGather = 3,
-    ReduceScatter = 4,
-    AllReduce = 5,
-    Gossip = 6,
-    TreeReduce = 7,
 }
 
 impl Tag {
@@ -56,16 +41,6 @@ impl Tag {
     /// The same tag for another chunk.
     pub const fn chunk(self, chunk: u32) -> Self {
         Self { chunk, ..self }
-    }
-
-    /// The tag of message `hop` of a collective: bit 31, 3 bits of kind, 12 of the caller's chunk, 16 of hop.
-    pub(crate) fn derive(self, kind: Kind, hop: usize) -> Result<Self, TransportError> {
-        let hop = u16::try_from(hop).map_err(|_| TransportError::TagOutOfRange { tag: self })?;
-        if self.chunk >= Self::COLLECTIVE_CHUNKS {
-            return Err(TransportError::TagOutOfRange { tag: self });
-        }
-        let chunk = Self::FIRST_COLLECTIVE_CHUNK | (kind as u32) << 28 | self.chunk << 16 | u32::from(hop);
-        Ok(self.chunk(chunk))
     }
 }
 
@@ -136,29 +111,6 @@ mod tests {
             Tag { epoch: 1, step: 1, unit: 1, chunk: 1 },
         ];
         assert!(tags.is_sorted());
-    }
-
-    #[test]
-    fn derived_tags_of_different_collectives_chunks_and_hops_differ() {
-        let mut tags = Vec::new();
-        for kind in [Kind::Barrier, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::TreeReduce] {
-            for chunk in [0, 1, Tag::COLLECTIVE_CHUNKS - 1] {
-                tags.extend([0, 1, 65535].map(|hop| Tag::new(1, 2).chunk(chunk).derive(kind, hop).unwrap()));
-            }
-        }
-        let total = tags.len();
-        tags.sort();
-        tags.dedup();
-        assert_eq!(tags.len(), total);
-        assert!(tags.iter().all(|tag| tag.chunk >= Tag::FIRST_COLLECTIVE_CHUNK));
-    }
-
-    #[test]
-    fn a_chunk_or_hop_that_does_not_fit_is_an_error() {
-        let tag = Tag::new(0, 0);
-        let wide = tag.chunk(Tag::COLLECTIVE_CHUNKS);
-        assert_eq!(wide.derive(Kind::Barrier, 0), Err(TransportError::TagOutOfRange { tag: wide }));
-        assert_eq!(tag.derive(Kind::Barrier, 65536), Err(TransportError::TagOutOfRange { tag }));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::collective::{self, Gathered, Reduce, Scratch};
+use crate::collective::{self, Endpoint, Fold, Gathered, Reduce, Scalar, Scratch};
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -36,6 +36,24 @@ use crate::tag::{Deadline, Tag};
 /// # Determinism
 /// No result depends on the order in which messages arrive. Sums have the written order of
 /// [`collective::reduce_scatter`].
+///
+/// # Examples
+/// What arrives for another tag waits until it is asked for.
+/// ```
+/// use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, local};
+///
+/// let [mut a, mut b] = local::world(2).try_into().unwrap();
+/// let (first, second) = (Tag::new(0, 1), Tag::new(0, 2));
+/// b.send(Rank(0), second, b"later", Deadline::NEVER).unwrap();
+/// b.send(Rank(0), first, b"now", Deadline::NEVER).unwrap();
+/// let mut message = Vec::new();
+/// a.recv(Rank(1), first, &mut message, Deadline::NEVER).unwrap();
+/// assert_eq!(message, b"now");
+/// a.recv(Rank(1), second, &mut message, Deadline::NEVER).unwrap();
+/// assert_eq!(message, b"later");
+/// let late = a.recv(Rank(1), second, &mut message, Deadline::now());
+/// assert_eq!(late, Err(TransportError::Timeout { from: Rank(1), tag: second }));
+/// ```
 pub trait Transport: Send {
     /// Who this end is.
     fn rank(&self) -> Rank;
@@ -162,6 +180,37 @@ pub trait Transport: Send {
         collective::all_gather(self, tag, payload, out, deadline)
     }
 
+    /// Folds a few scalars of all ranks, by which they then decide alike; every member ends with the same bits.
+    ///
+    /// # Errors
+    /// See [`collective::agree`].
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire_transports::collective::{Fold, Scalar};
+    /// use gradwire_transports::{Deadline, Tag, Transport, local};
+    ///
+    /// let ends = local::world(3).into_iter().map(|mut end| {
+    ///     std::thread::spawn(move || {
+    ///         let rank = end.rank().0;
+    ///         let mut votes = [(Fold::Min, Scalar::I64(i64::from(rank != 1))), (Fold::Sum, Scalar::F64(rank.into()))];
+    ///         end.agree(Tag::new(0, 1), &mut votes, Deadline::NEVER).unwrap();
+    ///         votes.map(|(_, scalar)| scalar)
+    ///     })
+    /// });
+    /// for end in ends.collect::<Vec<_>>() {
+    ///     assert_eq!(end.join().unwrap(), [Scalar::I64(0), Scalar::F64(3.0)]);
+    /// }
+    /// ```
+    fn agree(
+        &mut self,
+        tag: Tag,
+        scalars: &mut [(Fold, Scalar)],
+        deadline: Deadline,
+    ) -> Result<RankSet, TransportError> {
+        collective::agree(self, tag, scalars, deadline)
+    }
+
     /// Reduces equal-length vectors; each member ends with the result in its own segment, whose range is returned.
     ///
     /// # Errors
@@ -209,5 +258,29 @@ pub trait Transport: Send {
     ) -> Result<RankSet, TransportError> {
         let _ = (tag, data, deadline);
         Err(TransportError::Unsupported { operation: "native all-reduce" })
+    }
+}
+
+impl<T: Transport + ?Sized> Endpoint for T {
+    fn rank(&self) -> Rank {
+        Transport::rank(self)
+    }
+
+    fn membership(&self) -> Membership {
+        Transport::membership(self)
+    }
+
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        Transport::send(self, to, tag, payload, deadline)
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        Transport::recv(self, from, tag, into, deadline)
     }
 }

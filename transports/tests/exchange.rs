@@ -121,6 +121,67 @@ fn densities_are_set_between_steps_and_take_effect_at_once() {
     assert_eq!(worker.exchange.set_density(density(0.5)), Err(ExchangeError::Busy));
 }
 
+/// A step after `set_codec` is the step of a new exchange with that codec from the same memory, bit for bit.
+#[test]
+fn a_step_after_set_codec_is_that_of_a_new_exchange_with_it() {
+    let ring = || Route::AllReduce { wire: Wire::F32 };
+    for (first, second, route) in [
+        ("topk:density=0.05", "qsgd:bits=4,bucket=64,rounding=nearest,norm=max,memory=ef", Route::AllGather),
+        ("topk:density=0.05", "topk:density=0.3,values=q4", Route::SparseAllReduce),
+        ("threshold:value=1.5", "topk:density=0.2", Route::Server(ServerOptions::default())),
+        ("randomk:density=0.1", "randomk:density=0.4", ring()),
+        ("none", "maxnorm:bits=8", ring()),
+        ("maxnorm:bits=8", "none", Route::Tree { wire: Wire::F32 }),
+    ] {
+        let run = |is_new: bool| {
+            on_threads(workers(3, first, &route), |mut worker| {
+                let mut bits_of_all = bits(&worker.step(0).unwrap().0);
+                let codec = Spec::parse(second).unwrap().codec;
+                if is_new {
+                    let spec = Spec { codec, ..Spec::parse(first).unwrap() };
+                    worker.exchange = Exchange::new(spec, layout(), route.clone()).unwrap();
+                } else {
+                    worker.exchange.set_codec(codec).unwrap();
+                }
+                for step in 1..3 {
+                    bits_of_all.extend(bits(&worker.step(step).unwrap().0));
+                }
+                bits_of_all.extend(bits(&worker.residual));
+                bits_of_all
+            })
+        };
+        let [set, new] = [false, true].map(run);
+        assert_eq!(set, new, "{first} to {second}");
+    }
+}
+
+#[test]
+fn a_codec_that_cannot_follow_is_refused_by_name_and_changes_nothing() {
+    let ring = Route::AllReduce { wire: Wire::F32 };
+    for (first, second, route, expected) in [
+        ("randomk:density=0.1", "topk:density=0.1", ring.clone(), ExchangeError::NotLinear { codec: "topk" }),
+        (
+            "topk:density=0.1",
+            "qsgd:bits=4",
+            Route::SparseAllReduce,
+            ExchangeError::NotSparse { codec: "qsgd" },
+        ),
+        ("none", "powersgd:rank=2", Route::AllGather, ExchangeError::NoFrames { codec: "powersgd" }),
+        ("none", "dpsgd", ring.clone(), ExchangeError::Gossip { codec: "dpsgd" }),
+        ("randomk:density=0.1", "powersgd:rank=2", ring, ExchangeError::OtherMemory { codec: "powersgd" }),
+    ] {
+        let mut worker = workers(1, first, &route).remove(0);
+        let refused = worker.exchange.set_codec(Spec::parse(second).unwrap().codec);
+        assert_eq!(refused, Err(expected));
+        let mean = worker.step(0).unwrap().0;
+        assert_eq!(bits(&mean), bits(&workers(1, first, &route).remove(0).step(0).unwrap().0), "{first}");
+    }
+    let mut packets =
+        workers(1, "topk:density=0.1,max_packet_bytes=256", &Route::Server(ServerOptions::default()));
+    let refused = packets[0].exchange.set_codec(Spec::parse("dgc:density=0.1").unwrap().codec);
+    assert!(matches!(refused, Err(ExchangeError::Conflict { codec: "dgc", .. })), "{refused:?}");
+}
+
 /// The mean by definition: every rank's own frame, decoded alone and added in rank order.
 fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
     let spec = Spec::parse(spec).unwrap();
@@ -523,4 +584,103 @@ fn start_and_finish_take_turns() {
     let mut start = || worker.exchange.start(transport, key(0, 0), Grad::F32(&grad), None, Deadline::NEVER);
     assert_eq!(start(), Ok(()));
     assert_eq!(start(), Err(ExchangeError::Busy));
+}
+
+/// One gradient that is not finite makes the step void for all, at once, and the next step goes on.
+#[test]
+fn a_gradient_that_is_not_finite_is_known_to_every_rank_in_the_same_step() {
+    let server = |server| Route::Server(ServerOptions { server: Rank(server), ..ServerOptions::default() });
+    let wire = Wire::F32;
+    for (spec, route) in [
+        ("topk:density=0.05", Route::AllGather),
+        ("qsgd:bits=4,bucket=64", Route::AllGather),
+        ("topk:density=0.05", Route::SparseAllReduce),
+        ("randomk:density=0.1", Route::AllReduce { wire }),
+        ("randomk:density=0.1,unit=tensor", Route::AllReduce { wire }),
+        ("maxnorm:bits=8", Route::AllReduce { wire }),
+        ("randomk:density=0.1", Route::Tree { wire }),
+        ("topk:density=0.05", server(0)),
+        ("topk:density=0.05", server(1)),
+        ("topk:density=0.05,max_packet_bytes=256", server(0)),
+    ] {
+        for world in [2, 4] {
+            for bad in [0, world - 1] {
+                let steps = on_threads(workers(world, spec, &route), |mut worker| {
+                    let rank = worker.transport.rank().0;
+                    let first = worker.step(0).unwrap().0;
+                    let mut everything = worker.residual.clone();
+                    let mut grad = gradient(rank, 1, everything.len());
+                    if rank == bad {
+                        grad[17] = f32::INFINITY;
+                    }
+                    let (Worker { transport, exchange, residual, keeps, .. }, begun) =
+                        (&mut worker, std::time::Instant::now());
+                    let mut memory = Memory::new(&mut *residual);
+                    let mut memory = keeps.then_some(&mut memory);
+                    let (deadline, transport) =
+                        (Deadline::after(Duration::from_secs(20)), transport.as_mut());
+                    let mut mean = vec![0.0; grad.len()];
+                    let started = exchange.start(
+                        transport,
+                        key(rank, 1),
+                        Grad::F32(&grad),
+                        memory.as_deref_mut(),
+                        deadline,
+                    );
+                    let error = match started {
+                        Err(error) => error,
+                        Ok(()) => exchange.finish(transport, &mut mean, memory, deadline).unwrap_err(),
+                    };
+                    assert!(begun.elapsed() < Duration::from_secs(10), "{spec}: at once");
+                    if rank == bad {
+                        let index = 17;
+                        assert_eq!(
+                            error,
+                            ExchangeError::Encode(gradwire::EncodeError::NonFiniteInput { index })
+                        );
+                    } else {
+                        match error {
+                            ExchangeError::NoQuorum { void, .. } if matches!(route, Route::Server(_)) => {
+                                assert_eq!(void, Some((Rank(bad), 17)), "{spec}");
+                            }
+                            other => assert_eq!(
+                                other,
+                                ExchangeError::Void { rank: Rank(bad), index: 17 },
+                                "{spec}"
+                            ),
+                        }
+                        if worker.keeps {
+                            everything.iter_mut().zip(&grad).for_each(|(kept, grad)| *kept += grad);
+                        }
+                    }
+                    assert_eq!(bits(&worker.residual), bits(&everything), "{spec}: everything is kept");
+                    [first, worker.step(2).unwrap().0].map(|mean| bits(&mean))
+                });
+                assert!(steps.iter().all(|means| *means == steps[0]), "{spec} over {world}");
+            }
+        }
+    }
+}
+
+/// A server that has its quorum goes on without a worker that has nothing to send, and does not wait for it.
+#[test]
+fn a_quorum_goes_on_without_a_gradient_that_is_not_finite() {
+    let route = Route::Server(ServerOptions { quorum: 2, ..ServerOptions::default() });
+    let results = on_threads(workers(3, "topk:density=0.5", &route), |mut worker| {
+        let rank = worker.transport.rank().0;
+        if rank < 2 {
+            return Some(worker.step(0).unwrap());
+        }
+        let grad = vec![f32::NAN; worker.residual.len()];
+        let Worker { transport, exchange, residual, .. } = &mut worker;
+        let mut memory = Memory::new(&mut *residual);
+        let transport = transport.as_mut();
+        let never = Deadline::NEVER;
+        exchange.start(transport, key(2, 0), Grad::F32(&grad), Some(&mut memory), never).unwrap_err();
+        None
+    });
+    for (mean, report) in results.iter().flatten() {
+        assert_eq!(report.contributors.as_slice(), [Rank(0), Rank(1)]);
+        assert_eq!(bits(mean), bits(&results[0].as_ref().unwrap().0));
+    }
 }

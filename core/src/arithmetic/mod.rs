@@ -2,3 +2,7 @@
 
 pub(crate) mod clip;
 pub(crate) mod mean;
+
+pub use crate::spec::schedule::warm_up;
+pub use clip::clip_norm;
+pub use mean::{divide, first_non_finite};

@@ -37,6 +37,10 @@ pub enum Reduction {
     SumI32,
     /// Largest of f32 payloads.
     MaxF32,
+    /// Smallest of i32 payloads.
+    MinI32,
+    /// The bits that are set in the u32 payloads of all workers: votes, of which one against is enough.
+    And,
     /// f32 payloads change places between two neighbours.
     Neighbour,
 }
@@ -47,8 +51,10 @@ pub enum Reduction {
 pub enum Payload<'a> {
     /// For [`Reduction::SumF32`] and [`Reduction::MaxF32`].
     F32(&'a mut [f32]),
-    /// For [`Reduction::SumI32`].
+    /// For [`Reduction::SumI32`] and [`Reduction::MinI32`].
     I32(&'a mut [i32]),
+    /// For [`Reduction::And`].
+    U32(&'a mut [u32]),
 }
 
 /// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec; what it carries along is in the scratch memory.
@@ -79,6 +85,47 @@ pub(crate) fn require(scratch: &LinearScratch<'_>, needed: LinearScratchLen) -> 
 }
 
 /// A codec whose payloads may be summed over workers: it rides on all-reduce.
+///
+/// # Examples
+#[cfg_attr(feature = "alloc", doc = "```")]
+#[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
+/// use gradwire::codecs::MaxNorm;
+/// use gradwire::rounds::{LinearScratch, Payload, Reduction};
+/// use gradwire::{Grad, LayoutRef, Linear, Source, StepKey, Unit};
+///
+/// // Two workers, one after the other; an exchange sends the payloads over a network instead.
+/// let (codec, layout, unit) = (MaxNorm::new(8).unwrap(), LayoutRef::flat(3), Unit::whole(3));
+/// let needed = codec.round_scratch_len(unit.len);
+/// let grads = [[1.0, -0.5, 0.25], [0.5, 0.5, -0.25]];
+/// let mut memory = [(); 2].map(|()| (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints]));
+/// let [a, b] = &mut memory;
+/// let mut scratch = [a, b].map(|(words, floats, ints)| LinearScratch { words, floats, ints });
+/// let begin = |rank: usize, scratch: &mut LinearScratch<'_>| {
+///     let key = StepKey { seed: 1, step: 0, source: Source::Rank(rank as u32) };
+///     codec.begin(key, &layout, &unit, Grad::F32(&grads[rank]), None, scratch).unwrap()
+/// };
+/// let mut rounds = [begin(0, &mut scratch[0]), begin(1, &mut scratch[1])];
+/// let mut means = [[0.0; 3]; 2];
+/// loop {
+///     let [mine, theirs] = &mut scratch;
+///     match (codec.payload(&rounds[0], mine), codec.payload(&rounds[1], theirs), rounds[0].reduction) {
+///         (Payload::F32(a), Payload::F32(b), Reduction::MaxF32) => {
+///             a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (a.max(*b), a.max(*b)));
+///         }
+///         (Payload::I32(a), Payload::I32(b), Reduction::SumI32) => {
+///             a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (*a + *b, *a + *b));
+///         }
+///         other => panic!("{other:?}"),
+///     }
+///     let next = [0, 1].map(|rank| {
+///         codec.advance(&layout, rounds[rank], &mut scratch[rank], 2, &mut means[rank], None)
+///     });
+///     let [Some(first), Some(second)] = next else { break };
+///     rounds = [first, second];
+/// }
+/// assert_eq!(means[0], means[1]);
+/// assert!((means[0][0] - 0.75).abs() < 0.02);
+/// ```
 ///
 /// The exchange calls [`begin`](Self::begin), and then repeats: reduce [`payload`](Self::payload) in place by the round's
 /// reduction, then [`advance`](Self::advance), until no round is left. An exchange that cannot finish calls

@@ -65,6 +65,11 @@ pub(crate) trait Described {
         false
     }
 
+    /// Whether every tensor is a unit of its own where nothing is said.
+    fn default_per_tensor(&self) -> bool {
+        false
+    }
+
     /// The density, of codecs that have one.
     fn density(&self) -> Option<Density> {
         None

@@ -6,7 +6,7 @@ use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
-use crate::memory::{Memory, UnitState};
+use crate::memory::{Keeper, Memory, StateLen, UnitState};
 use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
@@ -67,9 +67,9 @@ impl<'i> UnitInput<'i, '_> {
         let selected = select(&mut pass);
         let (largest, largest_momentum) = (pass.largest(), pass.largest_momentum());
         if let Some(memory) = &mut self.memory {
-            memory.bound_by(largest);
+            memory.set_magnitude_bound(largest);
             if Full::build().and(self.momentum).is_some() {
-                memory.bound_momentum_by(largest_momentum);
+                memory.set_momentum_bound(largest_momentum);
             }
         }
         selected
@@ -82,6 +82,10 @@ impl<'i> UnitInput<'i, '_> {
 pub enum Law {
     /// sent + kept = p, bit for bit. What is given back restores p.
     Exact,
+    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be far larger than p, so that the
+    /// difference is no float. What is given back restores p within 2⁻²³·(|p| + |sent|). An encode that fails changes nothing,
+    /// as ever.
+    Rounded,
     /// Nothing may be kept: what is sent is unbiased, or rounded to where the error is no float. A memory is refused.
     NotKept,
 }
@@ -144,10 +148,12 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
-    /// Elements of the factors that it keeps of a whole gradient.
-    fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
-        let _ = layout;
-        0
+    /// Lengths of the factors and arrays that it keeps of a whole gradient, which is cut into `units` units; all lengths that
+    /// depend on the layout, but for residual, momentum and states. A memory may come without them: whoever needs one looks
+    /// for it, whole, before anything changes.
+    fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
+        let _ = (layout, units, keeper);
+        StateLen::default()
     }
 
     /// What the codec makes of a gradient before it is added to the residual, if it
@@ -156,7 +162,8 @@ pub trait EncodeUnit: Send + Sync {
         None
     }
 
-    /// The codec as one whose units can be decided once and then cut into pieces.
+    /// The codec as one whose units can be decided once and then cut into pieces: in a full build alone, so that no other links
+    /// what cuts them.
     fn as_cut(&self) -> Option<&dyn Cut> {
         None
     }

@@ -15,6 +15,23 @@ use crate::wire::ids::CodecId;
 
 /// A codec whose frames are gathered: it turns the units of a gradient into one self-describing frame.
 ///
+/// # Examples
+/// ```
+/// use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
+/// use gradwire::{Density, Gather, Grad, LayoutRef, Scratch, Source, StepKey, Unit};
+///
+/// let codec = TopK::new(Density::new(0.25).unwrap(), IndexChoice::Auto, ValueChoice::F32);
+/// let (layout, units) = (LayoutRef::flat(4), [Unit::whole(4)]);
+/// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+/// let (mut words, mut out) = ([0; 64], [0; 128]);
+/// assert!(codec.scratch_len(&units).words <= words.len());
+/// assert!(codec.max_frame_bytes(&units).unwrap() <= out.len());
+/// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
+/// let grad = Grad::F32(&[0.5, -3.0, 0.0, 1.0]);
+/// let bytes = codec.encode(key, &layout, &units, grad, None, &mut scratch, &mut out).unwrap();
+/// assert!(bytes < 40);
+/// ```
+///
 /// Codecs hold parameters and no state: what a method remembers from step to step is in the [`Memory`], which the
 /// caller lends, saves and restores.
 pub trait Gather: Send + Sync {

@@ -164,7 +164,7 @@ impl<'a> Encoding<'a> {
     /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
     /// large its values can be.
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
-        let largest = memory.map_or(0.0, |memory| memory.largest());
+        let largest = memory.map_or(0.0, |memory| memory.magnitude_bound());
         let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());
         self.units.iter().try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()).residual);
@@ -191,7 +191,8 @@ impl<'a> Encoding<'a> {
         writer.varint(self.key.step);
         let mut cursor = Cursor::default();
         let covers_all = self.units.iter().map(|unit| unit.len).sum::<usize>() == self.layout.len();
-        let mut largest = memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.largest());
+        let mut largest =
+            memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.magnitude_bound());
         let moves = |unit: &Unit| momentum_of(codec_of(self.codec, unit)).is_some();
         let moves_all = covers_all && self.units.iter().all(moves);
         let known = memory.as_ref().filter(|_| !moves_all).map_or(0.0, |memory| memory.momentum_bound());
@@ -204,11 +205,11 @@ impl<'a> Encoding<'a> {
             if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
                 largest_momentum = largest_momentum.max(memory.momentum_bound());
             }
-            largest = memory.map_or(largest, |memory| largest.max(memory.largest()));
+            largest = memory.map_or(largest, |memory| largest.max(memory.magnitude_bound()));
         }
         if let Some(memory) = memory {
-            memory.bound_by(largest);
-            memory.bound_momentum_by(largest_momentum);
+            memory.set_magnitude_bound(largest);
+            memory.set_momentum_bound(largest_momentum);
         }
         Ok(())
     }

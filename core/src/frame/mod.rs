@@ -12,6 +12,7 @@ pub(crate) mod header;
     reason = "the encoding side: the buffer was checked against the codec's bound"
 )]
 pub(crate) mod message;
+pub(crate) mod outline;
 #[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
 pub(crate) mod packets;
 
@@ -248,8 +249,10 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// Checks `bytes` completely. What is returned decodes without failing.
     ///
-    /// `scratch` holds at least [`frame_scratch_len`] words (never more than one an entry, 133,320 a unit, one a coordinate of
-    /// units of levels under context, and one bit a coordinate of seeded units) and is lent until the frame is dropped.
+    /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse unit takes at most one
+    /// word an entry and 133,320 more; a seeded unit one word an entry and one bit a coordinate; a unit of levels under context one
+    /// word a coordinate, any other at most 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section
+    /// 11.1, has the exact numbers.
     ///
     /// # Errors
     /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing is changed
@@ -286,7 +289,7 @@ impl<'a> Frame<'a> {
             let bytes = walk.body_bytes;
             let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
             rest = others;
-            Some(FrameUnit { unit, codec: walk.header.codec, body, bytes, scratch })
+            Some(FrameUnit::new(walk.header.codec, unit, body, bytes, scratch))
         })
     }
 
@@ -309,6 +312,7 @@ impl<'a> Frame<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct FrameUnit<'a> {
     unit: Unit,
+    #[cfg(feature = "alloc")]
     codec: CodecId,
     body: AnyBody<'a>,
     /// Of the body.
@@ -316,7 +320,20 @@ pub struct FrameUnit<'a> {
     scratch: &'a [u32],
 }
 
-impl FrameUnit<'_> {
+impl<'a> FrameUnit<'a> {
+    fn new(codec: CodecId, unit: Unit, body: AnyBody<'a>, bytes: usize, scratch: &'a [u32]) -> Self {
+        #[cfg(not(feature = "alloc"))]
+        let _ = codec;
+        Self {
+            unit,
+            #[cfg(feature = "alloc")]
+            codec,
+            body,
+            bytes,
+            scratch,
+        }
+    }
+
     /// Identifier of the unit.
     #[must_use]
     pub fn id(&self) -> u32 {

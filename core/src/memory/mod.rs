@@ -1,11 +1,17 @@
 //! What a worker keeps from step to step.
 
+mod arrays;
+mod error;
+mod remap;
 mod saved;
 mod storage;
 
 use crate::built::FullBound;
 use crate::kernels;
+pub use arrays::{ArrayLen, Keeper, StateLen};
 use core::ops::Range;
+pub use error::{DecayError, SaveError};
+pub use remap::{Dropped, Moved, Remapped};
 pub use storage::Storage;
 
 /// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a
@@ -17,7 +23,8 @@ pub use storage::Storage;
 /// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is then the step
 ///   that momentum makes of it. It is no part of what is sent and kept.
 /// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
-/// * Factors, as many as [the codec says](crate::Codec::factor_len), for codecs that begin a step with those of the last.
+/// * Factors, as many as [the codec says](crate::Codec::state_len), for codecs that begin a step with those of the last.
+/// * [Arrays](Self::with_arrays) that the codec names and sizes, for what else it keeps: of each edge of a gossip, at a server.
 ///
 /// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
 /// fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the residual in the same pass that
@@ -36,7 +43,7 @@ pub use storage::Storage;
 pub struct Memory<'a> {
     residual: Storage<'a, f32>,
     /// No magnitude of the residual is above this; infinite where nothing is known.
-    largest: f32,
+    magnitude_bound: f32,
     momentum: Option<Storage<'a, f32>>,
     /// No magnitude of the momentum is above this; infinite where nothing is known.
     momentum_bound: FullBound,
@@ -44,15 +51,65 @@ pub struct Memory<'a> {
     states: Storage<'a, UnitState>,
     /// Of the whole layout; empty where the codec has none.
     factors: Storage<'a, f32>,
+    /// What else the codec keeps, by name; empty where the codec has none.
+    arrays: Storage<'a, ArrayLen>,
+    /// Of all arrays, one behind the other.
+    values: Storage<'a, f32>,
 }
 
-/// What a [`Memory`] keeps of a part of the gradient, to read.
+/// What a [`Memory`] keeps of a part of the gradient, to read: [`Memory::view`] makes it, and so may who keeps the parts
+/// elsewhere.
+///
+/// # Examples
+/// ```
+/// use gradwire::rounds::MemoryView;
+/// let view = MemoryView::new(&[0.5, 0.0]).with_momentum(&[2.0, -1.0]);
+/// assert_eq!(view.momentum, Some(&[2.0, -1.0][..]));
+/// assert!(view.states.is_empty() && view.factors.is_empty());
+/// ```
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryView<'a> {
     /// The residual, one element a coordinate of the part.
     pub residual: &'a [f32],
+    /// The momentum, one element a coordinate of the part, if there is one.
+    pub momentum: Option<&'a [f32]>,
+    /// The states of all units, by identifier; empty where there are none.
+    pub states: &'a [UnitState],
     /// The factors of the whole layout; empty where there are none.
     pub factors: &'a [f32],
+    arrays: &'a [ArrayLen],
+    values: &'a [f32],
+}
+
+impl<'a> MemoryView<'a> {
+    /// A residual, and nothing else.
+    #[must_use]
+    pub fn new(residual: &'a [f32]) -> Self {
+        Self { residual, momentum: None, states: &[], factors: &[], arrays: &[], values: &[] }
+    }
+
+    /// With momentum, one element a coordinate.
+    ///
+    /// # Panics
+    /// When it has another length than the residual.
+    #[must_use]
+    pub fn with_momentum(self, momentum: &'a [f32]) -> Self {
+        assert_eq!(self.residual.len(), momentum.len(), "residual and momentum differ in length");
+        Self { momentum: Some(momentum), ..self }
+    }
+
+    /// With the states of the units whose identifiers are below `states.len()`.
+    #[must_use]
+    pub fn with_states(self, states: &'a [UnitState]) -> Self {
+        Self { states, ..self }
+    }
+
+    /// With the factors of the whole layout.
+    #[must_use]
+    pub fn with_factors(self, factors: &'a [f32]) -> Self {
+        Self { factors, ..self }
+    }
 }
 
 /// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
@@ -79,14 +136,10 @@ impl<'a> Memory<'a> {
     /// Error feedback: a residual, one element a coordinate.
     pub fn new(residual: impl Into<Storage<'a, f32>>) -> Self {
         let (states, factors) = (Storage::from(&mut []), Storage::from(&mut []));
-        Self {
-            residual: residual.into(),
-            largest: f32::INFINITY,
-            momentum: None,
-            momentum_bound: FullBound::UNKNOWN,
-            states,
-            factors,
-        }
+        let (arrays, values) = (Storage::from(&mut []), Storage::from(&mut []));
+        let (residual, magnitude_bound) = (residual.into(), f32::INFINITY);
+        let momentum_bound = FullBound::UNKNOWN;
+        Self { residual, magnitude_bound, momentum: None, momentum_bound, states, factors, arrays, values }
     }
 
     /// With momentum, one element a coordinate.
@@ -142,16 +195,16 @@ impl<'a> Memory<'a> {
     }
 
     /// The storage of the residual, for codecs. How large its values can be is then unknown, until
-    /// [`bound_by`](Self::bound_by) says it.
+    /// [`set_magnitude_bound`](Self::set_magnitude_bound) says it.
     pub(crate) fn residual_mut(&mut self) -> &mut [f32] {
-        self.largest = f32::INFINITY;
+        self.magnitude_bound = f32::INFINITY;
         &mut self.residual
     }
 
     /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut); how large the momentum can be is then
-    /// unknown as well, until [`bound_momentum_by`](Self::bound_momentum_by) says it.
+    /// unknown as well, until [`set_momentum_bound`](Self::set_momentum_bound) says it.
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
-        self.largest = f32::INFINITY;
+        self.magnitude_bound = f32::INFINITY;
         self.momentum_bound = FullBound::UNKNOWN;
         (Some(&mut self.residual), self.momentum.as_deref_mut())
     }
@@ -180,14 +233,14 @@ impl<'a> Memory<'a> {
     }
 
     /// No magnitude of the residual is above this; infinite where nothing is known.
-    pub(crate) fn largest(&self) -> f32 {
-        self.largest
+    pub(crate) fn magnitude_bound(&self) -> f32 {
+        self.magnitude_bound
     }
 
-    /// States that no magnitude of the residual is above `largest`.
-    pub(crate) fn bound_by(&mut self, largest: f32) {
-        debug_assert!(self.residual.iter().all(|value| value.abs() <= largest), "a value above {largest}");
-        self.largest = largest;
+    /// States that no magnitude of the residual is above `bound`.
+    pub(crate) fn set_magnitude_bound(&mut self, bound: f32) {
+        debug_assert!(self.residual.iter().all(|value| value.abs() <= bound), "a value above {bound}");
+        self.magnitude_bound = bound;
     }
 
     /// No magnitude of the momentum is above this; infinite where nothing is known.
@@ -196,7 +249,7 @@ impl<'a> Memory<'a> {
     }
 
     /// States that no magnitude of the momentum is above `bound`.
-    pub(crate) fn bound_momentum_by(&mut self, bound: f32) {
+    pub(crate) fn set_momentum_bound(&mut self, bound: f32) {
         let momentum = || self.momentum().unwrap_or_default();
         debug_assert!(momentum().iter().all(|value| value.abs() <= bound), "momentum above {bound}");
         self.momentum_bound = FullBound::new(bound);
@@ -221,7 +274,13 @@ impl<'a> Memory<'a> {
         self.residual.is_empty()
     }
 
-    /// The memory of a part of the gradient, with the states of all units and the factors of the whole layout.
+    /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of coordinates alone, but the
+    /// states of all units, the factors and the arrays of the whole layout, since a unit finds its own there by its identifier and its
+    /// place.
+    ///
+    /// What is done to the part is done to this memory: it lends its storage. How large its residual can be is then known to the
+    /// part, and to the whole no more, so the next encode with the whole reads the residual once. Coordinates outside of the
+    /// range stay as they are.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -231,40 +290,87 @@ impl<'a> Memory<'a> {
         Memory {
             momentum: momentum.map(Storage::from),
             residual: Storage::from(&mut self.residual[range]),
-            largest: core::mem::replace(&mut self.largest, f32::INFINITY),
+            magnitude_bound: core::mem::replace(&mut self.magnitude_bound, f32::INFINITY),
             momentum_bound: core::mem::replace(&mut self.momentum_bound, FullBound::UNKNOWN),
             states: Storage::from(&mut *self.states),
             factors: Storage::from(&mut *self.factors),
+            arrays: Storage::from(&mut *self.arrays),
+            values: Storage::from(&mut *self.values),
         }
     }
 
-    /// The memory of a part of the gradient, to read.
+    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it: cut as
+    /// [`slice`](Self::slice) cuts, but nothing is lent to be changed, so the memory still knows how large its residual can
+    /// be.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
     #[must_use]
     pub fn view(&self, range: Range<usize>) -> MemoryView<'_> {
-        MemoryView { residual: &self.residual[range], factors: &self.factors }
+        let view = MemoryView::new(&self.residual[range.clone()]).with_states(&self.states);
+        let view = view.with_factors(&self.factors).with_arrays(&self.arrays, &self.values);
+        MemoryView { momentum: self.momentum().map(|momentum| &momentum[range]), ..view }
     }
 
     /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
     /// much in the parameters as it did when it was kept. Momentum works at the rate of the step that uses it, and stays; so do
-    /// factors, of which directions count and not lengths.
+    /// factors, of which directions count and not lengths, and arrays, of which the codec alone knows what they are.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
-            self.largest *= ratio.abs();
+            let bound = self.magnitude_bound * ratio.abs();
+            // Infinity times zero says nothing.
+            self.magnitude_bound = if bound.is_nan() { f32::INFINITY } else { bound };
         }
+    }
+
+    /// Multiplies the residual by `factor`, one rounding a coordinate, so that what was kept back long ago weighs less: what is
+    /// encoded next is factor·residual + gradient. 1 changes nothing, and 0 starts the residual anew, from +0 everywhere. What
+    /// decays is lost for good: with factors below 1, sent and kept no longer add up to all gradients. The difference of
+    /// [`norm`](Self::norm) before and after says how much it was.
+    ///
+    /// Momentum, states, factors and arrays stay.
+    ///
+    /// # Errors
+    /// [`DecayError`] for a factor below 0, above 1 or NaN. The memory is then as it was.
+    ///
+    /// # Source
+    /// Wu, Huang, Huang, Zhang: Error Compensated Quantized SGD (arXiv 1806.08054), where the accumulated error has the weight
+    /// α in what is encoded and decays by β. Called before every encode, both are `factor` here. With 0 every so many steps it
+    /// is the plain reset of a residual that has gone stale.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::Memory;
+    /// use gradwire::state::DecayError;
+    /// let mut memory = Memory::new(vec![2.0, -0.5]);
+    /// assert_eq!(memory.decay(0.5), Ok(()));
+    /// assert_eq!(memory.residual(), [1.0, -0.25]);
+    /// assert_eq!(memory.decay(1.5), Err(DecayError));
+    /// ```
+    pub fn decay(&mut self, factor: f32) -> Result<(), DecayError> {
+        if !(0.0..=1.0).contains(&factor) {
+            return Err(DecayError);
+        }
+        if factor == 0.0 {
+            self.residual.fill(0.0);
+            self.magnitude_bound = 0.0;
+        } else {
+            // Rounding keeps the order, so a bound stays one.
+            self.rescale(factor);
+        }
+        Ok(())
     }
 
     /// Forgets everything, as before the first step.
     pub fn clear(&mut self) {
         self.residual.fill(0.0);
-        self.largest = 0.0;
+        self.magnitude_bound = 0.0;
         self.momentum.as_deref_mut().unwrap_or_default().fill(0.0);
         self.momentum_bound = FullBound::new(0.0);
         self.states.fill(UnitState::default());
         self.factors.fill(0.0);
+        self.values.fill(0.0);
     }
 
     /// L2 norm of the residual; f64 sum in the order of the coordinates' 32 strides.

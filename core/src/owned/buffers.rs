@@ -14,6 +14,25 @@ use crate::scratch::Scratch;
 use alloc::vec::Vec;
 
 /// Output and working memory of an encoder. Allocates on the first call, and then only when units grow.
+///
+/// # Examples
+/// ```
+/// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+///
+/// let spec = Spec::parse("topk:density=0.5,values=bf16")?;
+/// let (layout, units) = (LayoutRef::flat(4), [Unit::whole(4)]);
+/// let mut memory = Memory::for_spec(&spec, &layout).expect("error feedback by default");
+/// let mut encoder = Encoder::new();
+/// for step in 0..2 {
+///     let key = StepKey { seed: 7, step, source: Source::Rank(0) };
+///     let grad = Grad::F32(&[1.0, 8.0, -4.0, 0.5]);
+///     let frame = encoder.encode(&spec.codec, key, &layout, &units, grad, Some(&mut memory))?;
+///     assert_eq!(frame[..3], *b"GW\x01");
+/// }
+/// // The two largest were sent in both steps, and the rest waits.
+/// assert_eq!(memory.residual(), [2.0, 0.0, 0.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
     words: Vec<u32>,
@@ -63,6 +82,16 @@ impl Encoder {
 
 /// Working memory of a decoder. Allocates on the first call, and then only when frames grow; never more than `limits`
 /// allow.
+///
+/// # Examples
+/// ```
+/// use gradwire::{DecodeError, Decoder, LayoutRef, Limits};
+///
+/// let layout = LayoutRef::flat(4);
+/// let mut decoder = Decoder::new();
+/// let result = decoder.parse(b"no frame", &layout, &Limits::for_layout(&layout));
+/// assert_eq!(result.unwrap_err(), DecodeError::BadMagic);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     words: Vec<u32>,

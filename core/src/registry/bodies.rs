@@ -1,8 +1,8 @@
 //! A body of any kind.
 
-use super::list_bodies;
 use crate::built::Full;
 use crate::codec::{Body, BodyInfo};
+use crate::codecs::list_bodies;
 use crate::error::{DecodeError, Field};
 use crate::gradient::layout::Span;
 use crate::gradient::unit::Unit;

@@ -1,13 +1,14 @@
 //! Every codec in one value: what a spelling stands for.
 
-use super::list_codecs;
 use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
 use crate::codecs::dense::{Dense, DenseSum};
+use crate::codecs::list_codecs;
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
+use crate::memory::{Keeper, StateLen};
 use crate::momentum::Momentum;
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -25,7 +26,7 @@ impl<C: EncodeUnit> AsUnitCodec for C {
     }
 }
 
-/// A codec of one of the kinds that [`codec`](crate::codec) tells apart.
+/// A codec of one of three kinds.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Codec {
@@ -47,7 +48,7 @@ macro_rules! define_codecs {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GatherCodec {
-            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::", stringify!($gather), ").")] $gather($gather_type),)*
+            $(#[doc = concat!("See [`", stringify!($gather), "`](crate::codecs::", stringify!($gather), ").")] $gather($gather_type),)*
         }
 
         /// Every [`Linear`] codec.
@@ -56,14 +57,14 @@ macro_rules! define_codecs {
         pub enum LinearCodec {
             /// Dense f32 as a sum: `none` where an all-reduce is at hand.
             DenseSum(DenseSum),
-            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::", stringify!($linear), ").")] $linear($linear_type),)*
+            $(#[doc = concat!("See [`", stringify!($linear), "`](crate::codecs::", stringify!($linear), ").")] $linear($linear_type),)*
         }
 
         /// Every [`Gossip`] codec.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GossipCodec {
-            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::", stringify!($gossip), ").")] $gossip($gossip_type),)*
+            $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::codecs::", stringify!($gossip), ").")] $gossip($gossip_type),)*
         }
 
         /// All codecs that have a spelling, in the order in which they are listed.
@@ -277,6 +278,12 @@ impl Codec {
         self.described().default_dense_1d()
     }
 
+    /// Whether every tensor is a unit of its own where a spelling does not say.
+    #[must_use]
+    pub fn default_per_tensor(&self) -> bool {
+        self.described().default_per_tensor()
+    }
+
     pub(crate) fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
         self.described().print(out)
     }
@@ -329,10 +336,11 @@ impl Codec {
         self.as_unit_codec().momentum()
     }
 
-    /// Elements of the [factors](crate::Memory::factors) that the codec keeps of a gradient of that layout.
+    /// Lengths of the [factors](crate::Memory::factors) and [arrays](crate::Memory::arrays) that the codec keeps of a gradient
+    /// of that layout, cut into `units` units.
     #[must_use]
-    pub fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
-        self.as_unit_codec().factor_len(layout)
+    pub fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
+        self.as_unit_codec().state_len(layout, units, keeper)
     }
 
     /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.

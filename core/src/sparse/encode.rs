@@ -145,7 +145,7 @@ pub(super) fn decide(
 
 /// Where an entry was sent, residual = p − decoded, which is exact.
 fn commit(entries: &Entries<'_>, kept: usize, memory: &mut Memory<'_>) {
-    let mut largest = memory.largest();
+    let mut bound = memory.magnitude_bound();
     let residual = memory.residual_mut();
     let sent = entries.indices.iter().zip(entries.values.iter()).zip(entries.decoded.iter());
     for (i, ((&index, &value), &decoded)) in sent.take(kept).enumerate() {
@@ -154,7 +154,7 @@ fn commit(entries: &Entries<'_>, kept: usize, memory: &mut Memory<'_>) {
         }
         let rest = f32::from_bits(value) - f32::from_bits(decoded);
         residual[index as usize] = rest;
-        largest = largest.max(rest.abs());
+        bound = bound.max(rest.abs());
     }
-    memory.bound_by(largest);
+    memory.set_magnitude_bound(bound);
 }

@@ -83,7 +83,7 @@ impl<S: Sparsifier> EncodeUnit for S {
     }
 
     fn as_cut(&self) -> Option<&dyn Cut> {
-        if self.coding().index.is_cut() { Some(self) } else { None }
+        Full::build().filter(|_| self.coding().index.is_cut()).map(|_| self as &dyn Cut)
     }
 
     fn encode_body(

@@ -8,7 +8,8 @@ use crate::codec::PacketSize;
 use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
 use crate::keys::{Keys, MEMORY, MemoryChoice, Printer, SpecError, Words};
-use crate::registry::{Codec, NAMES};
+use crate::registry::NAMES;
+use crate::registry::codecs::Codec;
 use crate::spec::schedule::warm_up;
 use core::fmt;
 
@@ -148,7 +149,8 @@ impl Spec {
 }
 
 fn default_units(codec: &Codec) -> UnitPolicy {
-    UnitPolicy { dense_1d: codec.default_dense_1d(), ..UnitPolicy::default() }
+    let (per_tensor, dense_1d) = (codec.default_per_tensor(), codec.default_dense_1d());
+    UnitPolicy { per_tensor, dense_1d, dense_below: 0 }
 }
 
 fn units<'a>(keys: &Keys<'a>, default: UnitPolicy) -> Result<UnitPolicy, SpecError<'a>> {
@@ -167,7 +169,8 @@ impl fmt::Display for Spec {
         self.codec.print(&mut out)?;
         out.unless(self.warmup == self.codec.default_warmup(), "warmup", self.warmup)?;
         out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
-        out.unless(!self.units.per_tensor, "unit", "tensor")?;
+        let per_tensor = self.units.per_tensor;
+        out.unless(per_tensor == self.codec.default_per_tensor(), "unit", UNIT.word(per_tensor))?;
         out.unless(self.units.dense_below == 0, "dense_below", self.units.dense_below)?;
         let dense_1d = self.units.dense_1d;
         out.unless(dense_1d == self.codec.default_dense_1d(), "dense_1d", dense_1d)?;
@@ -243,12 +246,15 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_codec_is_answered_with_the_names_of_all() {
+        let error = Spec::parse("top").unwrap_err().to_string();
+        assert!(error.starts_with("unknown codec 'top': expected one of none, f16, bf16, topk, "), "{error}");
+        assert!(Spec::names().iter().all(|name| error.contains(name)), "{error}");
+    }
+
+    #[test]
     fn bad_spellings_name_the_key_and_what_is_allowed() {
         for (spelling, message) in [
-            (
-                "top",
-                "unknown codec 'top': expected one of none, f16, bf16, topk, threshold, qsgd, dgc, sidco, randomk, maxnorm, powersgd, dpsgd",
-            ),
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),

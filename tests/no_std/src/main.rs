@@ -8,7 +8,7 @@ use core::panic::PanicInfo;
 use gradwire::format::{Header, frame_scratch_len};
 use gradwire::rounds::LinearScratch;
 use gradwire::{
-    Frame, Gather, Grad, LayoutRef, Limits, Linear, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit,
+    Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit,
 };
 
 /// Elements of the gradient.
@@ -53,8 +53,11 @@ fn step(spelling: &str) -> Result<f32, Failed> {
     let mut out = [0; 2048];
     let mut memory = Memory::new(&mut residual);
     let len = encode(&spec, &layout, &units, &grad, &mut memory, &mut out)?;
-    memory.save(&layout, &mut saved).ok_or(Failed)?;
+    memory.save(&layout, &mut saved).map_err(|_| Failed)?;
     memory.load(&layout, &saved).map_err(|_| Failed)?;
+    memory.decay(0.5).map_err(|_| Failed)?;
+    memory.remap(&layout, &layout, &mut Memory::new(&mut acc), |_| ());
+    acc.fill(0.0);
     add(out.get(..len).ok_or(Failed)?, &layout, &mut memory, &mut acc)?;
     sum(&spec, &layout, &units[0], &grad, &mut acc)?;
     Ok(acc[0] + memory.norm() as f32)
@@ -98,7 +101,8 @@ fn sum(
     let (mut words, mut floats) = ([0; 512], [0.0; N]);
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
     let key = StepKey { seed: 1, step: 2, source: Source::Shared };
-    let round = linear.begin(key, layout, unit, Grad::F32(grad), None, &mut scratch).map_err(|_| Failed)?;
-    linear.advance(layout, round, &mut scratch, 1, mean, None);
+    let round =
+        linear.rounds().begin(key, layout, unit, Grad::F32(grad), None, &mut scratch).map_err(|_| Failed)?;
+    linear.rounds().advance(layout, round, &mut scratch, 1, mean, None);
     Ok(())
 }

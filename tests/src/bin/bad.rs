@@ -13,6 +13,7 @@ const BF16: u8 = 2;
 const TOPK: u8 = 3;
 const QSGD: u8 = 5;
 const RANDOMK: u8 = 6;
+const EFSIGN: u8 = 9;
 const DGC: u8 = 7;
 
 /// Kinds as the wire numbers them.
@@ -20,6 +21,7 @@ const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 const LEVELS: u8 = 2;
 const SEEDED: u8 = 3;
+const SIGNS: u8 = 5;
 
 /// One string of bytes, the words of its line behind the name, and the bytes.
 #[derive(Clone)]
@@ -43,6 +45,7 @@ fn main() {
         .chain(value_planes())
         .chain(levels())
         .chain(seeded())
+        .chain(signs())
         .chain(memories())
         .chain(position_words())
         .chain(unassigned())
@@ -1006,6 +1009,20 @@ fn rans_streams() -> Vec<Case> {
             let body = [&[RANS_FORM, 0][..], &varint(len as u64), &floats(&[1.0]), &packed].concat();
             whole(QSGD, len, LEVELS, &body)
         }),
+    ]
+}
+
+fn signs() -> Vec<Case> {
+    let body = |scale: f32, rest: &[u8]| whole(EFSIGN, 4, SIGNS, &[&floats(&[scale]), rest].concat());
+    vec![
+        case("signs_scale_cut", "Truncated{needed:4,actual:3}", 4, whole(EFSIGN, 4, SIGNS, &[0; 3])),
+        case("signs_cut", "Truncated{needed:1,actual:0}", 4, body(1.0, &[])),
+        case("signs_behind_zero", "TrailingBytes", 4, body(0.0, &[0])),
+        case("signs_padding", "TrailingBytes", 4, body(1.0, &[0x10])),
+        case("signs_negative_scale", "InvalidField(Scale)", 4, body(-1.0, &[0])),
+        case("signs_negative_zero", "InvalidField(Scale)", 4, body(-0.0, &[])),
+        case("signs_infinite", "NonFiniteValue", 4, body(f32::INFINITY, &[0])),
+        case("signs_of_topk", "InvalidField(Kind)", 4, whole(TOPK, 4, SIGNS, &floats(&[0.0]))),
     ]
 }
 

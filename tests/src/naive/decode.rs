@@ -3,7 +3,7 @@
 use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{HEADER_BYTES, checksum_of, fingerprint};
-use super::{index, levels, values};
+use super::{efsign, index, levels, values};
 use gradwire::{Source, StepKey};
 
 /// A value, or why the bytes are not a frame.
@@ -154,7 +154,7 @@ fn read(
     ensure(bytes.take(2)? == b"GW", "magic")?;
     ensure(bytes.u8()? == 1, "version")?;
     let codec = bytes.u8()?;
-    ensure(codec <= 8, "unknown codec")?;
+    ensure(codec <= 9, "unknown codec")?;
     ensure(bytes.u16()? <= 1, "unknown flag")?;
     let unit_count = bytes.u16()?;
     ensure(unit_count > 0, "no units")?;
@@ -204,6 +204,7 @@ fn unit_entries(
         }
         (1, 3 | 4 | 7 | 8) => sparse_entries(place, bytes),
         (2, 5) => levels::read(bytes, len).map(every),
+        (5, 9) => efsign::read(bytes, len).map(every),
         (3, 6) => seeded_entries(step, unit, len, bytes),
         _ => Err("kind unknown or not made by the codec"),
     }

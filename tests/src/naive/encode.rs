@@ -3,7 +3,7 @@
 use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
-use super::{dgc, index, levels, sidco, values};
+use super::{dgc, efsign, index, levels, sidco, values};
 use crate::run::Kept;
 use gradwire::codecs::{
     Dense, EntropyChoice, Estimator, IndexChoice, LevelBits, MaxNorm, Norm, Qsgd, RandomK, Rounding,
@@ -223,6 +223,10 @@ fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) ->
             Body { state, ..chosen.whole(&place) }
         }
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => quantized(qsgd, key, unit.id, p),
+        Codec::Gather(GatherCodec::EfSign(_)) => {
+            let (bytes, decoded) = efsign::body(p);
+            Body { kind: 5, bytes, decoded, clears: None, state: None }
+        }
         Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
         _ => match chosen(codec, key, unit.id, state, p) {
@@ -242,7 +246,7 @@ fn codec_id(codec: &Codec) -> u8 {
         // One worker's levels are those of `qsgd`.
         return 5;
     }
-    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco"];
+    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign"];
     names.iter().position(|&name| name == codec.name()).expect("every codec has a number") as u8
 }
 

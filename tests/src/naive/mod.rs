@@ -13,6 +13,7 @@ mod coordinates;
 pub mod decode;
 pub mod dgc;
 pub mod draws;
+pub mod efsign;
 pub mod elias;
 pub mod encode;
 pub mod header;

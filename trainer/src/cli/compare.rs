@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::settings::settings;
+use crate::codec_cli::codecs_help;
 use crate::command::{Failure, Output, present};
 use crate::compare::{Plan, quickstart};
 use crate::config::Settings;
@@ -11,6 +12,7 @@ use crate::range::require;
 use crate::record::folder::Folder;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
     /// A codec to compare; give it again for the next one
     #[arg(long = "codec", value_name = "SPEC", required = true)]

@@ -43,7 +43,7 @@ enum Command {
     Train(Box<TrainArgs>),
     /// Several codecs on the same task, same seeds, same budget: a table and a report
     Compare(Box<CompareArgs>),
-    /// The codecs on your own gradients: bench, encode, decode, inspect
+    /// The codecs: list them, and bench, encode, decode, inspect on your own gradients
     Codec(CodecArgs),
     /// Serve a run to workers on other machines, and train as rank 0
     #[cfg(feature = "zmq")]
@@ -87,7 +87,7 @@ pub fn command() -> clap::Command {
 impl Cli {
     fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         if self.licenses {
-            return Ok(write!(out, "{}", crate::DATA_LICENSES)?);
+            return Ok(write!(out, "{}", crate::data::DATA_LICENSES)?);
         }
         let trains = matches!(self.command, Some(Command::Train(_)));
         if !trains && Launch::detect().is_some_and(|launch| launch.world > 1) {
@@ -122,5 +122,33 @@ mod tests {
             let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
             assert_eq!(twice, None, "{}", command.get_name());
         }
+    }
+    /// Calls `f` with every command, however deep.
+    fn each_command(command: &clap::Command, f: &mut impl FnMut(&clap::Command)) {
+        f(command);
+        command.get_subcommands().for_each(|command| each_command(command, f));
+    }
+
+    #[test]
+    fn options_have_dashes_and_are_read_with_underscores_too() {
+        let mut cli = Cli::command();
+        cli.build();
+        let (mut options, mut settings) = (0, 0);
+        each_command(&cli, &mut |command| {
+            for argument in command.get_arguments() {
+                let Some(long) = argument.get_long() else { continue };
+                options += 1;
+                let aliases = argument.get_all_aliases().unwrap_or_default();
+                assert!(!long.contains('_'), "{} --{long}", command.get_name());
+                let is_setting =
+                    argument.get_help_heading().is_some_and(|heading| heading.starts_with("Run settings"));
+                if long.contains('-') && (is_setting || long == "link-gbps") {
+                    settings += 1;
+                    assert_eq!(aliases, [long.replace('-', "_")], "{} --{long}", command.get_name());
+                    assert!(argument.get_visible_aliases().unwrap_or_default().is_empty(), "--{long}");
+                }
+            }
+        });
+        assert!(options > 60 && settings > 15, "{options} options, {settings} settings");
     }
 }

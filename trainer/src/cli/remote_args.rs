@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use super::settings::settings;
+use crate::codec_cli::codecs_help;
 use crate::config::Settings;
 use crate::job::JobError;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub(super) struct RemoteArgs<Own: clap::Args> {
     #[command(flatten)]
     pub(super) own: Own,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::settings::settings;
 use crate::checkpoint::{self, Found};
+use crate::codec_cli::codecs_help;
 use crate::command::{
     CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, explained, present_run, reopen,
 };
@@ -16,6 +17,7 @@ use crate::range::{RangeError, require};
 use crate::run::in_folder::{resume_into, run_into};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub(super) struct TrainArgs {
     /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same end as if
     /// nothing had happened. Takes no other option

@@ -1,24 +1,27 @@
-//! `trainer codec bench`: codecs side by side on the user's gradients.
+//! `trainer codec bench`: codecs side by side on the user's gradients. A codec that cannot encode a file is a row that says why.
 
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use gradwire::Spec;
+use gradwire::registry::GatherCodec;
+use gradwire::{Codec, EncodeError, Spec};
 use serde::Serialize;
 
 use super::break_even::Traffic;
-use super::error::CliError;
+use super::error::{CliError, FileFault};
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
 use super::json;
-use super::measure::{Measurement, measure};
+use super::list::codecs_help;
+use super::measure::{Measurement, Sent, measure, rehearse};
 use super::quality::finite;
 use super::table::{Table, grouped, optional, significant};
 use crate::config::link_rate::{CHOICES, with_index};
 
 /// Arguments of `trainer codec bench`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub struct BenchArgs {
     /// Gradients: safetensors files with F32, F16 or BF16 tensors
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
@@ -31,7 +34,7 @@ pub struct BenchArgs {
     pub workers: NonZeroU32,
     /// Gbit/s of each worker's link: a codec that does not say index= is measured with auto, small and smallest, and shown with
     /// the one with which coding and moving take least together
-    #[arg(long, visible_alias = "link_gbps", value_name = "X", value_parser = link_rate)]
+    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = link_rate)]
     pub link_gbps: Option<f64>,
     /// Write one JSON object a line instead of tables
     #[arg(long)]
@@ -63,6 +66,8 @@ struct Row {
     n: usize,
     k: usize,
     bytes: usize,
+    frames: Option<usize>,
+    rounds: Option<u32>,
     bits_per_coord: f64,
     ratio: f64,
     nmse: Option<f64>,
@@ -76,21 +81,42 @@ struct Row {
     encode_over_memcpy: Option<f64>,
     break_even_gbps: Option<f64>,
     break_even_gbps_bf16: Option<f64>,
+    note: Option<String>,
+}
+
+/// One codec that cannot encode one file.
+#[derive(Clone, Debug, Serialize)]
+struct Failure {
+    file: String,
+    codec: String,
+    n: usize,
+    error: String,
+}
+
+/// What became of one codec on one file.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+enum Outcome {
+    Measured(Box<Row>),
+    Failed(Failure),
 }
 
 pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError> {
     let specs: Vec<(Spec, Vec<Spec>)> =
         args.codec.iter().map(|spelling| candidates(spelling, args.link_gbps)).collect::<Result<_, _>>()?;
-    rehearse(args, &specs)?;
+    rehearse_all(args, &specs)?;
     for file in &args.input {
         let gradient = Gradient::read(file)?;
         let mut rows = Vec::new();
         for candidates in &specs {
-            let row = best_row(candidates, &gradient, args)?;
+            let outcome = match best_row(candidates, &gradient, args) {
+                Ok(row) => Outcome::Measured(Box::new(row)),
+                Err(error) => Outcome::Failed(Failure::new(&candidates.0, &gradient, &error)),
+            };
             if args.json {
-                json::write_line(out, &row)?;
+                json::write_line(out, &outcome)?;
             }
-            rows.push(row);
+            rows.push(outcome);
         }
         if !args.json {
             write_block(&gradient, &rows, out).map_err(CliError::Output)?;
@@ -114,10 +140,9 @@ fn best_row(
 ) -> Result<Row, CliError> {
     let gbps = args.link_gbps.unwrap_or(f64::INFINITY);
     let timed_row = |spec: Spec| {
-        let mut job = Job::new(spec, gradient, args.seed);
-        let measured = measure(&mut job, args.iters.get())?;
-        let traffic = traffic(&job, &measured, args.workers.get());
-        Ok((traffic.seconds_over(gbps), Row::new(&job, &measured, &traffic)))
+        let measured = measure(Job::new(spec, gradient, args.seed), args.iters.get())?;
+        let traffic = traffic(&spec, gradient, &measured, args.workers.get());
+        Ok((traffic.seconds_over(gbps), Row::new(&spec, gradient, &measured, &traffic)))
     };
     let best = others.iter().try_fold(timed_row(*first)?, |best, &spec| {
         let other = timed_row(spec)?;
@@ -127,39 +152,85 @@ fn best_row(
 }
 
 /// What a step of this codec moves.
-fn traffic(job: &Job<'_>, measured: &Measurement, workers: u32) -> Traffic {
+fn traffic(spec: &Spec, gradient: &Gradient, measured: &Measurement, workers: u32) -> Traffic {
     Traffic {
         workers,
-        dense_bytes: job.gradient().values.len() as f64 * 4.0,
+        dense_bytes: gradient.values.len() as f64 * 4.0,
         frame_bytes: measured.bytes as f64,
-        is_linear: job.spec().codec.as_linear().is_some(),
+        is_linear: spec.codec.as_linear().is_some() && spec.packets.is_none(),
         times: measured.times,
     }
 }
 
 /// Encodes everything once before anything is measured: a bad file at the end of the list is reported at once, and not
-/// behind minutes of results.
-fn rehearse(args: &BenchArgs, specs: &[(Spec, Vec<Spec>)]) -> Result<(), CliError> {
+/// behind minutes of results. So is a list of codecs none of which can encode anything.
+fn rehearse_all(args: &BenchArgs, specs: &[(Spec, Vec<Spec>)]) -> Result<(), CliError> {
+    let (mut works, mut first_error) = (false, None);
     for file in &args.input {
         let gradient = Gradient::read(file)?;
         for &spec in specs.iter().flat_map(|(first, others)| std::iter::once(first).chain(others)) {
-            Job::new(spec, &gradient, args.seed).encode()?;
+            match rehearse(Job::new(spec, &gradient, args.seed)) {
+                Ok(()) => works = true,
+                Err(error) if is_of_the_file(&error) => return Err(error),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
         }
     }
-    Ok(())
+    first_error.filter(|_| !works).map_or(Ok(()), Err)
+}
+
+/// Whether no codec can encode the file.
+fn is_of_the_file(error: &CliError) -> bool {
+    let is_not_finite = |fault: &FileFault| {
+        matches!(fault, FileFault::Encode { error: EncodeError::NonFiniteInput { .. }, .. })
+    };
+    matches!(error, CliError::File { fault, .. } if is_not_finite(fault))
+}
+
+impl Failure {
+    fn new(spec: &Spec, gradient: &Gradient, error: &CliError) -> Self {
+        Self {
+            file: gradient.file.display().to_string(),
+            codec: spec.to_string(),
+            n: gradient.values.len(),
+            error: error.to_string(),
+        }
+    }
+}
+
+/// What a row of numbers does not say: that a codec compresses nothing, or little, since it sends tensors dense.
+fn note(spec: &Spec, gradient: &Gradient) -> Option<String> {
+    if matches!(spec.codec, Codec::Gather(GatherCodec::Dense(_))) {
+        return None;
+    }
+    let (layout, n) = (gradient.layout.as_ref(), gradient.values.len());
+    let dense: usize = spec.units.units(&layout).filter(|unit| unit.dense).map(|unit| unit.len).sum();
+    (2 * dense >= n).then(|| {
+        let (codec, share) = (spec.codec.name(), grouped(dense));
+        format!(
+            "{codec} sends {share} of {} coordinates dense, in tensors of one dimension or of few elements; \
+             dense_1d=false compresses those of one dimension too",
+            grouped(n)
+        )
+    })
 }
 
 impl Row {
-    fn new(job: &Job<'_>, measured: &Measurement, traffic: &Traffic) -> Self {
+    fn new(spec: &Spec, gradient: &Gradient, measured: &Measurement, traffic: &Traffic) -> Self {
         let Traffic { dense_bytes, frame_bytes, times, .. } = *traffic;
-        let gradient = job.gradient();
         let n = gradient.values.len();
+        let (frames, rounds) = match measured.sent {
+            Sent::Frames(count) => (Some(count), None),
+            Sent::Rounds(count) => (None, Some(count)),
+        };
         Self {
             file: gradient.file.display().to_string(),
-            codec: job.spec().to_string(),
+            codec: spec.to_string(),
             n,
             k: measured.entries.sent,
             bytes: measured.bytes,
+            frames,
+            rounds,
             bits_per_coord: frame_bytes * 8.0 / n as f64,
             ratio: dense_bytes / frame_bytes,
             nmse: measured.distance.nmse,
@@ -173,6 +244,19 @@ impl Row {
             encode_over_memcpy: finite(times.encode / times.memcpy),
             break_even_gbps: finite(traffic.break_even_gbps()),
             break_even_gbps_bf16: finite(traffic.break_even_gbps_bf16()),
+            note: note(spec, gradient),
+        }
+    }
+
+    /// In what the bytes travel.
+    fn sent(&self) -> String {
+        let counted = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            count => format!("{} {what}s", grouped(count)),
+        };
+        match (self.frames, self.rounds) {
+            (Some(frames), _) => counted(frames, "frame"),
+            (None, rounds) => counted(rounds.unwrap_or(0) as usize, "round"),
         }
     }
 
@@ -180,6 +264,7 @@ impl Row {
         vec![
             self.codec.clone(),
             grouped(self.k),
+            self.sent(),
             grouped(self.bytes),
             significant(self.ratio, 4),
             significant(self.bits_per_coord, 4),
@@ -209,10 +294,11 @@ impl Row {
 }
 
 /// Size and error: what a codec does to the gradient.
-const SIZE_TITLES: [(&str, &str); 9] = [
+const SIZE_TITLES: [(&str, &str); 10] = [
     ("codec", ""),
     ("k", "entries"),
-    ("frame", "bytes"),
+    ("sent", "as"),
+    ("bytes", ""),
     ("ratio", ""),
     ("bits/", "coord"),
     ("index bits/", "entry"),
@@ -233,16 +319,27 @@ const TIME_TITLES: [(&str, &str); 8] = [
     ("break-even vs", "bf16, Gbit/s"),
 ];
 
-fn write_block(gradient: &Gradient, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+fn write_block(gradient: &Gradient, outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
     let (n, tensors) = (gradient.values.len(), gradient.layout.tensors().len());
     let (file, bytes) = (gradient.file.display(), grouped(n * 4));
     writeln!(out, "{file}: {} coordinates in {tensors} tensors, {bytes} bytes as f32\n", grouped(n))?;
     let (mut sizes, mut times) = (Table::new(&SIZE_TITLES), Table::new(&TIME_TITLES));
-    for row in rows {
-        sizes.push(row.size_cells());
-        times.push(row.time_cells());
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Measured(row) => {
+                sizes.push(row.size_cells());
+                times.push(row.time_cells());
+            }
+            Outcome::Failed(failure) => sizes.push(vec![failure.codec.clone(), "failed".to_owned()]),
+        }
     }
     sizes.write(out)?;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Measured(row) => row.note.iter().try_for_each(|note| writeln!(out, "note: {note}"))?,
+            Outcome::Failed(failure) => writeln!(out, "failed: {}", failure.error)?,
+        }
+    }
     writeln!(out)?;
     times.write(out)?;
     writeln!(out)?;
@@ -251,8 +348,16 @@ fn write_block(gradient: &Gradient, rows: &[Row], out: &mut impl Write) -> io::R
 
 fn write_notes(args: &BenchArgs, out: &mut impl Write) -> io::Result<()> {
     let (workers, iters) = (args.workers, args.iters);
-    writeln!(out, "ratio: dense f32 bytes (4 a coordinate) over frame bytes, header and checksum included.")?;
-    writeln!(out, "times: medians of {iters} rounds, in which memcpy, encode and decode take turns.")?;
+    writeln!(
+        out,
+        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; of codecs that send \
+         rounds, over the bytes of all payloads."
+    )?;
+    writeln!(out, "index bits: all bytes of positions, counts and lengths included, over k.")?;
+    writeln!(
+        out,
+        "times: medians of {iters} turns of memcpy, encode and decode; of rounds, encode begins them, decode is the rest."
+    )?;
     if let Some(gbps) = args.link_gbps {
         writeln!(
             out,

@@ -1,20 +1,23 @@
-//! `trainer codec decode`: a frame to a gradient file.
+//! `trainer codec decode`: a frame, or the packets of a gradient, to a gradient file.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire::{DecodeError, Decoder, LayoutRef, Limits, TensorRef};
+use gradwire::format::Header;
+use gradwire::{Decoder, LayoutRef, Limits, TensorRef};
 
 use super::error::{CliError, FileFault};
-use super::frame::{DEFAULT_MAX_ELEMENTS, codec_name, lone_layout, read_frame};
+use super::frame::{
+    DEFAULT_MAX_ELEMENTS, Messages, check_layout, codec_name, default_claim, lone_limits, name_layout,
+};
 use super::gradient::{read_layout, write, zeroed};
 use super::table::grouped;
 
 /// Arguments of `trainer codec decode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
-    /// Frame to read
+    /// Frame to read, or packets of one gradient, one after the other
     #[arg(long, value_name = "FRAME")]
     pub input: PathBuf,
     /// Gradient to write: a safetensors file with F32 tensors
@@ -24,28 +27,35 @@ pub struct DecodeArgs {
     /// one flat tensor named `gradient` that ends with the frame's last unit
     #[arg(long, value_name = "FILE")]
     pub layout: Option<PathBuf>,
-    /// Largest number of coordinates to accept where no layout is given
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_ELEMENTS)]
-    pub max_elements: usize,
+    /// Largest number of coordinates to accept, of a layout too [default: 268435456; without a layout at most 4096 for
+    /// each byte of the file, or 4194304 if that is more]
+    #[arg(long, value_name = "N")]
+    pub max_elements: Option<usize>,
 }
 
 /// Notes that go into the metadata of the output.
 type Notes = BTreeMap<&'static str, String>;
 
 pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let bytes = read_frame(&args.input)?;
+    let messages = Messages::read(&args.input)?;
     let fault = |fault: FileFault| fault.of(&args.input);
     let (n, tensors) = match &args.layout {
         Some(file) => {
             let layout = read_layout(file)?;
             let (layout, limits) = (layout.as_ref(), Limits::for_layout(&layout.as_ref()));
-            let decoded =
-                decode(&bytes, &layout, &limits).map_err(|error| fault(name_layout(error, file)))?;
+            let most = args.max_elements.unwrap_or(DEFAULT_MAX_ELEMENTS);
+            check_layout(&layout, most).map_err(|fault| fault.of(file))?;
+            let decoded = decode(&messages, &layout, &limits);
+            let decoded = decoded.map_err(|error| fault(name_layout(error, file)))?;
+            // Each is now known to be a frame of this layout.
+            messages.extent(layout.len()).map_err(fault)?;
             save(&args.output, &layout, decoded)?
         }
         None => {
-            let (trusted, limits) = lone_layout(&bytes, args.max_elements).map_err(fault)?;
-            let decoded = decode(&bytes, &trusted, &limits).map_err(fault)?;
+            let most = args.max_elements.unwrap_or_else(|| default_claim(messages.total_bytes()));
+            let trusted = messages.lone_layout(most).map_err(fault)?;
+            let limits = lone_limits(messages.total_bytes(), most);
+            let decoded = decode(&messages, &trusted, &limits).map_err(fault)?;
             let shape = [trusted.len()];
             let table = [TensorRef { name: "gradient", shape: &shape, offset: 0 }];
             let named = LayoutRef::new(&table).unwrap_or(trusted);
@@ -57,18 +67,26 @@ pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliErro
         .map_err(CliError::Output)
 }
 
-/// What the frame adds to an accumulator of zeros, and what its header says.
-fn decode(bytes: &[u8], layout: &LayoutRef<'_>, limits: &Limits) -> Result<(Vec<f32>, Notes), FileFault> {
-    let mut decoder = Decoder::new();
-    let frame = decoder.parse(bytes, layout, limits)?;
-    let mut values = zeroed(layout.len())?;
-    frame.add_scaled_to(1.0, &mut values);
-    let header = frame.header();
-    let notes = BTreeMap::from([
-        ("fingerprint", format!("{:016x}", header.fingerprint)),
-        ("codec", codec_name(header.codec).to_owned()),
-        ("step", frame.step().to_string()),
-    ]);
+/// What the messages add to an accumulator of zeros, and what their headers say.
+fn decode(
+    messages: &Messages,
+    layout: &LayoutRef<'_>,
+    limits: &Limits,
+) -> Result<(Vec<f32>, Notes), FileFault> {
+    let (mut decoder, mut values, mut notes) = (Decoder::new(), Vec::new(), Notes::new());
+    for bytes in messages.iter() {
+        let frame = decoder.parse(bytes, layout, limits)?;
+        if values.is_empty() {
+            values = zeroed(layout.len())?;
+            let Header { fingerprint, codec, .. } = *frame.header();
+            notes = BTreeMap::from([
+                ("fingerprint", format!("{fingerprint:016x}")),
+                ("codec", codec_name(codec).to_owned()),
+                ("step", frame.step().to_string()),
+            ]);
+        }
+        frame.add_scaled_to(1.0, &mut values);
+    }
     Ok((values, notes))
 }
 
@@ -76,14 +94,4 @@ fn save(path: &Path, layout: &LayoutRef<'_>, decoded: (Vec<f32>, Notes)) -> Resu
     let (values, notes) = decoded;
     write(path, layout, &values, &notes)?;
     Ok((values.len(), layout.tensor_count()))
-}
-
-/// Says which file a frame's layout was compared with.
-fn name_layout(fault: FileFault, file: &Path) -> FileFault {
-    match fault {
-        FileFault::Frame(DecodeError::LayoutMismatch { frame, layout }) => {
-            FileFault::Layout { file: file.to_path_buf(), frame, layout }
-        }
-        other => other,
-    }
 }

@@ -1,4 +1,4 @@
-//! `trainer codec encode`: a gradient file to a frame.
+//! `trainer codec encode`: a gradient file to a frame, or to packets one after the other.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,10 +7,12 @@ use super::error::CliError;
 use super::files::write_atomically;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
+use super::list::codecs_help;
 use super::table::{grouped, significant};
 
 /// Arguments of `trainer codec encode`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = codecs_help())]
 pub struct EncodeArgs {
     /// Codec, such as topk:density=0.01,values=q8
     #[arg(long, value_name = "SPEC")]
@@ -18,7 +20,7 @@ pub struct EncodeArgs {
     /// Gradient: a safetensors file with F32, F16 or BF16 tensors
     #[arg(long, value_name = "FILE")]
     pub input: PathBuf,
-    /// Frame to write
+    /// Frame to write; with max_packet_bytes in the codec, its packets one after the other
     #[arg(long, value_name = "FRAME")]
     pub output: PathBuf,
     /// Seed of every random draw
@@ -30,11 +32,16 @@ pub(super) fn run(args: &EncodeArgs, out: &mut impl Write) -> Result<(), CliErro
     let spec = parse_spec(&args.codec)?;
     let gradient = Gradient::read(&args.input)?;
     let mut job = Job::new(spec, &gradient, args.seed);
-    let frame = job.encode()?;
-    write_atomically(&args.output, |file| file.write_all(frame))?;
-    let n = gradient.values.len();
-    let (bytes, ratio) = (frame.len(), 4.0 * n as f64 / frame.len() as f64);
-    let (output, ratio) = (args.output.display(), significant(ratio, 4));
-    writeln!(out, "{output}: {} coordinates in {} bytes, ratio {ratio}, {spec}", grouped(n), grouped(bytes))
+    job.encode()?;
+    let frames = job.frames();
+    write_atomically(&args.output, |file| frames.iter().try_for_each(|frame| file.write_all(frame)))?;
+    let (n, bytes) = (gradient.values.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
+    let (output, ratio) = (args.output.display(), significant(4.0 * n as f64 / bytes as f64, 4));
+    let packets = match spec.packets {
+        Some(_) => format!(" of {} packets", grouped(frames.len())),
+        None => String::new(),
+    };
+    let (n, bytes) = (grouped(n), grouped(bytes));
+    writeln!(out, "{output}: {n} coordinates in {bytes} bytes{packets}, ratio {ratio}, {spec}")
         .map_err(CliError::Output)
 }

@@ -76,11 +76,19 @@ pub enum FileFault {
         /// Coordinates asked for.
         elements: usize,
     },
-    /// A frame without a layout at hand covers more coordinates than the limit.
-    #[error("frame covers more than {limit} coordinates; raise --max-elements if that is what you expect")]
+    /// A frame, or a layout, covers more coordinates than the limit.
+    #[error("covers more than {limit} coordinates; raise --max-elements if that is what you expect")]
     TooManyElements {
         /// The limit.
         limit: usize,
+    },
+    /// A message of a file is not one of the gradient that its first message is of.
+    #[error("message {number}: {what}; a file holds the messages of one gradient")]
+    Message {
+        /// Counted from 1.
+        number: usize,
+        /// What does not fit.
+        what: &'static str,
     },
     /// The codec cannot encode the gradient.
     #[error("{codec}: {error}{place}")]

@@ -1,47 +1,155 @@
 //! Frames in files, and frames whose layout is not at hand.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit, frame_extent};
-use gradwire::{DecodeError, LayoutRef, Limits};
+use gradwire::format::Outline;
+use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit};
+use gradwire::{DecodeError, LayoutRef, Limits, Unit};
 
 use super::error::{CliError, FileFault};
-use super::files::{check_length, open};
+use super::files::open;
 
-/// Coordinates of a frame whose layout is not at hand, unless told otherwise: 1 GiB as f32.
+/// Coordinates of a layout, or of frames without one, unless told otherwise: 1 GiB as f32.
 pub(super) const DEFAULT_MAX_ELEMENTS: usize = 1 << 28;
 
-/// Reads a file that holds one frame. Nothing is allocated for the body before the header says that this is a frame, of as
-/// many bytes as the file.
-pub(super) fn read_frame(path: &Path) -> Result<Vec<u8>, CliError> {
-    let read = || -> Result<Vec<u8>, FileFault> {
-        let (mut file, actual) = open(path)?;
-        let mut bytes = Vec::new();
-        file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
-        let header = Header::parse(&bytes)?;
-        check_length(header.frame_bytes(), actual)?;
-        file.take(header.body_bytes.into()).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|fault| fault.of(path))
+/// Coordinates that a file of so many bytes may claim without a layout, unless told otherwise: what an honest frame claims, and
+/// not a gigabyte for a hundred bytes.
+pub(super) fn default_claim(bytes: usize) -> usize {
+    (1 << 22usize).max(bytes.saturating_mul(1 << 12)).min(DEFAULT_MAX_ELEMENTS)
 }
 
-/// What stands for the layout of a frame that is all there is: its own fingerprint, and the end of its last unit. With it,
-/// the limits that come from `max_elements`.
-pub(super) fn lone_layout(
-    bytes: &[u8],
-    max_elements: usize,
-) -> Result<(LayoutRef<'static>, Limits), FileFault> {
+/// The messages of a file, in its order; at least one.
+#[derive(Clone, Debug)]
+pub(super) struct Messages {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Messages {
+    /// Reads a file that holds messages, one after the other, and nothing else. Nothing is allocated for a body before its
+    /// header says that this is a frame, and the file is long enough for it.
+    pub(super) fn read(path: &Path) -> Result<Self, CliError> {
+        let read = || -> Result<Self, FileFault> {
+            let (mut file, actual) = open(path)?;
+            let mut messages = Self { bytes: Vec::new(), ends: Vec::new() };
+            while messages.ends.is_empty() || (messages.bytes.len() as u64) < actual {
+                messages.read_one(&mut file, actual)?;
+            }
+            Ok(messages)
+        };
+        read().map_err(|fault| fault.of(path))
+    }
+
+    fn read_one(&mut self, file: &mut File, actual: u64) -> Result<(), FileFault> {
+        let start = self.bytes.len();
+        file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut self.bytes)?;
+        let header = match Header::parse(&self.bytes[start..]) {
+            Ok(header) => header,
+            // What follows a message and does not begin like one is no message.
+            Err(_) if start > 0 => return Err(FileFault::TrailingBytes { count: actual - start as u64 }),
+            Err(error) => return Err(error.into()),
+        };
+        let needed = start as u64 + header.frame_bytes();
+        if needed > actual {
+            return Err(FileFault::Truncated { needed, actual });
+        }
+        file.take(header.body_bytes.into()).read_to_end(&mut self.bytes)?;
+        self.ends.push(self.bytes.len());
+        Ok(())
+    }
+
+    /// The messages.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn total_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Checks that the messages are of one gradient: same codec, layout, divisor and step, their units ascending and apart.
+    /// Returns where the last unit ends. Allocates nothing, whatever they claim.
+    pub(super) fn extent(&self, max_elements: usize) -> Result<usize, FileFault> {
+        let limits = claim_limits(max_elements);
+        let (mut end, mut first) = (0, None);
+        for (number, bytes) in (1..).zip(self.iter()) {
+            let outline = Outline::read(bytes, &limits).map_err(|error| too_many(error, max_elements))?;
+            let header = *outline.header();
+            let own = (header.codec, header.fingerprint, header.divisor, outline.step());
+            if *first.get_or_insert(own) != own {
+                let what = "codec, layout, divisor or step are not those of the first";
+                return Err(FileFault::Message { number, what });
+            }
+            for Unit { start, len, .. } in outline.units().map(|info| info.unit) {
+                if start < end {
+                    let what = "its units begin before those of the message before it end";
+                    return Err(FileFault::Message { number, what });
+                }
+                end = start.saturating_add(len);
+            }
+            // A gap before a unit is not counted as an element, but has to be allocated for.
+            if end > max_elements {
+                return Err(FileFault::TooManyElements { limit: max_elements });
+            }
+        }
+        Ok(end)
+    }
+
+    /// What stands for the layout of messages that are all there is: their own fingerprint, and the end of their last unit.
+    pub(super) fn lone_layout(&self, max_elements: usize) -> Result<LayoutRef<'static>, FileFault> {
+        let len = self.extent(max_elements)?;
+        let header = Header::parse(&self.bytes)?;
+        Ok(LayoutRef::opaque(len, header.fingerprint))
+    }
+}
+
+/// Limits on what messages may claim, for readers that take no memory for it.
+pub(super) fn claim_limits(max_elements: usize) -> Limits {
+    Limits {
+        max_elements,
+        max_entries: max_elements,
+        max_body_bytes: usize::MAX,
+        max_scratch_words: usize::MAX,
+        max_units: usize::MAX,
+        max_magnitude: f32::MAX,
+    }
+}
+
+/// Limits of a frame of so many bytes without a layout that covers at most so many coordinates.
+pub(super) fn lone_limits(bytes: usize, max_elements: usize) -> Limits {
     let flat = LayoutRef::flat(max_elements);
-    let limits = Limits { max_body_bytes: bytes.len(), ..Limits::for_layout(&flat) };
-    let too_many = FileFault::TooManyElements { limit: max_elements };
-    match frame_extent(bytes, &limits) {
-        // A gap before a unit is not counted as an element, but has to be allocated for.
-        Ok(len) if len > max_elements => Err(too_many),
-        Ok(len) => Ok((LayoutRef::opaque(len, Header::parse(bytes)?.fingerprint), limits)),
-        Err(DecodeError::LimitExceeded(Limit::Elements | Limit::Entries)) => Err(too_many),
-        Err(error) => Err(error.into()),
+    Limits { max_body_bytes: bytes, ..Limits::for_layout(&flat) }
+}
+
+/// Refuses a layout of more coordinates than the limit.
+pub(super) fn check_layout(layout: &LayoutRef<'_>, limit: usize) -> Result<(), FileFault> {
+    if layout.len() > limit { Err(FileFault::TooManyElements { limit }) } else { Ok(()) }
+}
+
+/// Says which option raises the limit that was exceeded.
+pub(super) fn too_many(error: DecodeError, limit: usize) -> FileFault {
+    match error {
+        DecodeError::LimitExceeded(Limit::Elements | Limit::Entries) => FileFault::TooManyElements { limit },
+        error => error.into(),
+    }
+}
+
+/// Says which file a frame's layout was compared with.
+pub(super) fn name_layout(fault: FileFault, file: &Path) -> FileFault {
+    match fault {
+        FileFault::Frame(DecodeError::LayoutMismatch { frame, layout }) => {
+            FileFault::Layout { file: file.to_path_buf(), frame, layout }
+        }
+        other => other,
     }
 }
 
@@ -64,17 +172,35 @@ mod tests {
         Encoder::new().encode(&spec.codec, key, &layout, &[unit], Grad::F32(&grad), None).unwrap().to_vec()
     }
 
+    /// A file with a frame of each unit.
+    fn messages(units: &[Unit]) -> Messages {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("frames");
+        std::fs::write(&path, units.iter().flat_map(|&unit| frame(unit)).collect::<Vec<_>>()).unwrap();
+        Messages::read(&path).unwrap()
+    }
+
+    #[test]
+    fn messages_that_overlap_are_refused() {
+        let [low, high] = [0, 40].map(|start| Unit { id: 0, start, len: 41, dense: false });
+        let apart = Unit { start: 41, ..high };
+        assert_eq!(messages(&[low, apart]).extent(100).unwrap(), 82);
+        for units in [[low, high], [apart, low]] {
+            let fault = messages(&units).extent(100).unwrap_err();
+            assert!(matches!(fault, FileFault::Message { number: 2, .. }), "{fault}");
+        }
+    }
+
     #[test]
     fn a_lone_frame_ends_with_its_last_unit() {
-        let bytes = frame(Unit { id: 0, start: 40, len: 20, dense: false });
-        let (layout, _) = lone_layout(&bytes, 60).unwrap();
+        let layout = messages(&[Unit { id: 0, start: 40, len: 20, dense: false }]).lone_layout(60).unwrap();
         assert_eq!((layout.len(), layout.fingerprint()), (60, LayoutRef::flat(100).fingerprint()));
     }
 
     #[test]
     fn gaps_and_units_beyond_the_limit_are_refused() {
         for unit in [Unit { id: 0, start: 40, len: 20, dense: false }, Unit::whole(100)] {
-            let fault = lone_layout(&frame(unit), 59).unwrap_err();
+            let fault = messages(&[unit]).lone_layout(59).unwrap_err();
             assert!(matches!(fault, FileFault::TooManyElements { limit: 59 }), "{fault}");
         }
     }

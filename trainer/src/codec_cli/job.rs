@@ -1,5 +1,6 @@
-//! One codec on one gradient: the frame that `encode` writes and `bench` measures.
+//! One codec on one gradient: the frames that `encode` writes and `bench` measures.
 
+use gradwire::packets::{PacketEncoder, PacketSize};
 use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, Source, Spec, StepKey, Unit};
 
 use super::error::{CliError, FileFault, Place};
@@ -15,12 +16,20 @@ pub(super) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
 ///
 /// A linear codec makes the frame of what this gradient alone contributes.
 pub(super) struct Job<'g> {
-    spec: Spec,
-    key: StepKey,
-    gradient: &'g Gradient,
-    units: Vec<Unit>,
-    memory: Option<Memory<'static>>,
-    encoder: Encoder,
+    pub(super) spec: Spec,
+    pub(super) key: StepKey,
+    pub(super) gradient: &'g Gradient,
+    pub(super) units: Vec<Unit>,
+    pub(super) memory: Option<Memory<'static>>,
+    output: Output,
+}
+
+/// What holds the messages of a gradient.
+enum Output {
+    /// One frame.
+    Frame(Encoder),
+    /// Several, none longer than the codec says.
+    Packets(PacketEncoder, PacketSize),
 }
 
 impl<'g> Job<'g> {
@@ -32,13 +41,11 @@ impl<'g> Job<'g> {
             gradient,
             units: spec.units.units(&layout).collect(),
             memory: Memory::for_spec(&spec, &layout),
-            encoder: Encoder::new(),
+            output: match spec.packets {
+                Some(size) => Output::Packets(PacketEncoder::new(), size),
+                None => Output::Frame(Encoder::new()),
+            },
         }
-    }
-
-    /// The codec.
-    pub(super) fn spec(&self) -> &Spec {
-        &self.spec
     }
 
     /// The gradient.
@@ -56,21 +63,36 @@ impl<'g> Job<'g> {
         self.memory.iter_mut().for_each(Memory::clear);
     }
 
-    /// Encodes the frame.
-    pub(super) fn encode(&mut self) -> Result<&[u8], CliError> {
-        let layout = self.gradient.layout.as_ref();
-        let grad = Grad::F32(&self.gradient.values);
-        self.encoder
-            .encode(&self.spec.codec, self.key, &layout, &self.units, grad, self.memory.as_mut())
-            .map_err(|error| explain(&self.spec, self.gradient, error))
+    /// Encodes the frame, or the packets.
+    pub(super) fn encode(&mut self) -> Result<(), CliError> {
+        let Self { spec, key, gradient, units, memory, output } = self;
+        let (layout, grad) = (gradient.layout.as_ref(), Grad::F32(&gradient.values));
+        let (codec, memory) = (&spec.codec, memory.as_mut());
+        let encoded = match output {
+            Output::Frame(encoder) => encoder.encode(codec, *key, &layout, units, grad, memory).map(|_| ()),
+            Output::Packets(encoder, size) => {
+                encoder.encode(codec, *key, &layout, units, grad, memory, *size).map(|_| ())
+            }
+        };
+        encoded.map_err(|error| self.explain(error))
     }
-}
 
-/// Says which file, codec and tensor an error is about.
-fn explain(spec: &Spec, gradient: &Gradient, error: EncodeError) -> CliError {
-    let place = match error {
-        EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index } => gradient.place(index),
-        _ => None,
-    };
-    gradient.fault(FileFault::Encode { codec: spec.to_string(), error, place: Place(place) })
+    /// The frame or the packets of the last successful call, in the order in which they are sent.
+    pub(super) fn frames(&self) -> Vec<&[u8]> {
+        match &self.output {
+            Output::Frame(encoder) => vec![encoder.frame()],
+            Output::Packets(encoder, _) => (0..encoder.count()).filter_map(|at| encoder.packet(at)).collect(),
+        }
+    }
+
+    /// Says which file, codec and tensor an error is about.
+    pub(super) fn explain(&self, error: EncodeError) -> CliError {
+        let place = match error {
+            EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index } => {
+                self.gradient.place(index)
+            }
+            _ => None,
+        };
+        self.gradient.fault(FileFault::Encode { codec: self.spec.to_string(), error, place: Place(place) })
+    }
 }

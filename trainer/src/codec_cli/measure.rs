@@ -10,12 +10,15 @@ use super::error::{CliError, FileFault};
 use super::gradient::zeroed;
 use super::job::Job;
 use super::quality::{Distance, Entries};
+use super::rounds::{Rounds, without_frames};
 
 /// One codec on one gradient, measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measurement {
-    /// Bytes of the finished frame.
+    /// Bytes of all frames, or payloads.
     pub(super) bytes: usize,
+    /// What is sent.
+    pub(super) sent: Sent,
     /// What the frame holds.
     pub(super) entries: Entries,
     /// How far its decoded values are from the gradient.
@@ -24,50 +27,137 @@ pub(super) struct Measurement {
     pub(super) times: Times,
 }
 
+/// What carries the content of a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Frames: one, or packets.
+    Frames(usize),
+    /// Payloads of so many rounds.
+    Rounds(u32),
+}
+
 /// Median times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Times {
-    /// Gradient and memory to finished frame.
+    /// Gradient and memory to finished frames; or to the payloads of the first round.
     pub(super) encode: f64,
-    /// Frame to accumulator, all checks included.
+    /// Frames to accumulator, all checks included; or payloads to the next round, and at last to the mean.
     pub(super) decode: f64,
     /// A copy of the dense f32 gradient.
     pub(super) memcpy: f64,
 }
 
-/// Measures a codec on a gradient, over `iters` rounds.
-pub(super) fn measure(job: &mut Job<'_>, iters: u32) -> Result<Measurement, CliError> {
+/// Measures a codec on a gradient, over `iters` turns.
+pub(super) fn measure(job: Job<'_>, iters: u32) -> Result<Measurement, CliError> {
+    match without_frames(&job.spec.codec) {
+        Some(codec) => measure_rounds(Rounds::new(job, codec), iters),
+        None => measure_frames(job, iters),
+    }
+}
+
+/// Whether the codec can encode the gradient at all.
+pub(super) fn rehearse(mut job: Job<'_>) -> Result<(), CliError> {
+    match without_frames(&job.spec.codec) {
+        Some(codec) => Rounds::new(job, codec).begin(),
+        None => job.encode(),
+    }
+}
+
+fn measure_frames(mut job: Job<'_>, iters: u32) -> Result<Measurement, CliError> {
     let gradient = job.gradient();
-    let frame = job.encode()?.to_vec();
+    job.encode()?;
+    let frames: Vec<Vec<u8>> = job.frames().into_iter().map(<[u8]>::to_vec).collect();
     let accumulator = zeroed(gradient.values.len()).map_err(|fault| gradient.fault(fault))?;
-    let mut receiver = Receiver::new(&frame, gradient.layout.as_ref(), accumulator)
-        .map_err(|error| job.own_frame_fault(error))?;
+    let receiver = Receiver::new(&frames, gradient.layout.as_ref(), accumulator);
+    let mut receiver = receiver.map_err(|error| job.own_frame_fault(error))?;
     let entries = receiver.entries().map_err(|error| job.own_frame_fault(error))?;
     receiver.receive().map_err(|error| job.own_frame_fault(error))?;
     let distance = Distance::between(&gradient.values, &receiver.accumulator);
+    let (bytes, sent) = (frames.iter().map(Vec::len).sum(), Sent::Frames(frames.len()));
     let mut copy = AlignedCopy::new(&gradient.values).map_err(|fault| gradient.fault(fault))?;
-    let times = time_in_turns(job, &mut receiver, &mut copy, iters)?;
-    Ok(Measurement { bytes: frame.len(), entries, distance, times })
+    let times = time_in_turns(&mut Framed { job, receiver }, &mut copy, iters)?;
+    Ok(Measurement { bytes, sent, entries, distance, times })
 }
 
-/// One round to warm the buffers, then `iters` rounds in which a copy of the gradient, encode and decode take turns: what
-/// slows the machine down for a while slows all three. Memory and accumulator are emptied between the timed parts.
-fn time_in_turns(
-    job: &mut Job<'_>,
-    receiver: &mut Receiver<'_>,
-    copy: &mut AlignedCopy,
-    iters: u32,
-) -> Result<Times, CliError> {
+fn measure_rounds(mut rounds: Rounds<'_>, iters: u32) -> Result<Measurement, CliError> {
+    let gradient = rounds.job().gradient();
+    let mut mean = zeroed(gradient.values.len()).map_err(|fault| gradient.fault(fault))?;
+    rounds.clear_memory();
+    rounds.begin()?;
+    let contribution = rounds.finish(&mut mean);
+    let distance = Distance::between(&gradient.values, &mean);
+    let entries = Entries { sent: rounds.held(), position_bytes: None, value_bytes: contribution.bytes };
+    let mut copy = AlignedCopy::new(&gradient.values).map_err(|fault| gradient.fault(fault))?;
+    let times = time_in_turns(&mut Summed { rounds, mean }, &mut copy, iters)?;
+    let sent = Sent::Rounds(contribution.rounds);
+    Ok(Measurement { bytes: contribution.bytes, sent, entries, distance, times })
+}
+
+/// Both directions of a codec, as often as wanted.
+trait Turns {
+    /// Goes back to the start; not timed.
+    fn clear(&mut self);
+
+    fn encode(&mut self) -> Result<(), CliError>;
+
+    fn decode(&mut self) -> Result<(), CliError>;
+}
+
+/// A codec with frames, and who receives them.
+struct Framed<'g, 'f> {
+    job: Job<'g>,
+    receiver: Receiver<'f>,
+}
+
+impl Turns for Framed<'_, '_> {
+    fn clear(&mut self) {
+        self.job.clear_memory();
+        self.receiver.accumulator.fill(0.0);
+    }
+
+    fn encode(&mut self) -> Result<(), CliError> {
+        self.job.encode()
+    }
+
+    fn decode(&mut self) -> Result<(), CliError> {
+        self.receiver.receive().map_err(|error| self.job.own_frame_fault(error))
+    }
+}
+
+/// A codec without frames, and its mean.
+struct Summed<'g> {
+    rounds: Rounds<'g>,
+    mean: Vec<f32>,
+}
+
+impl Turns for Summed<'_> {
+    fn clear(&mut self) {
+        self.rounds.clear_memory();
+    }
+
+    fn encode(&mut self) -> Result<(), CliError> {
+        self.rounds.begin()
+    }
+
+    fn decode(&mut self) -> Result<(), CliError> {
+        self.rounds.finish(&mut self.mean);
+        black_box(self.mean.as_slice());
+        Ok(())
+    }
+}
+
+/// One turn to warm the buffers, then `iters` in which a copy of the gradient, encode and decode take turns: what slows the
+/// machine down for a while slows all three. Memory and accumulator are emptied between the timed parts.
+fn time_in_turns(codec: &mut impl Turns, copy: &mut AlignedCopy, iters: u32) -> Result<Times, CliError> {
     let mut samples: [Vec<f64>; 3] = Default::default();
-    for round in 0..=iters {
-        job.clear_memory();
-        receiver.accumulator.fill(0.0);
+    for turn in 0..=iters {
+        codec.clear();
         let (_, memcpy) = timed(|| copy.run());
-        let (encoded, encode) = timed(|| job.encode().map(|frame| black_box(frame).len()));
+        let (encoded, encode) = timed(|| codec.encode());
         encoded?;
-        let (received, decode) = timed(|| receiver.receive());
-        received.map_err(|error| job.own_frame_fault(error))?;
-        if round > 0 {
+        let (decoded, decode) = timed(|| codec.decode());
+        decoded?;
+        if turn > 0 {
             samples.iter_mut().zip([memcpy, encode, decode]).for_each(|(samples, time)| samples.push(time));
         }
     }
@@ -92,9 +182,9 @@ fn median(mut samples: Vec<f64>) -> f64 {
     }
 }
 
-/// One worker's receiving end of a frame, its buffers warm.
+/// One worker's receiving end of frames, its buffers warm.
 struct Receiver<'f> {
-    frame: &'f [u8],
+    frames: &'f [Vec<u8>],
     layout: LayoutRef<'f>,
     limits: Limits,
     scratch: Vec<u32>,
@@ -102,22 +192,27 @@ struct Receiver<'f> {
 }
 
 impl<'f> Receiver<'f> {
-    fn new(frame: &'f [u8], layout: LayoutRef<'f>, accumulator: Vec<f32>) -> Result<Self, DecodeError> {
+    fn new(frames: &'f [Vec<u8>], layout: LayoutRef<'f>, accumulator: Vec<f32>) -> Result<Self, DecodeError> {
         let limits = Limits::for_layout(&layout);
-        let scratch = vec![0; frame_scratch_len(frame, &layout, &limits)?];
-        Ok(Self { frame, layout, limits, scratch, accumulator })
+        let needed = |most: usize, frame: &Vec<u8>| Ok(most.max(frame_scratch_len(frame, &layout, &limits)?));
+        let words = frames.iter().try_fold(0, needed)?;
+        Ok(Self { frames, layout, limits, scratch: vec![0; words], accumulator })
     }
 
     fn entries(&mut self) -> Result<Entries, DecodeError> {
-        Frame::parse(self.frame, &self.layout, &self.limits, &mut self.scratch)
-            .map(|frame| Entries::of(&frame))
+        let mut entries = Entries::default();
+        for frame in self.frames {
+            entries.add(&Frame::parse(frame, &self.layout, &self.limits, &mut self.scratch)?);
+        }
+        Ok(entries)
     }
 
-    /// Checks the frame completely and adds it to the accumulator.
+    /// Checks the frames completely and adds them to the accumulator.
     fn receive(&mut self) -> Result<(), DecodeError> {
-        let bytes = black_box(self.frame);
-        let frame = Frame::parse(bytes, &self.layout, &self.limits, &mut self.scratch)?;
-        frame.add_scaled_to(1.0, &mut self.accumulator);
+        for bytes in black_box(self.frames) {
+            let frame = Frame::parse(bytes, &self.layout, &self.limits, &mut self.scratch)?;
+            frame.add_scaled_to(1.0, &mut self.accumulator);
+        }
         black_box(self.accumulator.as_slice());
         Ok(())
     }

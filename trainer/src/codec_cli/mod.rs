@@ -3,12 +3,13 @@
 //! | command | does |
 //! | --- | --- |
 //! | `bench` | size, error, speed and break-even bandwidth of codecs on gradient files |
-//! | `encode` | one gradient file to one frame |
-//! | `decode` | one frame to a file that any safetensors reader opens |
+//! | `encode` | one gradient file to one frame, or to packets |
+//! | `decode` | a frame, or packets, to a file that any safetensors reader opens |
 //! | `inspect` | what a frame is made of |
+//! | `list` | every codec, its keys and examples |
 //!
 //! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the order of their
-//! data, as f32. A frame file is one frame and nothing else. Files are checked before memory is allocated for what they
+//! data, as f32. A frame file is one frame, or the packets of one gradient one after the other, and nothing else. Files are checked before memory is allocated for what they
 //! claim, and outputs appear whole or not at all.
 
 mod alternatives;
@@ -23,9 +24,11 @@ mod gradient;
 mod inspect;
 mod job;
 mod json;
+mod list;
 mod measure;
 mod quality;
 mod report;
+mod rounds;
 mod table;
 
 use std::io::{ErrorKind, Write};
@@ -35,6 +38,8 @@ pub use decode::DecodeArgs;
 pub use encode::EncodeArgs;
 pub use error::{CliError, FileFault};
 pub use inspect::InspectArgs;
+pub use list::ListArgs;
+pub(crate) use list::codecs_help;
 
 /// Arguments of `trainer codec`.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,6 +60,8 @@ pub enum CodecCommand {
     Decode(DecodeArgs),
     /// Show every field of a frame, and its units
     Inspect(InspectArgs),
+    /// List every codec: names, numbers, kind, keys, examples
+    List(ListArgs),
 }
 
 /// Runs one command and writes what it has to say to `out`. A reader of `out` that went away is not an error.
@@ -67,6 +74,7 @@ pub fn run(args: CodecArgs, out: &mut impl Write) -> Result<(), CliError> {
         CodecCommand::Encode(args) => encode::run(&args, out),
         CodecCommand::Decode(args) => decode::run(&args, out),
         CodecCommand::Inspect(args) => inspect::run(&args, out),
+        CodecCommand::List(args) => list::run(&args, out),
     };
     match result.and_then(|()| out.flush().map_err(CliError::Output)) {
         Err(CliError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

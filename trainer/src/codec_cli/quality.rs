@@ -7,35 +7,32 @@ use gradwire::Frame;
 pub(super) struct Entries {
     /// Entries with a value.
     pub(super) sent: usize,
-    /// Entries whose position is written, and the bytes of those positions.
-    pub(super) positions: (usize, usize),
+    /// Bytes of positions, with everything that says how to read them; none where no positions are written.
+    pub(super) position_bytes: Option<usize>,
     /// Bytes of values or levels, the norms that scale them included.
     pub(super) value_bytes: usize,
 }
 
 impl Entries {
-    /// Entries of a parsed frame.
-    pub(super) fn of(frame: &Frame<'_>) -> Self {
-        let mut entries = Self::default();
+    /// Adds those of a parsed frame.
+    pub(super) fn add(&mut self, frame: &Frame<'_>) {
         for info in frame.units().map(|unit| unit.info()) {
-            entries.sent += info.held;
-            entries.value_bytes += info.values.map_or(0, |(_, bytes)| bytes);
+            let value_bytes = info.values.map_or(0, |(_, bytes)| bytes);
+            self.sent += info.held;
+            self.value_bytes += value_bytes;
             match info.index {
                 // Norms take the place of positions in what a unit of levels tells about itself.
-                Some((_, bytes)) if info.kind == "levels" => entries.value_bytes += bytes,
-                Some((_, bytes)) => {
-                    entries.positions.0 += info.held;
-                    entries.positions.1 += bytes;
-                }
+                Some((_, bytes)) if info.kind == "levels" => self.value_bytes += bytes,
+                // Counts, lengths and coders included: all that is not values.
+                Some(_) => *self.position_bytes.get_or_insert(0) += info.body_bytes - value_bytes,
                 None => {}
             }
         }
-        entries
     }
 
-    /// Bits that the position of an entry takes, where positions are written.
+    /// Bits of positions for each entry that is sent, where positions are written.
     pub(super) fn index_bits(&self) -> Option<f64> {
-        bits_per(self.positions.1, self.positions.0)
+        bits_per(self.position_bytes?, self.sent)
     }
 
     /// Bits that the value of an entry takes.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use gradwire::format::{Divisor, FrameUnit, Header};
+use gradwire::format::{Divisor, FrameUnit, Header, UnitInfo};
 use serde::Serialize;
 
 use super::alternatives::Alternatives;
@@ -47,8 +47,32 @@ pub(super) struct Content {
     pub(super) n: usize,
     /// Dense f32 bytes of these coordinates over bytes of the frame.
     pub(super) ratio: f64,
+    /// How much of the frame was checked.
+    checked: Checked,
     /// One entry a unit, in the order of the frame.
     pub(super) units: Vec<UnitReport>,
+}
+
+/// How much of a frame was checked.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Checked {
+    /// All of it.
+    Completely,
+    /// Not positions and values: decoding what the frame claims would take memory out of proportion to its bytes.
+    Claims,
+    /// Not positions and values: the positions need the shapes.
+    Shapes,
+}
+
+impl Checked {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Completely => "completely",
+            Self::Claims => "header, checksum and structure: it claims so much that decoding needs --layout",
+            Self::Shapes => "header, checksum and structure: its positions cannot be read without --layout",
+        }
+    }
 }
 
 /// One unit.
@@ -110,9 +134,13 @@ impl HeaderReport {
 }
 
 impl UnitReport {
-    /// One unit of a parsed frame.
-    pub(super) fn new(unit: &FrameUnit<'_>) -> Self {
-        let info = unit.info();
+    /// One unit of a parsed frame, with what it would have cost under other coders.
+    pub(super) fn decoded(unit: &FrameUnit<'_>) -> Self {
+        Self { alternatives: Alternatives::of(unit), ..Self::new(&unit.info()) }
+    }
+
+    /// What a unit says of itself.
+    pub(super) fn new(info: &UnitInfo) -> Self {
         let bytes = info.index.map_or(0, |(_, bytes)| bytes) + info.values.map_or(0, |(_, bytes)| bytes);
         Self {
             unit: info.unit.id,
@@ -126,7 +154,7 @@ impl UnitReport {
             value_bytes: info.values.map(|(_, bytes)| bytes),
             body_bytes: info.body_bytes,
             bits_per_coord: bits_per(bytes, info.unit.len),
-            alternatives: Alternatives::of(unit),
+            alternatives: None,
         }
     }
 
@@ -162,10 +190,25 @@ const UNIT_TITLES: [(&str, &str); 10] = [
     ("bits/", "coord"),
 ];
 
+impl Content {
+    /// The units of a frame of so many bytes.
+    pub(super) fn new(step: u64, units: Vec<UnitReport>, bytes: usize, checked: Checked) -> Self {
+        let n = units.iter().map(|unit| unit.len).fold(0, usize::saturating_add);
+        Self { step, n, ratio: 4.0 * n as f64 / bytes as f64, checked, units }
+    }
+}
+
 impl Report {
-    /// Writes the header field by field, then the units as a table.
-    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{}", self.header.file)?;
+    /// Writes the header field by field, then the units as a table. `place` is the number of the frame in its file, and how many
+    /// there are.
+    pub(super) fn write(&self, place: (usize, usize), out: &mut impl Write) -> io::Result<()> {
+        match place {
+            (_, 1) => writeln!(out, "{}", self.header.file)?,
+            (number, count) => {
+                let gap = if number > 1 { "\n" } else { "" };
+                writeln!(out, "{gap}{}: message {number} of {count}", self.header.file)?;
+            }
+        }
         let mut rows = self.header.rows().to_vec();
         if let Some(content) = &self.content {
             rows.push(("step", content.step.to_string()));
@@ -174,6 +217,7 @@ impl Report {
                 "ratio",
                 format!("{} (dense f32 bytes / frame bytes)", significant(content.ratio, 4)),
             ));
+            rows.push(("checked", content.checked.text().to_owned()));
         }
         rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<11}  {value}"))?;
         let Some(content) = &self.content else { return Ok(()) };

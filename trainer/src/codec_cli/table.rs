@@ -2,47 +2,34 @@
 
 use std::io::{self, Write};
 
+use crate::terminal;
+
 /// Rows of cells under column titles of one or two lines. The first column is aligned left, the others right.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
+    titles: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these titles; the second line, usually units, may be empty.
     pub(super) fn new(titles: &[(&str, &str)]) -> Self {
-        let upper = titles.iter().map(|title| title.0.to_owned()).collect();
-        let lower: Vec<String> = titles.iter().map(|title| title.1.to_owned()).collect();
-        let has_lower = lower.iter().any(|title| !title.is_empty());
-        Self { rows: if has_lower { vec![upper, lower] } else { vec![upper] } }
+        let title = |&(upper, lower): &(&str, &str)| match lower {
+            "" => upper.to_owned(),
+            lower => format!("{upper}\n{lower}"),
+        };
+        Self { titles: titles.iter().map(title).collect(), rows: Vec::new() }
     }
 
-    /// Appends a row, one cell a column.
+    /// Appends a row, one cell a column; those that are left out are empty.
     pub(super) fn push(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// Writes the table.
+    /// Writes the table, no wider than the terminal.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max()
-        };
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let padding = " ".repeat(width - width_of(cell));
-                line += &if column == 0 { format!("{cell}{padding}") } else { format!("  {padding}{cell}") };
-            }
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
+        out.write_all(terminal::table(&self.titles, &self.rows).as_bytes())
     }
-}
-
-fn width_of(cell: &str) -> usize {
-    cell.chars().count()
 }
 
 /// A whole number with its digits in groups of three.
@@ -105,14 +92,5 @@ mod tests {
     #[test]
     fn digits_are_grouped() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let mut table = Table::new(&[("codec", ""), ("size", "bytes")]);
-        table.push(vec!["none".to_owned(), "4".to_owned()]);
-        let mut out = Vec::new();
-        table.write(&mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "codec   size\n       bytes\nnone       4\n");
     }
 }

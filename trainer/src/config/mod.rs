@@ -15,16 +15,17 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 
-/// What the user said, and nothing more. Keys are spelled the same in a file and, as `--key`, on the command line.
+/// What the user said, and nothing more. Keys of a file have underscores, options of the command line dashes;
+/// an option with underscores is read too.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[command(next_help_heading = "Run settings (each is also a key of the TOML file)")]
+#[command(next_help_heading = "Run settings (each is also a key of the TOML file, with _ for -)")]
 pub struct Settings {
     /// Data set: optdigits, tiny-shakespeare (both shipped), mnist, fashion-mnist, cifar-10, text, characters
     #[arg(long, value_name = "NAME")]
     pub data: Option<String>,
     /// Folder with the files of a data set that is not shipped
-    #[arg(long = "data_dir", visible_alias = "data-dir", value_name = "DIR")]
+    #[arg(long = "data-dir", alias = "data_dir", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Model: mlp or cnn for images, gpt for text [default: mlp or gpt]
     #[arg(long, value_name = "NAME")]
@@ -44,10 +45,10 @@ pub struct Settings {
     pub wire: Option<String>,
     /// Gbit/s between two workers. With it auto chooses between all-gather and sparse [default: all-gather], and a codec that
     /// does not say index= takes small or smallest where the bits that they save take longer than the coding [default: auto]
-    #[arg(long = "link_gbps", visible_alias = "link-gbps", value_name = "X")]
+    #[arg(long = "link-gbps", alias = "link_gbps", value_name = "X")]
     pub link_gbps: Option<f64>,
-    /// Microseconds that an empty message takes from worker to worker, for auto with a link_gbps [default: 50]
-    #[arg(long = "link_latency_us", visible_alias = "link-latency-us", value_name = "X")]
+    /// Microseconds that an empty message takes from worker to worker, for auto with --link-gbps [default: 50]
+    #[arg(long = "link-latency-us", alias = "link_latency_us", value_name = "X")]
     pub link_latency_us: Option<f64>,
     /// Send the gradient of each step while that of the next is computed, and apply their mean one step late
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
@@ -84,7 +85,7 @@ pub struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub nesterov: Option<bool>,
     /// Weight decay [default: 0, or 0.01 for adamw]
-    #[arg(long = "weight_decay", visible_alias = "weight-decay", value_name = "X")]
+    #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X")]
     pub weight_decay: Option<f64>,
     /// Learning rate [default: 0.3 for mlp, 0.1 for cnn and gpt; 0.003 for adamw]
     #[arg(long, value_name = "X")]
@@ -96,26 +97,26 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     pub warmup: Option<u64>,
     /// Steps between two drops of schedule=step
-    #[arg(long = "decay_every", visible_alias = "decay-every", value_name = "N")]
+    #[arg(long = "decay-every", alias = "decay_every", value_name = "N")]
     pub decay_every: Option<u64>,
     /// What schedule=step multiplies the rate by [default: 0.1]
-    #[arg(long = "decay_factor", visible_alias = "decay-factor", value_name = "X")]
+    #[arg(long = "decay-factor", alias = "decay_factor", value_name = "X")]
     pub decay_factor: Option<f64>,
     /// Seed of weights, order of the data and codecs [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Steps between two evaluations; 0: only at the end [default: 50]
-    #[arg(long = "eval_every", visible_alias = "eval-every", value_name = "N")]
+    #[arg(long = "eval-every", alias = "eval_every", value_name = "N")]
     pub eval_every: Option<u64>,
     /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
-    #[arg(long = "hash_every", visible_alias = "hash-every", value_name = "N")]
+    #[arg(long = "hash-every", alias = "hash_every", value_name = "N")]
     pub hash_every: Option<u64>,
     /// Steps between two checkpoints, the last of which is at the end; 0: only when interrupted [default: 100 for train, 0 for compare]
-    #[arg(long = "checkpoint_every", visible_alias = "checkpoint-every", value_name = "N")]
+    #[arg(long = "checkpoint-every", alias = "checkpoint_every", value_name = "N")]
     pub checkpoint_every: Option<u64>,
     /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one process: what a
     /// bad link does to training [default: 0]
-    #[arg(long = "packet_loss", visible_alias = "packet-loss", value_name = "P")]
+    #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P")]
     pub packet_loss: Option<f64>,
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
     #[arg(long, value_name = "X")]

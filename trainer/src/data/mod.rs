@@ -34,3 +34,6 @@ pub use level::Level;
 pub use part::Part;
 pub use source::Source;
 pub use tokens::{Text, Vocabulary};
+
+/// Source, licence and attribution of the shipped data sets, as `trainer --licenses` prints them.
+pub const DATA_LICENSES: &str = include_str!("../../data/LICENSES.md");

@@ -8,7 +8,7 @@
 //!
 //! # Source
 //!
-//! E. Alpaydin and C. Kaynak, 1998; see [`crate::DATA_LICENSES`].
+//! E. Alpaydin and C. Kaynak, 1998; see [`DATA_LICENSES`](super::DATA_LICENSES).
 
 use super::{DataError, DataFault, Dataset, ImageSet, Images, Scaling, file};
 

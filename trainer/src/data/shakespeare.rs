@@ -7,7 +7,7 @@
 //!
 //! # Source
 //!
-//! William Shakespeare, compiled by Andrej Karpathy; see [`crate::DATA_LICENSES`].
+//! William Shakespeare, compiled by Andrej Karpathy; see [`DATA_LICENSES`](super::DATA_LICENSES).
 
 use super::{DataError, DataFault, Dataset, Level, Text, file};
 

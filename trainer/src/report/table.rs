@@ -1,6 +1,7 @@
 //! The one table of a comparison, for the terminal and for the report.
 
 use crate::compare::{Comparison, Entry, Spread};
+use crate::terminal;
 
 /// Headings and rows of text.
 #[derive(Clone, Debug)]
@@ -32,25 +33,9 @@ impl Table {
         Self { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
     }
 
-    /// The table as aligned text: the first column to the left, numbers to the right.
+    /// The table as text, no wider than the terminal.
     pub fn to_text(&self) -> String {
-        let lines = || std::iter::once(&self.head).chain(&self.rows);
-        let width = |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let mut text = String::new();
-        for (number, line) in lines().enumerate() {
-            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-            text.push('\n');
-            if number == 0 {
-                text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
-                text.push('\n');
-            }
-        }
-        text
+        terminal::table(&self.head, &self.rows)
     }
 }
 

@@ -6,8 +6,9 @@ use gradwire::{Layout, Memory};
 pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
     let Some(memory) = memory else { return Vec::new() };
     let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
-    let written = memory.save(&layout.as_ref(), &mut bytes).unwrap_or(0);
-    bytes.truncate(written);
+    // A checkpoint without what is kept back would lose it in silence.
+    let written = memory.save(&layout.as_ref(), &mut bytes);
+    assert_eq!(written, Ok(bytes.len()), "what this worker keeps back cannot be saved");
     bytes
 }
 

@@ -271,7 +271,7 @@ fn undisturbed() -> String {
 fn begun(folder: &Path) -> Child {
     trainer(folder)
         .args(RUN)
-        .args(["--checkpoint_every", "1"])
+        .args(["--checkpoint-every", "1"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -534,7 +534,7 @@ fn a_full_disk_ends_the_run_with_a_clear_error_and_the_last_good_checkpoint() {
     let folder = folder.path();
     let interrupted = trainer(folder)
         .args(RUN)
-        .args(["--checkpoint_every", "5"])
+        .args(["--checkpoint-every", "5"])
         .stderr(Stdio::null())
         .stdout(Stdio::null())
         .spawn();

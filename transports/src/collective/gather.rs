@@ -1,10 +1,10 @@
 //! Payloads of any length, collected at one rank or at all.
 
-use super::Group;
+use super::group::{Endpoint, Group};
+use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
-use crate::tag::{Deadline, Kind, Tag};
-use crate::transport::Transport;
+use crate::tag::{Deadline, Tag};
 
 /// Payloads in rank order. Kept from step to step, it allocates nothing once its buffers are warm.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Gathered {
 ///
 /// # Determinism
 /// `out` is in rank order whatever arrived first.
-pub fn all_gather<T: Transport + ?Sized>(
+pub fn all_gather<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     payload: &[u8],
@@ -114,7 +114,7 @@ pub fn all_gather<T: Transport + ?Sized>(
 ///
 /// # Determinism
 /// `out` is in rank order whatever arrived first; who is late depends on the clock.
-pub fn gather<T: Transport + ?Sized>(
+pub fn gather<T: Endpoint + ?Sized>(
     transport: &mut T,
     root: Rank,
     tag: Tag,

@@ -25,6 +25,10 @@ pub enum Reduce<'a> {
     SumI32(&'a mut [i32]),
     /// The largest f32 as [`max_f32`] defines it; the order does not matter.
     MaxF32(&'a mut [f32]),
+    /// The smallest i32; the order does not matter.
+    MinI32(&'a mut [i32]),
+    /// The bits that are set at every rank; the order does not matter.
+    And(&'a mut [u32]),
 }
 
 /// The larger of two, the same whatever the order: a NaN wins and becomes the quiet NaN 0x7fc00000, and +0 is larger
@@ -49,7 +53,8 @@ impl Reduce<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::SumF32(data, _) | Self::MaxF32(data) => data.len(),
-            Self::SumI32(data) => data.len(),
+            Self::SumI32(data) | Self::MinI32(data) => data.len(),
+            Self::And(data) => data.len(),
         }
     }
 
@@ -71,7 +76,8 @@ impl Reduce<'_> {
                 put(out, &data[range], |x: f32| bf16::from_f32(x).to_le_bytes());
             }
             Self::SumF32(data, Wire::F32) | Self::MaxF32(data) => put(out, &data[range], f32::to_le_bytes),
-            Self::SumI32(data) => put(out, &data[range], i32::to_le_bytes),
+            Self::SumI32(data) | Self::MinI32(data) => put(out, &data[range], i32::to_le_bytes),
+            Self::And(data) => put(out, &data[range], u32::to_le_bytes),
         }
     }
 
@@ -90,6 +96,8 @@ impl Reduce<'_> {
             Self::MaxF32(data) => {
                 merge(&mut data[range], incoming, |b, own| max_f32(f32::from_le_bytes(b), own));
             }
+            Self::MinI32(data) => merge(&mut data[range], incoming, |b, own| own.min(i32::from_le_bytes(b))),
+            Self::And(data) => merge(&mut data[range], incoming, |b, own| own & u32::from_le_bytes(b)),
         }
     }
 
@@ -102,7 +110,10 @@ impl Reduce<'_> {
             Self::SumF32(data, Wire::F32) | Self::MaxF32(data) => {
                 merge(&mut data[range], incoming, |b, _| f32::from_le_bytes(b));
             }
-            Self::SumI32(data) => merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b)),
+            Self::SumI32(data) | Self::MinI32(data) => {
+                merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b));
+            }
+            Self::And(data) => merge(&mut data[range], incoming, |b, _| u32::from_le_bytes(b)),
         }
     }
 

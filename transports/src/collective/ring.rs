@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use super::{Group, Reduce, segment};
+use super::group::{Endpoint, Group};
+use super::reduce::{Reduce, segment};
+use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
-use crate::tag::{Deadline, Kind, Tag};
-use crate::transport::Transport;
+use crate::tag::{Deadline, Tag};
 
 /// Byte buffers of a reduction. Kept from step to step, they allocate nothing once warm.
 #[derive(Debug, Default)]
@@ -32,12 +33,12 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    fn new<T: Transport + ?Sized>(transport: &T, tag: Tag, kind: Kind) -> Result<Self, TransportError> {
+    fn new<T: Endpoint + ?Sized>(transport: &T, tag: Tag, kind: Kind) -> Result<Self, TransportError> {
         Ok(Self { group: Group::of(transport, tag)?, tag, kind })
     }
 
     /// That of [`all_reduce`].
-    pub(crate) fn of_all_reduce<T: Transport + ?Sized>(
+    pub(crate) fn of_all_reduce<T: Endpoint + ?Sized>(
         transport: &T,
         tag: Tag,
     ) -> Result<Self, TransportError> {
@@ -102,7 +103,7 @@ impl Ring {
     }
 
     /// All hops, one after the other.
-    fn run<T: Transport + ?Sized>(
+    fn run<T: Endpoint + ?Sized>(
         &self,
         transport: &mut T,
         data: &mut Reduce<'_>,
@@ -124,7 +125,7 @@ fn require_len((from, tag): (Rank, Tag), expected: usize, actual: usize) -> Resu
 }
 
 /// Receives a message that must have `expected` bytes.
-pub(super) fn recv_exactly<T: Transport + ?Sized>(
+pub(super) fn recv_exactly<T: Endpoint + ?Sized>(
     transport: &mut T,
     from: Rank,
     tag: Tag,
@@ -157,7 +158,7 @@ pub(super) fn recv_exactly<T: Transport + ?Sized>(
 /// `((x[s+1] ⊕ x[s+2]) ⊕ x[s+3]) ⊕ … ⊕ x[s]`. It starts at the position after its owner and ends with the owner.
 /// With [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16 before ⊕, and ⊕ itself is an f32
 /// addition; the finished segment is not rounded, because it does not travel. With N = 1 nothing changes.
-pub fn reduce_scatter<T: Transport + ?Sized>(
+pub fn reduce_scatter<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     mut data: Reduce<'_>,
@@ -183,7 +184,7 @@ pub fn reduce_scatter<T: Transport + ?Sized>(
 /// # Determinism
 /// The order of every sum is that of [`reduce_scatter`]. With [`Wire::Bf16`](super::Wire::Bf16) the finished segment
 /// is rounded to bfloat16, at its owner too. With N = 1 nothing changes and nothing is rounded.
-pub fn all_reduce<T: Transport + ?Sized>(
+pub fn all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     mut data: Reduce<'_>,

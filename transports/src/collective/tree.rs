@@ -1,11 +1,12 @@
 //! Barrier, broadcast and all-reduce along trees: few hops, for short vectors and slow messages.
 
-use super::ring::recv_exactly;
-use super::{Group, Reduce, Scratch};
+use super::group::{Endpoint, Group};
+use super::reduce::Reduce;
+use super::ring::{Scratch, recv_exactly};
+use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
-use crate::tag::{Deadline, Kind, Tag};
-use crate::transport::Transport;
+use crate::tag::{Deadline, Tag};
 
 /// Waits until every member has called it; returns the members.
 ///
@@ -14,7 +15,7 @@ use crate::transport::Transport;
 ///
 /// # Errors
 /// Those of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`.
-pub fn barrier<T: Transport + ?Sized>(
+pub fn barrier<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     deadline: Deadline,
@@ -39,7 +40,7 @@ pub fn barrier<T: Transport + ?Sized>(
 /// # Errors
 /// Those of `send` and `recv`, `NotAPeer` when `root` is no member, `WrongEpoch`, `TagOutOfRange`. A rank that fails
 /// may already have passed the data on.
-pub fn broadcast<T: Transport + ?Sized>(
+pub fn broadcast<T: Endpoint + ?Sized>(
     transport: &mut T,
     root: Rank,
     tag: Tag,
@@ -84,7 +85,7 @@ pub fn broadcast<T: Transport + ?Sized>(
 /// Neighbours first: `((x[0] ⊕ x[1]) ⊕ (x[2] ⊕ x[3])) ⊕ …`, each ⊕ with the higher positions on the left. With
 /// [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16, and so is the result. With N = 1 nothing
 /// changes.
-pub fn tree_all_reduce<T: Transport + ?Sized>(
+pub fn tree_all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     mut data: Reduce<'_>,

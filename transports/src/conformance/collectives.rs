@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Check, Peer, briefly, patience};
+use super::peer::{Check, Peer, briefly, patience};
 use crate::collective::Gathered;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};

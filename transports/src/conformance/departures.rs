@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Check, Peer, SLACK, patience};
+use super::peer::{Check, Peer, SLACK, patience};
 use crate::collective::{Gathered, Reduce, Scratch, Wire};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{BRIEFLY, Check, PATIENCE, Peer, SLACK, briefly};
+use super::peer::{BRIEFLY, Check, PATIENCE, Peer, SLACK, briefly};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -143,7 +143,7 @@ fn retired_messages(peer: &mut Peer<'_>) {
     }
     peer.transport.retire(new);
     for from in peer.others() {
-        let refused = peer.transport.recv(from, old, &mut Vec::new(), super::patience());
+        let refused = peer.transport.recv(from, old, &mut Vec::new(), super::peer::patience());
         assert_eq!(refused, Err(TransportError::Retired { tag: old }));
         assert_eq!(peer.recv(from, new), b"new");
     }

@@ -2,10 +2,9 @@
 
 use std::fmt::Debug;
 
-use super::{
-    Check, Inputs, Peer, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32, patience,
-};
-use crate::collective::{Reduce, Scratch, Wire, segment, tree_all_reduce};
+use super::peer::{Check, Peer, patience};
+use super::reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32};
+use crate::collective::{Fold, Reduce, Scalar, Scratch, Wire, segment, tree_all_reduce};
 use crate::counters::Traffic;
 use crate::error::TransportError;
 
@@ -14,6 +13,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a sum of f32 over bf16 is rounded once per hop, also at its owner", run: sum_bf16 },
     Check { name: "a sum of i32 wraps", run: sum_i32 },
     Check { name: "a maximum keeps NaN and the sign of zero", run: max },
+    Check { name: "a minimum and a conjunction of masks are those of all ranks", run: min_and_masks },
+    Check { name: "scalars are agreed on bit for bit, over ranks ascending", run: scalars },
+    Check { name: "scalars of other types, folds or numbers are an error", run: other_scalars },
     Check { name: "a reduce-scatter leaves each rank its own segment", run: reduce_scatter },
     Check { name: "a tree reduces neighbours first, on every wire", run: tree },
     Check { name: "a ring moves the bytes that its formula says", run: ring_bytes },
@@ -103,6 +105,120 @@ fn max(peer: &mut Peer<'_>) {
     });
 }
 
+fn min_and_masks(peer: &mut Peer<'_>) {
+    for_each_length(peer, |peer, step, inputs| {
+        let masks = |position: usize| -> Vec<u32> {
+            inputs.i32(position).iter().map(|value| value.cast_unsigned() | 0x00ff_0000).collect()
+        };
+        let inputs_of_all = all(peer, |position| inputs.i32(position));
+        let least: Vec<i32> =
+            (0..inputs.len).map(|at| inputs_of_all.iter().map(|values| values[at]).min().unwrap()).collect();
+        let masks_of_all = all(peer, masks);
+        let common: Vec<u32> = (0..inputs.len)
+            .map(|at| masks_of_all.iter().fold(u32::MAX, |all, values| all & values[at]))
+            .collect();
+        let (mut ring, mut tree) = (inputs.i32(peer.position()), inputs.i32(peer.position()));
+        all_reduce(peer, step, Reduce::MinI32(&mut ring));
+        let tag = peer.tag(step).chunk(1);
+        tree_all_reduce(peer.transport, tag, Reduce::MinI32(&mut tree), &mut Scratch::new(), patience())
+            .unwrap();
+        assert_same([ring, tree], [least.clone(), least], inputs, peer);
+        let (mut ring, mut tree) = (masks(peer.position()), masks(peer.position()));
+        let (first, second) = (peer.tag(step).chunk(2), peer.tag(step).chunk(3));
+        peer.transport.all_reduce(first, Reduce::And(&mut ring), &mut Scratch::new(), patience()).unwrap();
+        tree_all_reduce(peer.transport, second, Reduce::And(&mut tree), &mut Scratch::new(), patience())
+            .unwrap();
+        assert_same([ring, tree], [common.clone(), common], inputs, peer);
+    });
+}
+
+/// Every type with every fold, of inputs with NaN, infinities and both zeros; the expected values by other means.
+fn scalars(peer: &mut Peer<'_>) {
+    let inputs = Inputs { seed: 5, len: 60 };
+    for at in 0..inputs.len {
+        let floats = all(peer, |position| inputs.special_f32(position)[at]);
+        let doubles: Vec<f64> = floats.iter().map(|&value| f64::from(value) / 3.0).collect();
+        let ints = all(peer, |position| i64::from(inputs.i32(position)[at]) << (at % 33));
+        let me = peer.position();
+        let folds = [Fold::Min, Fold::Max, Fold::Sum];
+        let mut scalars: Vec<_> = folds
+            .iter()
+            .flat_map(|&fold| {
+                [Scalar::F32(floats[me]), Scalar::F64(doubles[me]), Scalar::I64(ints[me])].map(|s| (fold, s))
+            })
+            .collect();
+        let tag = peer.tag(at as u64);
+        let members = peer.transport.agree(tag, &mut scalars, patience()).unwrap();
+        assert_eq!(members.as_slice(), peer.ranks());
+        for (fold, scalar) in scalars {
+            match scalar {
+                Scalar::F32(value) => assert_eq!(
+                    value.to_bits(),
+                    expected_f32(fold, &floats).to_bits(),
+                    "{fold:?} of {floats:?}"
+                ),
+                Scalar::F64(value) => assert_eq!(
+                    value.to_bits(),
+                    expected_f64(fold, &doubles).to_bits(),
+                    "{fold:?} of {doubles:?}"
+                ),
+                Scalar::I64(value) => {
+                    let expected = match fold {
+                        Fold::Min => *ints.iter().min().unwrap(),
+                        Fold::Max => *ints.iter().max().unwrap(),
+                        Fold::Sum => ints.iter().fold(0, |sum: i64, value| sum.wrapping_add(*value)),
+                    };
+                    assert_eq!(value, expected, "{fold:?} of {ints:?}");
+                }
+            }
+        }
+    }
+}
+
+fn expected_f32(fold: Fold, values: &[f32]) -> f32 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    let folded = match fold {
+        _ if values.iter().any(|value| value.is_nan()) => f32::NAN,
+        Fold::Min => sorted[0],
+        Fold::Max => sorted[sorted.len() - 1],
+        Fold::Sum => values[1..].iter().fold(values[0], |sum, value| sum + value),
+    };
+    if folded.is_nan() { f32::from_bits(0x7fc0_0000) } else { folded }
+}
+
+fn expected_f64(fold: Fold, values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let folded = match fold {
+        _ if values.iter().any(|value| value.is_nan()) => f64::NAN,
+        Fold::Min => sorted[0],
+        Fold::Max => sorted[sorted.len() - 1],
+        Fold::Sum => values[1..].iter().fold(values[0], |sum, value| sum + value),
+    };
+    if folded.is_nan() { f64::from_bits(0x7ff8_0000_0000_0000) } else { folded }
+}
+
+fn other_scalars(peer: &mut Peer<'_>) {
+    if peer.world() == 1 {
+        return;
+    }
+    let is_first = peer.position() == 0;
+    let same = (Fold::Sum, Scalar::F32(1.0));
+    for (step, other) in
+        [vec![(Fold::Max, Scalar::F32(1.0))], vec![(Fold::Sum, Scalar::F64(1.0))], vec![same; 2], vec![]]
+            .into_iter()
+            .enumerate()
+    {
+        let mut scalars = if is_first { other.clone() } else { vec![same] };
+        let before = scalars.clone();
+        let tag = peer.tag(step as u64);
+        let agreed = peer.transport.agree(tag, &mut scalars, patience());
+        assert!(matches!(agreed, Err(TransportError::OtherScalars { .. })), "{agreed:?}");
+        assert_eq!(scalars, before);
+    }
+}
+
 fn reduce_scatter(peer: &mut Peer<'_>) {
     for_each_length(peer, |peer, step, inputs| {
         for (chunk, wire) in [Wire::F32, Wire::Bf16].into_iter().enumerate() {
@@ -162,11 +278,16 @@ fn native(peer: &mut Peer<'_>) {
         let position = peer.position();
         let (mut sum, mut rounded) = (inputs.f32(position), inputs.f32(position));
         let (mut ints, mut max) = (inputs.i32(position), inputs.special_f32(position));
+        let mask =
+            |position: usize| inputs.i32(position).into_iter().map(i32::cast_unsigned).collect::<Vec<_>>();
+        let (mut least, mut masks) = (inputs.i32(position), mask(position));
         let unsupported = [
             native_of(peer, step, 0, Reduce::SumF32(&mut sum, Wire::F32)),
             native_of(peer, step, 1, Reduce::SumF32(&mut rounded, Wire::Bf16)),
             native_of(peer, step, 2, Reduce::SumI32(&mut ints)),
             native_of(peer, step, 3, Reduce::MaxF32(&mut max)),
+            native_of(peer, step, 4, Reduce::MinI32(&mut least)),
+            native_of(peer, step, 5, Reduce::And(&mut masks)),
         ];
         assert!(unsupported.iter().all(|none| *none == unsupported[0]), "all reductions, or none");
         if unsupported[0] {
@@ -179,6 +300,11 @@ fn native(peer: &mut Peer<'_>) {
         assert_same(ints, expected_sum_i32(&all(peer, |position| inputs.i32(position))), inputs, peer);
         let expected = expected_max(&all(peer, |position| inputs.special_f32(position)));
         assert_same(bits(&max), bits(&expected), inputs, peer);
+        let (ints_of_all, masks_of_all) = (all(peer, |position| inputs.i32(position)), all(peer, mask));
+        for at in 0..inputs.len {
+            assert_eq!(least[at], ints_of_all.iter().map(|values| values[at]).min().unwrap());
+            assert_eq!(masks[at], masks_of_all.iter().fold(u32::MAX, |all, values| all & values[at]));
+        }
     });
 }
 

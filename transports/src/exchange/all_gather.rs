@@ -3,9 +3,10 @@
 use gradwire::arithmetic::divide;
 use gradwire::{Encoder, Grad, Memory, Unit};
 
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming, held};
 use super::pipeline::{InParts, Part, Parts};
-use super::{ExchangeError, Step, timed};
+use super::step::{Step, timed};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;

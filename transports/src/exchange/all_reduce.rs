@@ -7,8 +7,10 @@ use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use gradwire::{Grad, Linear, Memory, Unit};
 
+use super::error::ExchangeError;
 use super::pipeline::{InParts, Part, Parts};
-use super::{ExchangeError, Step, timed};
+use super::step::{Step, timed};
+use super::void::Watched;
 use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};
 use crate::error::TransportError;
 use crate::tag::Tag;
@@ -22,9 +24,20 @@ pub(super) enum Order {
     Native,
 }
 
+/// A codec with rounds: one that has a spelling, or one of a test.
+pub(super) trait HasRounds {
+    fn rounds(&self) -> &dyn Linear;
+}
+
+impl HasRounds for LinearCodec {
+    fn rounds(&self) -> &dyn Linear {
+        self.rounds()
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct AllReduce {
-    codec: LinearCodec,
+pub(super) struct AllReduce<C = LinearCodec> {
+    codec: C,
     wire: Wire,
     order: Order,
     scratch: Scratch,
@@ -65,17 +78,18 @@ fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
 }
 
 /// A unit that is sent dense is a plain sum whatever the codec.
-fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
+fn codec_of<'c, C: HasRounds>(codec: &'c C, unit: &Unit) -> &'c dyn Linear {
     if unit.dense { &DenseSum } else { codec.rounds() }
 }
 
-impl AllReduce {
-    pub(super) fn new(codec: LinearCodec, wire: Wire, order: Order, units: usize) -> Self {
+impl<C: HasRounds> AllReduce<C> {
+    pub(super) fn new(codec: C, wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitState::default()).collect();
         Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 
-    pub(super) fn set_codec(&mut self, codec: LinearCodec) {
+    /// Goes on with another codec. Units grow what it needs when they begin.
+    pub(super) fn set_codec(&mut self, codec: C) {
         self.codec = codec;
     }
 
@@ -160,7 +174,11 @@ impl AllReduce {
         let data = reduce_of(round, payload, self.wire)?;
         let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
         timed(&mut step.clock.exchange, || match self.order {
-            Order::Tree => tree_all_reduce(step.transport, tag, data, sums, by),
+            Order::Tree => {
+                let void = &mut step.underway.void;
+                let mut watched = Watched { transport: &mut *step.transport, step: step.tag, void };
+                tree_all_reduce(&mut watched, tag, data, sums, by)
+            }
             _ => step.transport.native_all_reduce(tag, data, by),
         })?;
         Ok(())
@@ -187,7 +205,7 @@ impl AllReduce {
     }
 }
 
-impl InParts for AllReduce {
+impl<C: HasRounds> InParts for AllReduce<C> {
     /// Every unit has its own state, whatever it travels with.
     fn set_parts(&mut self, _: usize) {}
 
@@ -280,6 +298,163 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
         (Reduction::MaxF32, Payload::F32(data)) => Ok(Reduce::MaxF32(data)),
         (Reduction::SumF32, Payload::F32(data)) => Ok(Reduce::SumF32(data, wire)),
         (Reduction::SumI32, Payload::I32(data)) => Ok(Reduce::SumI32(data)),
+        (Reduction::MinI32, Payload::I32(data)) => Ok(Reduce::MinI32(data)),
+        (Reduction::And, Payload::U32(data)) => Ok(Reduce::And(data)),
         _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use gradwire::rounds::MemoryView;
+    use gradwire::{EncodeError, Layout, LayoutRef, Source, Spec, StepKey};
+
+    use super::*;
+    use crate::exchange::pipeline::Pipeline;
+    use crate::exchange::step::Clock;
+    use crate::exchange::underway::Underway;
+    use crate::local;
+    use crate::tag::Deadline;
+    use crate::transport::Transport;
+
+    /// The smallest gradient in sixteenths, and no less than zero where nobody's is negative: one round of votes, one of minima.
+    #[derive(Debug)]
+    struct Votes;
+
+    impl HasRounds for Votes {
+        fn rounds(&self) -> &dyn Linear {
+            self
+        }
+    }
+
+    impl Linear for Votes {
+        fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+            LinearScratchLen { words: len + len.div_ceil(32), floats: 0, ints: len }
+        }
+
+        fn held(&self, len: usize) -> usize {
+            len
+        }
+
+        fn begin(
+            &self,
+            _: StepKey,
+            _: &LayoutRef<'_>,
+            unit: &Unit,
+            grad: Grad<'_>,
+            _: Option<MemoryView<'_>>,
+            scratch: &mut LinearScratch<'_>,
+        ) -> Result<Round, EncodeError> {
+            let Grad::F32(grad) = grad else { panic!("a gradient of f32") };
+            let (p, masks) = scratch.words.split_at_mut(unit.len);
+            masks.fill(0);
+            for (at, value) in grad.iter().enumerate() {
+                p[at] = value.to_bits();
+                scratch.ints[at] = (value * 16.0).floor() as i32;
+                masks[at / 32] |= u32::from(*value >= 0.0) << (at % 32);
+            }
+            let payload_len = unit.len.div_ceil(32);
+            Ok(Round { index: 0, reduction: Reduction::And, unit: *unit, payload_len })
+        }
+
+        fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+            match round.reduction {
+                Reduction::And => Payload::U32(&mut scratch.words[round.unit.len..][..round.payload_len]),
+                _ => Payload::I32(&mut scratch.ints[..round.payload_len]),
+            }
+        }
+
+        fn advance(
+            &self,
+            _: &LayoutRef<'_>,
+            round: Round,
+            scratch: &mut LinearScratch<'_>,
+            _: u32,
+            mean: &mut [f32],
+            _: Option<&mut Memory<'_>>,
+        ) -> Option<Round> {
+            if round.reduction == Reduction::And {
+                let payload_len = round.unit.len;
+                return Some(Round { index: 1, reduction: Reduction::MinI32, payload_len, ..round });
+            }
+            let masks = &scratch.words[round.unit.len..];
+            for (at, mean) in mean.iter_mut().enumerate() {
+                let none_is_negative = masks[at / 32] >> (at % 32) & 1 == 1;
+                *mean = scratch.ints[at] as f32 + if none_is_negative { 0.5 } else { 0.0 };
+            }
+            None
+        }
+    }
+
+    fn gradient(rank: u32, len: usize) -> Vec<f32> {
+        let stream = StepKey { seed: 3, step: len as u64, source: Source::Rank(rank) }.stream(0);
+        (0..len as u64).map(|at| (stream.u64_at(at) as u32 % 2000) as f32 / 100.0 - 4.0).collect()
+    }
+
+    /// What one rank has after a step.
+    fn step(mut transport: impl Transport, order: Order, len: usize) -> Result<Vec<f32>, ExchangeError> {
+        let (spec, layout) = (Spec::parse("none").unwrap(), Layout::packed([("w", vec![len])]).unwrap());
+        let cut = len / 3;
+        let unit = |id, start, len| Unit { id, start, len, dense: false };
+        let units = [unit(0, 0, cut), unit(1, cut, len - cut)];
+        let rank = transport.rank().0;
+        let key = StepKey { seed: 1, step: 0, source: Source::Rank(rank) };
+        let route = AllReduce::new(Votes, Wire::Bf16, order, units.len());
+        let mut pipeline = Pipeline::new(route, &units);
+        let (mut mean, grad) = (vec![f32::NAN; len], gradient(rank, len));
+        let mut step = Step {
+            transport: &mut transport,
+            underway: &mut Underway::default(),
+            spec: &spec,
+            layout: &layout,
+            units: &units,
+            key,
+            tag: Tag::new(0, 0),
+            deadline: Deadline::NEVER,
+            clock: Clock::default(),
+        };
+        pipeline.start(&mut step, Grad::F32(&grad), &mut None)?;
+        pipeline.finish(&mut step, &mut mean, &mut None)?;
+        Ok(mean)
+    }
+
+    #[test]
+    fn rounds_of_votes_and_minima_are_reduced_as_by_hand() {
+        for (order, world) in
+            [(Order::Ring, 1), (Order::Ring, 2), (Order::Ring, 5), (Order::Tree, 1), (Order::Tree, 4)]
+        {
+            for len in [0, 1, 31, 33, 100, 257] {
+                let all: Vec<_> = (0..world).map(|rank| gradient(rank, len)).collect();
+                let expected: Vec<f32> = (0..len)
+                    .map(|at| {
+                        let least = all.iter().map(|grad| (grad[at] * 16.0).floor() as i32).min().unwrap();
+                        let half = if all.iter().all(|grad| grad[at] >= 0.0) { 0.5 } else { 0.0 };
+                        least as f32 + half
+                    })
+                    .collect();
+                let ends: Vec<_> = local::world(world)
+                    .into_iter()
+                    .map(|end| thread::spawn(move || step(end, order, len)))
+                    .collect();
+                for end in ends {
+                    assert_eq!(end.join().unwrap().unwrap(), expected, "{order:?} of {world}, {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_of_another_kind_than_its_reduction_is_refused() {
+        let unit = Unit { id: 0, start: 0, len: 1, dense: false };
+        let refused = |reduction, payload: Payload<'_>| {
+            let round = Round { index: 0, reduction, unit, payload_len: 1 };
+            reduce_of(&round, payload, Wire::F32).unwrap_err()
+        };
+        let expected = TransportError::Unsupported { operation: "reduction of this kind" };
+        assert_eq!(refused(Reduction::And, Payload::I32(&mut [1])), expected);
+        assert_eq!(refused(Reduction::MinI32, Payload::U32(&mut [1])), expected);
+        assert_eq!(refused(Reduction::Neighbour, Payload::F32(&mut [1.0])), expected);
     }
 }

@@ -26,6 +26,18 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec keeps other parts in the memory than the one before it, so it cannot take its place.
+    OtherMemory {
+        /// Name of the codec.
+        codec: &'static str,
+    },
+    /// The codec does not go with the memory or the packets that the spelling asks for, so it cannot take another one's place.
+    Conflict {
+        /// Name of the codec.
+        codec: &'static str,
+        /// Why.
+        why: &'static str,
+    },
     /// The route sends a step in one message, so there is nothing to overlap.
     OneMessage,
     /// The spelling asks for packets, and the route has no server to say which of them arrived.
@@ -84,6 +96,13 @@ pub enum ExchangeError {
         /// The rank to blame.
         rank: Option<Rank>,
     },
+    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it said itself. Its own error is `Encode`.
+    Void {
+        /// Who said so.
+        rank: Rank,
+        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent in.
+        index: usize,
+    },
     /// The payload of a neighbour is not finite.
     NonFinitePayload {
         /// Who sent it.
@@ -104,6 +123,8 @@ pub enum ExchangeError {
         quorum: usize,
         /// Frames that arrived and were refused, and why. Known to the server alone.
         refused: Vec<(Rank, DecodeError)>,
+        /// The first rank that said that its gradient cannot be encoded, and the coordinate that is to blame.
+        void: Option<(Rank, usize)>,
     },
     /// The server's answer names ranks that are not members, or is cut short.
     BadVerdict {
@@ -121,9 +142,14 @@ impl fmt::Display for ExchangeError {
             Self::NoFrames { codec } => {
                 write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
             }
+            // Some of these codecs can be summed and others cannot; these two routes take both.
             Self::NotSparse { codec } => {
-                write!(f, "{codec} frames are not sparse: use all-gather or all-reduce")
+                write!(f, "{codec} frames are not sparse: use all-gather or a server")
             }
+            Self::OtherMemory { codec } => {
+                write!(f, "{codec} keeps other things in the memory than the codec before it: begin a new exchange with it")
+            }
+            Self::Conflict { codec, why } => write!(f, "{codec} cannot follow the codec before it: {why}"),
             Self::OneMessage => f.write_str(
                 "no pipeline: a step is one message here; several go with all-gather, sparse all-reduce and the ring of all-reduce",
             ),
@@ -159,12 +185,17 @@ impl fmt::Display for ExchangeError {
                 write!(f, "mean not finite at coordinate {index} with the frame of {rank}")
             }
             Self::NonFiniteMean { index, rank: None } => write!(f, "mean not finite at coordinate {index}"),
+            Self::Void { rank, index } => {
+                write!(f, "step void: the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
+            }
             Self::NonFinitePayload { rank, index } => {
                 write!(f, "payload of {rank} not finite at element {index}")
             }
             Self::NoSum { rank } => write!(f, "{rank} refused a part of its coordinates, and has no sum"),
-            Self::NoQuorum { arrived, quorum, .. } => {
-                write!(f, "{arrived} good frames in time, {quorum} needed")
+            Self::NoQuorum { arrived, quorum, void, .. } => {
+                write!(f, "{arrived} good frames in time, {quorum} needed")?;
+                let Some((rank, index)) = void else { return Ok(()) };
+                write!(f, "; the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
             }
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }

@@ -4,7 +4,8 @@ use gradwire::format::{CodecId, Divisor, FrameUnit};
 use gradwire::packets::PacketSize;
 use gradwire::{Decoder, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
 
-use super::{ExchangeError, Step};
+use super::error::ExchangeError;
+use super::step::Step;
 use crate::rank::Rank;
 
 /// Parses frames of one codec and one layout. Grows once, and then allocates nothing.

@@ -23,6 +23,11 @@
 //! by the number of workers whose packet with it arrived, and the server's answer names to each worker those of its packets
 //! that did not. Other routes have nobody who could say so to all.
 //!
+//! # Void steps
+//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's `finish` fails
+//! at once with [`ExchangeError::Void`], which names the rank and the coordinate, and everything is given back. Around a server
+//! the error is [`ExchangeError::NoQuorum`], which names them too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
+//!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
 //! lost, that the server refused, or that it did not wait for. With a norm cap, off by default, a server leaves out a part of
@@ -38,21 +43,23 @@ mod norm_cap;
 mod own;
 mod packets;
 mod pipeline;
+mod report;
+mod route;
 mod server;
 mod slip;
 mod sparse;
+mod step;
 mod underway;
 mod verdict;
-
-use std::time::{Duration, Instant};
+mod void;
 
 use gradwire::codecs::ValueChoice;
-use gradwire::{Codec, DecodeError, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
+use gradwire::registry::LinearCodec;
+use gradwire::state::{Keeper, MemoryChoice};
+use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
-use crate::error::TransportError;
-use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
@@ -61,110 +68,47 @@ use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
 pub use self::norm_cap::Capped;
 use self::pipeline::Pipeline;
+pub use self::report::{PacketTally, Report};
+pub use self::route::{Route, ServerOptions};
 use self::server::Server;
 use self::sparse::SparseAllReduce;
+use self::step::{Clock, Step};
 use self::underway::Underway;
 
-/// How frames travel.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Route {
-    /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and succeed at
-    /// another: a rank whose step failed must leave the run or fetch the parameters anew.
-    AllGather,
-    /// Every rank owns blocks of the coordinates: it is sent what the others' frames hold of them, sums, and sends the sums
-    /// to all. For codecs that send few coordinates; the mean has the bits of [`Route::AllGather`]. Blocks in which nearly
-    /// nothing is zero travel dense. A rank whose part was refused tells all others, for whom the step then fails too.
-    ///
-    /// # Source
-    /// Renggli et al.: SparCML (arXiv 1802.08021), split and all-gather with its switch to dense; Li, Hoefler: Near-Optimal
-    /// Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598), whose balanced regions are blocks dealt in
-    /// turn here. Nothing is dropped on the way.
-    SparseAllReduce,
-    /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`] does.
-    AllReduce {
-        /// What an f32 takes between two hops.
-        wire: Wire,
-    },
-    /// As [`Route::AllReduce`], but summed up a binomial tree and sent down again: in ⌈log₂N⌉ steps each way instead of
-    /// N−1, each with the whole payload. For short payloads and long round trips.
-    Tree {
-        /// What an f32 takes between two hops.
-        wire: Wire,
-    },
-    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, where it has one: in an
-    /// order that only the library knows, so with other bits than elsewhere.
-    Native {
-        /// What an f32 takes in the library's sums.
-        wire: Wire,
-    },
-    /// Every frame goes to one rank, which sends back the mean.
-    Server(ServerOptions),
-}
-
-/// Settings of a parameter server. The server is a member that contributes a gradient of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ServerOptions {
-    /// Which rank serves.
-    pub server: Rank,
-    /// Frames, the server's own included, without which a step fails; 0 stands for all.
-    pub quorum: usize,
-    /// How long the server waits for frames; it then goes on with those it has. A worker's packets that did not get through
-    /// by then are not sent again. `None`: until the deadline of the step.
-    pub patience: Option<Duration>,
-    /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
-    pub downlink: Spec,
-    /// A frame whose Euclidean norm is more than this multiple, at least 1, of a running median enters the sum scaled down to
-    /// it, the server's own too. `None`: none is. Only the server's setting matters.
-    ///
-    /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of two; the first
-    /// 8 pass. [`Exchange::norms`] saves them for a server that is started again. What is cut off is lost, not given back: with error feedback it would
-    /// come again with the next frame. One member can then move a mean no further than that multiple of the others' median,
-    /// in a direction of its choice.
-    pub norm_cap: Option<f32>,
-}
-
-impl Default for ServerOptions {
-    /// Rank 0 serves, waits for all, answers with dense f32, and caps no norm.
-    fn default() -> Self {
-        let downlink = Spec::new(Codec::NONE);
-        Self { server: Rank(0), quorum: 0, patience: None, downlink, norm_cap: None }
-    }
-}
-
-/// What one rank has to say of a step's exchange.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Whose gradients the mean is made of.
-    pub contributors: RankSet,
-    /// Frames that this rank refused, and why. Known to the server alone.
-    pub refused: Vec<(Rank, DecodeError)>,
-    /// Frames that were scaled down to [`ServerOptions::norm_cap`]. Known to the server alone.
-    pub capped: Vec<Capped>,
-    /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a sparse all-reduce.
-    pub frame_bytes: usize,
-    /// What became of this rank's own packets.
-    pub packets: PacketTally,
-    /// Coordinates that this rank sent.
-    pub held: usize,
-    /// Time spent encoding.
-    pub encode: Duration,
-    /// Time spent sending and waiting.
-    pub exchange: Duration,
-    /// Time spent parsing, adding and dividing.
-    pub decode: Duration,
-}
-
-/// A step in packets; zero and zero for one in a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketTally {
-    /// Packets that this rank sent.
-    pub sent: usize,
-    /// Those that are not in the mean: lost on the way, late or refused. They were given back.
-    pub lost: usize,
-}
-
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
+///
+/// # Examples
+/// Two ranks; each sends half of its coordinates and keeps the rest back.
+/// ```
+/// use std::thread;
+///
+/// use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+/// use gradwire_transports::exchange::{Exchange, Route};
+/// use gradwire_transports::{Deadline, Transport, local};
+///
+/// let spec = Spec::parse("topk:density=0.5").unwrap();
+/// let layout = Layout::packed([("w", vec![4])]).unwrap();
+/// let grads = [[1.0, 8.0, 0.5, -6.0], [4.0, 2.0, 0.25, -8.0]];
+/// let ranks: Vec<_> = local::world(2)
+///     .into_iter()
+///     .map(|mut end| {
+///         let (layout, rank) = (layout.clone(), end.rank().0);
+///         thread::spawn(move || {
+///             let mut memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+///             let mut exchange = Exchange::new(spec, layout, Route::AllGather).unwrap();
+///             let (key, mut mean) = (StepKey { seed: 1, step: 0, source: Source::Rank(rank) }, [0.0; 4]);
+///             let (grad, by) = (Grad::F32(&grads[rank as usize]), Deadline::NEVER);
+///             exchange.start(&mut end, key, grad, Some(&mut memory), by).unwrap();
+///             exchange.finish(&mut end, &mut mean, Some(&mut memory), by).unwrap();
+///             (mean, memory.residual().to_vec())
+///         })
+///     })
+///     .collect();
+/// let kept = [[1.0, 0.0, 0.5, 0.0], [0.0, 2.0, 0.25, 0.0]];
+/// for (rank, kept) in ranks.into_iter().zip(kept) {
+///     assert_eq!(rank.join().unwrap(), ([2.0, 4.0, 0.0, -7.0], kept.to_vec()));
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Exchange {
     spec: Spec,
@@ -191,58 +135,6 @@ struct Started {
     clock: Clock,
 }
 
-/// What every route works with in a step.
-struct Step<'a> {
-    transport: &'a mut dyn Transport,
-    underway: &'a mut Underway,
-    spec: &'a Spec,
-    layout: &'a Layout,
-    units: &'a [Unit],
-    key: StepKey,
-    tag: Tag,
-    deadline: Deadline,
-    clock: Clock,
-}
-
-impl Step<'_> {
-    /// The place of this rank among the members, of whom it is one.
-    fn place_in(&self, members: &RankSet) -> usize {
-        members.position(self.transport.rank()).unwrap_or(0)
-    }
-
-    /// The other members and their places, beginning with the one after this rank, so that not all send to the same one first.
-    fn others_in<'m>(&self, members: &'m RankSet) -> impl Iterator<Item = (usize, Rank)> + use<'m> {
-        let me = self.place_in(members);
-        (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
-    }
-
-    /// Sends a message of a pipeline.
-    fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
-        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, deadline))
-    }
-
-    /// Notes that every other member sends this rank a message with that tag.
-    fn expect_from_all(&mut self, tag: Tag) {
-        let (members, me) = (self.transport.membership().ranks, self.transport.rank());
-        members.iter().filter(|rank| *rank != me).for_each(|from| self.underway.expect(from, tag));
-    }
-
-    /// Takes the message of a pipeline that was promised first.
-    fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
-        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        timed(&mut self.clock.exchange, || underway.take(transport, into, deadline))
-    }
-}
-
-/// Adds up where the time goes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Clock {
-    encode: Duration,
-    exchange: Duration,
-    decode: Duration,
-}
-
 /// About what a value takes.
 fn value_bits(values: ValueChoice) -> f64 {
     match values {
@@ -254,12 +146,20 @@ fn value_bits(values: ValueChoice) -> f64 {
     }
 }
 
-/// Runs `work` and adds its time to `sum`.
-fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    *sum += start.elapsed();
-    result
+/// Refuses a codec that makes no mean, or none by such a route.
+fn require_mean(codec: &Codec, is_summed: bool) -> Result<(), ExchangeError> {
+    match codec {
+        Codec::Gossip(_) => Err(ExchangeError::Gossip { codec: codec.name() }),
+        _ if !is_summed && !codec.capabilities().has_frames => {
+            Err(ExchangeError::NoFrames { codec: codec.name() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The codec as one whose payloads can be summed.
+fn require_linear(codec: &Codec) -> Result<LinearCodec, ExchangeError> {
+    codec.as_linear().ok_or(ExchangeError::NotLinear { codec: codec.name() })
 }
 
 impl Exchange {
@@ -274,13 +174,8 @@ impl Exchange {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
         }
-        if matches!(spec.codec, Codec::Gossip(_)) {
-            return Err(ExchangeError::Gossip { codec: spec.codec.name() });
-        }
         let is_summed = matches!(route, Route::AllReduce { .. } | Route::Tree { .. } | Route::Native { .. });
-        if !is_summed && !spec.codec.capabilities().has_frames {
-            return Err(ExchangeError::NoFrames { codec: spec.codec.name() });
-        }
+        require_mean(&spec.codec, is_summed)?;
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
         let route = match route {
             Route::AllGather => State::AllGather(Pipeline::new(AllGather::default(), &units)),
@@ -290,8 +185,7 @@ impl Exchange {
                 State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
             }
             Route::AllReduce { wire } | Route::Tree { wire } | Route::Native { wire } => {
-                let linear =
-                    spec.codec.as_linear().ok_or(ExchangeError::NotLinear { codec: spec.codec.name() })?;
+                let linear = require_linear(&spec.codec)?;
                 let order = match route {
                     Route::Tree { .. } => Order::Tree,
                     Route::Native { .. } => Order::Native,
@@ -372,20 +266,56 @@ impl Exchange {
         if is_cheaper { Route::SparseAllReduce } else { route }
     }
 
-    /// Sets the density of the steps from here on, where the codec has one; schedules and controllers call this between
-    /// steps. Every member sets the same one for the same steps: frames that are longer than it allows are refused.
+    /// Sets the codec of the steps from here on; schedules and controllers call this between steps, with
+    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or a choice of their own. Every member sets the same one for the same steps:
+    /// frames of another codec are refused.
+    ///
+    /// The units stay, those that are sent dense included, and so does what the spelling says of memory and packets. The memory
+    /// must be one that suits both codecs: both or neither keep a [state](gradwire::state::UnitState) of each unit, and both keep as
+    /// many factors. What a step gives and keeps is then what a new exchange with that codec would have given and kept, from the
+    /// same memory.
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish; `OtherMemory` for a codec that keeps other parts; `Conflict` where the
+    /// spelling's memory or packets do not go with it; those of [`new`](Self::new) for a codec that does not fit the route. Nothing
+    /// has changed then.
+    pub fn set_codec(&mut self, codec: Codec) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        require_mean(&codec, matches!(self.route, State::AllReduce(_)))?;
+        let (name, layout) = (codec.name(), self.layout.as_ref());
+        if matches!(self.route, State::SparseAllReduce(_)) && codec.sparse_values().is_none() {
+            return Err(ExchangeError::NotSparse { codec: name });
+        }
+        let linear = match self.route {
+            State::AllReduce(_) => Some(require_linear(&codec)?),
+            _ => None,
+        };
+        let parts = |codec: &Codec| {
+            (codec.capabilities().adapts, codec.state_len(&layout, self.units.len(), Keeper::Worker))
+        };
+        if self.spec.memory != MemoryChoice::None && parts(&codec) != parts(&self.spec.codec) {
+            return Err(ExchangeError::OtherMemory { codec: name });
+        }
+        let next = Spec { codec, ..self.spec };
+        // A spelling that was put together by hand may have had a conflict from the start.
+        if let (Some(why), None) = (next.conflict(), self.spec.conflict()) {
+            return Err(ExchangeError::Conflict { codec: name, why });
+        }
+        if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, linear) {
+            reduce.route.set_codec(linear);
+        }
+        self.spec.codec = codec;
+        Ok(())
+    }
+
+    /// [Sets](Self::set_codec) the codec at another density, where it has one.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish.
     pub fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
-        }
-        self.spec.codec = self.spec.codec.with_density(density);
-        if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, self.spec.codec.as_linear()) {
-            reduce.route.set_codec(linear);
-        }
-        Ok(())
+        self.set_codec(self.spec.codec.with_density(density))
     }
 
     /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
@@ -469,7 +399,7 @@ impl Exchange {
     /// every one of them finite.
     ///
     /// # Errors
-    /// `NotStarted`, `Transport`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`, `NoSum`. The step is then
+    /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`, `NoSum`. The step is then
     /// refused: the memory holds everything again (but see [`ExchangeError::Transport`] for a server that is gone),
     /// and `mean` is unspecified.
     ///

@@ -4,7 +4,7 @@ use std::fmt;
 
 use gradwire::Frame;
 
-use super::ExchangeError;
+use super::error::ExchangeError;
 use crate::rank::Rank;
 
 /// Norms that the running median is taken over.

@@ -4,8 +4,9 @@ use gradwire::packets::{PacketEncoder, PacketSize};
 use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::all_gather::encode;
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming, held};
-use super::{ExchangeError, Step, timed};
+use super::step::{Step, timed};
 
 #[derive(Debug)]
 pub(super) enum Own {

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use gradwire::LayoutRef;
 
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming};
 use super::intake::Intake;
 use super::own::Own;
 use super::slip::Slip;
-use super::{Clock, ExchangeError, Step, timed};
+use super::step::{Clock, Step, timed};
+use super::void::Void;
 use crate::error::TransportError;
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
@@ -151,6 +153,9 @@ impl Packets {
         let buffer = &mut self.buffer;
         if !timed(&mut clock.exchange, || arrives(step, (rank, step.tag), buffer, deadline))? {
             return Ok(None);
+        }
+        if let Some(void) = Void::read(rank, &self.buffer, step.layout.len()) {
+            return Err(void.into());
         }
         let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);
         // A packet holds a coordinate, or the end of a unit that has none.

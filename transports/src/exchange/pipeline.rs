@@ -6,7 +6,10 @@ use std::ops::Range;
 
 use gradwire::{Grad, Memory, Unit};
 
-use super::{Clock, ExchangeError, Report, Step};
+use super::error::ExchangeError;
+use super::report::Report;
+use super::step::{Clock, Step};
+use super::void::Void;
 
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]
@@ -140,6 +143,10 @@ impl<R: InParts> Pipeline<R> {
             let part = self.parts.part(step.units, at);
             if let Err(error) = self.route.encode(step, part, grad, memory) {
                 self.give_back(step, at, memory);
+                if let Some(void) = Void::of(step.transport.rank(), &error) {
+                    // Who cannot be told waits until its deadline; the error is the gradient's all the same.
+                    let _ = void.tell(&mut *step.transport, step.tag, step.deadline);
+                }
                 return Err(error);
             }
             // What is not encoded is not in the memory either, so encoding goes on when nothing travels any more.
@@ -152,7 +159,7 @@ impl<R: InParts> Pipeline<R> {
             Some(refused @ ExchangeError::NonFiniteMean { .. }) => self.refused = Some(refused),
             Some(error) => {
                 self.give_back(step, self.parts.count(), memory);
-                return Err(error);
+                return Err(why(step, error));
             }
         }
         Ok(())
@@ -194,7 +201,7 @@ impl<R: InParts> Pipeline<R> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Report, ExchangeError> {
-        let result = self.complete(step, mean, memory);
+        let result = self.complete(step, mean, memory).map_err(|error| why(step, error));
         if result.is_err() {
             self.give_back(step, self.parts.count(), memory);
         }
@@ -228,6 +235,14 @@ impl<R: InParts> Pipeline<R> {
         for at in 0..encoded {
             self.route.give_back(step, self.parts.part(step.units, at), memory);
         }
+    }
+}
+
+/// Why a step failed: who waited in vain may know of a rank that had nothing to send.
+fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
+    match (error, step.underway.void) {
+        (ExchangeError::Transport(_) | ExchangeError::NoSum { .. }, Some(void)) => void.into(),
+        (error, _) => error,
     }
 }
 

@@ -3,12 +3,17 @@
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packets::{self, Packets, Sum, arrives};
+use super::report::{PacketTally, Report};
+use super::route::ServerOptions;
 use super::slip::Slip;
-use super::{Clock, ExchangeError, PacketTally, Report, ServerOptions, Step, timed, verdict};
+use super::step::{Clock, Step, timed};
+use super::verdict;
+use super::void::Void;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
@@ -26,6 +31,8 @@ pub(super) struct Server {
     slip: Slip,
     norm_cap: Option<NormCap>,
     incoming: Incoming,
+    /// Who had nothing to send in this step, the first of them.
+    void: Option<Void>,
     /// What was received last, in a buffer that the transport takes back for the next.
     buffer: Vec<u8>,
     /// What the server sends back: longer than what it receives, so in a buffer of its own.
@@ -65,6 +72,7 @@ impl Server {
             slip: Slip::default(),
             norm_cap,
             incoming: Incoming::default(),
+            void: None,
             buffer: Vec::new(),
             verdict: Vec::new(),
             arrived: Vec::new(),
@@ -96,8 +104,12 @@ impl Server {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        self.own.encode(step, grad, memory)?;
         let server = self.options.server;
+        if let Err(error) = self.own.encode(step, grad, memory) {
+            // Who cannot be told waits until its deadline; the error is the gradient's all the same.
+            let _ = self.say_void(step, &error);
+            return Err(error);
+        }
         if step.transport.rank() == server {
             return Ok(());
         }
@@ -108,6 +120,17 @@ impl Server {
             self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |_| false);
             error.into()
         })
+    }
+
+    /// Tells the server, or as the server all workers, that this rank's gradient cannot be encoded.
+    fn say_void(&mut self, step: &mut Step<'_>, error: &ExchangeError) -> Result<(), TransportError> {
+        let Some(void) = Void::of(step.transport.rank(), error) else { return Ok(()) };
+        if step.transport.rank() != self.options.server {
+            return step.transport.send(self.options.server, step.tag, &void.write(), step.deadline);
+        }
+        self.void = Some(void);
+        let members = step.transport.membership().ranks;
+        self.answer(step, &members, false)
     }
 
     fn send(&self, step: &mut Step<'_>, server: Rank) -> Result<(), TransportError> {
@@ -190,7 +213,8 @@ impl Server {
         let arrived = self.arrived.len();
         let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
         if arrived < quorum {
-            return Err(ExchangeError::NoQuorum { arrived, quorum, refused });
+            let void = self.void.map(|void| (void.rank, void.index));
+            return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
         }
         let packets = step.spec.packets.is_some().then_some(&mut self.packets);
         let index = timed(&mut clock.decode, || match packets {
@@ -218,6 +242,7 @@ impl Server {
         let deadline = self.patience(step);
         let mut refused = Refused::new();
         self.arrived.clear();
+        self.void = None;
         self.norm_cap.iter_mut().for_each(NormCap::begin_step);
         sum.fill(0.0);
         if step.spec.packets.is_some() {
@@ -241,6 +266,10 @@ impl Server {
             let is_own = rank == step.transport.rank();
             let (tag, buffer) = (step.tag, &mut self.buffer);
             if !is_own && !timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, deadline))? {
+                continue;
+            }
+            if let Some(void) = Void::read(rank, &self.buffer, step.layout.len()).filter(|_| !is_own) {
+                self.void.get_or_insert(void);
                 continue;
             }
             let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
@@ -275,7 +304,12 @@ impl Server {
             } else {
                 let mut refuse = |error| refuse(refused, error);
                 let into = (&mut sum, &mut *clock);
-                self.packets.collect(step, (rank, position), into, deadline, &mut refuse)?;
+                match self.packets.collect(step, (rank, position), into, deadline, &mut refuse) {
+                    Err(ExchangeError::Void { rank, index }) => {
+                        self.void.get_or_insert(Void { rank, index });
+                    }
+                    collected => collected?,
+                }
             }
             if self.packets.slip(position).ones() > 0 {
                 self.arrived.push(rank);
@@ -297,6 +331,9 @@ impl Server {
         for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
             let slip = has_packets.then(|| self.packets.slip(position));
             verdict::write(contributors, slip, self.downlink.encoder.frame(), &mut self.verdict);
+            if let (true, Some(void)) = (contributors.is_empty(), self.void) {
+                verdict::write_void(void, &mut self.verdict);
+            }
             match step.transport.send(rank, tag, &self.verdict, step.deadline) {
                 Ok(()) | Err(TransportError::Disconnected { .. }) => {}
                 Err(other) => return Err(other),
@@ -341,8 +378,10 @@ impl Server {
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
+            let void = verdict::read_void(frame, step.layout.len());
+            let void = void.filter(|void| members.contains(void.rank)).map(|void| (void.rank, void.index));
             let (quorum, refused) = (self.options.quorum, Refused::new());
-            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused });
+            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }
         let expected = Expected::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();

@@ -7,9 +7,10 @@ use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
 use gradwire::{Codec, Encoder, Grad, Memory, Unit};
 
 use super::all_gather::{encode, send_to_all};
+use super::error::ExchangeError;
 use super::incoming::{Expected, Incoming, held};
 use super::pipeline::{InParts, Part, Parts};
-use super::{ExchangeError, Step, timed};
+use super::step::{Step, timed};
 use crate::tag::Tag;
 
 /// Blocks that each owner has, and the least length of one.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::void::{Void, Watched};
 use crate::error::TransportError;
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
@@ -18,11 +19,14 @@ pub(super) struct Underway {
     /// The first of them, taken before they were asked for.
     early: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
+    /// Why nothing more will come, if somebody has said so.
+    pub(super) void: Option<Void>,
 }
 
 impl Underway {
     /// Forgets what a step that failed has left.
     pub(super) fn clear(&mut self) {
+        self.void = None;
         self.promised.clear();
         self.spare.extend(self.early.drain(..));
     }
@@ -42,7 +46,7 @@ impl Underway {
     ) -> Result<(), TransportError> {
         match transport.send(to, tag, payload, Deadline::now()) {
             Err(TransportError::NoRoom { .. }) => {
-                self.take_early(transport, deadline)?;
+                self.take_early(transport, tag, deadline)?;
                 transport.send(to, tag, payload, deadline)
             }
             sent => sent,
@@ -52,12 +56,13 @@ impl Underway {
     fn take_early(
         &mut self,
         transport: &mut dyn Transport,
+        step: Tag,
         deadline: Deadline,
     ) -> Result<(), TransportError> {
         for at in self.early.len()..self.promised.len() {
             let (from, tag) = self.promised[at];
             let mut message = self.spare.pop().unwrap_or_default();
-            transport.recv(from, tag, &mut message, deadline)?;
+            Watched { transport, step, void: &mut self.void }.wait(from, tag, &mut message, deadline)?;
             self.early.push_back(message);
         }
         Ok(())
@@ -76,7 +81,7 @@ impl Underway {
         let (from, tag) = self.promised.pop_front().expect("who takes a message was promised one");
         match self.early.pop_front() {
             Some(message) => self.spare.push(std::mem::replace(into, message)),
-            None => transport.recv(from, tag, into, deadline)?,
+            None => Watched { transport, step: tag, void: &mut self.void }.wait(from, tag, into, deadline)?,
         }
         Ok(())
     }

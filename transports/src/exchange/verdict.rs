@@ -1,10 +1,11 @@
 //! What the server answers: who is in the mean, which packets of the receiver are, and the mean.
 
 use super::slip::Slip;
+use super::void::Void;
 use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's slip, then the frame of the
-/// mean. No contributors: the step failed, and nothing follows.
+/// mean. No contributors: the step failed, and nothing follows but who made it void, if somebody did.
 pub(super) fn write(contributors: &[Rank], slip: Option<&Slip>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
@@ -13,6 +14,18 @@ pub(super) fn write(contributors: &[Rank], slip: Option<&Slip>, frame: &[u8], ou
         slip.into_iter().for_each(|slip| slip.write(out));
         out.extend_from_slice(frame);
     }
+}
+
+/// Adds who made the step void: the rank as u32 LE, and its coordinate as u64 LE.
+pub(super) fn write_void(void: Void, out: &mut Vec<u8>) {
+    out.extend_from_slice(&void.rank.0.to_le_bytes());
+    out.extend_from_slice(&void.write());
+}
+
+/// Who made the step void, if the end of a verdict without contributors says so.
+pub(super) fn read_void(rest: &[u8], len: usize) -> Option<Void> {
+    let (rank, note) = rest.split_first_chunk()?;
+    Void::read(Rank(u32::from_le_bytes(*rank)), note, len)
 }
 
 /// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `slip`, where there
@@ -56,6 +69,16 @@ mod tests {
         }
         assert_eq!(read(&[2, 0, 0, 0, 1, 0, 0, 0], &members, &mut arrived, None), None);
         assert_eq!(read(&[1, 0], &members, &mut arrived, None), None);
+    }
+
+    #[test]
+    fn a_void_verdict_names_rank_and_coordinate_and_strange_ones_say_nothing() {
+        let (mut verdict, mut arrived, void) = (Vec::new(), Vec::new(), Void { rank: Rank(2), index: 9 });
+        write(&[], None, b"", &mut verdict);
+        write_void(void, &mut verdict);
+        let rest = read(&verdict, &RankSet::contiguous(4), &mut arrived, None).unwrap();
+        assert_eq!((read_void(rest, 10), read_void(rest, 9)), (Some(void), None));
+        assert!((0..rest.len()).all(|cut| read_void(&rest[..cut], 10).is_none()));
     }
 
     #[test]

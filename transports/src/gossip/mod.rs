@@ -14,10 +14,11 @@ use gradwire::registry::GossipCodec;
 use gradwire::rounds::{Edge, LinearScratch, Payload, Round};
 use gradwire::{Codec, Layout, Spec, StepKey, Unit};
 
+use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::exchange::ExchangeError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Kind, Tag};
+use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
 pub use self::topology::Topology;

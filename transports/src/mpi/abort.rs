@@ -8,14 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use super::exit_code::PANIC_EXIT_CODE;
 use super::library;
-
-/// Exit code of a job in which a rank panicked: that of Rust's own panics.
-pub const PANIC_EXIT_CODE: u8 = 101;
-/// Exit code of a job in which a rank stopped answering.
-pub const WATCHDOG_EXIT_CODE: u8 = 75;
-/// Exit code of a job in which a rank dropped its transport without closing it.
-pub const DROPPED_EXIT_CODE: u8 = 70;
 
 /// How long the communication thread has to end the job before another thread does so in its place.
 const GRACE: Duration = Duration::from_secs(1);

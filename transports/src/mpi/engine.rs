@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::MpiOptions;
-use super::abort::{self, end_if_requested};
+use super::abort::{abort, end_if_requested};
 use super::credit::Credit;
 use super::desk::{Desk, Parcel};
 use super::envelope::{ENVELOPE_BYTES, Envelope};
+use super::exit_code::PANIC_EXIT_CODE;
 use super::library::{Arrival, End, Library, Transfer};
+use super::options::MpiOptions;
 use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
@@ -245,5 +246,5 @@ impl Engine {
 
 /// Ranks run the same program, so this is a bug of it, and nothing that could be lived with.
 fn refuse(from: usize, what: &str) -> ! {
-    abort::abort(abort::PANIC_EXIT_CODE, &format!("rank {from} sent {what}"))
+    abort(PANIC_EXIT_CODE, &format!("rank {from} sent {what}"))
 }

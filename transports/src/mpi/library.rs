@@ -14,9 +14,9 @@ use mpi::point_to_point::Message;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{AsRaw, AsRawMut, Communicator, Equivalence, Source};
 
-use super::MpiError;
-use super::abort::DROPPED_EXIT_CODE;
 use super::envelope::ENVELOPE_BYTES;
+use super::error::MpiError;
+use super::exit_code::DROPPED_EXIT_CODE;
 
 /// MPI tags. The tags of the contract are wider than MPI's and travel in the envelope.
 const MESSAGE: c_int = 0;

@@ -22,7 +22,7 @@
 //! leaves the others waiting. To go on after a failure is to start the job again.
 //!
 //! # Memory
-//! For each sender a rank keeps what [`InboxLimits`] allow and one message more, and as much again for each receiver. The
+//! For each sender a rank keeps what [`InboxLimits`](crate::inbox::InboxLimits) allow and one message more, and as much again for each receiver. The
 //! library may hold up to 64 KiB from each sender besides, and what its protocol sends ahead of the messages that wait
 //! there. A message is copied once by its sender.
 //!
@@ -37,7 +37,10 @@ mod credit;
 mod desk;
 mod engine;
 mod envelope;
+mod error;
+mod exit_code;
 mod library;
+mod options;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,71 +50,22 @@ use std::time::Duration;
 
 use half::bf16;
 
-pub use self::abort::{DROPPED_EXIT_CODE, PANIC_EXIT_CODE, WATCHDOG_EXIT_CODE, abort};
+pub use self::abort::abort;
 pub use self::algorithm::NativeAllReduce;
 use self::desk::Desk;
 use self::engine::Engine;
 use self::envelope::ENVELOPE_BYTES;
+pub use self::error::MpiError;
+pub use self::exit_code::{DROPPED_EXIT_CODE, PANIC_EXIT_CODE, WATCHDOG_EXIT_CODE};
 use self::library::{Library, Loan};
+pub use self::options::MpiOptions;
 use crate::collective::{Reduce, Scratch, Wire, segment};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
-use crate::inbox::InboxLimits;
 use crate::mailbox::Mailbox;
 use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
-
-/// Bounds, and how the library is started. The same at every rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MpiOptions {
-    /// What a rank keeps for each sender, and what waits at a rank for each receiver.
-    pub limits: InboxLimits,
-    /// The longest payload.
-    pub max_message_bytes: usize,
-    /// The longest single MPI message, at most what a C `int` counts; longer payloads travel in pieces of it.
-    pub piece_bytes: usize,
-    /// How long a rank may leave another waiting before the job is ended.
-    pub patience: Duration,
-    /// Asks the library to use its ring for its own all-reduce, or what moves as few bytes, unless the environment of
-    /// the process says otherwise. To do so it sets variables of the environment: no other thread may be inside C code
-    /// that reads them, which is easiest before there is another thread.
-    pub prefer_ring: bool,
-}
-
-impl Default for MpiOptions {
-    /// 4096 messages and 1 GiB, any length in pieces of 1 GiB, five minutes, the library's own choice of algorithm.
-    fn default() -> Self {
-        Self {
-            limits: InboxLimits { messages: 4096, bytes: 1 << 30 },
-            max_message_bytes: isize::MAX as usize - ENVELOPE_BYTES,
-            piece_bytes: 1 << 30,
-            patience: Duration::from_secs(300),
-            prefer_ring: false,
-        }
-    }
-}
-
-/// Why MPI could not be started. Most failures never come here: the library ends the job itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MpiError {
-    /// MPI was started in this process before, which it can be once.
-    StartedBefore,
-    /// The library cannot be used from a program with threads.
-    NoThreads,
-}
-
-impl fmt::Display for MpiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::StartedBefore => write!(f, "MPI was started in this process before"),
-            Self::NoThreads => write!(f, "the MPI library does not support programs with threads"),
-        }
-    }
-}
-
-impl std::error::Error for MpiError {}
 
 /// This process as a rank of the job.
 ///
@@ -340,8 +294,8 @@ impl Transport for MpiTransport {
         self.counters
     }
 
-    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has not, is
-    /// the ring's. The bytes are counted as those of a ring: the library does not tell what it sends.
+    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has not, a
+    /// minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a ring: the library does not tell what it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,
@@ -364,9 +318,9 @@ impl Transport for MpiTransport {
                 self.narrow = narrow;
             }
             Reduce::SumI32(data) => self.sum(Loan::i32(data), tag, deadline),
-            Reduce::MaxF32(data) => {
+            exact @ (Reduce::MaxF32(_) | Reduce::MinI32(_) | Reduce::And(_)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
-                let result = self.all_reduce(tag, Reduce::MaxF32(data), &mut scratch, deadline);
+                let result = self.all_reduce(tag, exact, &mut scratch, deadline);
                 self.scratch = scratch;
                 return result;
             }

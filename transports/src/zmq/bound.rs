@@ -12,7 +12,7 @@ use super::incoming::Arrivals;
 use super::options::{Returns, Security, ZmqOptions};
 use super::sockets::{bell, dealer, router, zap};
 use super::state::{Peer, Shared};
-use super::{Bell, Me, ZmqTransport, has_curve};
+use super::transport::{Bell, Me, ZmqTransport, has_curve};
 use crate::counters::Counters;
 use crate::inbox::Inbox;
 use crate::rank::{Membership, Rank};

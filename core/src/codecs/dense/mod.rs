@@ -92,7 +92,7 @@ impl EncodeUnit for Dense {
     }
 
     fn as_cut(&self) -> Option<&dyn Cut> {
-        Some(self)
+        Full::build().map(|_| self as &dyn Cut)
     }
 
     fn encode_body(
@@ -114,7 +114,7 @@ impl EncodeUnit for Dense {
         #[cfg(not(feature = "parallel"))]
         let largest = run.write(scratch.words, writer)?;
         if let Some(memory) = input.memory {
-            memory.bound_by(largest);
+            memory.set_magnitude_bound(largest);
         }
         Ok(())
     }

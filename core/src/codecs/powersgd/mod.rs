@@ -12,7 +12,7 @@ use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Keeper, Memory, MemoryView, StateLen};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::source::Source;
@@ -145,8 +145,8 @@ impl EncodeUnit for PowerSgd {
         ScratchLen::default()
     }
 
-    fn factor_len(&self, layout: &LayoutRef<'_>) -> usize {
-        self.factors_before(layout, layout.len())
+    fn state_len(&self, layout: &LayoutRef<'_>, _units: usize, _keeper: Keeper) -> StateLen {
+        StateLen::default().with_factors(self.factors_before(layout, layout.len()))
     }
 
     fn encode_body(

@@ -5,7 +5,7 @@
 //! norm of each bucket ahead of its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::levels::Levels;
+use super::fields::Levels;
 use super::norms::MANTISSA_BITS;
 use crate::coding::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, decide};
 use crate::coding::entropy::mixer::{Word, decide_alone, seen};

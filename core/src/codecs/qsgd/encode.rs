@@ -12,13 +12,6 @@ use crate::rng::Stream;
 use crate::scratch::ScratchLen;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
-/// 2¹¹¹: the Euclidean norm of 2³² values below it stays below 2¹²⁷.
-pub(super) const L2_BOUND: f32 = f32::from_bits((127 + 111) << 23);
-/// 2¹²⁶: the largest level times the scale stays below 2¹²⁷.
-pub(super) const MAX_BOUND: f32 = f32::from_bits((127 + 126) << 23);
-/// 2⁻¹⁰⁰: below it levels / norm could overflow. Such a bucket is sent as zeros.
-pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
-
 /// `bits` in the low nibble, `packing` in the high one.
 pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
     qsgd.bits.field_bits() as u8 | packing << 4

@@ -1,6 +1,7 @@
 //! Levels that were decided for a whole unit, as bodies of parts of it.
 
 use super::context::{self, Form};
+use super::fields::Levels;
 use super::norms::{CODING_F32, CODING_STREAM};
 use super::pack::{self, PACKING_CONTEXT, PACKING_ELIAS, PACKING_RANS};
 use super::quantize::{PIECE, Quantizer, Values};
@@ -12,15 +13,6 @@ use crate::error::EncodeError;
 use crate::kernels::{self, Isa};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::{Writer, varint_len};
-
-/// Norms and levels of some buckets, or of a part of one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels<'l> {
-    /// The norm of each bucket, little-endian.
-    pub(crate) norms: &'l [[u8; 4]],
-    /// One field a coordinate: level, and sign in bit 7.
-    pub(crate) fields: &'l [u8],
-}
 
 /// The levels of a unit, in the scratch memory: its norms, a field a coordinate, and room for a symbol a coordinate.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,8 @@
 //! coordinates.
 
 use super::Qsgd;
-use super::levels::{self, Content, Levels};
+use super::fields::Levels;
+use super::levels::{self, Content};
 use crate::codec::{Cut, Cuts, Decided, PacketSize, Piece, UnitInput};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;

@@ -1,8 +1,8 @@
 //! From values to the norms of buckets and a level for each coordinate.
 
-use super::encode::{L2_BOUND, LEAST_NORM, MAX_BOUND};
 #[cfg(feature = "alloc")]
-use super::levels::Levels;
+use super::fields::Levels;
+use super::params::LEAST_NORM;
 use super::{Norm, Qsgd, pack};
 use crate::built::Full;
 use crate::codec::UnitInput;
@@ -16,6 +16,11 @@ use crate::source::Source;
 #[cfg(feature = "parallel")]
 use crate::threads;
 use core::ops::Range;
+
+/// 2¹¹¹: the Euclidean norm of 2³² values below it stays below 2¹²⁷.
+const L2_BOUND: f32 = f32::from_bits((127 + 111) << 23);
+/// 2¹²⁶: the largest level times the scale stays below 2¹²⁷.
+const MAX_BOUND: f32 = f32::from_bits((127 + 126) << 23);
 
 /// Coordinates that are quantised together: whole bytes in every packing, whole blocks of draws, whole buckets of the usual
 /// sizes, and little enough for the first cache level.

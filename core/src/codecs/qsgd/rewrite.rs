@@ -1,7 +1,7 @@
 //! Levels as received, written again by every coder: what each would have taken is what it takes.
 
 use super::encode::{self, Body};
-use super::levels::Levels;
+use super::fields::Levels;
 use super::view::LevelsFields;
 use super::{EntropyChoice, LevelBits, Qsgd};
 use crate::scratch::ScratchLen;

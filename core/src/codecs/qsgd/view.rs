@@ -215,11 +215,14 @@ impl<'a> LevelsFields<'a> {
     /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same levels.
     fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(bytes);
-        for _ in 0..coded_len {
-            take_elias(&mut bits, self.levels());
-        }
-        let used = bits.position();
         let available = bytes.len() as u64 * 8;
+        let mut left = coded_len as u64;
+        while left > 0 && bits.position() <= available {
+            take_elias(&mut bits, self.levels());
+            left -= 1;
+        }
+        // Behind the end all bits are 0, and each of them a level of 0.
+        let used = bits.position() + left;
         if used > available {
             return Err(DecodeError::Truncated { needed: used.div_ceil(8) as usize, actual: bytes.len() });
         }

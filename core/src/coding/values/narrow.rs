@@ -1,6 +1,7 @@
 //! Values in a fixed format: f32, f16, bf16.
 
-use super::{Entries, ValueFormat, difference_is_exact};
+use super::entries::{Entries, difference_is_exact};
+use super::format::ValueFormat;
 use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
 use half::{bf16, f16};

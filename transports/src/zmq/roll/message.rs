@@ -1,5 +1,6 @@
 //! What server and workers tell each other beside frames and verdicts, little-endian.
 
+use super::tags::EPOCH;
 use crate::rank::Rank;
 
 /// What follows the step that has closed.
@@ -47,7 +48,7 @@ impl Notice {
             ranks.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
         let is_over = truth(*is_over)?;
         let (epoch, step) = (u32::from_le_bytes(*epoch), u64::from_le_bytes(*step));
-        let makes_sense = epoch < super::EPOCH && ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        let makes_sense = epoch < EPOCH && ranks.windows(2).all(|pair| pair[0] < pair[1]);
         makes_sense.then_some((Self { epoch, step, is_over, ranks }, rest))
     }
 }

@@ -25,26 +25,13 @@
 
 mod message;
 mod server;
+pub(super) mod tags;
 mod worker;
 
 pub use message::{Notice, Report};
 pub use server::{Change, Rules, Server};
+pub use tags::EPOCH;
 pub use worker::Worker;
-
-use crate::rank::Rank;
-use crate::tag::Tag;
-
-/// The epoch of messages between ranks that need not be members: how one becomes a member. No membership has it.
-pub const EPOCH: u32 = u32::MAX;
-
-/// Chunks of a step that belong to the roll; the exchange uses 0 and 1.
-const REPORT: u32 = 2;
-const NOTICE: u32 = 3;
-
-/// The tag of the `asked`-th request of a session; its answer has chunk 1.
-fn request(session: u64, asked: u32) -> Tag {
-    Tag { epoch: EPOCH, step: session, unit: asked, chunk: 0 }
-}
 
 /// The weight of what a worker kept back, when it comes back `missed` steps later: 1 at once, falling evenly to 0 at
 /// `limit` steps. Old residuals point where the loss no longer falls.
@@ -57,9 +44,4 @@ fn request(session: u64, asked: u32) -> Tag {
 /// ```
 pub fn residual_weight(missed: u64, limit: u64) -> f32 {
     if missed == 0 { 1.0 } else { limit.saturating_sub(missed) as f32 / limit.max(1) as f32 }
-}
-
-/// Whether a rank is in a sorted list.
-fn contains(ranks: &[Rank], rank: Rank) -> bool {
-    ranks.binary_search(&rank).is_ok()
 }

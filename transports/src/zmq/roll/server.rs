@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use super::super::ZmqTransport;
 use super::message::{Notice, Report};
-use super::{NOTICE, REPORT, contains, request};
+use super::tags::{NOTICE, REPORT, contains, request};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
+use crate::zmq::transport::ZmqTransport;
 
 /// Between two looks for workers that ask to come in, while there are too few.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

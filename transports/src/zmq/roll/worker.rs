@@ -1,12 +1,12 @@
 //! A worker's part of the roll.
 
-use super::super::ZmqTransport;
 use super::message::{Notice, Report};
-use super::{NOTICE, REPORT, contains, request};
+use super::tags::{NOTICE, REPORT, contains, request};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
+use crate::zmq::transport::ZmqTransport;
 
 /// Keeps a worker's place in the run of one server.
 #[derive(Debug)]

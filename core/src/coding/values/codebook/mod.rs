@@ -8,7 +8,7 @@ mod prefix;
 mod unbiased;
 mod view;
 
-use super::{Entries, difference_is_exact};
+use super::entries::{Entries, difference_is_exact};
 use crate::bits::BitWriter;
 use crate::built::Full;
 use crate::coding::entropy::section::{ideal_bits, write_symbols};

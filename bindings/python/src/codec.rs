@@ -1,0 +1,508 @@
+//! Codecs: a spelling, and what it makes of gradients.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyMemoryView};
+
+use crate::buffer::{Gradient, Output, detached};
+use crate::errors::{self, value};
+use crate::layout::{self, Layout, layout_of};
+use crate::memory::Memory;
+use crate::names::{
+    self, Density, Encoder, Gather, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
+    Spec, StepKey, Unit,
+};
+use crate::rounds::{self, LinearRound};
+
+/// Working memory of one call, kept for the next.
+#[derive(Default)]
+struct Work {
+    words: Vec<u32>,
+    bytes: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+/// A codec, from its spelling: the same as in Rust, on the command line and in files.
+///
+/// A codec has no state: what a method remembers is in a :class:`Memory`. Several threads may use one codec at once.
+///
+/// >>> import numpy as np
+/// >>> from gradwire import Codec, Memory, decode
+/// >>> codec = Codec("topk:density=0.25,index=raw")
+/// >>> memory = Memory(codec, 4)
+/// >>> frame = codec.encode(np.array([0.5, -3, 0, 1], np.float32), memory=memory)
+/// >>> decode(frame, 4)
+/// array([ 0., -3.,  0.,  0.], dtype=float32)
+/// >>> memory.residual
+/// array([0.5, 0. , 0. , 1. ], dtype=float32)
+/// >>> Codec("topk:density=7")
+/// Traceback (most recent call last):
+///     ...
+/// ValueError: topk:density=7: density=7: expected a fraction from 1e-9 to 1
+#[pyclass(frozen, module = "gradwire", name = "Codec")]
+pub(crate) struct Codec {
+    pub(crate) spec: Spec,
+    /// Of calls that are not under way; there are as many as there were calls at once.
+    idle: Mutex<Vec<Work>>,
+    /// Of `_bench_encode`.
+    bench: Mutex<Encoder>,
+}
+
+impl Codec {
+    fn from_spec(spec: Spec) -> Self {
+        Self { spec, idle: Mutex::default(), bench: Mutex::default() }
+    }
+
+    fn take_work(&self) -> Work {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn keep_work(&self, work: Work) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+    }
+
+    /// The memory has to be the one that the spelling asks for.
+    fn check_memory(&self, memory: Option<&Memory>, layout: &Layout) -> PyResult<()> {
+        let keeps = self.spec.memory != MemoryChoice::None;
+        match memory {
+            None if keeps => Err(value(format!(
+                "{}: what it does not send is kept in a memory: pass memory=Memory(codec, layout), or spell memory=none",
+                self.spec
+            ))),
+            None => Ok(()),
+            Some(_) if !keeps => Err(value(format!("{}: it keeps nothing and takes no memory", self.spec))),
+            Some(memory) => memory.check_layout(layout),
+        }
+    }
+
+    /// The units that were asked for, or those of the spelling.
+    pub(crate) fn units_for(
+        &self,
+        layout: &LayoutRef<'_>,
+        units: Option<Vec<UnitTuple>>,
+    ) -> PyResult<Vec<Unit>> {
+        let Some(units) = units else { return Ok(self.spec.units.units(layout).collect()) };
+        let units: Vec<Unit> =
+            units.into_iter().map(|(id, start, len, dense)| Unit { id, start, len, dense }).collect();
+        let (mut id, mut end) = (None, 0);
+        for unit in &units {
+            let is_next = id.is_none_or(|id| unit.id > id) && unit.start >= end;
+            end = unit.start.saturating_add(unit.len);
+            if !is_next || end > layout.len() {
+                return Err(value(format!(
+                    "units: expected ascending ids and ranges of {} elements, without overlaps; unit {} is not",
+                    layout.len(),
+                    unit.id
+                )));
+            }
+            id = Some(unit.id);
+        }
+        if units.is_empty() { Err(value("units: expected one or more")) } else { Ok(units) }
+    }
+}
+
+/// A unit as Python names it: id, first element, length, whether it is sent dense.
+pub(crate) type UnitTuple = (u32, usize, usize, bool);
+
+/// What encode, packets and begin take alike.
+struct Job {
+    gradient: Gradient,
+    layout: Py<Layout>,
+    units: Vec<Unit>,
+    key: StepKey,
+}
+
+impl Job {
+    #[allow(clippy::too_many_arguments, reason = "they are the arguments of three methods")]
+    fn new(
+        codec: &Codec,
+        grad: &Bound<'_, PyAny>,
+        layout: Option<&Bound<'_, PyAny>>,
+        memory: Option<&Memory>,
+        (seed, step, rank): (u64, u64, u32),
+        dtype: Option<&str>,
+        units: Option<Vec<UnitTuple>>,
+    ) -> PyResult<Self> {
+        let py = grad.py();
+        let gradient = Gradient::of(grad, dtype)?;
+        let layout = match (layout, memory) {
+            (Some(layout), _) => layout_of(layout)?,
+            (None, Some(memory)) => memory.layout.clone_ref(py),
+            (None, None) => layout::flat(py, gradient.len())?,
+        };
+        let borrowed = layout.get();
+        if gradient.len() != borrowed.layout.len() {
+            return Err(value(format!(
+                "grad: expected {} elements, as the layout has, got {}",
+                borrowed.layout.len(),
+                gradient.len()
+            )));
+        }
+        codec.check_memory(memory, borrowed)?;
+        let units = codec.units_for(&borrowed.layout.as_ref(), units)?;
+        Ok(Self { gradient, layout, units, key: key_of(seed, step, rank)? })
+    }
+}
+
+fn key_of(seed: u64, step: u64, rank: u32) -> PyResult<StepKey> {
+    const RANKS: u32 = (1 << 30) - 1;
+    if rank >= RANKS {
+        return Err(value(format!("rank={rank}: expected a whole number below {RANKS}")));
+    }
+    Ok(StepKey { seed, step, source: Source::Rank(rank) })
+}
+
+fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+}
+
+#[pymethods]
+impl Codec {
+    #[new]
+    #[pyo3(signature = (spelling, /))]
+    fn new(spelling: &str) -> PyResult<Self> {
+        let spec = Spec::parse(spelling).map_err(|error| value(format!("{spelling}: {error}")))?;
+        Ok(Self::from_spec(spec))
+    }
+
+    /// The name that the spelling begins with.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> Codec("qsgd:bits=4").name
+    /// 'qsgd'
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.spec.codec.name()
+    }
+
+    /// ``'gather'`` (a frame for each worker), ``'linear'`` (payloads are summed by all-reduce) or ``'gossip'``.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> [Codec(spelling).kind for spelling in ("topk", "powersgd", "dpsgd")]
+    /// ['gather', 'linear', 'gossip']
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.spec.codec {
+            names::Codec::Gather(_) => "gather",
+            names::Codec::Linear(_) => "linear",
+            _ => "gossip",
+        }
+    }
+
+    /// What it keeps from step to step: ``'none'``, ``'ef'`` (error feedback) or ``'momentum'``.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> [Codec(spelling).memory for spelling in ("qsgd", "topk", "dgc")]
+    /// ['none', 'ef', 'momentum']
+    #[getter]
+    fn memory(&self) -> &'static str {
+        match self.spec.memory {
+            MemoryChoice::None => "none",
+            MemoryChoice::ErrorFeedback => "ef",
+            _ => "momentum",
+        }
+    }
+
+    /// The share of coordinates that it sends, of codecs that have one; else ``None``.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> Codec("topk:density=0.01").density
+    /// 0.01
+    #[getter]
+    fn density(&self) -> Option<f64> {
+        self.spec.codec.density().map(Density::fraction)
+    }
+
+    /// Epochs in which the density falls to that of the codec.
+    #[getter]
+    fn warmup(&self) -> u32 {
+        self.spec.warmup
+    }
+
+    /// The largest packet that was asked for, or ``None``.
+    #[getter]
+    fn max_packet_bytes(&self) -> Option<usize> {
+        self.spec.packets.map(PacketSize::bytes)
+    }
+
+    /// Whether it makes frames, and not rounds alone.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> Codec("topk").has_frames, Codec("powersgd").has_frames
+    /// (True, False)
+    #[getter]
+    fn has_frames(&self) -> bool {
+        names::has_frames(&self.spec.codec)
+    }
+
+    /// Whether its payloads may be summed: linear codecs, and ``none``. See :meth:`begin`.
+    #[getter]
+    fn is_linear(&self) -> bool {
+        self.spec.codec.as_linear().is_some()
+    }
+
+    /// The same codec at another density.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> str(Codec("topk:density=0.01,values=q4").with_density(0.001))
+    /// 'topk:density=0.001,values=q4'
+    fn with_density(&self, density: f64) -> PyResult<Self> {
+        if self.spec.codec.density().is_none() {
+            return Err(value(format!("{}: it has no density", self.spec)));
+        }
+        let density = Density::new(density)
+            .ok_or_else(|| value(format!("density={density}: expected a fraction from 1e-9 to 1")))?;
+        Ok(Self::from_spec(Spec { codec: self.spec.codec.with_density(density), ..self.spec }))
+    }
+
+    /// The codec as it is in an epoch, counted from 0, at the density of the warm-up.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> codec = Codec("topk:density=0.001,warmup=4")
+    /// >>> [codec.in_epoch(epoch).density for epoch in (0, 4)]
+    /// [0.251188643, 0.001]
+    fn in_epoch(&self, epoch: u64) -> Self {
+        Self::from_spec(Spec { codec: self.spec.codec_in(epoch), ..self.spec })
+    }
+
+    /// The units that the spelling cuts a layout into: (id, first element, length, sent dense).
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> Codec("topk:unit=tensor,dense_1d").units({"w": (4, 4), "b": (4,)})
+    /// [(0, 0, 16, False), (1, 16, 4, True)]
+    fn units(&self, layout: &Bound<'_, PyAny>) -> PyResult<Vec<UnitTuple>> {
+        let layout = layout_of(layout)?;
+        let units = self.units_for(&layout.get().layout.as_ref(), None)?;
+        Ok(units.iter().map(|unit| (unit.id, unit.start, unit.len, unit.dense)).collect())
+    }
+
+    /// The largest frame that a gradient of that layout can become, whatever is in it: what ``out=`` has to hold.
+    ///
+    /// >>> from gradwire import Codec
+    /// >>> Codec("none").max_frame_bytes(1000) >= 4024
+    /// True
+    #[pyo3(signature = (layout, *, units=None))]
+    fn max_frame_bytes(&self, layout: &Bound<'_, PyAny>, units: Option<Vec<UnitTuple>>) -> PyResult<usize> {
+        let layout = layout_of(layout)?;
+        let units = self.units_for(&layout.get().layout.as_ref(), units)?;
+        let bytes = self.spec.codec.max_frame_bytes(&units);
+        bytes.ok_or_else(|| errors::encode(names::EncodeError::TooLarge))
+    }
+
+    /// A gradient as one frame.
+    ///
+    /// ``grad`` is any buffer of the CPU with float32, float16 or bfloat16 elements: numpy, torch, memoryview, DLPack; raw
+    /// bytes and 16-bit integers with ``dtype='f32'``, ``'f16'`` or ``'bf16'``. It may be read-only, and is not copied if it
+    /// is contiguous. Do not write to it before the call returns.
+    ///
+    /// ``layout`` is that of the memory, if one is passed, else one tensor of as many elements. ``seed``, ``step`` and
+    /// ``rank`` name every random draw: the same values give the same bytes. ``units`` replaces the units of the spelling.
+    ///
+    /// The frame is returned as ``bytes``, or written to ``out`` (of :meth:`max_frame_bytes`) and returned as a view of it.
+    /// An exception leaves the memory as it was, bit for bit.
+    ///
+    /// >>> import numpy as np
+    /// >>> from gradwire import Codec, decode
+    /// >>> frame = Codec("f16").encode(np.array([1.0, 0.1], np.float32))
+    /// >>> len(frame), decode(frame, 2)
+    /// (34, array([1.        , 0.09997559], dtype=float32))
+    /// >>> Codec("none").encode(np.array([1.0, np.nan], np.float32))
+    /// Traceback (most recent call last):
+    ///     ...
+    /// gradwire.EncodeError: non-finite value at coordinate 1
+    #[pyo3(signature = (grad, layout=None, memory=None, *, step=0, seed=0, rank=0, dtype=None, units=None, out=None))]
+    #[allow(clippy::too_many_arguments, reason = "most have a default, and Python names them")]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        grad: &Bound<'py, PyAny>,
+        layout: Option<&Bound<'py, PyAny>>,
+        memory: Option<&Bound<'py, Memory>>,
+        step: u64,
+        seed: u64,
+        rank: u32,
+        dtype: Option<&str>,
+        units: Option<Vec<UnitTuple>>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut memory = memory.map(Memory::borrow_alone).transpose()?;
+        let job = Job::new(self, grad, layout, memory.as_deref(), (seed, step, rank), dtype, units)?;
+        let codec = &self.spec.codec;
+        let needed = codec.scratch_len(&job.units);
+        let too_large = || errors::encode(names::EncodeError::TooLarge);
+        let most = codec.max_frame_bytes(&job.units).ok_or_else(too_large)?;
+        let mut output = out.map(|out| Output::at_least(out, most, "out")).transpose()?;
+        if output.as_ref().is_some_and(|output| job.gradient.meets(output)) {
+            return Err(value("out: it stands in the memory of the gradient"));
+        }
+        let mut work = self.take_work();
+        grow(&mut work.words, needed.words);
+        grow(&mut work.bytes, needed.bytes);
+        if output.is_none() {
+            grow(&mut work.frame, most);
+        }
+        let layout = job.layout.get().layout.as_ref();
+        let (grad, units, key) = (job.gradient.grad(), &job.units, job.key);
+        let lent = memory.as_mut().map(|memory| memory.lend());
+        let (scratch_words, scratch_bytes) = (&mut work.words, &mut work.bytes);
+        let target = match &mut output {
+            Some(output) => output.u8s(),
+            None => &mut work.frame,
+        };
+        let encoded = detached(py, job.gradient.bytes(), move || {
+            let mut scratch = Scratch { words: scratch_words, bytes: scratch_bytes };
+            codec.encode(key, &layout, units, grad, lent, &mut scratch, target)
+        });
+        let result = match (encoded, out) {
+            (Err(error), _) => Err(errors::encode(error)),
+            (Ok(len), None) => Ok(PyBytes::new(py, &work.frame[..len]).into_any()),
+            (Ok(len), Some(out)) => view_of(out, len),
+        };
+        self.keep_work(work);
+        result
+    }
+
+    /// A gradient as packets: frames of at most ``max_packet_bytes``, each of which decodes alone and is given back alone.
+    ///
+    /// >>> import numpy as np
+    /// >>> from gradwire import Codec, Memory, add
+    /// >>> codec = Codec("topk:density=0.2,max_packet_bytes=64")
+    /// >>> packets = codec.packets(np.arange(100, dtype=np.float32), memory=Memory(codec, 100))
+    /// >>> total = np.zeros(100, np.float32)
+    /// >>> for packet in packets:
+    /// ...     add(packet, total)
+    /// >>> len(packets), max(map(len, packets)), total[79:82]
+    /// (3, 64, array([ 0., 80., 81.], dtype=float32))
+    #[pyo3(signature = (grad, layout=None, memory=None, *, step=0, seed=0, rank=0, dtype=None, units=None,
+        max_packet_bytes=None))]
+    #[allow(clippy::too_many_arguments, reason = "most have a default, and Python names them")]
+    fn packets<'py>(
+        &self,
+        py: Python<'py>,
+        grad: &Bound<'py, PyAny>,
+        layout: Option<&Bound<'py, PyAny>>,
+        memory: Option<&Bound<'py, Memory>>,
+        step: u64,
+        seed: u64,
+        rank: u32,
+        dtype: Option<&str>,
+        units: Option<Vec<UnitTuple>>,
+        max_packet_bytes: Option<u32>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let size = match max_packet_bytes {
+            Some(bytes) => Some(PacketSize::new(bytes).ok_or_else(|| {
+                value(format!("max_packet_bytes={bytes}: expected a whole number from 64 to 65536"))
+            })?),
+            None => self.spec.packets,
+        };
+        let size = size.ok_or_else(|| value(format!("{}: max_packet_bytes is missing", self.spec)))?;
+        let mut memory = memory.map(Memory::borrow_alone).transpose()?;
+        let job = Job::new(self, grad, layout, memory.as_deref(), (seed, step, rank), dtype, units)?;
+        let layout = job.layout.get().layout.as_ref();
+        let (codec, grad, units, key) = (&self.spec.codec, job.gradient.grad(), &job.units, job.key);
+        let lent = memory.as_mut().map(|memory| memory.lend());
+        let mut encoder = PacketEncoder::new();
+        let made = &mut encoder;
+        detached(py, job.gradient.bytes(), move || made.encode(codec, key, &layout, units, grad, lent, size))
+            .map_err(errors::encode)?;
+        let packets =
+            (0..encoder.count()).filter_map(|at| encoder.packet(at)).map(|packet| PyBytes::new(py, packet));
+        PyList::new(py, packets.collect::<Vec<_>>())
+    }
+
+    /// Begins the rounds of a linear codec: one :class:`LinearRound` for each unit, to be driven over all-reduce.
+    ///
+    /// The memory is not changed before the last :meth:`LinearRound.advance`, or :meth:`LinearRound.abandon`.
+    ///
+    /// >>> import numpy as np
+    /// >>> from gradwire import Codec
+    /// >>> [unit] = Codec("maxnorm:bits=8").begin(np.array([1.0, -2.0], np.float32))
+    /// >>> while not unit.done:
+    /// ...     pass  # all-reduce unit.payload in place by unit.reduction
+    /// ...     unit.advance(contributors=1)
+    /// >>> bool(np.allclose(unit.mean, [1, -2], atol=0.02))
+    /// True
+    #[pyo3(signature = (grad, layout=None, memory=None, *, step=0, seed=0, rank=0, dtype=None, units=None))]
+    #[allow(clippy::too_many_arguments, reason = "most have a default, and Python names them")]
+    fn begin<'py>(
+        &self,
+        py: Python<'py>,
+        grad: &Bound<'py, PyAny>,
+        layout: Option<&Bound<'py, PyAny>>,
+        memory: Option<&Bound<'py, Memory>>,
+        step: u64,
+        seed: u64,
+        rank: u32,
+        dtype: Option<&str>,
+        units: Option<Vec<UnitTuple>>,
+    ) -> PyResult<Vec<LinearRound>> {
+        let linear = self.spec.codec.as_linear().ok_or_else(|| {
+            let linear = "powersgd, randomk, maxnorm, none";
+            value(format!("{}: its frames are gathered; rounds are for linear codecs ({linear})", self.spec))
+        })?;
+        let lent = memory.map(Memory::borrow_alone).transpose()?;
+        let job = Job::new(self, grad, layout, lent.as_deref(), (seed, step, rank), dtype, units)?;
+        let kept = memory.map(|memory| memory.clone().unbind());
+        job.units
+            .iter()
+            .map(|unit| {
+                let start = rounds::Start { codec: linear, key: job.key, unit: *unit, layout: &job.layout };
+                LinearRound::begin(py, start, &job.gradient, lent.as_deref(), kept.as_ref())
+            })
+            .collect()
+    }
+
+    /// Nanoseconds that the Rust call takes on these buffers, for benches/overhead.py.
+    #[pyo3(signature = (grad, memory=None, *, step=0))]
+    fn _bench_encode<'py>(
+        &self,
+        grad: &Bound<'py, PyAny>,
+        memory: Option<&Bound<'py, Memory>>,
+        step: u64,
+    ) -> PyResult<u64> {
+        let mut memory = memory.map(Memory::borrow_alone).transpose()?;
+        let job = Job::new(self, grad, None, memory.as_deref(), (0, step, 0), None, None)?;
+        let layout = job.layout.get().layout.as_ref();
+        let (codec, grad) = (&self.spec.codec, job.gradient.grad());
+        let lent = memory.as_mut().map(|memory| memory.lend());
+        let mut encoder = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::time::Instant::now();
+        let frame = encoder.encode(codec, job.key, &layout, &job.units, grad, lent);
+        let (frame, took) = (frame.map(<[u8]>::len), before.elapsed());
+        frame.map_err(errors::encode)?;
+        Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn __str__(&self) -> String {
+        self.spec.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Codec('{}')", self.spec)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| other.get().spec == self.spec)
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.spec.to_string().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Ok((slf.get_type(), (slf.get().spec.to_string(),)).into_pyobject(slf.py())?.into_any())
+    }
+}
+
+/// The first `len` bytes of `out`, which holds bytes.
+fn view_of<'py>(out: &Bound<'py, PyAny>, len: usize) -> PyResult<Bound<'py, PyAny>> {
+    let view = PyMemoryView::from(out)?;
+    let bytes = view.call_method1("cast", ("B",))?;
+    bytes.get_item(pyo3::types::PySlice::new(out.py(), 0, len as isize, 1))
+}

@@ -1,0 +1,35 @@
+//! Every name that this package takes from the codec crate, and every way of asking it that may yet change, so that a move there is
+//! one edit here.
+
+pub(crate) use gradwire::arithmetic::divide;
+pub(crate) use gradwire::codecs::DenseSum;
+pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};
+pub(crate) use gradwire::half::{bf16, f16};
+pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
+pub(crate) use gradwire::registry::LinearCodec;
+pub(crate) use gradwire::rounds::{LinearScratch, Payload, Reduction, Round};
+pub(crate) use gradwire::state::{MemoryChoice, UnitState};
+pub(crate) use gradwire::{
+    Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
+    Limits, Linear, Memory, Scratch, Source, Spec, StepKey, Tensor, Unit,
+};
+
+/// Names of the codecs, separated by commas.
+pub(crate) fn codecs() -> String {
+    Spec::names().join(", ")
+}
+
+/// The name of the method that made a frame.
+pub(crate) fn codec_name(codec: CodecId) -> &'static str {
+    codec.name().unwrap_or("unknown")
+}
+
+/// Whether the codec makes frames, and not rounds alone.
+pub(crate) fn has_frames(codec: &Codec) -> bool {
+    codec.capabilities().has_frames
+}
+
+/// The codec as what has rounds.
+pub(crate) fn rounds_of(codec: &LinearCodec) -> &dyn Linear {
+    codec.rounds()
+}

@@ -1,0 +1,240 @@
+//! Rounds of linear codecs, to be driven over all-reduce.
+
+use std::ptr::NonNull;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::buffer::{Gradient, array_over, detached};
+use crate::codec::UnitTuple;
+use crate::errors::{self, value};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::names::{
+    self, DenseSum, Linear, LinearCodec, LinearScratch, Payload, Reduction, Round, StepKey, Unit,
+};
+use crate::view::View;
+
+/// What begins the rounds of a unit.
+pub(crate) struct Start<'a> {
+    pub(crate) codec: LinearCodec,
+    pub(crate) key: StepKey,
+    pub(crate) unit: Unit,
+    pub(crate) layout: &'a Py<Layout>,
+}
+
+/// One unit of a linear codec on its way through its rounds; see :meth:`Codec.begin`.
+///
+/// Until :attr:`done`: reduce :attr:`payload` in place over all workers as :attr:`reduction` says, then call
+/// :meth:`advance`. Then :attr:`mean` is the mean of the unit, and the memory holds what is kept. All workers begin the
+/// same units with the same seed and step; every worker has its own rank.
+///
+/// >>> import numpy as np
+/// >>> from gradwire import Codec, Memory
+/// >>> codec = Codec("powersgd:rank=1")
+/// >>> grad = np.outer([1, 2, 3, 4, 5], [1, -1, 2, 0]).astype(np.float32)
+/// >>> memory = Memory(codec, {"w": grad.shape})
+/// >>> [unit] = codec.begin(grad, memory=memory)
+/// >>> unit.reduction, unit.payload.dtype.name, len(unit.payload)
+/// ('sum', 'float32', 5)
+/// >>> while not unit.done:
+/// ...     unit.advance(contributors=1)
+/// >>> bool(np.allclose(unit.mean.reshape(grad.shape), grad, atol=1e-5))
+/// True
+#[pyclass(module = "gradwire", name = "LinearRound")]
+pub(crate) struct LinearRound {
+    codec: LinearCodec,
+    unit: Unit,
+    layout: Py<Layout>,
+    memory: Option<Py<Memory>>,
+    /// The next round, or the last one if it is done.
+    round: Round,
+    is_done: bool,
+    is_abandoned: bool,
+    words: Vec<u32>,
+    floats: Vec<f32>,
+    ints: Vec<i32>,
+    mean: Vec<f32>,
+}
+
+impl LinearRound {
+    pub(crate) fn begin(
+        py: Python<'_>,
+        start: Start<'_>,
+        gradient: &Gradient,
+        memory: Option<&Memory>,
+        kept: Option<&Py<Memory>>,
+    ) -> PyResult<Self> {
+        let Start { codec, key, unit, layout } = start;
+        let needed = codec_of(&codec, &unit).round_scratch_len(unit.len);
+        let (mut words, mut floats, mut ints) =
+            (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints]);
+        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
+        let borrowed = layout.get().layout.as_ref();
+        let grad = gradient.grad().slice(unit.start, unit.len);
+        let view = memory.and_then(|memory| memory.get()).map(|memory| memory.view(unit.range()));
+        let round = detached(py, gradient.bytes(), || {
+            codec_of(&codec, &unit).begin(key, &borrowed, &unit, grad, view, &mut scratch)
+        });
+        let round = round.map_err(errors::encode)?;
+        let (layout, memory) = (layout.clone_ref(py), kept.map(|memory| memory.clone_ref(py)));
+        let mean = vec![0.0; unit.len];
+        Ok(Self {
+            codec,
+            unit,
+            layout,
+            memory,
+            round,
+            is_done: false,
+            is_abandoned: false,
+            words,
+            floats,
+            ints,
+            mean,
+        })
+    }
+}
+
+/// A unit that is sent dense is a plain sum, whatever the codec.
+fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
+    if unit.dense { &DenseSum } else { names::rounds_of(codec) }
+}
+
+#[pymethods]
+impl LinearRound {
+    /// The unit: id, first element, length, whether it is sent dense.
+    #[getter]
+    fn unit(&self) -> UnitTuple {
+        (self.unit.id, self.unit.start, self.unit.len, self.unit.dense)
+    }
+
+    /// Where the unit stands in the flat gradient.
+    #[getter]
+    fn range(&self) -> (usize, usize) {
+        (self.unit.start, self.unit.start + self.unit.len)
+    }
+
+    /// Counts the rounds from 0.
+    #[getter]
+    fn index(&self) -> u32 {
+        self.round.index
+    }
+
+    /// How the payload is reduced over all workers: ``'sum'`` or ``'max'``.
+    #[getter]
+    fn reduction(&self) -> PyResult<&'static str> {
+        Ok(match self.round.reduction {
+            Reduction::SumF32 | Reduction::SumI32 => "sum",
+            Reduction::MaxF32 => "max",
+            _ => return Err(PyRuntimeError::new_err("a reduction that this version does not know")),
+        })
+    }
+
+    /// Whether there is no further round, and :attr:`mean` is there.
+    #[getter]
+    fn done(&self) -> bool {
+        self.is_done
+    }
+
+    /// What is to be replaced by its reduction, in place: a writable array of float32 or int32 over the round's own memory.
+    ///
+    /// Take it anew in every round.
+    #[getter]
+    fn payload<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let owner = slf.as_any().clone().unbind();
+        let mut this = borrow(slf)?;
+        if this.is_done || this.is_abandoned {
+            return Err(value("payload: there is no further round"));
+        }
+        let Self { codec, unit, round, words, floats, ints, .. } = &mut *this;
+        let mut scratch = LinearScratch { words, floats, ints };
+        let (view, dtype) = match codec_of(codec, unit).payload(round, &mut scratch) {
+            Payload::F32(values) => {
+                (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"f"), "f4")
+            }
+            Payload::I32(values) => {
+                (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"i"), "i4")
+            }
+            _ => return Err(PyRuntimeError::new_err("a payload that this version does not know")),
+        };
+        array_over(Bound::new(slf.py(), view)?.into_any(), dtype)
+    }
+
+    /// Takes the reduced payload of so many workers, and goes to the next round; after the last one the memory holds what is
+    /// kept.
+    fn advance(slf: &Bound<'_, Self>, contributors: u32) -> PyResult<()> {
+        let py = slf.py();
+        let mut this = borrow(slf)?;
+        if this.is_done || this.is_abandoned {
+            return Err(value("advance: there is no further round"));
+        }
+        if contributors == 0 {
+            return Err(value("contributors=0: expected 1 or more"));
+        }
+        let Self { codec, unit, layout, memory, round, words, floats, ints, mean, .. } = &mut *this;
+        let mut kept = memory.as_ref().map(|memory| Memory::borrow_alone(memory.bind(py))).transpose()?;
+        let mut kept = kept.as_mut().map(|memory| memory.lend().slice(unit.range()));
+        let (codec, layout, last) = (codec_of(codec, unit), layout.get().layout.as_ref(), *round);
+        let mut scratch = LinearScratch { words, floats, ints };
+        let next = detached(py, 4 * unit.len, || {
+            codec.advance(&layout, last, &mut scratch, contributors, mean, kept.as_mut())
+        });
+        match next {
+            Some(next) => this.round = next,
+            None => this.is_done = true,
+        }
+        Ok(())
+    }
+
+    /// The mean of the unit over all contributors, once it is :attr:`done`: an array over the round's own memory.
+    #[getter]
+    fn mean<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let owner = slf.as_any().clone().unbind();
+        let mut this = borrow(slf)?;
+        if !this.is_done || this.is_abandoned {
+            return Err(value("mean: it is there after the last round"));
+        }
+        let mean = &mut this.mean;
+        let view = View::writable(owner, NonNull::from(&mut mean[..]).cast(), mean.len(), c"f");
+        array_over(Bound::new(slf.py(), view)?.into_any(), "f4")
+    }
+
+    /// Gives up: all of residual + gradient is kept back. Also after the last :meth:`advance`, where the mean must be refused.
+    ///
+    /// >>> import numpy as np
+    /// >>> from gradwire import Codec, Memory
+    /// >>> codec = Codec("randomk:density=0.5")
+    /// >>> memory = Memory(codec, 4)
+    /// >>> [unit] = codec.begin(np.arange(4, dtype=np.float32), memory=memory)
+    /// >>> unit.abandon()
+    /// >>> memory.residual
+    /// array([0., 1., 2., 3.], dtype=float32)
+    fn abandon(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let mut this = borrow(slf)?;
+        if this.is_abandoned {
+            return Ok(());
+        }
+        let Self { codec, unit, memory, round, words, floats, ints, .. } = &mut *this;
+        let mut kept = memory.as_ref().map(|memory| Memory::borrow_alone(memory.bind(py))).transpose()?;
+        let mut kept = kept.as_mut().map(|memory| memory.lend().slice(unit.range()));
+        let mut scratch = LinearScratch { words, floats, ints };
+        codec_of(codec, unit).abandon(*round, &mut scratch, kept.as_mut());
+        this.is_abandoned = true;
+        Ok(())
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let this = borrow(slf)?;
+        let state = match (this.is_abandoned, this.is_done) {
+            (true, _) => "abandoned".to_owned(),
+            (false, true) => "done".to_owned(),
+            (false, false) => format!("in round {}", this.round.index),
+        };
+        Ok(format!("<gradwire.LinearRound of unit {}: {state}>", this.unit.id))
+    }
+}
+
+fn borrow<'py>(slf: &Bound<'py, LinearRound>) -> PyResult<PyRefMut<'py, LinearRound>> {
+    slf.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("another thread is using this round"))
+}

@@ -1,0 +1,130 @@
+//! Signs with error feedback: a bit a coordinate, and one scale a unit.
+
+mod pieces;
+mod spelling;
+mod view;
+
+use crate::built::Full;
+use crate::codec::{Body, Capabilities, Cut, EncodeUnit, Law, UnitInput};
+use crate::error::EncodeError;
+use crate::kernels::{self, Isa, MomentSums, STRIDES};
+use crate::memory::Memory;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::source::{BLOCK, Source};
+use crate::wire::ids::CodecId;
+use crate::wire::writer::Writer;
+
+pub(crate) use view::SignsFields;
+
+/// EF-signSGD: every coordinate is sent as its sign times the mean magnitude of the unit, ‖p‖₁/n.
+///
+/// Biased: needs error feedback, under which it converges as SGD does. ‖C(p) − p‖² = (1 − δ)·‖p‖² with
+/// δ = ‖p‖₁² / (n·‖p‖₂²), so a scale for each tensor is the default. Zeros, of either sign, are sent as positive.
+///
+/// What is kept is fl(p − sent), one rounding a coordinate ([`Law::Rounded`]): a value far below the scale leaves a
+/// difference that is no float.
+///
+/// # Determinism
+/// The sum of magnitudes has eight strides in f64, added as for a norm.
+///
+/// # Source
+/// Karimireddy, Rebjock, Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes (arXiv
+/// 1901.09847), algorithm 1. The learning rate stays with the optimizer: what is sent is not multiplied by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EfSign;
+
+/// Bytes of the scale.
+const SCALE_BYTES: usize = 4;
+
+impl EfSign {
+    /// Its number on the wire.
+    pub(crate) const ID: CodecId = CodecId::new(9);
+}
+
+/// Whether a value of these bits is below zero.
+fn is_negative(p: u32) -> bool {
+    p > 1 << 31
+}
+
+/// What a coordinate decodes to.
+fn decoded(p: u32, scale: f32) -> f32 {
+    if is_negative(p) { -scale } else { scale }
+}
+
+/// The mean magnitude. Makes sure of every value.
+fn mean_magnitude(source: &Source<'_>) -> Result<f32, EncodeError> {
+    let (isa, mut sums, mut room) = (Isa::best(), MomentSums::default(), [0; BLOCK]);
+    for first in (0..source.len()).step_by(BLOCK) {
+        let room = &mut room[..BLOCK.min(source.len() - first)];
+        let (p, _) = source.bits(isa, first, room)?;
+        kernels::add_moments(isa, p, 0, 0.0, &mut sums);
+    }
+    let [a, b, c, d, e, f, g, h]: [f64; STRIDES] = sums.sum;
+    let sum = ((a + e) + (c + g)) + ((b + f) + (d + h));
+    Ok(if source.len() == 0 { 0.0 } else { (sum / source.len() as f64) as f32 })
+}
+
+/// Writes a bit a coordinate, 1 for what is below zero. `p` begins at a whole byte.
+fn write_signs(p: &[u32], writer: &mut Writer<'_>) {
+    for eight in p.chunks(8) {
+        let bits = eight.iter().enumerate().map(|(i, &p)| u8::from(is_negative(p)) << i);
+        writer.u8(bits.fold(0, |byte, bit| byte | bit));
+    }
+}
+
+/// residual = fl(p − sent), and the largest magnitude of it.
+fn keep(p: &[u32], scale: f32, residual: &mut [f32]) -> f32 {
+    let mut largest = 0.0f32;
+    for (kept, &p) in residual.iter_mut().zip(p) {
+        *kept = f32::from_bits(p) - decoded(p, scale);
+        largest = largest.max(kept.abs());
+    }
+    largest
+}
+
+impl EncodeUnit for EfSign {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { law: Law::Rounded, needs_full: true, ..Capabilities::new(Self::ID, SignsFields::KIND) }
+    }
+
+    fn max_body_bytes(&self, len: usize) -> Option<usize> {
+        len.div_ceil(8).checked_add(SCALE_BYTES)
+    }
+
+    fn unit_scratch_len(&self, _len: usize) -> ScratchLen {
+        ScratchLen::default()
+    }
+
+    fn as_cut(&self) -> Option<&dyn Cut> {
+        Full::build().map(|_| self as &dyn Cut)
+    }
+
+    fn encode_body(
+        &self,
+        input: UnitInput<'_, '_>,
+        _scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let scale = mean_magnitude(&input.source(self.overflow_bound()))?;
+        writer.bytes(&scale.to_le_bytes());
+        let (grad, start, mut memory) = (input.grad, input.unit.start, input.memory);
+        let (isa, mut room, mut largest) = (Isa::best(), [0; BLOCK], 0.0f32);
+        for first in (0..grad.len()).step_by(BLOCK) {
+            let room = &mut room[..BLOCK.min(grad.len() - first)];
+            let residual = memory.as_deref().map(Memory::residual);
+            let p = Source::new(grad, residual, start, self.overflow_bound()).known_bits(isa, first, room);
+            if scale != 0.0 {
+                write_signs(p, writer);
+            }
+            if let Some(memory) = &mut memory {
+                // Where there is a residual, p is in the room.
+                let residual = &mut memory.residual_mut()[first..first + room.len()];
+                largest = largest.max(keep(room, scale, residual));
+            }
+        }
+        if let Some(memory) = memory {
+            memory.set_magnitude_bound(largest);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! `efsign`
+
+use super::{EfSign, SignsFields};
+use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
+use crate::wire::ids::{CodecId, Kind};
+use core::fmt;
+
+impl Spelled for EfSign {
+    const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("efsign", Some(Self::ID))];
+    const KIND: Kind = SignsFields::KIND;
+    const KEYS: &'static str = "memory unit dense_below dense_1d max_packet_bytes";
+    const SUMMARY: &'static str =
+        "the sign of every coordinate times the mean magnitude, with error feedback";
+    const EXAMPLES: &'static [&'static str] = &["efsign", "efsign:unit=model,dense_1d"];
+
+    fn parse<'a>(_name: &str, _keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
+        Ok(Self)
+    }
+}
+
+impl Described for EfSign {
+    fn name(&self) -> &'static str {
+        "efsign"
+    }
+
+    fn print(&self, _out: &mut Printer<'_, '_>) -> fmt::Result {
+        Ok(())
+    }
+
+    fn default_memory(&self) -> MemoryChoice {
+        MemoryChoice::ErrorFeedback
+    }
+
+    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
+        (memory == MemoryChoice::Momentum).then_some(NO_MOMENTUM)
+    }
+
+    fn packet_conflict(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The paper has a scale for each layer.
+    fn default_per_tensor(&self) -> bool {
+        true
+    }
+}

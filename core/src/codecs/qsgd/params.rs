@@ -1,0 +1,196 @@
+//! The parameters of QSGD.
+
+use crate::codec::UnitInput;
+use crate::coding::values::Rounding;
+use crate::rng::Stream;
+use crate::wire::ids::CodecId;
+use core::num::NonZeroU32;
+
+/// 2⁻¹⁰⁰: below it levels / norm could overflow. Such a bucket is sent as zeros.
+pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
+
+/// The norm that scales a bucket: the key `norm=` of a spelling.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Norm {
+    /// Euclidean: what the paper's theorems use.
+    L2 = 0,
+    /// Largest magnitude: far less variance at equal width, what the paper's experiments use.
+    #[default]
+    Max = 1,
+}
+
+/// How levels are written: the key `entropy=` of a spelling.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum EntropyChoice {
+    /// The smallest of `fixed`, `rans` and `adaptive` by exact bytes; ties go to the first. In packets, `adaptive`.
+    #[default]
+    Auto,
+    /// Fields of equal width (five levels a byte at `bits=ternary`).
+    Fixed,
+    /// Elias omega codes, the paper's reference.
+    Elias,
+    /// Interleaved rANS over the unit's own level frequencies.
+    Rans,
+    /// The same with up to 16 tables, of which each 64 levels have the one that suits them, and with the norms' exponents
+    /// coded: for gradients that are spread unevenly. A bucket of zeros costs next to nothing. In packets, which are too
+    /// short for tables, norms and levels are decisions of a range coder under probabilities that adapt from level to level:
+    /// several times as slow.
+    Adaptive,
+}
+
+/// Width of a level.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LevelBits {
+    /// A sign and `bits − 1` bits of magnitude: 2^(bits−1) − 1 levels per sign. 2 to 8.
+    Bits(u8),
+    /// One level per sign, five coordinates a byte.
+    Ternary,
+}
+
+impl LevelBits {
+    /// `bits` from 2 to 8, else `None`.
+    #[must_use]
+    pub fn new(bits: u8) -> Option<Self> {
+        (2..=8).contains(&bits).then_some(Self::Bits(bits))
+    }
+
+    /// Bits of a field of fixed width.
+    pub(super) fn field_bits(self) -> u32 {
+        match self {
+            Self::Bits(bits) => u32::from(bits),
+            Self::Ternary => 2,
+        }
+    }
+
+    /// Levels per sign.
+    #[must_use]
+    pub fn levels(self) -> u32 {
+        (1 << (self.field_bits() - 1)) - 1
+    }
+}
+
+/// QSGD: buckets of consecutive coordinates, each scaled by its own norm R and rounded to multiples of R/s.
+///
+/// Unbiased with stochastic rounding, so it needs no error feedback: E‖Q − v‖² ≤ min(d/s², √d/s)·‖v‖² for the
+/// Euclidean norm and d elements a bucket. With nearest rounding it is a contraction wherever
+/// [`proves_contraction`](Self::proves_contraction) says so, and takes error feedback.
+///
+/// Buckets whose norm is below 2⁻¹⁰⁰ (and those of a norm of zero) are sent as zeros.
+///
+/// # Source
+/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2; ternary levels
+/// with norm `max` are TernGrad's (Wen et al., arXiv 1705.07878) without clipping. Elias codes are the dense form, on
+/// level + 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Qsgd {
+    pub(super) bits: LevelBits,
+    pub(super) bucket: NonZeroU32,
+    pub(super) norm: Norm,
+    pub(super) entropy: EntropyChoice,
+    pub(super) rounding: Rounding,
+}
+
+impl Qsgd {
+    /// Its number on the wire.
+    pub(crate) const ID: CodecId = CodecId::new(5);
+
+    /// Coordinates of a bucket unless told otherwise.
+    pub const DEFAULT_BUCKET: NonZeroU32 = NonZeroU32::new(512).unwrap();
+
+    /// Stochastic rounding to `bits`, buckets of 512, norm `max`, entropy `auto`.
+    #[must_use]
+    pub fn new(bits: LevelBits) -> Self {
+        let (norm, entropy, rounding) = Default::default();
+        Self { bits, bucket: Self::DEFAULT_BUCKET, norm, entropy, rounding }
+    }
+
+    /// With buckets of `bucket` coordinates.
+    #[must_use]
+    pub fn with_bucket(self, bucket: NonZeroU32) -> Self {
+        Self { bucket, ..self }
+    }
+
+    /// With another norm.
+    #[must_use]
+    pub fn with_norm(self, norm: Norm) -> Self {
+        Self { norm, ..self }
+    }
+
+    /// With another level coder.
+    #[must_use]
+    pub fn with_entropy(self, entropy: EntropyChoice) -> Self {
+        Self { entropy, ..self }
+    }
+
+    /// With another rounding.
+    #[must_use]
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
+        Self { rounding, ..self }
+    }
+
+    /// Width of a level.
+    #[must_use]
+    pub fn bits(&self) -> LevelBits {
+        self.bits
+    }
+
+    /// Signed levels, as symbols.
+    pub(super) fn alphabet(&self) -> usize {
+        2 * self.bits.levels() as usize + 1
+    }
+
+    /// Coordinates of a bucket.
+    #[must_use]
+    pub fn bucket(&self) -> NonZeroU32 {
+        self.bucket
+    }
+
+    /// The norm.
+    #[must_use]
+    pub fn norm(&self) -> Norm {
+        self.norm
+    }
+
+    /// The level coder.
+    #[must_use]
+    pub fn entropy(&self) -> EntropyChoice {
+        self.entropy
+    }
+
+    /// Whether a piece of a unit has norms and levels under context: it is too short for tables, and may be cut anywhere.
+    pub(super) fn cuts_anywhere(&self) -> bool {
+        matches!(self.entropy, EntropyChoice::Auto | EntropyChoice::Adaptive)
+    }
+
+    /// The rounding.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        self.rounding
+    }
+
+    /// Whether these parameters make a contraction, ‖C(v) − v‖² ≤ (1 − δ)·‖v‖² with δ > 0, whose error is exact, as
+    /// error feedback needs.
+    ///
+    /// Nearest rounding never moves a coordinate by more than its magnitude, because zero is a level. Under norm `max`
+    /// the largest coordinate of each bucket is a level itself, so its whole energy is kept. Under the Euclidean
+    /// norm the largest is at least R/√d, and is kept to more than half where that rounds to level 1: 4·s² > d.
+    /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
+    #[must_use]
+    pub fn proves_contraction(&self) -> bool {
+        let s = self.bits.levels();
+        let keeps_the_largest = match self.norm {
+            Norm::Max => true,
+            Norm::L2 => 4 * s * s > self.bucket.get(),
+        };
+        self.rounding == Rounding::Nearest && keeps_the_largest
+    }
+
+    /// The draws of stochastic rounding; none for nearest.
+    pub(super) fn draws(&self, input: &UnitInput<'_, '_>) -> Option<Stream> {
+        (self.rounding == Rounding::Stochastic).then(|| input.key.rounding(input.unit.id))
+    }
+}

@@ -1,0 +1,114 @@
+//! The rounds of a linear codec without frames, as one worker alone goes through them: what it contributes, and how long
+//! that takes.
+
+use gradwire::codecs::DenseSum;
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{LinearScratch, LinearScratchLen, Round};
+use gradwire::{Codec, EncodeError, Grad, Linear, Unit};
+
+use super::error::CliError;
+use super::job::Job;
+
+/// A job whose payloads are summed.
+pub(super) struct Rounds<'g> {
+    job: Job<'g>,
+    codec: LinearCodec,
+    units: Vec<UnitState>,
+}
+
+/// Working memory of a unit, and its first round.
+struct UnitState {
+    words: Vec<u32>,
+    floats: Vec<f32>,
+    ints: Vec<i32>,
+    first: Option<Round>,
+}
+
+impl UnitState {
+    fn new(needed: LinearScratchLen) -> Self {
+        let LinearScratchLen { words, floats, ints } = needed;
+        Self { words: vec![0; words], floats: vec![0.0; floats], ints: vec![0; ints], first: None }
+    }
+
+    fn scratch(&mut self) -> LinearScratch<'_> {
+        LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
+    }
+}
+
+/// What one worker contributes to the sums of a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Contribution {
+    /// Rounds of the unit that has most: units go through theirs side by side.
+    pub(super) rounds: u32,
+    /// Bytes of all payloads.
+    pub(super) bytes: usize,
+}
+
+/// Bytes of an element of every payload.
+const ELEMENT_BYTES: usize = 4;
+
+/// A unit that is sent dense is a plain sum whatever the codec.
+fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
+    if unit.dense { &DenseSum } else { codec.rounds() }
+}
+
+/// The codec, if it is linear and has no frames.
+pub(super) fn without_frames(codec: &Codec) -> Option<LinearCodec> {
+    codec.as_linear().filter(|_| !codec.capabilities().has_frames)
+}
+
+impl<'g> Rounds<'g> {
+    /// The rounds of a job; `codec` is its own, as [`without_frames`] has it.
+    pub(super) fn new(job: Job<'g>, codec: LinearCodec) -> Self {
+        let needed = |unit: &Unit| codec_of(&codec, unit).round_scratch_len(unit.len);
+        let units = job.units.iter().map(|unit| UnitState::new(needed(unit))).collect();
+        Self { job, codec, units }
+    }
+
+    /// The job.
+    pub(super) fn job(&self) -> &Job<'g> {
+        &self.job
+    }
+
+    /// Empties the memory, so that the next rounds are the same again.
+    pub(super) fn clear_memory(&mut self) {
+        self.job.clear_memory();
+    }
+
+    /// Coordinates that the mean holds.
+    pub(super) fn held(&self) -> usize {
+        self.job.units.iter().map(|unit| codec_of(&self.codec, unit).held(unit.len)).sum()
+    }
+
+    /// Begins the rounds of all units.
+    pub(super) fn begin(&mut self) -> Result<(), CliError> {
+        let Self { job, codec, units } = self;
+        let (layout, grad) = (job.gradient.layout.as_ref(), Grad::F32(&job.gradient.values));
+        let begun = job.units.iter().zip(units).try_for_each(|(unit, state)| {
+            let memory = job.memory.as_ref().map(|memory| memory.view(unit.range()));
+            let (codec, grad) = (codec_of(codec, unit), grad.slice(unit.start, unit.len));
+            state.first = Some(codec.begin(job.key, &layout, unit, grad, memory, &mut state.scratch())?);
+            Ok::<_, EncodeError>(())
+        });
+        begun.map_err(|error| job.explain(error))
+    }
+
+    /// Goes through the rounds that were begun, with nobody else: `mean` becomes what this gradient alone decodes to.
+    pub(super) fn finish(&mut self, mean: &mut [f32]) -> Contribution {
+        let Self { job, codec, units } = self;
+        let layout = job.gradient.layout.as_ref();
+        let mut sent = Contribution::default();
+        for (unit, state) in job.units.iter().zip(units) {
+            let (mut next, mut rounds) = (state.first.take(), 0);
+            while let Some(round) = next {
+                rounds += 1;
+                sent.bytes += round.payload_len * ELEMENT_BYTES;
+                let mut memory = job.memory.as_mut().map(|memory| memory.slice(unit.range()));
+                let (codec, mean) = (codec_of(codec, unit), &mut mean[unit.range()]);
+                next = codec.advance(&layout, round, &mut state.scratch(), 1, mean, memory.as_mut());
+            }
+            sent.rounds = sent.rounds.max(rounds);
+        }
+        sent
+    }
+}

@@ -1,0 +1,129 @@
+//! Tables for people, no wider than the terminal.
+
+use std::io::stdout;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
+
+/// Columns of characters where the terminal does not say how many it has, and where there is none.
+const DEFAULT_WIDTH: usize = 80;
+
+/// What tables take of narrower terminals too.
+const LEAST_WIDTH: usize = 40;
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// Columns of characters of the terminal that standard output is.
+fn terminal_width() -> usize {
+    let size = terminal_size::terminal_size_of(stdout());
+    size.map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0).max(LEAST_WIDTH))
+}
+
+/// A table with these titles, each of one or several lines: the first column to the left, the others to the right. What does
+/// not fit the terminal side by side becomes several tables, one below the other, each with the first column.
+pub(crate) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
+    table_of_width(titles, rows, terminal_width())
+}
+
+fn table_of_width(titles: &[String], rows: &[Vec<String>], width: usize) -> String {
+    let lines = |column: usize| {
+        let cells = rows.iter().filter_map(move |row| row.get(column));
+        titles.get(column).into_iter().chain(cells).flat_map(|cell| cell.lines())
+    };
+    let widths: Vec<usize> = (0..titles.len())
+        .map(|column| lines(column).map(|line| line.chars().count()).max().unwrap_or(0))
+        .collect();
+    let Some((&first, others)) = widths.split_first() else { return String::new() };
+    let others_width: usize = others.iter().map(|width| width + GAP).sum();
+    // Where it does not fit, two fifths of the width are left to the first column, and longer names are broken.
+    let first = if first + others_width <= width { first } else { first.min(width * 2 / 5) };
+    let (mut text, mut from) = (String::new(), 1);
+    while from < titles.len() {
+        let (mut to, mut used) = (from, first);
+        while to < titles.len() && (to == from || used + GAP + widths[to] <= width) {
+            used += GAP + widths[to];
+            to += 1;
+        }
+        if from > 1 {
+            text.push('\n');
+        }
+        text += &part(titles, rows, first, from..to);
+        from = to;
+    }
+    text
+}
+
+/// The first column, and some of the others.
+fn part(titles: &[String], rows: &[Vec<String>], first: usize, columns: std::ops::Range<usize>) -> String {
+    let chosen = |row: &[String]| -> Vec<String> {
+        let cell = |column: usize| row.get(column).cloned().unwrap_or_default();
+        let name = broken(&cell(0), first);
+        std::iter::once(name).chain(columns.clone().map(cell)).collect()
+    };
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::MAX);
+    table.set_header(chosen(titles));
+    rows.iter().for_each(|row| {
+        table.add_row(chosen(row));
+    });
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, GAP as u16));
+        if number == 0 {
+            column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed((first + GAP) as u16)));
+        } else {
+            column.set_cell_alignment(CellAlignment::Right);
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// A name that is longer than a line is broken behind its commas.
+fn broken(name: &str, width: usize) -> String {
+    let (mut text, mut used) = (String::new(), 0);
+    for part in name.split_inclusive(',') {
+        let len = part.chars().count();
+        if used > 0 && used + len > width {
+            text.push('\n');
+            used = 0;
+        }
+        text += part;
+        used += len;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(|&cell| cell.to_owned()).collect()
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let text = table_of_width(&strings(&["codec", "size\nbytes"]), &[strings(&["none", "4"])], 80);
+        assert_eq!(text, "codec   size\n       bytes\nnone       4\n");
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_below() {
+        let titles = strings(&["codec", "first", "second", "third"]);
+        let long = "topk:density=0.01,values=q8,index=smallest";
+        let rows = [strings(&[long, "1,234,567", "7,654,321", "1,111,111"])];
+        let wide = table_of_width(&titles, &rows, 80);
+        assert!(wide.lines().count() == 2 && wide.contains(long), "{wide}");
+        for width in [40, 50, 60] {
+            let text = table_of_width(&titles, &rows, width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
+            assert_eq!(text.matches("codec").count() > 1, width < 60, "{text}");
+            let parts = ["topk:density=0.01,", "values=q8,", "index=smallest"].map(str::to_owned);
+            let parts = parts.iter().filter(|part| part.len() <= width * 2 / 5);
+            for cell in titles.iter().chain(&rows[0][1..]).chain(parts) {
+                assert!(text.contains(cell), "{width}: {cell} is not whole in\n{text}");
+            }
+        }
+    }
+}

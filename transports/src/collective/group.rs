@@ -1,0 +1,67 @@
+//! What a collective needs of a transport, and the membership that it works on.
+
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank};
+use crate::tag::{Deadline, Tag};
+
+/// One rank's end, as far as collectives need it: who is there, and messages. Every [`Transport`](crate::Transport) is one,
+/// and what is said there of these four holds here. Where both traits are in scope, a call has to name the one it means.
+pub trait Endpoint {
+    /// Who this end is.
+    fn rank(&self) -> Rank;
+
+    /// Who takes part now, this rank included.
+    fn membership(&self) -> Membership;
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// See [`Transport::send`](crate::Transport::send).
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError>;
+
+    /// Waits for a message.
+    ///
+    /// # Errors
+    /// See [`Transport::recv`](crate::Transport::recv).
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError>;
+}
+
+/// The membership a collective works on, seen from one of its ranks.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) members: Membership,
+    pub(super) me: usize,
+}
+
+impl Group {
+    /// Takes the membership of now; refuses the tag of another epoch.
+    pub(super) fn of<T: Endpoint + ?Sized>(transport: &T, tag: Tag) -> Result<Self, TransportError> {
+        let members = transport.membership();
+        if tag.epoch != members.epoch {
+            return Err(TransportError::WrongEpoch { tag, current: members.epoch });
+        }
+        let rank = transport.rank();
+        let me = members.ranks.position(rank).ok_or(TransportError::NotAPeer { rank })?;
+        Ok(Self { members, me })
+    }
+
+    pub(super) fn world(&self) -> usize {
+        self.members.world()
+    }
+
+    /// The rank `ahead` places after this one, around the ring.
+    pub(super) fn after(&self, ahead: usize) -> Rank {
+        self.members.ranks.as_slice()[(self.me + ahead) % self.world()]
+    }
+
+    /// The rank `behind` places before this one, around the ring; `behind` is at most the world.
+    pub(super) fn before(&self, behind: usize) -> Rank {
+        self.after(self.world() - behind)
+    }
+}

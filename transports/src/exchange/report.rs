@@ -1,0 +1,40 @@
+//! What one rank has to say of a step.
+
+use std::time::Duration;
+
+use gradwire::DecodeError;
+
+use super::norm_cap::Capped;
+use crate::rank::{Rank, RankSet};
+
+/// What one rank has to say of a step's exchange.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Whose gradients the mean is made of.
+    pub contributors: RankSet,
+    /// Frames that this rank refused, and why. Known to the server alone.
+    pub refused: Vec<(Rank, DecodeError)>,
+    /// Frames that were scaled down to [`ServerOptions::norm_cap`](super::ServerOptions::norm_cap). Known to the server alone.
+    pub capped: Vec<Capped>,
+    /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a sparse all-reduce.
+    pub frame_bytes: usize,
+    /// What became of this rank's own packets.
+    pub packets: PacketTally,
+    /// Coordinates that this rank sent.
+    pub held: usize,
+    /// Time spent encoding.
+    pub encode: Duration,
+    /// Time spent sending and waiting.
+    pub exchange: Duration,
+    /// Time spent parsing, adding and dividing.
+    pub decode: Duration,
+}
+
+/// A step in packets; zero and zero for one in a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketTally {
+    /// Packets that this rank sent.
+    pub sent: usize,
+    /// Those that are not in the mean: lost on the way, late or refused. They were given back.
+    pub lost: usize,
+}

@@ -1,0 +1,74 @@
+//! What every route works with in a step, and where its time goes.
+
+use std::time::{Duration, Instant};
+
+use gradwire::{Layout, Spec, StepKey, Unit};
+
+use super::underway::Underway;
+use crate::error::TransportError;
+use crate::rank::{Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// What every route works with in a step.
+pub(super) struct Step<'a> {
+    pub(super) transport: &'a mut dyn Transport,
+    pub(super) underway: &'a mut Underway,
+    pub(super) spec: &'a Spec,
+    pub(super) layout: &'a Layout,
+    pub(super) units: &'a [Unit],
+    pub(super) key: StepKey,
+    pub(super) tag: Tag,
+    pub(super) deadline: Deadline,
+    pub(super) clock: Clock,
+}
+
+impl Step<'_> {
+    /// The place of this rank among the members, of whom it is one.
+    pub(super) fn place_in(&self, members: &RankSet) -> usize {
+        members.position(self.transport.rank()).unwrap_or(0)
+    }
+
+    /// The other members and their places, beginning with the one after this rank, so that not all send to the same one first.
+    pub(super) fn others_in<'m>(
+        &self,
+        members: &'m RankSet,
+    ) -> impl Iterator<Item = (usize, Rank)> + use<'m> {
+        let me = self.place_in(members);
+        (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
+    }
+
+    /// Sends a message of a pipeline.
+    pub(super) fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
+        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
+        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, deadline))
+    }
+
+    /// Notes that every other member sends this rank a message with that tag.
+    pub(super) fn expect_from_all(&mut self, tag: Tag) {
+        let (members, me) = (self.transport.membership().ranks, self.transport.rank());
+        members.iter().filter(|rank| *rank != me).for_each(|from| self.underway.expect(from, tag));
+    }
+
+    /// Takes the message of a pipeline that was promised first.
+    pub(super) fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
+        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
+        timed(&mut self.clock.exchange, || underway.take(transport, into, deadline))
+    }
+}
+
+/// Adds up where the time goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    pub(super) encode: Duration,
+    pub(super) exchange: Duration,
+    pub(super) decode: Duration,
+}
+
+/// Runs `work` and adds its time to `sum`.
+pub(super) fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    *sum += start.elapsed();
+    result
+}

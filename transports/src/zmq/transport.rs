@@ -1,0 +1,438 @@
+//! One rank's end, as its caller sees it.
+
+use std::mem;
+use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ::zmq::Socket;
+
+use super::error::ZmqError;
+use super::incoming::Arrivals;
+use super::link::Link;
+use super::options::ZmqLimits;
+use super::packet::DATA_HEADER;
+use super::roll::tags::EPOCH;
+use super::roster::Roster;
+use super::state::{Order, Peer, Shared, Standing, State};
+use crate::counters::{Counters, Traffic};
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// How long a transport that is dropped without having been closed goes on to deliver.
+const DROPPED: Duration = Duration::from_millis(250);
+/// What CURVE adds to a frame: name of the command 8, nonce 8, authenticator 16, flags 1.
+const CURVE_BYTES: usize = 33;
+
+/// Whether the libzmq of this program can encrypt and authenticate.
+pub fn has_curve() -> bool {
+    ::zmq::has("curve") == Some(true)
+}
+
+/// One rank's end.
+#[derive(Debug)]
+pub struct ZmqTransport {
+    pub(super) members: Membership,
+    pub(super) me: Me,
+    pub(super) shared: Arc<Shared>,
+    pub(super) bell: Bell,
+    pub(super) thread: Option<JoinHandle<()>>,
+    pub(super) counters: Counters,
+}
+
+/// What does not change.
+#[derive(Debug)]
+pub(super) struct Me {
+    pub(super) rank: Rank,
+    pub(super) limits: ZmqLimits,
+    pub(super) is_secure: bool,
+    pub(super) listens: bool,
+    pub(super) roster: RankSet,
+    /// Whether this end waits for all its peers at the start.
+    pub(super) is_patient: bool,
+}
+
+impl Me {
+    fn waits_for(&self, peer: &Peer) -> bool {
+        self.is_patient && peer.standing == Standing::Expected
+    }
+
+    /// Waits until every peer is there that has to be.
+    pub(super) fn wait_for_all<'a>(
+        &self,
+        shared: &'a Shared,
+        mut state: MutexGuard<'a, State>,
+        deadline: Deadline,
+    ) -> Result<(), ZmqError> {
+        loop {
+            if let Some(failure) = state.failure.take() {
+                return Err(failure);
+            }
+            let missing: Vec<Rank> =
+                state.peers.iter().filter(|peer| self.waits_for(peer)).map(|peer| peer.rank).collect();
+            if missing.is_empty() {
+                state.has_begun = true;
+                return Ok(());
+            }
+            if deadline.has_passed() || state.is_stopped {
+                return Err(ZmqError::NotAllThere { missing });
+            }
+            state = shared.wait(state, deadline);
+        }
+    }
+}
+
+/// Wakes the transport's thread.
+pub(super) struct Bell(pub(super) Socket);
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bell")
+    }
+}
+
+impl Bell {
+    /// Rings, unless somebody did already and nobody has listened yet.
+    fn ring(&self, state: &mut State) {
+        if !mem::replace(&mut state.is_woken, true) {
+            // A bell that cannot ring is full of rings.
+            let _ = self.0.send(&b""[..], ::zmq::DONTWAIT);
+        }
+    }
+}
+
+/// How much of the link was repeated or dropped, beyond what [`Transport::counters`] counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTally {
+    /// Chunks that were sent again.
+    pub resent: u64,
+    /// Chunks that came again and were dropped.
+    pub duplicates: u64,
+    /// Sessions with this peer so far.
+    pub sessions: u64,
+}
+
+impl ZmqTransport {
+    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same membership. From
+    /// then on a member that begins another session is `Disconnected` until the next call.
+    ///
+    /// # Errors
+    /// `NotAPeer` when this rank is not in it, or when it names a rank that is not in the roster. Nothing has changed then.
+    ///
+    /// # Panics
+    /// If the epoch is not larger than the present one.
+    pub fn adopt(&mut self, members: Membership) -> Result<(), TransportError> {
+        assert!(members.epoch > self.members.epoch, "an epoch must be larger than the one before");
+        if !members.ranks.contains(self.me.rank) {
+            return Err(TransportError::NotAPeer { rank: self.me.rank });
+        }
+        if let Some(rank) = members.ranks.iter().find(|rank| !self.me.roster.contains(*rank)) {
+            return Err(TransportError::NotAPeer { rank });
+        }
+        let mut state = self.shared.lock();
+        // No session has number 0, but for one in 2^64.
+        state
+            .peers
+            .iter_mut()
+            .for_each(|peer| peer.bound = Some(peer.link.as_ref().map_or(0, |link| link.session)));
+        drop(state);
+        self.members = members;
+        Ok(())
+    }
+
+    /// Says of which session a member's messages are, when it may have begun another one since.
+    pub(super) fn bind(&mut self, rank: Rank, session: u64) {
+        let mut state = self.shared.lock();
+        let peer = state.peers.iter_mut().find(|peer| peer.rank == rank);
+        peer.into_iter().for_each(|peer| peer.bound = Some(session));
+    }
+
+    /// Ends the session of `rank`, which is not let in again under its key: an end that listens calls this for a peer whose
+    /// packets are right and whose messages are not. Returns when it is done.
+    pub fn shut_out(&mut self, rank: Rank, why: &str) {
+        self.order(Order::ShutOut { rank, why: why.to_owned() });
+    }
+
+    /// Goes by another list of peers: who is not on it any more, or has another key on it, is gone, and who has another key on
+    /// it, or is on it again, may come in although that rank was shut out. This end's own entry stays. Returns when it is done.
+    ///
+    /// # Errors
+    /// `Options` where the list has a rank that it did not have at the start, or one without a key; without CURVE; and at an end
+    /// that does not listen. Nothing has changed then.
+    pub fn readmit(&mut self, roster: Roster) -> Result<(), ZmqError> {
+        let refused = |what: String| Err(ZmqError::Options { what });
+        if !(self.me.is_secure && self.me.listens) {
+            return refused("only an end that listens, with keys, has a list of who may come in".to_owned());
+        }
+        for rank in roster.ranks().iter().filter(|&rank| rank != self.me.rank) {
+            if !self.me.roster.contains(rank) {
+                return refused(format!("{rank} was not in the list of peers at the start"));
+            }
+            if roster.get(rank).is_none_or(|entry| entry.key.is_none()) {
+                return refused(format!("the list of peers has no key for {rank}"));
+            }
+        }
+        self.order(Order::Readmit(roster));
+        Ok(())
+    }
+
+    /// Has the thread do something, and waits until it is done.
+    fn order(&mut self, order: Order) {
+        let mut state = self.shared.lock();
+        state.orders.push(order);
+        self.bell.ring(&mut state);
+        while !(state.orders.is_empty() || state.is_stopped) {
+            state = self.shared.wait(state, Deadline::NEVER);
+        }
+    }
+
+    /// Peers that are here or may come: on the list, and not shut out.
+    pub fn admitted(&self) -> usize {
+        let state = self.shared.lock();
+        state.peers.iter().filter(|peer| peer.is_listed && !peer.is_banned).count()
+    }
+
+    /// What was repeated on the link to `rank`.
+    pub fn tally(&self, rank: Rank) -> LinkTally {
+        let state = self.shared.lock();
+        let Some(peer) = state.peers.iter().find(|peer| peer.rank == rank) else {
+            return LinkTally::default();
+        };
+        let of_link = |link: &Link| (link.outgoing.resent, link.incoming.duplicates);
+        let (resent, duplicates) = peer.link.as_ref().map_or((0, 0), of_link);
+        LinkTally { resent, duplicates, sessions: peer.sessions }
+    }
+
+    /// The peers with an open session, silent ones included.
+    pub fn present(&self) -> RankSet {
+        let state = self.shared.lock();
+        let is_present = |peer: &&Peer| matches!(peer.standing, Standing::Here | Standing::Silent);
+        state.peers.iter().filter(is_present).map(|peer| peer.rank).collect()
+    }
+
+    /// The number of the open session with `rank`; none when it is not here. Both ends know the same.
+    pub fn session(&self, rank: Rank) -> Option<u64> {
+        let state = self.shared.lock();
+        let peer = state.peers.iter().find(|peer| peer.rank == rank)?;
+        let is_present = matches!(peer.standing, Standing::Here | Standing::Silent);
+        peer.link.as_ref().filter(|_| is_present).map(|link| link.session)
+    }
+
+    /// Begins a new session with every peer, after all have ended; what came in earlier ones is forgotten, and the membership
+    /// is again that of the roster, in epoch 0. For ends that only connect, such as the worker of a star whose server was
+    /// started again.
+    ///
+    /// # Errors
+    /// As [`Bound::join`](super::Bound::join); it may then be tried again. `Options` while a session is open, or at an end that listens.
+    pub fn rejoin(&mut self, deadline: Deadline) -> Result<(), ZmqError> {
+        let refused = |what: &str| Err(ZmqError::Options { what: what.to_owned() });
+        let mut state = self.shared.lock();
+        if self.me.listens {
+            return refused("an end that listens waits for others to come back");
+        }
+        if state.peers.iter().any(|peer| matches!(peer.standing, Standing::Here | Standing::Silent)) {
+            return refused("a session is still open");
+        }
+        state.begin_again(&self.me.limits);
+        self.members = Membership { epoch: 0, ranks: self.me.roster.clone() };
+        self.bell.ring(&mut state);
+        self.me.wait_for_all(&self.shared, state, deadline)
+    }
+
+    fn ensure_open(&self) -> Result<(), TransportError> {
+        if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
+    }
+
+    /// The place of a member among the peers; of anyone for messages of the roll.
+    fn peer(&self, state: &State, rank: Rank, tag: Tag) -> Result<usize, TransportError> {
+        let is_member = self.members.ranks.contains(rank) || tag.epoch == EPOCH;
+        if rank == self.me.rank || !is_member {
+            return Err(TransportError::NotAPeer { rank });
+        }
+        let at = state.peers.binary_search_by_key(&rank, |peer| peer.rank);
+        at.map_err(|_| TransportError::Unsupported { operation: "link between two workers of a star" })
+    }
+
+    /// Queues a message, when there is room for it, until it is delivered or the time has come.
+    fn queue(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        (deadline, until): (Deadline, Option<Instant>),
+    ) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        let mut state = self.shared.lock();
+        let at = self.peer(&state, to, tag)?;
+        let (bytes, limit) = (payload.len(), self.me.limits.max_message_bytes);
+        if bytes > limit {
+            return Err(TransportError::TooLarge { to, tag, bytes, limit });
+        }
+        loop {
+            if state.is_stopped {
+                return Err(TransportError::Closed);
+            }
+            let peer = &mut state.peers[at];
+            let is_another = peer.is_another() && tag.epoch != EPOCH;
+            let link = peer.open_link().filter(|_| !is_another);
+            let link = link.ok_or(TransportError::Disconnected { rank: to })?;
+            if link.outgoing.has_room(bytes) {
+                break;
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::NoRoom { to, tag });
+            }
+            state = self.shared.wait(state, deadline);
+        }
+        let mut copy = state.arrivals.spares.take(bytes);
+        copy.extend_from_slice(payload);
+        if let Some(link) = state.peers[at].open_link() {
+            link.outgoing.push(tag, copy, until);
+        }
+        self.bell.ring(&mut state);
+        drop(state);
+        self.counters.up += Traffic::message(bytes, self.envelope_bytes(bytes));
+        Ok(())
+    }
+
+    /// Ends the thread; whatever was not delivered by then is lost. Returns the first peer that had not confirmed, and what.
+    fn leave(&mut self, deadline: Deadline) -> Option<(Rank, Tag)> {
+        let thread = self.thread.take()?;
+        let mut state = self.shared.lock();
+        state.closing = Some(deadline);
+        state.peers.iter_mut().filter_map(Peer::open_link).for_each(|link| link.outgoing.push_bye());
+        self.bell.ring(&mut state);
+        while !state.is_stopped {
+            state = self.shared.wait(state, Deadline::NEVER);
+        }
+        let unsettled = state.peers.iter().filter(|peer| !peer.is_settled());
+        let lost =
+            unsettled.filter_map(|peer| Some((peer.rank, peer.link.as_ref()?.outgoing.oldest()?))).next();
+        drop(state);
+        // A thread that panicked has left no more than one that ended.
+        let _ = thread.join();
+        lost
+    }
+}
+
+impl Drop for ZmqTransport {
+    fn drop(&mut self) {
+        self.leave(Deadline::after(DROPPED));
+    }
+}
+
+impl Transport for ZmqTransport {
+    fn rank(&self) -> Rank {
+        self.me.rank
+    }
+
+    fn membership(&self) -> Membership {
+        self.members.clone()
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.me.limits.max_message_bytes
+    }
+
+    /// The headers of the chunks, ZeroMQ's frames and CURVE's; without acknowledgements, signs of life and repetitions.
+    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
+        let chunk = self.me.limits.chunk_bytes;
+        let frame = |bytes: usize| {
+            let inside = DATA_HEADER + bytes + if self.me.is_secure { CURVE_BYTES } else { 0 };
+            // A flag, and a length of one byte or of eight.
+            inside - bytes + if inside < 256 { 2 } else { 9 }
+        };
+        let (whole, rest) = (payload_bytes / chunk, payload_bytes % chunk);
+        whole * frame(chunk) + if rest > 0 || whole == 0 { frame(rest) } else { 0 }
+    }
+
+    /// Queues the message. `NoRoom`: the queue, which empties as the receiver's inbox takes, stayed full.
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        self.queue(to, tag, payload, (deadline, None))
+    }
+
+    /// Queues the message. What of it was not sent, or got lost with its connection, is not sent after `until`; a message
+    /// of several chunks is delivered like any other.
+    fn send_packet(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        payload: &[u8],
+        until: Deadline,
+    ) -> Result<(), TransportError> {
+        match self.queue(to, tag, payload, (until, until.instant())) {
+            Err(TransportError::NoRoom { .. }) => Ok(()),
+            queued => queued,
+        }
+    }
+
+    fn recv(
+        &mut self,
+        from: Rank,
+        tag: Tag,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        let mut state = self.shared.lock();
+        let at = self.peer(&state, from, tag)?;
+        loop {
+            if let Some(bytes) = state.arrivals.inbox.take(from, tag) {
+                let old = if bytes.is_empty() {
+                    into.clear();
+                    bytes
+                } else {
+                    mem::replace(into, bytes)
+                };
+                state.arrivals.spares.put(old);
+                if state.peers[at].link.as_ref().is_some_and(|link| link.incoming.is_held_back()) {
+                    self.bell.ring(&mut state);
+                }
+                break;
+            }
+            if state.arrivals.inbox.is_retired(tag) {
+                return Err(TransportError::Retired { tag });
+            }
+            if state.is_stopped {
+                return Err(TransportError::Closed);
+            }
+            let peer = &state.peers[at];
+            if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != EPOCH {
+                return Err(TransportError::Disconnected { rank: from });
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::Timeout { from, tag });
+            }
+            state = self.shared.wait(state, deadline);
+        }
+        drop(state);
+        self.counters.down += Traffic::message(into.len(), self.envelope_bytes(into.len()));
+        Ok(())
+    }
+
+    /// Does nothing: the transport has a thread of its own.
+    fn try_progress(&mut self) -> Result<(), TransportError> {
+        self.ensure_open()
+    }
+
+    fn retire(&mut self, before: Tag) {
+        let state = &mut *self.shared.lock();
+        let Arrivals { inbox, spares } = &mut state.arrivals;
+        inbox.retire(before, |buffer| spares.put(buffer));
+        self.bell.ring(state);
+    }
+
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        match self.leave(deadline) {
+            None => Ok(()),
+            Some((from, tag)) => Err(TransportError::Timeout { from, tag }),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
