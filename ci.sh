@@ -28,7 +28,7 @@ declare -A purpose=(
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
-  [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line"
+  [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line; DDP with torch"
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
@@ -47,6 +47,8 @@ quickstart_seconds=${QUICKSTART_SECONDS:-90}
 mpi_seconds=${MPI_SECONDS:-900}
 zmq_seconds=${ZMQ_SECONDS:-300}
 lab_seconds=${LAB_SECONDS:-1800}
+torch_seconds=${TORCH_SECONDS:-1200}
+torch_gigabytes=10
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -286,7 +288,8 @@ check_python() {
     fail "the wheel needs newer system libraries than manylinux_2_28 has"
   pip install --quiet --no-deps --force-reinstall "$scratch"/*.whl
   # From another folder, so that what is installed is what is imported.
-  (cd "$scratch" && python -m mypy.stubtest gradwire --mypy-config-file "$package/pyproject.toml")
+  (cd "$scratch" && python -m mypy.stubtest gradwire --mypy-config-file "$package/pyproject.toml" \
+    --allowlist "$package/stubtest-allow.txt")
   (cd "$package" && python -m pytest -p no:cacheprovider)
   (cd "$scratch" && python -m gradwire list)
   maturin sdist -m "$package/Cargo.toml" --out "$scratch"
@@ -294,6 +297,27 @@ check_python() {
   MATURIN_PEP517_ARGS="--profile dev" pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch/from-sdist" \
     "$scratch"/*.tar.gz
   ls "$scratch/from-sdist"/*.whl
+  check_gradwire_torch "$scratch"
+}
+
+# check_gradwire_torch FOLDER: the wheel in the folder, in an environment with torch.
+check_gradwire_torch() {
+  local package=$root/bindings/python cache=${XDG_CACHE_HOME:-$HOME/.cache} free
+  mkdir -p "$cache"
+  free=$(df --output=avail -B 1G "$cache" | tail -n 1)
+  torch_is_there || ((free >= torch_gigabytes)) ||
+    fail "torch needs $torch_gigabytes GB of disk in $cache, and $free are free"
+  python_venv bindings/python/requirements-torch.txt
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$1"/*.whl
+  (cd "$package" && "$venv/bin/python" -m mypy py_src)
+  (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/ddp)
+  (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)
+}
+
+torch_is_there() {
+  local key
+  key=$({ python3 --version && cat bindings/python/requirements-torch.txt; } | sha256sum | cut -c 1-16)
+  [[ -f ${XDG_CACHE_HOME:-$HOME/.cache}/gradwire/venv-$key/complete ]]
 }
 
 # Left to the ordinary tests: those that go through all 16-bit values, or all tables, which takes Miri hours.

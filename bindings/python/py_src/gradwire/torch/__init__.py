@@ -1,0 +1,84 @@
+"""Gradient compression for PyTorch's DistributedDataParallel.
+
+Two lines in a script that trains with DDP::
+
+    import gradwire.torch
+    hook = gradwire.torch.compress(ddp_model, "topk:density=0.01")
+
+See docs/pytorch.md.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
+from ._hook import Hook
+from ._hook import _Scaler as _Scaler
+from ._stats import Stats
+
+__all__ = [
+    "ExchangeError",
+    "Hook",
+    "OutOfStepError",
+    "PeerFailedError",
+    "PeerLostError",
+    "ReplicasDifferError",
+    "Stats",
+    "compress",
+]
+
+
+def compress(
+    ddp: DistributedDataParallel,
+    codec: str,
+    *,
+    rules: Mapping[str, str] | None = None,
+    dense_below: int = 128,
+    seed: int = 0,
+    timeout: float = 60.0,
+    start_step: int = 0,
+    check_every: int = 100,
+    scaler: _Scaler | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    density: Callable[[int], float] | None = None,
+) -> Hook:
+    """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
+
+    With several models, all ranks call it in the same order: it makes a gloo process group of its own.
+
+    :param codec: its spelling. Every tensor is a unit of its own; those of fewer than ``dense_below`` elements are sent as
+        they are.
+    :param rules: spellings by name; the first pattern that fits wins: ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``.
+    :param seed: names the random draws, with the step, the tensor and the rank. The same at all ranks.
+    :param timeout: seconds that a rank waits for another; then it raises :class:`PeerLostError`. It has to be longer than the
+        longest time by which one rank falls behind the others, in which it saves a checkpoint, for example.
+    :param start_step: steps before it are exchanged dense.
+    :param check_every: every so many steps the parameters of all ranks are compared by a hash; 0 for never.
+    :param scaler: the ``GradScaler``, whose changes of scale are applied to what is kept back.
+    :param optimizer: if it is given, what is kept back is rescaled when the learning rate of its first group changes.
+    :param density: the density as a function of the step, the same at all ranks, for codecs that have one.
+    """
+    if not isinstance(ddp, DistributedDataParallel):
+        raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")
+    hook = Hook(
+        ddp,
+        codec,
+        rules=rules or {},
+        dense_below=dense_below,
+        seed=seed,
+        timeout=timeout,
+        start_step=start_step,
+        check_every=check_every,
+        scaler=scaler,
+        optimizer=optimizer,
+        density=density,
+    )
+    ddp.register_comm_hook(hook, _on_bucket)
+    return hook
+
+
+def _on_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    return state._submit(bucket)

@@ -1,0 +1,190 @@
+"""Which tensor is sent how: rules by name, groups of tensors with one codec, what is kept for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradwire import Codec, Layout, Memory
+
+Unit: TypeAlias = tuple[int, int, int, bool]
+Kind: TypeAlias = Literal["frames", "rounds", "sum"]
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A parameter that is trained: its name, and its position among all parameters of the model."""
+
+    name: str
+    position: int
+    parameter: torch.nn.Parameter
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that codecs see: a number is a tensor of one element."""
+        return tuple(self.parameter.shape) or (1,)
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """Where a tensor stands in the flat gradient of its group, and the unit that it is."""
+
+    tensor: Named
+    unit: Unit
+
+    @property
+    def range(self) -> slice:
+        """Its elements in the flat gradient."""
+        return slice(self.unit[1], self.unit[1] + self.unit[2])
+
+
+def codec_of(spelling: str, dense_below: int) -> Codec:
+    """The codec, with a unit for each tensor and small tensors dense, unless its spelling says how small."""
+    codec = Codec(spelling)
+    if codec.kind == "gossip":
+        raise ValueError(f"{spelling}: it mixes models of neighbours, which is not what DDP does")
+    if codec.max_packet_bytes is not None:
+        raise ValueError(f"{spelling}: max_packet_bytes: frames are not cut into packets here")
+    keys = {part.split("=")[0] for part in spelling.partition(":")[2].split(",") if part}
+    if "unit=model" in spelling.partition(":")[2].split(","):
+        raise ValueError(f"{spelling}: unit=model: DDP cuts the model into buckets; expected unit=tensor")
+    wanted = [] if "unit" in keys else ["unit=tensor"]
+    if not keys & {"dense_below", "dense_1d"}:
+        wanted.append(f"dense_below={dense_below}")
+    separator = "," if ":" in spelling else ":"
+    try:
+        return Codec(spelling + separator + ",".join(wanted)) if wanted else codec
+    except ValueError:
+        return codec  # it has no units: none, f16, bf16
+
+
+class Group:
+    """Tensors that are sent with one codec: their flat gradient, and what is kept for them."""
+
+    def __init__(self, codec: Codec, tensors: Sequence[Named]) -> None:
+        """Begins with nothing kept."""
+        self.codec = codec
+        self.kind: Kind = "sum" if codec.name == "none" else "rounds" if codec.is_linear else "frames"
+        self.layout = Layout([(tensor.name, tensor.shape) for tensor in tensors])
+        units = {unit[1]: unit for unit in codec.units(self.layout)}
+        self.slots: list[Slot] = []
+        start = 0
+        for tensor in tensors:
+            size = tensor.parameter.numel()
+            dense = units[start][3] if start in units and len(units) == len(tensors) else False
+            self.slots.append(Slot(tensor, (tensor.position, start, size, dense)))
+            start += size
+        self.flat = torch.zeros(start)
+        self.array: NDArray[np.float32] = self.flat.numpy()
+        self.units = [slot.unit for slot in self.slots]
+        keeps = self.kind != "sum" and codec.memory != "none"
+        self.memory = Memory(codec, self.layout, units=self.units) if keeps else None
+        self.before = Memory(codec, self.layout, units=self.units) if keeps else None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its tensors, in the order of the model."""
+        return [slot.tensor.name for slot in self.slots]
+
+    def begin_step(self) -> None:
+        """Keeps what the memory holds, for a step that comes to nothing."""
+        if self.memory is not None and self.before is not None:
+            self.before.copy_from(self.memory)
+
+    def undo_step(self) -> None:
+        """Returns to what the memory held when the step began."""
+        self.memory, self.before = self.before, self.memory
+
+
+@dataclass
+class Part:
+    """The tensors of one group that stand in one bucket."""
+
+    group: Group
+    slots: list[Slot] = field(default_factory=list)
+    # Of each slot, where its gradient stands among those of the bucket.
+    places: list[int] = field(default_factory=list)
+    runs: list[slice] = field(default_factory=list)
+
+    def find_runs(self) -> None:
+        """Joins neighbours to ranges of the flat gradient."""
+        self.runs = []
+        for slot in self.slots:
+            if self.runs and self.runs[-1].stop == slot.range.start:
+                self.runs[-1] = slice(self.runs[-1].start, slot.range.stop)
+            else:
+                self.runs.append(slot.range)
+
+
+class Plan:
+    """The groups of a model, and their parts in each bucket that was seen."""
+
+    def __init__(self, tensors: Sequence[Named], spelling: str, rules: Mapping[str, str], dense_below: int) -> None:
+        """Sorts tensors into groups: the first rule whose pattern fits a name says how it is sent."""
+        matched: set[str] = set()
+        sorted_out: dict[str, tuple[Codec, list[Named]]] = {}
+        for tensor in tensors:
+            pattern = next((pattern for pattern in rules if fnmatchcase(tensor.name, pattern)), None)
+            matched.add(pattern or "")
+            codec = codec_of(spelling if pattern is None else rules[pattern], dense_below)
+            sorted_out.setdefault(str(codec), (codec, []))[1].append(tensor)
+        for pattern, rule in rules.items():
+            codec_of(rule, dense_below)
+            if pattern not in matched:
+                raise ValueError(f"rules: '{pattern}' is the first to fit no parameter that is trained")
+        self.groups = [Group(codec, members) for codec, members in sorted_out.values()]
+        self._homes = {slot.tensor.position: (group, slot) for group in self.groups for slot in group.slots}
+        self._parts: dict[tuple[int, ...], list[Part]] = {}
+
+    def parts(self, positions: tuple[int, ...]) -> list[Part]:
+        """A bucket with these tensors, by group."""
+        known = self._parts.get(positions)
+        if known is not None:
+            return known
+        by_group: dict[int, Part] = {}
+        for place in sorted(range(len(positions)), key=positions.__getitem__):
+            group, slot = self._homes[positions[place]]
+            part = by_group.setdefault(id(group), Part(group))
+            part.slots.append(slot)
+            part.places.append(place)
+        parts = [by_group[id(group)] for group in self.groups if id(group) in by_group]
+        for part in parts:
+            part.find_runs()
+        self._parts[positions] = parts
+        return parts
+
+    def memories(self) -> Iterable[Memory]:
+        """What is kept, group by group."""
+        return (group.memory for group in self.groups if group.memory is not None)
+
+
+def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel) -> list[Named]:
+    """The parameters that DDP reduces, with names as the wrapped module has them."""
+    module: torch.nn.Module = ddp.module
+    ignored: set[str] = set(getattr(ddp, "parameters_to_ignore", ()))
+    named: list[Named] = []
+    for position, (name, parameter) in enumerate(module.named_parameters()):
+        if not parameter.requires_grad or name in ignored:
+            continue
+        if parameter.device.type != "cpu":
+            raise ValueError(
+                f"{name}: it is on {parameter.device}; only CPU tensors are supported, and CUDA was never run: move the model"
+            )
+        if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise ValueError(f"{name}: expected float32, float16 or bfloat16, got {parameter.dtype}")
+        if parameter.numel():
+            named.append(Named(name, position, parameter))
+    if not named:
+        raise ValueError("the model has no parameter that is trained")
+    return named
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    """The bytes of a tensor, without a copy where it is contiguous."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
