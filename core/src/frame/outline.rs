@@ -10,7 +10,8 @@ use crate::limits::Limits;
 /// For inspection without the layout. Takes time in proportion to the bytes of the frame, whatever they claim, and no memory.
 ///
 /// # Examples
-/// ```
+#[cfg_attr(feature = "alloc", doc = "```")]
+#[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
 /// use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, StepKey, Unit};
 /// use gradwire::format::Outline;
 /// use gradwire::codecs::Dense;

@@ -108,7 +108,8 @@ impl<'a> Memory<'a> {
     /// an element a coordinate and another length than the residual, or `values` has another length than all together.
     ///
     /// # Examples
-    /// ```
+    #[cfg_attr(feature = "alloc", doc = "```")]
+    #[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
     /// use gradwire::Memory;
     /// use gradwire::state::StateLen;
     /// let lengths = StateLen::default().with_array("rows", 2).with_array("columns", 1);

@@ -36,6 +36,21 @@ pub use storage::Storage;
 /// With a changing learning rate the residual, which is in units of the gradient, is [rescaled](Self::rescale) by
 /// the ratio of rates.
 ///
+/// # Examples
+/// ```
+/// use gradwire::{LayoutRef, Memory};
+///
+/// let layout = LayoutRef::flat(3);
+/// let (mut kept, mut restored, mut saved) = ([0.5, 0.0, -2.0], [0.0; 3], [0; 64]);
+/// let memory = Memory::new(&mut kept);
+/// assert!((memory.norm() - 2.0616).abs() < 1e-4);
+/// let bytes = memory.save(&layout, &mut saved).unwrap();
+///
+/// let mut resumed = Memory::new(&mut restored);
+/// resumed.load(&layout, &saved[..bytes]).unwrap();
+/// assert_eq!(resumed.residual(), memory.residual());
+/// ```
+///
 /// # Source
 /// Seide et al. 2014 and Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), algorithm 1; with
 /// momentum Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.
@@ -343,7 +358,8 @@ impl<'a> Memory<'a> {
     /// ```
     /// use gradwire::Memory;
     /// use gradwire::state::DecayError;
-    /// let mut memory = Memory::new(vec![2.0, -0.5]);
+    /// let mut residual = [2.0, -0.5];
+    /// let mut memory = Memory::new(&mut residual);
     /// assert_eq!(memory.decay(0.5), Ok(()));
     /// assert_eq!(memory.residual(), [1.0, -0.25]);
     /// assert_eq!(memory.decay(1.5), Err(DecayError));
