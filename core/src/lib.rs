@@ -63,6 +63,7 @@ mod built;
 mod codec;
 pub mod codecs;
 mod coding;
+mod corrected;
 mod error;
 mod frame;
 #[cfg(fuzzing)]
@@ -79,7 +80,6 @@ mod owned;
 pub mod registry;
 mod rng;
 mod scratch;
-mod source;
 mod sparse;
 mod spec;
 #[cfg(feature = "parallel")]

@@ -34,7 +34,7 @@ pub enum Admission {
 }
 
 #[derive(Debug)]
-struct Held {
+struct Waiting {
     key: (Tag, Rank),
     bytes: Vec<u8>,
 }
@@ -64,7 +64,7 @@ struct Usage {
 pub struct Inbox {
     limits: InboxLimits,
     /// Sorted by key.
-    held: Vec<Held>,
+    held: Vec<Waiting>,
     /// Sorted by sender.
     usage: Vec<Usage>,
     /// The last keys taken, oldest first.
@@ -172,11 +172,11 @@ impl Inbox {
         usage.messages += 1;
         usage.bytes += bytes.len();
         let at = self.find(key).unwrap_or_else(|at| at);
-        self.held.insert(at, Held { key, bytes });
+        self.held.insert(at, Waiting { key, bytes });
     }
 
     fn remove(&mut self, at: usize) -> Vec<u8> {
-        let Held { key, bytes } = self.held.remove(at);
+        let Waiting { key, bytes } = self.held.remove(at);
         self.release(key.1, bytes.len());
         if self.taken.len() == REMEMBERED {
             self.taken.pop_front();

@@ -82,7 +82,7 @@ pub trait Cut {
     /// Decides what is sent of a unit, without a memory, and leaves it in the scratch memory.
     ///
     /// # Errors
-    /// Those of [`Source::fold`](crate::source::Source::fold).
+    /// Those of [`Corrected::fold`](crate::corrected::Corrected::fold).
     fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Decided, EncodeError>;
 
     /// Coordinates of a unit of `len` elements that the piece with these atoms covers. Pieces that follow each other cover

@@ -2,6 +2,7 @@
 
 use crate::built::Full;
 use crate::codec::cut::Cut;
+use crate::corrected::{Corrected, Pass};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::{LayoutRef, Span};
@@ -10,7 +11,6 @@ use crate::memory::{Keeper, Memory, StateLen, UnitState};
 use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::{Pass, Source};
 use crate::wire::ids::{CodecId, Kind};
 use crate::wire::writer::Writer;
 
@@ -46,9 +46,9 @@ impl<'i> UnitInput<'i, '_> {
     }
 
     /// The values to encode; magnitudes must be below `bound`.
-    pub(crate) fn source(&self, bound: f32) -> Source<'_> {
+    pub(crate) fn source(&self, bound: f32) -> Corrected<'_> {
         let residual = self.memory.as_ref().map(|memory| memory.residual());
-        Source::new(self.grad, residual, self.unit.start, bound)
+        Corrected::new(self.grad, residual, self.unit.start, bound)
     }
 
     /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below `bound`. For
@@ -105,7 +105,7 @@ pub struct Capabilities {
     pub adapts: bool,
     /// Whether it needs a part that only a build with the feature `full` has.
     pub needs_full: bool,
-    /// Whether the memory changes before every value was seen, so that all of them have to be [checked](Source::check_all)
+    /// Whether the memory changes before every value was seen, so that all of them have to be [checked](Corrected::check_all)
     /// first: worth it where one pass can then do all the rest.
     pub(crate) adds_early: bool,
 }
@@ -168,7 +168,7 @@ pub trait EncodeUnit: Send + Sync {
         None
     }
 
-    /// Writes the body and commits the memory. The only errors are those of [`Source::fold`], raised before
+    /// Writes the body and commits the memory. The only errors are those of [`Corrected::fold`], raised before
     /// the memory is changed.
     fn encode_body(
         &self,

@@ -3,6 +3,7 @@
 use crate::built::Full;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::dense::Dense;
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
 use crate::gradient::grad::Grad;
@@ -14,7 +15,6 @@ use crate::memory::Memory;
 use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::Source;
 use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
@@ -172,7 +172,7 @@ impl<'a> Encoding<'a> {
             let momentum =
                 momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
             let grad = self.grad.slice(unit.start, unit.len);
-            let source = Source::new(grad, residual, unit.start, codec.overflow_bound());
+            let source = Corrected::new(grad, residual, unit.start, codec.overflow_bound());
             let source = source.with_largest(largest);
             let source = source.with_momentum(momentum).with_momentum_bound(momentum_bound);
             #[cfg(feature = "parallel")]

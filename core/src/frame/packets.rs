@@ -6,6 +6,7 @@
 
 use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
+use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
 use crate::frame::header::HEADER_BYTES;
 use crate::frame::message::{self, codec_of};
@@ -17,7 +18,6 @@ use crate::memory::Memory;
 use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::{BLOCK, Pass};
 use crate::wire::unit_header::Cursor;
 use crate::wire::writer::{Writer, varint_len};
 use core::fmt;

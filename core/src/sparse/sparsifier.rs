@@ -44,7 +44,7 @@ pub(crate) trait Sparsifier: Send + Sync {
     /// `spare` is working memory, one word for each of the most entries.
     ///
     /// # Errors
-    /// Those of [`Pass::keep_from`](crate::source::Pass::keep_from).
+    /// Those of [`Pass::add_and_select`](crate::corrected::Pass::add_and_select).
     fn select(
         &self,
         input: &mut UnitInput<'_, '_>,

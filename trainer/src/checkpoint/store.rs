@@ -325,7 +325,7 @@ impl Found {
             let what = format!("a model of layout {}, not {fingerprint}", self.manifest.fingerprint);
             return Err(CheckpointError::foreign(file, what));
         }
-        if self.manifest.workers != self.config.narrators() {
+        if self.manifest.workers != self.config.reporting_workers() {
             return Err(CheckpointError::foreign(file, "memories of another number of workers"));
         }
         let replica =

@@ -269,7 +269,7 @@ impl RunConfig {
     }
 
     /// Workers whose steps are written down: all of them, or over the network the server, whom the others tell little.
-    pub fn narrators(&self) -> usize {
+    pub fn reporting_workers(&self) -> usize {
         if self.transport == "zmq" { 1 } else { self.workers }
     }
 

@@ -4,7 +4,7 @@
 //! server decides who takes part in which step, see [`gradwire_transports::zmq::roll`].
 
 mod args;
-mod held;
+mod delayed;
 mod job;
 mod join;
 mod keep;

@@ -10,7 +10,7 @@ use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use super::args::{KeyArgs, seconds};
-use super::held::Held;
+use super::delayed::Delayed;
 use super::job::{downlink, prepare, resolve, resumed};
 use super::list::List;
 use super::options::{SERVER, options};
@@ -94,7 +94,7 @@ struct Run<'a> {
     wait: Duration,
     report_every: u64,
     collected: Collected,
-    observer: Held<'a>,
+    observer: Delayed<'a>,
 }
 
 /// Serves one run to its end.
@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
         let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);
-        let (observer, quorum) = (Held::new(observer), rules.quorum);
+        let (observer, quorum) = (Delayed::new(observer), rules.quorum);
         Ok(Self { job, worker, roll, trace, list, quorum, wait, report_every, collected, observer })
     }
 

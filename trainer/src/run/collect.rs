@@ -44,7 +44,7 @@ pub(crate) fn collect(
         let step = record.step;
         let records = waiting.entry(step).or_default();
         records.push(record);
-        if records.len() < job.config.narrators() || failure.is_some() {
+        if records.len() < job.config.reporting_workers() || failure.is_some() {
             continue;
         }
         let records = waiting.remove(&step).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Collected {
         }
         self.hash = groups.first().map_or(self.hash, |(hash, _)| *hash);
         let step = records[0].step;
-        if groups.len() > 1 { Err(RunError::Diverged { step, groups }) } else { Ok(()) }
+        if groups.len() > 1 { Err(RunError::ReplicasDiffer { step, groups }) } else { Ok(()) }
     }
 
     fn count_refusals(
@@ -191,7 +191,7 @@ impl Collected {
         let up = self.metrics.iter().map(|line| line.bytes_up).sum::<u64>();
         let down = self.metrics.iter().map(|line| line.bytes_down).sum::<u64>();
         let steps = self.metrics.len() as f64;
-        let dense = steps * 4.0 * (job.layout.len() * config.narrators()) as f64;
+        let dense = steps * 4.0 * (job.layout.len() * config.reporting_workers()) as f64;
         let [encode_seconds, decode_seconds] =
             [seconds(|line| line.encode_ns), seconds(|line| line.decode_ns)];
         let last = &self.metrics[self.metrics.len().saturating_sub(LAST_STEPS)..];
@@ -215,7 +215,7 @@ impl Collected {
             ratio: over(dense, self.totals.frame_bytes as f64),
             wire_ratio: over(steps * ring_bytes(job), (up + down) as f64),
             seconds: self.elapsed().as_secs_f64(),
-            compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.narrators() as f64,
+            compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.reporting_workers() as f64,
             encode_seconds,
             exchange_seconds: seconds(|line| line.exchange_ns),
             decode_seconds,

@@ -35,7 +35,7 @@ pub enum RunError {
     },
     /// Replicas that must be the same are not.
     #[error("replicas differ after step {step}: {}", differing(groups))]
-    Diverged {
+    ReplicasDiffer {
         /// After which step.
         step: u64,
         /// Parameter hashes, and who has them.

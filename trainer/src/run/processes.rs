@@ -18,7 +18,7 @@ use super::control::Control;
 use super::error::RunError;
 use super::observer::Observer;
 use super::outcome::{Final, Outcome};
-use super::work::{Ties, WorkerError, work};
+use super::work::{Connections, WorkerError, work};
 use crate::checkpoint::Checkpoint;
 use crate::job::Job;
 use crate::record::StepRecord;
@@ -67,7 +67,7 @@ struct Follower<'r> {
     interrupt: Option<&'r AtomicBool>,
 }
 
-impl<'a, T: Transport> Ties<'a, T> for Follower<'_> {
+impl<'a, T: Transport> Connections<'a, T> for Follower<'_> {
     fn begin(&mut self, _: &mut Worker<'a, Meter<T>>, _: u64) -> Result<(), WorkerError> {
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Leader<'_> {
     }
 }
 
-impl<'a, T: Transport> Ties<'a, T> for Leader<'_> {
+impl<'a, T: Transport> Connections<'a, T> for Leader<'_> {
     fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError> {
         self.ends = self.is_end_wanted || self.control.is_interrupted();
         let transport = worker.transport();

@@ -19,7 +19,7 @@ use super::control::Control;
 use super::error::RunError;
 use super::observer::Observer;
 use super::outcome::{Final, Outcome};
-use super::work::{Ties, WorkerError, WorkerResult, work};
+use super::work::{Connections, WorkerError, WorkerResult, work};
 use crate::job::Job;
 use crate::model::{Model, ModelError};
 use crate::record::StepRecord;
@@ -94,7 +94,7 @@ struct Thread<'r> {
     records: Sender<StepRecord>,
 }
 
-impl<'a, T: Transport> Ties<'a, T> for Thread<'_> {
+impl<'a, T: Transport> Connections<'a, T> for Thread<'_> {
     fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError> {
         if self.ending.stop.load(Ordering::Relaxed) {
             return Err(WorkerError::Stopped);

@@ -13,7 +13,7 @@ use crate::record::StepRecord;
 use crate::step::{StepError, Worker};
 
 /// How a worker hears of the others, and all of them of the end that the user wants.
-pub(crate) trait Ties<'a, T: Transport> {
+pub(crate) trait Connections<'a, T: Transport> {
     /// Called before a step, of which nothing was sent yet.
     fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError>;
 
@@ -40,7 +40,7 @@ pub(crate) fn work<'a, T: Transport>(
     transport: T,
     model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
     start: Option<&Checkpoint>,
-    ties: &mut impl Ties<'a, T>,
+    ties: &mut impl Connections<'a, T>,
 ) -> WorkerResult {
     let refused = |error: JobError| (0, WorkerError::Job(error));
     let model = model(transport.rank()).map_err(|error| refused(error.into()))?;

@@ -29,7 +29,7 @@ const IMAGES_AT_ONCE: usize = 256;
 const TOKENS_AT_ONCE: usize = 2048;
 
 /// A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
-const PATIENCE: Deadline = Deadline::NEVER;
+const NO_DEADLINE: Deadline = Deadline::NEVER;
 
 /// Why a worker cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -181,7 +181,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             exchange.set_density(density)?;
         }
         exchange
-            .start(&mut self.transport, key, Grad::F32(&self.grad), self.memory.as_mut(), PATIENCE)
+            .start(&mut self.transport, key, Grad::F32(&self.grad), self.memory.as_mut(), NO_DEADLINE)
             .map_err(diverged_or_failed)?;
         // The server may take this frame in, and be gone before it says so.
         #[cfg(feature = "zmq")]
@@ -197,7 +197,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {
             Agreement::Mean(exchange) => {
-                match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), PATIENCE) {
+                match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
                     Ok(report) => {
                         self.optimizer.step(&mut self.params, &self.mean, lr);
                         Ok(StepRecord::delivered(&report))
@@ -211,7 +211,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             Agreement::Gossip(mixer) => {
                 self.optimizer.step(&mut self.params, &self.grad, lr);
                 let mixed =
-                    mixer.mix(transport, key, &mut self.params, PATIENCE).map_err(diverged_or_failed)?;
+                    mixer.mix(transport, key, &mut self.params, NO_DEADLINE).map_err(diverged_or_failed)?;
                 Ok(StepRecord::mixed(rank, &mixed, self.params.len()))
             }
         }

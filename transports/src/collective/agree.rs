@@ -14,7 +14,7 @@ pub enum Fold {
     Min,
     /// The largest. A NaN wins and becomes the quiet NaN; +0 is larger than −0.
     Max,
-    /// The sum over ranks ascending: ((x[0] + x[1]) + x[2]) + …, each addition rounded once; integers wrap. A NaN becomes the
+    /// The sum over ranks ascending: `((x[0] + x[1]) + x[2]) + …`, each addition rounded once; integers wrap. A NaN becomes the
     /// quiet NaN.
     Sum,
 }

@@ -4,7 +4,7 @@ use gradwire::arithmetic::divide;
 use gradwire::{Encoder, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::incoming::{Expected, Incoming, held};
+use super::incoming::{Incoming, Requirements, held};
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
 use crate::error::TransportError;
@@ -145,7 +145,7 @@ fn add(
     (rank, bytes): (Rank, &[u8]),
     sum: &mut [f32],
 ) -> Result<usize, ExchangeError> {
-    let expected = Expected::holding(step, &step.spec.codec, part.units);
+    let expected = Requirements::holding(step, &step.spec.codec, part.units);
     let (layout, is_own) = (step.layout.as_ref(), rank == step.transport.rank());
     timed(&mut step.clock.decode, || {
         let frame = incoming.parse(rank, bytes, &layout, &expected)?;

@@ -41,14 +41,14 @@ pub(super) struct AllReduce<C = LinearCodec> {
     wire: Wire,
     order: Order,
     scratch: Scratch,
-    units: Vec<UnitState>,
+    units: Vec<UnitBuffers>,
     frame_bytes: usize,
     held: usize,
 }
 
 /// One unit's working memory, its own from the start of a step to its finish.
 #[derive(Debug, Default)]
-struct UnitState {
+struct UnitBuffers {
     words: Vec<u32>,
     floats: Vec<f32>,
     ints: Vec<i32>,
@@ -59,7 +59,7 @@ struct UnitState {
     hop: usize,
 }
 
-impl UnitState {
+impl UnitBuffers {
     fn grow(&mut self, needed: LinearScratchLen) {
         grow(&mut self.words, needed.words);
         grow(&mut self.floats, needed.floats);
@@ -84,7 +84,7 @@ fn codec_of<'c, C: HasRounds>(codec: &'c C, unit: &Unit) -> &'c dyn Linear {
 
 impl<C: HasRounds> AllReduce<C> {
     pub(super) fn new(codec: C, wire: Wire, order: Order, units: usize) -> Self {
-        let units = (0..units).map(|_| UnitState::default()).collect();
+        let units = (0..units).map(|_| UnitBuffers::default()).collect();
         Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 

@@ -16,7 +16,7 @@ pub(super) struct Incoming {
 
 /// What a frame must be to enter the sum.
 #[derive(Clone, Copy)]
-pub(super) struct Expected<'a> {
+pub(super) struct Requirements<'a> {
     pub(super) key: StepKey,
     pub(super) codec: CodecId,
     pub(super) units: &'a [Unit],
@@ -25,7 +25,7 @@ pub(super) struct Expected<'a> {
     pub(super) is_packet: bool,
 }
 
-impl<'a> Expected<'a> {
+impl<'a> Requirements<'a> {
     /// Frames of `codec` with the units of the step. The byte limit is what the codec can make at the most.
     pub(super) fn of(step: &Step<'a>, codec: &impl Gather) -> Self {
         Self::holding(step, codec, step.units)
@@ -81,7 +81,7 @@ impl Incoming {
         rank: Rank,
         bytes: &'f [u8],
         layout: &LayoutRef<'_>,
-        expected: &Expected<'_>,
+        expected: &Requirements<'_>,
     ) -> Result<Frame<'f>, ExchangeError> {
         let parsed = self.decoder.parse(bytes, layout, &expected.limits);
         let frame = parsed.map_err(|error| ExchangeError::Frame { rank, error })?;
@@ -95,7 +95,7 @@ impl Incoming {
         rank: Rank,
         bytes: &[u8],
         layout: &LayoutRef<'_>,
-        expected: &Expected<'_>,
+        expected: &Requirements<'_>,
         sum: &mut [f32],
     ) -> Result<(), ExchangeError> {
         self.parse(rank, bytes, layout, expected)?.add_scaled_to(1.0, sum);
@@ -108,7 +108,7 @@ impl Incoming {
         rank: Rank,
         bytes: &[u8],
         layout: &LayoutRef<'_>,
-        expected: &Expected<'_>,
+        expected: &Requirements<'_>,
         out: &mut [f32],
     ) -> Result<(), ExchangeError> {
         let frame = self.parse(rank, bytes, layout, expected)?;

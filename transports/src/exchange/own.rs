@@ -5,7 +5,7 @@ use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
-use super::incoming::{Expected, Incoming, held};
+use super::incoming::{Incoming, Requirements, held};
 use super::step::{Step, timed};
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Own {
 
     /// Coordinates that the parts hold together.
     pub(super) fn held(&self, step: &Step<'_>, incoming: &mut Incoming) -> Result<usize, ExchangeError> {
-        let (me, layout, expected) = (step.transport.rank(), step.layout.as_ref(), Expected::up(step));
+        let (me, layout, expected) = (step.transport.rank(), step.layout.as_ref(), Requirements::up(step));
         self.parts().map(|part| Ok(held(&incoming.parse(me, part, &layout, &expected)?))).sum()
     }
 

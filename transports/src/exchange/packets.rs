@@ -14,10 +14,10 @@ use std::time::Duration;
 use gradwire::LayoutRef;
 
 use super::error::ExchangeError;
-use super::incoming::{Expected, Incoming};
+use super::incoming::{Incoming, Requirements};
 use super::intake::Intake;
 use super::own::Own;
-use super::slip::Slip;
+use super::packet_set::PacketSet;
 use super::step::{Clock, Step, timed};
 use super::void::Void;
 use crate::error::TransportError;
@@ -54,7 +54,7 @@ pub(super) fn send(
 pub(super) struct Sum<'s> {
     pub(super) incoming: &'s mut Incoming,
     pub(super) layout: LayoutRef<'s>,
-    pub(super) expected: Expected<'s>,
+    pub(super) expected: Requirements<'s>,
     pub(super) values: &'s mut [f32],
 }
 
@@ -63,21 +63,21 @@ pub(super) struct Sum<'s> {
 pub(super) struct Packets {
     intake: Intake,
     /// Which packets of each member are in the sum, by its position.
-    slips: Vec<Slip>,
+    slips: Vec<PacketSet>,
     /// Packets of the present worker that were looked at.
-    seen: Slip,
+    seen: PacketSet,
     buffer: Vec<u8>,
 }
 
 impl Packets {
     pub(super) fn begin_step(&mut self, members: usize) {
         self.intake.begin_step();
-        self.slips.resize_with(self.slips.len().max(members), Slip::default);
-        self.slips.iter_mut().for_each(|slip| slip.reset(0));
+        self.slips.resize_with(self.slips.len().max(members), PacketSet::default);
+        self.slips.iter_mut().for_each(|packet_set| packet_set.reset(0));
     }
 
     /// Which packets of the member at that position are in the sum.
-    pub(super) fn slip(&self, position: usize) -> &Slip {
+    pub(super) fn packet_set(&self, position: usize) -> &PacketSet {
         &self.slips[position]
     }
 

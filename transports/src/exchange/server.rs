@@ -4,13 +4,13 @@ use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::error::ExchangeError;
-use super::incoming::{Expected, Incoming};
+use super::incoming::{Incoming, Requirements};
 use super::norm_cap::NormCap;
 use super::own::Own;
+use super::packet_set::PacketSet;
 use super::packets::{self, Packets, Sum, arrives};
 use super::report::{PacketTally, Report};
 use super::route::ServerOptions;
-use super::slip::Slip;
 use super::step::{Clock, Step, timed};
 use super::verdict;
 use super::void::Void;
@@ -28,7 +28,7 @@ pub(super) struct Server {
     /// Those of the workers, where gradients are cut into packets.
     packets: Packets,
     /// Which of this rank's own packets are in the mean.
-    slip: Slip,
+    packet_set: PacketSet,
     norm_cap: Option<NormCap>,
     incoming: Incoming,
     /// Who had nothing to send in this step, the first of them.
@@ -69,7 +69,7 @@ impl Server {
             options,
             own: Own::new(spec),
             packets: Packets::default(),
-            slip: Slip::default(),
+            packet_set: PacketSet::default(),
             norm_cap,
             incoming: Incoming::default(),
             void: None,
@@ -154,9 +154,9 @@ impl Server {
         let is_server = step.transport.rank() == self.options.server;
         let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
         let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
-        let (slip, has_packets) = (&self.slip, step.spec.packets.is_some());
+        let (packet_set, has_packets) = (&self.packet_set, step.spec.packets.is_some());
         self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |at| {
-            is_in && (!has_packets || slip.has(at))
+            is_in && (!has_packets || packet_set.has(at))
         });
         result
     }
@@ -173,7 +173,7 @@ impl Server {
         self.apply_downlink(step, mean, &mut clock)?;
         if step.spec.packets.is_some() {
             let own = step.place_in(&members);
-            self.slip.clone_from(self.packets.slip(own));
+            self.packet_set.clone_from(self.packets.packet_set(own));
         }
         self.report(step, refused, clock)
     }
@@ -187,7 +187,7 @@ impl Server {
         let held = timed(&mut clock.decode, || self.own.held(step, &mut self.incoming))?;
         let (contributors, frame_bytes) = (self.contributors(), self.own.bytes());
         let sent = if step.spec.packets.is_some() { self.own.count() } else { 0 };
-        let packets = PacketTally { sent, lost: sent - self.slip.ones() };
+        let packets = PacketTally { sent, lost: sent - self.packet_set.ones() };
         let Clock { encode, exchange, decode } = clock;
         let capped = self.norm_cap.as_ref().map_or_else(Vec::new, |cap| cap.capped().to_vec());
         Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
@@ -261,7 +261,7 @@ impl Server {
         (deadline, clock): (Deadline, &mut Clock),
         refused: &mut Refused,
     ) -> Result<(), ExchangeError> {
-        let expected = Expected::up(step);
+        let expected = Requirements::up(step);
         for rank in members.iter() {
             let is_own = rank == step.transport.rank();
             let (tag, buffer) = (step.tag, &mut self.buffer);
@@ -295,7 +295,7 @@ impl Server {
         (deadline, clock): (Deadline, &mut Clock),
         refused: &mut Refused,
     ) -> Result<(), ExchangeError> {
-        let (layout, expected) = (step.layout.as_ref(), Expected::up(step));
+        let (layout, expected) = (step.layout.as_ref(), Requirements::up(step));
         let mut sum = Sum { incoming: &mut self.incoming, layout, expected, values: sum };
         self.packets.begin_step(members.len());
         for (position, rank) in members.iter().enumerate() {
@@ -311,7 +311,7 @@ impl Server {
                     collected => collected?,
                 }
             }
-            if self.packets.slip(position).ones() > 0 {
+            if self.packets.packet_set(position).ones() > 0 {
                 self.arrived.push(rank);
             }
         }
@@ -329,8 +329,8 @@ impl Server {
         let contributors = if is_made { self.arrived.as_slice() } else { &[] };
         let has_packets = step.spec.packets.is_some();
         for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
-            let slip = has_packets.then(|| self.packets.slip(position));
-            verdict::write(contributors, slip, self.downlink.encoder.frame(), &mut self.verdict);
+            let packet_set = has_packets.then(|| self.packets.packet_set(position));
+            verdict::write(contributors, packet_set, self.downlink.encoder.frame(), &mut self.verdict);
             if let (true, Some(void)) = (contributors.is_empty(), self.void) {
                 verdict::write_void(void, &mut self.verdict);
             }
@@ -360,7 +360,7 @@ impl Server {
         clock: &mut Clock,
     ) -> Result<(), ExchangeError> {
         let server = self.options.server;
-        let expected = Expected::of(step, &self.options.downlink.codec);
+        let expected = Requirements::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();
         let frame = self.downlink.encoder.frame();
         timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))
@@ -374,7 +374,7 @@ impl Server {
         let buffer = &mut self.buffer;
         timed(&mut clock.exchange, || step.transport.recv(server, tag, buffer, step.deadline))?;
         let members = step.transport.membership().ranks;
-        let packets = step.spec.packets.map(|_| (&mut self.slip, self.own.count()));
+        let packets = step.spec.packets.map(|_| (&mut self.packet_set, self.own.count()));
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
@@ -383,7 +383,7 @@ impl Server {
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }
-        let expected = Expected::of(step, &self.options.downlink.codec);
+        let expected = Requirements::of(step, &self.options.downlink.codec);
         let layout = step.layout.as_ref();
         timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))?;
         self.report(step, Refused::new(), clock)

@@ -8,7 +8,7 @@ use gradwire::{Codec, Encoder, Grad, Memory, Unit};
 
 use super::all_gather::{encode, send_to_all};
 use super::error::ExchangeError;
-use super::incoming::{Expected, Incoming, held};
+use super::incoming::{Incoming, Requirements, held};
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
 use crate::tag::Tag;
@@ -81,7 +81,7 @@ impl SparseAllReduce {
         deal(range_of(part.units), owned);
         self.values.resize(step.layout.len(), 0.0);
         self.values[range_of(part.units)].fill(0.0);
-        let expected = Expected::holding(step, &step.spec.codec, part.units);
+        let expected = Requirements::holding(step, &step.spec.codec, part.units);
         let layout = step.layout.as_ref();
         let frame = self.incoming.parse(step.transport.rank(), own.frame(), &layout, &expected)?;
         frame.add_scaled_to(1.0, &mut self.values);
@@ -122,7 +122,7 @@ impl SparseAllReduce {
         let members = step.transport.membership().ranks;
         let me = step.place_in(&members);
         let units = &self.parts[part.at].owned[me];
-        let expected = Expected::holding(step, &self.lossless, units);
+        let expected = Requirements::holding(step, &self.lossless, units);
         let layout = step.layout.as_ref();
         for (position, rank) in members.iter().enumerate() {
             if position == me {
@@ -181,7 +181,7 @@ impl SparseAllReduce {
                 Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
                 Sum::Refused => return Err(ExchangeError::NoSum { rank }),
             };
-            let expected = Expected::holding(step, &self.lossless, &self.parts[part.at].owned[position]);
+            let expected = Requirements::holding(step, &self.lossless, &self.parts[part.at].owned[position]);
             let incoming = &mut self.incoming;
             timed(&mut step.clock.decode, || incoming.add(rank, frame, &layout, &expected, sums))?;
         }

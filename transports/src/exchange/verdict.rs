@@ -1,17 +1,17 @@
 //! What the server answers: who is in the mean, which packets of the receiver are, and the mean.
 
-use super::slip::Slip;
+use super::packet_set::PacketSet;
 use super::void::Void;
 use crate::rank::{Rank, RankSet};
 
-/// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's slip, then the frame of the
+/// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set, then the frame of the
 /// mean. No contributors: the step failed, and nothing follows but who made it void, if somebody did.
-pub(super) fn write(contributors: &[Rank], slip: Option<&Slip>, frame: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
     contributors.iter().for_each(|rank| out.extend_from_slice(&rank.0.to_le_bytes()));
     if !contributors.is_empty() {
-        slip.into_iter().for_each(|slip| slip.write(out));
+        packet_set.into_iter().for_each(|packet_set| packet_set.write(out));
         out.extend_from_slice(frame);
     }
 }
@@ -28,13 +28,13 @@ pub(super) fn read_void(rest: &[u8], len: usize) -> Option<Void> {
     Void::read(Rank(u32::from_le_bytes(*rank)), note, len)
 }
 
-/// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `slip`, where there
+/// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `packet_set`, where there
 /// is one; returns the rest of the message.
 pub(super) fn read<'v>(
     verdict: &'v [u8],
     members: &RankSet,
     arrived: &mut Vec<Rank>,
-    slip: Option<(&mut Slip, usize)>,
+    packet_set: Option<(&mut PacketSet, usize)>,
 ) -> Option<&'v [u8]> {
     let (count, rest) = verdict.split_first_chunk()?;
     let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|&count| count <= members.len())?;
@@ -46,8 +46,8 @@ pub(super) fn read<'v>(
     if !(ascending && known) {
         return None;
     }
-    match slip.filter(|_| count > 0) {
-        Some((slip, packets)) => slip.read(frame, packets),
+    match packet_set.filter(|_| count > 0) {
+        Some((packet_set, packets)) => packet_set.read(frame, packets),
         None => Some(frame),
     }
 }
@@ -85,14 +85,14 @@ mod tests {
     fn a_verdict_on_packets_names_those_of_its_receiver() {
         let members = RankSet::contiguous(4);
         let (mut verdict, mut arrived) = (Vec::new(), Vec::new());
-        let [mut slip, mut read_slip] = [Slip::default(), Slip::default()];
-        slip.reset(11);
-        [0, 3, 10].into_iter().for_each(|at| slip.set(at));
-        write(&[Rank(2)], Some(&slip), b"frame", &mut verdict);
+        let [mut packet_set, mut read_slip] = [PacketSet::default(), PacketSet::default()];
+        packet_set.reset(11);
+        [0, 3, 10].into_iter().for_each(|at| packet_set.set(at));
+        write(&[Rank(2)], Some(&packet_set), b"frame", &mut verdict);
         let rest = read(&verdict, &members, &mut arrived, Some((&mut read_slip, 11)));
-        assert_eq!((rest, &read_slip), (Some(&b"frame"[..]), &slip));
+        assert_eq!((rest, &read_slip), (Some(&b"frame"[..]), &packet_set));
         assert_eq!(read(&verdict, &members, &mut arrived, Some((&mut read_slip, 17))), None);
-        write(&[], Some(&slip), b"", &mut verdict);
+        write(&[], Some(&packet_set), b"", &mut verdict);
         assert_eq!(read(&verdict, &members, &mut arrived, Some((&mut read_slip, 11))), Some(&[][..]));
     }
 }

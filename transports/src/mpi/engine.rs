@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::abort::{abort, end_if_requested};
 use super::credit::Credit;
-use super::desk::{Desk, Parcel};
 use super::envelope::{ENVELOPE_BYTES, Envelope};
 use super::exit_code::PANIC_EXIT_CODE;
+use super::hand_over::{HandOver, Parcel};
 use super::library::{Arrival, End, Library, Transfer};
 use super::options::MpiOptions;
 use crate::mailbox::Mailbox;
@@ -33,7 +33,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct Engine {
     library: Library,
-    desk: Arc<Desk>,
+    hand_over: Arc<HandOver>,
     mailbox: Arc<Mailbox>,
     max_message_bytes: usize,
     parcels: Vec<(usize, Parcel)>,
@@ -69,7 +69,7 @@ enum Peer {
 impl Engine {
     pub(super) fn new(
         library: Library,
-        desk: Arc<Desk>,
+        hand_over: Arc<HandOver>,
         mailbox: Arc<Mailbox>,
         options: &MpiOptions,
     ) -> Self {
@@ -77,7 +77,7 @@ impl Engine {
         let peer = |rank| if rank == me { Peer::Gone } else { Peer::Quiet };
         Self {
             library,
-            desk,
+            hand_over,
             mailbox,
             max_message_bytes: options.max_message_bytes,
             parcels: Vec::new(),
@@ -99,20 +99,20 @@ impl Engine {
                 self.rest();
             }
         }
-        let desk = Arc::clone(&self.desk);
+        let hand_over = Arc::clone(&self.hand_over);
         drop(self);
-        desk.end();
+        hand_over.end();
     }
 
     /// Gives the core away until the next look.
     fn rest(&self) {
         let quiet = self.last_move.elapsed();
-        match self.desk.is_awaited() {
+        match self.hand_over.is_awaited() {
             true if quiet < LIVELY => thread::yield_now(),
-            true => self.desk.doze(NAP),
+            true => self.hand_over.doze(NAP),
             false => {
                 let least = if self.is_anything_under_way() { NAP } else { IDLE_NAP };
-                self.desk.doze((quiet / 8).clamp(least, LONGEST_NAP));
+                self.hand_over.doze((quiet / 8).clamp(least, LONGEST_NAP));
             }
         }
     }
@@ -123,12 +123,12 @@ impl Engine {
     }
 
     fn is_over(&self) -> bool {
-        self.peers.iter().all(|peer| matches!(peer, Peer::Gone)) && self.desk.has_left()
+        self.peers.iter().all(|peer| matches!(peer, Peer::Gone)) && self.hand_over.has_left()
     }
 
     /// Hands new parcels to the library.
     fn send(&mut self) -> bool {
-        self.desk.collect(&mut self.parcels);
+        self.hand_over.collect(&mut self.parcels);
         let moved = !self.parcels.is_empty();
         for (to, parcel) in self.parcels.drain(..) {
             let (transfer, end) = match parcel {
@@ -151,7 +151,7 @@ impl Engine {
             if end == End::Taken {
                 self.credits[to].confirm();
             }
-            self.desk.sent(to, transfer.take());
+            self.hand_over.sent(to, transfer.take());
             moved = true;
         }
         moved
@@ -204,7 +204,7 @@ impl Engine {
         // It is empty and has been matched, so this is a matter of one or two looks.
         while !farewell.is_done() {}
         // In this order: who waits for it is told behind what also stops sends to it.
-        self.desk.left(from);
+        self.hand_over.left(from);
         self.mailbox.sender_left(from);
         Peer::Gone
     }
@@ -227,7 +227,7 @@ impl Engine {
 
     /// Puts a message into the inbox; one that nobody will ask for any more is dropped.
     fn deliver(&self, from: usize, tag: Tag, payload: Vec<u8>) -> Result<(), Vec<u8>> {
-        if self.desk.is_leaving() {
+        if self.hand_over.is_leaving() {
             return Ok(());
         }
         self.mailbox.offer(Rank(from as u32), tag, payload)
@@ -235,11 +235,11 @@ impl Engine {
 
     /// Sums what was lent. Blocks inside the library, which moves messages under way meanwhile.
     fn reduce(&mut self) -> bool {
-        let Some(loan) = self.desk.lent() else { return false };
+        let Some(loan) = self.hand_over.lent() else { return false };
         // What the caller posted before it lent: without it a peer may never come to its own call.
         self.send();
         self.library.sum(&loan);
-        self.desk.give_back();
+        self.hand_over.give_back();
         true
     }
 }

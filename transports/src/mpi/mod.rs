@@ -34,11 +34,11 @@
 mod abort;
 mod algorithm;
 mod credit;
-mod desk;
 mod engine;
 mod envelope;
 mod error;
 mod exit_code;
+mod hand_over;
 mod library;
 mod options;
 
@@ -52,11 +52,11 @@ use half::bf16;
 
 pub use self::abort::abort;
 pub use self::algorithm::NativeAllReduce;
-use self::desk::Desk;
 use self::engine::Engine;
 use self::envelope::ENVELOPE_BYTES;
 pub use self::error::MpiError;
 pub use self::exit_code::{DROPPED_EXIT_CODE, PANIC_EXIT_CODE, WATCHDOG_EXIT_CODE};
+use self::hand_over::HandOver;
 use self::library::{Library, Loan};
 pub use self::options::MpiOptions;
 use crate::collective::{Reduce, Scratch, Wire, segment};
@@ -78,7 +78,7 @@ pub struct MpiTransport {
     max_message_bytes: usize,
     patience: Duration,
     native: NativeAllReduce,
-    desk: Arc<Desk>,
+    hand_over: Arc<HandOver>,
     mailbox: Arc<Mailbox>,
     thread: Option<JoinHandle<()>>,
     counters: Counters,
@@ -93,7 +93,7 @@ struct Started {
     rank: usize,
     world: usize,
     native: NativeAllReduce,
-    desk: Arc<Desk>,
+    hand_over: Arc<HandOver>,
     mailbox: Arc<Mailbox>,
 }
 
@@ -112,14 +112,14 @@ impl MpiTransport {
             .spawn(move || communicate(&own, &sender))
             .unwrap_or_else(|error| abort(1, &format!("no thread for MPI: {error}")));
         let Ok(started) = receiver.recv_timeout(patience) else { watchdog(&"MPI did not start", patience) };
-        let Started { rank, world, native, desk, mailbox } = started?;
+        let Started { rank, world, native, hand_over, mailbox } = started?;
         Ok(Self {
             rank: Rank(rank as u32),
             members: Membership { epoch: 0, ranks: RankSet::contiguous(world as u32) },
             max_message_bytes: options.max_message_bytes,
             patience,
             native,
-            desk,
+            hand_over,
             mailbox,
             thread: Some(thread),
             counters: Counters::default(),
@@ -161,7 +161,7 @@ impl MpiTransport {
     /// The communication thread works on the slice until it gives it back, so nothing but success can return.
     fn sum(&self, loan: Loan, tag: Tag, deadline: Deadline) {
         let patience = deadline.remaining().map_or(self.patience, |left| left.min(self.patience));
-        if !self.desk.lend(loan, Deadline::after(patience)) {
+        if !self.hand_over.lend(loan, Deadline::after(patience)) {
             watchdog(&format!("native all-reduce not finished ({tag})"), patience);
         }
     }
@@ -193,12 +193,12 @@ fn communicate(options: &MpiOptions, started: &Sender<Result<Started, MpiError>>
     abort::is_communication_thread();
     let (rank, world) = (library.rank(), library.world());
     abort::know_rank(rank as u32);
-    let desk = Arc::new(Desk::new(world, options.limits));
+    let hand_over = Arc::new(HandOver::new(world, options.limits));
     let mailbox = Arc::new(Mailbox::new(world, options.limits));
-    let engine = Engine::new(library, Arc::clone(&desk), Arc::clone(&mailbox), options);
+    let engine = Engine::new(library, Arc::clone(&hand_over), Arc::clone(&mailbox), options);
     let native = NativeAllReduce::of_running_library();
     // Nobody listens when starting took longer than the patience; the job is being ended then.
-    let _ = started.send(Ok(Started { rank, world, native, desk, mailbox }));
+    let _ = started.send(Ok(Started { rank, world, native, hand_over, mailbox }));
     engine.run();
 }
 
@@ -212,7 +212,7 @@ impl Drop for MpiTransport {
         if !self.closed {
             abort(DROPPED_EXIT_CODE, &"left the job without closing its transport, the job ends");
         }
-        if !self.desk.wait_for_end(Deadline::after(self.patience)) {
+        if !self.hand_over.wait_for_end(Deadline::after(self.patience)) {
             watchdog(&"not all ranks have left", self.patience);
         }
         if let Some(thread) = self.thread.take() {
@@ -247,7 +247,7 @@ impl Transport for MpiTransport {
         if bytes > limit {
             return Err(TransportError::TooLarge { to, tag, bytes, limit });
         }
-        self.watched(deadline, |by| self.desk.post(to, tag, payload, by))?;
+        self.watched(deadline, |by| self.hand_over.post(to, tag, payload, by))?;
         self.counters.up += Traffic::message(bytes, ENVELOPE_BYTES);
         Ok(())
     }
@@ -263,7 +263,9 @@ impl Transport for MpiTransport {
         let position = self.peer(from)?;
         let mut take = |by| self.mailbox.take((from, position), tag, into, by);
         let taken = match take(Deadline::now()) {
-            Err(TransportError::Timeout { .. }) => self.desk.while_waiting(|| self.watched(deadline, take)),
+            Err(TransportError::Timeout { .. }) => {
+                self.hand_over.while_waiting(|| self.watched(deadline, take))
+            }
             taken => taken,
         };
         taken?;
@@ -274,7 +276,7 @@ impl Transport for MpiTransport {
     /// Has the communication thread look at once; it looks often without being asked.
     fn try_progress(&mut self) -> Result<(), TransportError> {
         self.ensure_open()?;
-        self.desk.nudge();
+        self.hand_over.nudge();
         Ok(())
     }
 
@@ -287,7 +289,7 @@ impl Transport for MpiTransport {
     fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
         self.ensure_open()?;
         self.closed = true;
-        self.watched(deadline, |by| self.desk.leave(self.rank.0 as usize, by))
+        self.watched(deadline, |by| self.hand_over.leave(self.rank.0 as usize, by))
     }
 
     fn counters(&self) -> Counters {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use zmq::{Context, Socket};
 
-use super::engine::{Engine, Path, Seat};
+use super::engine::{Engine, Path, PeerRecord};
 use super::error::ZmqError;
 use super::incoming::Arrivals;
 use super::options::{Returns, Security, ZmqOptions};
@@ -93,7 +93,7 @@ impl Bound {
         let Self { context, options, router, zap, .. } = self;
         let (listens, rings) = bell(&context)?;
         let now = Instant::now();
-        let (mut peers, mut seats) = (Vec::new(), Vec::new());
+        let (mut peers, mut records) = (Vec::new(), Vec::new());
         for rank in options.neighbours() {
             let mut peer = Peer::new(rank);
             let path = if options.listens_for(rank) {
@@ -105,7 +105,7 @@ impl Bound {
                 Path::Connects { socket, monitor, is_greeted: false, greet_at: now }
             };
             peers.push(peer);
-            seats.push(Seat { rank, path, heard: now, left: None });
+            records.push(PeerRecord { rank, path, heard: now, left: None });
         }
         let limits = options.limits;
         let arrivals = Arrivals { inbox: Inbox::new(limits.inbox), spares: Spares::new(limits.inbox.bytes) };
@@ -128,7 +128,7 @@ impl Bound {
             router,
             zap,
             bell: listens,
-            seats,
+            records,
             strangers,
             events,
         };

@@ -42,7 +42,7 @@ pub(super) enum Path {
 }
 
 /// What the thread alone knows of a peer. In the order of [`State::peers`].
-pub(super) struct Seat {
+pub(super) struct PeerRecord {
     pub(super) rank: Rank,
     pub(super) path: Path,
     pub(super) heard: Instant,
@@ -50,7 +50,7 @@ pub(super) struct Seat {
     pub(super) left: Option<Instant>,
 }
 
-impl Seat {
+impl PeerRecord {
     /// Whether this end leaves too, and has to wait for a peer that said its last word and has not hung up. Were this end
     /// the first to hang up, a socket that connects to it would drop what it has not read yet, as libzmq does where
     /// nothing is to be queued without a connection: the answer to that last word. Then the peer would wait in vain.
@@ -68,7 +68,7 @@ pub(super) struct Engine {
     pub(super) router: Option<(Socket, Socket)>,
     pub(super) zap: Option<Socket>,
     pub(super) bell: Socket,
-    pub(super) seats: Vec<Seat>,
+    pub(super) records: Vec<PeerRecord>,
     pub(super) strangers: Strangers,
     pub(super) events: Vec<Event>,
 }
@@ -105,7 +105,7 @@ impl Engine {
     fn wait(&self, pause: Duration) {
         let sockets = [Some(&self.bell), self.zap.as_ref()].into_iter().flatten();
         let listening = self.router.iter().flat_map(|(socket, monitor)| [socket, monitor]);
-        let connecting = self.seats.iter().filter_map(|seat| match &seat.path {
+        let connecting = self.records.iter().filter_map(|record| match &record.path {
             Path::Connects { socket, monitor, .. } => Some([socket, monitor]),
             Path::Accepts { .. } => None,
         });
@@ -119,13 +119,13 @@ impl Engine {
         while self.bell.recv_bytes(zmq::DONTWAIT).is_ok() {}
         self.answer_zap();
         self.read_router();
-        (0..self.seats.len()).for_each(|at| self.read_dealer(at));
+        (0..self.records.len()).for_each(|at| self.read_dealer(at));
     }
 
     fn answer_zap(&mut self) {
         let Some(socket) = &self.zap else { return };
         while let Ok(question) = socket.recv_multipart(zmq::DONTWAIT) {
-            let ranks: Vec<Rank> = self.seats.iter().map(|seat| seat.rank).collect();
+            let ranks: Vec<Rank> = self.records.iter().map(|record| record.rank).collect();
             let Some(answer) = zap::answer(&question, &self.options.roster, &ranks) else { continue };
             // Only a context that is being closed refuses it.
             let _ = socket.send_multipart(answer.frames, 0);
@@ -167,36 +167,36 @@ impl Engine {
     /// Whose the connection is: by its key, or without keys by what it said.
     fn seat_of(&self, id: &[u8], user: Option<&str>) -> Option<usize> {
         let by_route = || {
-            self.seats
-                .iter()
-                .position(|seat| matches!(&seat.path, Path::Accepts { route: Some(route) } if route == id))
+            self.records.iter().position(
+                |record| matches!(&record.path, Path::Accepts { route: Some(route) } if route == id),
+            )
         };
         match self.options.security {
             Security::Plain { .. } => by_route(),
             Security::Curve(_) => {
                 let key: PublicKey = user?.parse().ok()?;
                 let rank = self.options.roster.rank_of(&key)?;
-                self.seats.iter().position(|seat| seat.rank == rank)
+                self.records.iter().position(|record| record.rank == rank)
             }
         }
     }
 
     fn arrived_at_router(&mut self, socket: &Socket, id: &[u8], user: Option<&str>, body: &[u8]) {
-        let seat = self.seat_of(id, user);
-        let named = |engine: &Self| match seat {
-            Some(at) => engine.seats[at].rank.to_string(),
+        let record = self.seat_of(id, user);
+        let named = |engine: &Self| match record {
+            Some(at) => engine.records[at].rank.to_string(),
             None => "somebody".to_owned(),
         };
         match Packet::parse(body) {
             Ok(Packet::Hello(greeting)) => {
-                if let Err(refusal) = self.on_hello(socket, id, seat, &greeting) {
+                if let Err(refusal) = self.on_hello(socket, id, record, &greeting) {
                     self.refuse(socket, id, (named(self), greeting.session), &refusal);
                 }
             }
             Err(Malformed::Version { session, theirs }) => {
                 let (own, theirs) = (VERSION.to_string(), theirs.to_string());
                 let difference = Difference { name: "protocol version".to_owned(), own, theirs };
-                self.fail(seat, session, &difference);
+                self.fail(record, session, &difference);
                 self.refuse(socket, id, (named(self), session), &Refusal::Differs(difference));
             }
             Ok(Packet::Bye { session, .. }) if self.is_told(session) => {}
@@ -204,8 +204,8 @@ impl Engine {
                 packet @ (Packet::Data(_) | Packet::Skip { .. } | Packet::Bye { .. } | Packet::Ack { .. }),
             ) => {
                 // Only the connection that greeted last carries packets; what an older one still holds is sent again.
-                let is_present = |at: &usize| matches!(&self.seats[*at].path, Path::Accepts { route: Some(route) } if route == id);
-                if let Some(at) = seat.filter(is_present) {
+                let is_present = |at: &usize| matches!(&self.records[*at].path, Path::Accepts { route: Some(route) } if route == id);
+                if let Some(at) = record.filter(is_present) {
                     self.on_packet(at, &packet);
                 }
             }
@@ -221,21 +221,21 @@ impl Engine {
         &mut self,
         socket: &Socket,
         id: &[u8],
-        seat: Option<usize>,
+        record: Option<usize>,
         greeting: &Greeting,
     ) -> Result<(), Refusal> {
         let differs = |name: &str, own: String, theirs: Rank| {
             Refusal::Differs(Difference { name: name.to_owned(), own, theirs: theirs.to_string() })
         };
-        let at = match (&self.options.security, seat) {
-            (Security::Curve(_), Some(at)) if self.seats[at].rank == greeting.from => at,
-            // Never by what a greeting claims: a key without a seat has no rank.
-            (Security::Curve(_), seat) => {
-                let own = seat.map_or("none".to_owned(), |at| self.seats[at].rank.to_string());
+        let at = match (&self.options.security, record) {
+            (Security::Curve(_), Some(at)) if self.records[at].rank == greeting.from => at,
+            // Never by what a greeting claims: a key without a record has no rank.
+            (Security::Curve(_), record) => {
+                let own = record.map_or("none".to_owned(), |at| self.records[at].rank.to_string());
                 return Err(differs("rank of the key", own, greeting.from));
             }
             (Security::Plain { .. }, _) => {
-                let at = self.seats.iter().position(|seat| seat.rank == greeting.from);
+                let at = self.records.iter().position(|record| record.rank == greeting.from);
                 at.ok_or_else(|| differs("rank", "another one".to_owned(), greeting.from))?
             }
         };
@@ -270,8 +270,8 @@ impl Engine {
             terms: self.terms.clone(),
         };
         let _ = socket.send_multipart([id, &Packet::greeting(&answer, true)], zmq::DONTWAIT);
-        let seat = &mut self.seats[at];
-        (seat.path, seat.heard, seat.left) = (Path::Accepts { route: Some(id.to_vec()) }, now, left);
+        let record = &mut self.records[at];
+        (record.path, record.heard, record.left) = (Path::Accepts { route: Some(id.to_vec()) }, now, left);
         self.is_here(&mut state, at);
         shared.notify();
         Ok(())
@@ -295,7 +295,7 @@ impl Engine {
         if greeting.resumes {
             return Err(Refusal::UnknownSession);
         }
-        let is_fresh = now.saturating_duration_since(self.seats[at].heard) < self.options.timing.silence;
+        let is_fresh = now.saturating_duration_since(self.records[at].heard) < self.options.timing.silence;
         match peer.standing {
             Standing::Expected => {}
             Standing::Here if is_fresh => return Err(Refusal::Taken),
@@ -317,9 +317,9 @@ impl Engine {
 
     /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has heard why: it
     /// says hello again when the connection breaks before the refusal came through.
-    fn fail(&mut self, seat: Option<usize>, session: u64, difference: &Difference) {
-        let Some(at) = seat.filter(|_| self.options.returns == Returns::Never) else { return };
-        let (peer, difference) = (self.seats[at].rank, difference.clone());
+    fn fail(&mut self, record: Option<usize>, session: u64, difference: &Difference) {
+        let Some(at) = record.filter(|_| self.options.returns == Returns::Never) else { return };
+        let (peer, difference) = (self.records[at].rank, difference.clone());
         let mut state = self.shared.lock();
         if !state.has_begun {
             state.peers[at].untold = Some((session, Instant::now()));
@@ -345,7 +345,7 @@ impl Engine {
     }
 
     fn read_dealer(&mut self, at: usize) {
-        let Path::Connects { socket, monitor, is_greeted, greet_at, .. } = &mut self.seats[at].path else {
+        let Path::Connects { socket, monitor, is_greeted, greet_at, .. } = &mut self.records[at].path else {
             return;
         };
         let mut denied = false;
@@ -365,7 +365,7 @@ impl Engine {
                 bodies.push(std::mem::replace(&mut body, Message::new()));
             }
         }
-        let rank = self.seats[at].rank;
+        let rank = self.records[at].rank;
         if denied {
             let endpoint =
                 self.options.roster.get(rank).and_then(|entry| entry.endpoint.clone()).unwrap_or_default();
@@ -379,7 +379,7 @@ impl Engine {
     }
 
     fn arrived_at_dealer(&mut self, at: usize, body: &[u8]) {
-        let Path::Connects { is_greeted, .. } = &self.seats[at].path else { return };
+        let Path::Connects { is_greeted, .. } = &self.records[at].path else { return };
         match Packet::parse(body) {
             Ok(Packet::Welcome(greeting)) => self.on_welcome(at, &greeting),
             Ok(Packet::Refusal { session, refusal }) => self.on_refusal(at, session, refusal),
@@ -393,10 +393,10 @@ impl Engine {
             Err(Malformed::Version { theirs, .. }) => {
                 let (own, theirs) = (VERSION.to_string(), theirs.to_string());
                 let difference = Difference { name: "protocol version".to_owned(), own, theirs };
-                self.fail_with(ZmqError::Differs { peer: self.seats[at].rank, difference });
+                self.fail_with(ZmqError::Differs { peer: self.records[at].rank, difference });
             }
             Ok(Packet::Hello(_)) | Err(Malformed::Garbage) => {
-                let who = self.seats[at].rank.to_string();
+                let who = self.records[at].rank.to_string();
                 self.strangers.garbage(who, format!("{} bytes that are no packet", body.len()));
             }
         }
@@ -404,7 +404,7 @@ impl Engine {
 
     fn on_welcome(&mut self, at: usize, greeting: &Greeting) {
         if let Some(difference) = self.terms.difference(&greeting.terms) {
-            return self.fail_with(ZmqError::Differs { peer: self.seats[at].rank, difference });
+            return self.fail_with(ZmqError::Differs { peer: self.records[at].rank, difference });
         }
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
@@ -415,9 +415,9 @@ impl Engine {
         if let Err(violation) = link.on_greeting(greeting.ack, now) {
             return self.break_link(&mut state, at, violation);
         }
-        let seat = &mut self.seats[at];
-        seat.heard = now;
-        if let Path::Connects { is_greeted, .. } = &mut seat.path {
+        let record = &mut self.records[at];
+        record.heard = now;
+        if let Path::Connects { is_greeted, .. } = &mut record.path {
             *is_greeted = true;
         }
         self.is_here(&mut state, at);
@@ -446,7 +446,7 @@ impl Engine {
         if !has_begun {
             state.failure.get_or_insert(error);
         }
-        if let Path::Connects { socket, .. } = &self.seats[at].path {
+        if let Path::Connects { socket, .. } = &self.records[at].path {
             let _ = socket.send(Packet::bye(session, 0), zmq::DONTWAIT);
         }
         self.end_session(&mut state, at, &why);
@@ -458,7 +458,7 @@ impl Engine {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let State { arrivals, peers, .. } = &mut *state;
-        let (rank, peer) = (self.seats[at].rank, &mut peers[at]);
+        let (rank, peer) = (self.records[at].rank, &mut peers[at]);
         let Some(link) = &mut peer.link else { return };
         let result = match packet {
             Packet::Data(data) if data.session == link.session => link.on_data(rank, data, arrivals, now),
@@ -469,7 +469,7 @@ impl Engine {
             }
             _ => return,
         };
-        self.seats[at].heard = now;
+        self.records[at].heard = now;
         match result {
             Err(violation) => self.break_link(&mut state, at, violation),
             Ok(()) if peer.standing == Standing::Silent => self.is_here(&mut state, at),
@@ -503,7 +503,7 @@ impl Engine {
             self.events.push(Event::Gone { rank: peer.rank, why: why.to_owned() });
         }
         (peer.standing, peer.link) = (Standing::Gone, None);
-        if let Path::Connects { is_greeted, .. } = &mut self.seats[at].path {
+        if let Path::Connects { is_greeted, .. } = &mut self.records[at].path {
             *is_greeted = false;
         }
     }
@@ -515,13 +515,13 @@ impl Engine {
         state.is_woken = false;
         self.obey(&mut state);
         let mut is_blocked = false;
-        for at in 0..self.seats.len() {
+        for at in 0..self.records.len() {
             self.settle(&mut state, at, now);
             self.watch(&mut state, at, now);
             self.greet(&mut state, at, now);
             is_blocked |= self.flush(&mut state, at, now) == Sent::Full;
         }
-        let is_parting = self.seats.iter().any(|seat| seat.is_parting(&state, now));
+        let is_parting = self.records.iter().any(|record| record.is_parting(&state, now));
         *pause = if is_blocked || is_parting { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
         shared.notify();
         let is_settled = !is_parting && state.peers.iter().all(Peer::is_settled);
@@ -536,7 +536,7 @@ impl Engine {
             match order {
                 Order::Readmit(roster) => self.readmit(state, roster),
                 Order::ShutOut { rank, why } => {
-                    if let Some(at) = self.seats.iter().position(|seat| seat.rank == rank) {
+                    if let Some(at) = self.records.iter().position(|record| record.rank == rank) {
                         state.peers[at].is_banned = true;
                         self.end_session(state, at, &why);
                     }
@@ -547,8 +547,8 @@ impl Engine {
 
     /// Goes by another list of peers.
     fn readmit(&mut self, state: &mut State, roster: Roster) {
-        for at in 0..self.seats.len() {
-            let rank = self.seats[at].rank;
+        for at in 0..self.records.len() {
+            let rank = self.records[at].rank;
             let [old, new] =
                 [&self.options.roster, &roster].map(|list| list.get(rank).map(|entry| entry.key));
             let what = match (old, new) {
@@ -581,13 +581,13 @@ impl Engine {
         if link.incoming.is_over() && peer.standing != Standing::Gone {
             self.events.push(Event::Gone { rank: peer.rank, why: "it left".to_owned() });
             peer.standing = Standing::Gone;
-            self.seats[at].left = Some(now);
+            self.records[at].left = Some(now);
         }
     }
 
     /// Notices silence, and gives up after a long one.
     fn watch(&mut self, state: &mut State, at: usize, now: Instant) {
-        let quiet = now.saturating_duration_since(self.seats[at].heard);
+        let quiet = now.saturating_duration_since(self.records[at].heard);
         let timing = &self.options.timing;
         let peer = &mut state.peers[at];
         match peer.standing {
@@ -605,7 +605,7 @@ impl Engine {
 
     /// Greets a peer that this end connects to, until it answers.
     fn greet(&mut self, state: &mut State, at: usize, now: Instant) {
-        let Seat { path, heard, rank, .. } = &mut self.seats[at];
+        let PeerRecord { path, heard, rank, .. } = &mut self.records[at];
         let Path::Connects { socket, is_greeted, greet_at, .. } = path else { return };
         let Some(link) = state.peers[at].open_link() else { return };
         let is_quiet = now.saturating_duration_since(*heard) > self.options.timing.silence;
@@ -621,10 +621,10 @@ impl Engine {
 
     /// Sends what may be sent to a peer.
     fn flush(&mut self, state: &mut State, at: usize, now: Instant) -> Sent {
-        let is_parting = self.seats[at].is_parting(state, now);
+        let is_parting = self.records[at].is_parting(state, now);
         let peer = &mut state.peers[at];
         let router = self.router.as_ref().map(|(socket, _)| socket);
-        let path = &mut self.seats[at].path;
+        let path = &mut self.records[at].path;
         let Some(link) = &mut peer.link else { return Sent::Yes };
         // That a peer has hung up is told by a packet that finds no connection.
         let heartbeat = if is_parting { RETRY } else { self.options.timing.heartbeat };

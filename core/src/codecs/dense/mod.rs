@@ -9,6 +9,7 @@ use crate::codec::{
     Body, Capabilities, Cut, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, require,
 };
 use crate::coding::values::{ValueFormat, narrow};
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -17,7 +18,6 @@ use crate::kernels::Isa;
 use crate::memory::{Memory, MemoryView};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
-use crate::source::Source;
 #[cfg(feature = "parallel")]
 use crate::threads;
 use crate::wire::ids::CodecId;
@@ -137,7 +137,7 @@ impl Run<'_> {
         let (isa, mut largest) = (Isa::best(), 0.0f32);
         for first in (0..self.grad.len()).step_by(CAST) {
             let room = &mut room[..CAST.min(self.grad.len() - first)];
-            let source = Source::new(self.grad, self.residual.as_deref(), self.start, self.bound);
+            let source = Corrected::new(self.grad, self.residual.as_deref(), self.start, self.bound);
             let p = source.bits(isa, first, room)?.0;
             narrow::put_all(isa, self.format, p, writer);
             writer.sum_up();
@@ -224,7 +224,7 @@ impl Linear for DenseSum {
     ) -> Result<Round, EncodeError> {
         require(scratch, self.round_scratch_len(unit.len))?;
         let p = &mut scratch.words[..unit.len];
-        Source::new(grad, memory.map(|memory| memory.residual), unit.start, f32::INFINITY).fold(
+        Corrected::new(grad, memory.map(|memory| memory.residual), unit.start, f32::INFINITY).fold(
             Isa::best(),
             0,
             p,

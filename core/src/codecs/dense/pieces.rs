@@ -3,12 +3,12 @@
 use super::Dense;
 use crate::codec::{Cut, Cuts, Decided, PacketSize, Piece, UnitInput};
 use crate::coding::values::narrow;
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::kernels::Isa;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::Source;
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
@@ -54,7 +54,7 @@ impl Cut for Dense {
         }
         writer.u8(self.format().number());
         let (isa, mut room) = (Isa::best(), [0; BLOCK]);
-        let source = Source::new(values, None, piece.span.start, f32::INFINITY);
+        let source = Corrected::new(values, None, piece.span.start, f32::INFINITY);
         for first in (0..values.len()).step_by(BLOCK) {
             let room = &mut room[..BLOCK.min(values.len() - first)];
             // Every value was looked at before the first packet.

@@ -2,10 +2,10 @@
 
 use super::Dgc;
 use crate::codecs::topk::{Quota, radix_cut};
+use crate::corrected::Pass;
 use crate::error::EncodeError;
 use crate::kernels::{self, Candidates, Isa};
 use crate::rng::Stream;
-use crate::source::Pass;
 
 /// The threshold is lowered at most so often.
 const ROUNDS: usize = 10;
@@ -39,7 +39,7 @@ pub(super) fn samples(dgc: &Dgc, len: usize) -> usize {
 /// ```
 ///
 /// # Errors
-/// Those of [`Pass::keep_from`].
+/// Those of [`Pass::add_and_select`].
 pub(super) fn select(
     isa: Isa,
     dgc: &Dgc,

@@ -3,6 +3,7 @@
 mod spelling;
 
 use crate::codec::{Edge, Gossip, Payload, Reduction, Round, require};
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -10,7 +11,6 @@ use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
-use crate::source::Source;
 
 /// 2¹²⁶: the difference of two values below it is finite.
 const BOUND: f32 = f32::from_bits((127 + 126) << 23);
@@ -41,7 +41,7 @@ impl Gossip for Dpsgd {
         assert_eq!(model.len(), unit.len, "model and unit differ in length");
         require(scratch, self.round_scratch_len(unit.len))?;
         let words = &mut scratch.words[..unit.len];
-        Source::new(Grad::F32(model), None, unit.start, BOUND).fold(Isa::best(), 0, words)?;
+        Corrected::new(Grad::F32(model), None, unit.start, BOUND).fold(Isa::best(), 0, words)?;
         scratch.floats[..unit.len].copy_from_slice(model);
         Ok(Round { index: 0, reduction: Reduction::Neighbour, unit: *unit, payload_len: unit.len })
     }

@@ -6,11 +6,11 @@ mod view;
 
 use crate::built::Full;
 use crate::codec::{Body, Capabilities, Cut, EncodeUnit, Law, UnitInput};
+use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
 use crate::kernels::{self, Isa, MomentSums, STRIDES};
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::{BLOCK, Source};
 use crate::wire::ids::CodecId;
 use crate::wire::writer::Writer;
 
@@ -52,7 +52,7 @@ fn decoded(p: u32, scale: f32) -> f32 {
 }
 
 /// The mean magnitude. Makes sure of every value.
-fn mean_magnitude(source: &Source<'_>) -> Result<f32, EncodeError> {
+fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
     let (isa, mut sums, mut room) = (Isa::best(), MomentSums::default(), [0; BLOCK]);
     for first in (0..source.len()).step_by(BLOCK) {
         let room = &mut room[..BLOCK.min(source.len() - first)];
@@ -112,7 +112,7 @@ impl EncodeUnit for EfSign {
         for first in (0..grad.len()).step_by(BLOCK) {
             let room = &mut room[..BLOCK.min(grad.len() - first)];
             let residual = memory.as_deref().map(Memory::residual);
-            let p = Source::new(grad, residual, start, self.overflow_bound()).known_bits(isa, first, room);
+            let p = Corrected::new(grad, residual, start, self.overflow_bound()).known_bits(isa, first, room);
             if scale != 0.0 {
                 write_signs(p, writer);
             }

@@ -3,12 +3,12 @@
 use super::{EfSign, SCALE_BYTES, keep, mean_magnitude, write_signs};
 use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
+use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::kernels::Isa;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
-use crate::source::{BLOCK, Source};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
@@ -54,7 +54,7 @@ impl Cut for EfSign {
             return false;
         }
         writer.bytes(&scale.to_le_bytes());
-        let source = Source::new(values, None, piece.span.start, self.overflow_bound());
+        let source = Corrected::new(values, None, piece.span.start, self.overflow_bound());
         let mut room = [0; BLOCK];
         for first in (0..values.len()).step_by(BLOCK).filter(|_| signs > 0) {
             let room = &mut room[..BLOCK.min(values.len() - first)];

@@ -4,6 +4,7 @@ mod spelling;
 
 use crate::codec::{Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, require};
 use crate::codecs::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
+use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -14,7 +15,6 @@ use crate::memory::{Memory, MemoryView};
 use crate::rng::Stream;
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
-use crate::source::{BLOCK, Source};
 use crate::wire::writer::Writer;
 use core::num::NonZeroU32;
 
@@ -184,7 +184,7 @@ impl Linear for MaxNorm {
         }
         require(scratch, self.round_scratch_len(unit.len))?;
         let (p, state) = scratch.words.split_at_mut(unit.len);
-        Source::new(grad, None, unit.start, self.overflow_bound()).fold(Isa::best(), 0, p)?;
+        Corrected::new(grad, None, unit.start, self.overflow_bound()).fold(Isa::best(), 0, p)?;
         let [[a, b], [c, d]] = key.rounding(unit.id).words();
         state[..STATE_WORDS].copy_from_slice(&[a, b, c, d, 0]);
         scratch.floats[0] = f32::from_bits(kernels::max_magnitude(Isa::best(), p));

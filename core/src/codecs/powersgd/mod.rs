@@ -7,6 +7,7 @@ mod spelling;
 use crate::built::Full;
 use crate::codec::{Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, require};
 use crate::codecs::dense::Dense;
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -15,7 +16,6 @@ use crate::kernels::{self, Isa};
 use crate::memory::{Keeper, Memory, MemoryView, StateLen};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
-use crate::source::Source;
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
@@ -185,7 +185,7 @@ impl Linear for PowerSgd {
         let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
         let last = memory.factors.get(self.factors_of(layout, unit)).ok_or(EncodeError::MemoryIncomplete)?;
         let p = &mut scratch.words[..unit.len];
-        Source::new(grad, Some(memory.residual), unit.start, BOUND).fold(Isa::best(), 0, p)?;
+        Corrected::new(grad, Some(memory.residual), unit.start, BOUND).fold(Isa::best(), 0, p)?;
         let (draws, is_whole) = (key.shared_selection(unit.id), key.step < self.start);
         let blocks = || self.blocks(layout, unit, is_whole);
         let (first, q) = split(&mut scratch.floats[..unit.len], blocks().q_len());

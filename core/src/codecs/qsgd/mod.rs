@@ -27,11 +27,11 @@ pub(crate) use view::LevelsFields;
 
 impl EncodeUnit for Qsgd {
     fn capabilities(&self) -> Capabilities {
-        let is_small = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
+        let fits_small_builds = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
         Capabilities {
             // Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
             law: if self.rounding == Rounding::Nearest { Law::Exact } else { Law::NotKept },
-            needs_full: !is_small || self.entropy != EntropyChoice::Fixed,
+            needs_full: !fits_small_builds || self.entropy != EntropyChoice::Fixed,
             ..Capabilities::new(Self::ID, LevelsFields::KIND)
         }
     }

@@ -6,13 +6,13 @@ use super::params::LEAST_NORM;
 use super::{Norm, Qsgd, pack};
 use crate::built::Full;
 use crate::codec::UnitInput;
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Bucket, Isa};
 use crate::memory::Memory;
 use crate::rng::Stream;
-use crate::source::Source;
 #[cfg(feature = "parallel")]
 use crate::threads;
 use core::ops::Range;
@@ -46,8 +46,8 @@ impl<'v> Values<'v> {
         self.first + self.grad.len()
     }
 
-    fn source(&self, qsgd: &Qsgd) -> Source<'_> {
-        Source::new(self.grad, self.residual.as_deref(), self.start, overflow_bound(qsgd))
+    fn source(&self, qsgd: &Qsgd) -> Corrected<'_> {
+        Corrected::new(self.grad, self.residual.as_deref(), self.start, overflow_bound(qsgd))
     }
 }
 

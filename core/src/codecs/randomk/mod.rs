@@ -7,6 +7,7 @@ use crate::codec::{
     Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, require,
 };
 use crate::coding::values::ValueFormat;
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
@@ -17,7 +18,6 @@ use crate::memory::{Memory, MemoryView};
 use crate::rng::Stream;
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
-use crate::source::Source;
 use crate::wire::ids::CodecId;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
@@ -210,7 +210,7 @@ impl Linear for RandomK {
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
-        Source::new(grad, memory.map(|memory| memory.residual), unit.start, self.bound()).fold(
+        Corrected::new(grad, memory.map(|memory| memory.residual), unit.start, self.bound()).fold(
             Isa::best(),
             0,
             p,

@@ -3,9 +3,9 @@
 use super::fit::{Fit, exponential, gamma, pareto};
 use super::moments::{Excesses, Logarithms, Moments};
 use crate::codecs::topk::radix_cut;
+use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, scalar::MAGNITUDE};
-use crate::source::{BLOCK, Pass};
 
 /// The share that the first of several stages leaves.
 const FIRST_SHARE: f64 = 1.0 / ONE_IN as f64;

@@ -66,7 +66,7 @@ impl Sparsifier for Threshold {
         let (isa, least) = (Isa::best(), self.value.to_bits().max(1));
         input.pass(self.overflow_bound(), |pass| {
             let room = candidates.indices.len();
-            pass.aligned_blocks(room).try_for_each(|block| pass.keep_from(isa, block, least, candidates))
+            pass.aligned_blocks(room).try_for_each(|block| pass.add_and_select(isa, block, least, candidates))
         })
     }
 }

@@ -1,9 +1,9 @@
 //! All coordinates that reach a magnitude, or, where these are too many, the largest of them.
 
 use super::select::{compact, cut};
+use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
-use crate::source::{BLOCK, Pass};
 
 /// How many coordinates an estimated threshold is to leave.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl Quota {
     /// working memory; `k` elements are enough.
     ///
     /// # Errors
-    /// Those of [`Pass::keep_from`].
+    /// Those of [`Pass::add_and_select`].
     pub(crate) fn select(
         self,
         isa: Isa,
@@ -43,7 +43,7 @@ impl Quota {
                 least = self.reduce(isa, candidates, spare);
                 too_many = true;
             }
-            pass.keep_from(isa, block, least, candidates)?;
+            pass.add_and_select(isa, block, least, candidates)?;
         }
         Ok(self.settle(isa, too_many, candidates, spare))
     }

@@ -1,10 +1,10 @@
 //! Which k coordinates: exact, in linear time whatever the input, ties to the lowest index.
 
 use crate::built::Full;
+use crate::corrected::{BLOCK, Pass, RUN};
 use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
-use crate::source::{BLOCK, Pass, RUN};
 
 /// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub(super) fn capacity(k: usize, len: usize) -> usize {
 /// the tie.
 ///
 /// # Errors
-/// Those of [`Pass::keep_from`].
+/// Those of [`Pass::add_and_select`].
 pub(super) fn top_k(
     isa: Isa,
     pass: &mut Pass<'_>,
@@ -192,7 +192,7 @@ fn collect(
             compact(isa, candidates, cut, k);
             least = cut.magnitude.saturating_add(1);
         }
-        pass.keep_from(isa, block, least, candidates)?;
+        pass.add_and_select(isa, block, least, candidates)?;
     }
     Ok(())
 }

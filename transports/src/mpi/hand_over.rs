@@ -21,7 +21,7 @@ pub(super) enum Parcel {
 }
 
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct HandOver {
     slot: Mutex<Slot>,
     /// There is something for the communication thread.
     work: Condvar,
@@ -53,7 +53,7 @@ struct Unsent {
     bytes: usize,
 }
 
-impl Desk {
+impl HandOver {
     pub(super) fn new(world: usize, limits: InboxLimits) -> Self {
         let slot = Slot {
             outgoing: Vec::new(),
@@ -267,41 +267,41 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn doze(desk: &Desk) -> Duration {
+    fn doze(hand_over: &HandOver) -> Duration {
         let started = Instant::now();
-        desk.doze(LONG);
+        hand_over.doze(LONG);
         started.elapsed()
     }
 
     #[test]
     fn who_asks_before_the_thread_sleeps_is_heard_once() {
-        let desk = Desk::new(2, InboxLimits { messages: 1, bytes: 1 });
-        desk.nudge();
-        assert!(doze(&desk) < LONG);
-        desk.doze(Duration::ZERO);
-        assert!(!desk.lock().nudged);
-        desk.while_waiting(|| {
-            assert!(desk.is_awaited());
-            assert!(doze(&desk) < LONG);
+        let hand_over = HandOver::new(2, InboxLimits { messages: 1, bytes: 1 });
+        hand_over.nudge();
+        assert!(doze(&hand_over) < LONG);
+        hand_over.doze(Duration::ZERO);
+        assert!(!hand_over.lock().nudged);
+        hand_over.while_waiting(|| {
+            assert!(hand_over.is_awaited());
+            assert!(doze(&hand_over) < LONG);
         });
-        assert!(!desk.is_awaited());
+        assert!(!hand_over.is_awaited());
     }
 
     #[test]
     fn who_waits_for_room_wakes_the_thread_and_is_seen_to_wait() {
-        let desk = Desk::new(2, InboxLimits { messages: 1, bytes: 1 });
-        desk.post(Rank(1), Tag::default(), &[1], Deadline::now()).unwrap();
+        let hand_over = HandOver::new(2, InboxLimits { messages: 1, bytes: 1 });
+        hand_over.post(Rank(1), Tag::default(), &[1], Deadline::now()).unwrap();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| desk.post(Rank(1), Tag::default(), &[2], Deadline::after(LONG)));
+            let second = scope.spawn(|| hand_over.post(Rank(1), Tag::default(), &[2], Deadline::after(LONG)));
             let mut parcels = Vec::new();
-            desk.collect(&mut parcels);
-            while !desk.is_awaited() {
-                assert!(doze(&desk) < LONG);
+            hand_over.collect(&mut parcels);
+            while !hand_over.is_awaited() {
+                assert!(doze(&hand_over) < LONG);
             }
             let Some((to, Parcel::Message(bytes))) = parcels.pop() else { panic!("no parcel") };
-            desk.sent(to, bytes);
+            hand_over.sent(to, bytes);
             second.join().unwrap().unwrap();
         });
-        assert!(!desk.is_awaited());
+        assert!(!hand_over.is_awaited());
     }
 }

@@ -2,11 +2,11 @@
 
 /// A bit a packet, packet 0 in the lowest bit of the first byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slip {
+pub(super) struct PacketSet {
     bits: Vec<u8>,
 }
 
-impl Slip {
+impl PacketSet {
     /// None of `count` packets.
     pub(super) fn reset(&mut self, count: usize) {
         self.bits.clear();
@@ -58,15 +58,16 @@ mod tests {
 
     #[test]
     fn slips_round_trip_and_strange_ones_are_refused() {
-        let (mut slip, mut read, mut message) = (Slip::default(), Slip::default(), Vec::new());
+        let (mut packet_set, mut read, mut message) =
+            (PacketSet::default(), PacketSet::default(), Vec::new());
         for count in [0, 1, 8, 9, 20] {
-            slip.reset(count);
-            (0..count).step_by(3).for_each(|at| slip.set(at));
+            packet_set.reset(count);
+            (0..count).step_by(3).for_each(|at| packet_set.set(at));
             message.clear();
-            slip.write(&mut message);
+            packet_set.write(&mut message);
             message.extend_from_slice(b"frame");
             assert_eq!(read.read(&message, count), Some(&b"frame"[..]));
-            assert_eq!((&read, read.ones()), (&slip, count.div_ceil(3)));
+            assert_eq!((&read, read.ones()), (&packet_set, count.div_ceil(3)));
             assert!((0..message.len() - 5).all(|cut| read.read(&message[..cut], count).is_none()));
         }
         assert_eq!(read.read(&message, 30), None);

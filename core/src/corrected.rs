@@ -29,7 +29,7 @@ const NARROW_BLOCK: usize = if Full::build().is_some() { 256 } else { 64 };
 
 /// The values of one unit: its gradient, and its residual if it has one.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct Corrected<'a> {
     grad: Grad<'a>,
     residual: Option<&'a [f32]>,
     /// No magnitude of the residual is above this; infinite where nothing is known.
@@ -44,7 +44,7 @@ pub(crate) struct Source<'a> {
     bound: f32,
 }
 
-impl<'a> Source<'a> {
+impl<'a> Corrected<'a> {
     /// # Panics
     /// When the lengths differ.
     pub(crate) fn new(grad: Grad<'a>, residual: Option<&'a [f32]>, start: usize, bound: f32) -> Self {
@@ -300,10 +300,10 @@ fn widen(grad: Grad<'_>, out: &mut [f32]) {
 }
 
 /// The values of one unit as a selection goes through them. Where there is a residual, the first pass adds the gradient
-/// to it, and the values are those that [`Source::check_all`] has made sure of.
+/// to it, and the values are those that [`Corrected::check_all`] has made sure of.
 pub(crate) struct Pass<'a> {
     /// The gradient alone.
-    source: Source<'a>,
+    source: Corrected<'a>,
     residual: Option<&'a mut [f32]>,
     /// With the largest magnitude bits of the elements seen so far.
     momentum: Option<(Momentum, &'a mut [f32], u32)>,
@@ -323,7 +323,7 @@ impl<'a> Pass<'a> {
         let same = residual.as_ref().is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
         Self {
-            source: Source::new(grad, None, start, bound),
+            source: Corrected::new(grad, None, start, bound),
             residual,
             momentum: None,
             added: 0,
@@ -400,7 +400,7 @@ impl<'a> Pass<'a> {
         blocks_of(BLOCK, self.len(), 0)
     }
 
-    /// The same for [`keep_from`](Self::keep_from), which finds the same whatever the blocks are: the first is shorter, so
+    /// The same for [`keep_from`](Self::add_and_select), which finds the same whatever the blocks are: the first is shorter, so
     /// that no vector of the others lies across two cache lines. They are wide where they may be: where there is `room`
     /// for their candidates, time and again, and nothing else goes through them first.
     pub(crate) fn aligned_blocks(&self, room: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
@@ -413,7 +413,7 @@ impl<'a> Pass<'a> {
     /// The bits of the elements of the block `first … first + len`, in `room` if they are nowhere else.
     ///
     /// # Errors
-    /// As [`keep_from`](Self::keep_from).
+    /// As [`keep_from`](Self::add_and_select).
     pub(crate) fn values<'p>(
         &'p mut self,
         isa: Isa,
@@ -459,11 +459,11 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// [`keep_from`](Self::keep_from) for all blocks of a first pass, in parts. False if it did not pay, or if there was no
+    /// [`keep_from`](Self::add_and_select) for all blocks of a first pass, in parts. False if it did not pay, or if there was no
     /// room in the candidates for what a part found: then they are empty.
     ///
     /// # Errors
-    /// As [`keep_from`](Self::keep_from).
+    /// As [`keep_from`](Self::add_and_select).
     #[cfg(feature = "parallel")]
     pub(crate) fn keep_in_parts(
         &mut self,
@@ -527,7 +527,7 @@ impl<'a> Pass<'a> {
                 // From now on it only adds.
                 (candidates.len, least) = (0, u32::MAX);
             }
-            self.keep_from(isa, block, least, candidates)?;
+            self.add_and_select(isa, block, least, candidates)?;
         }
         candidates.indices[..candidates.len].iter_mut().for_each(|index| *index += first as u32);
         Ok(least != u32::MAX)
@@ -536,8 +536,8 @@ impl<'a> Pass<'a> {
     /// Appends the elements of the block `first … first + len` whose magnitude bits are at least `least`.
     ///
     /// # Errors
-    /// Without a residual, those of [`Source::fold`].
-    pub(crate) fn keep_from(
+    /// Without a residual, those of [`Corrected::fold`].
+    pub(crate) fn add_and_select(
         &mut self,
         isa: Isa,
         (first, len): (usize, usize),
@@ -581,7 +581,7 @@ mod tests {
                 core::array::from_fn(|i| number(9 * at + 3 * part as u64 + i as u64))
             });
             let rule = Momentum::new(0.5 + number(at).abs() / 5.0, at % 2 == 0).unwrap();
-            let source = Source::new(Grad::F32(&grad), Some(&residual), 0, f32::INFINITY)
+            let source = Corrected::new(Grad::F32(&grad), Some(&residual), 0, f32::INFINITY)
                 .with_momentum(Some((rule, &momentum)));
             let bounded = source.with_largest(largest(&residual)).with_momentum_bound(largest(&momentum));
             let sum = bounded.largest_sum(largest(&grad));
@@ -589,8 +589,12 @@ mod tests {
             assert!(largest(&p) <= sum, "{p:?} above {sum}");
             // On either side of the largest p, and of the bound on all of them.
             for bound in [largest(&p), sum].into_iter().flat_map(|bound| [bound, bound.next_up()]) {
-                let read = Source { bound, ..source }.check_all(Isa::best());
-                assert_eq!(Source { bound, ..bounded }.check_all(Isa::best()), read, "{p:?} below {bound}");
+                let read = Corrected { bound, ..source }.check_all(Isa::best());
+                assert_eq!(
+                    Corrected { bound, ..bounded }.check_all(Isa::best()),
+                    read,
+                    "{p:?} below {bound}"
+                );
                 refused += usize::from(read.is_err());
                 short += usize::from(sum < bound);
             }

@@ -8,12 +8,12 @@ use crate::record::Metrics;
 use crate::run::Observer;
 
 /// Passes on what it hears, checkpoints a step late.
-pub(super) struct Held<'a> {
+pub(super) struct Delayed<'a> {
     observer: &'a mut dyn Observer,
     checkpoint: Option<Checkpoint>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> Delayed<'a> {
     pub(super) fn new(observer: &'a mut dyn Observer) -> Self {
         Self { observer, checkpoint: None }
     }
@@ -24,7 +24,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Observer for Held<'_> {
+impl Observer for Delayed<'_> {
     fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
         self.observer.step(metrics)?;
         // A void step may lack the very frame that would have said that its sender is ready.
