@@ -10,7 +10,7 @@ use crate::config::RunConfig;
 
 /// What a run is told.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Agreement {
+pub enum Averaging {
     /// Every worker applies the mean of all gradients, so that replicas are equal.
     Mean(Route),
     /// Every worker applies its own gradient, and its replica moves towards those of its neighbours.
@@ -25,7 +25,7 @@ fn link(config: &RunConfig) -> Option<Link> {
     config.link_gbps.map(|gbps| Link::from_gbps(gbps, latency_us * 1e-6))
 }
 
-impl Agreement {
+impl Averaging {
     /// What the configuration, which was checked, stands for, for a gradient of `len` elements.
     pub(crate) fn of(config: &RunConfig, spec: &Spec, len: usize) -> Self {
         let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };

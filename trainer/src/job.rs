@@ -3,7 +3,7 @@
 use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
-use crate::agreement::Agreement;
+use crate::agreement::Averaging;
 use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
 use crate::config::{ConfigError, RunConfig};
@@ -54,7 +54,7 @@ pub struct Job {
     /// The codec.
     pub spec: Spec,
     /// How workers come to agree.
-    pub way: Agreement,
+    pub way: Averaging,
     /// The tensors of the flat gradient.
     pub layout: Layout,
     /// The rate of every step.
@@ -91,7 +91,7 @@ impl Job {
             None => ModelConfig::by_name(&config.model, &dataset.task())?,
         };
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
-        let way = Agreement::of(&config, &spec, layout.len());
+        let way = Averaging::of(&config, &spec, layout.len());
         let spec = choose_index(&mut config, spec, &way);
         way.begin(spec, layout.clone(), config.pipeline)?;
         let share = config.batch / config.workers;
@@ -175,9 +175,9 @@ impl Job {
 }
 
 /// Has the link rate choose the index coder, where one is given, the codec leaves it open, and frames go to all.
-fn choose_index(config: &mut RunConfig, spec: Spec, way: &Agreement) -> Spec {
+fn choose_index(config: &mut RunConfig, spec: Spec, way: &Averaging) -> Spec {
     let link_gbps =
-        config.link_gbps.filter(|_| matches!(way, Agreement::Mean(Route::AllGather | Route::Server(_))));
+        config.link_gbps.filter(|_| matches!(way, Averaging::Mean(Route::AllGather | Route::Server(_))));
     let chosen = link_gbps.and_then(|gbps| link_rate::choose(&config.codec, config.workers, gbps));
     let Some(chosen) = chosen else { return spec };
     config.codec = chosen.to_string();

@@ -3,7 +3,7 @@
 use gradwire::Spec;
 use gradwire_transports::exchange::{Route, ServerOptions};
 
-use crate::agreement::Agreement;
+use crate::agreement::Averaging;
 use crate::checkpoint::Found;
 use crate::command::{CHECKPOINT_EVERY, Failure};
 use crate::config::{ConfigError, RunConfig, Settings};
@@ -38,7 +38,7 @@ pub(super) fn resumed(found: &Found, settings: &Settings, command: &str) -> Resu
 /// The job with the server's options.
 pub(super) fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, JobError> {
     let mut job = Job::prepare(config)?;
-    job.way = Agreement::Mean(Route::Server(options));
+    job.way = Averaging::Mean(Route::Server(options));
     job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?;
     Ok(job)
 }

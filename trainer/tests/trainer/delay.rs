@@ -1,6 +1,6 @@
 //! Means that are applied one step late, and the routes that a run may take.
 
-use gradwire_trainer::agreement::Agreement;
+use gradwire_trainer::agreement::Averaging;
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::Batches;
 use gradwire_trainer::job::{Job, JobError};
@@ -126,12 +126,12 @@ fn auto_chooses_by_the_link_where_one_is_given() {
         });
         job.way
     };
-    let (gathered, reduced) = (Agreement::Mean(Route::AllGather), Agreement::Mean(Route::SparseAllReduce));
+    let (gathered, reduced) = (Averaging::Mean(Route::AllGather), Averaging::Mean(Route::SparseAllReduce));
     assert_eq!(route("topk:density=0.1", 16, None, None), gathered);
     assert_eq!(route("topk:density=0.1", 16, Some(0.1), None), reduced);
     assert_eq!(route("topk:density=0.1", 16, Some(0.1), Some(1e6)), gathered);
     assert_eq!(route("topk:density=0.01", 2, Some(0.1), None), gathered);
-    assert!(matches!(route("none", 4, Some(0.1), None), Agreement::Mean(Route::AllReduce { .. })));
+    assert!(matches!(route("none", 4, Some(0.1), None), Averaging::Mean(Route::AllReduce { .. })));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_slow_link_has_the_index_coder_chosen_where_it_is_left_open() {
     let ring = digits_job("topk:density=0.1", 1, |settings| {
         (settings.workers, settings.batch, settings.link_gbps) = (Some(16), Some(16), Some(1e-4));
     });
-    assert_eq!(ring.way, Agreement::Mean(Route::SparseAllReduce));
+    assert_eq!(ring.way, Averaging::Mean(Route::SparseAllReduce));
     assert_eq!(ring.config.codec, "topk:density=0.1");
 }
 
