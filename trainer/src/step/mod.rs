@@ -55,7 +55,9 @@ impl StepError {
         let Self::Exchange(error) = self else { return false };
         matches!(
             error,
-            ExchangeError::NoQuorum { .. } | ExchangeError::Transport(TransportError::Disconnected { .. })
+            ExchangeError::NoQuorum { .. }
+                | ExchangeError::Void { .. }
+                | ExchangeError::Transport(TransportError::Disconnected { .. })
         )
     }
 }

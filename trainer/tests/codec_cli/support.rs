@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Every codec of [`Spec::names`], every coder, every cut into units.
-pub(crate) const SPELLINGS: [&str; 31] = [
+pub(crate) const SPELLINGS: [&str; 32] = [
     "none",
     "f16",
     "f16:memory=ef",
@@ -42,6 +42,7 @@ pub(crate) const SPELLINGS: [&str; 31] = [
     "maxnorm:bits=4",
     "dgc:density=0.1,momentum=0.9",
     "sidco:density=0.1",
+    "efsign",
 ];
 
 /// Names are not in alphabetical order on purpose: the order of the data is what counts.

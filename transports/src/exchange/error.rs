@@ -96,7 +96,8 @@ pub enum ExchangeError {
         /// The rank to blame.
         rank: Option<Rank>,
     },
-    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it said itself. Its own error is `Encode`.
+    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it said itself. Its own
+    /// error is `Encode`.
     Void {
         /// Who said so.
         rank: Rank,
