@@ -52,7 +52,8 @@ fn frames_beyond_the_norm_cap_are_named_with_what_was_lost_and_all_end_alike() {
 fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_without_it() {
     let keys = Keys::new(4);
     let (mut server, endpoint, mut workers) = scene(&keys, &RUN, &[], &[1, 2, 3]);
-    server.says("step 20: ");
+    // A worker reports what it keeps back behind a step when the next one begins.
+    server.says_times(2, "4 contributors");
     workers[0].signal("-STOP");
     workers[1].kill();
     // It comes back as a new process with nothing kept back.

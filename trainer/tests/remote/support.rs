@@ -77,12 +77,20 @@ impl Process {
 
     /// The first line that contains `part`, when it has been said.
     pub(crate) fn says(&mut self, part: &str) -> String {
+        self.says_times(1, part)
+    }
+
+    /// The last of the first `times` lines that contain `part`, when it has been said.
+    pub(crate) fn says_times(&mut self, times: usize, part: &str) -> String {
         let start = Instant::now();
         loop {
-            if let Some(line) = self.said.lock().unwrap().iter().find(|line| line.contains(part)) {
+            let said = self.said.lock().unwrap();
+            if let Some(line) = said.iter().filter(|line| line.contains(part)).nth(times - 1) {
                 return line.clone();
             }
-            assert!(start.elapsed() < LONG, "{} never said '{part}':\n{}", self.name, self.all());
+            drop(said);
+            let all = || self.all();
+            assert!(start.elapsed() < LONG, "{} did not say '{part}' {times} times:\n{}", self.name, all());
             thread::sleep(Duration::from_millis(5));
         }
     }
