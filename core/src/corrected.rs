@@ -156,7 +156,7 @@ impl<'a> Corrected<'a> {
         Ok((room, max))
     }
 
-    /// [`bits`](Self::bits) of elements that it has made sure of before.
+    /// The same bits as [`bits`](Self::bits), of elements that it has checked before.
     pub(crate) fn known_bits<'p>(&self, isa: Isa, first: usize, room: &'p mut [u32]) -> &'p [u32]
     where
         'a: 'p,
@@ -300,7 +300,7 @@ fn widen(grad: Grad<'_>, out: &mut [f32]) {
 }
 
 /// The values of one unit as a selection goes through them. Where there is a residual, the first pass adds the gradient
-/// to it, and the values are those that [`Corrected::check_all`] has made sure of.
+/// to it. [`Corrected::check_all`] must have passed before: no value is checked here.
 pub(crate) struct Pass<'a> {
     /// The gradient alone.
     source: Corrected<'a>,

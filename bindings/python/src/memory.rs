@@ -56,7 +56,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// A memory over the elements, of which nothing is known but that they are finite.
+    /// A memory over the elements, which must be finite. Its largest magnitude counts as unknown.
     ///
     /// # Safety
     /// The last memory over them is gone, and this one goes before they do.

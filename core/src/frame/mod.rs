@@ -312,7 +312,7 @@ impl<'a> Frame<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct FrameUnit<'a> {
     unit: Unit,
-    #[cfg(feature = "alloc")]
+    #[cfg_attr(not(feature = "alloc"), expect(dead_code, reason = "its reader allocates"))]
     codec: CodecId,
     body: AnyBody<'a>,
     /// Of the body.
@@ -322,16 +322,7 @@ pub struct FrameUnit<'a> {
 
 impl<'a> FrameUnit<'a> {
     fn new(codec: CodecId, unit: Unit, body: AnyBody<'a>, bytes: usize, scratch: &'a [u32]) -> Self {
-        #[cfg(not(feature = "alloc"))]
-        let _ = codec;
-        Self {
-            unit,
-            #[cfg(feature = "alloc")]
-            codec,
-            body,
-            bytes,
-            scratch,
-        }
+        Self { unit, codec, body, bytes, scratch }
     }
 
     /// Identifier of the unit.

@@ -4,8 +4,8 @@
 /// cache level holds lines.
 pub(crate) const FETCH_AHEAD: usize = 96;
 
-/// Tells the processor that the element `index` is about to be used. A hint: it changes nothing but time, and an index
-/// behind the end is none.
+/// Tells the processor that the element `index` is about to be used. A hint: it changes nothing but time, and does
+/// nothing for an index behind the end.
 #[inline(always)]
 pub(crate) fn fetch<T>(values: &[T], index: usize) {
     fetch_line(values.as_ptr().wrapping_add(index).cast());

@@ -58,7 +58,7 @@ pub struct Dropped<'a> {
     pub len: usize,
     /// L2 norm of its residual.
     pub norm: f64,
-    /// L2 norm of its momentum; 0 where there is none.
+    /// L2 norm of its momentum; 0 without momentum.
     pub momentum_norm: f64,
     /// Whether the new layout has a tensor of this name, with another shape.
     pub is_reshaped: bool,
