@@ -111,6 +111,8 @@ pub struct CodecEntry {
     pub names: &'static [(&'static str, Option<CodecId>)],
     /// `gather`, `linear` or `gossip`.
     pub kind: &'static str,
+    /// How bodies of its frames are laid out, besides those of units that are sent dense.
+    pub(crate) body: Kind,
     /// The keys, separated by spaces.
     pub keys: &'static str,
     /// What the codec does, in one line.
@@ -121,6 +123,7 @@ pub struct CodecEntry {
 
 impl CodecEntry {
     pub(crate) const fn of<C: Spelled>(kind: &'static str) -> Self {
-        Self { names: C::NAMES, kind, keys: C::KEYS, summary: C::SUMMARY, examples: C::EXAMPLES }
+        let (keys, summary, examples) = (C::KEYS, C::SUMMARY, C::EXAMPLES);
+        Self { names: C::NAMES, kind, body: C::KIND, keys, summary, examples }
     }
 }

@@ -74,24 +74,6 @@ macro_rules! define_codecs {
             $(CodecEntry::of::<$gossip_type>("gossip"),)*
         ];
 
-        /// The names that spellings begin with.
-        pub(crate) const NAMES: &[&str] = &{
-            const LISTS: &[&[(&str, Option<CodecId>)]] = &[
-                $(<$gather_type as Spelled>::NAMES,)*
-                $(<$linear_type as Spelled>::NAMES,)*
-                $(<$gossip_type as Spelled>::NAMES,)*
-            ];
-            flat::<{ flat_len(LISTS) }>(LISTS)
-        };
-
-        /// The kind of body that frames of each codec hold besides dense ones, by its number on the wire.
-        const KINDS: [Option<Kind>; NUMBERS] = {
-            let mut kinds = [None; NUMBERS];
-            $(enter(&mut kinds, <$gather_type as Spelled>::NAMES, <$gather_type as Spelled>::KIND);)*
-            $(enter(&mut kinds, <$linear_type as Spelled>::NAMES, <$linear_type as Spelled>::KIND);)*
-            kinds
-        };
-
         impl Codec {
             /// The codec of a name and its keys, with the keys; `None` if there is none of that name.
             pub(crate) fn parse<'a>(name: &'a str, pairs: &'a str) -> Option<Result<(Self, Keys<'a>), SpecError<'a>>> {
@@ -138,6 +120,12 @@ macro_rules! define_codecs {
         }
 
         impl LinearCodec {
+            /// The rounds of a unit: the codec's, or a plain sum for a unit that is sent dense whatever the codec.
+            #[must_use]
+            pub fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
+                if unit.dense { &DenseSum } else { self.rounds() }
+            }
+
             /// The codec's rounds.
             #[must_use]
             pub fn rounds(&self) -> &dyn Linear {
@@ -171,45 +159,49 @@ macro_rules! define_codecs {
 
 list_codecs!(define_codecs);
 
-/// Numbers on the wire that are assigned are below this.
-const NUMBERS: usize = 32;
-
-/// Names in all lists together.
-const fn flat_len(lists: &[&[(&str, Option<CodecId>)]]) -> usize {
-    let (mut len, mut i) = (0, 0);
-    while i < lists.len() {
-        len += lists[i].len();
-        i += 1;
-    }
-    len
-}
-
-/// The names of all lists, in their order.
-const fn flat<const N: usize>(lists: &[&'static [(&'static str, Option<CodecId>)]]) -> [&'static str; N] {
-    let (mut names, mut at, mut i) = ([""; N], 0, 0);
-    while i < lists.len() {
+/// The names that spellings begin with.
+pub(crate) const NAMES: &[&str] = &{
+    let (mut names, mut at, mut i) = ([""; count_of_names()], 0, 0);
+    while i < CODECS.len() {
         let mut j = 0;
-        while j < lists[i].len() {
-            names[at] = lists[i][j].0;
+        while j < CODECS[i].names.len() {
+            names[at] = CODECS[i].names[j].0;
             at += 1;
             j += 1;
         }
         i += 1;
     }
     names
+};
+
+const fn count_of_names() -> usize {
+    let (mut count, mut i) = (0, 0);
+    while i < CODECS.len() {
+        count += CODECS[i].names.len();
+        i += 1;
+    }
+    count
 }
 
-/// Enters the kind of body of the codec of these names.
-const fn enter(kinds: &mut [Option<Kind>; NUMBERS], names: &[(&str, Option<CodecId>)], kind: Kind) {
-    let mut i = 0;
-    while i < names.len() {
-        if let Some(id) = names[i].1 {
-            assert!(kinds[id.number() as usize].is_none(), "two codecs have the same number");
-            kinds[id.number() as usize] = Some(kind);
+/// Numbers on the wire that are assigned are below this.
+const NUMBERS: usize = 32;
+
+/// The kind of body that frames of each codec hold besides dense ones, by its number on the wire.
+const KINDS: [Option<Kind>; NUMBERS] = {
+    let (mut kinds, mut i) = ([None; NUMBERS], 0);
+    while i < CODECS.len() {
+        let mut j = 0;
+        while j < CODECS[i].names.len() {
+            if let Some(id) = CODECS[i].names[j].1 {
+                assert!(kinds[id.number() as usize].is_none(), "two codecs have the same number");
+                kinds[id.number() as usize] = Some(CODECS[i].body);
+            }
+            j += 1;
         }
         i += 1;
     }
-}
+    kinds
+};
 
 /// The kind of body that frames of a codec hold besides dense ones; `None` if no codec has that number.
 pub(crate) fn kind_of(codec: CodecId) -> Option<Kind> {

@@ -8,7 +8,8 @@ use crate::built::Full;
 use crate::codec::{Body, Capabilities, Cut, EncodeUnit, Law, UnitInput};
 use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
-use crate::kernels::{self, Isa, MomentSums, STRIDES};
+use crate::kernels::scalar::total_of;
+use crate::kernels::{self, Isa, MomentSums};
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
@@ -59,9 +60,8 @@ fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
         let (p, _) = source.bits(isa, first, room)?;
         kernels::add_moments(isa, p, 0, 0.0, &mut sums);
     }
-    let [a, b, c, d, e, f, g, h]: [f64; STRIDES] = sums.sum;
-    let sum = ((a + e) + (c + g)) + ((b + f) + (d + h));
-    Ok(if source.len() == 0 { 0.0 } else { (sum / source.len() as f64) as f32 })
+    let len = source.len() as f64;
+    Ok(if source.len() == 0 { 0.0 } else { (total_of(sums.sum) / len) as f32 })
 }
 
 /// Writes a bit a coordinate, 1 for what is below zero. `p` begins at a whole byte.

@@ -1,5 +1,6 @@
 //! Sums over magnitudes, in one written order.
 
+use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Candidates, Isa, MomentSums, STRIDES};
 
 /// What the fits need to know of the magnitudes that exceed a threshold, less that threshold.
@@ -42,16 +43,11 @@ impl Excesses {
 
     pub(super) fn moments(&self) -> Moments {
         let count: u64 = self.sums.count.iter().sum();
-        let (sum, squares) = (tree(self.sums.sum), tree(self.sums.squares));
+        let (sum, squares) = (total_of(self.sums.sum), total_of(self.sums.squares));
         let mean = if count == 0 { 0.0 } else { sum / count as f64 };
         let variance = if count < 2 { 0.0 } else { (squares - sum * mean) / (count - 1) as f64 };
         Moments { count, mean, variance }
     }
-}
-
-/// Halves added to halves: 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
-fn tree([a, b, c, d, e, f, g, h]: [f64; STRIDES]) -> f64 {
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 /// Sum of the logarithms of all magnitudes that are not zero: their product as mantissas in [1, 2) and exponents, eight
@@ -80,7 +76,7 @@ impl Logarithms {
     pub(super) fn sum(&self) -> f64 {
         let exponent: i64 = self.exponents.iter().sum();
         let logarithms = self.mantissas.map(libm::log);
-        exponent as f64 * core::f64::consts::LN_2 + tree(logarithms)
+        exponent as f64 * core::f64::consts::LN_2 + total_of(logarithms)
     }
 }
 
