@@ -140,6 +140,8 @@ pub mod random {
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
     pub use crate::memory::MemoryView;
+    #[cfg(feature = "alloc")]
+    pub use crate::owned::rounds::RoundBuffers;
     pub use crate::scratch::{LinearScratch, LinearScratchLen};
 }
 

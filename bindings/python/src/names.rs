@@ -2,16 +2,15 @@
 //! one edit here.
 
 pub(crate) use gradwire::arithmetic::divide;
-pub(crate) use gradwire::codecs::DenseSum;
 pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};
 pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
 pub(crate) use gradwire::registry::LinearCodec;
-pub(crate) use gradwire::rounds::{LinearScratch, Payload, Reduction, Round};
+pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 pub(crate) use gradwire::state::{MemoryChoice, UnitState};
 pub(crate) use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
-    Limits, Linear, Memory, Scratch, Source, Spec, StepKey, Tensor, Unit,
+    Limits, Memory, Scratch, Source, Spec, StepKey, Tensor, Unit,
 };
 
 /// Names of the codecs, separated by commas.
@@ -27,9 +26,4 @@ pub(crate) fn codec_name(codec: CodecId) -> &'static str {
 /// Whether the codec makes frames, and not rounds alone.
 pub(crate) fn has_frames(codec: &Codec) -> bool {
     codec.capabilities().has_frames
-}
-
-/// The codec as what has rounds.
-pub(crate) fn rounds_of(codec: &LinearCodec) -> &dyn Linear {
-    codec.rounds()
 }

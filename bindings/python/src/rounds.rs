@@ -10,9 +10,7 @@ use crate::codec::UnitTuple;
 use crate::errors::{self, value};
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::names::{
-    self, DenseSum, Linear, LinearCodec, LinearScratch, Payload, Reduction, Round, StepKey, Unit,
-};
+use crate::names::{LinearCodec, Payload, Reduction, Round, RoundBuffers, StepKey, Unit};
 use crate::view::View;
 
 /// What begins the rounds of a unit.
@@ -51,9 +49,7 @@ pub(crate) struct LinearRound {
     round: Round,
     is_done: bool,
     is_abandoned: bool,
-    words: Vec<u32>,
-    floats: Vec<f32>,
-    ints: Vec<i32>,
+    buffers: RoundBuffers,
     mean: Vec<f32>,
 }
 
@@ -66,38 +62,19 @@ impl LinearRound {
         kept: Option<&Py<Memory>>,
     ) -> PyResult<Self> {
         let Start { codec, key, unit, layout } = start;
-        let needed = codec_of(&codec, &unit).round_scratch_len(unit.len);
-        let (mut words, mut floats, mut ints) =
-            (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints]);
-        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
+        let (rounds, mut buffers) = (codec.rounds_of(&unit), RoundBuffers::new());
+        buffers.grow(rounds.round_scratch_len(unit.len));
         let borrowed = layout.get().layout.as_ref();
         let grad = gradient.grad().slice(unit.start, unit.len);
         let view = memory.and_then(|memory| memory.get()).map(|memory| memory.view(unit.range()));
         let round = detached(py, gradient.bytes(), || {
-            codec_of(&codec, &unit).begin(key, &borrowed, &unit, grad, view, &mut scratch)
+            rounds.begin(key, &borrowed, &unit, grad, view, &mut buffers.scratch())
         });
         let round = round.map_err(errors::encode)?;
         let (layout, memory) = (layout.clone_ref(py), kept.map(|memory| memory.clone_ref(py)));
         let mean = vec![0.0; unit.len];
-        Ok(Self {
-            codec,
-            unit,
-            layout,
-            memory,
-            round,
-            is_done: false,
-            is_abandoned: false,
-            words,
-            floats,
-            ints,
-            mean,
-        })
+        Ok(Self { codec, unit, layout, memory, round, is_done: false, is_abandoned: false, buffers, mean })
     }
-}
-
-/// A unit that is sent dense is a plain sum, whatever the codec.
-fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
-    if unit.dense { &DenseSum } else { names::rounds_of(codec) }
 }
 
 #[pymethods]
@@ -146,9 +123,8 @@ impl LinearRound {
         if this.is_done || this.is_abandoned {
             return Err(value("payload: there is no further round"));
         }
-        let Self { codec, unit, round, words, floats, ints, .. } = &mut *this;
-        let mut scratch = LinearScratch { words, floats, ints };
-        let (view, dtype) = match codec_of(codec, unit).payload(round, &mut scratch) {
+        let Self { codec, unit, round, buffers, .. } = &mut *this;
+        let (view, dtype) = match codec.rounds_of(unit).payload(round, &mut buffers.scratch()) {
             Payload::F32(values) => {
                 (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"f"), "f4")
             }
@@ -171,13 +147,12 @@ impl LinearRound {
         if contributors == 0 {
             return Err(value("contributors=0: expected 1 or more"));
         }
-        let Self { codec, unit, layout, memory, round, words, floats, ints, mean, .. } = &mut *this;
+        let Self { codec, unit, layout, memory, round, buffers, mean, .. } = &mut *this;
         let mut kept = memory.as_ref().map(|memory| Memory::borrow_alone(memory.bind(py))).transpose()?;
         let mut kept = kept.as_mut().map(|memory| memory.lend().slice(unit.range()));
-        let (codec, layout, last) = (codec_of(codec, unit), layout.get().layout.as_ref(), *round);
-        let mut scratch = LinearScratch { words, floats, ints };
+        let (codec, layout, last) = (codec.rounds_of(unit), layout.get().layout.as_ref(), *round);
         let next = detached(py, 4 * unit.len, || {
-            codec.advance(&layout, last, &mut scratch, contributors, mean, kept.as_mut())
+            codec.advance(&layout, last, &mut buffers.scratch(), contributors, mean, kept.as_mut())
         });
         match next {
             Some(next) => this.round = next,
@@ -215,11 +190,10 @@ impl LinearRound {
         if this.is_abandoned {
             return Ok(());
         }
-        let Self { codec, unit, memory, round, words, floats, ints, .. } = &mut *this;
+        let Self { codec, unit, memory, round, buffers, .. } = &mut *this;
         let mut kept = memory.as_ref().map(|memory| Memory::borrow_alone(memory.bind(py))).transpose()?;
         let mut kept = kept.as_mut().map(|memory| memory.lend().slice(unit.range()));
-        let mut scratch = LinearScratch { words, floats, ints };
-        codec_of(codec, unit).abandon(*round, &mut scratch, kept.as_mut());
+        codec.rounds_of(unit).abandon(*round, &mut buffers.scratch(), kept.as_mut());
         this.is_abandoned = true;
         Ok(())
     }

@@ -11,10 +11,12 @@ mod cut;
 mod spelled;
 mod unit;
 
+use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
+use crate::kernels::Isa;
 use crate::memory::{Memory, MemoryView};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
@@ -79,9 +81,21 @@ impl Round {
     }
 }
 
-/// Refuses memory of a unit that is smaller than `needed`.
-pub(crate) fn require(scratch: &LinearScratch<'_>, needed: LinearScratchLen) -> Result<(), EncodeError> {
-    if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::LinearScratchTooSmall { needed }) }
+/// Refuses working memory of a unit that is smaller than `needed`, and folds p into its first words, where
+/// [`Linear::abandon`] expects it; magnitudes must be below `bound`.
+pub(crate) fn begin_unit(
+    needed: LinearScratchLen,
+    unit: &Unit,
+    grad: Grad<'_>,
+    residual: Option<&[f32]>,
+    bound: f32,
+    scratch: &mut LinearScratch<'_>,
+) -> Result<(), EncodeError> {
+    if !scratch.holds(needed) {
+        return Err(EncodeError::LinearScratchTooSmall { needed });
+    }
+    let p = &mut scratch.words[..unit.len];
+    Corrected::new(grad, residual, unit.start, bound).fold(Isa::best(), 0, p).map(drop)
 }
 
 /// A codec whose payloads may be summed over workers: it rides on all-reduce.

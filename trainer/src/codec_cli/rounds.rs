@@ -1,10 +1,9 @@
 //! The rounds of a linear codec without frames, as one worker alone goes through them: what it contributes, and how long
 //! that takes.
 
-use gradwire::codecs::DenseSum;
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{LinearScratch, LinearScratchLen, Round};
-use gradwire::{Codec, EncodeError, Grad, Linear, Unit};
+use gradwire::rounds::{Round, RoundBuffers};
+use gradwire::{Codec, EncodeError, Grad, Unit};
 
 use super::error::CliError;
 use super::job::Job;
@@ -17,22 +16,10 @@ pub(super) struct Rounds<'g> {
 }
 
 /// Working memory of a unit, and its first round.
+#[derive(Default)]
 struct UnitState {
-    words: Vec<u32>,
-    floats: Vec<f32>,
-    ints: Vec<i32>,
+    buffers: RoundBuffers,
     first: Option<Round>,
-}
-
-impl UnitState {
-    fn new(needed: LinearScratchLen) -> Self {
-        let LinearScratchLen { words, floats, ints } = needed;
-        Self { words: vec![0; words], floats: vec![0.0; floats], ints: vec![0; ints], first: None }
-    }
-
-    fn scratch(&mut self) -> LinearScratch<'_> {
-        LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
-    }
 }
 
 /// What one worker contributes to the sums of a step.
@@ -47,11 +34,6 @@ pub(super) struct Contribution {
 /// Bytes of an element of every payload.
 const ELEMENT_BYTES: usize = 4;
 
-/// A unit that is sent dense is a plain sum whatever the codec.
-fn codec_of<'c>(codec: &'c LinearCodec, unit: &Unit) -> &'c dyn Linear {
-    if unit.dense { &DenseSum } else { codec.rounds() }
-}
-
 /// The codec, if it is linear and has no frames.
 pub(super) fn without_frames(codec: &Codec) -> Option<LinearCodec> {
     codec.as_linear().filter(|_| !codec.capabilities().has_frames)
@@ -60,8 +42,12 @@ pub(super) fn without_frames(codec: &Codec) -> Option<LinearCodec> {
 impl<'g> Rounds<'g> {
     /// The rounds of a job; `codec` is its own, as [`without_frames`] has it.
     pub(super) fn new(job: Job<'g>, codec: LinearCodec) -> Self {
-        let needed = |unit: &Unit| codec_of(&codec, unit).round_scratch_len(unit.len);
-        let units = job.units.iter().map(|unit| UnitState::new(needed(unit))).collect();
+        let state = |unit: &Unit| {
+            let mut state = UnitState::default();
+            state.buffers.grow(codec.rounds_of(unit).round_scratch_len(unit.len));
+            state
+        };
+        let units = job.units.iter().map(state).collect();
         Self { job, codec, units }
     }
 
@@ -77,7 +63,7 @@ impl<'g> Rounds<'g> {
 
     /// Coordinates that the mean holds.
     pub(super) fn held(&self) -> usize {
-        self.job.units.iter().map(|unit| codec_of(&self.codec, unit).held(unit.len)).sum()
+        self.job.units.iter().map(|unit| self.codec.rounds_of(unit).held(unit.len)).sum()
     }
 
     /// Begins the rounds of all units.
@@ -86,8 +72,9 @@ impl<'g> Rounds<'g> {
         let (layout, grad) = (job.gradient.layout.as_ref(), Grad::F32(&job.gradient.values));
         let begun = job.units.iter().zip(units).try_for_each(|(unit, state)| {
             let memory = job.memory.as_ref().map(|memory| memory.view(unit.range()));
-            let (codec, grad) = (codec_of(codec, unit), grad.slice(unit.start, unit.len));
-            state.first = Some(codec.begin(job.key, &layout, unit, grad, memory, &mut state.scratch())?);
+            let (codec, grad) = (codec.rounds_of(unit), grad.slice(unit.start, unit.len));
+            state.first =
+                Some(codec.begin(job.key, &layout, unit, grad, memory, &mut state.buffers.scratch())?);
             Ok::<_, EncodeError>(())
         });
         begun.map_err(|error| job.explain(error))
@@ -104,8 +91,8 @@ impl<'g> Rounds<'g> {
                 rounds += 1;
                 sent.bytes += round.payload_len * ELEMENT_BYTES;
                 let mut memory = job.memory.as_mut().map(|memory| memory.slice(unit.range()));
-                let (codec, mean) = (codec_of(codec, unit), &mut mean[unit.range()]);
-                next = codec.advance(&layout, round, &mut state.scratch(), 1, mean, memory.as_mut());
+                let (codec, mean) = (codec.rounds_of(unit), &mut mean[unit.range()]);
+                next = codec.advance(&layout, round, &mut state.buffers.scratch(), 1, mean, memory.as_mut());
             }
             sent.rounds = sent.rounds.max(rounds);
         }

@@ -2,9 +2,8 @@
 //! round. Around a ring all units of a part travel at the same time, a hop in each turn.
 
 use gradwire::arithmetic::first_non_finite;
-use gradwire::codecs::DenseSum;
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 use gradwire::{Grad, Linear, Memory, Unit};
 
 use super::error::ExchangeError;
@@ -26,12 +25,12 @@ pub(super) enum Order {
 
 /// A codec with rounds: one that has a spelling, or one of a test.
 pub(super) trait HasRounds {
-    fn rounds(&self) -> &dyn Linear;
+    fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
 }
 
 impl HasRounds for LinearCodec {
-    fn rounds(&self) -> &dyn Linear {
-        self.rounds()
+    fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
+        self.rounds_of(unit)
     }
 }
 
@@ -49,37 +48,12 @@ pub(super) struct AllReduce<C = LinearCodec> {
 /// One unit's working memory, its own from the start of a step to its finish.
 #[derive(Debug, Default)]
 struct UnitBuffers {
-    words: Vec<u32>,
-    floats: Vec<f32>,
-    ints: Vec<i32>,
+    buffers: RoundBuffers,
     first: Option<Round>,
     /// The round that is under way, until the mean is there.
     round: Option<Round>,
     /// Hops of the round that are done.
     hop: usize,
-}
-
-impl UnitBuffers {
-    fn grow(&mut self, needed: LinearScratchLen) {
-        grow(&mut self.words, needed.words);
-        grow(&mut self.floats, needed.floats);
-        grow(&mut self.ints, needed.ints);
-    }
-
-    fn scratch(&mut self) -> LinearScratch<'_> {
-        LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
-    }
-}
-
-fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
-    if buffer.len() < len {
-        buffer.resize(len, T::default());
-    }
-}
-
-/// A unit that is sent dense is a plain sum whatever the codec.
-fn codec_of<'c, C: HasRounds>(codec: &'c C, unit: &Unit) -> &'c dyn Linear {
-    if unit.dense { &DenseSum } else { codec.rounds() }
 }
 
 impl<C: HasRounds> AllReduce<C> {
@@ -130,8 +104,8 @@ impl<C: HasRounds> AllReduce<C> {
         }
         let (hop, out) = (state.hop, &mut self.scratch.outgoing);
         let (to, tag) = timed(&mut step.clock.exchange, || {
-            let mut scratch = state.scratch();
-            let payload = codec_of(&self.codec, unit).payload(&round, &mut scratch);
+            let mut scratch = state.buffers.scratch();
+            let payload = self.codec.rounds_of(unit).payload(&round, &mut scratch);
             ring.write(hop, &reduce_of(&round, payload, self.wire)?, out)
         })?;
         step.send(to, tag, out)?;
@@ -156,8 +130,8 @@ impl<C: HasRounds> AllReduce<C> {
         let hop = state.hop;
         state.hop += 1;
         timed(&mut step.clock.exchange, || {
-            let mut scratch = state.scratch();
-            let payload = codec_of(&self.codec, unit).payload(round, &mut scratch);
+            let mut scratch = state.buffers.scratch();
+            let payload = self.codec.rounds_of(unit).payload(round, &mut scratch);
             ring.land(hop, &mut reduce_of(round, payload, self.wire)?, incoming)
         })
     }
@@ -169,8 +143,8 @@ impl<C: HasRounds> AllReduce<C> {
         (at, unit): (usize, &Unit),
         round: &Round,
     ) -> Result<(), TransportError> {
-        let mut scratch = self.units[at].scratch();
-        let payload = codec_of(&self.codec, unit).payload(round, &mut scratch);
+        let mut scratch = self.units[at].buffers.scratch();
+        let payload = self.codec.rounds_of(unit).payload(round, &mut scratch);
         let data = reduce_of(round, payload, self.wire)?;
         let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
         timed(&mut step.clock.exchange, || match self.order {
@@ -193,13 +167,13 @@ impl<C: HasRounds> AllReduce<C> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) {
-        let (state, codec) = (&mut self.units[at], codec_of(&self.codec, unit));
+        let (state, codec) = (&mut self.units[at], self.codec.rounds_of(unit));
         let (layout, workers) = (step.layout.as_ref(), step.transport.membership().ranks.len() as u32);
         self.frame_bytes += round.payload_len * element_bytes(&round, self.wire);
         let next = timed(&mut step.clock.decode, || {
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
             let mean = &mut mean[unit.range()];
-            codec.advance(&layout, round, &mut state.scratch(), workers, mean, memory.as_mut())
+            codec.advance(&layout, round, &mut state.buffers.scratch(), workers, mean, memory.as_mut())
         });
         (state.round, state.hop) = (next, 0);
     }
@@ -225,11 +199,12 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         let (key, layout) = (step.key, step.layout.as_ref());
         timed(&mut step.clock.encode, || {
             for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-                let codec = codec_of(&self.codec, unit);
-                state.grow(codec.round_scratch_len(unit.len));
+                let codec = self.codec.rounds_of(unit);
+                state.buffers.grow(codec.round_scratch_len(unit.len));
                 let grad = grad.slice(unit.start, unit.len);
                 let memory = memory.as_deref().map(|memory| memory.view(unit.range()));
-                state.first = Some(codec.begin(key, &layout, unit, grad, memory, &mut state.scratch())?);
+                state.first =
+                    Some(codec.begin(key, &layout, unit, grad, memory, &mut state.buffers.scratch())?);
                 (state.round, state.hop) = (state.first, 0);
                 self.held += codec.held(unit.len);
             }
@@ -270,7 +245,7 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
             if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
                 let mut memory = memory.slice(unit.range());
-                codec_of(&self.codec, unit).abandon(round, &mut state.scratch(), Some(&mut memory));
+                self.codec.rounds_of(unit).abandon(round, &mut state.buffers.scratch(), Some(&mut memory));
             }
         }
     }
@@ -308,7 +283,7 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
 mod tests {
     use std::thread;
 
-    use gradwire::rounds::MemoryView;
+    use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView};
     use gradwire::{EncodeError, Layout, LayoutRef, Source, Spec, StepKey};
 
     use super::*;
@@ -324,7 +299,7 @@ mod tests {
     struct Votes;
 
     impl HasRounds for Votes {
-        fn rounds(&self) -> &dyn Linear {
+        fn rounds_of(&self, _: &Unit) -> &dyn Linear {
             self
         }
     }

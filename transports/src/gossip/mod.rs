@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::registry::GossipCodec;
-use gradwire::rounds::{Edge, LinearScratch, Payload, Round};
+use gradwire::rounds::{Edge, Payload, Round, RoundBuffers};
 use gradwire::{Codec, Layout, Spec, StepKey, Unit};
 
 use crate::derived::Kind;
@@ -60,9 +60,7 @@ struct Surroundings {
 /// One unit on its way between this rank and one neighbour, with working memory of its own.
 #[derive(Debug, Default)]
 struct Conversation {
-    words: Vec<u32>,
-    floats: Vec<f32>,
-    ints: Vec<i32>,
+    buffers: RoundBuffers,
     incoming: Vec<u8>,
     theirs: Vec<f32>,
     with: Option<(Rank, Round)>,
@@ -77,24 +75,17 @@ impl Conversation {
         (layout, unit): (&Layout, &Unit),
         (neighbour, model): (Rank, &[f32]),
     ) -> Result<(), ExchangeError> {
-        let needed = codec.rounds().round_scratch_len(unit.len);
-        self.words.resize(needed.words.max(self.words.len()), 0);
-        self.floats.resize(needed.floats.max(self.floats.len()), 0.0);
-        self.ints.resize(needed.ints.max(self.ints.len()), 0);
-        let model = &model[unit.range()];
-        let round = codec.rounds().begin(key, edge, &layout.as_ref(), unit, model, &mut self.scratch())?;
+        self.buffers.grow(codec.rounds().round_scratch_len(unit.len));
+        let (model, mut scratch) = (&model[unit.range()], self.buffers.scratch());
+        let round = codec.rounds().begin(key, edge, &layout.as_ref(), unit, model, &mut scratch)?;
         self.with = Some((neighbour, round));
         Ok(())
-    }
-
-    fn scratch(&mut self) -> LinearScratch<'_> {
-        LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
     }
 
     /// Writes this round's payload to `out`, little-endian.
     fn write(&mut self, codec: &GossipCodec, round: &Round, out: &mut Vec<u8>) {
         out.clear();
-        match codec.rounds().payload(round, &mut self.scratch()) {
+        match codec.rounds().payload(round, &mut self.buffers.scratch()) {
             Payload::F32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
             Payload::I32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
             _ => unreachable!("neighbours exchange f32"),
@@ -235,8 +226,13 @@ impl Mixer {
             let Some((rank, round)) = conversation.with else { continue };
             let theirs = std::mem::take(&mut conversation.theirs);
             let model = &mut model[round.unit.range()];
-            let next =
-                self.codec.rounds().advance(round, &mut conversation.scratch(), &theirs, weight, model);
+            let next = self.codec.rounds().advance(
+                round,
+                &mut conversation.buffers.scratch(),
+                &theirs,
+                weight,
+                model,
+            );
             conversation.theirs = theirs;
             conversation.with = next.map(|round| (rank, round));
         }

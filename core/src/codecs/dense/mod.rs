@@ -6,7 +6,7 @@ mod view;
 
 use crate::built::Full;
 use crate::codec::{
-    Body, Capabilities, Cut, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, require,
+    Body, Capabilities, Cut, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, begin_unit,
 };
 use crate::coding::values::{ValueFormat, narrow};
 use crate::corrected::Corrected;
@@ -222,14 +222,13 @@ impl Linear for DenseSum {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        require(scratch, self.round_scratch_len(unit.len))?;
-        let p = &mut scratch.words[..unit.len];
-        Corrected::new(grad, memory.map(|memory| memory.residual), unit.start, f32::INFINITY).fold(
-            Isa::best(),
-            0,
-            p,
-        )?;
-        scratch.floats.iter_mut().zip(&*p).for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
+        let residual = memory.map(|memory| memory.residual);
+        begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, f32::INFINITY, scratch)?;
+        scratch
+            .floats
+            .iter_mut()
+            .zip(&scratch.words[..unit.len])
+            .for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
         Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
     }
 

@@ -2,13 +2,11 @@
 
 mod spelling;
 
-use crate::codec::{Edge, Gossip, Payload, Reduction, Round, require};
-use crate::corrected::Corrected;
+use crate::codec::{Edge, Gossip, Payload, Reduction, Round, begin_unit};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::kernels::Isa;
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -39,9 +37,7 @@ impl Gossip for Dpsgd {
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         assert_eq!(model.len(), unit.len, "model and unit differ in length");
-        require(scratch, self.round_scratch_len(unit.len))?;
-        let words = &mut scratch.words[..unit.len];
-        Corrected::new(Grad::F32(model), None, unit.start, BOUND).fold(Isa::best(), 0, words)?;
+        begin_unit(self.round_scratch_len(unit.len), unit, Grad::F32(model), None, BOUND, scratch)?;
         scratch.floats[..unit.len].copy_from_slice(model);
         Ok(Round { index: 0, reduction: Reduction::Neighbour, unit: *unit, payload_len: unit.len })
     }

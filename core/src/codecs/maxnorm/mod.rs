@@ -2,9 +2,9 @@
 
 mod spelling;
 
-use crate::codec::{Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, require};
+use crate::codec::{Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, begin_unit};
 use crate::codecs::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
-use crate::corrected::{BLOCK, Corrected};
+use crate::corrected::BLOCK;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -182,9 +182,8 @@ impl Linear for MaxNorm {
         if memory.is_some() {
             return Err(EncodeError::MemoryRefused);
         }
-        require(scratch, self.round_scratch_len(unit.len))?;
+        begin_unit(self.round_scratch_len(unit.len), unit, grad, None, self.overflow_bound(), scratch)?;
         let (p, state) = scratch.words.split_at_mut(unit.len);
-        Corrected::new(grad, None, unit.start, self.overflow_bound()).fold(Isa::best(), 0, p)?;
         let [[a, b], [c, d]] = key.rounding(unit.id).words();
         state[..STATE_WORDS].copy_from_slice(&[a, b, c, d, 0]);
         scratch.floats[0] = f32::from_bits(kernels::max_magnitude(Isa::best(), p));

@@ -5,9 +5,8 @@ mod blocks;
 mod spelling;
 
 use crate::built::Full;
-use crate::codec::{Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, require};
+use crate::codec::{Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, begin_unit};
 use crate::codecs::dense::Dense;
-use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -181,11 +180,10 @@ impl Linear for PowerSgd {
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         Full::build().ok_or(EncodeError::NotBuilt)?;
-        require(scratch, self.round_scratch_len(unit.len))?;
         let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
         let last = memory.factors.get(self.factors_of(layout, unit)).ok_or(EncodeError::MemoryIncomplete)?;
-        let p = &mut scratch.words[..unit.len];
-        Corrected::new(grad, Some(memory.residual), unit.start, BOUND).fold(Isa::best(), 0, p)?;
+        begin_unit(self.round_scratch_len(unit.len), unit, grad, Some(memory.residual), BOUND, scratch)?;
+        let p = &scratch.words[..unit.len];
         let (draws, is_whole) = (key.shared_selection(unit.id), key.step < self.start);
         let blocks = || self.blocks(layout, unit, is_whole);
         let (first, q) = split(&mut scratch.floats[..unit.len], blocks().q_len());

@@ -4,10 +4,9 @@ mod spelling;
 mod view;
 
 use crate::codec::{
-    Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, require,
+    Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, begin_unit,
 };
 use crate::coding::values::ValueFormat;
-use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
@@ -206,15 +205,11 @@ impl Linear for RandomK {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        require(scratch, self.round_scratch_len(unit.len))?;
+        let residual = memory.map(|memory| memory.residual);
+        begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, self.bound(), scratch)?;
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
-        Corrected::new(grad, memory.map(|memory| memory.residual), unit.start, self.bound()).fold(
-            Isa::best(),
-            0,
-            p,
-        )?;
         sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
         let factor = self.factor(k, unit.len);
         for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {
