@@ -6,12 +6,13 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words tree layers clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz python)
+ordinary=(fmt shell words documents tree layers clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz python)
 nightly=(lab miri deny mpich arch streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
   [words]="the text holds no machine paths, no unfinished work and no issue numbers"
+  [documents]="links lead somewhere, and prose and comments keep the length of line that rustfmt.toml states"
   [tree]="the codec crate depends on its four libraries alone; Cargo.lock is up to date"
   [layers]="imports point the way that ARCHITECTURE.md states, and circles of files stay small"
   [clippy]="clippy finds nothing: workspace, all targets, and the codec crate with fewer features"
@@ -19,7 +20,7 @@ declare -A purpose=(
   [features]="the codec crate's own tests pass with each set of features"
   [test]="all tests pass: small packages in debug, the trainer in release"
   [no_std]="the codec crate builds for bare metal and for wasm, and the bare-metal example links"
-  [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, in the memory that README states"
+  [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, in the memory that docs/microcontrollers.md states"
   [msrv]="each package builds with the oldest compiler that it declares"
   [package]="the three published packages build from their archives, which hold licences and README"
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
@@ -81,6 +82,13 @@ check_words() {
   forbid 'machine path' '(^|[^[:alnum:]_.~-])/(tm[p]|roo[t]|hom[e]|User[s]|wor[k])/'
   forbid 'unfinished work' '(^|[^[:alnum:]_])(TOD[O]|FIXM[E]|todo[!]|unimplemented[!]|dbg[!])'
   forbid 'issue number' '([Ii]ssu[e]|[Pp]ull reques[t]|P[R]) ?#?[0-9]+([^[:alnum:].]|$)'
+}
+
+check_documents() {
+  need_command git git
+  need_command python3 python3
+  python3 tests/documents/check.py --self-test
+  python3 tests/documents/check.py
 }
 
 check_tree() {

@@ -177,7 +177,7 @@ def main():
     lines = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
     measured = {line["model"] for line in lines if line["kind"] == "curve" and line["seed"] == SEEDS[-1]}
     reports = [Report(lines, model) for model in MODELS if model in measured]
-    heading = Path(__file__).with_name("wallclock.md").read_text()
+    heading = Path(__file__).with_name("wallclock.template").read_text()
     Path(sys.argv[2]).write_text(heading + "\n".join(table(reports)) + "\n")
     if len(sys.argv) == 4:
         plot(reports, sys.argv[3])

@@ -10,6 +10,14 @@
 //! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
 
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/training-loop.md")]
+mod training_loop {}
+
 pub mod bad;
 pub mod golden;
 pub mod gradients;
