@@ -44,6 +44,10 @@
 #![cfg_attr(not(feature = "mpi"), forbid(unsafe_code))]
 #![warn(missing_docs)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 pub mod collective;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
