@@ -37,6 +37,13 @@ pub enum EncodeError {
         /// What the codec needs.
         needed: crate::ScratchLen,
     },
+    /// The [experiment](crate::experiments) refuses the values of a unit, or its own body of them.
+    Experiment {
+        /// Identifier of the unit.
+        unit: u32,
+        /// What it says.
+        why: &'static str,
+    },
     /// The working memory of a linear codec's unit is smaller than [`Linear::round_scratch_len`](crate::Linear::round_scratch_len) asks
     /// for.
     LinearScratchTooSmall {
@@ -85,6 +92,7 @@ impl fmt::Display for EncodeError {
                 "scratch too small: {} words, {} floats and {} integers are needed",
                 needed.words, needed.floats, needed.ints
             ),
+            Self::Experiment { unit, why } => write!(f, "unit {unit} refused by the experiment: {why}"),
             Self::NotBuilt => f.write_str("this codec needs the feature `full`, which this build leaves out"),
             Self::TooLarge => f.write_str("unit or message too large for the wire format"),
             Self::UnitOutOfOrder { unit } => {
@@ -117,6 +125,7 @@ impl EncodeError {
             Self::TooLarge => 11,
             Self::UnitOutOfOrder { .. } => 12,
             Self::ValueOverflow { .. } => 13,
+            Self::Experiment { .. } => 14,
         }
     }
 }
@@ -134,6 +143,13 @@ pub enum DecodeError {
         stated: u32,
         /// What the bytes give.
         computed: u32,
+    },
+    /// The [experiment](crate::experiments) that was handed to the reader refuses the body of a unit.
+    Experiment {
+        /// Identifier of the unit.
+        unit: u32,
+        /// What it says.
+        why: &'static str,
     },
     /// A field has a value that its definition in FORMAT.md does not allow.
     InvalidField(Field),
@@ -248,6 +264,7 @@ impl fmt::Display for DecodeError {
             Self::ChecksumMismatch { stated, computed } => {
                 write!(f, "checksum mismatch: header says {stated:08x}, bytes give {computed:08x}")
             }
+            Self::Experiment { unit, why } => write!(f, "unit {unit} refused by the experiment: {why}"),
             Self::InvalidField(field) => write!(f, "invalid field: {field:?}"),
             Self::IndexOutOfRange => f.write_str("index outside its unit"),
             Self::LayoutMismatch { frame, layout } => {
@@ -295,6 +312,7 @@ impl DecodeError {
             Self::UnknownFlag(_) => 114,
             Self::UnitOutOfRange => 115,
             Self::UnsupportedVersion(_) => 116,
+            Self::Experiment { .. } => 117,
         }
     }
 }
@@ -312,5 +330,7 @@ mod tests {
         assert_eq!(DecodeError::LimitExceeded(Limit::Entries).code(), 107);
         assert_eq!(DecodeError::Truncated { needed: 2, actual: 1 }.code(), 112);
         assert_eq!(DecodeError::UnsupportedVersion(2).code(), 116);
+        assert_eq!(EncodeError::Experiment { unit: 0, why: "" }.code(), 14);
+        assert_eq!(DecodeError::Experiment { unit: 0, why: "" }.code(), 117);
     }
 }

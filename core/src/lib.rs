@@ -34,7 +34,7 @@
 //!
 //! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
 //! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
-//! message, [`state`] those of a memory, [`arithmetic`] means and norms, [`random`] the draws.
+//! message, [`experiments`] codecs of other crates, [`state`] those of a memory, [`arithmetic`] means and norms, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |
@@ -111,6 +111,27 @@ pub use spec::{Spec, UnitPolicy};
 
 /// What is done to whole gradients besides encoding them.
 pub mod arithmetic;
+
+/// Codecs of other crates.
+///
+/// FORMAT.md keeps the codec numbers 0xf0 to 0xfe free for them, each with a kind of body of its own. A codec implements [`ParseBody`],
+/// which reads such bodies, and [`EncodeBody`], which writes them; `Experimental` makes a [`Gather`] codec of the two. Header, units,
+/// checksum, limits, residual and give-back are those of every other codec: the crate keeps what a frame decodes to away from the
+/// residual, so sent and kept add up whatever the codec does.
+///
+/// Frames of an experiment are refused by every reader that is not handed its parser: `Frame::parse_with`, `Decoder::parse_with`,
+/// `Header::parse_with`. Writing and reading them needs the feature `full`.
+///
+/// [`ParseBody`]: experiments::ParseBody
+/// [`EncodeBody`]: experiments::EncodeBody
+pub mod experiments {
+    pub use crate::codec::{BodyOutline, EncodeBody, ParseBody, Refused, UnitBody, UnitSource};
+    #[cfg(feature = "full")]
+    pub use crate::frame::experiment::Experimental;
+    #[cfg(feature = "full")]
+    pub use crate::frame::frame_scratch_len_with;
+    pub use crate::wire::ids::Experiment;
+}
 
 /// The parts of a message, for readers that look before they decode.
 pub mod format {

@@ -8,6 +8,7 @@
 
 mod body;
 mod cut;
+mod experiment;
 mod spelled;
 mod unit;
 
@@ -24,6 +25,8 @@ use crate::scratch::{LinearScratch, LinearScratchLen};
 pub(crate) use body::{Body, BodyInfo};
 pub use cut::PacketSize;
 pub(crate) use cut::{Cut, Cuts, Decided, Piece};
+pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, UnitBody, UnitSource};
+pub(crate) use experiment::{ExperimentBody, Parser};
 pub use spelled::CodecEntry;
 pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
 pub use unit::{Capabilities, Law};

@@ -1,6 +1,6 @@
 //! Codecs whose frames are gathered.
 
-use crate::codec::PacketSize;
+use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
 use crate::frame::message;
 use crate::frame::packets::{self, Packets};
@@ -37,6 +37,12 @@ use crate::wire::ids::CodecId;
 pub trait Gather: Send + Sync {
     /// The number of the method on the wire.
     fn id(&self) -> CodecId;
+
+    /// What reads the bodies that only this codec makes, of a codec of [another crate](crate::experiments); `None` of all others, whose
+    /// frames every reader knows.
+    fn parser(&self) -> Option<&dyn ParseBody> {
+        None
+    }
 
     /// Largest number of bytes that a frame of these units can take, whatever the gradient. `None` on overflow, and
     /// where [`encode`](Self::encode) would return `NotBuilt`.

@@ -1,5 +1,8 @@
 //! The fixed header in front of every message.
 
+#[cfg(feature = "full")]
+use crate::codec::ParseBody;
+use crate::codec::Parser;
 use crate::error::{DecodeError, Field};
 use crate::registry;
 use crate::wire::checksum::crc32c;
@@ -60,6 +63,19 @@ impl Header {
     /// # Errors
     /// `Truncated`, `BadMagic`, `UnsupportedVersion`, `UnknownCodec`, `UnknownFlag`, `InvalidField(UnitCount)`.
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::read(bytes, Parser::NONE)
+    }
+
+    /// As [`parse`](Self::parse), for a frame that may be one of the [experiment](crate::experiments) that `parser` is for.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    #[cfg(feature = "full")]
+    pub fn parse_with(bytes: &[u8], parser: Option<&dyn ParseBody>) -> Result<Self, DecodeError> {
+        Self::read(bytes, Parser::new(parser))
+    }
+
+    pub(crate) fn read(bytes: &[u8], parser: Parser<'_>) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.array()? != MAGIC {
             return Err(DecodeError::BadMagic);
@@ -70,7 +86,7 @@ impl Header {
         }
         let number = reader.u8()?;
         let codec = CodecId::new(number);
-        if registry::kind_of(codec).is_none() {
+        if registry::kind_of(codec).or_else(|| parser.kind_of(codec)).is_none() {
             return Err(DecodeError::UnknownCodec(number));
         }
         let flags = reader.u16()?;

@@ -4,6 +4,12 @@
 //! returns cannot fail.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+#[cfg(feature = "full")]
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the encoding side: lengths were checked against the codec's bounds"
+)]
+pub(crate) mod experiment;
 pub(crate) mod gather;
 pub(crate) mod give_back;
 pub(crate) mod header;
@@ -16,7 +22,9 @@ pub(crate) mod outline;
 #[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
 pub(crate) mod packets;
 
-use crate::codec::BodyInfo;
+#[cfg(feature = "full")]
+use crate::codec::ParseBody;
+use crate::codec::{BodyInfo, Parser};
 use crate::error::{DecodeError, Field, Limit};
 use crate::frame::header::{HEADER_BYTES, Header, frame_checksum};
 use crate::gradient::layout::{LayoutRef, Span};
@@ -38,12 +46,18 @@ struct Walk<'a> {
     step: u64,
     layout_len: usize,
     left: u16,
+    parser: Parser<'a>,
     /// Of the last unit.
     body_bytes: usize,
 }
 
 impl<'a> Walk<'a> {
-    fn new(header: Header, body: &'a [u8], layout_len: usize) -> Result<Self, DecodeError> {
+    fn new(
+        header: Header,
+        body: &'a [u8],
+        layout_len: usize,
+        parser: Parser<'a>,
+    ) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let step = reader.varint()?;
         Ok(Self {
@@ -53,6 +67,7 @@ impl<'a> Walk<'a> {
             step,
             layout_len,
             left: header.unit_count,
+            parser,
             body_bytes: 0,
         })
     }
@@ -65,11 +80,13 @@ impl<'a> Walk<'a> {
         self.left = self.left.saturating_sub(1);
         let (unit, kind) = self.cursor.read(&mut self.reader, self.layout_len)?;
         // Any codec may send a unit dense.
-        if kind != Kind::DENSE && registry::kind_of(self.header.codec) != Some(kind) {
+        let codec = self.header.codec;
+        let own_kind = || registry::kind_of(codec).or_else(|| self.parser.kind_of(codec));
+        if kind != Kind::DENSE && own_kind() != Some(kind) {
             return Err(DecodeError::InvalidField(Field::Kind));
         }
         let before = self.reader.rest().len();
-        let body = AnyBody::read(kind, self.header.codec, &unit, self.step, &mut self.reader)?;
+        let body = AnyBody::read(kind, codec, &unit, self.step, &mut self.reader, self.parser)?;
         self.body_bytes = before - self.reader.rest().len();
         Ok(Some((unit, body)))
     }
@@ -80,18 +97,19 @@ fn open_for<'a>(
     bytes: &'a [u8],
     layout: &LayoutRef<'_>,
     limits: &Limits,
+    parser: Parser<'_>,
 ) -> Result<(Header, &'a [u8]), DecodeError> {
-    let frame = Header::parse(bytes)?.fingerprint;
+    let frame = Header::read(bytes, parser)?.fingerprint;
     if frame == layout.fingerprint() {
-        open(bytes, limits)
+        open(bytes, limits, parser)
     } else {
         Err(DecodeError::LayoutMismatch { frame, layout: layout.fingerprint() })
     }
 }
 
 /// Header, limits, length and checksum: everything that can be said before the units are looked at.
-fn open<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(Header, &'a [u8]), DecodeError> {
-    let header = Header::parse(bytes)?;
+fn open<'a>(bytes: &'a [u8], limits: &Limits, parser: Parser<'_>) -> Result<(Header, &'a [u8]), DecodeError> {
+    let header = Header::read(bytes, parser)?;
     let body_bytes = header.body_bytes as usize;
     if body_bytes > limits.max_body_bytes {
         return Err(DecodeError::LimitExceeded(Limit::BodyBytes));
@@ -121,6 +139,7 @@ pub(crate) struct Opened<'a, 'l> {
     layout: &'l LayoutRef<'l>,
     max_magnitude: f32,
     words: usize,
+    parser: Parser<'a>,
 }
 
 impl<'a, 'l> Opened<'a, 'l> {
@@ -128,10 +147,11 @@ impl<'a, 'l> Opened<'a, 'l> {
         bytes: &'a [u8],
         layout: &'l LayoutRef<'l>,
         limits: &Limits,
+        parser: Parser<'a>,
     ) -> Result<Self, DecodeError> {
-        let (header, body) = open_for(bytes, layout, limits)?;
-        let words = scratch_words(header, body, layout.len(), limits)?;
-        Ok(Self { header, body, layout, max_magnitude: limits.max_magnitude, words })
+        let (header, body) = open_for(bytes, layout, limits, parser)?;
+        let words = scratch_words(header, body, layout.len(), limits, parser)?;
+        Ok(Self { header, body, layout, max_magnitude: limits.max_magnitude, words, parser })
     }
 
     /// Words of scratch memory that [`check`](Self::check) needs.
@@ -141,17 +161,17 @@ impl<'a, 'l> Opened<'a, 'l> {
 
     /// Everything that is left to check.
     pub(crate) fn check(self, scratch: &'a mut [u32]) -> Result<Frame<'a>, DecodeError> {
-        let Self { header, body, layout, max_magnitude, words } = self;
+        let Self { header, body, layout, max_magnitude, words, parser } = self;
         let (mut rest, _) =
             scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
-        let mut walk = Walk::new(header, body, layout.len())?;
+        let mut walk = Walk::new(header, body, layout.len(), parser)?;
         while let Some((unit, body)) = walk.next()? {
             let (own, others) = rest.split_at_mut(body.scratch_words());
             let span = Span { layout, start: unit.start, len: unit.len };
             body.check(span, max_magnitude, own)?;
             rest = others;
         }
-        Ok(Frame { header, step: walk.step, body, layout_len: layout.len(), scratch })
+        Ok(Frame { header, step: walk.step, body, layout_len: layout.len(), scratch, parser })
     }
 }
 
@@ -164,7 +184,21 @@ pub fn frame_scratch_len(
     layout: &LayoutRef<'_>,
     limits: &Limits,
 ) -> Result<usize, DecodeError> {
-    Opened::new(bytes, layout, limits).map(|opened| opened.scratch_words())
+    Opened::new(bytes, layout, limits, Parser::NONE).map(|opened| opened.scratch_words())
+}
+
+/// As [`frame_scratch_len`], for a frame that may be one of an experiment: words that [`Frame::parse_with`] needs.
+///
+/// # Errors
+/// As [`frame_scratch_len`].
+#[cfg(feature = "full")]
+pub fn frame_scratch_len_with(
+    bytes: &[u8],
+    layout: &LayoutRef<'_>,
+    limits: &Limits,
+    parser: Option<&dyn ParseBody>,
+) -> Result<usize, DecodeError> {
+    Opened::new(bytes, layout, limits, Parser::new(parser)).map(|opened| opened.scratch_words())
 }
 
 /// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout is not at
@@ -173,9 +207,9 @@ pub fn frame_scratch_len(
 /// # Errors
 /// As [`frame_scratch_len`], but for the layout.
 pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
-    let (header, body) = open(bytes, limits)?;
-    scratch_words(header, body, usize::MAX, limits)?;
-    let mut walk = Walk::new(header, body, usize::MAX)?;
+    let (header, body) = open(bytes, limits, Parser::NONE)?;
+    scratch_words(header, body, usize::MAX, limits, Parser::NONE)?;
+    let mut walk = Walk::new(header, body, usize::MAX, Parser::NONE)?;
     let mut end = 0;
     while let Some((unit, _)) = walk.next()? {
         end = unit.range().end;
@@ -189,8 +223,9 @@ fn scratch_words(
     body: &[u8],
     layout_len: usize,
     limits: &Limits,
+    parser: Parser<'_>,
 ) -> Result<usize, DecodeError> {
-    let mut walk = Walk::new(header, body, layout_len)?;
+    let mut walk = Walk::new(header, body, layout_len, parser)?;
     let (mut elements, mut entries, mut words) = (0usize, 0usize, 0usize);
     while let Some((unit, body)) = walk.next()? {
         elements = elements.saturating_add(unit.len);
@@ -244,6 +279,7 @@ pub struct Frame<'a> {
     body: &'a [u8],
     layout_len: usize,
     scratch: &'a [u32],
+    parser: Parser<'a>,
 }
 
 impl<'a> Frame<'a> {
@@ -263,7 +299,25 @@ impl<'a> Frame<'a> {
         limits: &Limits,
         scratch: &'a mut [u32],
     ) -> Result<Self, DecodeError> {
-        Opened::new(bytes, layout, limits)?.check(scratch)
+        Opened::new(bytes, layout, limits, Parser::NONE)?.check(scratch)
+    }
+
+    /// As [`parse`](Self::parse), for a frame of any codec of this crate, and of one [experiment](crate::experiments): the one whose
+    /// bodies `parser` reads, usually the [`Gather::parser`](crate::Gather::parser) of its codec.
+    ///
+    /// `scratch` holds at least [`frame_scratch_len_with`](crate::experiments::frame_scratch_len_with) words.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and `Experiment` where `parser` refuses a body.
+    #[cfg(feature = "full")]
+    pub fn parse_with(
+        bytes: &'a [u8],
+        layout: &LayoutRef<'_>,
+        limits: &Limits,
+        parser: Option<&'a dyn ParseBody>,
+        scratch: &'a mut [u32],
+    ) -> Result<Self, DecodeError> {
+        Opened::new(bytes, layout, limits, Parser::new(parser))?.check(scratch)
     }
 
     /// The header.
@@ -280,7 +334,7 @@ impl<'a> Frame<'a> {
 
     /// The units of the frame, in ascending order.
     pub fn units(&self) -> impl Iterator<Item = FrameUnit<'a>> + use<'a> {
-        let mut walk = Walk::new(self.header, self.body, self.layout_len).ok();
+        let mut walk = Walk::new(self.header, self.body, self.layout_len, self.parser).ok();
         let mut rest = self.scratch;
         core::iter::from_fn(move || {
             // Parsing succeeded on the same bytes, so there is nothing left to fail.
@@ -374,7 +428,8 @@ impl<'a> FrameUnit<'a> {
     pub fn level_alternatives(&self) -> Vec<UnitInfo> {
         let (codec, kind) = (self.codec, self.body.kind());
         let info = |body: Vec<u8>| {
-            let read = AnyBody::read(kind, codec, &self.unit, 0, &mut Reader::new(&body)).ok()?;
+            let read =
+                AnyBody::read(kind, codec, &self.unit, 0, &mut Reader::new(&body), Parser::NONE).ok()?;
             Some(self.info_of(read, body.len()))
         };
         self.body.alternatives(self.scratch).into_iter().filter_map(info).collect()

@@ -1,6 +1,7 @@
 //! What a frame says of itself, read without the memory that decoding it takes.
 
 use super::{FrameUnit, UnitInfo, Walk, open, scratch_words};
+use crate::codec::Parser;
 use crate::error::DecodeError;
 use crate::frame::header::Header;
 use crate::limits::Limits;
@@ -37,9 +38,9 @@ impl<'a> Outline<'a> {
     /// # Errors
     /// As [`Frame::parse`](crate::Frame::parse), as far as header and structure go, but for the layout.
     pub fn read(bytes: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
-        let (header, body) = open(bytes, limits)?;
-        scratch_words(header, body, usize::MAX, limits)?;
-        let step = Walk::new(header, body, usize::MAX)?.step;
+        let (header, body) = open(bytes, limits, Parser::NONE)?;
+        scratch_words(header, body, usize::MAX, limits, Parser::NONE)?;
+        let step = Walk::new(header, body, usize::MAX, Parser::NONE)?.step;
         Ok(Self { header, step, body })
     }
 
@@ -57,7 +58,7 @@ impl<'a> Outline<'a> {
 
     /// What the units are made of, in ascending order.
     pub fn units(&self) -> impl Iterator<Item = UnitInfo> + use<'a> {
-        let mut walk = Walk::new(self.header, self.body, usize::MAX).ok();
+        let mut walk = Walk::new(self.header, self.body, usize::MAX, Parser::NONE).ok();
         core::iter::from_fn(move || {
             // Reading succeeded on the same bytes, so there is nothing left to fail.
             let walk = walk.as_mut()?;

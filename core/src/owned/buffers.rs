@@ -1,5 +1,6 @@
 //! Buffers that grow once and are then reused: for callers who have a heap.
 
+use crate::codec::{ParseBody, Parser};
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::gather::Gather;
 use crate::frame::message::check_units;
@@ -114,7 +115,32 @@ impl Decoder {
         layout: &LayoutRef<'_>,
         limits: &Limits,
     ) -> Result<Frame<'a>, DecodeError> {
-        let opened = Opened::new(bytes, layout, limits)?;
+        self.open(bytes, layout, limits, Parser::NONE)
+    }
+
+    /// As [`parse`](Self::parse), for a frame that may be one of the [experiment](crate::experiments) that `parser` is for; see
+    /// [`Frame::parse_with`].
+    ///
+    /// # Errors
+    /// As [`Frame::parse_with`], but for its scratch memory, which grows.
+    pub fn parse_with<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        layout: &LayoutRef<'_>,
+        limits: &Limits,
+        parser: Option<&'a dyn ParseBody>,
+    ) -> Result<Frame<'a>, DecodeError> {
+        self.open(bytes, layout, limits, Parser::new(parser))
+    }
+
+    fn open<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        layout: &LayoutRef<'_>,
+        limits: &Limits,
+        parser: Parser<'a>,
+    ) -> Result<Frame<'a>, DecodeError> {
+        let opened = Opened::new(bytes, layout, limits, parser)?;
         grow(&mut self.words, opened.scratch_words());
         opened.check(&mut self.words)
     }

@@ -1,7 +1,7 @@
 //! A body of any kind.
 
 use crate::built::Full;
-use crate::codec::{Body, BodyInfo};
+use crate::codec::{Body, BodyInfo, ExperimentBody, Parser};
 use crate::codecs::list_bodies;
 use crate::error::{DecodeError, Field};
 use crate::gradient::layout::Span;
@@ -14,10 +14,11 @@ use alloc::vec::Vec;
 
 macro_rules! define_bodies {
     ($($variant:ident($body:ident $(:: $path:ident)*),)*) => {
-        /// The body of one unit; see [`Body`].
+        /// The body of one unit; see [`Body`]. One of an experiment is read by what the caller has handed over.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum AnyBody<'a> {
             $($variant($body $(:: $path)* <'a>),)*
+            Experiment(ExperimentBody<'a>),
         }
 
         impl<'a> AnyBody<'a> {
@@ -28,19 +29,27 @@ macro_rules! define_bodies {
                 unit: &Unit,
                 step: u64,
                 reader: &mut Reader<'a>,
+                parser: Parser<'a>,
             ) -> Result<Self, DecodeError> {
                 $(if kind == <$body $(:: $path)* <'_> as Body<'_>>::KIND {
                     return <$body $(:: $path)* <'a> as Body<'a>>::read(codec, unit, step, reader).map(Self::$variant);
                 })*
-                Err(DecodeError::InvalidField(Field::Kind))
+                let body = parser.read(kind, unit, step, reader);
+                body.unwrap_or(Err(DecodeError::InvalidField(Field::Kind))).map(Self::Experiment)
             }
 
             pub(crate) fn entries(&self) -> usize {
-                match self { $(Self::$variant(body) => body.entries(),)* }
+                match self {
+                    $(Self::$variant(body) => body.entries(),)*
+                    Self::Experiment(body) => body.entries(),
+                }
             }
 
             pub(crate) fn scratch_words(&self) -> usize {
-                match self { $(Self::$variant(body) => body.scratch_words(),)* }
+                match self {
+                    $(Self::$variant(body) => body.scratch_words(),)*
+                    Self::Experiment(body) => body.scratch_words(),
+                }
             }
 
             pub(crate) fn check(
@@ -49,36 +58,57 @@ macro_rules! define_bodies {
                 max_magnitude: f32,
                 scratch: &mut [u32],
             ) -> Result<(), DecodeError> {
-                match self { $(Self::$variant(body) => body.check(span, max_magnitude, scratch),)* }
+                match self {
+                    $(Self::$variant(body) => body.check(span, max_magnitude, scratch),)*
+                    Self::Experiment(body) => body.check(max_magnitude, scratch),
+                }
             }
 
             #[inline]
             pub(crate) fn for_each(&self, scratch: &[u32], f: impl FnMut(usize, f32)) {
-                match self { $(Self::$variant(body) => body.for_each(scratch, f),)* }
+                match self {
+                    $(Self::$variant(body) => body.for_each(scratch, f),)*
+                    Self::Experiment(body) => body.for_each(scratch, f),
+                }
             }
 
             pub(crate) fn held(&self, len: usize) -> usize {
-                match self { $(Self::$variant(body) => body.held(len),)* }
+                match self {
+                    $(Self::$variant(body) => body.held(len),)*
+                    Self::Experiment(body) => body.held(),
+                }
             }
 
             /// Adds `weight` times every value to the accumulator.
             pub(crate) fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
-                match self { $(Self::$variant(body) => add(body, scratch, weight, acc),)* }
+                match self {
+                    $(Self::$variant(body) => add(body, scratch, weight, acc),)*
+                    Self::Experiment(body) => body.add_scaled_to(scratch, weight, acc),
+                }
             }
 
             pub(crate) fn info(&self) -> BodyInfo {
-                match self { $(Self::$variant(body) => body.info(),)* }
+                match self {
+                    $(Self::$variant(body) => body.info(),)*
+                    Self::Experiment(body) => body.info(),
+                }
             }
 
             #[cfg(feature = "alloc")]
             pub(crate) fn alternatives(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
-                match self { $(Self::$variant(body) => body.alternatives(scratch),)* }
+                match self {
+                    $(Self::$variant(body) => body.alternatives(scratch),)*
+                    Self::Experiment(_) => Vec::new(),
+                }
             }
 
             /// The kind that it was read as.
             #[cfg(feature = "alloc")]
             pub(crate) fn kind(&self) -> Kind {
-                match self { $(Self::$variant(_) => <$body $(:: $path)* <'_> as Body<'_>>::KIND,)* }
+                match self {
+                    $(Self::$variant(_) => <$body $(:: $path)* <'_> as Body<'_>>::KIND,)*
+                    Self::Experiment(body) => body.kind(),
+                }
             }
         }
     };

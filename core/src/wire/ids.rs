@@ -2,7 +2,8 @@
 
 /// The method that made a frame, as its number on the wire.
 ///
-/// Numbers 0xf0 … 0xfe are for experiments and never assigned; 0xff is reserved. A reader refuses both.
+/// Numbers 0xf0 … 0xfe are for [experiments](crate::experiments) and never assigned; 0xff is reserved. A reader refuses both, the
+/// first unless its caller hands it what reads their bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodecId(u8);
 
@@ -17,6 +18,37 @@ impl CodecId {
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
+    }
+}
+
+/// The number of a codec of another crate: its id on the wire, and the kind of the bodies that only it makes. Never assigned by
+/// FORMAT.md; those who use one agree on what it means.
+///
+/// # Examples
+/// ```
+/// use gradwire::experiments::Experiment;
+/// assert_eq!(Experiment::new(0xf7).unwrap().codec().number(), 0xf7);
+/// assert_eq!((Experiment::new(0xef), Experiment::new(0xff)), (None, None));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Experiment(u8);
+
+impl Experiment {
+    /// `number` from 0xf0 to 0xfe, else `None`.
+    #[must_use]
+    pub const fn new(number: u8) -> Option<Self> {
+        if number >= 0xf0 && number < 0xff { Some(Self(number)) } else { None }
+    }
+
+    /// The method of that number.
+    #[must_use]
+    pub const fn codec(self) -> CodecId {
+        CodecId::new(self.0)
+    }
+
+    /// The kind of its bodies.
+    pub(crate) const fn kind(self) -> Kind {
+        Kind::new(self.0)
     }
 }
 

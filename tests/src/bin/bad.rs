@@ -300,6 +300,7 @@ fn unit_kinds() -> Vec<Case> {
         case("kind_missing", "Truncated{needed:1,actual:0}", 4, body(&[0, 0, 0, 4])),
         case("kind_4", "InvalidField(Kind)", 4, whole(NONE, 4, 4, &[0; 17])),
         case("kind_255", "InvalidField(Kind)", 4, whole(NONE, 4, 255, &[0; 17])),
+        case("kind_experimental", "InvalidField(Kind)", 4, whole(NONE, 4, 0xf0, &[0; 17])),
         case("kind_sparse_in_none", "InvalidField(Kind)", 4, whole(NONE, 4, SPARSE, &[0])),
         case("kind_sparse_in_qsgd", "InvalidField(Kind)", 4, whole(QSGD, 4, SPARSE, &[0])),
         case("kind_seeded_in_dgc", "InvalidField(Kind)", 4, whole(DGC, 4, SEEDED, &[0])),

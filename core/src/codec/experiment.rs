@@ -1,0 +1,279 @@
+//! Bodies of codecs of other crates: what such a crate has to say of them, and what this one makes sure of.
+
+use crate::built::Full;
+use crate::codec::body::BodyInfo;
+use crate::codec::unit::Law;
+use crate::coding::values::check_magnitude;
+use crate::error::DecodeError;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::{CodecId, Experiment, Kind};
+use crate::wire::reader::Reader;
+use core::fmt;
+
+/// Why an experiment refuses a body or a value, for people to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(pub &'static str);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// The body of one unit of a frame.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitBody<'b> {
+    /// Identifier and range; positions in the body count from its start.
+    pub unit: Unit,
+    /// The step that the frame belongs to.
+    pub step: u64,
+    /// The bytes of the body; to [`ParseBody::outline`], with everything that follows it in the frame.
+    pub bytes: &'b [u8],
+}
+
+/// What the structure of a body says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyOutline {
+    /// Bytes of the body: where the next unit begins.
+    pub bytes: usize,
+    /// Coordinates that the body holds, of the unit's at the most.
+    pub held: usize,
+    /// Words of scratch memory that decoding takes.
+    pub scratch_words: usize,
+}
+
+/// How bodies of an experiment are parsed: the reading half of a codec of another crate.
+///
+/// What arrives comes from a stranger. The crate calls [`outline`](Self::outline) for every unit of a frame, compares what it asks
+/// for with the caller's [`Limits`](crate::Limits) and with the bytes that are there, and only then lends the scratch memory for
+/// [`check`](Self::check). It then visits the body once and makes sure that positions ascend inside of the unit, that values
+/// are finite and within the limits, and that there are as many as `outline` says. So a body that passes is one that
+/// [`visit`](Self::visit) decodes without failing, as long as all three functions depend on nothing but their arguments and `self`.
+pub trait ParseBody: Send + Sync {
+    /// The number of the codec, and of its kind of body.
+    fn experiment(&self) -> Experiment;
+
+    /// The name of the kind, for people to read.
+    fn name(&self) -> &'static str {
+        "experiment"
+    }
+
+    /// Reads where the body ends and what it takes to decode it. Takes a few bytes and no time that grows with what they claim.
+    ///
+    /// # Errors
+    /// What is wrong with the structure. Bytes that are missing need no check here: say how many there must be.
+    fn outline(&self, body: &UnitBody<'_>) -> Result<BodyOutline, Refused>;
+
+    /// Decodes what [`visit`](Self::visit) needs into `scratch`, which has the words that [`outline`](Self::outline) asked for and
+    /// unspecified content, and checks everything that `visit` relies on.
+    ///
+    /// # Errors
+    /// What is wrong with the content.
+    fn check(&self, body: &UnitBody<'_>, scratch: &mut [u32]) -> Result<(), Refused> {
+        let _ = (body, scratch);
+        Ok(())
+    }
+
+    /// Calls `f` with position, from the start of the unit, and value of each coordinate that the body holds, ascending.
+    fn visit(&self, body: &UnitBody<'_>, scratch: &[u32], f: &mut dyn FnMut(usize, f32));
+}
+
+/// What an experiment is handed with the values of one unit.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct UnitSource<'u> {
+    /// Names every random draw of the step.
+    pub key: StepKey,
+    /// The layout of the whole gradient.
+    pub layout: &'u LayoutRef<'u>,
+    /// Identifier and range of the unit.
+    pub unit: Unit,
+}
+
+/// How bodies of an experiment are written: the other half of a codec of another crate.
+/// [`Experimental`](crate::experiments::Experimental) makes a [`Gather`](crate::Gather) codec of both, and keeps residual and law.
+pub trait EncodeBody: ParseBody {
+    /// How sent and kept add up; [`Law::NotKept`] refuses a memory.
+    fn law(&self) -> Law;
+
+    /// Largest body of a unit of `len` elements; `None` on overflow.
+    fn max_body_bytes(&self, len: usize) -> Option<usize>;
+
+    /// Working memory of [`encode_body`](Self::encode_body) for a unit of `len` elements.
+    fn scratch_len(&self, len: usize) -> ScratchLen {
+        let _ = len;
+        ScratchLen::default()
+    }
+
+    /// No [`BodyOutline::scratch_words`] of a unit of `len` elements is above this.
+    fn max_parse_words(&self, len: usize) -> usize {
+        let _ = len;
+        0
+    }
+
+    /// Writes the body of a unit with these values, all of them finite, to the front of `out`, which has
+    /// [`max_body_bytes`](Self::max_body_bytes), and returns its bytes.
+    ///
+    /// # Errors
+    /// Why these values cannot be sent. Nothing has changed then: memories change when all units of a frame are written.
+    fn encode_body(
+        &self,
+        source: &UnitSource<'_>,
+        values: &[f32],
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, Refused>;
+}
+
+impl DecodeError {
+    fn refused(unit: u32, Refused(why): Refused) -> Self {
+        Self::Experiment { unit, why }
+    }
+}
+
+/// What reads bodies of an experiment, if the caller hands it to the reader. Takes no room where the build is not full.
+#[derive(Clone, Copy)]
+pub(crate) struct Parser<'a> {
+    #[cfg(feature = "full")]
+    parser: Option<&'a dyn ParseBody>,
+    _borrowed: core::marker::PhantomData<&'a ()>,
+}
+
+impl fmt::Debug for Parser<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Parser").field(&self.get().map(|(parser, _)| parser.experiment())).finish()
+    }
+}
+
+impl<'a> Parser<'a> {
+    /// Of no experiment.
+    pub(crate) const NONE: Self = Self {
+        #[cfg(feature = "full")]
+        parser: None,
+        _borrowed: core::marker::PhantomData,
+    };
+
+    #[cfg(feature = "full")]
+    pub(crate) fn new(parser: Option<&'a dyn ParseBody>) -> Self {
+        Self { parser, ..Self::NONE }
+    }
+
+    fn get(self) -> Option<(&'a dyn ParseBody, Full)> {
+        #[cfg(feature = "full")]
+        return self.parser.zip(Full::build());
+        #[cfg(not(feature = "full"))]
+        None
+    }
+
+    /// The kind of body that frames of that codec have, if it is this experiment.
+    pub(crate) fn kind_of(self, codec: CodecId) -> Option<Kind> {
+        let (parser, _) = self.get()?;
+        (parser.experiment().codec() == codec).then(|| parser.experiment().kind())
+    }
+
+    /// The body of that kind at the front of what is left, if it is one of this experiment.
+    pub(crate) fn read(
+        self,
+        kind: Kind,
+        unit: &Unit,
+        step: u64,
+        reader: &mut Reader<'a>,
+    ) -> Option<Result<ExperimentBody<'a>, DecodeError>> {
+        let (parser, full) = self.get()?;
+        (parser.experiment().kind() == kind).then(|| ExperimentBody::read(parser, full, unit, step, reader))
+    }
+}
+
+/// A body of an experiment, with what reads it.
+#[derive(Clone, Copy)]
+pub(crate) struct ExperimentBody<'a> {
+    parser: &'a dyn ParseBody,
+    body: UnitBody<'a>,
+    outline: BodyOutline,
+    _full: Full,
+}
+
+impl fmt::Debug for ExperimentBody<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExperimentBody").field("body", &self.body).field("outline", &self.outline).finish()
+    }
+}
+
+impl<'a> ExperimentBody<'a> {
+    fn read(
+        parser: &'a dyn ParseBody,
+        full: Full,
+        unit: &Unit,
+        step: u64,
+        reader: &mut Reader<'a>,
+    ) -> Result<Self, DecodeError> {
+        let rest = UnitBody { unit: *unit, step, bytes: reader.rest() };
+        let outline = parser.outline(&rest).map_err(|why| DecodeError::refused(unit.id, why))?;
+        if outline.held > unit.len {
+            return Err(DecodeError::refused(unit.id, Refused("more coordinates than the unit has")));
+        }
+        let body = UnitBody { bytes: reader.take(outline.bytes)?, ..rest };
+        Ok(Self { parser, body, outline, _full: full })
+    }
+
+    /// Those that count against the limit: of a body that holds every coordinate, none do.
+    pub(crate) fn entries(&self) -> usize {
+        if self.outline.held < self.body.unit.len { self.outline.held } else { 0 }
+    }
+
+    pub(crate) fn scratch_words(&self) -> usize {
+        self.outline.scratch_words
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.outline.held
+    }
+
+    #[cfg(feature = "alloc")]
+    pub(crate) fn kind(&self) -> Kind {
+        self.parser.experiment().kind()
+    }
+
+    /// Lets the experiment check its body, and checks what it makes of it.
+    pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
+        let id = self.body.unit.id;
+        self.parser.check(&self.body, scratch).map_err(|why| DecodeError::refused(id, why))?;
+        let (mut next, mut held, mut result) = (0, 0usize, Ok(()));
+        self.parser.visit(&self.body, scratch, &mut |i, value| {
+            if result.is_ok() {
+                let is_inside = next <= i && i < self.body.unit.len;
+                let inside = if is_inside { Ok(()) } else { Err(DecodeError::IndexOutOfRange) };
+                result = inside.and_then(|()| check_magnitude(value, max_magnitude));
+                (next, held) = (i.saturating_add(1), held.saturating_add(1));
+            }
+        });
+        result?;
+        if held == self.outline.held {
+            Ok(())
+        } else {
+            Err(DecodeError::refused(id, Refused("another number of coordinates than its outline says")))
+        }
+    }
+
+    pub(crate) fn for_each(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
+        self.parser.visit(&self.body, scratch, &mut f);
+    }
+
+    pub(crate) fn add_scaled_to(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+        self.for_each(scratch, |i, value| {
+            if let Some(sum) = acc.get_mut(i) {
+                *sum += weight * value;
+            }
+        });
+    }
+
+    pub(crate) fn info(&self) -> BodyInfo {
+        BodyInfo { kind: self.parser.name(), index: None, values: None }
+    }
+}

@@ -1,0 +1,354 @@
+//! Frames of codecs of other crates: written, read back, and only then taken out of the memory.
+
+use crate::codec::{EncodeBody, EncodeUnit, Law, PacketSize, ParseBody, Refused, UnitInput, UnitSource};
+use crate::codecs::dense::Dense;
+use crate::corrected::Corrected;
+use crate::error::{DecodeError, EncodeError};
+use crate::frame::Frame;
+use crate::frame::gather::Gather;
+use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
+use crate::frame::message::check_units;
+use crate::frame::packets::Packets;
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::kernels::{Isa, floats_of};
+use crate::limits::Limits;
+use crate::memory::Memory;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::{CodecId, Kind};
+use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES};
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+
+/// A codec of another crate as one whose frames are gathered.
+///
+/// Every unit's values, p = fl(residual + gradient), go through [`EncodeBody::encode_body`]; units that are sent dense go as f32. The
+/// frame is then read back as any receiver would read it, and the residual becomes p less what was read: so a body that receivers
+/// would refuse, or one that breaks the codec's [law](EncodeBody::law), is an error at the sender, and the memory is as it was.
+///
+/// Codecs of other crates have a residual and nothing else in the memory, and no packets.
+///
+/// # Examples
+/// A codec that sends the first coordinate of each unit, as a frame of its own kind.
+#[cfg_attr(feature = "alloc", doc = "```")]
+#[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
+/// use gradwire::experiments::{BodyOutline, EncodeBody, Experiment, Experimental, ParseBody};
+/// use gradwire::experiments::{Refused, UnitBody, UnitSource};
+/// use gradwire::registry::Law;
+/// use gradwire::{Decoder, Encoder, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
+///
+/// struct First;
+///
+/// impl ParseBody for First {
+///     fn experiment(&self) -> Experiment {
+///         Experiment::new(0xf7).unwrap()
+///     }
+///
+///     fn outline(&self, body: &UnitBody<'_>) -> Result<BodyOutline, Refused> {
+///         let held = body.unit.len.min(1);
+///         Ok(BodyOutline { bytes: 4 * held, held, scratch_words: 0 })
+///     }
+///
+///     fn visit(&self, body: &UnitBody<'_>, _: &[u32], f: &mut dyn FnMut(usize, f32)) {
+///         if let Some(value) = body.bytes.first_chunk() {
+///             f(0, f32::from_le_bytes(*value));
+///         }
+///     }
+/// }
+///
+/// impl EncodeBody for First {
+///     fn law(&self) -> Law {
+///         Law::Exact
+///     }
+///
+///     fn max_body_bytes(&self, len: usize) -> Option<usize> {
+///         Some(4 * len.min(1))
+///     }
+///
+///     fn encode_body(
+///         &self,
+///         _: &UnitSource<'_>,
+///         values: &[f32],
+///         _: &mut Scratch<'_>,
+///         out: &mut [u8],
+///     ) -> Result<usize, Refused> {
+///         values.first().map_or(Ok(0), |first| {
+///             out.copy_from_slice(&first.to_le_bytes());
+///             Ok(4)
+///         })
+///     }
+/// }
+///
+/// let (codec, layout, units) = (Experimental(First), LayoutRef::flat(2), [Unit::whole(2)]);
+/// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+/// let mut memory = Memory::new(vec![0.0; 2]);
+/// let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+/// let grad = Grad::F32(&[2.0, 0.5]);
+/// let frame = encoder.encode(&codec, key, &layout, &units, grad, Some(&mut memory)).unwrap();
+/// assert_eq!(memory.residual(), [0.0, 0.5]);
+///
+/// let limits = Limits::for_layout(&layout);
+/// assert!(decoder.parse(frame, &layout, &limits).is_err());
+/// let mut sum = [0.0; 2];
+/// let frame = decoder.parse_with(frame, &layout, &limits, codec.parser()).unwrap();
+/// frame.add_scaled_to(1.0, &mut sum);
+/// assert_eq!(sum, [2.0, 0.0]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Experimental<C>(pub C);
+
+impl<C: EncodeBody> Gather for Experimental<C> {
+    fn id(&self) -> CodecId {
+        self.0.experiment().codec()
+    }
+
+    fn parser(&self) -> Option<&dyn ParseBody> {
+        Some(&self.0)
+    }
+
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
+        units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
+            sum.checked_add(max_body_bytes(&self.0, unit)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
+        })
+    }
+
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
+        let own = units.iter().filter(|unit| !unit.dense).map(|unit| self.0.scratch_len(unit.len));
+        let dense = units.iter().filter(|unit| unit.dense).map(|unit| Dense::F32.unit_scratch_len(unit.len));
+        let encoding = own.chain(dense).fold(ScratchLen::default(), ScratchLen::max);
+        let reading = units.iter().filter(|unit| !unit.dense).map(|unit| self.0.max_parse_words(unit.len));
+        let words = reading.fold(0, usize::saturating_add).max(encoding.words);
+        ScratchLen { words: words.saturating_add(longest(units)), ..encoding }
+    }
+
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let encoding = Encoding { codec: &self.0, key, layout, units, grad };
+        encoding.check_lengths(memory.as_deref())?;
+        let needed = self.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?;
+        if u32::try_from(needed).is_err() {
+            return Err(EncodeError::TooLarge);
+        }
+        if out.len() < needed {
+            return Err(EncodeError::BufferTooSmall { needed, actual: out.len() });
+        }
+        let needed = self.scratch_len(units);
+        if !scratch.holds(needed) {
+            return Err(EncodeError::ScratchTooSmall { needed });
+        }
+        let bytes = encoding.write(memory.as_deref(), scratch, out)?;
+        encoding.commit(&out[..bytes], memory, scratch)?;
+        Ok(bytes)
+    }
+
+    fn packet_scratch_len(&self, _units: &[Unit], _size: PacketSize) -> ScratchLen {
+        ScratchLen::default()
+    }
+
+    fn packets<'a>(
+        &'a self,
+        _key: StepKey,
+        _layout: &'a LayoutRef<'a>,
+        _units: &'a [Unit],
+        _grad: Grad<'a>,
+        _memory: Option<&'a mut Memory<'_>>,
+        _scratch: &'a mut Scratch<'_>,
+        _size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError> {
+        Err(EncodeError::NoPackets)
+    }
+}
+
+fn max_body_bytes(codec: &dyn EncodeBody, unit: &Unit) -> Option<usize> {
+    if unit.dense { Dense::F32.max_body_bytes(unit.len) } else { codec.max_body_bytes(unit.len) }
+}
+
+/// Elements of the longest unit.
+fn longest(units: &[Unit]) -> usize {
+    units.iter().map(|unit| unit.len).max().unwrap_or(0)
+}
+
+/// What a frame is read back with: what it may ask for was compared with the codec's bounds before.
+const NO_LIMITS: Limits = Limits {
+    max_elements: usize::MAX,
+    max_body_bytes: usize::MAX,
+    max_entries: usize::MAX,
+    max_units: usize::MAX,
+    max_scratch_words: usize::MAX,
+    max_magnitude: f32::MAX,
+};
+
+/// The read-only inputs of one encode call.
+struct Encoding<'a> {
+    codec: &'a dyn EncodeBody,
+    key: StepKey,
+    layout: &'a LayoutRef<'a>,
+    units: &'a [Unit],
+    grad: Grad<'a>,
+}
+
+impl Encoding<'_> {
+    fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
+        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
+        if let Some(memory) = memory {
+            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
+            if self.codec.law() == Law::NotKept {
+                return Err(EncodeError::MemoryRefused);
+            }
+        }
+        check_units(self.layout, self.units)
+    }
+
+    /// Writes p of a unit, and makes sure of every value.
+    fn write_sums(&self, unit: &Unit, memory: Option<&Memory<'_>>, p: &mut [u32]) -> Result<(), EncodeError> {
+        let residual = memory.map(|memory| memory.view(unit.range()).residual);
+        let grad = self.grad.slice(unit.start, unit.len);
+        Corrected::new(grad, residual, unit.start, f32::INFINITY).fold(Isa::best(), 0, p).map(drop)
+    }
+
+    /// Writes the frame; nothing else changes.
+    fn write(
+        &self,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let (header, body) = out.split_at_mut(HEADER_BYTES);
+        let (mut writer, mut cursor) = (Writer::new(body), Cursor::default());
+        writer.varint(self.key.step);
+        for unit in self.units {
+            let (p, words) = scratch.words.split_at_mut(unit.len);
+            self.write_sums(unit, memory, p)?;
+            let kind = if unit.dense { Kind::DENSE } else { self.codec.experiment().kind() };
+            cursor.write(&mut writer, unit, kind);
+            self.write_body(unit, floats_of(p), &mut Scratch { words, bytes: scratch.bytes }, &mut writer)?;
+        }
+        let body_bytes = writer.len();
+        header.copy_from_slice(&self.header(body_bytes).to_bytes(&writer));
+        Ok(HEADER_BYTES + body_bytes)
+    }
+
+    fn header(&self, body_bytes: usize) -> Header {
+        Header {
+            version: VERSION,
+            codec: self.codec.experiment().codec(),
+            divisor: Divisor::Contributors,
+            unit_count: self.units.len() as u16,
+            fingerprint: self.layout.fingerprint(),
+            body_bytes: body_bytes as u32,
+            checksum: 0,
+        }
+    }
+
+    fn write_body(
+        &self,
+        unit: &Unit,
+        values: &[f32],
+        scratch: &mut Scratch<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let Self { codec, key, layout, .. } = *self;
+        if unit.dense {
+            let (grad, memory, momentum, state) = (Grad::F32(values), None, None, None);
+            #[cfg(feature = "parallel")]
+            let threads = 1;
+            let input = UnitInput {
+                key,
+                layout,
+                unit,
+                grad,
+                memory,
+                momentum,
+                state,
+                #[cfg(feature = "parallel")]
+                threads,
+            };
+            return Dense::F32.encode_body(input, scratch, writer);
+        }
+        let room = max_body_bytes(codec, unit).ok_or(EncodeError::TooLarge)?;
+        let out = &mut writer.spare()[..room];
+        // A frame does not depend on what its buffer held before.
+        out.fill(0);
+        let source = UnitSource { key, layout, unit: *unit };
+        let written = codec.encode_body(&source, values, scratch, out);
+        match written {
+            Ok(bytes) if bytes <= room => writer.advance(bytes),
+            Ok(_) => return Err(refused(unit, Refused("more bytes than its bound"))),
+            Err(why) => return Err(refused(unit, why)),
+        }
+        Ok(())
+    }
+
+    /// Reads the frame back, and takes what it holds out of the memory.
+    fn commit(
+        &self,
+        bytes: &[u8],
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), EncodeError> {
+        let (p, words) = scratch.words.split_at_mut(longest(self.units));
+        let parsed = Frame::parse_with(bytes, self.layout, &NO_LIMITS, Some(self.codec), words);
+        let frame = parsed.map_err(|error| self.error_of(error))?;
+        let held = frame.units().map(|unit| (unit.id(), unit.range()));
+        if !held.eq(self.units.iter().map(|unit| (unit.id, unit.range()))) {
+            return Err(self.error_of(DecodeError::TrailingBytes));
+        }
+        let Some(memory) = memory else { return Ok(()) };
+        for (unit, sent) in self.units.iter().zip(frame.units()) {
+            let p = &mut p[..unit.len];
+            self.write_sums(unit, Some(memory), p)?;
+            let mut is_kept = true;
+            sent.for_each(|i, value| is_kept &= keeps(self.codec.law(), f32::from_bits(p[i]), value));
+            if !is_kept {
+                return Err(refused(unit, Refused("what it sends and keeps would not add up")));
+            }
+        }
+        for (unit, sent) in self.units.iter().zip(frame.units()) {
+            let p = &mut p[..unit.len];
+            self.write_sums(unit, Some(memory), p)?;
+            let mut memory = memory.slice(unit.range());
+            memory.keep_all(p);
+            let residual = memory.residual_mut();
+            sent.for_each(|i, value| residual[i] -= value);
+        }
+        Ok(())
+    }
+
+    /// What a receiver would say of the frame, as an error of the sender.
+    fn error_of(&self, error: DecodeError) -> EncodeError {
+        let (unit, why) = match error {
+            DecodeError::Experiment { unit, why } => (unit, why),
+            DecodeError::IndexOutOfRange => {
+                (self.units[0].id, "its positions do not ascend inside of a unit")
+            }
+            DecodeError::NonFiniteValue => (self.units[0].id, "it decodes to a value that is not finite"),
+            _ => (self.units[0].id, "it cannot read what it wrote"),
+        };
+        EncodeError::Experiment { unit, why }
+    }
+}
+
+fn refused(unit: &Unit, Refused(why): Refused) -> EncodeError {
+    EncodeError::Experiment { unit: unit.id, why }
+}
+
+/// Whether p less what is sent is what the law says: exactly a float, or rounded to one.
+fn keeps(law: Law, p: f32, sent: f32) -> bool {
+    let kept = p - sent;
+    if law != Law::Exact {
+        return kept.is_finite();
+    }
+    // The error of a difference of two floats is a float, and this is it.
+    let subtracted = kept - p;
+    let error = (p - (kept - subtracted)) + (-sent - subtracted);
+    kept.is_finite() && error == 0.0
+}
