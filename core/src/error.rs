@@ -177,6 +177,8 @@ pub enum DecodeError {
     UnitOutOfRange,
     /// The version is not one that this reader knows.
     UnsupportedVersion(u8),
+    /// A [void frame](crate::format::VoidFrame): its sender has no gradient in this step.
+    Void,
 }
 
 /// The field that an [`DecodeError::InvalidField`] speaks of, named as in FORMAT.md.
@@ -268,6 +270,7 @@ impl fmt::Display for DecodeError {
             Self::UnknownFlag(flags) => write!(f, "unknown flag or reserved bit in {flags:#06x}"),
             Self::UnitOutOfRange => f.write_str("unit reaches beyond the layout"),
             Self::UnsupportedVersion(version) => write!(f, "unsupported version {version}"),
+            Self::Void => f.write_str("void frame: its sender has no gradient in this step"),
         }
     }
 }
@@ -295,6 +298,7 @@ impl DecodeError {
             Self::UnknownFlag(_) => 114,
             Self::UnitOutOfRange => 115,
             Self::UnsupportedVersion(_) => 116,
+            Self::Void => 117,
         }
     }
 }
@@ -312,5 +316,6 @@ mod tests {
         assert_eq!(DecodeError::LimitExceeded(Limit::Entries).code(), 107);
         assert_eq!(DecodeError::Truncated { needed: 2, actual: 1 }.code(), 112);
         assert_eq!(DecodeError::UnsupportedVersion(2).code(), 116);
+        assert_eq!(DecodeError::Void.code(), 117);
     }
 }
