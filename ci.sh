@@ -158,8 +158,8 @@ check_firmware() {
   need_command qemu-system-arm qemu-system-arm
   need_command size binutils
   need_target thumbv7em-none-eabihf
-  same_frames_on_device full 20
-  same_frames_on_device small 4
+  same_frames_on_device full 30
+  same_frames_on_device small 6
   firmware_cargo build --features device --bin node
   local sections code constants ram
   # Without the vector table, whose size is the chip's.

@@ -10,13 +10,13 @@ seed() { # TARGET FOLDER...
     mkdir -p "corpus/$target"
     for folder in "$@"; do
         for frame in "$tests/$folder"/*.bin; do
-            cp "$frame" "corpus/$target/$folder-$(basename "$frame")"
+            cp "$frame" "corpus/$target/$(basename "$folder")-$(basename "$frame")"
         done
     done
 }
 
 # Frames as they are: these targets take a whole message.
-seed decode_any golden bad
+seed decode_any golden golden/voids bad
 seed decode_then_accumulate golden bad
 
 # Bodies behind two bytes of length, and gradients as raw floats: any bytes do, short ones first.

@@ -1,6 +1,6 @@
 //! Every file of `bad/` is refused with the error that its manifest states, and every error has a file.
 
-use gradwire::format::frame_scratch_len;
+use gradwire::format::{VoidFrame, frame_scratch_len};
 use gradwire::state::UnitState;
 use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory};
 use gradwire_tests::bad::{self, Bad, Reader, spelled};
@@ -34,6 +34,11 @@ fn memory_error(bad: &Bad) -> DecodeError {
     error.expect_err(&format!("{} is accepted", bad.name))
 }
 
+fn void_error(bad: &Bad) -> DecodeError {
+    let read = VoidFrame::parse(&bad.bytes(), &bad.layout().as_ref());
+    read.expect_err(&format!("{} is accepted", bad.name))
+}
+
 /// Checksums and fingerprints are numbers nobody can check by eye; the manifest may leave out what is behind the name.
 fn is_stated(error: &DecodeError, stated: &str) -> bool {
     let spelled = spelled(error);
@@ -45,7 +50,11 @@ fn is_stated(error: &DecodeError, stated: &str) -> bool {
 #[test]
 fn every_bad_file_is_refused_with_the_stated_error() {
     for bad in bad::all() {
-        let error = if bad.reader == Reader::Frame { frame_error(&bad) } else { memory_error(&bad) };
+        let error = match bad.reader {
+            Reader::Frame => frame_error(&bad),
+            Reader::Void => void_error(&bad),
+            _ => memory_error(&bad),
+        };
         assert!(is_stated(&error, &bad.error), "{}: stated {}, got {}", bad.name, bad.error, spelled(&error));
     }
 }
@@ -64,11 +73,21 @@ fn the_naive_decoder_refuses_them_too() {
 }
 
 #[test]
+fn the_naive_reader_of_void_frames_refuses_them_too() {
+    for bad in bad::all().iter().filter(|bad| bad.reader == Reader::Void) {
+        let read = gradwire_tests::naive::void::decode(&bad.bytes(), &bad.shapes);
+        assert!(read.is_err(), "{} is accepted", bad.name);
+        // As a frame it is refused as well.
+        assert!(run::decode(&bad.bytes(), &bad.layout().as_ref()).is_err(), "{} is a frame", bad.name);
+    }
+}
+
+#[test]
 fn no_bad_frame_is_refused_for_a_checksum_by_mistake() {
     for bad in bad::all() {
         let bytes = bad.bytes();
         if bytes.len() < 24
-            || bad.reader != Reader::Frame
+            || !matches!(bad.reader, Reader::Frame | Reader::Void)
             || bad.error.starts_with("ChecksumMismatch")
             || bad.name == "header_alone"
         {

@@ -1,9 +1,11 @@
 //! Golden frames decode to the stated values and are encoded again to the same bytes, by the crate and by the naive
 //! reference.
 
+use gradwire::format::{Header, Outline, VoidFrame, frame_extent};
+use gradwire::{DecodeError, LayoutRef};
 use gradwire_tests::golden::{self, Golden};
 use gradwire_tests::manifest::{self, digest};
-use gradwire_tests::{naive, run};
+use gradwire_tests::{naive, run, voids};
 
 fn for_each(check: impl FnMut(&Golden)) {
     golden::all().iter().for_each(check);
@@ -43,6 +45,7 @@ fn every_file_has_its_line() {
     for (folder, names) in [
         ("golden", golden::all().into_iter().map(|golden| golden.name).collect::<Vec<_>>()),
         ("bad", gradwire_tests::bad::all().into_iter().map(|bad| bad.name).collect()),
+        ("golden/voids", voids::all().into_iter().map(|golden| golden.name).collect()),
     ] {
         let files = std::fs::read_dir(manifest::folder(folder)).expect("the folder can be listed");
         for path in files.map(|file| file.expect("the folder can be listed").path()) {
@@ -54,6 +57,42 @@ fn every_file_has_its_line() {
         let distinct: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len(), "a name is taken twice in {folder}");
     }
+}
+
+#[test]
+fn golden_void_frames_are_written_and_read_alike_and_are_no_frames_of_a_gradient() {
+    for golden in voids::all() {
+        let (frame, layout) = (golden.frame(), golden.layout());
+        assert_eq!(golden.encode(), frame, "{}: other bytes", golden.name);
+        assert_eq!(VoidFrame::parse(&frame, &layout.as_ref()), Ok(Some(golden.void)), "{}", golden.name);
+        let VoidFrame { codec, step, index } = golden.void;
+        let naive = naive::void::decode(&frame, &golden.shapes);
+        assert_eq!(naive, Ok((codec.number(), step, index)), "{}", golden.name);
+        assert_eq!(run::decode(&frame, &layout.as_ref()), Err(DecodeError::Void), "{}", golden.name);
+        assert_eq!(Outline::read(&frame, &run::no_limits()).err(), Some(DecodeError::Void));
+        assert_eq!(frame_extent(&frame, &run::no_limits()), Err(DecodeError::Void));
+        let header = Header::parse(&frame).unwrap();
+        assert!(header.is_void && header.unit_count == 0);
+        assert!((0..frame.len()).all(|len| VoidFrame::parse(&frame[..len], &layout.as_ref()).is_err()));
+        for bit in 0..8 * frame.len() {
+            let mut flipped = frame.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(VoidFrame::parse(&flipped, &layout.as_ref()).is_err(), "{}: bit {bit}", golden.name);
+        }
+    }
+}
+
+#[test]
+fn a_frame_of_a_gradient_is_no_void_frame() {
+    for_each(|golden| {
+        let read = VoidFrame::parse(&golden.frame(), &golden.layout().as_ref());
+        // Of a layout of no elements, the library's limits for bytes may be too small.
+        assert!(matches!(read, Ok(None) | Err(DecodeError::LimitExceeded(_))), "{}: {read:?}", golden.name);
+    });
+    let void = VoidFrame { codec: gradwire::format::CodecId::new(3), step: 0, index: 4 };
+    let write = |len, out: &mut [u8]| void.write(&LayoutRef::flat(len), out);
+    assert!(write(5, &mut [0; VoidFrame::MAX_BYTES - 1]).is_err());
+    assert!(std::panic::catch_unwind(|| write(4, &mut [0; VoidFrame::MAX_BYTES])).is_err());
 }
 
 /// What the golden frames are made of, as `UnitInfo` tells it.

@@ -193,6 +193,8 @@ pub enum DecodeError {
     UnitOutOfRange,
     /// The version is not one that this reader knows.
     UnsupportedVersion(u8),
+    /// A [void frame](crate::format::VoidFrame): its sender has no gradient in this step.
+    Void,
 }
 
 /// The field that an [`DecodeError::InvalidField`] speaks of, named as in FORMAT.md.
@@ -285,6 +287,7 @@ impl fmt::Display for DecodeError {
             Self::UnknownFlag(flags) => write!(f, "unknown flag or reserved bit in {flags:#06x}"),
             Self::UnitOutOfRange => f.write_str("unit reaches beyond the layout"),
             Self::UnsupportedVersion(version) => write!(f, "unsupported version {version}"),
+            Self::Void => f.write_str("void frame: its sender has no gradient in this step"),
         }
     }
 }
@@ -313,6 +316,7 @@ impl DecodeError {
             Self::UnitOutOfRange => 115,
             Self::UnsupportedVersion(_) => 116,
             Self::Experiment { .. } => 117,
+            Self::Void => 118,
         }
     }
 }
@@ -332,5 +336,6 @@ mod tests {
         assert_eq!(DecodeError::UnsupportedVersion(2).code(), 116);
         assert_eq!(EncodeError::Experiment { unit: 0, why: "" }.code(), 14);
         assert_eq!(DecodeError::Experiment { unit: 0, why: "" }.code(), 117);
+        assert_eq!(DecodeError::Void.code(), 118);
     }
 }

@@ -138,6 +138,7 @@ pub mod format {
     pub use crate::error::{Field, Limit};
     pub use crate::frame::header::{Divisor, HEADER_BYTES, Header};
     pub use crate::frame::outline::Outline;
+    pub use crate::frame::void::VoidFrame;
     pub use crate::frame::{FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
     pub use crate::keys::Allowed;
     pub use crate::wire::ids::CodecId;

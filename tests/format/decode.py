@@ -186,9 +186,10 @@ class Header:
         self.codec = reader.number(1)
         require(self.codec < len(CODECS), "UnknownCodec")
         self.flags = reader.number(2)
-        require(self.flags & 0xFFFE == 0, "UnknownFlag")
+        self.is_void = self.flags == 4
+        require(self.is_void or self.flags & 0xFFFE == 0, "UnknownFlag")
         self.unit_count = reader.number(2)
-        require(self.unit_count > 0, "InvalidField(UnitCount)")
+        require((self.unit_count == 0) == self.is_void, "InvalidField(UnitCount)")
         self.fingerprint = reader.number(8)
         self.body_bytes = reader.number(4)
         self.checksum = reader.number(4)
@@ -265,6 +266,24 @@ class Unit:
         self.add = None
 
 
+def decode_void(frame, layout):
+    """Step and coordinate of a void frame, section 4.2."""
+    header = Header(frame)
+    require(header.fingerprint == layout.fingerprint, "LayoutMismatch")
+    whole = Reader(frame)
+    head = whole.take(Header.BYTES)
+    body = whole.take(header.body_bytes)
+    whole.finish()
+    require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
+    require(header.is_void, "NotVoid")
+    reader = Reader(body)
+    step = reader.varint()
+    index = reader.varint()
+    reader.finish()
+    require(index < layout.len, "IndexOutOfRange")
+    return step, index
+
+
 class Decoder:
     def __init__(self, frame, layout=None, limits=None):
         header = self.header = Header(frame)
@@ -277,6 +296,7 @@ class Decoder:
         body = whole.take(header.body_bytes)
         whole.finish()
         require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
+        require(not header.is_void, "Void")
         self.shapes = layout.shapes if layout else None
         # Sections that wait for the shapes, which may follow from where the last unit ends.
         self.waiting = []

@@ -3,11 +3,11 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, tests/golden and tests/bad. Of FORMAT.md, sections must be numbered in order, links must lead
+Without folders: FORMAT.md, tests/golden, tests/golden/voids and tests/bad. Of FORMAT.md, sections must be numbered in order, links must lead
 somewhere, numbers that are never assigned must have their frames, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
-(`memory`, `full-memory` or `factor-memory` for a saved memory), and what is expected: `error` (named as in FORMAT.md, section 11.2), `values` (bits of
-each value, or an FNV-1a hash), or a dump of the decoded gradient beside the frame, FILE.f32.
+(`memory`, `full-memory` or `factor-memory` for a saved memory, `void` for a void frame), and what is expected: `error` (named as in FORMAT.md, section 11.2),
+`values` (bits of each value, or an FNV-1a hash), `step` and `index` of a void frame, or a dump of the decoded gradient beside the frame, FILE.f32.
 Ends with code 1 if anything differs or nothing was compared. Standard library only.
 """
 
@@ -20,12 +20,12 @@ from pathlib import Path
 # Importing leaves no files behind.
 sys.dont_write_bytecode = True
 
-from decode import Decoder, FrameError, Layout, Limits, decode_memory, to_bytes
+from decode import Decoder, FrameError, Layout, Limits, decode_memory, decode_void, to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # A block of FORMAT.md: its kind, shapes, hex and values.
-WORKED = re.compile(r"^```(frame|memory)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL)
+WORKED = re.compile(r"^```(frame|memory|void)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL)
 
 # A heading of FORMAT.md with its number, and a link to one.
 HEADING = re.compile(r"^##+ (([0-9.]+) .*)$", re.MULTILINE)
@@ -84,24 +84,29 @@ def worked_frames():
         layout = Layout.parse(shapes)
         data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
         count = len(values.split()) if kind == "memory" else layout.len
-        yield line_at(text, block.start()), expected_values(values, count).tobytes(), outcome(data, layout, kind)
+        expected = values if kind == "void" else expected_values(values, count).tobytes()
+        yield line_at(text, block.start()), expected, outcome(data, layout, kind)
 
 
 def written_frames():
     """Yields for each worked frame whether a golden frame has its bytes, which is how they are known to be what a writer makes."""
     text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    golden = {path.read_bytes() for path in (ROOT / "tests" / "golden").glob("*.bin")}
+    folder = ROOT / "tests" / "golden"
+    golden = {path.read_bytes() for path in [*folder.glob("*.bin"), *(folder / "voids").glob("*.bin")]}
     for block in WORKED.finditer(text):
         before = text[: block.start()].rstrip().rpartition("\n")[2]
-        if block.group(1) == "frame" and not before.startswith("No writer makes this one"):
+        if block.group(1) != "memory" and not before.startswith("No writer makes this one"):
             data = b"".join(hexadecimal_bytes(line) for line in block.group(3).splitlines())
             found = "golden" if data in golden else "in no golden frame"
             yield line_at(text, block.start()), "golden", found
 
 
 def outcome(data, layout, kind="frame", limits=None):
-    """The decoded values as bytes, or the name of the rule that the bytes break."""
+    """The decoded values as bytes, what a void frame says, or the name of the rule that the bytes break."""
     try:
+        if kind == "void":
+            step, index = decode_void(data, layout)
+            return f"step {step}, coordinate {index}"
         return to_bytes(decode_memory(data, layout) if kind.endswith("memory") else Decoder(data, layout, limits).gradient())
     except FrameError as error:
         return str(error)
@@ -140,7 +145,11 @@ def folder_frames(folder):
         layout = Layout.parse(words["layout"])
         actual = outcome(path.read_bytes(), layout, words.get("reader", "frame"), limits_of(words))
         dump = path.with_suffix(".f32")
-        if "error" in words:
+        if "index" in words:
+            void = outcome(path.read_bytes(), layout, "void")
+            yield str(path), f"step {words['step']}, coordinate {words['index']}", void
+            yield str(path), "Void", actual
+        elif "error" in words:
             yield str(path), error_name(words["error"]), actual
         elif dump.exists():
             yield str(path), dump.read_bytes(), actual
@@ -181,7 +190,8 @@ def main():
         ("worked frames that are golden", written_frames()),
     ]
     sources = of_page if len(sys.argv) == 1 else []
-    folders = sys.argv[1:] or [ROOT / "tests" / "golden", ROOT / "tests" / "bad"]
+    golden = ROOT / "tests" / "golden"
+    folders = sys.argv[1:] or [golden, golden / "voids", ROOT / "tests" / "bad"]
     if len(sys.argv) == 1:
         sources.append(("golden frames without their layouts", frames_without_layout(folders[0])))
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]

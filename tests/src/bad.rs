@@ -8,7 +8,7 @@
 //! | `layout` | shapes, as in `golden/` |
 //! | `limit` | `field:value` of the one limit that is set; the others stand in nobody's way |
 //! | `reader` | where the bytes are no frame but a saved memory: `memory` of a residual, `full-memory` with momentum and a state,
-//! | | `factor-memory` with two factors |
+//! | | `factor-memory` with two factors; or `void` where they are to be a void frame |
 
 use crate::manifest::{self, Line};
 use crate::run;
@@ -25,6 +25,8 @@ pub enum Reader {
     FullMemory,
     /// A memory of a residual and two factors.
     FactorMemory,
+    /// A reader of void frames.
+    Void,
 }
 
 /// One string of bytes that must be refused.
@@ -79,6 +81,7 @@ fn reader(text: &str) -> Reader {
         "memory" => Reader::Memory,
         "full-memory" => Reader::FullMemory,
         "factor-memory" => Reader::FactorMemory,
+        "void" => Reader::Void,
         _ => panic!("unknown reader '{text}'"),
     }
 }

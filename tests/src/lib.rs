@@ -9,6 +9,7 @@
 //! | [`positions`] | what the positions of real gradients cost, and what they should cost |
 //! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
+//! | [`voids`] | the manifest of `golden/voids/`: void frames and what they say |
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
@@ -27,3 +28,4 @@ pub mod naive;
 pub mod positions;
 pub mod rounds;
 pub mod run;
+pub mod voids;

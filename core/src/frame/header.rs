@@ -37,6 +37,9 @@ pub enum Divisor {
 /// Flag bit 0: the divisor is [`Divisor::Senders`].
 const FLAG_SENDERS: u16 = 1;
 
+/// Flag bit 2: a [void frame](crate::format::VoidFrame). No other flag goes with it.
+const FLAG_VOID: u16 = 4;
+
 /// The fields of the header. [`parse`](Self::parse) reads them without decoding anything behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -46,7 +49,9 @@ pub struct Header {
     pub codec: CodecId,
     /// How the mean is to be formed.
     pub divisor: Divisor,
-    /// Units behind the header, at least one.
+    /// Whether this is a [void frame](crate::format::VoidFrame), which holds no gradient.
+    pub is_void: bool,
+    /// Units behind the header: at least one, and none in a void frame.
     pub unit_count: u16,
     /// Fingerprint of the sender's layout.
     pub fingerprint: u64,
@@ -90,18 +95,19 @@ impl Header {
             return Err(DecodeError::UnknownCodec(number));
         }
         let flags = reader.u16()?;
-        if flags & !FLAG_SENDERS != 0 {
+        let is_void = flags == FLAG_VOID;
+        if !is_void && flags & !FLAG_SENDERS != 0 {
             return Err(DecodeError::UnknownFlag(flags));
         }
         let divisor = if flags & FLAG_SENDERS == 0 { Divisor::Contributors } else { Divisor::Senders };
         let unit_count = reader.u16()?;
-        if unit_count == 0 {
+        if (unit_count == 0) != is_void {
             return Err(DecodeError::InvalidField(Field::UnitCount));
         }
         let fingerprint = reader.u64()?;
         let body_bytes = reader.u32()?;
         let checksum = reader.u32()?;
-        Ok(Self { version, codec, divisor, unit_count, fingerprint, body_bytes, checksum })
+        Ok(Self { version, codec, divisor, is_void, unit_count, fingerprint, body_bytes, checksum })
     }
 
     /// Bytes of the whole frame, header included.
@@ -112,7 +118,8 @@ impl Header {
 
     /// The header as bytes, with the checksum over what `body` has written; the `checksum` field is ignored.
     pub(crate) fn to_bytes(self, body: &Writer<'_>) -> [u8; HEADER_BYTES] {
-        let flags = if self.divisor == Divisor::Senders { FLAG_SENDERS } else { 0 };
+        let senders = if self.divisor == Divisor::Senders { FLAG_SENDERS } else { 0 };
+        let flags = if self.is_void { FLAG_VOID } else { senders };
         let mut bytes = [0; HEADER_BYTES];
         let mut writer = Writer::new(&mut bytes);
         writer.bytes(&MAGIC);

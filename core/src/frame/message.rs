@@ -235,6 +235,7 @@ impl<'a> Encoding<'a> {
             version: VERSION,
             codec: self.codec.capabilities().id,
             divisor: Divisor::Contributors,
+            is_void: false,
             unit_count: unit_count as u16,
             fingerprint: self.layout.fingerprint(),
             body_bytes: body_bytes as u32,

@@ -21,6 +21,7 @@ pub(crate) mod message;
 pub(crate) mod outline;
 #[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
 pub(crate) mod packets;
+pub(crate) mod void;
 
 #[cfg(feature = "full")]
 use crate::codec::ParseBody;
@@ -58,6 +59,9 @@ impl<'a> Walk<'a> {
         layout_len: usize,
         parser: Parser<'a>,
     ) -> Result<Self, DecodeError> {
+        if header.is_void {
+            return Err(DecodeError::Void);
+        }
         let mut reader = Reader::new(body);
         let step = reader.varint()?;
         Ok(Self {
@@ -292,7 +296,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing is changed
-    /// but the contents of `scratch`.
+    /// but the contents of `scratch`. `Void` for a [void frame](crate::format::VoidFrame), which holds nothing to be added.
     pub fn parse(
         bytes: &'a [u8],
         layout: &LayoutRef<'_>,

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 use gradwire::codecs::{EntropyChoice, IndexChoice, LevelBits, Qsgd, TopK, ValueChoice};
+use gradwire::format::VoidFrame;
 use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
 
 /// Elements of the gradient.
@@ -43,7 +44,7 @@ impl Buffers {
         }
     }
 
-    /// Encodes one step; returns the length of the frame.
+    /// Encodes one step, or says that its gradient is not finite; returns the length of the frame.
     #[inline(never)]
     pub fn encode(&mut self, codec: &dyn Gather, step: u32, takes_memory: bool) -> Option<usize> {
         let (layout, units) = (LayoutRef::flat(N), [Unit::whole(N)]);
@@ -52,7 +53,10 @@ impl Buffers {
         let memory = takes_memory.then_some(memory);
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
         let grad = Grad::F32(&self.grad);
-        codec.encode(key, &layout, &units, grad, memory, &mut scratch, &mut self.frame).ok()
+        match codec.encode(key, &layout, &units, grad, memory, &mut scratch, &mut self.frame) {
+            Ok(len) => Some(len),
+            Err(error) => VoidFrame::of(codec.id(), key.step, &error)?.write(&layout, &mut self.frame).ok(),
+        }
     }
 
     /// Adds half of the frame to the sum.
@@ -126,15 +130,24 @@ fn steps(
         let len = buffers.encode(codec, step, takes_memory)?;
         buffers.decode(len)?;
         write(name.as_bytes());
-        write(b"\nframe ");
-        buffers.frame[..len].iter().for_each(|byte| hex(u32::from(*byte), 2, write));
-        write(b"\nresidual ");
+        write_frame(&buffers.frame[..len], write);
+        write(b"residual ");
         hex(digest(&buffers.residual), 8, write);
         write(b"\nsum ");
         hex(digest(&buffers.sum), 8, write);
         write(b"\n");
     }
+    // What is sent of a gradient that is not finite says so.
+    buffers.grad[N / 3] = f32::NAN;
+    let len = buffers.encode(codec, STEPS, takes_memory)?;
+    write_frame(&buffers.frame[..len], write);
     Some(())
+}
+
+fn write_frame(frame: &[u8], write: &mut dyn FnMut(&[u8])) {
+    write(b"\nframe ");
+    frame.iter().for_each(|byte| hex(u32::from(*byte), 2, write));
+    write(b"\n");
 }
 
 /// FNV-1a over words.

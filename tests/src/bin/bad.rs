@@ -4,6 +4,7 @@
 use gradwire_tests::manifest;
 use gradwire_tests::naive::bits::Bits;
 use gradwire_tests::naive::header::{self, fingerprint, frame, varint};
+use gradwire_tests::naive::void;
 use std::fmt::Write as _;
 
 /// Codecs as the wire numbers them.
@@ -49,6 +50,7 @@ fn main() {
         .chain(memories())
         .chain(position_words())
         .chain(unassigned())
+        .chain(voids())
     {
         if known.iter().any(|name| name == case.name) {
             continue;
@@ -1059,6 +1061,50 @@ fn unassigned() -> Vec<Case> {
             5,
             whole(QSGD, 5, LEVELS, &[2, 0x30, 5, 0, 0, 0, 0, 0, 0]),
         ),
+    ]
+}
+
+/// Void frames over four elements for coordinate 2 of step 0, spoiled; the first is as it should be, but no frame of a gradient.
+fn voids() -> Vec<Case> {
+    let good = || void::encode(TOPK, 0, 2, fingerprint(&[vec![4]]));
+    let spoiled = |spoil: fn(&mut Vec<u8>)| {
+        let mut frame = good();
+        spoil(&mut frame);
+        let body_bytes = frame.len() - header::HEADER_BYTES;
+        frame[16..20].copy_from_slice(&(body_bytes as u32).to_le_bytes());
+        header::patch_checksum(&mut frame);
+        frame
+    };
+    let read = |case: Case| Case { words: format!("{} reader=void", case.words), ..case };
+    let mut flipped = good();
+    flipped[25] ^= 1;
+    vec![
+        case("void", "Void", 4, good()),
+        case("void_with_senders", "UnknownFlag(5)", 4, spoiled(|frame| frame[4] = 5)),
+        case("void_with_a_unit", "InvalidField(UnitCount)", 4, spoiled(|frame| frame[6] = 1)),
+        read(case("void_of_another_layout", "LayoutMismatch", 5, good())),
+        read(case("void_checksum", "ChecksumMismatch", 4, flipped)),
+        read(case(
+            "void_step_missing",
+            "Truncated{needed:1,actual:0}",
+            4,
+            spoiled(|frame| frame.truncate(24)),
+        )),
+        read(case(
+            "void_index_missing",
+            "Truncated{needed:1,actual:0}",
+            4,
+            spoiled(|frame| frame.truncate(25)),
+        )),
+        read(case("void_index_superfluous_byte", "InvalidField(Varint)", 4, {
+            spoiled(|frame| frame.splice(25.., [0x82, 0]).for_each(drop))
+        })),
+        read(case("void_index_beyond_layout", "IndexOutOfRange", 4, spoiled(|frame| frame[25] = 4))),
+        read(case("void_index_largest", "IndexOutOfRange", 4, {
+            spoiled(|frame| frame.splice(25.., varint(u64::MAX)).for_each(drop))
+        })),
+        read(case("void_left_over", "TrailingBytes", 4, spoiled(|frame| frame.push(0)))),
+        read(case("void_cut", "Truncated{needed:4,actual:3}", 4, good()[..23].to_vec())),
     ]
 }
 

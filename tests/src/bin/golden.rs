@@ -1,14 +1,28 @@
 //! Completes `golden/`: for every line of the manifest with `values=?`, writes the frame and fills the line in. Files
-//! that exist are never touched: a golden frame is added, not edited.
+//! that exist are never touched: a golden frame is added, not edited. Writes the void frames that are not there yet.
 
 use gradwire_tests::golden::{Golden, spelled_states};
 use gradwire_tests::manifest::{self, Line, digest};
-use gradwire_tests::run;
+use gradwire_tests::naive::{header, void};
+use gradwire_tests::{run, voids};
 
 fn main() {
     let folder = manifest::folder("golden");
     let text = manifest::completed(&folder, complete);
     std::fs::write(folder.join("manifest.txt"), text).expect("the manifest can be written");
+    write_voids();
+}
+
+fn write_voids() {
+    for golden in voids::all() {
+        let path = manifest::folder("golden/voids").join(format!("{}.bin", golden.name));
+        if !path.exists() {
+            let (void, print) = (golden.void, header::fingerprint(&golden.shapes));
+            let naive = void::encode(void.codec.number(), void.step, void.index as u64, print);
+            assert_eq!(golden.encode(), naive, "{}: the naive reference makes another frame", golden.name);
+            std::fs::write(path, naive).expect("the frame can be written");
+        }
+    }
 }
 
 fn complete(line: &mut Line) -> bool {

@@ -26,3 +26,4 @@ pub mod powersgd;
 pub mod rans;
 pub mod sidco;
 pub mod values;
+pub mod void;

@@ -61,10 +61,14 @@ impl InParts for AllGather {
     }
 
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
-        let tag = step.tag.chunk(part.at as u32);
+        let tag = self.void_tag(step, part);
         send_to_all(step, tag, self.frames[part.at].own.frame())?;
         step.expect_from_all(tag);
         Ok(())
+    }
+
+    fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag {
+        step.tag.chunk(part.at as u32)
     }
 
     fn turn(

@@ -9,7 +9,7 @@ use gradwire::{Grad, Linear, Memory, Unit};
 use super::error::ExchangeError;
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
-use super::void::Watched;
+use super::void::{Watched, note_tag};
 use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};
 use crate::error::TransportError;
 use crate::tag::Tag;
@@ -149,8 +149,8 @@ impl<C: HasRounds> AllReduce<C> {
         let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
         timed(&mut step.clock.exchange, || match self.order {
             Order::Tree => {
-                let void = &mut step.underway.void;
-                let mut watched = Watched { transport: &mut *step.transport, step: step.tag, void };
+                let note = &mut step.underway.note;
+                let mut watched = Watched { transport: &mut *step.transport, step: step.tag, note };
                 tree_all_reduce(&mut watched, tag, data, sums, by)
             }
             _ => step.transport.native_all_reduce(tag, data, by),
@@ -180,6 +180,8 @@ impl<C: HasRounds> AllReduce<C> {
 }
 
 impl<C: HasRounds> InParts for AllReduce<C> {
+    const HAS_NOTES: bool = true;
+
     /// Every unit has its own state, whatever it travels with.
     fn set_parts(&mut self, _: usize) {}
 
@@ -217,6 +219,10 @@ impl<C: HasRounds> InParts for AllReduce<C> {
             self.send_hop(step, unit)?;
         }
         Ok(())
+    }
+
+    fn void_tag(&self, step: &Step<'_>, _: Part<'_>) -> Tag {
+        note_tag(step.tag)
     }
 
     fn turn(

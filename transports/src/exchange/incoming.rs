@@ -1,8 +1,8 @@
 //! Frames on their way in: checked against the step and added to a sum.
 
-use gradwire::format::{CodecId, Divisor, FrameUnit};
+use gradwire::format::{CodecId, Divisor, FrameUnit, VoidFrame};
 use gradwire::packets::PacketSize;
-use gradwire::{Decoder, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
+use gradwire::{DecodeError, Decoder, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
 
 use super::error::ExchangeError;
 use super::step::Step;
@@ -75,7 +75,7 @@ impl<'a> Requirements<'a> {
 }
 
 impl Incoming {
-    /// Parses and checks the frame of `rank`.
+    /// Parses and checks the frame of `rank`; a void frame of the step is the error `Void`.
     pub(super) fn parse<'f>(
         &'f mut self,
         rank: Rank,
@@ -84,7 +84,10 @@ impl Incoming {
         expected: &Requirements<'_>,
     ) -> Result<Frame<'f>, ExchangeError> {
         let parsed = self.decoder.parse(bytes, layout, &expected.limits);
-        let frame = parsed.map_err(|error| ExchangeError::Frame { rank, error })?;
+        let frame = parsed.map_err(|error| match error {
+            DecodeError::Void => void_error(rank, bytes, layout, expected.key.step),
+            error => ExchangeError::Frame { rank, error },
+        })?;
         expected.check(rank, &frame)?;
         Ok(frame)
     }
@@ -129,6 +132,16 @@ impl Incoming {
         if let Ok(frame) = self.decoder.parse(own, layout, &Limits::for_layout(layout)) {
             memory.give_back(&frame);
         }
+    }
+}
+
+/// What the void frame of `rank` says.
+fn void_error(rank: Rank, bytes: &[u8], layout: &LayoutRef<'_>, own: u64) -> ExchangeError {
+    match VoidFrame::parse(bytes, layout) {
+        Ok(Some(VoidFrame { step, index, .. })) if step == own => ExchangeError::Void { rank, index },
+        Ok(Some(VoidFrame { step: frame, .. })) => ExchangeError::WrongStep { rank, frame, own },
+        Ok(None) => ExchangeError::Frame { rank, error: DecodeError::Void },
+        Err(error) => ExchangeError::Frame { rank, error },
     }
 }
 

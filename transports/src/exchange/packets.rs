@@ -2,7 +2,7 @@
 //!
 //! | message | tag | arrives |
 //! | --- | --- | --- |
-//! | how many packets there are, u32 LE | the step's | surely |
+//! | how many packets there are, u32 LE; or a void frame, and nothing follows | the step's | surely |
 //! | packet j | unit 1, chunk j | or not |
 //! | that all were sent, empty | chunk 4 | surely |
 //!
@@ -154,7 +154,7 @@ impl Packets {
         if !timed(&mut clock.exchange, || arrives(step, (rank, step.tag), buffer, deadline))? {
             return Ok(None);
         }
-        if let Some(void) = Void::read(rank, &self.buffer, step.layout.len()) {
+        if let Some(void) = Void::read(rank, &self.buffer, &step.layout.as_ref(), step.key.step) {
             return Err(void.into());
         }
         let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);

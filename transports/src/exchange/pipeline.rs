@@ -9,7 +9,8 @@ use gradwire::{Grad, Memory, Unit};
 use super::error::ExchangeError;
 use super::report::Report;
 use super::step::{Clock, Step};
-use super::void::Void;
+use super::void::{Void, VoidMessage, void_frame};
+use crate::tag::Tag;
 
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]
@@ -22,6 +23,9 @@ pub(super) struct Part<'a> {
 
 /// A route, as far as it works on a part by itself. Every rank does the same with the same parts in the same order.
 pub(super) trait InParts {
+    /// Whether a rank without a gradient sends notes, as no frames travel that a void frame could stand for.
+    const HAS_NOTES: bool = false;
+
     /// Makes room for that many parts.
     fn set_parts(&mut self, count: usize);
 
@@ -38,6 +42,9 @@ pub(super) trait InParts {
 
     /// Sends the first messages of a part.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError>;
+
+    /// Of the first messages of a part, for which a void frame stands; or of notes.
+    fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag;
 
     /// Takes the messages that the part waits for, and sends those that follow from them; whether its share of `mean` is
     /// there.
@@ -134,23 +141,23 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         self.under_way.clear();
+        step.underway.has_notes = R::HAS_NOTES;
         self.route.begin_step();
         if self.parts.count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
         }
-        let mut failed = None;
+        // Parts that were sent on their way, of which the last may have failed.
+        let (mut failed, mut sent) = (None, 0);
         for at in 0..self.parts.count() {
             let part = self.parts.part(step.units, at);
             if let Err(error) = self.route.encode(step, part, grad, memory) {
                 self.give_back(step, at, memory);
-                if let Some(void) = Void::of(step.transport.rank(), &error) {
-                    // Who cannot be told waits until its deadline; the error is the gradient's all the same.
-                    let _ = void.tell(&mut *step.transport, step.tag, step.deadline);
-                }
+                self.say_void(step, sent, &error);
                 return Err(error);
             }
             // What is not encoded is not in the memory either, so encoding goes on when nothing travels any more.
             if failed.is_none() {
+                sent = at + 1;
                 failed = self.set_out(step, at, memory).err();
             }
         }
@@ -163,6 +170,15 @@ impl<R: InParts> Pipeline<R> {
             }
         }
         Ok(())
+    }
+
+    /// Tells every peer, in place of the first part that was not sent, that the gradient cannot be encoded. Every rank sends a part
+    /// before it waits for messages of that part, so nobody waits for a rank that has heard of it and stopped.
+    fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
+        let Some(void) = void_frame(step, error) else { return };
+        let tag = self.route.void_tag(step, self.parts.part(step.units, sent));
+        // Who cannot be told waits until its deadline; the error is the gradient's all the same.
+        let _ = VoidMessage::new(&void, &step.layout.as_ref()).tell(step, tag);
     }
 
     /// Sends a part on its way, and gives a turn to each that was there before.
@@ -238,10 +254,12 @@ impl<R: InParts> Pipeline<R> {
     }
 }
 
-/// Why a step failed: who waited in vain may know of a rank that had nothing to send.
+/// Why a step failed: who waited in vain may have a note of a rank that had nothing to send.
 fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
-    match (error, step.underway.void) {
-        (ExchangeError::Transport(_) | ExchangeError::NoSum { .. }, Some(void)) => void.into(),
+    let note = step.underway.note.as_ref();
+    let void = note.and_then(|(rank, note)| Void::read(*rank, note, &step.layout.as_ref(), step.key.step));
+    match (error, void) {
+        (ExchangeError::Transport(_), Some(void)) => void.into(),
         (error, _) => error,
     }
 }

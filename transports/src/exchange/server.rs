@@ -1,7 +1,8 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
 
 use gradwire::arithmetic::{divide, first_non_finite};
-use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
+use gradwire::format::VoidFrame;
+use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
@@ -13,7 +14,7 @@ use super::report::{PacketTally, Report};
 use super::route::ServerOptions;
 use super::step::{Clock, Step, timed};
 use super::verdict;
-use super::void::Void;
+use super::void::{Void, VoidMessage, void_frame};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
@@ -124,11 +125,12 @@ impl Server {
 
     /// Tells the server, or as the server all workers, that this rank's gradient cannot be encoded.
     fn say_void(&mut self, step: &mut Step<'_>, error: &ExchangeError) -> Result<(), TransportError> {
-        let Some(void) = Void::of(step.transport.rank(), error) else { return Ok(()) };
-        if step.transport.rank() != self.options.server {
-            return step.transport.send(self.options.server, step.tag, &void.write(), step.deadline);
+        let Some(void) = void_frame(step, error) else { return Ok(()) };
+        let (rank, message) = (step.transport.rank(), VoidMessage::new(&void, &step.layout.as_ref()));
+        if rank != self.options.server {
+            return step.transport.send(self.options.server, step.tag, message.bytes(), step.deadline);
         }
-        self.void = Some(void);
+        self.void = Some(Void { rank, index: void.index });
         let members = step.transport.membership().ranks;
         self.answer(step, &members, false)
     }
@@ -268,10 +270,6 @@ impl Server {
             if !is_own && !timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, deadline))? {
                 continue;
             }
-            if let Some(void) = Void::read(rank, &self.buffer, step.layout.len()).filter(|_| !is_own) {
-                self.void.get_or_insert(void);
-                continue;
-            }
             let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
             let parsed = timed(&mut clock.decode, || {
                 let frame = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
@@ -281,6 +279,9 @@ impl Server {
             });
             match parsed {
                 Ok(()) => self.arrived.push(rank),
+                Err(ExchangeError::Void { rank, index }) => {
+                    self.void.get_or_insert(Void { rank, index });
+                }
                 Err(error) => refuse(refused, error)?,
             }
         }
@@ -331,8 +332,9 @@ impl Server {
         for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
             let packet_set = has_packets.then(|| self.packets.packet_set(position));
             verdict::write(contributors, packet_set, self.downlink.encoder.frame(), &mut self.verdict);
-            if let (true, Some(void)) = (contributors.is_empty(), self.void) {
-                verdict::write_void(void, &mut self.verdict);
+            if let (true, Some(Void { rank, index })) = (contributors.is_empty(), self.void) {
+                let void = VoidFrame { codec: step.spec.codec.id(), step: step.key.step, index };
+                verdict::write_void(rank, &VoidMessage::new(&void, &step.layout.as_ref()), &mut self.verdict);
             }
             match step.transport.send(rank, tag, &self.verdict, step.deadline) {
                 Ok(()) | Err(TransportError::Disconnected { .. }) => {}
@@ -378,7 +380,7 @@ impl Server {
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
-            let void = verdict::read_void(frame, step.layout.len());
+            let void = verdict::read_void(frame, &step.layout.as_ref(), step.key.step);
             let void = void.filter(|void| members.contains(void.rank)).map(|void| (void.rank, void.index));
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });

@@ -161,6 +161,8 @@ impl SparseAllReduce {
             Some(ExchangeError::NonFiniteMean { index, .. }) => {
                 Ok(send_to_all(step, tag, &(*index as u64).to_le_bytes())?)
             }
+            // Everyone else was sent the void frame too.
+            Some(ExchangeError::Void { .. }) => Ok(()),
             Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
     }
@@ -221,6 +223,10 @@ impl InParts for SparseAllReduce {
         }
         step.expect_from_all(tag);
         Ok(())
+    }
+
+    fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag {
+        parts_tag(step, part)
     }
 
     /// First the own blocks, then those of the others.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::void::{Void, Watched};
+use super::void::Watched;
 use crate::error::TransportError;
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
@@ -19,14 +19,16 @@ pub(super) struct Underway {
     /// The first of them, taken before they were asked for.
     early: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Why nothing more will come, if somebody has said so.
-    pub(super) void: Option<Void>,
+    /// Whether ranks without a gradient send notes, rather than void frames in place of what they promised.
+    pub(super) has_notes: bool,
+    /// The first note, and whose it is: nothing more will come.
+    pub(super) note: Option<(Rank, Vec<u8>)>,
 }
 
 impl Underway {
     /// Forgets what a step that failed has left.
     pub(super) fn clear(&mut self) {
-        self.void = None;
+        self.note = None;
         self.promised.clear();
         self.spare.extend(self.early.drain(..));
     }
@@ -62,7 +64,7 @@ impl Underway {
         for at in self.early.len()..self.promised.len() {
             let (from, tag) = self.promised[at];
             let mut message = self.spare.pop().unwrap_or_default();
-            Watched { transport, step, void: &mut self.void }.wait(from, tag, &mut message, deadline)?;
+            self.wait(transport, step, (from, tag), &mut message, deadline)?;
             self.early.push_back(message);
         }
         Ok(())
@@ -81,8 +83,22 @@ impl Underway {
         let (from, tag) = self.promised.pop_front().expect("who takes a message was promised one");
         match self.early.pop_front() {
             Some(message) => self.spare.push(std::mem::replace(into, message)),
-            None => Watched { transport, step: tag, void: &mut self.void }.wait(from, tag, into, deadline)?,
+            None => self.wait(transport, tag, (from, tag), into, deadline)?,
         }
         Ok(())
+    }
+
+    fn wait(
+        &mut self,
+        transport: &mut dyn Transport,
+        step: Tag,
+        (from, tag): (Rank, Tag),
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        if !self.has_notes {
+            return transport.recv(from, tag, into, deadline);
+        }
+        Watched { transport, step, note: &mut self.note }.wait(from, tag, into, deadline)
     }
 }

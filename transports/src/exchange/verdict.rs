@@ -1,7 +1,9 @@
 //! What the server answers: who is in the mean, which packets of the receiver are, and the mean.
 
+use gradwire::LayoutRef;
+
 use super::packet_set::PacketSet;
-use super::void::Void;
+use super::void::{Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set, then the frame of the
@@ -16,16 +18,16 @@ pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame
     }
 }
 
-/// Adds who made the step void: the rank as u32 LE, and its coordinate as u64 LE.
-pub(super) fn write_void(void: Void, out: &mut Vec<u8>) {
-    out.extend_from_slice(&void.rank.0.to_le_bytes());
-    out.extend_from_slice(&void.write());
+/// Adds who made the step void: the rank as u32 LE, and its void frame.
+pub(super) fn write_void(rank: Rank, message: &VoidMessage, out: &mut Vec<u8>) {
+    out.extend_from_slice(&rank.0.to_le_bytes());
+    out.extend_from_slice(message.bytes());
 }
 
 /// Who made the step void, if the end of a verdict without contributors says so.
-pub(super) fn read_void(rest: &[u8], len: usize) -> Option<Void> {
-    let (rank, note) = rest.split_first_chunk()?;
-    Void::read(Rank(u32::from_le_bytes(*rank)), note, len)
+pub(super) fn read_void(rest: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<Void> {
+    let (rank, message) = rest.split_first_chunk()?;
+    Void::read(Rank(u32::from_le_bytes(*rank)), message, layout, step)
 }
 
 /// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `packet_set`, where there
@@ -54,6 +56,8 @@ pub(super) fn read<'v>(
 
 #[cfg(test)]
 mod tests {
+    use gradwire::format::{CodecId, VoidFrame};
+
     use super::*;
 
     #[test]
@@ -73,12 +77,14 @@ mod tests {
 
     #[test]
     fn a_void_verdict_names_rank_and_coordinate_and_strange_ones_say_nothing() {
-        let (mut verdict, mut arrived, void) = (Vec::new(), Vec::new(), Void { rank: Rank(2), index: 9 });
+        let (mut verdict, mut arrived, layout) = (Vec::new(), Vec::new(), LayoutRef::flat(10));
+        let frame = VoidFrame { codec: CodecId::new(3), step: 5, index: 9 };
         write(&[], None, b"", &mut verdict);
-        write_void(void, &mut verdict);
+        write_void(Rank(2), &VoidMessage::new(&frame, &layout), &mut verdict);
         let rest = read(&verdict, &RankSet::contiguous(4), &mut arrived, None).unwrap();
-        assert_eq!((read_void(rest, 10), read_void(rest, 9)), (Some(void), None));
-        assert!((0..rest.len()).all(|cut| read_void(&rest[..cut], 10).is_none()));
+        assert_eq!(read_void(rest, &layout, 5), Some(Void { rank: Rank(2), index: 9 }));
+        assert_eq!((read_void(rest, &layout, 6), read_void(rest, &LayoutRef::flat(9), 5)), (None, None));
+        assert!((0..rest.len()).all(|cut| read_void(&rest[..cut], &layout, 5).is_none()));
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! A rank whose gradient cannot be encoded says so, so that nobody waits for it: the step is void for all.
 //!
-//! The note is a message of its own, the coordinate as u64 LE, in a unit that no frame and no round has. Who waits for a message
-//! that does not come looks for notes again and again; who gets what it waits for never looks.
+//! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the frame that the rank would
+//! have sent next, so whoever waits for that one finds it. Where payloads travel, it is a note: a message of its own, in a unit that no
+//! round has. Who waits there for a message that does not come looks for notes again and again; who gets what it waits for
+//! never looks.
 
 use std::time::Duration;
 
-use gradwire::EncodeError;
+use gradwire::format::VoidFrame;
+use gradwire::{Gather, LayoutRef};
 
 use super::error::ExchangeError;
+use super::step::Step;
 use crate::collective;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
@@ -26,42 +30,47 @@ pub(super) struct Void {
 }
 
 impl Void {
-    /// What the gradient of `rank` was refused for, if all have to know it.
-    pub(super) fn of(rank: Rank, error: &ExchangeError) -> Option<Self> {
-        match *error {
-            ExchangeError::Encode(
-                EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index },
-            ) => Some(Self { rank, index }),
-            _ => None,
+    /// What `rank` says with a void frame of that step; `None` for any other message.
+    pub(super) fn read(rank: Rank, message: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<Self> {
+        let void = VoidFrame::parse(message, layout).ok()??;
+        (void.step == step).then_some(Self { rank, index: void.index })
+    }
+}
+
+/// What this rank says of a gradient that was refused; `None` where something else failed.
+pub(super) fn void_frame(step: &Step<'_>, error: &ExchangeError) -> Option<VoidFrame> {
+    let ExchangeError::Encode(error) = error else { return None };
+    VoidFrame::of(step.spec.codec.id(), step.key.step, error)
+}
+
+/// A void frame as it travels.
+#[derive(Debug)]
+pub(super) struct VoidMessage {
+    bytes: [u8; VoidFrame::MAX_BYTES],
+    len: usize,
+}
+
+impl VoidMessage {
+    /// # Panics
+    /// When the coordinate is not one of the layout.
+    pub(super) fn new(void: &VoidFrame, layout: &LayoutRef<'_>) -> Self {
+        let mut bytes = [0; VoidFrame::MAX_BYTES];
+        let len = void.write(layout, &mut bytes).expect("there is room for the longest one");
+        Self { bytes, len }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Tells every peer. One that is gone does not keep the others from hearing it.
+    pub(super) fn tell(&self, step: &mut Step<'_>, tag: Tag) -> Result<(), TransportError> {
+        let members = step.transport.membership().ranks;
+        let mut told = Ok(());
+        for (_, to) in step.others_in(&members) {
+            told = told.and(step.send(to, tag, self.bytes()));
         }
-    }
-
-    pub(super) fn write(self) -> [u8; 8] {
-        (self.index as u64).to_le_bytes()
-    }
-
-    /// The note of a rank about one of `len` coordinates, told by its length: no frame is that short, and what announces packets
-    /// is shorter. Anything else is none.
-    pub(super) fn read(rank: Rank, message: &[u8], len: usize) -> Option<Self> {
-        let index = u64::from_le_bytes(message.try_into().ok()?);
-        usize::try_from(index).ok().filter(|&index| index < len).map(|index| Self { rank, index })
-    }
-
-    /// Tells every peer.
-    pub(super) fn tell(
-        self,
-        transport: &mut dyn Transport,
-        step: Tag,
-        deadline: Deadline,
-    ) -> Result<(), TransportError> {
-        let (me, note) = (transport.rank(), self.write());
-        let peers = transport.membership().ranks;
-        // One that is gone does not keep the others from hearing it.
-        let told = peers
-            .iter()
-            .filter(|&rank| rank != me)
-            .map(|to| transport.send(to, note_tag(step), &note, deadline));
-        told.fold(Ok(()), Result::and)
+        told
     }
 }
 
@@ -71,35 +80,36 @@ impl From<Void> for ExchangeError {
     }
 }
 
-fn note_tag(step: Tag) -> Tag {
+/// Of notes.
+pub(super) fn note_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(0)
 }
 
-/// A transport whose waits end when somebody says that the step is void.
+/// A transport whose waits end when somebody sends a note.
 pub(super) struct Watched<'a> {
     pub(super) transport: &'a mut dyn Transport,
     /// The tag of the step.
     pub(super) step: Tag,
-    /// What was said.
-    pub(super) void: &'a mut Option<Void>,
+    /// The note, and whose it is.
+    pub(super) note: &'a mut Option<(Rank, Vec<u8>)>,
 }
 
 impl Watched<'_> {
-    /// Whether a peer has said so.
+    /// Whether a peer has sent one.
     fn look(&mut self) -> bool {
-        let (me, mut note) = (self.transport.rank(), Vec::new());
-        for from in self.transport.membership().ranks.iter().filter(|&rank| rank != me) {
-            if self.transport.recv(from, note_tag(self.step), &mut note, Deadline::now()).is_ok() {
-                *self.void = Void::read(from, &note, usize::MAX);
-            }
-            if self.void.is_some() {
-                return true;
-            }
+        let (me, mut message) = (self.transport.rank(), Vec::new());
+        let members = self.transport.membership().ranks;
+        let mut others = members.iter().filter(|&rank| rank != me);
+        let from = others.find(|&from| {
+            self.transport.recv(from, note_tag(self.step), &mut message, Deadline::now()).is_ok()
+        });
+        if let Some(from) = from {
+            *self.note = Some((from, message));
         }
-        false
+        from.is_some()
     }
 
-    /// As a transport's `recv`; but when the step is void, `Timeout`, and what was said is in `void`.
+    /// As a transport's `recv`; but `Timeout` when there is a note, which is then in `note`.
     pub(super) fn wait(
         &mut self,
         from: Rank,
