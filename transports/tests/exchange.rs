@@ -87,6 +87,54 @@ fn workers(world: u32, spec: &str, route: &Route) -> Vec<Worker> {
     transports.map(|transport| Worker::new(Box::new(transport), spec, route.clone())).collect()
 }
 
+/// ‖sent‖² and ‖p‖², p = fl(residual + gradient), which is sent + kept.
+#[test]
+fn a_measured_step_reports_how_much_of_its_gradient_each_rank_sent() {
+    let server = || Route::Server(ServerOptions::default());
+    for (spec, route, messages) in [
+        ("topk:density=0.05", Route::AllGather, 1),
+        ("topk:density=0.05,unit=tensor", Route::AllGather, 3),
+        ("topk:density=0.05,values=q4", Route::SparseAllReduce, 1),
+        ("qsgd:bits=4,bucket=64,rounding=nearest", server(), 1),
+        ("topk:density=0.05,max_packet_bytes=128", server(), 1),
+        ("bf16:memory=none", Route::AllGather, 1),
+        ("randomk:density=0.1", Route::AllReduce { wire: Wire::F32 }, 1),
+    ] {
+        let run = |measures: bool| {
+            on_threads(workers(3, spec, &route), |mut worker| {
+                worker.exchange =
+                    if messages > 1 { worker.exchange.pipelined(messages).unwrap() } else { worker.exchange };
+                worker.exchange = if measures { worker.exchange.measuring_gain() } else { worker.exchange };
+                (0..3u64)
+                    .map(|step| {
+                        let before = worker.residual.clone();
+                        let (mean, report) = worker.step(step).unwrap();
+                        let grad = gradient(worker.transport.rank().0, step, before.len());
+                        let p = before.iter().zip(&grad).map(|(kept, grad)| kept + grad);
+                        let whole: f64 = p.clone().map(|p| f64::from(p).powi(2)).sum();
+                        let sent =
+                            p.zip(&worker.residual).map(|(p, kept)| f64::from(p - kept).powi(2)).sum::<f64>();
+                        (bits(&mean), bits(&worker.residual), report.gain, [sent, whole])
+                    })
+                    .collect::<Vec<_>>()
+            })
+        };
+        let (measured, plain) = (run(true), run(false));
+        for (measured, plain) in measured.iter().flatten().zip(plain.iter().flatten()) {
+            assert_eq!((&measured.0, &measured.1, plain.2), (&plain.0, &plain.1, None), "{spec}");
+            let Some(gain) = measured.2 else {
+                assert!(matches!(route, Route::AllReduce { .. }), "{spec}: not measured");
+                continue;
+            };
+            // A cast keeps nothing back, and sends all but its rounding.
+            let close = if spec.starts_with("bf16") { 1e-2 } else { 1e-12 };
+            for (gain, expected) in [gain.sent, gain.whole].into_iter().zip(measured.3) {
+                assert!((gain / expected - 1.0).abs() < close, "{spec}: {gain} for {expected}");
+            }
+        }
+    }
+}
+
 /// Schedules and controllers set the density between steps; every rank alike.
 #[test]
 fn densities_are_set_between_steps_and_take_effect_at_once() {

@@ -1,6 +1,7 @@
 //! What is done to whole gradients besides encoding them.
 
 pub(crate) mod clip;
+pub mod gain;
 pub(crate) mod mean;
 
 pub use crate::spec::schedule::warm_up;

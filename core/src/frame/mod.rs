@@ -336,6 +336,11 @@ impl<'a> Frame<'a> {
         self.step
     }
 
+    /// Coordinates of the layout.
+    pub(crate) fn layout_len(&self) -> usize {
+        self.layout_len
+    }
+
     /// The units of the frame, in ascending order.
     pub fn units(&self) -> impl Iterator<Item = FrameUnit<'a>> + use<'a> {
         let mut walk = Walk::new(self.header, self.body, self.layout_len, self.parser).ok();

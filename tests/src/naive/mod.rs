@@ -16,6 +16,7 @@ pub mod draws;
 pub mod efsign;
 pub mod elias;
 pub mod encode;
+pub mod gain;
 pub mod header;
 pub mod index;
 mod level_stream;

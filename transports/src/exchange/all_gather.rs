@@ -38,6 +38,7 @@ pub(super) fn encode(
     timed(&mut step.clock.encode, || {
         encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut()).map(|_| ())
     })?;
+    step.measure(std::iter::once(encoder.frame()), grad, memory.as_deref());
     Ok(())
 }
 

@@ -395,6 +395,7 @@ mod tests {
             tag: Tag::new(0, 0),
             deadline: Deadline::NEVER,
             clock: Clock::default(),
+            measure: None,
         };
         pipeline.start(&mut step, Grad::F32(&grad), &mut None)?;
         pipeline.finish(&mut step, &mut mean, &mut None)?;

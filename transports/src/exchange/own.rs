@@ -37,6 +37,7 @@ impl Own {
         timed(&mut step.clock.encode, || {
             encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)
         })?;
+        step.measure(self.parts(), grad, memory.as_deref());
         Ok(())
     }
 

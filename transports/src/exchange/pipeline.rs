@@ -243,7 +243,19 @@ impl<R: InParts> Pipeline<R> {
         let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
         let (held, Clock { encode, exchange, decode }) = (self.route.held(), step.clock);
         let (refused, capped, packets) = Default::default();
-        Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
+        let gain = step.measure.as_ref().map(|measure| measure.sum);
+        Ok(Report {
+            contributors,
+            refused,
+            capped,
+            frame_bytes,
+            packets,
+            held,
+            gain,
+            encode,
+            exchange,
+            decode,
+        })
     }
 
     /// Returns the first parts to the memory.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gradwire::DecodeError;
+use gradwire::arithmetic::gain::Gain;
 
 use super::norm_cap::Capped;
 use crate::rank::{Rank, RankSet};
@@ -22,6 +23,9 @@ pub struct Report {
     pub packets: PacketTally,
     /// Coordinates that this rank sent.
     pub held: usize,
+    /// How much of this rank's gradient its frames hold, if the exchange [measures](super::Exchange::measuring_gain)
+    /// it; none for payloads that are summed.
+    pub gain: Option<Gain>,
     /// Time spent encoding.
     pub encode: Duration,
     /// Time spent sending and waiting.

@@ -192,7 +192,19 @@ impl Server {
         let packets = PacketTally { sent, lost: sent - self.packet_set.ones() };
         let Clock { encode, exchange, decode } = clock;
         let capped = self.norm_cap.as_ref().map_or_else(Vec::new, |cap| cap.capped().to_vec());
-        Ok(Report { contributors, refused, capped, frame_bytes, packets, held, encode, exchange, decode })
+        let gain = step.measure.as_ref().map(|measure| measure.sum);
+        Ok(Report {
+            contributors,
+            refused,
+            capped,
+            frame_bytes,
+            packets,
+            held,
+            gain,
+            encode,
+            exchange,
+            decode,
+        })
     }
 
     /// Who arrived, as a set.

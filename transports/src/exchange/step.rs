@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Layout, Spec, StepKey, Unit};
+use gradwire::{Grad, Layout, Memory, Spec, StepKey, Unit};
 
+use super::measure::Measure;
 use super::underway::Underway;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -21,6 +22,8 @@ pub(super) struct Step<'a> {
     pub(super) tag: Tag,
     pub(super) deadline: Deadline,
     pub(super) clock: Clock,
+    /// What measures the gain of the own frames, where that is asked for.
+    pub(super) measure: Option<&'a mut Measure>,
 }
 
 impl Step<'_> {
@@ -36,6 +39,18 @@ impl Step<'_> {
     ) -> impl Iterator<Item = (usize, Rank)> + use<'m> {
         let me = self.place_in(members);
         (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
+    }
+
+    /// Measures the gain of frames of this rank, if that is asked for, when they have just been encoded.
+    pub(super) fn measure<'f>(
+        &mut self,
+        own: impl Iterator<Item = &'f [u8]>,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) {
+        let Some(measure) = self.measure.as_deref_mut() else { return };
+        let layout = self.layout.as_ref();
+        timed(&mut self.clock.encode, || own.for_each(|frame| measure.add(frame, &layout, grad, memory)));
     }
 
     /// Sends a message of a pipeline.

@@ -1,5 +1,6 @@
 //! Exact top-k: the k coordinates of largest magnitude.
 
+mod peek;
 mod reach;
 mod select;
 mod spelling;
@@ -13,6 +14,7 @@ use crate::kernels::{Candidates, Isa};
 use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
 use crate::wire::ids::CodecId;
 
+pub(crate) use peek::{Peek, capacity};
 pub(crate) use reach::Quota;
 pub(crate) use select::radix_cut;
 
@@ -53,7 +55,7 @@ impl Sparsifier for TopK {
     }
 
     fn capacity(&self, len: usize) -> usize {
-        select::capacity(self.density.count(len), len)
+        capacity(self.density.count(len), len)
     }
 
     fn select(

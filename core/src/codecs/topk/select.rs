@@ -120,7 +120,7 @@ pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: us
 
 /// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice as many as are wanted,
 /// so that a slightly low bound does no harm, and at least two blocks more; never more than there are.
-pub(super) fn capacity(k: usize, len: usize) -> usize {
+pub(crate) fn capacity(k: usize, len: usize) -> usize {
     let wanted = k.saturating_mul(2).max(k.saturating_add(2 * BLOCK));
     wanted.min(len).saturating_add(CANDIDATE_SLACK)
 }
@@ -149,7 +149,8 @@ pub(super) fn top_k(
     spare: &mut [u32],
 ) -> Result<(), EncodeError> {
     // A small machine finds the bound on the way, by a few more cuts, and selects the same.
-    let least = Full::build().map_or(1, |_| sampled_bound(pass, k, candidates.values));
+    let least = Full::build()
+        .map_or(1, |_| sampled_bound(pass.len(), k, candidates.values, |first| pass.sample::<RUN>(first)));
     collect_first(isa, pass, k, least, candidates, spare)?;
     if candidates.len < k && least > 1 {
         collect(isa, pass, k, 1, candidates, spare)?;
@@ -205,17 +206,22 @@ const SAMPLE: usize = 1 << 15;
 /// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large values are
 /// neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how many candidates
 /// there are to choose from, never which are chosen.
-fn sampled_bound(pass: &Pass<'_>, k: usize, sample: &mut [u32]) -> u32 {
-    let runs = SAMPLE.min(sample.len()).min(pass.len() / 8) / RUN;
+pub(super) fn sampled_bound(
+    len: usize,
+    k: usize,
+    sample: &mut [u32],
+    values_at: impl Fn(usize) -> [u32; RUN],
+) -> u32 {
+    let runs = SAMPLE.min(sample.len()).min(len / 8) / RUN;
     let taken = runs * RUN;
-    let stride = pass.len() / runs.max(1);
+    let stride = len / runs.max(1);
     let expected = k / stride.max(1) * RUN + k % stride.max(1) * RUN / stride.max(1);
     let rank = expected + 3 * (8 * expected).isqrt() + 8;
     if rank >= taken {
         return 1;
     }
     for (run, values) in sample[..taken].chunks_mut(RUN).enumerate() {
-        values.copy_from_slice(&pass.sample::<RUN>(run * stride));
+        values.copy_from_slice(&values_at(run * stride));
     }
     radix_cut(&sample[..taken], rank).magnitude
 }

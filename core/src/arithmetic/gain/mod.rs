@@ -1,0 +1,62 @@
+//! How much of a gradient is sent: what those go by who set the density of each step.
+//!
+//! | | memory | one pass over the gradient gives |
+//! | --- | --- | --- |
+//! | [`of_densities`] | is only read | the gain of top-k at several densities |
+//! | [`Trial`] | is copied | frame and gain of one encode with any gather codec |
+//! | [`of_frame_and_residual`], [`of_frame_and_gradient`] | was changed by an encode | the gain of that encode |
+//!
+//! # Source
+//! Tyagi, Swany: GraVAC: Adaptive Compression for Communication-Efficient Distributed DL Training (arXiv 2305.12201), where the
+//! gain is E‖g_c‖² / E‖g_ef‖², g_ef the gradient with error feedback added and g_c what is sent of it.
+
+mod densities;
+mod frame;
+mod squares;
+#[cfg(feature = "alloc")]
+mod trial;
+
+pub use densities::{densities_scratch_len, of_densities};
+pub use frame::{of_frame_and_gradient, of_frame_and_residual};
+#[cfg(feature = "alloc")]
+pub use trial::{Trial, Tried};
+
+use core::ops::AddAssign;
+
+/// What is sent of a gradient, and all there is to send, as sums of squares: ‖C(p)‖² and ‖p‖², where p = fl(residual + gradient).
+///
+/// Gains of units, steps and workers are added, and then [`ratio`](Self::ratio) is that of all of them together.
+///
+/// # Determinism
+/// Sums of squares in f64, in eight strides for each unit as ARCHITECTURE.md writes them, units ascending: the same on every
+/// machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gain {
+    /// ‖C(p)‖², of what the frame decodes to.
+    pub sent: f64,
+    /// ‖p‖².
+    pub whole: f64,
+}
+
+impl Gain {
+    /// ‖C(p)‖² / ‖p‖²; 1 where there is nothing to send. From 0 to 1 where coordinates are chosen and sent as they are; unbiased
+    /// codecs send more than there is.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::arithmetic::gain::Gain;
+    /// assert_eq!(Gain { sent: 9.0, whole: 12.0 }.ratio(), 0.75);
+    /// assert_eq!(Gain::default().ratio(), 1.0);
+    /// ```
+    #[must_use]
+    pub fn ratio(self) -> f64 {
+        if self.whole == 0.0 { 1.0 } else { self.sent / self.whole }
+    }
+}
+
+impl AddAssign for Gain {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.whole += other.whole;
+    }
+}

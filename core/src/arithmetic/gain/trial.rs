@@ -1,0 +1,110 @@
+//! An encode that commits nothing.
+
+use super::{Gain, of_frame_and_gradient, of_frame_and_residual};
+use crate::error::EncodeError;
+use crate::frame::gather::Gather;
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::limits::Limits;
+use crate::memory::{Memory, UnitState};
+use crate::owned::buffers::{Decoder, Encoder};
+use crate::rng::key::StepKey;
+use alloc::vec::Vec;
+
+/// Encodes with a copy of the memory: what a codec would send, in how many bytes and with which gain, while the memory stays as it
+/// is. For any codec that makes frames.
+///
+/// A trial takes as long as the encode, a copy of the memory and a read of what it leaves, and decodes its own frame. Top-k at
+/// several densities is cheaper by [`of_densities`](super::of_densities). Allocates on the first call, and then only when the
+/// gradient grows.
+///
+/// # Examples
+/// ```
+/// use gradwire::arithmetic::gain::Trial;
+/// use gradwire::{Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+///
+/// let (spec, layout, units) = (Spec::parse("topk:density=0.25")?, LayoutRef::flat(4), [Unit::whole(4)]);
+/// let memory = Memory::for_spec(&spec, &layout).unwrap();
+/// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+/// let grad = Grad::F32(&[1.0, -3.0, 1.0, 1.0]);
+/// let mut trial = Trial::new();
+/// let tried = trial.encode(&spec.codec, key, &layout, &units, grad, Some(&memory))?;
+/// assert_eq!((tried.gain.ratio(), tried.frame.len()), (0.75, 36));
+/// assert_eq!(memory.residual(), [0.0; 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    encoder: Encoder,
+    decoder: Decoder,
+    residual: Vec<f32>,
+    momentum: Vec<f32>,
+    states: Vec<UnitState>,
+}
+
+/// What an encode would have sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Tried<'t> {
+    /// The frame, byte for byte what the encode would have written.
+    pub frame: &'t [u8],
+    /// How much of the gradient it holds.
+    pub gain: Gain,
+}
+
+/// What stands in the way of no frame of our own.
+const ANY: Limits = Limits {
+    max_elements: usize::MAX,
+    max_body_bytes: usize::MAX,
+    max_entries: usize::MAX,
+    max_units: usize::MAX,
+    max_scratch_words: usize::MAX,
+    max_magnitude: f32::MAX,
+};
+
+impl Trial {
+    /// Empty buffers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What [`Gather::encode`] would write and send; nothing changes.
+    ///
+    /// # Errors
+    /// As [`Gather::encode`], but for its buffers, which grow.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    pub fn encode<G: Gather + ?Sized>(
+        &mut self,
+        codec: &G,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) -> Result<Tried<'_>, EncodeError> {
+        let Self { encoder, decoder, residual, momentum, states } = self;
+        let mut copy = memory.map(|memory| {
+            copy_to(residual, memory.residual());
+            copy_to(states, memory.states());
+            let copy = Memory::new(residual.as_mut_slice()).with_states(states.as_mut_slice());
+            let Some(values) = memory.momentum() else { return copy };
+            copy_to(momentum, values);
+            copy.with_momentum(momentum.as_mut_slice())
+        });
+        let frame = encoder.encode(codec, key, layout, units, grad, copy.as_mut())?;
+        let parsed = decoder.parse(frame, layout, &ANY).expect("a frame that was just written decodes");
+        let gain = match &copy {
+            Some(copy) => of_frame_and_residual(&parsed, copy.residual()),
+            None => of_frame_and_gradient(&parsed, grad),
+        };
+        Ok(Tried { frame, gain })
+    }
+}
+
+fn copy_to<T: Copy>(to: &mut Vec<T>, from: &[T]) {
+    to.clear();
+    to.extend_from_slice(from);
+}

@@ -1,0 +1,86 @@
+//! The selection alone: which coordinates would be sent, while residual and momentum stay as they are.
+
+pub(crate) use super::select::capacity;
+use super::select::{compact, cut, sampled_bound};
+use crate::corrected::{BLOCK, Corrected, RUN};
+use crate::error::EncodeError;
+use crate::kernels::scalar::sums::Squares;
+use crate::kernels::scalar::total_of;
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
+
+/// The largest magnitudes of one unit, cut again and again, each time to fewer.
+pub(crate) struct Peek<'c> {
+    isa: Isa,
+    candidates: Candidates<'c>,
+    spare: &'c mut [u32],
+}
+
+impl<'c> Peek<'c> {
+    /// With room for candidates of [`capacity`] in each part, and one word in `spare` for each of the most that are wanted.
+    pub(crate) fn new(indices: &'c mut [u32], values: &'c mut [u32], spare: &'c mut [u32]) -> Self {
+        Self { isa: Isa::best(), candidates: Candidates { indices, values, len: 0 }, spare }
+    }
+
+    /// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, and returns the sum of all squares. The
+    /// choice is that of [`top_k`](super::select::top_k).
+    ///
+    /// # Errors
+    /// Those of [`Corrected::fold`].
+    pub(crate) fn select(&mut self, source: &Corrected<'_>, k: usize) -> Result<f64, EncodeError> {
+        let values_at = |first| {
+            let mut values = [0; RUN];
+            // A value that must be refused is refused where all of them are read.
+            let _ = source.fold(Isa::Baseline, first, &mut values);
+            values
+        };
+        let least = sampled_bound(source.len(), k, self.candidates.values, values_at);
+        let squares = self.collect(source, k, least)?;
+        if self.candidates.len < k && least > 1 {
+            self.collect(source, k, 1)?;
+        }
+        self.reduce(k);
+        Ok(squares)
+    }
+
+    /// Leaves at least the `k` largest of the elements that reach `least`; returns the sum of the squares of all.
+    fn collect(&mut self, source: &Corrected<'_>, k: usize, mut least: u32) -> Result<f64, EncodeError> {
+        let (mut sums, mut room): (Squares, _) = ([0.0; 8], [0; BLOCK]);
+        self.candidates.len = 0;
+        for first in (0..source.len()).step_by(BLOCK) {
+            let len = BLOCK.min(source.len() - first);
+            if self.candidates.indices.len() - self.candidates.len < len + CANDIDATE_SLACK {
+                least = least.max(self.reduce(k));
+            }
+            let (p, _) = source.bits(self.isa, first, &mut room[..len])?;
+            kernels::add_squares(self.isa, p, &mut sums);
+            kernels::keep_from(
+                self.isa,
+                kernels::floats_of(p),
+                None,
+                first as u32,
+                least,
+                &mut self.candidates,
+            );
+        }
+        Ok(total_of(sums))
+    }
+
+    /// Leaves the `k` largest of those that are left. Returns the smallest magnitude that a later element must have to be one of
+    /// them: with that of the smallest it would lose the tie.
+    pub(crate) fn reduce(&mut self, k: usize) -> u32 {
+        let Self { isa, candidates, spare } = self;
+        if candidates.len <= k {
+            return 1;
+        }
+        let cut = cut(*isa, &candidates.values[..candidates.len], k, spare);
+        compact(*isa, candidates, cut, k);
+        cut.magnitude.saturating_add(1)
+    }
+
+    /// The sum of the squares of those that are left.
+    pub(crate) fn squares(&self) -> f64 {
+        let mut sums: Squares = [0.0; 8];
+        kernels::add_squares(self.isa, &self.candidates.values[..self.candidates.len], &mut sums);
+        total_of(sums)
+    }
+}
