@@ -2,7 +2,7 @@
 
 use gradwire::state::UnitState;
 use gradwire::{EncodeError, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
-use gradwire_tests::inputs::Input;
+use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::run::{self, Kept};
 
 fn spec(spelling: &str) -> Spec {
@@ -44,6 +44,60 @@ fn over_a_run_the_density_is_met() {
             assert!((0.8..=1.2).contains(&gaussian), "{spelling}: {gaussian}");
             assert!((0.6..=1.4).contains(&heavy), "{spelling}: {heavy}");
         }
+    }
+}
+
+/// Gradients of one distribution, another for each number, from tails lighter than those of a Gaussian to much heavier ones:
+/// powers of Gaussians, and mixtures of two.
+fn drawn(distribution: u64, step: u64, n: usize) -> Vec<f32> {
+    let mut words = Words::new(distribution);
+    let power = 0.5 + words.below(250) as f32 / 100.0;
+    let (rare, larger) = (words.below(n as u64 / 4), 1.0 + words.below(20) as f32);
+    let values = Input::Normal(1_000_000 * distribution + step).values(n);
+    let mut chosen = Words::new(!step);
+    let scaled = |g: f32| if chosen.below(n as u64) < rare { g * larger } else { g };
+    if distribution.is_multiple_of(2) {
+        values.into_iter().map(|g| g.abs().powf(power).copysign(g)).collect()
+    } else {
+        values.into_iter().map(scaled).collect()
+    }
+}
+
+/// What the last 50 of 100 steps with error feedback send, over what is wanted.
+fn settled_ratio(spelling: &str, distribution: u64) -> f64 {
+    let (n, spec) = (4_000, spec(spelling));
+    let mut kept = Kept::new(&spec, n, &[Unit::whole(n)]).unwrap();
+    let mut sent = |t| step(spelling, t, &[Unit::whole(n)], &drawn(distribution, t, n), &mut kept.lend())[0];
+    (0..50).for_each(|t| {
+        sent(t);
+    });
+    let sum: usize = (50..100).map(sent).sum();
+    sum as f64 / 50.0 / spec.codec.density().unwrap().count(n) as f64
+}
+
+/// How many of 40 distributions leave what is wanted, within a fifth, and how far off all are on average.
+fn settled_distributions(fit: &str, stages: &str) -> (usize, f64) {
+    let densities = ["0.05", "0.02", "0.01"];
+    let ratios: Vec<f64> = (0..40)
+        .map(|i| {
+            let density = densities[i as usize % 3];
+            settled_ratio(&format!("sidco:density={density},fit={fit},stages={stages}"), i)
+        })
+        .collect();
+    let is_in_band = |ratio: &&f64| (0.8..=1.2).contains(*ratio);
+    let off = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
+    (ratios.iter().filter(is_in_band).count(), off)
+}
+
+/// The table of benches/README.md.
+#[test]
+fn stages_that_adapt_meet_the_density_of_most_distributions() {
+    for fit in ["exp", "gamma", "gp"] {
+        let [adapted, three] = ["auto", "3"].map(|stages| settled_distributions(fit, stages));
+        println!(
+            "{fit}: of 40 distributions in the band, mean distance: {adapted:.3?}, three stages {three:.3?}"
+        );
+        assert!(fit == "exp" || adapted.0 >= 36, "{fit}: {adapted:?}");
     }
 }
 

@@ -161,21 +161,24 @@ fn most_stages(density: Density) -> u32 {
 
 /// The state after a step that left `ratio` times what was wanted.
 fn adapt(words: [u32; 4], stages: u32, ratio: f32, most: u32) -> [u32; 4] {
-    let (reversed, steps) = (words[0] >> 8 & 1 == 1, words[1] % 5 + 1);
-    let finite = |word| if f32::from_bits(word).is_finite() { f32::from_bits(word) } else { 0.0 };
-    let (ratios, last) = (finite(words[2]) + ratio, finite(words[3]));
-    let word = |stages: u32, reversed: bool| stages - 1 + 256 * u32::from(reversed);
+    let (falling, steps) = (words[0] >> 8 & 1, words[1] % 5 + 1);
+    let before = f32::from_bits(words[2]);
+    let ratios = if before.is_finite() { before } else { 0.0 } + ratio;
     if steps < 5 {
-        return [word(stages, reversed), steps, ratios.to_bits(), last.to_bits()];
+        return [stages - 1 + 256 * falling, steps, ratios.to_bits(), 0];
     }
     let mean = ratios / 5.0;
-    let error = (mean - 1.0).abs();
     if (0.8..=1.2).contains(&mean) {
-        return [word(stages, reversed), 0, 0, error.to_bits()];
+        return [stages - 1 + 256 * falling, 0, 0, 0];
     }
-    let reversed = reversed != (last != 0.0 && error > last);
-    let now = if (mean < 0.8) != reversed { (stages + 1).min(most) } else { (stages - 1).max(1) };
-    [word(now, reversed || now == stages), 0, 0, error.to_bits()]
+    let (stages, falling) = match (falling, stages) {
+        _ if most == 1 => (1, 1 - falling),
+        (0, stages) if stages == most => (most - 1, 1),
+        (0, stages) => (stages + 1, 0),
+        (_, 1) => (2, 0),
+        (_, stages) => (stages - 1, 1),
+    };
+    [stages - 1 + 256 * falling, 0, 0, 0]
 }
 
 /// Positions of what is sent, before the value coder, and the state after.
