@@ -144,8 +144,16 @@ fn complete(folder: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
     Ok(found)
 }
 
-fn sync(path: &Path) -> Result<(), CheckpointError> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+/// Makes the names in a folder durable.
+#[cfg(unix)]
+fn sync(folder: &Path) -> Result<(), CheckpointError> {
+    File::open(folder).and_then(|file| file.sync_all()).map_err(at(folder))
+}
+
+/// Windows opens no folder as a file; its file systems keep a journal of names themselves.
+#[cfg(not(unix))]
+fn sync(_folder: &Path) -> Result<(), CheckpointError> {
+    Ok(())
 }
 
 fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, CheckpointError> {
