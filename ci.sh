@@ -6,8 +6,8 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words documents tree layers clippy doc features test no_std firmware msrv package format bench-smoke quickstart mpi zmq fuzz python)
-nightly=(lab miri deny mpich arch streams instructions fuzz-long bench-full)
+ordinary=(fmt shell words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart mpi zmq fuzz python)
+nightly=(lab miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -22,6 +22,7 @@ declare -A purpose=(
   [no_std]="the codec crate builds for bare metal and for wasm, and the bare-metal example links"
   [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, in the memory that docs/microcontrollers.md states"
   [msrv]="each package builds with the oldest compiler that it declares"
+  [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
   [package]="the three published packages build from their archives, which hold licences and README"
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
@@ -35,6 +36,7 @@ declare -A purpose=(
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
   [mpich]="the contract, every fault, a payload above 2 GiB and training under MPICH as well"
   [arch]="the codec crate's tests and golden frames pass on aarch64, i686 and big-endian powerpc64, emulated"
+  [platforms-trainer]="the trainer's own code compiles for Windows and macOS; not the C of its allocator, for which there is no compiler"
   [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
   [instructions]="no main path takes 1 % more instructions than benches/results/instructions.md records"
   [fuzz-long]="every fuzz target runs for minutes"
@@ -177,6 +179,18 @@ check_msrv() {
   check_with_oldest_compiler core gradwire --all-features
   check_with_oldest_compiler transports gradwire-transports --features conformance
   check_with_oldest_compiler trainer gradwire-trainer
+}
+
+# Cargo takes several targets at once, and compiles what runs on this machine once for both.
+check_platforms() {
+  cargo_check_elsewhere -p gradwire -p gradwire-transports --features gradwire-transports/conformance
+}
+
+# A check links nothing, so a program that does nothing stands in for the compiler and the archiver of the other systems.
+check_platforms_trainer() {
+  local nothing
+  nothing=$(command -v true)
+  CC=$nothing AR=$nothing cargo_check_elsewhere -p gradwire-trainer
 }
 
 check_package() {
@@ -439,6 +453,16 @@ forbid() {
     1) ;;
     *) fail "git grep failed" ;;
   esac
+}
+
+# cargo_check_elsewhere FLAGS: for systems of which this machine has neither a linker nor a C compiler.
+cargo_check_elsewhere() {
+  local name targets=()
+  for name in x86_64-pc-windows-gnu aarch64-apple-darwin; do
+    need_target "$name"
+    targets+=(--target "$name")
+  done
+  cargo check --release "${targets[@]}" "$@"
 }
 
 # check_with_oldest_compiler FOLDER PACKAGE [FEATURE FLAGS]

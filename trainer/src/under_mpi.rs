@@ -63,11 +63,17 @@ pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Resu
         }
         let folder = reopen(&run, &job, &checkpoint)?;
         writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
-        let outcome =
-            go_on_writing(&job, &folder, &checkpoint, &job.config.codec, LINES, |start, observer| {
-                let control = Control { start: Some(start), interrupt: None };
+        let outcome = go_on_writing(
+            &job,
+            &folder,
+            &checkpoint,
+            &job.config.codec,
+            LINES,
+            |(checkpoint, before), observer| {
+                let control = Control { start: Some((checkpoint, &before)), interrupt: None };
                 lead_job(&job, transport, control, observer)
-            });
+            },
+        );
         present_run(&job, explained(outcome, &folder, &command(launch))?, &folder, out)
     })
 }

@@ -144,8 +144,16 @@ fn complete(folder: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
     Ok(found)
 }
 
-fn sync(path: &Path) -> Result<(), CheckpointError> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+/// Makes the names in a folder durable.
+#[cfg(unix)]
+fn sync(folder: &Path) -> Result<(), CheckpointError> {
+    File::open(folder).and_then(|file| file.sync_all()).map_err(at(folder))
+}
+
+/// Windows opens no folder as a file; its file systems keep a journal of names themselves.
+#[cfg(not(unix))]
+fn sync(_folder: &Path) -> Result<(), CheckpointError> {
+    Ok(())
 }
 
 fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, CheckpointError> {
@@ -292,15 +300,16 @@ impl Found {
         }
     }
 
-    /// The checkpoint before this one in the same folder, if there is one.
+    /// Those before this one in the same folder, oldest first, each with its path.
     ///
     /// # Errors
     ///
-    /// `Io`, `Corrupt` or `Foreign` for that one.
-    pub fn before(&self) -> Result<Option<Self>, CheckpointError> {
-        let Some(folder) = self.path.parent() else { return Ok(None) };
-        let older = complete(folder)?.into_iter().rfind(|(steps, _)| *steps < self.steps());
-        older.map(|(_, path)| Self::read(&path)).transpose()
+    /// `Io` when the folder cannot be read. Beside its path, a checkpoint has its own: `Io`, `Corrupt` or `Foreign`.
+    #[cfg(feature = "zmq")]
+    pub(crate) fn before(&self) -> Result<Vec<(PathBuf, Result<Self, CheckpointError>)>, CheckpointError> {
+        let Some(folder) = self.path.parent() else { return Ok(Vec::new()) };
+        let older = complete(folder)?.into_iter().filter(|(steps, _)| *steps < self.steps());
+        Ok(older.map(|(_, path)| (path.clone(), Self::read(&path))).collect())
     }
 
     /// Where the checkpoint lies.

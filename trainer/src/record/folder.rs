@@ -140,30 +140,30 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// `Io`, also when a line is missing or not one of metrics.
+    /// As [`read_metrics`](Self::read_metrics), and `Io` when the file cannot be written.
     pub fn metrics_behind(&self, steps: u64) -> Result<(Vec<Metrics>, MetricsFile), FolderError> {
         let path = self.file("metrics.jsonl");
         let text = fs::read_to_string(&path).map_err(fault(&path))?;
-        let (mut kept, mut metrics) = (String::new(), Vec::new());
-        for (step, line) in (0..steps).zip(text.lines()) {
-            let read: Result<Metrics, _> = serde_json::from_str(line);
-            let read =
-                read.map_err(|error| fault(&path)(io::Error::other(format!("line {}: {error}", step + 1))))?;
-            if read.step != step {
-                let what = format!("line {}: step {} instead of {step}", step + 1, read.step);
-                return Err(fault(&path)(io::Error::other(what)));
-            }
-            metrics.push(read);
-            kept.push_str(line);
+        let (metrics, len) = parse(&text, steps).map_err(|what| fault(&path)(io::Error::other(what)))?;
+        let mut kept = text[..len].to_owned();
+        if !kept.is_empty() && !kept.ends_with('\n') {
             kept.push('\n');
-        }
-        if (metrics.len() as u64) < steps {
-            let what = format!("{} lines, but {steps} steps are done", metrics.len());
-            return Err(fault(&path)(io::Error::other(what)));
         }
         self.write("metrics.jsonl", &kept)?;
         let file = File::options().append(true).open(&path).map_err(fault(&path))?;
         Ok((metrics, MetricsFile { path, file: BufWriter::new(file) }))
+    }
+
+    /// The first `steps` lines of `metrics.jsonl`.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, also when a line is missing or not one of metrics.
+    pub fn read_metrics(&self, steps: u64) -> Result<Vec<Metrics>, FolderError> {
+        let path = self.file("metrics.jsonl");
+        let text = fs::read_to_string(&path).map_err(fault(&path))?;
+        let (metrics, _) = parse(&text, steps).map_err(|what| fault(&path)(io::Error::other(what)))?;
+        Ok(metrics)
     }
 
     /// Begins `metrics.jsonl`.
@@ -175,6 +175,24 @@ impl Folder {
         let path = self.file("metrics.jsonl");
         let file = File::create(&path).map_err(fault(&path))?;
         Ok(MetricsFile { path, file: BufWriter::new(file) })
+    }
+}
+
+/// The first `steps` lines, and how many bytes they take.
+fn parse(text: &str, steps: u64) -> Result<(Vec<Metrics>, usize), String> {
+    let (mut metrics, mut len) = (Vec::new(), 0);
+    for (step, line) in (0..steps).zip(text.split_inclusive('\n')) {
+        let read: Metrics =
+            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", step + 1))?;
+        if read.step != step {
+            return Err(format!("line {}: step {} instead of {step}", step + 1, read.step));
+        }
+        metrics.push(read);
+        len += line.len();
+    }
+    match metrics.len() as u64 {
+        found if found < steps => Err(format!("{found} lines, but {steps} steps are done")),
+        _ => Ok((metrics, len)),
     }
 }
 

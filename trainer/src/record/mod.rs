@@ -5,6 +5,7 @@
 
 pub mod folder;
 pub mod progress;
+mod sums;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use gradwire_transports::gossip::Mixed;
 use gradwire_transports::{Counters, Rank, RankSet, cost};
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub(crate) use self::sums::Sums;
 use crate::checkpoint::Snapshot;
 use crate::job::Job;
 use crate::model::eval::Evaluation;

@@ -25,7 +25,7 @@ use crate::model::eval::Evaluation;
 use crate::process::interrupt;
 use crate::range::{RangeError, require};
 use crate::record::folder::Folder;
-use crate::record::{Metrics, StepRecord};
+use crate::record::{StepRecord, Sums};
 use crate::run::collect::Collected;
 use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::{Final, Observer, Outcome, RunError};
@@ -130,9 +130,10 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     interrupt::listen();
     let transport = bound.join(Deadline::now()).map_err(RemoteError::from)?;
     let mut tested = None;
-    let serve = |start: Option<(&Checkpoint, &[Metrics])>, observer: &mut dyn Observer| {
+    let serve = |start: Option<(&Checkpoint, Sums)>, observer: &mut dyn Observer| {
+        let first = start.as_ref().map_or(0, |(checkpoint, _)| checkpoint.steps);
         let mut run = Run::new(&job, transport, (rules, list, args), start, observer)?;
-        run.steps(start.map_or(0, |(checkpoint, _)| checkpoint.steps), out)?;
+        run.steps(first, out)?;
         let (outcome, evaluation) = run.end()?;
         tested = Some(evaluation);
         Ok(outcome)
@@ -160,13 +161,18 @@ fn in_folder(
     job: &Job,
     folder: &Folder,
     checkpoint: Option<&Checkpoint>,
-    serve: impl FnOnce(Option<(&Checkpoint, &[Metrics])>, &mut dyn Observer) -> Result<Outcome, RemoteError>,
+    serve: impl FnOnce(Option<(&Checkpoint, Sums)>, &mut dyn Observer) -> Result<Outcome, RemoteError>,
 ) -> Result<Outcome, Failure> {
     let outcome = match checkpoint {
-        Some(checkpoint) => go_on_writing(job, folder, checkpoint, "", 0, |start, observer| {
-            eprintln!("trainer: going on at step {} of {}", checkpoint.steps, job.steps);
-            serve(Some(start), observer)
-        }),
+        Some(checkpoint) => {
+            go_on_writing(job, folder, checkpoint, "", 0, |(checkpoint, before), observer| {
+                eprintln!("trainer: going on at step {} of {}", checkpoint.steps, job.steps);
+                let sums = before.iter().collect();
+                // From here on the run takes no room for the steps that it has made.
+                drop(before);
+                serve(Some((checkpoint, sums)), observer)
+            })
+        }
         None => write_down(job, folder, "", 0, |observer| serve(None, observer)),
     };
     match outcome {
@@ -231,14 +237,15 @@ impl<'a> Run<'a> {
         job: &'a Job,
         mut transport: ZmqTransport,
         (rules, list, args): (Rules, Option<List>, &ServeArgs),
-        start: Option<(&Checkpoint, &[Metrics])>,
+        start: Option<(&Checkpoint, Sums)>,
         observer: &'a mut dyn Observer,
     ) -> Result<Self, RemoteError> {
-        let collected = Collected::since(Instant::now(), start);
+        let (checkpoint, sums) = start.unzip();
+        let collected = Collected::summing(Instant::now(), checkpoint, sums.unwrap_or_default());
         let roll = Server::new(&mut transport, rules)?;
         let model = job.build_model().map_err(|error| RunError::Job(error.into()))?;
         let mut worker = Worker::new(job, transport, model).map_err(RunError::Job)?;
-        if let Some((checkpoint, _)) = start {
+        if let Some(checkpoint) = checkpoint {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
         let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);

@@ -14,14 +14,13 @@ use crate::checkpoint::{Checkpoint, Snapshot, Totals};
 use crate::job::Job;
 use crate::model::eval::Evaluation;
 use crate::model::hash::{combined_hash, params_hash};
-use crate::record::{Metrics, StepRecord, Summary, break_even_gbps, over, ring_bytes};
-
-/// Steps over which the training loss of the summary is taken.
-const LAST_STEPS: usize = 10;
+use crate::record::{Metrics, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes};
 
 /// What has come together of a run.
 pub(crate) struct Collected {
-    metrics: Vec<Metrics>,
+    sums: Sums,
+    /// Every step, where the outcome is to have them.
+    metrics: Option<Vec<Metrics>>,
     totals: Totals,
     hash: u64,
     /// When this process began, and how long the run had taken before.
@@ -62,16 +61,22 @@ fn hash_of_all(hashes: Vec<u64>) -> u64 {
 }
 
 impl Collected {
-    /// What had come together when the checkpoint was made, or nothing.
-    pub(crate) fn since(started: Instant, checkpoint: Option<(&Checkpoint, &[Metrics])>) -> Self {
-        let (totals, metrics) = checkpoint
-            .map(|(checkpoint, metrics)| (checkpoint.totals.clone(), metrics.to_vec()))
-            .unwrap_or_default();
+    /// What had come together when the checkpoint was made, or nothing. Keeps every step for the outcome.
+    pub(crate) fn since(started: Instant, start: Option<(&Checkpoint, &[Metrics])>) -> Self {
+        let (checkpoint, metrics) = start.unzip();
+        let metrics = metrics.unwrap_or_default();
+        let sums = metrics.iter().collect();
+        Self { metrics: Some(metrics.to_vec()), ..Self::summing(started, checkpoint, sums) }
+    }
+
+    /// As [`since`](Self::since), but keeps what the steps add up to and no step: a run of any length takes the same memory.
+    pub(crate) fn summing(started: Instant, checkpoint: Option<&Checkpoint>, sums: Sums) -> Self {
+        let totals = checkpoint.map(|checkpoint| checkpoint.totals.clone()).unwrap_or_default();
         let before = Duration::from_nanos(totals.elapsed_ns);
-        let hash = checkpoint.map_or(0, |(checkpoint, _)| {
+        let hash = checkpoint.map_or(0, |checkpoint| {
             hash_of_all(checkpoint.replicas.iter().map(|replica| params_hash(&replica.params)).collect())
         });
-        Self { metrics, hash, started, before, totals }
+        Self { sums, metrics: None, hash, started, before, totals }
     }
 
     /// Time of the run so far, in this process and before.
@@ -94,7 +99,10 @@ impl Collected {
         self.totals.elapsed_ns = self.elapsed().as_nanos() as u64;
         let metrics = Metrics::new(job, &records);
         observer.step(&metrics).map_err(RunError::Observer)?;
-        self.metrics.push(metrics);
+        self.sums.add(&metrics);
+        if let Some(kept) = &mut self.metrics {
+            kept.push(metrics);
+        }
         match self.checkpoint(job, records) {
             Some(checkpoint) => observer.checkpoint(&checkpoint).map_err(RunError::Observer),
             None => Ok(()),
@@ -181,20 +189,13 @@ impl Collected {
         let counters: Vec<Counters> = finals.iter().map(|end| end.counters).collect();
         let evaluation = finals.iter().find_map(|end| end.evaluation);
         let summary = self.summary(job, evaluation);
-        Outcome { summary, metrics: self.metrics, counters }
+        Outcome { summary, metrics: self.metrics.unwrap_or_default(), counters }
     }
 
     fn summary(&self, job: &Job, evaluation: Option<Evaluation>) -> Summary {
-        let config = &job.config;
-        let seconds =
-            |of: fn(&Metrics) -> u64| self.metrics.iter().map(|line| of(line) as f64 * 1e-9).sum::<f64>();
-        let up = self.metrics.iter().map(|line| line.bytes_up).sum::<u64>();
-        let down = self.metrics.iter().map(|line| line.bytes_down).sum::<u64>();
-        let steps = self.metrics.len() as f64;
+        let (config, sums) = (&job.config, &self.sums);
+        let (steps, up) = (sums.steps as f64, sums.bytes_up);
         let dense = steps * 4.0 * (job.layout.len() * config.reporting_workers()) as f64;
-        let [encode_seconds, decode_seconds] =
-            [seconds(|line| line.encode_ns), seconds(|line| line.decode_ns)];
-        let last = &self.metrics[self.metrics.len().saturating_sub(LAST_STEPS)..];
         let tested = |of: fn(&Evaluation) -> f64| evaluation.as_ref().map_or(f64::NAN, of);
         Summary {
             codec: config.codec.clone(),
@@ -203,25 +204,64 @@ impl Collected {
             params: job.layout.len(),
             workers: config.workers,
             seed: config.seed,
-            steps: self.metrics.len() as u64,
+            steps: sums.steps,
             refused_steps: self.totals.refused,
             final_loss: tested(Evaluation::loss),
-            train_loss: last.iter().map(|line| line.loss).sum::<f64>() / last.len() as f64,
+            train_loss: sums.train_loss(),
             accuracy: tested(Evaluation::accuracy),
             accuracy_resolution: tested(Evaluation::resolution),
             perplexity: (job.model.context() > 0).then(|| tested(Evaluation::perplexity)),
             bytes_up: up,
-            bytes_down: down,
+            bytes_down: sums.bytes_down,
             ratio: over(dense, self.totals.frame_bytes as f64),
-            wire_ratio: over(steps * ring_bytes(job), (up + down) as f64),
+            wire_ratio: over(steps * ring_bytes(job), (up + sums.bytes_down) as f64),
             seconds: self.elapsed().as_secs_f64(),
             compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.reporting_workers() as f64,
-            encode_seconds,
-            exchange_seconds: seconds(|line| line.exchange_ns),
-            decode_seconds,
-            break_even_gbps: break_even_gbps(job, steps, up, encode_seconds + decode_seconds),
+            encode_seconds: sums.encode_seconds,
+            exchange_seconds: sums.exchange_seconds,
+            decode_seconds: sums.decode_seconds,
+            break_even_gbps: break_even_gbps(job, steps, up, sums.encode_seconds + sums.decode_seconds),
             params_hash: format!("{:016x}", self.hash),
             notes: self.notes(job),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{RunConfig, Settings};
+
+    struct Deaf;
+
+    impl Observer for Deaf {
+        fn step(&mut self, _: &Metrics) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn refused(&mut self, _: u64, _: &str) {}
+    }
+
+    #[test]
+    fn what_sums_up_keeps_no_step_and_says_the_same_of_the_run() {
+        let settings = Settings { workers: Some(1), ..Settings::default() };
+        let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
+        let [summary, whole] = [
+            Collected::summing(Instant::now(), None, Sums::default()),
+            Collected::since(Instant::now(), None),
+        ]
+        .map(|mut collected| {
+            for step in 0..1000 {
+                let mut record = StepRecord::without_exchange();
+                record.set_step(Rank(0), step, 1.0 / (step + 1) as f32, 0.1, Duration::from_millis(1));
+                (record.bytes_up, record.bytes_down, record.encode) = (step, 7, Duration::from_nanos(step));
+                collected.take(&job, vec![record], &mut Deaf).unwrap();
+            }
+            let outcome = collected.outcome(&job, &[]);
+            (outcome.metrics, outcome.summary)
+        });
+        assert_eq!((summary.0.capacity(), whole.0.len()), (0, 1000));
+        let timeless = |summary: Summary| format!("{:?}", Summary { seconds: 0.0, ..summary });
+        assert_eq!(timeless(summary.1), timeless(whole.1));
     }
 }

@@ -52,6 +52,8 @@ pub fn run_into(job: &Job, folder: &Folder, label: &str, lines: u64) -> Result<O
 
 /// As [`run_into`], with a run of the caller's.
 ///
+/// A run that kept no steps gets those that were written down.
+///
 /// # Errors
 ///
 /// Those of the run, and if a file cannot be written, or checkpoints of a run before not be removed.
@@ -80,8 +82,8 @@ pub fn resume_into(
     label: &str,
     lines: u64,
 ) -> Result<Outcome, RunError> {
-    go_on_writing(job, folder, checkpoint, label, lines, |start, observer| {
-        in_threads(job, Some(start), observer)
+    go_on_writing(job, folder, checkpoint, label, lines, |(checkpoint, before), observer| {
+        in_threads(job, Some((checkpoint, &before)), observer)
     })
 }
 
@@ -96,10 +98,10 @@ pub fn go_on_writing<E: From<RunError>>(
     checkpoint: &Checkpoint,
     label: &str,
     lines: u64,
-    run: impl FnOnce((&Checkpoint, &[Metrics]), &mut dyn Observer) -> Result<Outcome, E>,
+    run: impl FnOnce((&Checkpoint, Vec<Metrics>), &mut dyn Observer) -> Result<Outcome, E>,
 ) -> Result<Outcome, E> {
     let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
-    watched(job, folder, metrics, label, lines, |observer| run((checkpoint, &before), observer))
+    watched(job, folder, metrics, label, lines, |observer| run((checkpoint, before), observer))
 }
 
 /// Until its end, or until the user wants it to end.
@@ -124,7 +126,10 @@ fn watched<E: From<RunError>>(
     let mut watch = Watch { job, checkpoints, metrics, progress: Progress::new(label, job.steps, lines) };
     let outcome = run(&mut watch);
     watch.progress.finish();
-    let outcome = outcome?;
+    let mut outcome = outcome?;
+    if outcome.metrics.is_empty() {
+        outcome.metrics = folder.read_metrics(outcome.summary.steps).map_err(|error| written(&error))?;
+    }
     let summary = serde_json::to_string_pretty(&outcome.summary)
         .map_err(|error| RunError::Observer(error.to_string()))?;
     folder.write("summary.json", &(summary + "\n")).map_err(|error| written(&error))?;

@@ -10,7 +10,7 @@ use crate::record::{Metrics, Summary};
 pub struct Outcome {
     /// The run in one object.
     pub summary: Summary,
-    /// Every step.
+    /// Every step, or none where the run kept none: the folder has them.
     pub metrics: Vec<Metrics>,
     /// What each worker's meter counted, in rank order.
     pub counters: Vec<Counters>,

@@ -168,6 +168,8 @@ fn a_server_leaves_the_folder_that_a_run_leaves() {
     for name in ["config.toml", "metrics.jsonl", "summary.json", "report.html"] {
         assert!(run.join(name).is_file(), "{name}");
     }
+    let report = fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(report.contains("Training loss by step"), "a server keeps no steps, but its folder has them");
     assert_eq!(hash, in_one_process("topk:density=0.01", "sgd", 60, (WORLD, 48)));
     let refused = |arguments: &[&str], why: &str| {
         let mut process = Process::start("refused", trainer().args(arguments));
