@@ -6,16 +6,18 @@ use std::path::PathBuf;
 use super::settings::settings;
 use crate::codec_cli::codecs_help;
 use crate::command::{Failure, Output, present};
-use crate::compare::{Plan, quickstart};
+use crate::compare::{Candidate, Plan, quickstart};
 use crate::config::Settings;
+use crate::job::JobError;
 use crate::range::require;
 use crate::record::folder::Folder;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
-    /// A codec to compare; give it again for the next one
-    #[arg(long = "codec", value_name = "SPEC", required = true)]
+    /// A codec to compare, and behind it the settings that it alone has: --codec dgc lr=0.1 --codec none momentum=0.9.
+    /// Give it again for the next one
+    #[arg(long = "codec", value_name = "SPEC", required = true, num_args = 1..)]
     codecs: Vec<String>,
     /// Runs of each codec, with seeds that count up
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -58,7 +60,7 @@ pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Fa
         settings.transport.as_deref().unwrap_or_default(),
         "local, to compare in one process",
     )?;
-    let plan = Plan::new(&settings, &args.codecs, args.seeds)?;
+    let plan = Plan::new(&settings, &Candidate::read(&args.codecs).map_err(JobError::from)?, args.seeds)?;
     let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
     let folder = Folder::create(&path, args.output.force)?;
     let comparison = plan.run(&folder)?;

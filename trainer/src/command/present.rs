@@ -57,7 +57,7 @@ fn print_and_report(
     folder.write("report.html", &report::html(comparison, title))?;
     writeln!(out, "{}\n", report::task_line(comparison))?;
     write!(out, "{}", Table::new(comparison).to_text())?;
-    for note in footnotes(comparison) {
+    for note in report::own_training(comparison).into_iter().chain(footnotes(comparison)) {
         writeln!(out, "{note}.")?;
     }
     for note in report::notes(comparison) {

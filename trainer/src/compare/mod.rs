@@ -1,8 +1,11 @@
 //! Several codecs on the same task, with the same seeds and the same budget.
 
+mod candidate;
 pub mod quickstart;
 
 use serde::Serialize;
+
+pub use self::candidate::Candidate;
 
 use crate::config::{RunConfig, Settings};
 use crate::data::{Dataset, Source};
@@ -12,28 +15,38 @@ use crate::record::folder::Folder;
 use crate::run::in_folder::run_into;
 use crate::run::{Outcome, RunError};
 
-/// The jobs of a comparison: for each codec one for each seed.
+/// The jobs of a comparison: for each candidate one for each seed.
 #[derive(Debug)]
 pub struct Plan {
-    jobs: Vec<Vec<Job>>,
+    rows: Vec<Row>,
+}
+
+/// The jobs of one candidate.
+#[derive(Debug)]
+struct Row {
+    label: String,
+    /// One for each seed.
+    jobs: Vec<Job>,
 }
 
 /// What came of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// One for each codec, in the order they were given.
+    /// One for each candidate, in the order they were given.
     pub entries: Vec<Entry>,
-    /// What was trained: the shared part of the configuration.
+    /// What was trained: the configuration of the first run.
     pub config: RunConfig,
     /// Number of parameters.
     pub params: usize,
 }
 
-/// One codec's runs.
+/// One candidate's runs.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The spelling.
-    pub codec: String,
+    /// The codec, and behind it the settings that this candidate has of its own.
+    pub label: String,
+    /// The configuration of its first seed.
+    pub config: RunConfig,
     /// One for each seed.
     pub outcomes: Vec<Outcome>,
 }
@@ -59,6 +72,11 @@ impl Spread {
 }
 
 impl Entry {
+    /// Whether whole gradients are sent as they are: the yardstick for the others.
+    pub fn is_dense(&self) -> bool {
+        self.config.codec == "none"
+    }
+
     /// A number of every run's summary, over the seeds.
     pub fn spread(&self, of: impl Fn(&crate::record::Summary) -> f64) -> Spread {
         Spread::of(self.outcomes.iter().map(|outcome| of(&outcome.summary)))
@@ -81,19 +99,19 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`JobError`] of the first codec that is refused.
-    pub fn new(settings: &Settings, codecs: &[String], seeds: u64) -> Result<Self, JobError> {
-        let configs = codecs.iter().map(|codec| {
-            let settings = Settings { codec: Some(codec.clone()), ..settings.clone() };
-            let first = RunConfig::resolve(&settings)?;
+    /// [`JobError`] of the first candidate that is refused, and if two of them are the same.
+    pub fn new(settings: &Settings, candidates: &[Candidate], seeds: u64) -> Result<Self, JobError> {
+        let resolved = |candidate: &Candidate| RunConfig::resolve(&candidate.settings(settings)?);
+        let configs: Vec<RunConfig> = candidates.iter().map(resolved).collect::<Result<_, _>>()?;
+        candidate::refuse_twice(candidates, &configs.iter().collect::<Vec<_>>())?;
+        let dataset = load(configs.first().filter(|_| seeds > 0))?;
+        let rows = candidates.iter().zip(configs).map(|(candidate, first)| {
             let seeded = |number| RunConfig { seed: first.seed.wrapping_add(number), ..first.clone() };
-            Ok((0..seeds).map(seeded).collect())
+            let jobs = (0..seeds).map(|number| Job::with_data(seeded(number), dataset.clone()));
+            let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
+            Ok(Row { label: format!("{}{}", jobs[0].config.codec, candidate.own_text()), jobs })
         });
-        let configs: Vec<Vec<RunConfig>> = configs.collect::<Result<_, JobError>>()?;
-        let dataset = load(&configs)?;
-        let job = |config| Job::with_data(config, dataset.clone());
-        let jobs = configs.into_iter().map(|seeds| seeds.into_iter().map(job).collect());
-        Ok(Self { jobs: jobs.collect::<Result<_, JobError>>()? })
+        Ok(Self { rows: rows.collect::<Result<_, JobError>>()? })
     }
 
     /// Does the runs, one after the other, each in a folder of its own.
@@ -102,21 +120,21 @@ impl Plan {
     ///
     /// That of the first run that fails.
     pub fn run(&self, folder: &Folder) -> Result<Comparison, RunError> {
-        let entries = self.jobs.iter().map(|jobs| {
+        let entries = self.rows.iter().map(|Row { label, jobs }| {
             let outcomes = jobs.iter().map(|job| {
-                let name = format!("{}-seed-{}", file_name(&job.config.codec), job.config.seed);
+                let name = format!("{}-seed-{}", file_name(label), job.config.seed);
                 let folder = folder.inner(&name).map_err(|error| RunError::Observer(error.to_string()))?;
-                let label = match jobs.len() {
-                    1 => job.config.codec.clone(),
-                    _ => format!("{}, seed {}", job.config.codec, job.config.seed),
+                let name = match jobs.len() {
+                    1 => label.clone(),
+                    _ => format!("{label}, seed {}", job.config.seed),
                 };
-                run_into(job, &folder, &label, LINES)
+                run_into(job, &folder, &name, LINES)
             });
             let outcomes = outcomes.collect::<Result<_, RunError>>()?;
-            Ok(Entry { codec: jobs[0].config.codec.clone(), outcomes })
+            Ok(Entry { label: label.clone(), config: jobs[0].config.clone(), outcomes })
         });
         let entries = entries.collect::<Result<Vec<Entry>, RunError>>()?;
-        let first = &self.jobs[0][0];
+        let first = &self.rows[0].jobs[0];
         Ok(Comparison { entries, config: first.config.clone(), params: first.layout.len() })
     }
 }
@@ -124,8 +142,9 @@ impl Plan {
 impl Comparison {
     /// A comparison of a single run.
     pub fn of_one(job: &Job, outcome: Outcome) -> Self {
-        let entries = vec![Entry { codec: job.config.codec.clone(), outcomes: vec![outcome] }];
-        Self { entries, config: job.config.clone(), params: job.layout.len() }
+        let (label, config) = (job.config.codec.clone(), job.config.clone());
+        let entries = vec![Entry { label, config: config.clone(), outcomes: vec![outcome] }];
+        Self { entries, config, params: job.layout.len() }
     }
 
     /// Whether the task is text, which is measured by perplexity.
@@ -155,8 +174,8 @@ impl Comparison {
     }
 }
 
-fn load(configs: &[Vec<RunConfig>]) -> Result<Dataset, JobError> {
-    let Some(config) = configs.iter().flatten().next() else {
+fn load(first: Option<&RunConfig>) -> Result<Dataset, JobError> {
+    let Some(config) = first else {
         return Err(
             crate::range::RangeError::new("codec", "nothing", "at least one codec and one seed").into()
         );

@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use self::table::{Table, footnotes};
 use crate::compare::Comparison;
+use crate::config::RunConfig;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -40,21 +41,40 @@ pub fn task_line(comparison: &Comparison) -> String {
         1 => format!("seed {}", config.seed),
         n => format!("mean of {n} seeds"),
     };
-    let optimizer = match (config.optimizer.as_str(), config.momentum) {
-        ("sgd", Some(momentum)) if momentum > 0.0 => format!("SGD with momentum {momentum}"),
-        ("sgd", _) => "plain SGD".to_owned(),
-        (other, _) => other.to_owned(),
+    let trained = match own_training(comparison) {
+        Some(_) => "optimizer and rate by row".to_owned(),
+        None => training(config),
     };
     format!(
-        "{} on {} ({} parameters), {} workers, {} steps of {} examples, {optimizer} at rate {}, {seeds}.",
+        "{} on {} ({} parameters), {} workers, {} steps of {} examples, {trained}, {seeds}.",
         config.model,
         config.data,
         thousands(comparison.params),
         config.workers,
         comparison.steps(),
         config.batch,
-        config.lr
     )
+}
+
+/// What each row trained with, where they differ in that.
+pub fn own_training(comparison: &Comparison) -> Option<String> {
+    let rows = comparison.entries.iter().map(|entry| (&entry.label, training(&entry.config)));
+    let rows: Vec<(&String, String)> = rows.collect();
+    let differ = rows.windows(2).any(|pair| pair[0].1 != pair[1].1);
+    let lines = rows.iter().map(|(label, training)| format!("{label}: {training}"));
+    differ.then(|| format!("Trained with: {}", lines.collect::<Vec<_>>().join("; ")))
+}
+
+/// Optimizer and rate. A codec that owns the momentum replaces that of the optimizer.
+fn training(config: &RunConfig) -> String {
+    let own = config.spec().ok().and_then(|spec| spec.codec.momentum());
+    let optimizer = match (config.optimizer.as_str(), own, config.momentum) {
+        ("sgd", Some(own), _) => format!("SGD with the codec's momentum {}", own.factor()),
+        ("sgd", None, Some(momentum)) if momentum > 0.0 => format!("SGD with momentum {momentum}"),
+        ("sgd", ..) => "plain SGD".to_owned(),
+        (other, ..) => other.to_owned(),
+    };
+    format!("{optimizer} at rate {}", config.lr)
 }
 
 /// What should be known about some of the runs, each once.
@@ -90,10 +110,10 @@ fn escape(text: &str) -> String {
 
 /// The result in one sentence, where there is a dense run to compare with.
 fn headline(comparison: &Comparison) -> String {
-    let Some(dense) = comparison.entries.iter().find(|entry| entry.codec == "none") else {
+    let Some(dense) = comparison.entries.iter().find(|entry| entry.is_dense()) else {
         return String::new();
     };
-    let best = comparison.entries.iter().filter(|entry| entry.codec != "none").max_by(|a, b| {
+    let best = comparison.entries.iter().filter(|entry| !entry.is_dense()).max_by(|a, b| {
         let saved = |entry: &crate::compare::Entry| entry.spread(|run| run.wire_ratio.unwrap_or(0.0)).mean;
         saved(a).total_cmp(&saved(b))
     });
@@ -106,7 +126,7 @@ fn headline(comparison: &Comparison) -> String {
     format!(
         "<p class=\"headline\"><code>{}</code> moved <strong>{}</strong> fewer bytes than dense training and reached \
          <strong>{:.1}&nbsp;%</strong> accuracy, dense training {:.1}&nbsp;%.</p>",
-        escape(&best.codec),
+        escape(&best.label),
         table::ratio_text(saved),
         accuracy(best),
         accuracy(dense)
@@ -135,7 +155,7 @@ fn swatch(number: usize) -> String {
 }
 
 fn note_list(comparison: &Comparison) -> String {
-    let all = footnotes(comparison).into_iter().chain(notes(comparison));
+    let all = own_training(comparison).into_iter().chain(footnotes(comparison)).chain(notes(comparison));
     let items: String = all.map(|note| format!("<li>{}.</li>", escape(&note))).collect();
     if items.is_empty() { items } else { format!("<ul class=\"notes\">{items}</ul>\n") }
 }
@@ -144,7 +164,7 @@ fn legend(comparison: &Comparison) -> String {
     let entries = comparison.entries.iter().enumerate();
     let items: String = entries
         .map(|(number, entry)| {
-            format!("<span>{}<code>{}</code></span>", swatch(number), escape(&entry.codec))
+            format!("<span>{}<code>{}</code></span>", swatch(number), escape(&entry.label))
         })
         .collect();
     format!("<p class=\"legend\">{items}</p>")

@@ -52,11 +52,11 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
             ),
         });
     }
-    let pays = comparison.entries.iter().filter_map(|entry| {
+    let pays = comparison.entries.iter().filter(|entry| !entry.is_dense()).filter_map(|entry| {
         let gbps = entry.spread(|run| run.break_even_gbps.unwrap_or(f64::NAN)).mean;
-        gbps.is_finite().then(|| format!("{} {}", entry.codec, bits_per_second(gbps)))
+        gbps.is_finite().then(|| format!("{} {}", entry.label, bits_per_second(gbps)))
     });
-    let pays: Vec<String> = pays.filter(|text| !text.starts_with("none ")).collect();
+    let pays: Vec<String> = pays.collect();
     if !pays.is_empty() {
         notes.push(format!("Saves time on links slower than (measured here): {}", pays.join(", ")));
     }
@@ -75,7 +75,7 @@ fn row(entry: &Entry) -> Vec<String> {
         if ratio.is_finite() { ratio_text(ratio) } else { "-".to_owned() }
     };
     vec![
-        entry.codec.clone(),
+        entry.label.clone(),
         quality(entry),
         format!("{:.4}", entry.spread(|run| run.final_loss).mean),
         bytes(entry.spread(|run| run.bytes_up as f64).mean),
