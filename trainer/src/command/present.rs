@@ -47,6 +47,23 @@ pub(crate) fn present(
     print_and_report(comparison, title, folder, out)
 }
 
+/// Whether all runs have results; if not, what to do, or what went wrong.
+pub(crate) fn verdict(comparison: &Comparison, folder: &Folder) -> Result<(), Failure> {
+    let broken: Vec<_> = comparison.broken().collect();
+    let runs = comparison.entries.len() * comparison.seeds;
+    if broken.iter().any(|(_, run)| run.is_open()) {
+        let command = format!("trainer compare --resume {}", folder.path().display());
+        return Err(Failure::ComparisonInterrupted { done: runs - broken.len(), runs, command });
+    }
+    match broken.first() {
+        Some((label, run)) => {
+            let first = format!("{label}, seed {}: {}", run.seed, run.text());
+            Err(Failure::Broken { broken: broken.len(), runs, first })
+        }
+        None => Ok(()),
+    }
+}
+
 /// The table to `out`, the report to the folder.
 fn print_and_report(
     comparison: &Comparison,

@@ -107,6 +107,8 @@ fn parsed(text: &str) -> Value {
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        // TOML writes 1e30 with all its zeros.
+        Value::Float(value) if !(1e-4..1e6).contains(&value.abs()) && *value != 0.0 => format!("{value:e}"),
         Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
@@ -137,9 +139,10 @@ mod tests {
     #[test]
     fn settings_follow_their_codec() {
         let all =
-            read(&["none", "dgc:density=0.01", "lr=0.1", "hidden=8,4", "optimizer=sgd", "qsgd"]).unwrap();
+            read(&["none", "dgc:density=0.01", "lr=0.1", "hidden=8,4", "optimizer=sgd", "qsgd", "lr=1e30"])
+                .unwrap();
         let texts: Vec<String> = all.iter().map(|one| format!("{}{}", one.codec, one.own_text())).collect();
-        assert_eq!(texts, ["none", "dgc:density=0.01 hidden=8,4 lr=0.1 optimizer=sgd", "qsgd"]);
+        assert_eq!(texts, ["none", "dgc:density=0.01 hidden=8,4 lr=0.1 optimizer=sgd", "qsgd lr=1e30"]);
         let shared = Settings { lr: Some(0.5), epochs: Some(3), ..Settings::default() };
         let settings = all[1].settings(&shared).unwrap();
         assert_eq!((settings.lr, settings.hidden, settings.epochs), (Some(0.1), Some(vec![8, 4]), Some(3)));

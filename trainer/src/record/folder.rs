@@ -135,16 +135,28 @@ impl Folder {
         &self.path
     }
 
-    /// Goes on with `metrics.jsonl` behind its first `steps` lines, which are returned; what a process that was killed
-    /// wrote behind them is dropped.
+    /// Removes a file, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn remove(&self, name: &str) -> Result<(), FolderError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first `steps` lines of `metrics.jsonl`.
     ///
     /// # Errors
     ///
     /// `Io`, also when a line is missing or not one of metrics.
-    pub fn metrics_behind(&self, steps: u64) -> Result<(Vec<Metrics>, MetricsFile), FolderError> {
+    pub fn read_metrics(&self, steps: u64) -> Result<Vec<Metrics>, FolderError> {
         let path = self.file("metrics.jsonl");
         let text = fs::read_to_string(&path).map_err(fault(&path))?;
-        let (mut kept, mut metrics) = (String::new(), Vec::new());
+        let mut metrics = Vec::new();
         for (step, line) in (0..steps).zip(text.lines()) {
             let read: Result<Metrics, _> = serde_json::from_str(line);
             let read =
@@ -154,13 +166,25 @@ impl Folder {
                 return Err(fault(&path)(io::Error::other(what)));
             }
             metrics.push(read);
-            kept.push_str(line);
-            kept.push('\n');
         }
         if (metrics.len() as u64) < steps {
             let what = format!("{} lines, but {steps} steps are done", metrics.len());
             return Err(fault(&path)(io::Error::other(what)));
         }
+        Ok(metrics)
+    }
+
+    /// Goes on with `metrics.jsonl` behind its first `steps` lines, which are returned; what a process that was killed
+    /// wrote behind them is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, also when a line is missing or not one of metrics.
+    pub fn metrics_behind(&self, steps: u64) -> Result<(Vec<Metrics>, MetricsFile), FolderError> {
+        let metrics = self.read_metrics(steps)?;
+        let path = self.file("metrics.jsonl");
+        let text = fs::read_to_string(&path).map_err(fault(&path))?;
+        let kept = text.lines().take(metrics.len()).map(|line| format!("{line}\n")).collect::<String>();
         self.write("metrics.jsonl", &kept)?;
         let file = File::options().append(true).open(&path).map_err(fault(&path))?;
         Ok((metrics, MetricsFile { path, file: BufWriter::new(file) }))

@@ -7,7 +7,7 @@ pub mod table;
 
 use std::fmt::Write;
 
-use self::table::{Table, footnotes};
+use self::table::{Table, broken, footnotes};
 use crate::compare::Comparison;
 use crate::config::RunConfig;
 
@@ -37,7 +37,7 @@ pub fn html(comparison: &Comparison, title: &str) -> String {
 /// What was trained, in one line.
 pub fn task_line(comparison: &Comparison) -> String {
     let config = &comparison.config;
-    let seeds = match comparison.seeds() {
+    let seeds = match comparison.seeds {
         1 => format!("seed {}", config.seed),
         n => format!("mean of {n} seeds"),
     };
@@ -51,7 +51,7 @@ pub fn task_line(comparison: &Comparison) -> String {
         config.data,
         thousands(comparison.params),
         config.workers,
-        comparison.steps(),
+        comparison.steps,
         config.batch,
     )
 }
@@ -79,7 +79,7 @@ fn training(config: &RunConfig) -> String {
 
 /// What should be known about some of the runs, each once.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes: Vec<String> = Vec::new();
+    let mut notes: Vec<String> = broken(comparison);
     for run in comparison.entries.iter().flat_map(|entry| &entry.outcomes) {
         let refused = run.summary.refused_steps;
         let refused = (refused > 0).then(|| {
@@ -110,14 +110,19 @@ fn escape(text: &str) -> String {
 
 /// The result in one sentence, where there is a dense run to compare with.
 fn headline(comparison: &Comparison) -> String {
-    let Some(dense) = comparison.entries.iter().find(|entry| entry.is_dense()) else {
+    let Some(dense) = comparison.entries.iter().find(|entry| entry.is_dense() && !entry.outcomes.is_empty())
+    else {
         return String::new();
     };
-    let best = comparison.entries.iter().filter(|entry| !entry.is_dense()).max_by(|a, b| {
-        let saved = |entry: &crate::compare::Entry| entry.spread(|run| run.wire_ratio.unwrap_or(0.0)).mean;
-        saved(a).total_cmp(&saved(b))
-    });
-    let Some(best) = best.filter(|_| !comparison.is_text()) else { return String::new() };
+    let best =
+        comparison.entries.iter().filter(|entry| !entry.is_dense() && !entry.outcomes.is_empty()).max_by(
+            |a, b| {
+                let saved =
+                    |entry: &crate::compare::Entry| entry.spread(|run| run.wire_ratio.unwrap_or(0.0)).mean;
+                saved(a).total_cmp(&saved(b))
+            },
+        );
+    let Some(best) = best.filter(|_| !comparison.is_text) else { return String::new() };
     let accuracy = |entry: &crate::compare::Entry| 100.0 * entry.spread(|run| run.accuracy).mean;
     let saved = best.spread(|run| run.wire_ratio.unwrap_or(f64::NAN)).mean;
     if !saved.is_finite() {

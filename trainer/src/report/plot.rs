@@ -32,14 +32,14 @@ fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
 
 /// Perplexity for text, accuracy in percent for images: name, and curve over the steps with an evaluation.
 fn quality(comparison: &Comparison) -> (&'static str, fn(&Metrics) -> Option<f64>) {
-    match comparison.is_text() {
+    match comparison.is_text {
         true => ("perplexity", |line| line.perplexity),
         false => ("accuracy, %", |line| line.accuracy.map(|accuracy| 100.0 * accuracy)),
     }
 }
 
 fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
-    let is_text = comparison.is_text();
+    let is_text = comparison.is_text;
     let title = if is_text { "Perplexity against bytes sent" } else { "Accuracy against bytes sent" };
     let (name, quality) = quality(comparison);
     let curves = curves(comparison, |entry| {
@@ -56,7 +56,7 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
 }
 
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
-    let is_text = comparison.is_text();
+    let is_text = comparison.is_text;
     let title = if is_text { "Perplexity by step" } else { "Accuracy by step" };
     let (name, quality) = quality(comparison);
     let curves = curves(comparison, |entry| by_step(entry.curve(quality)));
