@@ -7,6 +7,7 @@ use crate::compare::Comparison;
 use crate::job::Job;
 use crate::record::folder::Folder;
 use crate::report;
+use crate::report::headline::headlines;
 use crate::report::table::{Table, footnotes};
 use crate::run::Outcome;
 
@@ -79,6 +80,9 @@ fn print_and_report(
     }
     for note in report::notes(comparison) {
         writeln!(out, "Note: {note}.")?;
+    }
+    for found in headlines(comparison) {
+        writeln!(out, "\n{}", found.text())?;
     }
     Ok(())
 }

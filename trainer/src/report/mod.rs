@@ -1,12 +1,14 @@
 //! One HTML file that needs nothing else: table, plots as SVG, and a few words for someone who sees this for the first
 //! time.
 
+pub mod headline;
 mod plot;
 mod svg;
 pub mod table;
 
 use std::fmt::Write;
 
+use self::headline::headlines;
 use self::table::{Table, broken, footnotes};
 use crate::compare::Comparison;
 use crate::config::RunConfig;
@@ -108,34 +110,12 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The result in one sentence, where there is a dense run to compare with.
+/// The result in a sentence for each model, where there is a dense run to compare with.
 fn headline(comparison: &Comparison) -> String {
-    let Some(dense) = comparison.entries.iter().find(|entry| entry.is_dense() && !entry.outcomes.is_empty())
-    else {
-        return String::new();
-    };
-    let best =
-        comparison.entries.iter().filter(|entry| !entry.is_dense() && !entry.outcomes.is_empty()).max_by(
-            |a, b| {
-                let saved =
-                    |entry: &crate::compare::Entry| entry.spread(|run| run.wire_ratio.unwrap_or(0.0)).mean;
-                saved(a).total_cmp(&saved(b))
-            },
-        );
-    let Some(best) = best.filter(|_| !comparison.is_text) else { return String::new() };
-    let accuracy = |entry: &crate::compare::Entry| 100.0 * entry.spread(|run| run.accuracy).mean;
-    let saved = best.spread(|run| run.wire_ratio.unwrap_or(f64::NAN)).mean;
-    if !saved.is_finite() {
-        return String::new();
-    }
-    format!(
-        "<p class=\"headline\"><code>{}</code> moved <strong>{}</strong> fewer bytes than dense training and reached \
-         <strong>{:.1}&nbsp;%</strong> accuracy, dense training {:.1}&nbsp;%.</p>",
-        escape(&best.label),
-        table::ratio_text(saved),
-        accuracy(best),
-        accuracy(dense)
-    )
+    let sentences = headlines(comparison);
+    let sentences =
+        sentences.iter().map(|found| format!("<p class=\"headline\">{}</p>", escape(&found.text())));
+    sentences.collect()
 }
 
 fn table(comparison: &Comparison) -> String {
