@@ -6,34 +6,58 @@ mod plot;
 mod svg;
 pub mod table;
 
-use std::fmt::Write;
+use askama::Template;
 
-use self::headline::headlines;
+use self::headline::{Headline, Piece, headlines};
+use self::plot::Figure;
 use self::table::{Table, broken, footnotes};
 use crate::compare::Comparison;
 use crate::config::RunConfig;
 
-const STYLE: &str = include_str!("style.css");
+/// What `templates/report.html` shows. The template escapes every text; of the drawings, which are inserted as they are,
+/// only numbers and words of this program are part.
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    title: &'a str,
+    task: String,
+    headlines: Vec<Headline>,
+    head: Vec<String>,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+    figures: Vec<Figure>,
+    settings: String,
+}
+
+/// A row of the table.
+struct Row {
+    /// The colour of the codec, the same everywhere in the report.
+    colour: String,
+    label: String,
+    cells: Vec<String>,
+}
 
 /// The report. Text that comes from settings is escaped; nothing is loaded from anywhere.
 pub fn html(comparison: &Comparison, title: &str) -> String {
-    let mut page = String::new();
-    let title = escape(title);
-    let task = escape(&task_line(comparison));
-    // Writing to a string does not fail.
-    let _ = write!(
-        page,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>gradwire: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{title}</h1>\n<p class=\"task\">{task}</p>\n{}\n{}\n{}{}\n{}\n</main>\n</body>\n</html>\n",
-        headline(comparison),
-        table(comparison),
-        note_list(comparison),
-        plots(comparison),
-        explanation(comparison),
-    );
-    page
+    let Table { head, rows } = Table::new(comparison);
+    let row = |(number, mut cells): (usize, Vec<String>)| Row {
+        colour: svg::css_colour(number),
+        label: cells.remove(0),
+        cells,
+    };
+    let notes = own_training(comparison).into_iter().chain(footnotes(comparison)).chain(notes(comparison));
+    let page = Page {
+        title,
+        task: task_line(comparison),
+        headlines: headlines(comparison),
+        head,
+        rows: rows.into_iter().enumerate().map(row).collect(),
+        notes: notes.collect(),
+        figures: plot::all(comparison),
+        settings: comparison.config.to_toml(),
+    };
+    // Every part of the page is a string: nothing of it can fail.
+    page.render().unwrap_or_default()
 }
 
 /// What was trained, in one line.
@@ -106,83 +130,29 @@ fn thousands(n: usize) -> String {
     groups.join(",")
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// The result in a sentence for each model, where there is a dense run to compare with.
-fn headline(comparison: &Comparison) -> String {
-    let sentences = headlines(comparison);
-    let sentences =
-        sentences.iter().map(|found| format!("<p class=\"headline\">{}</p>", escape(&found.text())));
-    sentences.collect()
-}
-
-fn table(comparison: &Comparison) -> String {
-    let table = Table::new(comparison);
-    let head: String = table.head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
-    let rows = table.rows.iter().enumerate().map(|(number, row)| {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("<th>{}<code>{}</code></th>", swatch(number), escape(cell)),
-            _ => format!("<td>{}</td>", escape(cell)),
-        });
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    });
-    let rows: String = rows.collect();
-    format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>"
-    )
-}
-
-/// The colour of a codec, the same everywhere in the report.
-fn swatch(number: usize) -> String {
-    format!("<span class=\"swatch\" style=\"background:{}\"></span>", svg::css_colour(number))
-}
-
-fn note_list(comparison: &Comparison) -> String {
-    let all = own_training(comparison).into_iter().chain(footnotes(comparison)).chain(notes(comparison));
-    let items: String = all.map(|note| format!("<li>{}.</li>", escape(&note))).collect();
-    if items.is_empty() { items } else { format!("<ul class=\"notes\">{items}</ul>\n") }
-}
-
-fn legend(comparison: &Comparison) -> String {
-    let entries = comparison.entries.iter().enumerate();
-    let items: String = entries
-        .map(|(number, entry)| {
-            format!("<span>{}<code>{}</code></span>", swatch(number), escape(&entry.label))
-        })
-        .collect();
-    format!("<p class=\"legend\">{items}</p>")
-}
-
-fn plots(comparison: &Comparison) -> String {
-    let figures = plot::all(comparison).into_iter().map(|figure| {
-        format!(
-            "<figure>\n<h2>{}</h2>\n{}\n{}\n<figcaption>{}</figcaption>\n</figure>\n",
-            escape(figure.title),
-            legend(comparison),
-            figure.svg,
-            escape(figure.caption)
-        )
-    });
-    format!("<div class=\"plots\">\n{}</div>", figures.collect::<String>())
-}
-
-fn explanation(comparison: &Comparison) -> String {
-    let toml = escape(&comparison.config.to_toml());
-    format!(
-        "{}\n<details><summary>Settings of the first run</summary><pre>{toml}</pre></details>",
-        include_str!("explanation.html")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_grouped_and_text_is_escaped() {
+    fn digits_are_grouped() {
         assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
-        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let settings = crate::config::Settings::default();
+        let config = RunConfig::resolve(&settings).unwrap();
+        let config = RunConfig { data: "<a href=\"x\">&".to_owned(), ..config };
+        let label = "<b>".to_owned();
+        let entry = crate::compare::Entry { label, config: config.clone(), outcomes: vec![], broken: vec![] };
+        let comparison =
+            Comparison { entries: vec![entry], config, params: 1, steps: 1, seeds: 1, is_text: false };
+        let page = html(&comparison, "<i>");
+        assert!(page.contains("<html lang") && page.ends_with("</html>"), "{page}");
+        for foreign in ["<a", "<b>", "<i>"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        assert!(page.contains("&#60;a href=&#34;x&#34;&#62;&#38;"), "{page}");
     }
 }
