@@ -7,6 +7,8 @@ mod svg;
 pub mod table;
 
 use askama::Template;
+use gradwire::registry::CODECS;
+use gradwire::state::MemoryChoice;
 
 use self::headline::{Headline, Piece, headlines};
 use self::plot::Figure;
@@ -26,6 +28,8 @@ struct Page<'a> {
     rows: Vec<Row>,
     notes: Vec<String>,
     figures: Vec<Figure>,
+    codecs: Vec<CodecWords>,
+    is_text: bool,
     settings: String,
 }
 
@@ -34,30 +38,65 @@ struct Row {
     /// The colour of the codec, the same everywhere in the report.
     colour: String,
     label: String,
-    cells: Vec<String>,
+    cells: Vec<Cell>,
+}
+
+struct Cell {
+    /// That of the column.
+    name: String,
+    text: String,
+}
+
+/// What a codec that was run does.
+struct CodecWords {
+    name: &'static str,
+    summary: &'static str,
+    /// Whether some row keeps what it does not send.
+    keeps: bool,
 }
 
 /// The report. Text that comes from settings is escaped; nothing is loaded from anywhere.
 pub fn html(comparison: &Comparison, title: &str) -> String {
     let Table { head, rows } = Table::new(comparison);
-    let row = |(number, mut cells): (usize, Vec<String>)| Row {
-        colour: svg::css_colour(number),
-        label: cells.remove(0),
-        cells,
+    let row = |(number, mut cells): (usize, Vec<String>)| {
+        let label = cells.remove(0);
+        let cells = head[1..].iter().cloned().zip(cells).map(|(name, text)| Cell { name, text });
+        Row { colour: svg::css_colour(number), label, cells: cells.collect() }
     };
+    let rows = rows.into_iter().enumerate().map(row).collect();
     let notes = own_training(comparison).into_iter().chain(footnotes(comparison)).chain(notes(comparison));
     let page = Page {
         title,
         task: task_line(comparison),
         headlines: headlines(comparison),
         head,
-        rows: rows.into_iter().enumerate().map(row).collect(),
+        rows,
         notes: notes.collect(),
         figures: plot::all(comparison),
+        codecs: codec_words(comparison),
+        is_text: comparison.is_text,
         settings: comparison.config.to_toml(),
     };
     // Every part of the page is a string: nothing of it can fail.
     page.render().unwrap_or_default()
+}
+
+/// Every codec that was run, once, in the registry's words.
+fn codec_words(comparison: &Comparison) -> Vec<CodecWords> {
+    let mut all: Vec<CodecWords> = Vec::new();
+    for spec in comparison.entries.iter().filter_map(|entry| entry.config.spec().ok()) {
+        let (name, keeps) = (spec.codec.name(), spec.memory != MemoryChoice::None);
+        match all.iter_mut().find(|words| words.name == name) {
+            Some(words) => words.keeps |= keeps,
+            None => all.push(CodecWords { name, summary: summary(name), keeps }),
+        }
+    }
+    all
+}
+
+fn summary(name: &str) -> &'static str {
+    let entry = CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| *known == name));
+    entry.map_or("", |entry| entry.summary)
 }
 
 /// What was trained, in one line.
