@@ -79,17 +79,18 @@ fn part(titles: &[String], rows: &[Vec<String>], first: usize, columns: std::ops
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A name that is longer than a line is broken behind its commas.
+/// A name that is longer than a line is broken behind its commas and spaces.
 fn broken(name: &str, width: usize) -> String {
     let (mut text, mut used) = (String::new(), 0);
-    for part in name.split_inclusive(',') {
-        let len = part.chars().count();
+    for part in name.split_inclusive([',', ' ']) {
+        let len = part.trim_end().chars().count();
         if used > 0 && used + len > width {
+            text.truncate(text.trim_end().len());
             text.push('\n');
             used = 0;
         }
         text += part;
-        used += len;
+        used += part.chars().count();
     }
     text
 }
@@ -106,6 +107,15 @@ mod tests {
     fn columns_are_aligned() {
         let text = table_of_width(&strings(&["codec", "size\nbytes"]), &[strings(&["none", "4"])], 80);
         assert_eq!(text, "codec   size\n       bytes\nnone       4\n");
+    }
+
+    #[test]
+    fn long_names_are_broken_behind_commas_and_spaces() {
+        assert_eq!(
+            broken("dgc:density=0.01,clip=2 lr=0.1 momentum=0", 20),
+            "dgc:density=0.01,\nclip=2 lr=0.1\nmomentum=0"
+        );
+        assert_eq!(broken("none lr=0.1", 20), "none lr=0.1");
     }
 
     #[test]

@@ -1,25 +1,36 @@
 //! `trainer compare` and the quick start: several codecs side by side.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::settings::settings;
 use crate::codec_cli::codecs_help;
-use crate::command::{Failure, Output, present};
-use crate::compare::{Plan, quickstart};
+use crate::command::{Failure, Output, present, verdict};
+use crate::compare::grid::{self, Grid};
+use crate::compare::{Candidate, Comparison, Plan, quickstart};
 use crate::config::Settings;
+use crate::job::JobError;
+use crate::process::interrupt;
 use crate::range::require;
 use crate::record::folder::Folder;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
-    /// A codec to compare; give it again for the next one
-    #[arg(long = "codec", value_name = "SPEC", required = true)]
+    /// Go on with the comparison in this folder: finished runs are kept, interrupted ones go on, the others are done. Takes
+    /// no other option
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    resume: Option<PathBuf>,
+    /// A codec to compare, and behind it the settings that it alone has: --codec dgc lr=0.1 --codec none momentum=0.9.
+    /// Give it again for the next one
+    #[arg(long = "codec", value_name = "SPEC", required_unless_present_any = ["grid", "resume"], num_args = 1..)]
     codecs: Vec<String>,
-    /// Runs of each codec, with seeds that count up
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seeds: u64,
+    /// TOML file with codecs and their settings: seeds, [settings], [[codec]]; the command line wins
+    #[arg(long, value_name = "FILE")]
+    grid: Option<PathBuf>,
+    /// Runs of each codec, with seeds that count up [default: 1]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
     /// TOML file with settings; the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -37,6 +48,7 @@ pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), F
         None => (PathBuf::from(quickstart::FOLDER), true),
     };
     let folder = Folder::create(&path, force)?;
+    interrupt::listen();
     let comparison = plan.run(&folder)?;
     let title = "Quick start";
     present(&comparison, title, &folder, out)?;
@@ -46,23 +58,56 @@ pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), F
         quickstart::HOW_TO_READ,
         folder.file("report.html").display()
     )?;
-    Ok(())
+    verdict(&comparison, &folder)
 }
 
 pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
-    require((1..=1000).contains(&args.seeds), "seeds", args.seeds, "1 to 1000")?;
-    let settings = settings(&args.settings, args.config.as_ref())?;
-    require(
-        settings.transport.as_deref().is_none_or(|transport| transport == "local"),
-        "transport",
-        settings.transport.as_deref().unwrap_or_default(),
-        "local, to compare in one process",
-    )?;
-    let plan = Plan::new(&settings, &args.codecs, args.seeds)?;
+    if let Some(path) = &args.resume {
+        return resume(path, out);
+    }
+    let plan = checked(args.grid()?)?;
     let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
     let folder = Folder::create(&path, args.output.force)?;
+    interrupt::listen();
     let comparison = plan.run(&folder)?;
-    present(&comparison, "Comparison", &folder, out)?;
+    finish(&comparison, &folder, out)
+}
+
+fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    let plan = checked(Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?)?;
+    let folder = Folder::open(path)?;
+    interrupt::listen();
+    finish(&plan.resume(&folder), &folder, out)
+}
+
+fn finish(comparison: &Comparison, folder: &Folder, out: &mut impl Write) -> Result<(), Failure> {
+    present(comparison, "Comparison", folder, out)?;
     writeln!(out, "\nReport: {}", folder.file("report.html").display())?;
-    Ok(())
+    verdict(comparison, folder)
+}
+
+fn checked(grid: Grid) -> Result<Plan, Failure> {
+    let (seeds, transport) = (grid.seeds.unwrap_or(1), grid.settings.transport.as_deref());
+    require((1..=1000).contains(&seeds), "seeds", seeds, "1 to 1000")?;
+    require(
+        transport.is_none_or(|transport| transport == "local"),
+        "transport",
+        transport.unwrap_or_default(),
+        "local, to compare in one process",
+    )?;
+    Ok(Plan::of(grid)?)
+}
+
+impl CompareArgs {
+    /// What the file says, and over it what the command line does. Codecs here replace those there.
+    fn grid(&self) -> Result<Grid, JobError> {
+        let file = self.grid.as_deref().map(Grid::read).transpose()?.unwrap_or_default();
+        let own = settings(&self.settings, self.config.as_ref())?;
+        let candidates = Candidate::read(&self.codecs)?;
+        Ok(Grid {
+            seeds: self.seeds.or(file.seeds),
+            settings: own.over(file.settings),
+            candidates: if candidates.is_empty() { file.candidates } else { candidates },
+        })
+    }
 }

@@ -42,6 +42,26 @@ pub enum Failure {
         /// What to call.
         command: String,
     },
+    /// The user ended a comparison.
+    #[error("interrupted with {done} of {runs} runs done; go on with: {command}")]
+    ComparisonInterrupted {
+        /// Runs that have a result.
+        done: usize,
+        /// Runs of the comparison.
+        runs: usize,
+        /// What to call.
+        command: String,
+    },
+    /// Some runs of a comparison have no result.
+    #[error("{broken} of {runs} runs without a result: {first}{}", if *broken > 1 { "; …" } else { "" })]
+    Broken {
+        /// Runs without a result.
+        broken: usize,
+        /// Runs of the comparison.
+        runs: usize,
+        /// The first of them, and what is known of it.
+        first: String,
+    },
     /// The result cannot be shown.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -56,8 +76,8 @@ impl Failure {
             Self::Remote(RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]
             Self::Remote(_) => 1,
-            Self::Interrupted { .. } => interrupt::EXIT_CODE,
-            Self::Run(_) | Self::Output(_) => 1,
+            Self::Interrupted { .. } | Self::ComparisonInterrupted { .. } => interrupt::EXIT_CODE,
+            Self::Run(_) | Self::Broken { .. } | Self::Output(_) => 1,
         }
     }
 }

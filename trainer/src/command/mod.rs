@@ -13,6 +13,6 @@ pub(crate) use failure::{explained, unless_nobody_reads};
 pub(crate) use output::{Output, create_folder, reopen};
 #[cfg(feature = "zmq")]
 pub(crate) use present::report_run;
-pub(crate) use present::{present, present_run};
+pub(crate) use present::{present, present_run, verdict};
 #[cfg(feature = "zmq")]
 pub use remote_error::RemoteError;

@@ -7,6 +7,7 @@ use crate::compare::Comparison;
 use crate::job::Job;
 use crate::record::folder::Folder;
 use crate::report;
+use crate::report::headline::headlines;
 use crate::report::table::{Table, footnotes};
 use crate::run::Outcome;
 
@@ -47,6 +48,23 @@ pub(crate) fn present(
     print_and_report(comparison, title, folder, out)
 }
 
+/// Whether all runs have results; if not, what to do, or what went wrong.
+pub(crate) fn verdict(comparison: &Comparison, folder: &Folder) -> Result<(), Failure> {
+    let broken: Vec<_> = comparison.broken().collect();
+    let runs = comparison.entries.len() * comparison.seeds;
+    if broken.iter().any(|(_, run)| run.is_open()) {
+        let command = format!("trainer compare --resume {}", folder.path().display());
+        return Err(Failure::ComparisonInterrupted { done: runs - broken.len(), runs, command });
+    }
+    match broken.first() {
+        Some((label, run)) => {
+            let first = format!("{label}, seed {}: {}", run.seed, run.text());
+            Err(Failure::Broken { broken: broken.len(), runs, first })
+        }
+        None => Ok(()),
+    }
+}
+
 /// The table to `out`, the report to the folder.
 fn print_and_report(
     comparison: &Comparison,
@@ -57,11 +75,14 @@ fn print_and_report(
     folder.write("report.html", &report::html(comparison, title))?;
     writeln!(out, "{}\n", report::task_line(comparison))?;
     write!(out, "{}", Table::new(comparison).to_text())?;
-    for note in footnotes(comparison) {
+    for note in report::own_training(comparison).into_iter().chain(footnotes(comparison)) {
         writeln!(out, "{note}.")?;
     }
     for note in report::notes(comparison) {
         writeln!(out, "Note: {note}.")?;
+    }
+    for found in headlines(comparison) {
+        writeln!(out, "\n{}", found.text())?;
     }
     Ok(())
 }

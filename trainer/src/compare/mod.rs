@@ -1,41 +1,75 @@
 //! Several codecs on the same task, with the same seeds and the same budget.
 
+mod broken;
+mod candidate;
+pub mod grid;
+mod kept;
 pub mod quickstart;
 
+use std::sync::atomic::Ordering;
+
 use serde::Serialize;
+
+use self::broken::judged;
+pub use self::broken::{Broken, Why};
+pub use self::candidate::Candidate;
+use self::grid::Grid;
+use self::kept::Kept;
 
 use crate::config::{RunConfig, Settings};
 use crate::data::{Dataset, Source};
 use crate::job::{Job, JobError};
+use crate::process::interrupt;
 use crate::record::Metrics;
-use crate::record::folder::Folder;
-use crate::run::in_folder::run_into;
-use crate::run::{Outcome, RunError};
+use crate::record::folder::{Folder, FolderError};
+use crate::run::Outcome;
+use crate::run::in_folder::{resume_into, run_into};
 
-/// The jobs of a comparison: for each codec one for each seed.
+/// The jobs of a comparison: for each candidate one for each seed.
 #[derive(Debug)]
 pub struct Plan {
-    jobs: Vec<Vec<Job>>,
+    grid: Grid,
+    rows: Vec<Row>,
+}
+
+/// The jobs of one candidate.
+#[derive(Debug)]
+struct Row {
+    label: String,
+    /// What the folders of its runs begin with; no two rows have the same.
+    folder: String,
+    /// One for each seed.
+    jobs: Vec<Job>,
 }
 
 /// What came of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// One for each codec, in the order they were given.
+    /// One for each candidate, in the order they were given.
     pub entries: Vec<Entry>,
-    /// What was trained: the shared part of the configuration.
+    /// What was trained: the configuration of the first run.
     pub config: RunConfig,
     /// Number of parameters.
     pub params: usize,
+    /// Steps of a run.
+    pub steps: u64,
+    /// Runs of each candidate.
+    pub seeds: usize,
+    /// Whether the task is text, which is measured by perplexity.
+    pub is_text: bool,
 }
 
-/// One codec's runs.
+/// One candidate's runs.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The spelling.
-    pub codec: String,
-    /// One for each seed.
+    /// The codec, and behind it the settings that this candidate has of its own.
+    pub label: String,
+    /// The configuration of its first seed.
+    pub config: RunConfig,
+    /// The runs that came to their end, by seed.
     pub outcomes: Vec<Outcome>,
+    /// The others.
+    pub broken: Vec<Broken>,
 }
 
 /// Mean and standard deviation over the seeds.
@@ -59,12 +93,17 @@ impl Spread {
 }
 
 impl Entry {
-    /// A number of every run's summary, over the seeds.
+    /// Whether whole gradients are sent as they are: the yardstick for the others.
+    pub fn is_dense(&self) -> bool {
+        self.config.codec == "none"
+    }
+
+    /// A number of every finished run's summary, over the seeds; no number where no run has finished.
     pub fn spread(&self, of: impl Fn(&crate::record::Summary) -> f64) -> Spread {
         Spread::of(self.outcomes.iter().map(|outcome| of(&outcome.summary)))
     }
 
-    /// A number of every step, mean over the seeds. Steps that some run has nothing for are left out.
+    /// A number of every step, mean over the finished seeds. Steps that some run has nothing for are left out.
     pub fn curve(&self, of: impl Fn(&Metrics) -> Option<f64>) -> Vec<(u64, f64)> {
         let Some(first) = self.outcomes.first() else { return Vec::new() };
         let mean = |index: usize| -> Option<f64> {
@@ -81,69 +120,135 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`JobError`] of the first codec that is refused.
-    pub fn new(settings: &Settings, codecs: &[String], seeds: u64) -> Result<Self, JobError> {
-        let configs = codecs.iter().map(|codec| {
-            let settings = Settings { codec: Some(codec.clone()), ..settings.clone() };
-            let first = RunConfig::resolve(&settings)?;
-            let seeded = |number| RunConfig { seed: first.seed.wrapping_add(number), ..first.clone() };
-            Ok((0..seeds).map(seeded).collect())
-        });
-        let configs: Vec<Vec<RunConfig>> = configs.collect::<Result<_, JobError>>()?;
-        let dataset = load(&configs)?;
-        let job = |config| Job::with_data(config, dataset.clone());
-        let jobs = configs.into_iter().map(|seeds| seeds.into_iter().map(job).collect());
-        Ok(Self { jobs: jobs.collect::<Result<_, JobError>>()? })
+    /// [`JobError`] of the first candidate that is refused, and if two of them are the same.
+    pub fn new(settings: &Settings, candidates: &[Candidate], seeds: u64) -> Result<Self, JobError> {
+        Self::of(Grid { seeds: Some(seeds), settings: settings.clone(), candidates: candidates.to_vec() })
     }
 
-    /// Does the runs, one after the other, each in a folder of its own.
+    /// As [`Plan::new`], of a grid.
     ///
     /// # Errors
     ///
-    /// That of the first run that fails.
-    pub fn run(&self, folder: &Folder) -> Result<Comparison, RunError> {
-        let entries = self.jobs.iter().map(|jobs| {
-            let outcomes = jobs.iter().map(|job| {
-                let name = format!("{}-seed-{}", file_name(&job.config.codec), job.config.seed);
-                let folder = folder.inner(&name).map_err(|error| RunError::Observer(error.to_string()))?;
-                let label = match jobs.len() {
-                    1 => job.config.codec.clone(),
-                    _ => format!("{}, seed {}", job.config.codec, job.config.seed),
-                };
-                run_into(job, &folder, &label, LINES)
-            });
-            let outcomes = outcomes.collect::<Result<_, RunError>>()?;
-            Ok(Entry { codec: jobs[0].config.codec.clone(), outcomes })
+    /// As [`Plan::new`].
+    pub fn of(grid: Grid) -> Result<Self, JobError> {
+        let Grid { settings, candidates, .. } = &grid;
+        let seeds = grid.seeds.unwrap_or(1);
+        let resolved = |candidate: &Candidate| RunConfig::resolve(&candidate.settings(settings)?);
+        let configs: Vec<RunConfig> = candidates.iter().map(resolved).collect::<Result<_, _>>()?;
+        candidate::refuse_twice(candidates, &configs.iter().collect::<Vec<_>>())?;
+        let dataset = load(configs.first().filter(|_| seeds > 0))?;
+        let mut rows: Vec<Row> = Vec::new();
+        for (candidate, first) in candidates.iter().zip(configs) {
+            let seeded = |number| RunConfig { seed: first.seed.wrapping_add(number), ..first.clone() };
+            let jobs = (0..seeds).map(|number| Job::with_data(seeded(number), dataset.clone()));
+            let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
+            let label = format!("{}{}", jobs[0].config.codec, candidate.own_text());
+            rows.push(Row { folder: unused(&rows, &file_name(&label)), label, jobs });
+        }
+        Ok(Self { grid, rows })
+    }
+
+    /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and the others go
+    /// on; once the user interrupts, none is begun any more.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written to.
+    pub fn run(&self, folder: &Folder) -> Result<Comparison, FolderError> {
+        for (row, job) in self.rows.iter().flat_map(|row| row.jobs.iter().map(move |job| (row, job))) {
+            if folder.file(&row.folder_of(job)).is_dir() {
+                kept::forget(&folder.inner(&row.folder_of(job))?)?;
+            }
+        }
+        folder.write(grid::FILE, &self.grid.to_toml())?;
+        Ok(self.comparison(|row, job| row.run(job, folder)))
+    }
+
+    /// As [`Plan::run`], in the folder of a comparison that was ended: runs that finished or diverged are kept, those that
+    /// have a checkpoint go on from it, and the others are begun.
+    pub fn resume(&self, folder: &Folder) -> Comparison {
+        self.comparison(|row, job| row.resume(job, folder))
+    }
+
+    fn comparison(&self, end: impl Fn(&Row, &Job) -> Result<Outcome, Broken>) -> Comparison {
+        let entries = self.rows.iter().map(|row| {
+            let (mut outcomes, mut broken) = (Vec::new(), Vec::new());
+            for job in &row.jobs {
+                match end(row, job) {
+                    Ok(outcome) => outcomes.push(outcome),
+                    Err(end) => broken.push(end),
+                }
+            }
+            Entry { label: row.label.clone(), config: row.jobs[0].config.clone(), outcomes, broken }
         });
-        let entries = entries.collect::<Result<Vec<Entry>, RunError>>()?;
-        let first = &self.jobs[0][0];
-        Ok(Comparison { entries, config: first.config.clone(), params: first.layout.len() })
+        let entries = entries.collect();
+        Comparison { entries, ..Comparison::empty(&self.rows[0].jobs[0], self.rows[0].jobs.len()) }
+    }
+}
+
+impl Row {
+    fn folder_of(&self, job: &Job) -> String {
+        format!("{}-seed-{}", self.folder, job.config.seed)
+    }
+
+    fn name_of(&self, job: &Job) -> String {
+        match self.jobs.len() {
+            1 => self.label.clone(),
+            _ => format!("{}, seed {}", self.label, job.config.seed),
+        }
+    }
+
+    /// Does a run from its first step.
+    fn run(&self, job: &Job, folder: &Folder) -> Result<Outcome, Broken> {
+        let folder = self.begin(job, folder)?;
+        kept::forget(&folder).map_err(|error| Broken::failed(job, error))?;
+        judged(job, run_into(job, &folder, &self.name_of(job), LINES), &folder)
+    }
+
+    /// Does what is left of a run.
+    fn resume(&self, job: &Job, folder: &Folder) -> Result<Outcome, Broken> {
+        let is_there = folder.file(&self.folder_of(job)).is_dir();
+        let inner = is_there.then(|| folder.inner(&self.folder_of(job)).ok()).flatten();
+        match inner.map_or(Kept::Nothing, |inner| kept::find(job, &inner)) {
+            Kept::Ended(end) => *end,
+            Kept::Open(checkpoint) => {
+                let folder = self.begin(job, folder)?;
+                judged(job, resume_into(job, &folder, &checkpoint, &self.name_of(job), LINES), &folder)
+            }
+            Kept::Nothing => self.run(job, folder),
+        }
+    }
+
+    /// The folder of a run, unless the user wants no more of them.
+    fn begin(&self, job: &Job, folder: &Folder) -> Result<Folder, Broken> {
+        if interrupt::requested().load(Ordering::Relaxed) {
+            return Err(Broken::not_begun(job));
+        }
+        folder.inner(&self.folder_of(job)).map_err(|error| Broken::failed(job, error))
     }
 }
 
 impl Comparison {
     /// A comparison of a single run.
     pub fn of_one(job: &Job, outcome: Outcome) -> Self {
-        let entries = vec![Entry { codec: job.config.codec.clone(), outcomes: vec![outcome] }];
-        Self { entries, config: job.config.clone(), params: job.layout.len() }
+        let (label, config) = (job.config.codec.clone(), job.config.clone());
+        let entries = vec![Entry { label, config, outcomes: vec![outcome], broken: Vec::new() }];
+        Self { entries, ..Self::empty(job, 1) }
     }
 
-    /// Whether the task is text, which is measured by perplexity.
-    pub fn is_text(&self) -> bool {
-        self.entries.iter().flat_map(|entry| &entry.outcomes).any(|run| run.summary.perplexity.is_some())
+    /// Nothing yet of runs like this one.
+    fn empty(job: &Job, seeds: usize) -> Self {
+        let (config, params) = (job.config.clone(), job.layout.len());
+        let is_text = job.model.context() > 0;
+        Self { entries: Vec::new(), config, params, steps: job.steps, seeds, is_text }
     }
 
-    /// Number of seeds.
-    pub fn seeds(&self) -> usize {
-        self.entries.first().map_or(0, |entry| entry.outcomes.len())
+    /// Every run without a result, with the label of its row.
+    pub fn broken(&self) -> impl Iterator<Item = (&str, &Broken)> {
+        self.entries.iter().flat_map(|entry| entry.broken.iter().map(|run| (entry.label.as_str(), run)))
     }
 
-    /// Steps of every run.
-    pub fn steps(&self) -> u64 {
-        self.entries.first().and_then(|entry| entry.outcomes.first()).map_or(0, |run| run.summary.steps)
-    }
-
-    /// Every run's summary, as `summary.json` of the comparison.
+    /// Every finished run's summary, as `summary.json` of the comparison.
     ///
     /// # Errors
     ///
@@ -155,14 +260,21 @@ impl Comparison {
     }
 }
 
-fn load(configs: &[Vec<RunConfig>]) -> Result<Dataset, JobError> {
-    let Some(config) = configs.iter().flatten().next() else {
+fn load(first: Option<&RunConfig>) -> Result<Dataset, JobError> {
+    let Some(config) = first else {
         return Err(
             crate::range::RangeError::new("codec", "nothing", "at least one codec and one seed").into()
         );
     };
     let source: Source = config.data.parse()?;
     Ok(source.load(config.data_dir.as_deref())?)
+}
+
+/// The name, or with a number behind it if a row has it already: file names tell less apart than labels.
+fn unused(rows: &[Row], name: &str) -> String {
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| rows.iter().all(|row| row.folder != *name)).unwrap_or_default()
 }
 
 /// Lines of progress for each run, in a pipe.

@@ -1,6 +1,6 @@
 //! What `trainer` does when it is told nothing: dense training against three codecs, in about a minute.
 
-use crate::compare::Plan;
+use crate::compare::{Candidate, Plan};
 use crate::config::Settings;
 use crate::job::JobError;
 
@@ -37,7 +37,7 @@ pub fn settings() -> Settings {
 ///
 /// None but programming errors: the data ships with the program.
 pub fn plan() -> Result<Plan, JobError> {
-    Plan::new(&settings(), &CODECS.map(str::to_owned), SEEDS)
+    Plan::new(&settings(), &CODECS.map(Candidate::from), SEEDS)
 }
 
 /// How to read the table, in plain words.

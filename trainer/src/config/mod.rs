@@ -11,13 +11,14 @@ pub(crate) mod link_rate;
 use std::path::{Path, PathBuf};
 
 use gradwire::Spec;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 
 /// What the user said, and nothing more. Keys of a file have underscores, options of the command line dashes;
 /// an option with underscores is read too.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[command(next_help_heading = "Run settings (each is also a key of the TOML file, with _ for -)")]
 pub struct Settings {
@@ -214,6 +215,15 @@ pub struct RunConfig {
     pub clip: Option<f64>,
 }
 
+/// Reads TOML; the error is the line and what is wrong with it.
+pub(crate) fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+        let what = error.message().replace('\n', " ");
+        line.map_or(what.clone(), |line| format!("line {line}: {what}"))
+    })
+}
+
 /// Takes the first of two options for each of the named fields.
 macro_rules! first_of {
     ($first:ident, $second:ident: $($field:ident)*) => {
@@ -239,11 +249,7 @@ impl Settings {
     ///
     /// The line, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-            let what = error.message().replace('\n', " ");
-            line.map_or(what.clone(), |line| format!("line {line}: {what}"))
-        })
+        parse_toml(text)
     }
 
     /// These settings, and `below` where they are silent. Steps here replace epochs there, and the other way round.

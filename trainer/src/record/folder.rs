@@ -135,8 +135,21 @@ impl Folder {
         &self.path
     }
 
-    /// Goes on with `metrics.jsonl` behind its first `steps` lines, which are returned; what a process that was killed
-    /// wrote behind them is dropped.
+    /// Removes a file, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn remove(&self, name: &str) -> Result<(), FolderError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Continues `metrics.jsonl` after its first `steps` lines, which are returned. What a process that was killed wrote after them
+    /// is dropped.
     ///
     /// # Errors
     ///

@@ -205,6 +205,11 @@ fn number_or_null<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> 
     Ok(Option::deserialize(value)?.unwrap_or(f64::NAN))
 }
 
+/// As [`number_or_null`], of a key that may be missing.
+fn some_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
+    number_or_null(value).map(Some)
+}
+
 /// `a / b`, unless b is zero.
 pub(crate) fn over(a: f64, b: f64) -> Option<f64> {
     (b != 0.0).then(|| a / b)
@@ -265,7 +270,7 @@ pub(crate) fn break_even_gbps(job: &Job, steps: f64, bytes_up: u64, spent_second
 }
 
 /// `summary.json`: a run in one object.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Spelling of the codec.
     pub codec: String,
@@ -284,15 +289,19 @@ pub struct Summary {
     /// Steps whose mean was refused.
     pub refused_steps: u64,
     /// Mean loss on the test part, at the end.
+    #[serde(deserialize_with = "number_or_null")]
     pub final_loss: f64,
     /// Mean training loss over the last steps, ten at the most.
+    #[serde(deserialize_with = "number_or_null")]
     pub train_loss: f64,
     /// Share of right predictions on the test part.
+    #[serde(deserialize_with = "number_or_null")]
     pub accuracy: f64,
     /// The smallest difference that the accuracy can show: one prediction.
+    #[serde(deserialize_with = "number_or_null")]
     pub accuracy_resolution: f64,
     /// e to the test loss, for text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "some_number", skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
     /// Bytes that all workers sent, envelopes included.
     pub bytes_up: u64,

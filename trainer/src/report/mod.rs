@@ -1,65 +1,150 @@
 //! One HTML file that needs nothing else: table, plots as SVG, and a few words for someone who sees this for the first
 //! time.
 
+pub mod headline;
 mod plot;
 mod svg;
 pub mod table;
 
-use std::fmt::Write;
+use askama::Template;
+use gradwire::registry::CODECS;
+use gradwire::state::MemoryChoice;
 
-use self::table::{Table, footnotes};
+use self::headline::{Headline, Piece, headlines};
+use self::plot::Figure;
+use self::table::{Table, broken, footnotes};
 use crate::compare::Comparison;
+use crate::config::RunConfig;
 
-const STYLE: &str = include_str!("style.css");
+/// What `templates/report.html` shows. The template escapes every text; of the drawings, which are inserted as they are,
+/// only numbers and words of this program are part.
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    title: &'a str,
+    task: String,
+    headlines: Vec<Headline>,
+    head: Vec<String>,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+    figures: Vec<Figure>,
+    codecs: Vec<CodecWords>,
+    is_text: bool,
+    settings: String,
+}
+
+/// A row of the table.
+struct Row {
+    /// The colour of the codec, the same everywhere in the report.
+    colour: String,
+    label: String,
+    cells: Vec<Cell>,
+}
+
+struct Cell {
+    /// That of the column.
+    name: String,
+    text: String,
+}
+
+/// What a codec that was run does.
+struct CodecWords {
+    name: &'static str,
+    summary: &'static str,
+    /// Whether some row keeps what it does not send.
+    keeps: bool,
+}
 
 /// The report. Text that comes from settings is escaped; nothing is loaded from anywhere.
 pub fn html(comparison: &Comparison, title: &str) -> String {
-    let mut page = String::new();
-    let title = escape(title);
-    let task = escape(&task_line(comparison));
-    // Writing to a string does not fail.
-    let _ = write!(
-        page,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>gradwire: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{title}</h1>\n<p class=\"task\">{task}</p>\n{}\n{}\n{}{}\n{}\n</main>\n</body>\n</html>\n",
-        headline(comparison),
-        table(comparison),
-        note_list(comparison),
-        plots(comparison),
-        explanation(comparison),
-    );
-    page
+    let Table { head, rows } = Table::new(comparison);
+    let row = |(number, mut cells): (usize, Vec<String>)| {
+        let label = cells.remove(0);
+        let cells = head[1..].iter().cloned().zip(cells).map(|(name, text)| Cell { name, text });
+        Row { colour: svg::css_colour(number), label, cells: cells.collect() }
+    };
+    let rows = rows.into_iter().enumerate().map(row).collect();
+    let notes = own_training(comparison).into_iter().chain(footnotes(comparison)).chain(notes(comparison));
+    let page = Page {
+        title,
+        task: task_line(comparison),
+        headlines: headlines(comparison),
+        head,
+        rows,
+        notes: notes.collect(),
+        figures: plot::all(comparison),
+        codecs: codec_words(comparison),
+        is_text: comparison.is_text,
+        settings: comparison.config.to_toml(),
+    };
+    // Every part of the page is a string: nothing of it can fail.
+    page.render().unwrap_or_default()
+}
+
+/// Every codec that was run, once, in the registry's words.
+fn codec_words(comparison: &Comparison) -> Vec<CodecWords> {
+    let mut all: Vec<CodecWords> = Vec::new();
+    for spec in comparison.entries.iter().filter_map(|entry| entry.config.spec().ok()) {
+        let (name, keeps) = (spec.codec.name(), spec.memory != MemoryChoice::None);
+        match all.iter_mut().find(|words| words.name == name) {
+            Some(words) => words.keeps |= keeps,
+            None => all.push(CodecWords { name, summary: summary(name), keeps }),
+        }
+    }
+    all
+}
+
+fn summary(name: &str) -> &'static str {
+    let entry = CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| *known == name));
+    entry.map_or("", |entry| entry.summary)
 }
 
 /// What was trained, in one line.
 pub fn task_line(comparison: &Comparison) -> String {
     let config = &comparison.config;
-    let seeds = match comparison.seeds() {
+    let seeds = match comparison.seeds {
         1 => format!("seed {}", config.seed),
         n => format!("mean of {n} seeds"),
     };
-    let optimizer = match (config.optimizer.as_str(), config.momentum) {
-        ("sgd", Some(momentum)) if momentum > 0.0 => format!("SGD with momentum {momentum}"),
-        ("sgd", _) => "plain SGD".to_owned(),
-        (other, _) => other.to_owned(),
+    let trained = match own_training(comparison) {
+        Some(_) => "optimizer and rate by row".to_owned(),
+        None => training(config),
     };
     format!(
-        "{} on {} ({} parameters), {} workers, {} steps of {} examples, {optimizer} at rate {}, {seeds}.",
+        "{} on {} ({} parameters), {} workers, {} steps of {} examples, {trained}, {seeds}.",
         config.model,
         config.data,
         thousands(comparison.params),
         config.workers,
-        comparison.steps(),
+        comparison.steps,
         config.batch,
-        config.lr
     )
+}
+
+/// What each row trained with, where they differ in that.
+pub fn own_training(comparison: &Comparison) -> Option<String> {
+    let rows = comparison.entries.iter().map(|entry| (&entry.label, training(&entry.config)));
+    let rows: Vec<(&String, String)> = rows.collect();
+    let differ = rows.windows(2).any(|pair| pair[0].1 != pair[1].1);
+    let lines = rows.iter().map(|(label, training)| format!("{label}: {training}"));
+    differ.then(|| format!("Trained with: {}", lines.collect::<Vec<_>>().join("; ")))
+}
+
+/// Optimizer and rate. A codec that owns the momentum replaces that of the optimizer.
+fn training(config: &RunConfig) -> String {
+    let own = config.spec().ok().and_then(|spec| spec.codec.momentum());
+    let optimizer = match (config.optimizer.as_str(), own, config.momentum) {
+        ("sgd", Some(own), _) => format!("SGD with the codec's momentum {}", own.factor()),
+        ("sgd", None, Some(momentum)) if momentum > 0.0 => format!("SGD with momentum {momentum}"),
+        ("sgd", ..) => "plain SGD".to_owned(),
+        (other, ..) => other.to_owned(),
+    };
+    format!("{optimizer} at rate {}", config.lr)
 }
 
 /// What should be known about some of the runs, each once.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes: Vec<String> = Vec::new();
+    let mut notes: Vec<String> = broken(comparison);
     for run in comparison.entries.iter().flat_map(|entry| &entry.outcomes) {
         let refused = run.summary.refused_steps;
         let refused = (refused > 0).then(|| {
@@ -84,100 +169,29 @@ fn thousands(n: usize) -> String {
     groups.join(",")
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// The result in one sentence, where there is a dense run to compare with.
-fn headline(comparison: &Comparison) -> String {
-    let Some(dense) = comparison.entries.iter().find(|entry| entry.codec == "none") else {
-        return String::new();
-    };
-    let best = comparison.entries.iter().filter(|entry| entry.codec != "none").max_by(|a, b| {
-        let saved = |entry: &crate::compare::Entry| entry.spread(|run| run.wire_ratio.unwrap_or(0.0)).mean;
-        saved(a).total_cmp(&saved(b))
-    });
-    let Some(best) = best.filter(|_| !comparison.is_text()) else { return String::new() };
-    let accuracy = |entry: &crate::compare::Entry| 100.0 * entry.spread(|run| run.accuracy).mean;
-    let saved = best.spread(|run| run.wire_ratio.unwrap_or(f64::NAN)).mean;
-    if !saved.is_finite() {
-        return String::new();
-    }
-    format!(
-        "<p class=\"headline\"><code>{}</code> moved <strong>{}</strong> fewer bytes than dense training and reached \
-         <strong>{:.1}&nbsp;%</strong> accuracy, dense training {:.1}&nbsp;%.</p>",
-        escape(&best.codec),
-        table::ratio_text(saved),
-        accuracy(best),
-        accuracy(dense)
-    )
-}
-
-fn table(comparison: &Comparison) -> String {
-    let table = Table::new(comparison);
-    let head: String = table.head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
-    let rows = table.rows.iter().enumerate().map(|(number, row)| {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("<th>{}<code>{}</code></th>", swatch(number), escape(cell)),
-            _ => format!("<td>{}</td>", escape(cell)),
-        });
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    });
-    let rows: String = rows.collect();
-    format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>"
-    )
-}
-
-/// The colour of a codec, the same everywhere in the report.
-fn swatch(number: usize) -> String {
-    format!("<span class=\"swatch\" style=\"background:{}\"></span>", svg::css_colour(number))
-}
-
-fn note_list(comparison: &Comparison) -> String {
-    let all = footnotes(comparison).into_iter().chain(notes(comparison));
-    let items: String = all.map(|note| format!("<li>{}.</li>", escape(&note))).collect();
-    if items.is_empty() { items } else { format!("<ul class=\"notes\">{items}</ul>\n") }
-}
-
-fn legend(comparison: &Comparison) -> String {
-    let entries = comparison.entries.iter().enumerate();
-    let items: String = entries
-        .map(|(number, entry)| {
-            format!("<span>{}<code>{}</code></span>", swatch(number), escape(&entry.codec))
-        })
-        .collect();
-    format!("<p class=\"legend\">{items}</p>")
-}
-
-fn plots(comparison: &Comparison) -> String {
-    let figures = plot::all(comparison).into_iter().map(|figure| {
-        format!(
-            "<figure>\n<h2>{}</h2>\n{}\n{}\n<figcaption>{}</figcaption>\n</figure>\n",
-            escape(figure.title),
-            legend(comparison),
-            figure.svg,
-            escape(figure.caption)
-        )
-    });
-    format!("<div class=\"plots\">\n{}</div>", figures.collect::<String>())
-}
-
-fn explanation(comparison: &Comparison) -> String {
-    let toml = escape(&comparison.config.to_toml());
-    format!(
-        "{}\n<details><summary>Settings of the first run</summary><pre>{toml}</pre></details>",
-        include_str!("explanation.html")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_grouped_and_text_is_escaped() {
+    fn digits_are_grouped() {
         assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
-        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let settings = crate::config::Settings::default();
+        let config = RunConfig::resolve(&settings).unwrap();
+        let config = RunConfig { data: "<a href=\"x\">&".to_owned(), ..config };
+        let label = "<b>".to_owned();
+        let entry = crate::compare::Entry { label, config: config.clone(), outcomes: vec![], broken: vec![] };
+        let comparison =
+            Comparison { entries: vec![entry], config, params: 1, steps: 1, seeds: 1, is_text: false };
+        let page = html(&comparison, "<i>");
+        assert!(page.contains("<html lang") && page.ends_with("</html>"), "{page}");
+        for foreign in ["<a", "<b>", "<i>"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        assert!(page.contains("&#60;a href=&#34;x&#34;&#62;&#38;"), "{page}");
     }
 }

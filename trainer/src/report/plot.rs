@@ -9,6 +9,8 @@ pub(super) struct Figure {
     pub(super) title: &'static str,
     pub(super) caption: &'static str,
     pub(super) svg: String,
+    /// For those who do not see the drawing.
+    pub(super) description: String,
 }
 
 /// All plots for which there is something to show.
@@ -22,8 +24,16 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Figure> {
     figures.into_iter().flatten().collect()
 }
 
-fn figure(title: &'static str, caption: &'static str, chart: &Chart<'_>, curves: &[Curve]) -> Option<Figure> {
-    Some(Figure { title, caption, svg: svg::draw(chart, curves)? })
+fn figure(
+    comparison: &Comparison,
+    words: (&'static str, &'static str),
+    chart: &Chart<'_>,
+    curves: &[Curve],
+) -> Option<Figure> {
+    let (title, caption) = words;
+    let names: Vec<&str> = comparison.entries.iter().map(|entry| entry.label.as_str()).collect();
+    let description = svg::describe(chart, &names, curves);
+    Some(Figure { title, caption, svg: svg::draw(chart, curves)?, description })
 }
 
 fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
@@ -32,14 +42,14 @@ fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
 
 /// Perplexity for text, accuracy in percent for images: name, and curve over the steps with an evaluation.
 fn quality(comparison: &Comparison) -> (&'static str, fn(&Metrics) -> Option<f64>) {
-    match comparison.is_text() {
+    match comparison.is_text {
         true => ("perplexity", |line| line.perplexity),
         false => ("accuracy, %", |line| line.accuracy.map(|accuracy| 100.0 * accuracy)),
     }
 }
 
 fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
-    let is_text = comparison.is_text();
+    let is_text = comparison.is_text;
     let title = if is_text { "Perplexity against bytes sent" } else { "Accuracy against bytes sent" };
     let (name, quality) = quality(comparison);
     let curves = curves(comparison, |entry| {
@@ -52,11 +62,11 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
         overlaps: false,
     };
     let caption = "Further left is cheaper. Each step of the horizontal axis is ten times as many bytes.";
-    figure(title, caption, &chart, &curves)
+    figure(comparison, (title, caption), &chart, &curves)
 }
 
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
-    let is_text = comparison.is_text();
+    let is_text = comparison.is_text;
     let title = if is_text { "Perplexity by step" } else { "Accuracy by step" };
     let (name, quality) = quality(comparison);
     let curves = curves(comparison, |entry| by_step(entry.curve(quality)));
@@ -65,7 +75,7 @@ fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
         y: Axis { name, is_log: is_text, format: &svg::plain_label },
         overlaps: true,
     };
-    figure(title, "On data that the model does not learn from.", &chart, &curves)
+    figure(comparison, (title, "On data that the model does not learn from."), &chart, &curves)
 }
 
 fn by_step(values: Vec<(u64, f64)>) -> Curve {
@@ -81,7 +91,7 @@ fn loss_by_step(comparison: &Comparison) -> Option<Figure> {
     };
     let caption = "Curves on top of each other mean that compression costs no progress per step. Mean over the last steps, \
                    a fiftieth of the run.";
-    figure("Training loss by step", caption, &chart, &curves)
+    figure(comparison, ("Training loss by step", caption), &chart, &curves)
 }
 
 fn bytes_by_step(comparison: &Comparison) -> Option<Figure> {
@@ -91,7 +101,8 @@ fn bytes_by_step(comparison: &Comparison) -> Option<Figure> {
         y: Axis { name: "bytes sent by all workers", is_log: true, format: &svg::bytes_label },
         overlaps: false,
     };
-    figure("Bytes per step", "What all workers together send in one step.", &chart, &curves)
+    let caption = "What all workers together send in one step.";
+    figure(comparison, ("Bytes per step", caption), &chart, &curves)
 }
 
 fn cumulated(values: &[(u64, f64)]) -> Curve {

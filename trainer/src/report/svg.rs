@@ -25,7 +25,11 @@ pub(super) struct Chart<'a> {
     pub(super) overlaps: bool,
 }
 
-const SIZE: (u32, u32) = (640, 400);
+/// Small, so that text of [`FONT`] still has 11 pixels where a page of 390 leaves 340 for a chart.
+const SIZE: (u32, u32) = (420, 300);
+
+/// Height of the text in the units of [`SIZE`].
+const FONT: u32 = 14;
 
 /// Stand-ins that the style sheet's variables replace.
 const TEXT: RGBColor = RGBColor(1, 2, 1);
@@ -83,6 +87,17 @@ pub(super) fn draw(chart: &Chart<'_>, curves: &[Curve]) -> Option<String> {
     Some(themed(&text))
 }
 
+/// Where each curve ends, in words.
+pub(super) fn describe(chart: &Chart<'_>, names: &[&str], curves: &[Curve]) -> String {
+    let (x, y) = (&chart.x, &chart.y);
+    let end = |(name, curve): (&&str, &Curve)| {
+        let &(at, value) = curve.last()?;
+        Some(format!("{name}: {} at {}", (y.format)(value), (x.format)(at)))
+    };
+    let ends: Vec<String> = names.iter().zip(curves).filter_map(end).collect();
+    format!("{} by {}. Last points: {}", y.name, x.name, ends.join("; "))
+}
+
 /// From the smallest to the largest value, with a margin above and below.
 fn range(axis: &Axis<'_>, curves: &[Curve], of: fn(&(f64, f64)) -> f64) -> Option<std::ops::Range<f64>> {
     let values = || curves.iter().flatten().map(of);
@@ -112,22 +127,22 @@ where
     Y::CoordDescType: ValueFormatter<f64>,
 {
     let mut context = ChartBuilder::on(area)
-        .margin(8)
-        .margin_right(24)
-        .x_label_area_size(56)
-        .y_label_area_size(84)
+        .margin(6)
+        .margin_right(20)
+        .x_label_area_size(44)
+        .y_label_area_size(66)
         .build_cartesian_2d(x, y)
         .map_err(|error| error.to_string())?;
     context
         .configure_mesh()
         .x_desc(chart.x.name)
         .y_desc(chart.y.name)
-        .x_labels(if chart.x.is_log { 6 } else { 8 })
-        .y_labels(7)
+        .x_labels(5)
+        .y_labels(6)
         .x_label_formatter(&|value| (chart.x.format)(*value))
         .y_label_formatter(&|value| (chart.y.format)(*value))
-        .label_style(("sans-serif", 17, &TEXT))
-        .axis_desc_style(("sans-serif", 18, &TEXT))
+        .label_style(("sans-serif", FONT, &TEXT))
+        .axis_desc_style(("sans-serif", FONT, &TEXT))
         .axis_style(LINE)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
@@ -171,6 +186,19 @@ mod tests {
         let svg = draw(&chart, &[vec![(0.0, 1.0), (1.0, 0.1)], vec![(0.0, f64::NAN)]]).unwrap();
         assert!(svg.contains("var(--c0)") && svg.contains("var(--text)") && !svg.contains("#0"), "{svg}");
         assert_eq!(draw(&chart, &[vec![(0.0, 0.0)]]), None);
+    }
+
+    #[test]
+    fn text_has_eleven_pixels_where_a_chart_has_340() {
+        assert!(f64::from(FONT) * 340.0 / f64::from(SIZE.0) >= 11.0);
+    }
+
+    #[test]
+    fn a_chart_is_described_by_its_last_points() {
+        let axis = |name| Axis { name, is_log: false, format: &plain_label };
+        let chart = Chart { x: axis("step"), y: axis("loss"), overlaps: false };
+        let text = describe(&chart, &["none", "topk"], &[vec![(1.0, 2.0), (2.0, 0.5)], vec![]]);
+        assert_eq!(text, "loss by step. Last points: none: 0.5 at 2");
     }
 
     #[test]

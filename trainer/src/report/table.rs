@@ -3,6 +3,9 @@
 use crate::compare::{Comparison, Entry, Spread};
 use crate::terminal;
 
+/// Columns of the table.
+const COLUMNS: usize = 10;
+
 /// Headings and rows of text.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -16,8 +19,8 @@ impl Table {
     /// The table of a comparison. Bytes are sums over all workers and steps, and means over the seeds like everything
     /// else.
     pub fn new(comparison: &Comparison) -> Self {
-        let quality = if comparison.is_text() { "perplexity" } else { "accuracy" };
-        let head = [
+        let quality = if comparison.is_text { "perplexity" } else { "accuracy" };
+        let head: [&str; COLUMNS] = [
             "codec",
             quality,
             "test loss",
@@ -29,7 +32,10 @@ impl Table {
             "decode",
             "seconds",
         ];
-        let rows = comparison.entries.iter().map(row);
+        let rows = comparison.entries.iter().map(|entry| match entry.outcomes.is_empty() {
+            true => row_without_result(entry),
+            false => row(entry),
+        });
         Self { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
     }
 
@@ -39,24 +45,31 @@ impl Table {
     }
 }
 
+/// Every run without a result that its row has no room to explain.
+pub fn broken(comparison: &Comparison) -> Vec<String> {
+    let rows = comparison.entries.iter().filter(|entry| !entry.outcomes.is_empty() || entry.broken.len() > 1);
+    let runs = rows.flat_map(|entry| entry.broken.iter().map(move |run| (&entry.label, run)));
+    runs.map(|(label, run)| format!("{label}, seed {}: {}", run.seed, run.text())).collect()
+}
+
 /// What stands behind ±, and on which links each codec pays.
 pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     let summaries = || comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary);
     if let Some(run) = summaries().next().filter(|run| run.perplexity.is_none()) {
         let point = 100.0 * run.accuracy_resolution;
-        notes.push(match comparison.seeds() {
+        notes.push(match comparison.seeds {
             1 => format!("± is what one test example is worth, {point:.2} points"),
             n => format!(
                 "± is the standard deviation over {n} seeds; one test example is worth {point:.2} points"
             ),
         });
     }
-    let pays = comparison.entries.iter().filter_map(|entry| {
+    let pays = comparison.entries.iter().filter(|entry| !entry.is_dense()).filter_map(|entry| {
         let gbps = entry.spread(|run| run.break_even_gbps.unwrap_or(f64::NAN)).mean;
-        gbps.is_finite().then(|| format!("{} {}", entry.codec, bits_per_second(gbps)))
+        gbps.is_finite().then(|| format!("{} {}", entry.label, bits_per_second(gbps)))
     });
-    let pays: Vec<String> = pays.filter(|text| !text.starts_with("none ")).collect();
+    let pays: Vec<String> = pays.collect();
     if !pays.is_empty() {
         notes.push(format!("Saves time on links slower than (measured here): {}", pays.join(", ")));
     }
@@ -67,6 +80,34 @@ fn bits_per_second(gbps: f64) -> String {
     scaled(gbps * 1e9, &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s")
 }
 
+/// Why there is no number: of one run in its row, of several in lines below the table.
+fn row_without_result(entry: &Entry) -> Vec<String> {
+    let text = match entry.broken.as_slice() {
+        [one] => in_lines(&one.text()),
+        several => format!("{} runs\nwithout result", several.len()),
+    };
+    let rest = std::iter::repeat_n("-".to_owned(), COLUMNS - 2);
+    [entry.label.clone(), text].into_iter().chain(rest).collect()
+}
+
+/// Characters in a line of a cell that has words.
+const CELL_WIDTH: usize = 24;
+
+fn in_lines(text: &str) -> String {
+    let (mut lines, mut used) = (String::new(), 0);
+    for word in text.split(' ') {
+        let len = word.chars().count();
+        if used > 0 {
+            let is_full = used + 1 + len > CELL_WIDTH;
+            lines.push(if is_full { '\n' } else { ' ' });
+            used = if is_full { 0 } else { used + 1 };
+        }
+        lines += word;
+        used += len;
+    }
+    lines
+}
+
 fn row(entry: &Entry) -> Vec<String> {
     let steps = entry.spread(|run| run.steps as f64).mean;
     let per_step = |of: fn(&crate::record::Summary) -> f64| duration(entry.spread(of).mean / steps);
@@ -75,8 +116,8 @@ fn row(entry: &Entry) -> Vec<String> {
         if ratio.is_finite() { ratio_text(ratio) } else { "-".to_owned() }
     };
     vec![
-        entry.codec.clone(),
-        quality(entry),
+        entry.label.clone(),
+        quality(entry) + &finished(entry),
         format!("{:.4}", entry.spread(|run| run.final_loss).mean),
         bytes(entry.spread(|run| run.bytes_up as f64).mean),
         bytes(entry.spread(|run| run.bytes_down as f64).mean),
@@ -86,6 +127,12 @@ fn row(entry: &Entry) -> Vec<String> {
         per_step(|run| run.decode_seconds),
         format!("{:.2}", entry.spread(|run| run.seconds).mean),
     ]
+}
+
+/// How many seeds the row stands for, where some have no result.
+fn finished(entry: &Entry) -> String {
+    let (done, broken) = (entry.outcomes.len(), entry.broken.len());
+    if broken == 0 { String::new() } else { format!("\n{done} of {} seeds", done + broken) }
 }
 
 /// Accuracy with the spread over the seeds, or for a single one with what it can resolve; perplexity.
@@ -141,6 +188,11 @@ fn scaled(value: f64, units: &[(f64, &str)], smallest: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_in_a_cell_are_broken_between_them() {
+        assert_eq!(in_lines("diverged at step 37, loss 8.123e12"), "diverged at step 37,\nloss 8.123e12");
+    }
 
     #[test]
     fn numbers_have_three_digits_and_a_unit() {

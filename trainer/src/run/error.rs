@@ -68,6 +68,18 @@ pub enum RunError {
     Observer(String),
 }
 
+impl RunError {
+    /// The step at which a gradient or a mean was no number, again and again or for good; `None` for every other failure.
+    pub fn divergence(&self) -> Option<u64> {
+        match self {
+            Self::Worker { step, error: StepError::Diverged { .. }, .. } | Self::Refused { step, .. } => {
+                Some(*step)
+            }
+            _ => None,
+        }
+    }
+}
+
 fn differing(groups: &[(u64, Vec<Rank>)]) -> String {
     let name = |(hash, ranks): &(u64, Vec<Rank>)| {
         let ranks: Vec<String> = ranks.iter().map(|rank| rank.0.to_string()).collect();

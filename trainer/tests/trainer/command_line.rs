@@ -47,7 +47,7 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--hidden", "8", "--model", "cnn"], "hidden with model = cnn: it belongs to mlp"),
         (&["compare", "--codec", "none", "--seeds", "0"], "seeds = 0: expected 1 to 1000"),
         (&["train", "--unheard-of"], "unexpected argument '--unheard-of' found"),
-        (&["compare"], "the following required arguments were not provided: --codec <SPEC>"),
+        (&["compare"], "the following required arguments were not provided: --codec <SPEC>..."),
     ] {
         assert_eq!(refusal(arguments), message);
     }
@@ -135,6 +135,40 @@ fn lines_in_a_pipe_and_a_table_come_out_of_a_comparison() {
     let progress = String::from_utf8(output.stderr).unwrap();
     assert!(progress.lines().any(|line| line.starts_with("none, seed 2: step 4/4, loss ")), "{progress}");
     assert!(!progress.contains('\u{1b}'), "no escape sequences in a pipe");
+}
+
+#[test]
+fn candidates_of_a_comparison_have_settings_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let codecs = ["--codec", "none", "momentum=0.5", "--codec", "topk", "lr=0.05", "--codec", "none"];
+    let arguments = [&["compare"], &codecs[..], &["--lr", "0.1", "--steps", "2", "--out", "c"]].concat();
+    let output = trainer(folder.path(), &arguments);
+    assert!(output.status.success(), "{output:?}");
+    for (name, lines) in [
+        ("none-momentum-0.5-seed-1", ["lr = 0.1", "momentum = 0.5"]),
+        ("topk-density-0.01-lr-0.05-seed-1", ["lr = 0.05", "momentum = 0.0"]),
+        ("none-seed-1", ["lr = 0.1", "momentum = 0.0"]),
+    ] {
+        let config = std::fs::read_to_string(folder.path().join("c").join(name).join("config.toml")).unwrap();
+        assert!(lines.iter().all(|line| config.lines().any(|other| other == *line)), "{name}: {config}");
+    }
+    let said = String::from_utf8(output.stdout).unwrap();
+    for line in ["optimizer and rate by row", "topk:density=0.01 lr=0.05: plain SGD at rate 0.05"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_codec_that_is_given_twice_is_refused_however_it_is_spelled() {
+    let message = refusal(&["compare", "--codec", "topk", "--codec", "topk:density=0.01"]);
+    assert_eq!(
+        message,
+        "codec = topk:density=0.01: topk:density=0.01 with these settings is compared already"
+    );
+    let message = refusal(&["compare", "--codec", "none", "lr=0.30", "--codec", "none"]);
+    assert_eq!(message, "codec = none: none with these settings is compared already");
+    let message = refusal(&["compare", "--codec", "none", "speed=3"]);
+    assert!(message.starts_with("codec = none: unknown field `speed`"), "{message}");
 }
 
 #[test]

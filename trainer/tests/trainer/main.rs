@@ -4,6 +4,7 @@
 mod batches;
 mod checkpoints;
 mod command_line;
+mod comparisons;
 mod compression;
 mod delay;
 mod determinism;

@@ -1,6 +1,6 @@
 //! Laws of whole runs: the same results every time, the same parameters everywhere, and every byte counted.
 
-use gradwire_trainer::compare::Plan;
+use gradwire_trainer::compare::{Candidate, Plan};
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
@@ -251,7 +251,7 @@ fn the_echoed_configuration_repeats_the_run() {
 fn a_comparison_leaves_one_report_that_loads_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { steps: Some(4), eval_every: Some(2), ..Settings::default() };
-    let codecs = ["none".to_owned(), "topk:density=0.01".to_owned()];
+    let codecs = ["none", "topk:density=0.01"].map(Candidate::from);
     let comparison = Plan::new(&settings, &codecs, 2)
         .unwrap()
         .run(&Folder::create(folder.path(), false).unwrap())

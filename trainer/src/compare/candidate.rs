@@ -1,0 +1,163 @@
+//! What is compared: a codec, and the settings that it does not share with the others.
+
+use toml::{Table, Value};
+
+use crate::config::{ConfigError, RunConfig, Settings};
+use crate::range::RangeError;
+
+/// Settings that are the same for all: candidates train on the same task, with the same seeds.
+const SHARED: [&str; 6] = ["data", "data_dir", "seed", "transport", "patience", "codec"];
+
+/// A codec as the user spelled it, and its own settings.
+///
+/// # Examples
+///
+/// ```
+/// use gradwire_trainer::compare::Candidate;
+///
+/// let words = ["none", "dgc:density=0.01", "lr=0.1"].map(str::to_owned);
+/// let candidates = Candidate::read(&words)?;
+/// assert_eq!(candidates.len(), 2);
+/// assert_eq!(candidates[1].own_text(), " lr=0.1");
+/// # Ok::<(), gradwire_trainer::config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The spelling of the codec.
+    pub codec: String,
+    /// Its own settings, with the keys of a configuration file.
+    pub own: Table,
+}
+
+impl From<&str> for Candidate {
+    fn from(codec: &str) -> Self {
+        Self { codec: codec.to_owned(), own: Table::new() }
+    }
+}
+
+impl Candidate {
+    /// Reads the words of the command line: each codec is followed by its own settings, `key=value`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if a setting has no codec before it, or is not one that candidates may differ in.
+    pub fn read(words: &[String]) -> Result<Vec<Self>, ConfigError> {
+        let mut all: Vec<Self> = Vec::new();
+        for word in words {
+            let Some((key, value)) = as_setting(word) else {
+                all.push(word.as_str().into());
+                continue;
+            };
+            let last = all.last_mut().ok_or_else(|| {
+                RangeError::new("codec", word, "a codec first, then its own settings, such as lr=0.1")
+            })?;
+            last.set(key, parsed(value))?;
+        }
+        Ok(all)
+    }
+
+    /// Adds a setting of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if candidates may not differ in it, or it was given before.
+    pub fn set(&mut self, key: &str, value: Value) -> Result<(), ConfigError> {
+        let refused = |why: &str| ConfigError::Conflict(format!("codec = {}, {key}: {why}", self.codec));
+        if SHARED.contains(&key) {
+            return Err(refused("one value for the whole comparison; give it as an option"));
+        }
+        if self.own.contains_key(key) {
+            return Err(refused("given twice"));
+        }
+        self.own.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Its settings over those that all share.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if a key is unknown, or its value of the wrong type.
+    pub fn settings(&self, shared: &Settings) -> Result<Settings, ConfigError> {
+        let own: Settings = self.own.clone().try_into().map_err(|error: toml::de::Error| {
+            ConfigError::Conflict(format!("codec = {}: {}", self.codec, error.message().replace('\n', " ")))
+        })?;
+        Ok(Settings { codec: Some(self.codec.clone()), ..own.over(shared.clone()) })
+    }
+
+    /// Its own settings as they stand behind the codec: ` lr=0.1 momentum=0`.
+    pub fn own_text(&self) -> String {
+        self.own.iter().map(|(key, value)| format!(" {key}={}", plain(value))).collect()
+    }
+}
+
+/// Key and value of a setting; `None` for a codec, which has a colon in front of its own first key.
+fn as_setting(word: &str) -> Option<(&str, &str)> {
+    let (key, value) = word.split_once('=')?;
+    (!key.contains(':')).then_some((key, value))
+}
+
+/// A value as a configuration file would have it; a word needs no quotes, and numbers with commas are a list.
+fn parsed(text: &str) -> Value {
+    let one = |text: &str| text.parse::<Value>().unwrap_or_else(|_| Value::String(text.to_owned()));
+    if text.contains(',') { Value::Array(text.split(',').map(one).collect()) } else { one(text) }
+}
+
+/// As it is given on the command line.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        // TOML writes 1e30 with all its zeros.
+        Value::Float(value) if !(1e-4..1e6).contains(&value.abs()) && *value != 0.0 => format!("{value:e}"),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+/// Refuses a configuration that is there already: the codec is compared as it is spelled canonically, so two spellings
+/// of one codec are one.
+pub(super) fn refuse_twice(candidates: &[Candidate], configs: &[&RunConfig]) -> Result<(), ConfigError> {
+    for (number, config) in configs.iter().enumerate() {
+        if configs[..number].contains(config) {
+            let codec = &candidates[number].codec;
+            let why = format!("codec = {codec}: {} with these settings is compared already", config.codec);
+            return Err(ConfigError::Conflict(why));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Vec<Candidate>, String> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        Candidate::read(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_follow_their_codec() {
+        let all =
+            read(&["none", "dgc:density=0.01", "lr=0.1", "hidden=8,4", "optimizer=sgd", "qsgd", "lr=1e30"])
+                .unwrap();
+        let texts: Vec<String> = all.iter().map(|one| format!("{}{}", one.codec, one.own_text())).collect();
+        assert_eq!(texts, ["none", "dgc:density=0.01 hidden=8,4 lr=0.1 optimizer=sgd", "qsgd lr=1e30"]);
+        let shared = Settings { lr: Some(0.5), epochs: Some(3), ..Settings::default() };
+        let settings = all[1].settings(&shared).unwrap();
+        assert_eq!((settings.lr, settings.hidden, settings.epochs), (Some(0.1), Some(vec![8, 4]), Some(3)));
+        assert_eq!(settings.codec.as_deref(), Some("dgc:density=0.01"));
+        assert_eq!(all[0].settings(&shared).unwrap().lr, Some(0.5));
+    }
+
+    #[test]
+    fn what_cannot_be_a_setting_of_its_own_is_refused_by_name() {
+        assert!(read(&["lr=0.1"]).unwrap_err().contains("a codec first"));
+        assert!(read(&["none", "seed=3"]).unwrap_err().starts_with("codec = none, seed: one value"));
+        assert!(read(&["none", "lr=1", "lr=2"]).unwrap_err().contains("lr: given twice"));
+        let wrong =
+            |word| read(&["none", word]).unwrap()[0].settings(&Settings::default()).unwrap_err().to_string();
+        assert!(wrong("speed=3").contains("unknown field `speed`"), "{}", wrong("speed=3"));
+        assert!(wrong("lr=fast").starts_with("codec = none: invalid type"), "{}", wrong("lr=fast"));
+    }
+}

@@ -1,0 +1,109 @@
+//! `grid.toml`: everything that a comparison was told, so that it can be repeated or resumed.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::Candidate;
+use crate::config::{ConfigError, Settings, parse_toml};
+
+/// The file in the folder of a comparison.
+pub const FILE: &str = "grid.toml";
+
+/// The name of the key that holds a candidate's codec.
+const SPEC: &str = "spec";
+
+/// What is compared, before anything of it is checked.
+///
+/// ```toml
+/// seeds = 3
+/// [settings]            # what all share: the keys of `train --config`
+/// steps = 600
+/// [[codec]]
+/// spec = "none"
+/// momentum = 0.9        # its own settings, with the same keys
+/// [[codec]]
+/// spec = "dgc:density=0.01"
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Grid {
+    /// Runs of each candidate, with seeds that count up; `None` where nothing is said, which is one.
+    pub seeds: Option<u64>,
+    /// What all share.
+    pub settings: Settings,
+    /// What is compared.
+    pub candidates: Vec<Candidate>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    seeds: Option<u64>,
+    #[serde(default)]
+    settings: Settings,
+    #[serde(default)]
+    codec: Vec<Table>,
+}
+
+impl Grid {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::File`], with the line and what is wrong with it; or the candidate that is refused.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
+        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        let File { seeds, settings, codec } = parse_toml(&text).map_err(fault)?;
+        let candidates = codec.into_iter().map(candidate).collect::<Result<_, _>>();
+        let candidates = candidates.map_err(|error| fault(error.to_string()))?;
+        Ok(Self { seeds, settings, candidates })
+    }
+
+    /// The content of the file.
+    pub fn to_toml(&self) -> String {
+        let tables = self.candidates.iter().map(|candidate| {
+            let mut table = Table::from_iter([(SPEC.to_owned(), Value::String(candidate.codec.clone()))]);
+            table.extend(candidate.own.clone());
+            table
+        });
+        let file = File { seeds: self.seeds, settings: self.settings.clone(), codec: tables.collect() };
+        // Every field is a string, a number, a truth value or a list of them, which TOML can hold.
+        toml::to_string(&file).unwrap_or_default()
+    }
+}
+
+fn candidate(mut table: Table) -> Result<Candidate, ConfigError> {
+    let spec = table.remove(SPEC).and_then(|spec| spec.as_str().map(str::to_owned));
+    let spec = spec.ok_or_else(|| ConfigError::Conflict(format!("[[codec]]: {SPEC} = \"…\" is missing")))?;
+    let mut candidate = Candidate::from(spec.as_str());
+    table.into_iter().try_for_each(|(key, value)| candidate.set(&key, value))?;
+    Ok(candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_is_read_as_it_was_written() {
+        let words = ["none", "momentum=0.9", "topk:density=0.01", "hidden=8,4", "optimizer=sgd"];
+        let candidates = Candidate::read(&words.map(str::to_owned)).unwrap();
+        let settings = Settings { steps: Some(3), lr: Some(0.5), ..Settings::default() };
+        let grid = Grid { seeds: Some(2), settings, candidates };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        std::fs::write(&path, grid.to_toml()).unwrap();
+        assert_eq!(Grid::read(&path).unwrap(), grid, "{}", grid.to_toml());
+        for (content, fault) in [
+            ("speed = 1\n", "line 1: unknown field `speed`"),
+            ("[[codec]]\nlr = 1\n", "spec = \"…\" is missing"),
+            ("[[codec]]\nspec = \"none\"\nseed = 4\n", "seed: one value for the whole comparison"),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            let said = Grid::read(&path).unwrap_err().to_string();
+            assert!(said.contains("grid.toml") && said.contains(fault), "{said}");
+        }
+    }
+}

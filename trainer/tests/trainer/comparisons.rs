@@ -1,0 +1,127 @@
+//! Comparisons in which something goes wrong: what is finished is shown, and the rest can be done later.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    command.arg("compare").args(arguments).current_dir(folder);
+    command
+}
+
+fn compare(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Codec and parameter hash of every run that finished.
+fn finished(folder: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(folder.join("c/summary.json")).unwrap();
+    let runs: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let text = |run: &Value, key: &str| run[key].as_str().unwrap().to_owned();
+    runs.iter().map(|run| (text(run, "codec"), text(run, "params_hash"))).collect()
+}
+
+#[test]
+fn a_codec_that_diverges_is_a_row_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let codecs = ["--codec", "none", "--codec", "topk", "lr=1e30", "--codec", "qsgd:bits=4"];
+    let arguments = [&codecs[..], &["--steps", "12", "--out", "c"]].concat();
+    let output = compare(folder.path(), &arguments);
+    let (table, said) = (words(&output.stdout), words(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(table.contains("diverged at step ") && table.contains("loss "), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 300), "{table}");
+    let last = said.lines().last().unwrap();
+    let begin = "trainer: 1 of 3 runs without a result: topk:density=0.01 lr=1e30, seed 1: diverged at step ";
+    assert!(last.starts_with(begin), "{last}");
+    let codecs: Vec<String> = finished(folder.path()).into_iter().map(|(codec, _)| codec).collect();
+    assert_eq!(codecs, ["none", "qsgd:bits=4"]);
+    let report = fs::read_to_string(folder.path().join("c/report.html")).unwrap();
+    assert!(report.contains("diverged at step "), "{report}");
+    // It would diverge again, and the others are finished: nothing is trained.
+    let again = compare(folder.path(), &["--resume", "c"]);
+    assert_eq!((again.status.code(), words(&again.stderr).lines().count()), (Some(1), 1), "{again:?}");
+    assert!(words(&again.stdout).contains("diverged at step "), "{again:?}");
+}
+
+#[test]
+fn a_run_that_fails_is_done_again_when_the_comparison_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("c/none-seed-2");
+    fs::create_dir(folder.path().join("c")).unwrap();
+    fs::write(&in_the_way, "").unwrap();
+    let codecs = ["--codec", "none", "--codec", "topk"];
+    let arguments = [&codecs[..], &["--steps", "4", "--seeds", "2", "--out", "c", "--force"]].concat();
+    let output = compare(folder.path(), &arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let table = words(&output.stdout);
+    assert!(table.contains("1 of 2 seeds") && table.contains("Note: none, seed 2: failed: "), "{table}");
+    assert_eq!(finished(folder.path()).len(), 3);
+    fs::remove_file(&in_the_way).unwrap();
+    let output = compare(folder.path(), &["--resume", "c"]);
+    assert!(output.status.success(), "{output:?}");
+    let progress = words(&output.stderr);
+    assert!(progress.lines().all(|line| line.starts_with("none, seed 2: ")), "{progress}");
+    assert_eq!(finished(folder.path()).len(), 4);
+    let before = finished(folder.path());
+    let output = compare(folder.path(), &["--resume", "c"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(finished(folder.path()), before, "as they were read");
+}
+
+#[test]
+fn an_interrupted_comparison_reports_what_is_done_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let codecs =
+        ["--codec", "none", "steps=3", "--codec", "topk", "steps=20000", "--codec", "qsgd", "steps=3"];
+    let small = ["--workers", "1", "--batch", "8", "--hidden", "8", "--eval-every", "0", "--out"];
+    let mut child = command(folder.path(), &[&codecs[..], &small, &["c"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let metrics = folder.path().join("c/topk-density-0.01-steps-20000-seed-1/metrics.jsonl");
+    let began = Instant::now();
+    while !fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 3) {
+        assert!(child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(300));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let (table, said) = (words(&output.stdout), words(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let last = said.lines().last().unwrap();
+    assert_eq!(last, "trainer: interrupted with 1 of 3 runs done; go on with: trainer compare --resume c");
+    assert!(table.contains("interrupted after") && table.contains("not begun"), "{table}");
+    assert!(folder.path().join("c/report.html").is_file());
+    assert_eq!(finished(folder.path()).len(), 1);
+
+    let output = compare(folder.path(), &["--resume", "c"]);
+    assert!(output.status.success(), "{output:?}");
+    let resumed = finished(folder.path());
+    fs::remove_dir_all(folder.path().join("c")).unwrap();
+    assert!(compare(folder.path(), &[&codecs[..], &small, &["c"]].concat()).status.success());
+    assert_eq!(resumed, finished(folder.path()));
+}
+
+#[test]
+fn a_grid_is_read_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid = "seeds = 2\n[settings]\nsteps = 3\n[[codec]]\nspec = \"none\"\nmomentum = 0.5\n[[codec]]\nspec = \"topk\"\n";
+    fs::write(folder.path().join("grid.toml"), grid).unwrap();
+    let output = compare(folder.path(), &["--grid", "grid.toml", "--steps", "2", "--out", "c"]);
+    assert!(output.status.success(), "{output:?}");
+    let folder = folder.path().join("c");
+    for run in ["none-momentum-0.5-seed-1", "none-momentum-0.5-seed-2", "topk-density-0.01-seed-2"] {
+        let metrics = fs::read_to_string(folder.join(run).join("metrics.jsonl")).unwrap();
+        assert_eq!(metrics.lines().count(), 2, "the command line wins: {run}");
+    }
+}
