@@ -14,9 +14,10 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from ._engine import Options
+from ._engine import _Scaler as _Scaler
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
 from ._hook import Hook
-from ._hook import _Scaler as _Scaler
 from ._stats import Stats
 
 __all__ = [
@@ -63,19 +64,10 @@ def compress(
     """
     if not isinstance(ddp, DistributedDataParallel):
         raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")
-    hook = Hook(
-        ddp,
-        codec,
-        rules=rules or {},
-        dense_below=dense_below,
-        seed=seed,
-        timeout=timeout,
-        start_step=start_step,
-        check_every=check_every,
-        scaler=scaler,
-        optimizer=optimizer,
-        density=density,
+    options = Options(
+        codec, rules or {}, dense_below, seed, timeout, start_step, check_every, scaler, optimizer=optimizer, density=density
     )
+    hook = Hook(ddp, options)
     ddp.register_comm_hook(hook, _on_bucket)
     return hook
 
