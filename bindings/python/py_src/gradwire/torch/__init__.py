@@ -1,9 +1,13 @@
-"""Gradient compression for PyTorch's DistributedDataParallel.
+"""Gradient compression for PyTorch, with DistributedDataParallel or without.
 
 Two lines in a script that trains with DDP::
 
     import gradwire.torch
     hook = gradwire.torch.compress(ddp_model, "topk:density=0.01")
+
+Without DDP, in the place of the optimizer::
+
+    optimizer = gradwire.torch.DistributedOptimizer(optimizer, model.named_parameters(), "topk:density=0.01")
 
 See docs/pytorch.md.
 """
@@ -18,9 +22,12 @@ from ._engine import Options
 from ._engine import _Scaler as _Scaler
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
 from ._hook import Hook
+from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._stats import Stats
 
 __all__ = [
+    "DistributedOptimizer",
+    "Exchange",
     "ExchangeError",
     "Hook",
     "OutOfStepError",
@@ -28,6 +35,7 @@ __all__ = [
     "PeerLostError",
     "ReplicasDifferError",
     "Stats",
+    "broadcast_parameters",
     "compress",
 ]
 

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -54,9 +54,10 @@ class Bucket:
 
     index: int
     is_last: bool
-    #: The tensors, by their positions in the model, and their gradients.
+    #: The tensors, by their positions in the model, and their gradients. Only where :attr:`Engine.tells_used` is set is there
+    #: a `None`, for a tensor that this rank did not use; it is replaced if another rank did.
     positions: tuple[int, ...] = ()
-    gradients: list[torch.Tensor] = field(default_factory=list)
+    gradients: list[torch.Tensor | None] = field(default_factory=list)
     #: Called once the gradients are means, or the exchange has failed.
     done: Callable[[], None] = lambda: None
     scale: float = 1.0
@@ -93,8 +94,17 @@ class Options:
 class Engine:
     """The memories, counters, thread and process group of one model at one rank."""
 
-    def __init__(self, tensors: Sequence[Named], parent: dist.ProcessGroup, options: Options) -> None:
-        """All ranks of `parent` make theirs in the same order."""
+    #: Whether ranks tell each other which tensors they used.
+    tells_used = False
+
+    def __init__(
+        self,
+        tensors: Sequence[Named],
+        parent: dist.ProcessGroup,
+        options: Options,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """All ranks of `parent` make theirs in the same order, and with the same further settings."""
         options.check()
         self._tensors = list(tensors)
         self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
@@ -112,8 +122,13 @@ class Engine:
         self._scale: float | None = None
         self._lr: float | None = None
         self._kept_apart: dict[str, dict[str, torch.Tensor]] = {"residual": {}, "momentum": {}}
-        self._words = _WORDS + max(len(self._plan.groups), 1) + -(-len(self._tensors) // _BITS)
+        bits = -(-len(self._tensors) // _BITS) * (2 if self.tells_used else 1)
+        self._words = _WORDS + max(len(self._plan.groups), 1) + bits
         self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
+        self._shapes = {tensor.position: tuple(tensor.parameter.shape) for tensor in self._tensors}
+        self._sizes = {tensor.position: tensor.parameter.numel() for tensor in self._tensors}
+        # Tensors of the bucket that some rank used, of an engine that tells.
+        self._used: set[int] = set()
 
         self._wire = Wire(_own_group(parent, options.timeout))
         self._log: Path | None = None
@@ -123,7 +138,7 @@ class Engine:
         self._times = {"encode": 0.0, "exchange": 0.0, "decode": 0.0, "exposed": 0.0}
         self._last = self._counts()
 
-        self._agree(options.dense_below)
+        self._agree(options.dense_below, settings or {})
         self._queue: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         # Buckets whose mean is not there yet, and buckets that the thread is not done with.
@@ -286,9 +301,8 @@ class Engine:
         if not self._is_bad:
             self._is_bad = not self._reduce(job)
         if self._is_bad:
-            for gradient in job.gradients:
-                gradient.fill_(math.nan)
-        self._dense_bytes += 4 * sum(gradient.numel() for gradient in job.gradients)
+            self._spoil(job)
+        self._dense_bytes += 4 * sum(self._sizes[position] for position in job.positions)
         if job.is_last:
             if self._is_bad:
                 self._skipped += 1
@@ -296,6 +310,15 @@ class Engine:
             self._expected = 0
             self._step += 1
             self._done += 1
+
+    def _spoil(self, job: Bucket) -> None:
+        """Whoever looks at the gradients of this step sees that they are not finite, at every rank."""
+        for place, position in enumerate(job.positions):
+            gradient = job.gradients[place]
+            if gradient is not None:
+                gradient.fill_(math.nan)
+            elif position in self._used:
+                job.gradients[place] = torch.full(self._shapes[position], math.nan)
 
     def _reduce(self, job: Bucket) -> bool:
         """The bucket's mean over all ranks in place of its gradients; whether all of it is finite."""
@@ -312,6 +335,7 @@ class Engine:
         with torch.profiler.record_function("gradwire.exchange"):
             headers = self._collective(job, lambda: torch.stack(self._wire.all_gather(header)))
             self._check(job, headers)
+            self._used = self._union(headers, 1) if self.tells_used else set()
             if int(headers[:, 0].max()) == _NOT_FINITE:
                 self._clock("exchange", began)
                 return False
@@ -321,7 +345,7 @@ class Engine:
             )
             self._frame_bytes += sum(map(len, frames))
         self._clock("exchange", began)
-        anywhere = self._anywhere(headers)
+        anywhere = self._union(headers, 0)
         is_finite = True
         for part in parts:
             if part.group.kind == "rounds":
@@ -343,8 +367,11 @@ class Engine:
             began = time.perf_counter()
             for part in parts:
                 for slot, place in zip(part.slots, part.places, strict=True):
-                    gradient = job.gradients[place]
-                    gradient.copy_(part.group.flat[slot.range].view(gradient.shape))
+                    gradient, mean = job.gradients[place], part.group.flat[slot.range]
+                    if gradient is not None:
+                        gradient.copy_(mean.view(gradient.shape))
+                    elif slot.tensor.position in self._used:
+                        job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
             self._clock("decode", began)
         return is_finite
 
@@ -355,6 +382,9 @@ class Engine:
             for slot, place in zip(part.slots, part.places, strict=True):
                 gradient = job.gradients[place]
                 flat = part.group.flat[slot.range]
+                if gradient is None:
+                    flat.zero_()
+                    continue
                 flat.view(gradient.shape).copy_(gradient)
                 if bool(flat[:: 1 + flat.numel() // 64].any()) or bool(flat.any()):
                     present.add(slot.tensor.position)
@@ -403,20 +433,27 @@ class Engine:
             words[4] = self._hash()
         words += [len(frame) for frame in frames]
         header[: len(words)] = torch.tensor(words, dtype=torch.int64)
-        bits = [0] * (-(-len(self._tensors) // _BITS))
-        for part in parts:
-            if part.group.kind != "frames":
-                for slot in part.slots:
-                    if slot.tensor.position in present:
-                        number = self._numbers[slot.tensor.position]
-                        bits[number // _BITS] |= 1 << (number % _BITS)
+        summed = (slot.tensor.position for part in parts if part.group.kind != "frames" for slot in part.slots)
+        bits = self._bits(position for position in summed if position in present)
+        if self.tells_used:
+            places = zip(job.positions, job.gradients, strict=True)
+            bits += self._bits(position for position, gradient in places if gradient is not None)
         header[len(header) - len(bits) :] = torch.tensor(bits, dtype=torch.int64)
 
-    def _anywhere(self, headers: torch.Tensor) -> set[int]:
-        """Positions of tensors of linear codecs that some rank has a gradient of."""
+    def _bits(self, positions: Iterable[int]) -> list[int]:
+        """A set of tensors as words of the header."""
+        words = [0] * (-(-len(self._tensors) // _BITS))
+        for position in positions:
+            number = self._numbers[position]
+            words[number // _BITS] |= 1 << (number % _BITS)
+        return words
+
+    def _union(self, headers: torch.Tensor, which: int) -> set[int]:
+        """Positions that are in a set of some rank: of tensors of linear codecs with a gradient (0), of tensors in use (1)."""
         count = -(-len(self._tensors) // _BITS)
+        begin = headers.shape[1] - count * ((2 if self.tells_used else 1) - which)
         words = [0] * count
-        for row in headers[:, headers.shape[1] - count :].tolist():
+        for row in headers[:, begin : begin + count].tolist():
             words = [word | more for word, more in zip(words, row, strict=True)]
         return {
             tensor.position for number, tensor in enumerate(self._tensors) if words[number // _BITS] >> (number % _BITS) & 1
@@ -777,7 +814,7 @@ class Engine:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=2)
 
-    def _agree(self, dense_below: int) -> None:
+    def _agree(self, dense_below: int, settings: Mapping[str, Any]) -> None:
         """All ranks were asked for the same."""
         shapes = zlib.crc32(repr([(tensor.name, tensor.shape) for tensor in self._tensors]).encode())
         own: dict[str, Any] = {
@@ -791,13 +828,14 @@ class Engine:
             "dense_below": dense_below,
             "scaler": self._scaler is not None,
             "optimizer": self._optimizer is not None,
+            **settings,
         }
         every: list[dict[str, Any]] = [own] * self._wire.world
         dist.all_gather_object(every, own, group=self._wire.group)
         for key in own:
             values = [other.get(key) for other in every]
             if any(value != values[0] for value in values):
-                raise ValueError(f"compress: the ranks differ in {key}: {values}")
+                raise ValueError(f"the ranks differ in {key}: {values}")
 
 
 def _own_group(parent: dist.ProcessGroup, timeout: float) -> dist.ProcessGroup:

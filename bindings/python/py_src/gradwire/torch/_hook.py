@@ -42,5 +42,5 @@ class Hook(Engine):
         if buffer.device.type != "cpu" or buffer.is_sparse:
             raise ExchangeError(f"expected dense gradients on the CPU, got {buffer.layout} on {buffer.device}")
         job.positions = tuple(self._by_id[id(parameter)].position for parameter in bucket.parameters())
-        job.gradients = bucket.gradients()
+        job.gradients = list(bucket.gradients())
         self._read_settings(job)
