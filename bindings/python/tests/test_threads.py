@@ -95,7 +95,7 @@ def large() -> dict[str, Callable[[], Callable[[], object]]]:
 def test_the_gil_is_let_go_of_for_much_work(what: str, large: dict[str, Callable[[], Callable[[], object]]]) -> None:
     large[what]()()  # what is imported or allocated once
     # Where it is not let go of, no try of any number sees the other thread; where it is, that thread needs a core in time.
-    for _ in range(200):
+    for _ in range(50):
         call = large[what]()
         with Other() as other:
             if any(other.runs_during(call) for _ in range(1 if what == "advance" else 3)):
