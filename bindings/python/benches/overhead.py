@@ -59,7 +59,7 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for elements, rounds in ((1_000, 5_000), (arguments.large, arguments.rounds)):
         for spelling in SPELLINGS:
-            # Dense frames are as large as the gradient: a new `bytes` of that size costs more than making it.
+            # Dense frames are as large as the gradient: new memory of that size costs as much as the codec, or more.
             for into in (False, True) if spelling in ("f16", "none") and elements > 1_000 else (False,):
                 python, rust, more, ratio = measure(spelling, elements, rounds, into=into)
                 name = f"`{spelling}`" + (", `out=`" if into else "")

@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView};
 
 use crate::buffer::{Gradient, Output, detached};
 use crate::errors::{self, value};
+use crate::fresh::bytes_object;
 use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{
@@ -302,6 +303,7 @@ impl Codec {
     /// ``rank`` name every random draw: the same values give the same bytes. ``units`` replaces the units of the spelling.
     ///
     /// The frame is returned as ``bytes``, or written to ``out`` (of :meth:`max_frame_bytes`) and returned as a view of it.
+    /// For frames of many megabytes ``out``, kept from step to step, is the fast way: new memory costs more than encoding.
     /// An exception leaves the memory as it was, bit for bit.
     ///
     /// >>> import numpy as np
@@ -358,7 +360,7 @@ impl Codec {
         });
         let result = match (encoded, out) {
             (Err(error), _) => Err(errors::encode(error)),
-            (Ok(len), None) => Ok(PyBytes::new(py, &work.frame[..len]).into_any()),
+            (Ok(len), None) => bytes_object(py, &work.frame[..len]).map(Bound::into_any),
             (Ok(len), Some(out)) => view_of(out, len),
         };
         self.keep_work(work);

@@ -6,6 +6,7 @@ mod codec;
 mod dlpack;
 mod errors;
 mod frame;
+mod fresh;
 mod layout;
 mod memory;
 mod names;

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from ranks import Died, Net, Raised, ddp, loss_of, run
 
 import gradwire.torch
-from gradwire.torch import _hook
+from gradwire.torch import _plan
 
 CODECS = ["topk:density=0.02", "powersgd:rank=1", "none"]
 TIMEOUT = 6.0
@@ -177,7 +176,7 @@ def test_cuda_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         module = Model()
 
     with pytest.raises(ValueError, match="w: it is on meta; only CPU tensors are supported"):
-        _hook.tensors_of(Wrapped())  # type: ignore[arg-type]
+        _plan.tensors_of(Wrapped())  # type: ignore[arg-type]
 
 
 def leave(rank: int, world: int) -> str:
@@ -190,7 +189,6 @@ def leave(rank: int, world: int) -> str:
         return "slept"
     hook._wait = lambda left=None: None  # type: ignore[method-assign]
     hook._submit(_Bucket(model))  # type: ignore[arg-type]
-    dist.barrier  # noqa: B018
     return "left"
 
 

@@ -1,9 +1,13 @@
-"""Gradient compression for PyTorch's DistributedDataParallel.
+"""Gradient compression for PyTorch, with DistributedDataParallel or without.
 
 Two lines in a script that trains with DDP::
 
     import gradwire.torch
     hook = gradwire.torch.compress(ddp_model, "topk:density=0.01")
+
+Without DDP, in the place of the optimizer::
+
+    optimizer = gradwire.torch.DistributedOptimizer(optimizer, model.named_parameters(), "topk:density=0.01")
 
 See docs/pytorch.md.
 """
@@ -14,12 +18,16 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from ._engine import Options
+from ._engine import _Scaler as _Scaler
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
 from ._hook import Hook
-from ._hook import _Scaler as _Scaler
+from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._stats import Stats
 
 __all__ = [
+    "DistributedOptimizer",
+    "Exchange",
     "ExchangeError",
     "Hook",
     "OutOfStepError",
@@ -27,6 +35,7 @@ __all__ = [
     "PeerLostError",
     "ReplicasDifferError",
     "Stats",
+    "broadcast_parameters",
     "compress",
 ]
 
@@ -63,19 +72,10 @@ def compress(
     """
     if not isinstance(ddp, DistributedDataParallel):
         raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")
-    hook = Hook(
-        ddp,
-        codec,
-        rules=rules or {},
-        dense_below=dense_below,
-        seed=seed,
-        timeout=timeout,
-        start_step=start_step,
-        check_every=check_every,
-        scaler=scaler,
-        optimizer=optimizer,
-        density=density,
+    options = Options(
+        codec, rules or {}, dense_below, seed, timeout, start_step, check_every, scaler, optimizer=optimizer, density=density
     )
+    hook = Hook(ddp, options)
     ddp.register_comm_hook(hook, _on_bucket)
     return hook
 

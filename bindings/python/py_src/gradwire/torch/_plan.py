@@ -168,9 +168,15 @@ def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel) -> list[Named]:
     """The parameters that DDP reduces, with names as the wrapped module has them."""
     module: torch.nn.Module = ddp.module
     ignored: set[str] = set(getattr(ddp, "parameters_to_ignore", ()))
+    places = enumerate(module.named_parameters())
+    return trained((position, name, parameter) for position, (name, parameter) in places if name not in ignored)
+
+
+def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]]) -> list[Named]:
+    """Those of the parameters, given with their positions and names, that need a gradient."""
     named: list[Named] = []
-    for position, (name, parameter) in enumerate(module.named_parameters()):
-        if not parameter.requires_grad or name in ignored:
+    for position, name, parameter in places:
+        if not parameter.requires_grad:
             continue
         if parameter.device.type != "cpu":
             raise ValueError(

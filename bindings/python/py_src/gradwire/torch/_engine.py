@@ -1,0 +1,878 @@
+"""The engine of a rank: one thread that encodes, exchanges and decodes beside backward."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import queue
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+
+import gradwire
+from gradwire import Codec, EncodeError, Frame, LinearRound, Memory
+
+from ._errors import (
+    ExchangeError,
+    OutOfStepError,
+    PeerFailedError,
+    PeerLostError,
+    ReplicasDifferError,
+)
+from ._plan import Group, Named, Part, Plan, bytes_of
+from ._stats import Stats
+from ._wire import Wire, split
+
+_T = TypeVar("_T")
+
+_FINE, _NOT_FINITE, _FAILED = range(3)
+# Status, step, bucket, checksum of what has to agree, hash of the parameters.
+_WORDS = 5
+_BITS = 62
+_TEXT_BYTES = 512
+# What ends a step at all ranks alike; of other exceptions they are told.
+_KNOWN_TO_ALL = (PeerLostError, PeerFailedError, OutOfStepError, ReplicasDifferError)
+
+
+class _Scaler(Protocol):
+    def get_scale(self) -> float: ...
+
+
+@dataclass
+class Bucket:
+    """What the calling thread hands over: gradients, to be replaced by their means in place."""
+
+    index: int
+    is_last: bool
+    #: The tensors, by their positions in the model, and their gradients. Only where :attr:`Engine.tells_used` is set is there
+    #: a `None`, for a tensor that this rank did not use; it is replaced if another rank did.
+    positions: tuple[int, ...] = ()
+    gradients: list[torch.Tensor | None] = field(default_factory=list)
+    #: Called once the gradients are means, or the exchange has failed.
+    done: Callable[[], None] = lambda: None
+    scale: float = 1.0
+    lr: float | None = None
+    density: float | None = None
+    failure: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; see :func:`gradwire.torch.compress`."""
+
+    codec: str
+    rules: Mapping[str, str]
+    dense_below: int
+    seed: int
+    timeout: float
+    start_step: int
+    check_every: int
+    scaler: _Scaler | None
+    #: Whose learning rate is followed.
+    optimizer: torch.optim.Optimizer | None
+    density: Callable[[int], float] | None
+
+    def check(self) -> None:
+        """Refuses numbers out of range."""
+        if not 0 < self.timeout < math.inf:
+            raise ValueError(f"timeout={self.timeout}: expected seconds, more than 0")
+        for key in ("start_step", "check_every", "dense_below"):
+            if getattr(self, key) < 0:
+                raise ValueError(f"{key}={getattr(self, key)}: expected 0 or more")
+
+
+class Engine:
+    """The memories, counters, thread and process group of one model at one rank."""
+
+    #: Whether ranks tell each other which tensors they used.
+    tells_used = False
+
+    def __init__(
+        self,
+        tensors: Sequence[Named],
+        parent: dist.ProcessGroup,
+        options: Options,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """All ranks of `parent` make theirs in the same order, and with the same further settings."""
+        options.check()
+        self._tensors = list(tensors)
+        self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
+        self._plan = Plan(self._tensors, options.codec, options.rules, options.dense_below)
+        self._dense = Plan(self._tensors, "none", {}, 0) if options.start_step else self._plan
+        if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self._tensors):
+            warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=4)
+        self._codec, self._rules = str(Codec(options.codec)), dict(options.rules)
+        self._seed, self._timeout, self._start_step = options.seed, options.timeout, options.start_step
+        self._check_every = options.check_every
+        self._scaler, self._optimizer, self._density = options.scaler, options.optimizer, options.density
+        self._step = 0
+        # Until it is told, codecs are as they are after their warm-up.
+        self._epoch: int | None = None
+        self._scale: float | None = None
+        self._lr: float | None = None
+        self._kept_apart: dict[str, dict[str, torch.Tensor]] = {"residual": {}, "momentum": {}}
+        bits = -(-len(self._tensors) // _BITS) * (2 if self.tells_used else 1)
+        self._words = _WORDS + max(len(self._plan.groups), 1) + bits
+        self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
+        self._shapes = {tensor.position: tuple(tensor.parameter.shape) for tensor in self._tensors}
+        self._sizes = {tensor.position: tensor.parameter.numel() for tensor in self._tensors}
+        # Tensors of the bucket that some rank used, of an engine that tells.
+        self._used: set[int] = set()
+
+        self._wire = Wire(_own_group(parent, options.timeout))
+        self._log: Path | None = None
+        self.loss: float | None = None
+        """The loss that the next line of :meth:`log` will hold."""
+        self._skipped = self._checks = self._frame_bytes = self._dense_bytes = self._held = 0
+        self._times = {"encode": 0.0, "exchange": 0.0, "decode": 0.0, "exposed": 0.0}
+        self._last = self._counts()
+
+        self._agree(options.dense_below, settings or {})
+        self._queue: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        # Buckets whose mean is not there yet, and buckets that the thread is not done with.
+        self._unresolved = self._pending = 0
+        self._moved = time.monotonic()
+        self._failure: BaseException | None = None
+        self._expected = 0
+        self._is_bad = self._is_closed = self._is_known = False
+        self._agreed = self._done = 0
+        self._active = self._plan
+        self._codecs: list[Codec] = []
+        self._thread = threading.Thread(target=self._work, name="gradwire", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    # What the calling thread does.
+
+    def _hand_over(self, job: Bucket) -> None:
+        """Gives the thread a bucket, in the order of buckets; afterwards :meth:`_finish` waits for their means."""
+        if not self._thread.is_alive() and self._failure is None:
+            self._failure = job.failure or ExchangeError("the thread of the hook has ended")
+        if self._failure is not None:
+            job.done()
+            return
+        with self._changed:
+            self._pending += 1
+            self._unresolved += 1
+            self._moved = time.monotonic()
+        self._queue.put(job)
+
+    def _read_settings(self, job: Bucket) -> None:
+        """Scale, learning rate and density of the step, which the calling thread may change later."""
+        if self._is_closed:
+            raise ExchangeError("the hook was closed")
+        if job.index == 0:
+            if self._scaler is not None:
+                job.scale = float(self._scaler.get_scale())
+            if self._optimizer is not None:
+                job.lr = float(self._optimizer.param_groups[0]["lr"])
+            if self._density is not None:
+                job.density = float(self._density(self._step))
+
+    def _finish(self) -> None:
+        started = time.perf_counter()
+        self._wait(lambda: self._unresolved)
+        self._times["exposed"] += time.perf_counter() - started
+        if self._failure is not None:
+            raise self._failure
+
+    def _wait(self, left: Callable[[], int] | None = None) -> None:
+        """Until the thread has nothing left to do, or has failed, or does not move."""
+        with self._changed:
+            while (left() if left else self._pending) and self._failure is None:
+                # The collectives have the same timeout; this is for what should not happen.
+                patience = self._moved + 2 * self._timeout + 5 - time.monotonic()
+                if patience <= 0:
+                    self._failure = PeerLostError(
+                        f"nothing moved for {2 * self._timeout + 5:.0f} s (timeout={self._timeout:g})"
+                    )
+                    break
+                self._changed.wait(min(patience, 1.0))
+
+    # What the thread does.
+
+    def _work(self) -> None:
+        torch.set_grad_enabled(False)
+        while (job := self._queue.get()) is not None:
+            try:
+                if self._failure is None:
+                    self._exchange(job)
+            except BaseException as failure:
+                self._fail(failure)
+            with self._changed:
+                job.done()
+                self._unresolved -= 1
+                self._moved = time.monotonic()
+                self._changed.notify_all()
+            # Backward does not wait for the line, but whoever changes memories does.
+            if job.is_last and self._failure is None and self._log is not None:
+                self._write_line()
+            with self._changed:
+                self._pending -= 1
+                self._changed.notify_all()
+
+    def _fail(self, failure: BaseException) -> None:
+        """Tells the others, if they can be told, and returns to the state that the step began with."""
+        if not self._is_known and not isinstance(failure, _KNOWN_TO_ALL):
+            try:
+                self._tell(failure)
+            except Exception as untold:
+                failure.add_note(f"gradwire: the other ranks were not told: {untold}")
+        if self._expected:
+            self._undo()
+        with self._changed:
+            if self._failure is None:
+                self._failure = failure
+            self._changed.notify_all()
+
+    def _tell(self, failure: BaseException) -> None:
+        header = torch.zeros(self._words, dtype=torch.int64)
+        header[0] = _FAILED
+        headers = torch.stack(self._wire.all_gather(header))
+        self._hear(headers, failure)
+
+    def _hear(self, headers: torch.Tensor, failure: BaseException | None) -> None:
+        """Exchanges the texts of failures, if there is one."""
+        failed = [rank for rank, status in enumerate(headers[:, 0].tolist()) if status == _FAILED]
+        if not failed:
+            return
+        text = f"{type(failure).__name__}: {failure}".encode() if failure is not None else b""
+        own = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
+        own[: len(text[:_TEXT_BYTES])] = torch.tensor(list(text[:_TEXT_BYTES]), dtype=torch.uint8)
+        texts = self._wire.all_gather(own)
+        if failure is None:
+            told = (f"rank {rank}: {bytes(texts[rank].tolist()).rstrip(bytes(1)).decode(errors='replace')}" for rank in failed)
+            raise PeerFailedError(f"step {self._step}: another rank failed: {'; '.join(told)}")
+
+    def _begin_step(self, job: Bucket) -> None:
+        if self._expected:
+            warnings.warn(f"step {self._step} ended before all gradients were there, and is repeated", stacklevel=1)
+            self._undo()
+        self._expected, self._is_bad, self._agreed = 0, False, 0
+        self._active = self._dense if self._step < self._start_step else self._plan
+        self._rescale(job)
+        for group in self._active.groups:
+            group.begin_step()
+        self._codecs = [self._codec_now(group.codec, job.density) for group in self._active.groups]
+        told = (job.scale, job.lr, [str(codec) for codec in self._codecs])
+        self._agreed = zlib.crc32(repr(told).encode())
+
+    def _codec_now(self, codec: Codec, density: float | None) -> Codec:
+        now = codec if self._epoch is None else codec.in_epoch(self._epoch)
+        return now if density is None or now.density is None else now.with_density(density)
+
+    def _rescale(self, job: Bucket) -> None:
+        """What is kept stays as large as it was beside gradients of another scale or learning rate."""
+        ratio = 1.0 if self._scale is None or self._scaler is None else job.scale / self._scale
+        if self._lr and job.lr:
+            ratio *= self._lr / job.lr
+        if ratio != 1.0:
+            for memory in self._plan.memories():
+                memory.rescale(ratio)
+        if self._scaler is not None:
+            self._scale = job.scale
+        self._lr = job.lr or self._lr
+
+    def _undo(self) -> None:
+        for group in self._active.groups:
+            group.undo_step()
+        self._expected = 0
+
+    def _exchange(self, job: Bucket) -> None:
+        if job.failure is not None:
+            raise job.failure
+        if job.index == 0:
+            self._begin_step(job)
+        if job.index != self._expected:
+            raise RuntimeError(f"DDP gave bucket {job.index}, expected {self._expected}")
+        self._expected += 1
+        if not self._is_bad:
+            self._is_bad = not self._reduce(job)
+        if self._is_bad:
+            self._spoil(job)
+        self._dense_bytes += 4 * sum(self._sizes[position] for position in job.positions)
+        if job.is_last:
+            if self._is_bad:
+                self._skipped += 1
+                self._undo()
+            self._expected = 0
+            self._step += 1
+            self._done += 1
+
+    def _spoil(self, job: Bucket) -> None:
+        """Whoever looks at the gradients of this step sees that they are not finite, at every rank."""
+        for place, position in enumerate(job.positions):
+            gradient = job.gradients[place]
+            if gradient is not None:
+                gradient.fill_(math.nan)
+            elif position in self._used:
+                job.gradients[place] = torch.full(self._shapes[position], math.nan)
+
+    def _reduce(self, job: Bucket) -> bool:
+        """The bucket's mean over all ranks in place of its gradients; whether all of it is finite."""
+        parts = self._active.parts(job.positions)
+        header = torch.zeros(self._words, dtype=torch.int64)
+        began = time.perf_counter()
+        with torch.profiler.record_function("gradwire.encode"):
+            present = self._load(job, parts)
+            frames, status = self._encode(parts, present)
+            self._fill(header, job, parts, frames, present, status)
+        self._clock("encode", began)
+
+        began = time.perf_counter()
+        with torch.profiler.record_function("gradwire.exchange"):
+            headers = self._collective(job, lambda: torch.stack(self._wire.all_gather(header)))
+            self._check(job, headers)
+            self._used = self._union(headers, 1) if self.tells_used else set()
+            if int(headers[:, 0].max()) == _NOT_FINITE:
+                self._clock("exchange", began)
+                return False
+            sizes = headers[:, _WORDS : _WORDS + len(self._active.groups)]
+            received = self._collective(
+                job, lambda: self._wire.gather_bytes(b"".join(frames), [int(size) for size in sizes.sum(dim=1)])
+            )
+            self._frame_bytes += sum(map(len, frames))
+        self._clock("exchange", began)
+        anywhere = self._union(headers, 0)
+        is_finite = True
+        for part in parts:
+            if part.group.kind == "rounds":
+                is_finite &= self._rounds(job, part, anywhere)
+            elif part.group.kind == "sum":
+                is_finite &= self._sum(job, part, anywhere)
+        # After the last collective of the bucket: what fails from here on is told to the others in the next one.
+        began = time.perf_counter()
+        with torch.profiler.record_function("gradwire.decode"):
+            for part in parts:
+                if part.group.kind == "frames":
+                    at = self._active.groups.index(part.group)
+                    starts = sizes[:, :at].sum(dim=1).tolist()
+                    ends = sizes[:, : at + 1].sum(dim=1).tolist()
+                    cuts = [data[start:end] for data, start, end in zip(received, starts, ends, strict=True)]
+                    is_finite &= self._decode(part, cuts)
+        self._clock("decode", began)
+        if is_finite:
+            began = time.perf_counter()
+            for part in parts:
+                for slot, place in zip(part.slots, part.places, strict=True):
+                    gradient, mean = job.gradients[place], part.group.flat[slot.range]
+                    if gradient is not None:
+                        gradient.copy_(mean.view(gradient.shape))
+                    elif slot.tensor.position in self._used:
+                        job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
+            self._clock("decode", began)
+        return is_finite
+
+    def _load(self, job: Bucket, parts: list[Part]) -> set[int]:
+        """Copies gradients to where codecs read them; which of them are not all zero."""
+        present = set()
+        for part in parts:
+            for slot, place in zip(part.slots, part.places, strict=True):
+                gradient = job.gradients[place]
+                flat = part.group.flat[slot.range]
+                if gradient is None:
+                    flat.zero_()
+                    continue
+                flat.view(gradient.shape).copy_(gradient)
+                if bool(flat[:: 1 + flat.numel() // 64].any()) or bool(flat.any()):
+                    present.add(slot.tensor.position)
+        return present
+
+    def _encode(self, parts: list[Part], present: set[int]) -> tuple[list[bytes], int]:
+        """A frame for each group of the plan, empty where it has none."""
+        frames = [b""] * len(self._active.groups)
+        for part in parts:
+            group = part.group
+            at = self._active.groups.index(group)
+            if group.kind == "frames":
+                units = [slot.unit for slot in part.slots if slot.tensor.position in present]
+                if not units:
+                    continue
+                try:
+                    frames[at] = self._codecs[at].encode(
+                        group.array,
+                        group.layout,
+                        group.memory,
+                        step=self._step,
+                        seed=self._seed,
+                        rank=self._wire.rank,
+                        units=units,
+                    )
+                except EncodeError as error:
+                    if "non-finite" in str(error) or "overflows" in str(error):
+                        return frames, _NOT_FINITE
+                    raise
+            # Divides by one: a look for what is not finite that changes nothing.
+            elif group.kind == "rounds" and any(gradwire.divide(group.array[run], 1) is not None for run in part.runs):
+                return frames, _NOT_FINITE
+        return frames, _FINE
+
+    def _fill(
+        self,
+        header: torch.Tensor,
+        job: Bucket,
+        parts: list[Part],
+        frames: list[bytes],
+        present: set[int],
+        status: int,
+    ) -> None:
+        words = [status, self._step, job.index, self._agreed ^ zlib.crc32(repr(job.positions).encode()), 0]
+        if job.index == 0 and self._check_every and self._step % self._check_every == 0:
+            words[4] = self._hash()
+        words += [len(frame) for frame in frames]
+        header[: len(words)] = torch.tensor(words, dtype=torch.int64)
+        summed = (slot.tensor.position for part in parts if part.group.kind != "frames" for slot in part.slots)
+        bits = self._bits(position for position in summed if position in present)
+        if self.tells_used:
+            places = zip(job.positions, job.gradients, strict=True)
+            bits += self._bits(position for position, gradient in places if gradient is not None)
+        header[len(header) - len(bits) :] = torch.tensor(bits, dtype=torch.int64)
+
+    def _bits(self, positions: Iterable[int]) -> list[int]:
+        """A set of tensors as words of the header."""
+        words = [0] * (-(-len(self._tensors) // _BITS))
+        for position in positions:
+            number = self._numbers[position]
+            words[number // _BITS] |= 1 << (number % _BITS)
+        return words
+
+    def _union(self, headers: torch.Tensor, which: int) -> set[int]:
+        """Positions that are in a set of some rank: of tensors of linear codecs with a gradient (0), of tensors in use (1)."""
+        count = -(-len(self._tensors) // _BITS)
+        begin = headers.shape[1] - count * ((2 if self.tells_used else 1) - which)
+        words = [0] * count
+        for row in headers[:, begin : begin + count].tolist():
+            words = [word | more for word, more in zip(words, row, strict=True)]
+        return {
+            tensor.position for number, tensor in enumerate(self._tensors) if words[number // _BITS] >> (number % _BITS) & 1
+        }
+
+    def _hash(self) -> int:
+        value = 0
+        for tensor in self._tensors:
+            value = zlib.crc32(bytes_of(tensor.parameter), value)
+        return value + 1
+
+    def _check(self, job: Bucket, headers: torch.Tensor) -> None:
+        """All ranks are at the same place, and have the same parameters."""
+        self._hear(headers, None)
+        for column, what in ((1, "step"), (2, "bucket"), (3, "scale, learning rate, density, or tensors of the bucket")):
+            values = headers[:, column].tolist()
+            if len(set(values)) > 1:
+                raise OutOfStepError(f"step {self._step}, bucket {job.index}: the ranks differ in {what}: {values}")
+        hashes = headers[:, 4].tolist()
+        if len(set(hashes)) > 1:
+            raise ReplicasDifferError(self._first_difference(job))
+        self._checks += bool(hashes[0])
+
+    def _first_difference(self, job: Bucket) -> str:
+        own = torch.tensor([zlib.crc32(bytes_of(tensor.parameter)) for tensor in self._tensors], dtype=torch.int64)
+        all_hashes = torch.stack(self._collective(job, lambda: self._wire.all_gather(own)))
+        for number, tensor in enumerate(self._tensors):
+            column = all_hashes[:, number].tolist()
+            if len(set(column)) > 1:
+                others = [rank for rank, value in enumerate(column) if value != column[0]]
+                return f"step {self._step}: {tensor.name} is not what rank 0 has, at ranks {others}"
+        return f"step {self._step}: the parameters differ"
+
+    def _collective(self, job: Bucket, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except RuntimeError as error:
+            raise PeerLostError(
+                f"step {self._step}, bucket {job.index}: a rank did not answer within {self._timeout:g} s, "
+                f"or its connection ended: {error}"
+            ) from error
+
+    def _decode(self, part: Part, frames: Sequence[bytes]) -> bool:
+        """The mean of frames in rank order. All are checked before any is added."""
+        group = part.group
+        parsed: list[Frame] = []
+        for rank, frame in enumerate(frames):
+            try:
+                if frame:
+                    parsed.append(Frame(frame, group.layout))
+            except gradwire.DecodeError as error:
+                raise ValueError(f"the frame of rank {rank} is damaged: {error}") from error
+        for run in part.runs:
+            group.array[run] = 0
+        for one in parsed:
+            one.add_to(group.array)
+            self._held += one.held
+        return self._divide(part)
+
+    def _divide(self, part: Part) -> bool:
+        firsts = [gradwire.divide(part.group.array[run], self._wire.world) for run in part.runs]
+        return all(first is None for first in firsts)
+
+    def _clear_unused(self, part: Part, anywhere: set[int]) -> None:
+        """What no rank has a gradient of is zero at all of them, of the same sign."""
+        for slot in part.slots:
+            if slot.tensor.position not in anywhere:
+                part.group.array[slot.range] = 0
+
+    def _sum(self, job: Bucket, part: Part, anywhere: set[int]) -> bool:
+        group = part.group
+        self._clear_unused(part, anywhere)
+        used = [slot.range for slot in part.slots if slot.tensor.position in anywhere]
+        if used:
+            began = time.perf_counter()
+            whole = len(part.runs) == 1 and len(used) == len(part.slots)
+            values = group.flat[part.runs[0]] if whole else torch.cat([group.flat[run] for run in used])
+            self._collective(job, lambda: self._wire.reduce(values))
+            self._frame_bytes += 4 * values.numel()
+            self._held += self._wire.world * values.numel()
+            self._clock("exchange", began)
+            if not whole:
+                start = 0
+                for run in used:
+                    group.flat[run] = values[start : start + run.stop - run.start]
+                    start += run.stop - run.start
+        return self._divide(part)
+
+    def _rounds(self, job: Bucket, part: Part, anywhere: set[int]) -> bool:
+        """Drives all units of a linear codec at once, the payloads of each round in as few collectives as there are kinds."""
+        group = part.group
+        codec = self._codecs[self._active.groups.index(group)]
+        self._clear_unused(part, anywhere)
+        used = [slot for slot in part.slots if slot.tensor.position in anywhere]
+        if not used:
+            return True
+        began = time.perf_counter()
+        rounds: list[LinearRound] = []
+        failure: BaseException | None
+        status, failure = _FINE, None
+        try:
+            rounds = codec.begin(
+                group.array,
+                group.layout,
+                group.memory,
+                step=self._step,
+                seed=self._seed,
+                rank=self._wire.rank,
+                units=[slot.unit for slot in used],
+            )
+        except EncodeError:
+            # What was kept and the gradient are finite, their sum is not.
+            status = _NOT_FINITE
+        except BaseException as error:
+            status, failure = _FAILED, error
+        self._clock("encode", began)
+        began = time.perf_counter()
+        states = self._collective(job, lambda: torch.stack(self._wire.all_gather(torch.tensor([status]))))
+        self._hear(states, failure)
+        if failure is not None:
+            self._is_known = True
+            raise failure
+        if int(states.max()):
+            return False
+        active = rounds
+        while active:
+            kinds: dict[tuple[str, str], list[LinearRound]] = {}
+            for unit in active:
+                kinds.setdefault((unit.reduction, unit.payload.dtype.str), []).append(unit)
+            for (how, _), units in sorted(kinds.items(), key=lambda item: item[0]):
+                self._reduce_payloads(job, how == "max", units)
+            for unit in active:
+                unit.advance(self._wire.world)
+            active = [unit for unit in active if not unit.done]
+        self._clock("exchange", began)
+        is_finite = True
+        for unit in rounds:
+            start, end = unit.range
+            group.array[start:end] = unit.mean
+            is_finite &= gradwire.divide(group.array[start:end], 1) is None
+        return is_finite
+
+    def _reduce_payloads(self, job: Bucket, is_max: bool, units: list[LinearRound]) -> None:
+        payloads = [torch.from_numpy(unit.payload) for unit in units]
+        values = payloads[0] if len(payloads) == 1 else torch.cat(payloads)
+        self._collective(job, lambda: self._wire.reduce(values, "max" if is_max else "sum"))
+        self._frame_bytes += values.numel() * values.element_size()
+        self._held += self._wire.world * values.numel()
+        if len(payloads) > 1:
+            for payload, reduced in zip(payloads, split(values, [payload.numel() for payload in payloads]), strict=True):
+                payload.copy_(reduced)
+
+    def _clock(self, what: str, began: float) -> None:
+        self._times[what] += time.perf_counter() - began
+
+    # What users call.
+
+    def stats(self) -> Stats:
+        """What was sent, received and waited for so far."""
+        self._wait()
+        wire, world = self._wire, self._wire.world
+        moved = wire.sent + wire.received
+        ring = 4 * self._dense_bytes * (world - 1) / world
+        return Stats(
+            steps=self._done,
+            skipped_steps=self._skipped,
+            bytes_sent=wire.sent,
+            bytes_received=wire.received,
+            frame_bytes=self._frame_bytes,
+            dense_bytes=self._dense_bytes,
+            ratio=self._dense_bytes / self._frame_bytes if self._frame_bytes else 0.0,
+            wire_ratio=ring / moved if moved else 0.0,
+            encode_seconds=self._times["encode"],
+            exchange_seconds=self._times["exchange"],
+            decode_seconds=self._times["decode"],
+            exposed_seconds=self._times["exposed"],
+            residual_norm=self._norm(),
+            hash_checks=self._checks,
+        )
+
+    def _norm(self) -> float:
+        return math.hypot(*(memory.norm() for memory in self._plan.memories()))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to go on with the same bits: plain values and tensors by name, copies.
+
+        Every rank saves its own, after a step and beside the model's and the optimizer's state.
+        """
+        self._wait()
+        residual, momentum, groups = dict(self._kept_apart["residual"]), dict(self._kept_apart["momentum"]), []
+        for group in self._plan.groups:
+            if group.memory is None:
+                continue
+            state = group.memory.state_dict()
+            residual |= {name: torch.from_numpy(array) for name, array in state["residual"].items()}
+            if state["momentum"] is not None:
+                momentum |= {name: torch.from_numpy(array) for name, array in state["momentum"].items()}
+            groups.append(
+                {
+                    "codec": state["codec"],
+                    "names": group.names,
+                    "factors": torch.from_numpy(state["factors"]),
+                    "states": [list(words) for words in state["states"]],
+                }
+            )
+        return {
+            "version": 1,
+            "codec": self._codec,
+            "rank": self._wire.rank,
+            "world": self._wire.world,
+            "seed": self._seed,
+            "step": self._step,
+            "epoch": self._epoch,
+            "scale": self._scale,
+            "lr": self._lr,
+            "residual": residual,
+            "momentum": momentum,
+            "groups": groups,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Goes on from what :meth:`state_dict` returned at this rank. An exception changes nothing.
+
+        To go on with fewer or more ranks, pass the states of all old ranks, in rank order, at every new rank: old rank i
+        goes to new rank i modulo the new number, in such a weight that what is owed to the mean stays the same. What is kept
+        for tensors that are not in the model, not trained or sent dense stays under its name, and is warned of with its norm.
+        """
+        self._wait()
+        state = _for_this_rank(state, self._wire.rank, self._wire.world)
+        if state["seed"] != self._seed:
+            raise ValueError(f"state: seed {state['seed']}: expected {self._seed}, as it was passed to compress")
+        loaded = [(group, self._from_state(group, state)) for group in self._plan.groups if group.memory is not None]
+        for group, (memory, _) in loaded:
+            group.memory = memory
+        taken = {name for group, (_, names) in loaded for name in names}
+        self._kept_apart = {
+            what: {name: tensor.clone() for name, tensor in state[what].items() if name not in taken}
+            for what in ("residual", "momentum")
+        }
+        for name, tensor in self._kept_apart["residual"].items():
+            if norm := float(tensor.norm()):
+                warnings.warn(f"state: {name} is not sent here; what was kept for it, of norm {norm:.3g}, stays", stacklevel=2)
+        self._step, self._epoch = int(state["step"]), state["epoch"]
+        self._scale, self._lr = state["scale"], state["lr"]
+
+    def _from_state(self, group: Group, state: Mapping[str, Any]) -> tuple[Memory, list[str]]:
+        """A new memory for a group, and the names of the tensors that were found."""
+        memory = Memory(group.codec, group.layout, units=group.units)
+        new = memory.state_dict()
+        taken = []
+        for slot in group.slots:
+            name = slot.tensor.name
+            kept = state["residual"].get(name)
+            if kept is None:
+                continue
+            if tuple(kept.shape) != slot.tensor.shape:
+                raise ValueError(f"state: {name}: expected shape {slot.tensor.shape}, got {tuple(kept.shape)}")
+            new["residual"][name] = kept.numpy()
+            if new["momentum"] is not None and name in state["momentum"]:
+                new["momentum"][name] = state["momentum"][name].numpy()
+            taken.append(name)
+        for old in state["groups"]:
+            if old["names"] == group.names and Codec(old["codec"]).name == group.codec.name:
+                if len(old["factors"]) == len(new["factors"]):
+                    new["factors"] = old["factors"].numpy()
+                if len(old["states"]) == len(new["states"]):
+                    new["states"] = [list(words) for words in old["states"]]
+        memory.load_state_dict(new)
+        return memory, taken
+
+    def rescale(self, ratio: float) -> None:
+        """Multiplies what is kept back: by the old learning rate over the new one, when it changes. All ranks do it alike.
+
+        With ``optimizer=`` it is done without being asked.
+        """
+        self._wait()
+        for memory in self._plan.memories():
+            memory.rescale(ratio)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells codecs with ``warmup=`` the epoch, counted from 0: call it at the beginning of each, at all ranks.
+
+        As long as it is not called, there is no warm-up.
+        """
+        self._wait()
+        self._epoch = epoch
+
+    def residual(self, name: str) -> torch.Tensor:
+        """A copy of what is kept back of one tensor."""
+        self._wait()
+        for group in self._plan.groups:
+            if group.memory is not None and name in group.names:
+                return torch.tensor(group.memory.tensor(name))
+        raise KeyError(name)
+
+    @property
+    def step(self) -> int:
+        """The number of the next step."""
+        self._wait()
+        return self._step
+
+    def log(self, path: str | Path) -> None:
+        """Appends a line for each step to a file, at rank 0, with the keys of the trainer's ``metrics.jsonl``.
+
+        Bytes are sums over all ranks; times and the norm are those of rank 0. ``hook.loss`` is the loss of the line.
+        """
+        if self._wire.rank == 0:
+            self._log = Path(path)
+
+    def _counts(self) -> dict[str, float]:
+        return {
+            "bytes": self._wire.total,
+            "moved": self._wire.sent + self._wire.received,
+            "frame": self._frame_bytes,
+            "dense": self._dense_bytes,
+            "held": self._held,
+            **self._times,
+        }
+
+    def _write_line(self) -> None:
+        now = self._counts()
+        delta = {key: value - self._last[key] for key, value in now.items()}
+        self._last = now
+        world, dense = self._wire.world, delta["dense"]
+        densities = [codec.density for codec in self._codecs if codec.density is not None]
+        loss = self.loss if self.loss is not None and math.isfinite(self.loss) else None
+        line = {
+            "step": self._step - 1,
+            "epoch": self._epoch or 0,
+            "loss": loss,
+            "lr": self._lr or 0.0,
+            "bytes_up": int(delta["bytes"]),
+            "bytes_down": int(delta["bytes"]),
+            "ratio": dense / delta["frame"] if delta["frame"] and not self._is_bad else None,
+            "wire_ratio": 4 * dense * (world - 1) / world / delta["moved"] if delta["moved"] else None,
+            "contributors": world,
+            "encode_ns": int(1e9 * delta["encode"]),
+            "exchange_ns": int(1e9 * delta["exchange"]),
+            "decode_ns": int(1e9 * delta["decode"]),
+            "residual_norm": self._norm(),
+            "density": delta["held"] / (world * dense / 4) if dense else 0.0,
+            "target_density": densities[0] if densities else None,
+        }
+        try:
+            if self._log is not None:
+                with self._log.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self._log = None
+            warnings.warn(f"the log ends: {error}", stacklevel=1)
+
+    def close(self) -> None:
+        """Ends the thread. Called when the interpreter exits, which it delays by two seconds at most."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._queue.put(None)
+            atexit.unregister(self.close)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=2)
+
+    def _agree(self, dense_below: int, settings: Mapping[str, Any]) -> None:
+        """All ranks were asked for the same."""
+        shapes = zlib.crc32(repr([(tensor.name, tensor.shape) for tensor in self._tensors]).encode())
+        own: dict[str, Any] = {
+            "version": gradwire.__version__,
+            "codec": self._codec,
+            "rules": self._rules,
+            "names and shapes of parameters": shapes,
+            "seed": self._seed,
+            "start_step": self._start_step,
+            "check_every": self._check_every,
+            "dense_below": dense_below,
+            "scaler": self._scaler is not None,
+            "optimizer": self._optimizer is not None,
+            **settings,
+        }
+        every: list[dict[str, Any]] = [own] * self._wire.world
+        dist.all_gather_object(every, own, group=self._wire.group)
+        for key in own:
+            values = [other.get(key) for other in every]
+            if any(value != values[0] for value in values):
+                raise ValueError(f"the ranks differ in {key}: {values}")
+
+
+def _own_group(parent: dist.ProcessGroup, timeout: float) -> dist.ProcessGroup:
+    ranks = dist.get_process_group_ranks(parent)
+    is_whole = len(ranks) == dist.get_world_size()
+    group = dist.new_group(
+        None if is_whole else ranks,
+        timeout=timedelta(seconds=timeout),
+        backend="gloo",
+        use_local_synchronization=not is_whole,
+    )
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+def _for_this_rank(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], rank: int, world: int) -> Mapping[str, Any]:
+    """The state that a rank goes on from, with those of the ranks that are no more."""
+    states: list[Mapping[str, Any]] = [state] if isinstance(state, Mapping) else list(state)
+    for one in states:
+        if one.get("version") != 1:
+            raise ValueError(f"state: version {one.get('version')}: expected 1")
+    if len(states) == 1 and isinstance(state, Mapping):
+        if (states[0]["rank"], states[0]["world"]) == (rank, world):
+            return states[0]
+        raise ValueError(
+            f"state: it is of rank {states[0]['rank']} of {states[0]['world']}, this is rank {rank} of {world}; "
+            "expected that of the same rank, or a list of the states of all old ranks"
+        )
+    if [(one["rank"], one["world"]) for one in states] != [(old, len(states)) for old in range(len(states))]:
+        raise ValueError("state: expected the states of all old ranks, in rank order")
+    if len(states) == world:
+        return states[rank]
+    merged = dict(states[rank % len(states)])
+    for what in ("residual", "momentum"):
+        total = {name: torch.zeros_like(tensor) for name, tensor in states[0][what].items()}
+        for old in range(rank, len(states), world):
+            for name, tensor in states[old][what].items():
+                total[name] += tensor * (world / len(states))
+        merged[what] = total
+    return merged

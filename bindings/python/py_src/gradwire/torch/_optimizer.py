@@ -1,0 +1,300 @@
+"""An optimizer that exchanges gradients before its step, for models that DDP does not wrap."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._engine import Bucket, Engine, Options, _Scaler
+from ._plan import Named, trained
+
+_KEY = "gradwire"
+
+
+class Exchange(Engine):
+    """What a :class:`DistributedOptimizer` has for the exchange: the memories, counters and process group of one rank."""
+
+    tells_used = True
+
+
+class DistributedOptimizer(torch.optim.Optimizer):
+    """Wraps an optimizer, so that it steps with the means of the gradients of all ranks; for models without DDP.
+
+    As with Horovod and GRACE: make it after the model and the optimizer, at all ranks in the same order, with replicas that
+    are equal (:func:`broadcast_parameters`), and use it in place of the optimizer::
+
+        optimizer = DistributedOptimizer(optimizer, model.named_parameters(), "topk:density=0.01")
+
+    Gradients are exchanged beside backward, in buckets, and are means when backward returns; so clipping and ``GradScaler``
+    need nothing more. Where no backward of a rank gave a gradient, :meth:`step` or :meth:`synchronize` exchanges.
+
+    :param named_parameters: ``model.named_parameters()``. A name says what rules apply; its place, together with ``seed``,
+        names random draws. It has to have all parameters of the optimizer.
+    :param backward_passes_per_step: gradients of so many backward passes are added up before they are exchanged.
+    :param bucket_cap_mb: megabytes of gradients that are exchanged at once. The means do not depend on it.
+    :param rescale: whether what is kept back is rescaled when the learning rate of the first group changes.
+    :param group: the process group of the ranks; by default that of all.
+
+    All other parameters are those of :func:`compress`.
+    """
+
+    # A scaler unscales gradients itself then, and calls `step` only where they are finite.
+    _step_supports_amp_scaling = False
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Iterable[tuple[str, torch.nn.Parameter]],
+        codec: str,
+        *,
+        backward_passes_per_step: int = 1,
+        bucket_cap_mb: float = 25.0,
+        rescale: bool = False,
+        group: dist.ProcessGroup | None = None,
+        rules: Mapping[str, str] | None = None,
+        dense_below: int = 128,
+        seed: int = 0,
+        timeout: float = 60.0,
+        start_step: int = 0,
+        check_every: int = 100,
+        scaler: _Scaler | None = None,
+        density: Callable[[int], float] | None = None,
+    ) -> None:
+        """The base class is not called: what it holds is the wrapped optimizer's."""
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"expected an Optimizer, got {type(optimizer).__name__}")
+        if backward_passes_per_step < 1:
+            raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected 1 or more")
+        if not bucket_cap_mb > 0:
+            raise ValueError(f"bucket_cap_mb={bucket_cap_mb}: expected more than 0")
+        self._inner = optimizer
+        self._passes_per_step = backward_passes_per_step
+        tensors = trained(_own(optimizer, list(named_parameters)))
+        followed = optimizer if rescale else None
+        options = Options(
+            codec, rules or {}, dense_below, seed, timeout, start_step, check_every, scaler, optimizer=followed, density=density
+        )
+        settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
+        parent = group if group is not None else dist.group.WORLD
+        if parent is None:
+            raise RuntimeError("expected a process group: call torch.distributed.init_process_group before")
+        self.exchange: Engine = Exchange(tensors, parent, options, settings)
+        """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
+        self._buckets = _cut(tensors, bucket_cap_mb)
+        self._at = {id(tensor.parameter): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
+        # Of the backward that is under way: which it is, what is still to come of each bucket, and what was handed over.
+        self._task = -1
+        self._missing: list[int] = []
+        self._jobs: list[Bucket] = []
+        self._passes = 0
+        self._is_exchanged = self._is_local = False
+        self._handles = [tensor.parameter.register_post_accumulate_grad_hook(self._on_gradient) for tensor in tensors]
+
+    # Beside backward.
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        task: int = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._begin_backward(task)
+        if self._passes + 1 < self._passes_per_step:
+            return
+        self._missing[self._at[id(parameter)]] -= 1
+        # In the order of buckets, whatever the order of gradients is at this rank.
+        while len(self._jobs) < len(self._buckets) and self._missing[len(self._jobs)] == 0:
+            self._send_next()
+
+    def _begin_backward(self, task: int) -> None:
+        if self._task != -1:
+            raise RuntimeError(
+                "a backward began before another one ended: checkpoint with use_reentrant=False, and call zero_grad() after a "
+                "backward that failed"
+            )
+        self._task, self._is_exchanged, self._jobs = task, False, []
+        self._missing = [len(bucket) for bucket in self._buckets]
+        torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+
+    def _end_of_backward(self) -> None:
+        self._task = -1
+        self._passes += 1
+        if self._passes == self._passes_per_step:
+            self.synchronize()
+
+    def _send_next(self) -> None:
+        at = len(self._jobs)
+        job = Bucket(at, at + 1 == len(self._buckets))
+        self._jobs.append(job)
+        try:
+            tensors = self._buckets[at]
+            job.positions = tuple(tensor.position for tensor in tensors)
+            job.gradients = [_gradient(tensor) for tensor in tensors]
+            self.exchange._read_settings(job)
+        except BaseException as failure:
+            job.failure = failure
+        self.exchange._hand_over(job)
+
+    # What users call.
+
+    def synchronize(self) -> None:
+        """Waits until gradients are means: those that no backward gave are sent as unused ones.
+
+        Backward does it at its end, and :meth:`step` where no backward did. Call it before you look at gradients (to clip
+        them, say) if a rank may have used no parameter at all.
+        """
+        if self._is_exchanged:
+            return
+        while len(self._jobs) < len(self._buckets):
+            self._send_next()
+        jobs, self._jobs, self._passes = self._jobs, [], 0
+        self.exchange._finish()
+        for job, tensors in zip(jobs, self._buckets, strict=True):
+            for tensor, gradient in zip(tensors, job.gradients, strict=True):
+                if tensor.parameter.grad is None and gradient is not None:
+                    # Another rank used it.
+                    tensor.parameter.grad = gradient.to(tensor.parameter.dtype)
+        self._is_exchanged = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """In it, :meth:`step` does not exchange: :meth:`synchronize` was called before, or all ranks want a step of their own.
+
+        Elsewhere :meth:`step` finds out by itself, so a program written for Horovod runs as it is.
+        """
+        self._is_local = True
+        try:
+            yield
+        finally:
+            self._is_local = False
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """A step of the wrapped optimizer with the means, exchanged now if no backward did it."""
+        if closure is not None:
+            raise ValueError("closure: not supported, as each call would exchange: call backward before step")
+        if not self._is_local:
+            self._check_parameters()
+            self.synchronize()
+        elif not self._is_exchanged:
+            raise RuntimeError("step in skip_synchronize, but gradients are not synchronized: replicas would differ")
+        self._is_exchanged = False
+        self._inner.step()
+
+    def _check_parameters(self) -> None:
+        for group in self._inner.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and id(parameter) not in self._at:
+                    raise RuntimeError(
+                        f"a parameter of shape {tuple(parameter.shape)} has a gradient, but was frozen or missing when "
+                        "DistributedOptimizer was made: make a new one, and load its state"
+                    )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the wrapped optimizer does it. What a backward gave that was not exchanged yet is dropped with it."""
+        self._task, self._passes = -1, 0
+        self._inner.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+        """That of the wrapped optimizer, and under ``"gradwire"`` what this rank keeps: every rank saves its own."""
+        return {**self._inner.state_dict(), _KEY: self.exchange.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:  # type: ignore[override]
+        """Goes on from :meth:`state_dict` of this rank, or from a list of those of all old ranks if their number changed.
+
+        A state of the wrapped optimizer alone is taken too; then what is kept here stays as it is.
+        """
+        states = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
+        kept = [state[_KEY] for state in states if _KEY in state]
+        if kept and len(kept) != len(states):
+            raise ValueError(f"state: {len(states) - len(kept)} of {len(states)} have no '{_KEY}'")
+        if kept:
+            self.exchange.load_state_dict(kept[0] if isinstance(state_dict, Mapping) else kept)
+        self._inner.load_state_dict({key: value for key, value in states[0].items() if key != _KEY})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: it would not be exchanged."""
+        raise RuntimeError("add_param_group: make a new DistributedOptimizer with all parameters, and load its state")
+
+    def close(self) -> None:
+        """Ends the thread and takes the hooks off the parameters; gradients are local from then on."""
+        for handle in self._handles:
+            handle.remove()
+        self.exchange.close()
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Those of the wrapped optimizer."""
+        return self._inner.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """That of the wrapped optimizer."""
+        return self._inner.state
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def __getstate__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise TypeError("a DistributedOptimizer has a thread and cannot be pickled: save its state_dict()")
+
+    def __repr__(self) -> str:
+        return f"DistributedOptimizer({self._inner!r})"
+
+
+def _own(
+    optimizer: torch.optim.Optimizer, named: list[tuple[str, torch.nn.Parameter]]
+) -> list[tuple[int, str, torch.nn.Parameter]]:
+    """The parameters of the optimizer, by their position in the model, with their names."""
+    names: set[str] = set()
+    seen: set[int] = set()
+    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    found = []
+    for position, (name, parameter) in enumerate(named):
+        if name in names:
+            raise ValueError(f"named_parameters: the name {name} is there twice")
+        names.add(name)
+        if id(parameter) in wanted and id(parameter) not in seen:
+            found.append((position, name, parameter))
+        seen.add(id(parameter))
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in seen:
+                raise ValueError(
+                    f"named_parameters: a parameter of the optimizer's group {number}, of shape {tuple(parameter.shape)}, "
+                    "has no name; expected model.named_parameters()"
+                )
+    return found
+
+
+def _cut(tensors: Sequence[Named], cap_mb: float) -> list[list[Named]]:
+    """Buckets in the order in which backward gives gradients, or nearly so."""
+    buckets: list[list[Named]] = []
+    size = 0.0
+    for tensor in reversed(tensors):
+        megabytes = tensor.parameter.numel() * tensor.parameter.element_size() / 2**20
+        if not buckets or size + megabytes > cap_mb:
+            buckets.append([])
+            size = 0.0
+        buckets[-1].append(tensor)
+        size += megabytes
+    return buckets
+
+
+def _gradient(tensor: Named) -> torch.Tensor | None:
+    gradient = tensor.parameter.grad
+    if gradient is not None and (gradient.device.type != "cpu" or gradient.is_sparse):
+        raise ValueError(f"{tensor.name}: expected a dense gradient on the CPU, got {gradient.layout} on {gradient.device}")
+    return gradient
+
+
+def broadcast_parameters(model: torch.nn.Module, *, root: int = 0, group: dist.ProcessGroup | None = None) -> None:
+    """Gives all ranks the parameters and buffers of one of them, as DDP does: call it before the first step.
+
+    :param root: whose they are, by its rank in the group.
+    """
+    source = root if group is None else dist.get_global_rank(group, root)
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor.detach(), source, group=group)
