@@ -4,7 +4,7 @@ use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Experimental, ParseBody, Refused, UnitBody, UnitSource,
     frame_scratch_len_with,
 };
-use gradwire::format::{Field, Header, Limit};
+use gradwire::format::{Field, Header, Limit, VoidFrame};
 use gradwire::packets::PacketSize;
 use gradwire::registry::Law;
 use gradwire::{
@@ -317,6 +317,16 @@ fn readers_without_the_parser_refuse_an_experiment_and_those_with_it_read_all_ot
     assert!(known.parser().is_none());
     let frame = encode(&known, Grad::F32(&values(1, layout().len())), None, 0).unwrap();
     assert_eq!(parse(&frame, codec.parser(), &limits(), |_| ()), Ok(()));
+}
+
+#[test]
+fn a_void_frame_of_an_experiment_takes_no_parser() {
+    let (layout, codec) = (layout(), Experiment::new(0xf3).unwrap().codec());
+    let (void, mut out) = (VoidFrame { codec, step: 7, index: 3 }, [0; VoidFrame::MAX_BYTES]);
+    let bytes = void.write(&layout.as_ref(), &mut out).unwrap();
+    assert_eq!(VoidFrame::parse(&out[..bytes], &layout.as_ref()), Ok(Some(void)));
+    out[3] = 0xef;
+    assert_eq!(VoidFrame::parse(&out[..bytes], &layout.as_ref()), Err(DecodeError::UnknownCodec(0xef)));
 }
 
 #[test]

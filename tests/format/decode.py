@@ -184,8 +184,10 @@ class Header:
         require(reader.take(2) == b"GW", "BadMagic")
         require(reader.number(1) == 1, "UnsupportedVersion")
         self.codec = reader.number(1)
-        require(self.codec < len(CODECS), "UnknownCodec")
-        self.flags = reader.number(2)
+        self.flags = int.from_bytes(data[6:8], "little")
+        is_void_experiment = self.flags == 4 and 0xF0 <= self.codec < 0xFF
+        require(self.codec < len(CODECS) or is_void_experiment, "UnknownCodec")
+        reader.number(2)
         self.is_void = self.flags == 4
         require(self.is_void or self.flags & 0xFFFE == 0, "UnknownFlag")
         self.unit_count = reader.number(2)
@@ -194,10 +196,13 @@ class Header:
         self.body_bytes = reader.number(4)
         self.checksum = reader.number(4)
 
+    def name(self):
+        return CODECS[self.codec] if self.codec < len(CODECS) else "experiment"
+
     def __str__(self):
         divisor = "senders" if self.flags & 1 else "contributors"
         return (
-            f"version 1, codec {self.codec} {CODECS[self.codec]}, mean over {divisor}, {self.unit_count} units, "
+            f"version 1, codec {self.codec} {self.name()}, mean over {divisor}, {self.unit_count} units, "
             f"fingerprint {self.fingerprint:016x}, body {self.body_bytes} bytes, checksum {self.checksum:08x}"
         )
 

@@ -242,6 +242,7 @@ impl Encoding<'_> {
             version: VERSION,
             codec: self.codec.experiment().codec(),
             divisor: Divisor::Contributors,
+            is_void: false,
             unit_count: self.units.len() as u16,
             fingerprint: self.layout.fingerprint(),
             body_bytes: body_bytes as u32,

@@ -6,7 +6,7 @@ use crate::codec::Parser;
 use crate::error::{DecodeError, Field};
 use crate::registry;
 use crate::wire::checksum::crc32c;
-use crate::wire::ids::CodecId;
+use crate::wire::ids::{CodecId, Experiment};
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;
 
@@ -91,10 +91,13 @@ impl Header {
         }
         let number = reader.u8()?;
         let codec = CodecId::new(number);
-        if registry::kind_of(codec).or_else(|| parser.kind_of(codec)).is_none() {
+        let flags = reader.u16();
+        let is_known = registry::kind_of(codec).or_else(|| parser.kind_of(codec)).is_some();
+        // A void frame holds nothing that takes a parser.
+        if !is_known && !(Experiment::new(number).is_some() && flags == Ok(FLAG_VOID)) {
             return Err(DecodeError::UnknownCodec(number));
         }
-        let flags = reader.u16()?;
+        let flags = flags?;
         let is_void = flags == FLAG_VOID;
         if !is_void && flags & !FLAG_SENDERS != 0 {
             return Err(DecodeError::UnknownFlag(flags));

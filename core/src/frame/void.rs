@@ -1,5 +1,6 @@
 //! What a rank sends in place of a frame when it has no gradient to send.
 
+use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
 use crate::frame::open_for;
@@ -90,7 +91,7 @@ impl VoidFrame {
     /// # Errors
     /// Every way in which bytes fail to be a void frame for this layout; `IndexOutOfRange` for a coordinate beyond it.
     pub fn parse(bytes: &[u8], layout: &LayoutRef<'_>) -> Result<Option<Self>, DecodeError> {
-        let (header, body) = open_for(bytes, layout, &Limits::for_layout(layout))?;
+        let (header, body) = open_for(bytes, layout, &Limits::for_layout(layout), Parser::NONE)?;
         if !header.is_void {
             return Ok(None);
         }

@@ -24,7 +24,7 @@ pub fn decode(frame: &[u8], shapes: &[Vec<usize>]) -> Checked<(u8, u64, usize)> 
     ensure(bytes.take(2)? == b"GW", "magic")?;
     ensure(bytes.u8()? == 1, "version")?;
     let codec = bytes.u8()?;
-    ensure(codec <= 9, "unknown codec")?;
+    ensure(codec <= 9 || (0xf0..0xff).contains(&codec), "unknown codec")?;
     ensure(bytes.u16()? == u16::from(VOID), "another flag")?;
     ensure(bytes.u16()? == 0, "units")?;
     ensure(bytes.u64()? == header::fingerprint(shapes), "another layout")?;
