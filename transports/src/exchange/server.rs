@@ -132,6 +132,8 @@ impl Server {
         }
         self.void = Some(Void { rank, index: void.index });
         let members = step.transport.membership().ranks;
+        // None of anybody's packets is in the mean.
+        self.packets.begin_step(members.len());
         self.answer(step, &members, false)
     }
 
