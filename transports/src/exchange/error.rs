@@ -134,6 +134,18 @@ pub enum ExchangeError {
     },
 }
 
+impl ExchangeError {
+    /// Whether the step is void: a gradient is not finite or too large to be sent, that of this rank or, as it said itself, that
+    /// of another.
+    pub fn is_void(&self) -> bool {
+        match self {
+            Self::Encode(EncodeError::NonFiniteInput { .. } | EncodeError::ValueOverflow { .. }) => true,
+            Self::Void { .. } | Self::NoQuorum { void: Some(_), .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -24,9 +24,20 @@
 //! that did not. Other routes have nobody who could say so to all.
 //!
 //! # Void steps
-//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's `finish` fails
-//! at once with [`ExchangeError::Void`], which names the rank and the coordinate, and everything is given back. Around a server
-//! the error is [`ExchangeError::NoQuorum`], which names them too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
+//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's step fails
+//! with [`ExchangeError::Void`], which names the rank and the coordinate. Where frames travel, a
+//! [void frame](gradwire::format::VoidFrame) stands in the place of the rank's frame; where payloads travel, it is a message of its own,
+//! which the others look for while they wait. Around a server the error is [`ExchangeError::NoQuorum`], which names rank and
+//! coordinate too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`]
+//! cannot be told.
+//!
+//! | | the rank itself | all others |
+//! | --- | --- | --- |
+//! | by default | the memory is as it was; in [several parts](Exchange::pipelined), what was encoded before is given back | everything is given back: the residual is fl(residual + gradient), momentum and states are as the encode left them |
+//! | [`Exchange::undoing_void_steps`] | the memory is as it was | the memory is as it was |
+//!
+//! So by default the gradients of the others are sent with those of a later step, where error feedback keeps them; the other way
+//! they are dropped, as trainers expect that skip a step whose loss was scaled too far.
 //!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
@@ -55,7 +66,7 @@ mod void;
 
 use gradwire::codecs::ValueChoice;
 use gradwire::registry::LinearCodec;
-use gradwire::state::{Keeper, MemoryChoice};
+use gradwire::state::{Keeper, MemoryChoice, Snapshot};
 use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
@@ -116,6 +127,8 @@ pub struct Exchange {
     units: Vec<Unit>,
     route: State,
     underway: Underway,
+    /// What the memory was before the step, where void steps are undone.
+    before: Option<Snapshot>,
     started: Option<Started>,
 }
 
@@ -144,6 +157,19 @@ fn value_bits(values: ValueChoice) -> f64 {
         ValueChoice::F16 | ValueChoice::Bf16 => 16.0,
         _ => 32.0,
     }
+}
+
+/// Makes the memory what it was before a step that is void.
+fn undo_if_void<T>(
+    before: Option<&Snapshot>,
+    result: Result<T, ExchangeError>,
+    memory: Option<&mut Memory<'_>>,
+) -> Result<T, ExchangeError> {
+    let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
+    if let (true, Some(before), Some(memory)) = (is_void, before, memory) {
+        before.restore(memory);
+    }
+    result
 }
 
 /// Refuses a codec that makes no mean, or none by such a route.
@@ -195,7 +221,7 @@ impl Exchange {
             }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
         };
-        Ok(Self { spec, layout, units, route, underway: Underway::default(), started: None })
+        Ok(Self { spec, layout, units, route, underway: Underway::default(), before: None, started: None })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the messages of one
@@ -233,6 +259,18 @@ impl Exchange {
             State::AllReduce(_) | State::Server(_) => return Err(ExchangeError::OneMessage),
         }
         Ok(self)
+    }
+
+    /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was before the step:
+    /// residual, momentum, unit states, factors and arrays. Nothing of a void step is then ever applied, the gradients of the other
+    /// ranks neither. Every member does the same.
+    ///
+    /// Costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a coordinate, 8 with momentum
+    /// ([`Snapshot`] says it for all parts). A step that spans several exchanges takes a [`Snapshot`] of its own instead.
+    #[must_use]
+    pub fn undoing_void_steps(mut self) -> Self {
+        self.before = Some(Snapshot::new());
+        self
     }
 
     /// All-reduce where the codec allows it, a server for packets, else all-gather.
@@ -379,19 +417,24 @@ impl Exchange {
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
         }
+        if let (Some(before), Some(memory)) = (&mut self.before, memory.as_deref()) {
+            before.take(memory);
+        }
         let tag = Tag::new(transport.membership().epoch, key.step);
         transport.retire(tag);
         self.underway.clear();
         let (underway, clock) = (&mut self.underway, Clock::default());
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
         let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock };
-        match &mut self.route {
-            State::AllGather(gather) => gather.start(&mut step, grad, &mut memory)?,
-            State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory)?,
-            State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory)?,
-            State::Server(server) => server.start(&mut step, grad, &mut memory)?,
-        }
-        self.started = Some(Started { key, tag, clock: step.clock });
+        let started = match &mut self.route {
+            State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
+            State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
+            State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory),
+            State::Server(server) => server.start(&mut step, grad, &mut memory),
+        };
+        let clock = step.clock;
+        undo_if_void(self.before.as_ref(), started, memory)?;
+        self.started = Some(Started { key, tag, clock });
         Ok(())
     }
 
@@ -421,11 +464,12 @@ impl Exchange {
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
         let underway = &mut self.underway;
         let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock };
-        match &mut self.route {
+        let finished = match &mut self.route {
             State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
             State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),
             State::AllReduce(reduce) => reduce.finish(&mut step, mean, &mut memory),
             State::Server(server) => server.finish(&mut step, mean, &mut memory),
-        }
+        };
+        undo_if_void(self.before.as_ref(), finished, memory)
     }
 }
