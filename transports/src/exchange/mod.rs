@@ -57,6 +57,7 @@ mod packets;
 mod pipeline;
 mod report;
 mod route;
+mod senders;
 mod server;
 mod sparse;
 mod step;
@@ -65,6 +66,7 @@ mod verdict;
 mod void;
 
 use gradwire::codecs::ValueChoice;
+use gradwire::format::Divisor;
 use gradwire::registry::LinearCodec;
 use gradwire::state::{Keeper, MemoryChoice, Snapshot};
 use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
@@ -126,6 +128,7 @@ pub struct Exchange {
     layout: Layout,
     units: Vec<Unit>,
     route: State,
+    divisor: Divisor,
     underway: Underway,
     /// What the memory was before the step, where void steps are undone.
     before: Option<Snapshot>,
@@ -157,6 +160,20 @@ fn value_bits(values: ValueChoice) -> f64 {
         ValueChoice::F16 | ValueChoice::Bf16 => 16.0,
         _ => 32.0,
     }
+}
+
+/// Refuses a mean over senders where nobody counts them, or where all ranks send the same coordinates.
+fn require_senders(route: &State, spec: &Spec, divisor: Divisor) -> Result<(), ExchangeError> {
+    let why = match route {
+        _ if divisor == Divisor::Contributors => return Ok(()),
+        State::AllReduce(_) | State::SparseAllReduce(_) => {
+            "only all-gather and a server count who sent a coordinate"
+        }
+        _ if spec.packets.is_some() => "packets are divided by the workers that they came from",
+        _ if spec.codec.sparse_values().is_none() => "all ranks send the same coordinates with this codec",
+        _ => return Ok(()),
+    };
+    Err(ExchangeError::NoSenders { why })
 }
 
 /// Makes the memory what it was before a step that is void.
@@ -221,7 +238,8 @@ impl Exchange {
             }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
         };
-        Ok(Self { spec, layout, units, route, underway: Underway::default(), before: None, started: None })
+        let (divisor, underway) = Default::default();
+        Ok(Self { spec, layout, units, route, divisor, underway, before: None, started: None })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the messages of one
@@ -258,6 +276,23 @@ impl Exchange {
             State::AllReduce(reduce) if reduce.route.has_hops() => reduce.cut(&self.units, messages),
             State::AllReduce(_) | State::Server(_) => return Err(ExchangeError::OneMessage),
         }
+        Ok(self)
+    }
+
+    /// The same, with the mean over senders, for [`Divisor::Senders`]: every coordinate is divided by the number of ranks whose frame
+    /// held it, and is +0.0 where none did. Every member does the same: a frame that asks for another divisor is refused. Frames
+    /// count as senders of what they hold, whatever the values, units that are sent dense of every coordinate.
+    ///
+    /// Each worker's residual is what it is without: sent + kept is what there was. But the mean is no longer 1/N of all that was sent: a
+    /// coordinate that one rank of N sends moves the parameters N times as far. What holds is Σ sent = mean · senders, coordinate
+    /// by coordinate, but for the roundings of sum and division.
+    ///
+    /// # Errors
+    /// `NoSenders` for `Divisor::Senders` with packets, with a codec that sends every coordinate or the same ones at every rank, and by
+    /// routes other than [`Route::AllGather`] and [`Route::Server`]; with a server, the downlink's frames are no part of a mean, and stay as they are.
+    pub fn with_divisor(mut self, divisor: Divisor) -> Result<Self, ExchangeError> {
+        require_senders(&self.route, &self.spec, divisor)?;
+        self.divisor = divisor;
         Ok(self)
     }
 
@@ -337,6 +372,7 @@ impl Exchange {
             return Err(ExchangeError::OtherMemory { codec: name });
         }
         let next = Spec { codec, ..self.spec };
+        require_senders(&self.route, &next, self.divisor)?;
         // A spelling that was put together by hand may have had a conflict from the start.
         if let (Some(why), None) = (next.conflict(), self.spec.conflict()) {
             return Err(ExchangeError::Conflict { codec: name, why });
@@ -425,7 +461,8 @@ impl Exchange {
         self.underway.clear();
         let (underway, clock) = (&mut self.underway, Clock::default());
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
-        let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock };
+        let divisor = self.divisor;
+        let mut step = Step { transport, underway, spec, layout, units, divisor, key, tag, deadline, clock };
         let started = match &mut self.route {
             State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
             State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
@@ -463,7 +500,8 @@ impl Exchange {
         let Started { key, tag, clock } = started;
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
         let underway = &mut self.underway;
-        let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock };
+        let divisor = self.divisor;
+        let mut step = Step { transport, underway, spec, layout, units, divisor, key, tag, deadline, clock };
         let finished = match &mut self.route {
             State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
             State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),
