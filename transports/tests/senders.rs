@@ -67,14 +67,20 @@ fn means_by_definition(world: u32, spec: &Spec, seed: u64, steps: u64) -> (Vec<V
     (means.collect(), missing)
 }
 
-/// Means of `steps` and the residual of every rank, by an exchange over threads.
+/// What a rank has after some steps.
+struct Done {
+    means: Vec<Result<Vec<f32>, ExchangeError>>,
+    kept: Vec<f32>,
+}
+
+/// Runs `steps` of an exchange over threads.
 fn run(
     world: u32,
     seed: u64,
     steps: u64,
     exchange: impl Fn(Rank) -> Exchange + Sync,
     spec: &Spec,
-) -> Vec<(Vec<Result<Vec<f32>, ExchangeError>>, Vec<f32>)> {
+) -> Vec<Done> {
     let layout = layout();
     thread::scope(|scope| {
         let threads: Vec<_> = local::world(world)
@@ -93,7 +99,7 @@ fn run(
                         Ok(mean)
                     };
                     let means = (0..steps).map(&mut step).collect();
-                    (means, memory.residual().to_vec())
+                    Done { means, kept: memory.residual().to_vec() }
                 })
             })
             .collect();
@@ -120,7 +126,7 @@ fn every_coordinate_is_divided_by_those_that_sent_it() {
             };
             let [senders, contributors] = [Divisor::Senders, Divisor::Contributors]
                 .map(|divisor| run(world, seed, 3, exchange(divisor), &spec));
-            for ((means, kept), (_, kept_else)) in senders.iter().zip(&contributors) {
+            for (Done { means, kept }, contributors) in senders.iter().zip(&contributors) {
                 for (mean, expected) in means.iter().zip(&expected) {
                     assert_eq!(
                         bits(mean.as_ref().unwrap()),
@@ -128,7 +134,11 @@ fn every_coordinate_is_divided_by_those_that_sent_it() {
                         "{spec} over {world}, {messages:?}"
                     );
                 }
-                assert_eq!(bits(kept), bits(kept_else), "{spec}: what a worker keeps depends on the divisor");
+                assert_eq!(
+                    bits(kept),
+                    bits(&contributors.kept),
+                    "{spec}: what a worker keeps depends on the divisor"
+                );
             }
         }
     }
@@ -149,7 +159,7 @@ fn a_frame_that_asks_for_another_divisor_is_refused() {
         let divisor = if rank == Rank(0) { Divisor::Senders } else { Divisor::Contributors };
         Exchange::new(spec, layout(), Route::AllGather).unwrap().with_divisor(divisor).unwrap()
     };
-    for (rank, (means, kept)) in run(2, 1, 1, exchange, &spec).into_iter().enumerate() {
+    for (rank, Done { means, kept }) in run(2, 1, 1, exchange, &spec).into_iter().enumerate() {
         let other = Rank(1 - rank as u32);
         assert_eq!(means, [Err(ExchangeError::WrongUnits { rank: other })]);
         assert_eq!(bits(&kept), bits(&gradient(1, rank as u32, 0, kept.len())));

@@ -1,6 +1,7 @@
 //! Void steps: every rank learns of a gradient that cannot be encoded, and the memories stay as they were where that is asked for.
 
 use std::thread;
+use std::time::Duration;
 
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
@@ -56,10 +57,11 @@ impl Worker {
 
     fn step(&mut self, step: u64, grad: &[f32]) -> Result<Vec<u32>, ExchangeError> {
         let key = StepKey { seed: 7, step, source: Source::Rank(self.transport.rank().0) };
-        let (transport, never) = (self.transport.as_mut(), Deadline::NEVER);
+        // A rank that is not told fails by its deadline, with another error.
+        let (transport, by) = (self.transport.as_mut(), Deadline::after(Duration::from_secs(60)));
         let mut mean = vec![f32::NAN; grad.len()];
-        self.exchange.start(transport, key, Grad::F32(grad), Some(&mut self.memory), never)?;
-        self.exchange.finish(transport, &mut mean, Some(&mut self.memory), never)?;
+        self.exchange.start(transport, key, Grad::F32(grad), Some(&mut self.memory), by)?;
+        self.exchange.finish(transport, &mut mean, Some(&mut self.memory), by)?;
         Ok(mean.iter().map(|value| value.to_bits()).collect())
     }
 
@@ -82,7 +84,6 @@ fn workers(world: u32, case: &(&str, Route, usize)) -> Vec<Worker> {
     local::world(world).into_iter().map(|end| Worker::new(end, case)).collect()
 }
 
-/// With no deadline at all: a rank that is not told would wait for ever.
 #[test]
 fn a_void_step_that_is_undone_leaves_every_memory_as_it_was_and_no_trace_in_later_steps() {
     for case in cases() {
@@ -104,10 +105,10 @@ fn a_void_step_that_is_undone_leaves_every_memory_as_it_was_and_no_trace_in_late
                         match error {
                             ExchangeError::Encode(_) => assert_eq!(rank, bad, "{case:?}"),
                             ExchangeError::NoQuorum { void, .. } => {
-                                assert_eq!(void, Some((Rank(bad), index)))
+                                assert_eq!(void, Some((Rank(bad), index)));
                             }
                             error => {
-                                assert_eq!(error, ExchangeError::Void { rank: Rank(bad), index }, "{case:?}")
+                                assert_eq!(error, ExchangeError::Void { rank: Rank(bad), index }, "{case:?}");
                             }
                         }
                         assert!(worker.kept() == before, "{case:?}: rank {rank} of {world}, {bad} is bad");
