@@ -170,6 +170,8 @@ pub mod rounds {
 /// The parts of a memory.
 pub mod state {
     pub use crate::keys::MemoryChoice;
+    #[cfg(feature = "alloc")]
+    pub use crate::memory::Snapshot;
     pub use crate::memory::{
         ArrayLen, DecayError, Dropped, Keeper, Moved, Remapped, SaveError, StateLen, Storage, UnitState,
     };

@@ -6,6 +6,7 @@
 //! | `codec` | spelling; its memory and units are those of the frame |
 //! | `layout` | shapes: tensors separated by `+`, dimensions by `x`, `-` for a scalar |
 //! | `units` | units as `id:start:len` or `id:start:len:dense`, separated by `;`, where not those of the spelling |
+//! | `divisor` | `senders` where the frame asks for that mean; else it is that over contributors |
 //! | `packet` | which of the packets is in the file; only with `max_packet_bytes` in the spelling |
 //! | `seed` `step` `rank` | the key |
 //! | `format` | of the gradient |
@@ -23,6 +24,7 @@ use crate::inputs::Input;
 use crate::manifest::{self, Line, digest};
 use crate::naive;
 use crate::run::{self, Gradient, Kept};
+use gradwire::format::Divisor;
 use gradwire::state::{MemoryChoice, UnitState};
 use gradwire::{EncodeError, Layout, Source, Spec, StepKey, Unit};
 
@@ -45,6 +47,8 @@ pub struct Golden {
     pub before: Option<Kept>,
     /// Which packet is in the file, where the gradient is cut.
     pub packet: Option<usize>,
+    /// The mean that the frame asks for.
+    pub divisor: Divisor,
     /// Digest of the decoded values.
     pub values: String,
     /// Digest of what is kept back after.
@@ -86,6 +90,11 @@ impl Golden {
         let text = |key| line.find(key).map(str::to_owned);
         let (kept, kept_momentum, kept_states) = (text("kept"), text("kept_momentum"), text("kept_states"));
         let packet = spec.packets.map(|_| line.number("packet") as usize);
+        let divisor = match line.find("divisor") {
+            None => Divisor::Contributors,
+            Some("senders") => Divisor::Senders,
+            Some(other) => panic!("divisor '{other}'"),
+        };
         Self {
             name: line.value("file").to_owned(),
             spec,
@@ -95,6 +104,7 @@ impl Golden {
             gradient,
             before,
             packet,
+            divisor,
             values,
             kept,
             kept_momentum,
@@ -139,12 +149,15 @@ impl Golden {
         let codec = &self.spec.codec;
         let (layout, mut memory) = (layout.as_ref(), kept.as_mut().map(Kept::lend));
         let (units, memory) = (&self.units, memory.as_mut());
-        let frame = match (self.spec.packets, self.packet) {
+        let mut frame = match (self.spec.packets, self.packet) {
             (Some(size), Some(packet)) => {
                 run::packets_with(codec, self.key, &layout, units, grad, memory, size)?.swap_remove(packet)
             }
             _ => run::encode_with(codec, self.key, &layout, units, grad, memory, 0)?,
         };
+        if self.divisor != Divisor::Contributors {
+            self.divisor.write_to(&mut frame).expect("a frame that was just written");
+        }
         Ok((frame, kept))
     }
 
@@ -164,6 +177,10 @@ impl Golden {
         let mut encoded = naive::encode::encode(&job)?;
         if let (Some(size), Some(packet)) = (self.spec.packets, self.packet) {
             encoded.frame = naive::encode::packets(&job, size.bytes()).swap_remove(packet);
+        }
+        if self.divisor == Divisor::Senders {
+            encoded.frame[4] = 1;
+            naive::header::patch_checksum(&mut encoded.frame);
         }
         Ok(encoded)
     }

@@ -16,6 +16,28 @@ pub fn divide(sum: &mut [f32], contributors: usize) -> Option<usize> {
     if kernels::divide(Isa::best(), sum, contributors as f32) { None } else { first_non_finite(sum) }
 }
 
+/// Divides each coordinate of a sum by a count of its own, rounded once, where the count is not 0; elsewhere the mean is +0.0.
+/// Returns the first coordinate that is not finite then, if there is one. With the number of frames that held each coordinate it
+/// is the mean over senders ([`Divisor::Senders`](crate::format::Divisor::Senders)).
+///
+/// # Panics
+/// When sum and counts differ in length.
+///
+/// # Examples
+/// ```
+/// let mut sum = [1.0, -6.0, 7.0];
+/// assert_eq!(gradwire::arithmetic::divide_by_counts(&mut sum, &[1, 4, 0]), None);
+/// assert_eq!(sum, [1.0, -1.5, 0.0]);
+/// ```
+#[must_use = "a mean that is not finite must not reach the parameters"]
+pub fn divide_by_counts(sum: &mut [f32], counts: &[u32]) -> Option<usize> {
+    assert_eq!(sum.len(), counts.len(), "sum and counts differ in length");
+    for (sum, &count) in sum.iter_mut().zip(counts) {
+        *sum = if count == 0 { 0.0 } else { *sum / count as f32 };
+    }
+    first_non_finite(sum)
+}
+
 /// The first coordinate that is NaN or infinite, if there is one.
 #[must_use]
 pub fn first_non_finite(values: &[f32]) -> Option<usize> {

@@ -6,4 +6,4 @@ pub(crate) mod mean;
 
 pub use crate::spec::schedule::warm_up;
 pub use clip::clip_norm;
-pub use mean::{divide, first_non_finite};
+pub use mean::{divide, divide_by_counts, first_non_finite};

@@ -34,6 +34,42 @@ pub enum Divisor {
     Senders,
 }
 
+impl Divisor {
+    /// Makes a whole frame ask for this divisor, and its checksum right. Codecs ask for [`Contributors`](Self::Contributors). A
+    /// [void frame](crate::format::VoidFrame) is in no mean and stays as it is.
+    ///
+    /// # Errors
+    /// As [`Header::parse`]; the frame is then as it was.
+    ///
+    /// # Panics
+    /// When fewer bytes than the header states are behind it.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
+    /// use gradwire::format::{Divisor, Header};
+    /// use gradwire::{Density, Gather, Grad, LayoutRef, Scratch, Source, StepKey, Unit};
+    ///
+    /// let codec = TopK::new(Density::new(0.25).unwrap(), IndexChoice::Auto, ValueChoice::F32);
+    /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+    /// let (mut words, mut out) = ([0; 64], [0; 128]);
+    /// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
+    /// let (layout, grad) = (LayoutRef::flat(4), Grad::F32(&[0.5, -3.0, 0.0, 1.0]));
+    /// let bytes = codec.encode(key, &layout, &[Unit::whole(4)], grad, None, &mut scratch, &mut out)?;
+    /// Divisor::Senders.write_to(&mut out[..bytes])?;
+    /// assert_eq!(Header::parse(&out)?.divisor, Divisor::Senders);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_to(self, frame: &mut [u8]) -> Result<(), DecodeError> {
+        let header = Header { divisor: self, ..Header::parse(frame)? };
+        let (head, body) = frame.split_at_mut(HEADER_BYTES);
+        let mut body = Writer::new(body);
+        body.advance(header.body_bytes as usize);
+        head.copy_from_slice(&header.to_bytes(&body));
+        Ok(())
+    }
+}
+
 /// Flag bit 0: the divisor is [`Divisor::Senders`].
 const FLAG_SENDERS: u16 = 1;
 

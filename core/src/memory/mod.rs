@@ -4,6 +4,8 @@ mod arrays;
 mod error;
 mod remap;
 mod saved;
+#[cfg(feature = "alloc")]
+mod snapshot;
 mod storage;
 
 use crate::built::FullBound;
@@ -12,6 +14,8 @@ pub use arrays::{ArrayLen, Keeper, StateLen};
 use core::ops::Range;
 pub use error::{DecayError, SaveError};
 pub use remap::{Dropped, Moved, Remapped};
+#[cfg(feature = "alloc")]
+pub use snapshot::Snapshot;
 pub use storage::Storage;
 
 /// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a

@@ -3,6 +3,7 @@
 use crate::codec::{ParseBody, Parser};
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::gather::Gather;
+use crate::frame::header::Divisor;
 use crate::frame::message::check_units;
 use crate::frame::{Frame, Opened};
 use crate::gradient::grad::Grad;
@@ -40,6 +41,7 @@ pub struct Encoder {
     bytes: Vec<u8>,
     frame: Vec<u8>,
     len: usize,
+    divisor: Divisor,
 }
 
 impl Encoder {
@@ -47,6 +49,11 @@ impl Encoder {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets how the mean of the frames from here on is to be formed; [`Divisor::Contributors`] at first.
+    pub fn set_divisor(&mut self, divisor: Divisor) {
+        self.divisor = divisor;
     }
 
     /// Encodes one frame; see [`Gather::encode`].
@@ -71,6 +78,10 @@ impl Encoder {
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
         self.len = 0;
         self.len = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
+        if self.divisor != Divisor::Contributors {
+            let marked = self.divisor.write_to(&mut self.frame[..self.len]);
+            debug_assert_eq!(marked, Ok(()), "a frame that was just written");
+        }
         Ok(self.frame())
     }
 

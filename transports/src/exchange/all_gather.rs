@@ -1,11 +1,13 @@
 //! Every frame goes to every rank, and every rank adds all of them in rank order.
 
 use gradwire::arithmetic::divide;
+use gradwire::format::Divisor;
 use gradwire::{Encoder, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements, held};
 use super::pipeline::{InParts, Part, Parts};
+use super::senders::Senders;
 use super::step::{Step, timed};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -16,6 +18,8 @@ use crate::tag::Tag;
 pub(super) struct AllGather {
     incoming: Incoming,
     frames: Vec<Frames>,
+    /// Used with [`Divisor::Senders`] alone.
+    senders: Senders,
     held: usize,
 }
 
@@ -35,6 +39,7 @@ pub(super) fn encode(
     memory: &mut Option<&mut Memory<'_>>,
 ) -> Result<(), ExchangeError> {
     let (key, layout, codec) = (step.key, step.layout.as_ref(), &step.spec.codec);
+    encoder.set_divisor(step.divisor);
     timed(&mut step.clock.encode, || {
         encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut()).map(|_| ())
     })?;
@@ -83,13 +88,16 @@ impl InParts for AllGather {
         let Frames { own, others } = &mut self.frames[part.at];
         others.resize_with(others.len().max(members.len()), Vec::new);
         part.units.iter().for_each(|unit| mean[unit.range()].fill(0.0));
+        let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
+        senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), part.units));
         for (position, rank) in members.iter().enumerate() {
             let is_own = rank == step.transport.rank();
             if !is_own {
                 step.take(&mut others[position])?;
             }
             let bytes = if is_own { own.frame() } else { &others[position] };
-            self.held += add(&mut self.incoming, step, part, (rank, bytes), mean)?;
+            let senders = senders.as_deref_mut();
+            self.held += add(&mut self.incoming, step, part, (rank, bytes), (&mut *mean, senders))?;
         }
         Ok(true)
     }
@@ -101,7 +109,11 @@ impl InParts for AllGather {
         mean: &mut [f32],
     ) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
-        let index = timed(&mut step.clock.decode, || divide(mean, members.len()));
+        let (senders, divisor) = (&self.senders, step.divisor);
+        let index = timed(&mut step.clock.decode, || match divisor {
+            Divisor::Senders => senders.divide(mean),
+            _ => divide(mean, members.len()),
+        });
         let Some(index) = index else { return Ok(()) };
         let rank = self.culprit(step, parts, &members, index, mean);
         Err(ExchangeError::NonFiniteMean { index, rank })
@@ -136,25 +148,26 @@ impl AllGather {
         let Frames { own, others } = &self.frames[part.at];
         members.iter().zip(others).find_map(|(rank, other)| {
             let bytes = if rank == step.transport.rank() { own.frame() } else { other };
-            add(&mut self.incoming, step, part, (rank, bytes), sum).ok()?;
+            add(&mut self.incoming, step, part, (rank, bytes), (&mut *sum, None)).ok()?;
             (!sum[index].is_finite()).then_some(rank)
         })
     }
 }
 
-/// Checks a rank's frame of a part and adds it; how many coordinates this rank sends, if it is its own.
+/// Checks a rank's frame of a part, adds it and counts what it holds, where that matters; how many coordinates this rank sends, if it is its own.
 fn add(
     incoming: &mut Incoming,
     step: &mut Step<'_>,
     part: Part<'_>,
     (rank, bytes): (Rank, &[u8]),
-    sum: &mut [f32],
+    (sum, senders): (&mut [f32], Option<&mut Senders>),
 ) -> Result<usize, ExchangeError> {
-    let expected = Requirements::holding(step, &step.spec.codec, part.units);
+    let expected = Requirements::part(step, part.units);
     let (layout, is_own) = (step.layout.as_ref(), rank == step.transport.rank());
     timed(&mut step.clock.decode, || {
         let frame = incoming.parse(rank, bytes, &layout, &expected)?;
         frame.add_scaled_to(1.0, sum);
+        senders.into_iter().for_each(|senders| senders.add(&frame));
         Ok(if is_own { held(&frame) } else { 0 })
     })
 }

@@ -289,6 +289,7 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
 mod tests {
     use std::thread;
 
+    use gradwire::format::Divisor;
     use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView};
     use gradwire::{EncodeError, Layout, LayoutRef, Source, Spec, StepKey};
 
@@ -391,6 +392,7 @@ mod tests {
             spec: &spec,
             layout: &layout,
             units: &units,
+            divisor: Divisor::Contributors,
             key,
             tag: Tag::new(0, 0),
             deadline: Deadline::NEVER,

@@ -26,6 +26,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// A mean over senders ([`Divisor::Senders`](gradwire::format::Divisor::Senders)) is asked for where there is none.
+    NoSenders {
+        /// Why.
+        why: &'static str,
+    },
     /// The codec keeps other parts in the memory than the one before it, so it cannot take its place.
     OtherMemory {
         /// Name of the codec.
@@ -134,6 +139,20 @@ pub enum ExchangeError {
     },
 }
 
+impl ExchangeError {
+    /// Whether the step is void: a gradient is not finite or too large to be sent, that of this rank or, as it said itself, that
+    /// of another.
+    pub fn is_void(&self) -> bool {
+        use EncodeError::{NonFiniteInput, ValueOverflow};
+        matches!(
+            self,
+            Self::Encode(NonFiniteInput { .. } | ValueOverflow { .. })
+                | Self::Void { .. }
+                | Self::NoQuorum { void: Some(_), .. }
+        )
+    }
+}
+
 impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -147,6 +166,7 @@ impl fmt::Display for ExchangeError {
             Self::NotSparse { codec } => {
                 write!(f, "{codec} frames are not sparse: use all-gather or a server")
             }
+            Self::NoSenders { why } => write!(f, "no mean over senders: {why}"),
             Self::OtherMemory { codec } => {
                 write!(f, "{codec} keeps other things in the memory than the codec before it: begin a new exchange with it")
             }

@@ -19,6 +19,7 @@ pub(super) struct Incoming {
 pub(super) struct Requirements<'a> {
     pub(super) key: StepKey,
     pub(super) codec: CodecId,
+    pub(super) divisor: Divisor,
     pub(super) units: &'a [Unit],
     pub(super) limits: Limits,
     /// Whether it is a packet, which holds parts of units.
@@ -36,12 +37,18 @@ impl<'a> Requirements<'a> {
         let layout = step.layout.as_ref();
         let mut limits = Limits::for_layout(&layout);
         limits.max_body_bytes = codec.max_frame_bytes(units).unwrap_or(limits.max_body_bytes);
-        Self { key: step.key, codec: codec.id(), units, limits, is_packet: false }
+        let divisor = Divisor::Contributors;
+        Self { key: step.key, codec: codec.id(), divisor, units, limits, is_packet: false }
+    }
+
+    /// A worker's frame of these units.
+    pub(super) fn part(step: &Step<'_>, units: &'a [Unit]) -> Self {
+        Self { divisor: step.divisor, ..Self::holding(step, &step.spec.codec, units) }
     }
 
     /// What the workers send in the step: whole frames, or packets of the size that the spelling asks for.
     pub(super) fn up(step: &Step<'a>) -> Self {
-        let whole = Self::of(step, &step.spec.codec);
+        let whole = Self::part(step, step.units);
         let Some(bytes) = step.spec.packets.map(PacketSize::bytes) else { return whole };
         let limits = Limits { max_body_bytes: bytes, ..whole.limits };
         Self { limits, is_packet: true, ..whole }
@@ -53,7 +60,7 @@ impl<'a> Requirements<'a> {
         }
         let header = frame.header();
         let fits = header.codec == self.codec
-            && header.divisor == Divisor::Contributors
+            && header.divisor == self.divisor
             && if self.is_packet {
                 frame.units().all(|unit| self.is_part(&unit))
             } else {

@@ -24,9 +24,20 @@
 //! that did not. Other routes have nobody who could say so to all.
 //!
 //! # Void steps
-//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's `finish` fails
-//! at once with [`ExchangeError::Void`], which names the rank and the coordinate, and everything is given back. Around a server
-//! the error is [`ExchangeError::NoQuorum`], which names them too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
+//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's step fails
+//! with [`ExchangeError::Void`], which names the rank and the coordinate. Where frames travel, a
+//! [void frame](gradwire::format::VoidFrame) stands in the place of the rank's frame; where payloads travel, it is a message of its own,
+//! which the others look for while they wait. Around a server the error is [`ExchangeError::NoQuorum`], which names rank and
+//! coordinate too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`]
+//! cannot be told.
+//!
+//! | | the rank itself | all others |
+//! | --- | --- | --- |
+//! | by default | the memory is as it was; in [several parts](Exchange::pipelined), what was encoded before is given back | everything is given back: the residual is fl(residual + gradient), momentum and states are as the encode left them |
+//! | [`Exchange::undoing_void_steps`] | the memory is as it was | the memory is as it was |
+//!
+//! So by default the gradients of the others are sent with those of a later step, where error feedback keeps them; the other way
+//! they are dropped, as trainers expect that skip a step whose loss was scaled too far.
 //!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
@@ -47,6 +58,7 @@ mod packets;
 mod pipeline;
 mod report;
 mod route;
+mod senders;
 mod server;
 mod sparse;
 mod step;
@@ -56,8 +68,9 @@ mod void;
 
 use gradwire::arithmetic::gain::Gain;
 use gradwire::codecs::ValueChoice;
+use gradwire::format::Divisor;
 use gradwire::registry::LinearCodec;
-use gradwire::state::{Keeper, MemoryChoice};
+use gradwire::state::{Keeper, MemoryChoice, Snapshot};
 use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use crate::collective::Wire;
@@ -118,7 +131,10 @@ pub struct Exchange {
     layout: Layout,
     units: Vec<Unit>,
     route: State,
+    divisor: Divisor,
     underway: Underway,
+    /// What the memory was before the step, where void steps are undone.
+    before: Option<Snapshot>,
     started: Option<Started>,
     /// What measures gains, where that is asked for.
     measure: Option<Measure>,
@@ -149,6 +165,33 @@ fn value_bits(values: ValueChoice) -> f64 {
         ValueChoice::F16 | ValueChoice::Bf16 => 16.0,
         _ => 32.0,
     }
+}
+
+/// Refuses a mean over senders where nobody counts them, or where all ranks send the same coordinates.
+fn require_senders(route: &State, spec: &Spec, divisor: Divisor) -> Result<(), ExchangeError> {
+    let why = match route {
+        _ if divisor == Divisor::Contributors => return Ok(()),
+        State::AllReduce(_) | State::SparseAllReduce(_) => {
+            "only all-gather and a server count who sent a coordinate"
+        }
+        _ if spec.packets.is_some() => "packets are divided by the workers that they came from",
+        _ if spec.codec.sparse_values().is_none() => "all ranks send the same coordinates with this codec",
+        _ => return Ok(()),
+    };
+    Err(ExchangeError::NoSenders { why })
+}
+
+/// Makes the memory what it was before a step that is void.
+fn undo_if_void<T>(
+    before: Option<&Snapshot>,
+    result: Result<T, ExchangeError>,
+    memory: Option<&mut Memory<'_>>,
+) -> Result<T, ExchangeError> {
+    let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
+    if let (true, Some(before), Some(memory)) = (is_void, before, memory) {
+        before.restore(memory);
+    }
+    result
 }
 
 /// Refuses a codec that makes no mean, or none by such a route.
@@ -200,7 +243,9 @@ impl Exchange {
             }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
         };
-        Ok(Self { spec, layout, units, route, underway: Underway::default(), started: None, measure: None })
+        let (divisor, underway) = Default::default();
+        let (before, started, measure) = Default::default();
+        Ok(Self { spec, layout, units, route, divisor, underway, before, started, measure })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the messages of one
@@ -245,10 +290,40 @@ impl Exchange {
     ///
     /// It costs one more decode of the own frames and one read of the residual, or of the gradient where there is no memory; the
     /// time counts as encoding. Nothing is measured of payloads that are summed.
+    #[must_use]
     pub fn measuring_gain(mut self) -> Self {
         if !matches!(self.route, State::AllReduce(_)) {
             self.measure = Some(Measure::default());
         }
+        self
+    }
+
+    /// The same, with the mean over senders, for [`Divisor::Senders`]: every coordinate is divided by the number of ranks whose frame
+    /// held it, and is +0.0 where none did. Every member does the same: a frame that asks for another divisor is refused. Frames
+    /// count as senders of what they hold, whatever the values, units that are sent dense of every coordinate.
+    ///
+    /// Each worker's residual is what it is without: sent + kept is what there was. But the mean is no longer 1/N of all that was sent: a
+    /// coordinate that one rank of N sends moves the parameters N times as far. What holds is Σ sent = mean · senders, coordinate
+    /// by coordinate, but for the roundings of sum and division.
+    ///
+    /// # Errors
+    /// `NoSenders` for `Divisor::Senders` with packets, with a codec that sends every coordinate or the same ones at every rank, and by
+    /// routes other than [`Route::AllGather`] and [`Route::Server`]; with a server, the downlink's frames are no part of a mean, and stay as they are.
+    pub fn with_divisor(mut self, divisor: Divisor) -> Result<Self, ExchangeError> {
+        require_senders(&self.route, &self.spec, divisor)?;
+        self.divisor = divisor;
+        Ok(self)
+    }
+
+    /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was before the step:
+    /// residual, momentum, unit states, factors and arrays. Nothing of a void step is then ever applied, the gradients of the other
+    /// ranks neither. Every member does the same.
+    ///
+    /// Costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a coordinate, 8 with momentum
+    /// ([`Snapshot`] says it for all parts). A step that spans several exchanges takes a [`Snapshot`] of its own instead.
+    #[must_use]
+    pub fn undoing_void_steps(mut self) -> Self {
+        self.before = Some(Snapshot::new());
         self
     }
 
@@ -316,6 +391,7 @@ impl Exchange {
             return Err(ExchangeError::OtherMemory { codec: name });
         }
         let next = Spec { codec, ..self.spec };
+        require_senders(&self.route, &next, self.divisor)?;
         // A spelling that was put together by hand may have had a conflict from the start.
         if let (Some(why), None) = (next.conflict(), self.spec.conflict()) {
             return Err(ExchangeError::Conflict { codec: name, why });
@@ -396,6 +472,9 @@ impl Exchange {
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
         }
+        if let (Some(before), Some(memory)) = (&mut self.before, memory.as_deref()) {
+            before.take(memory);
+        }
         let tag = Tag::new(transport.membership().epoch, key.step);
         transport.retire(tag);
         self.underway.clear();
@@ -403,14 +482,18 @@ impl Exchange {
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
         let mut measure = self.measure.as_mut();
         measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
-        let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock, measure };
-        match &mut self.route {
-            State::AllGather(gather) => gather.start(&mut step, grad, &mut memory)?,
-            State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory)?,
-            State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory)?,
-            State::Server(server) => server.start(&mut step, grad, &mut memory)?,
-        }
-        self.started = Some(Started { key, tag, clock: step.clock });
+        let divisor = self.divisor;
+        let mut step =
+            Step { transport, underway, spec, layout, units, divisor, key, tag, deadline, clock, measure };
+        let started = match &mut self.route {
+            State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
+            State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
+            State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory),
+            State::Server(server) => server.start(&mut step, grad, &mut memory),
+        };
+        let clock = step.clock;
+        undo_if_void(self.before.as_ref(), started, memory)?;
+        self.started = Some(Started { key, tag, clock });
         Ok(())
     }
 
@@ -438,13 +521,15 @@ impl Exchange {
         let started = self.started.take().ok_or(ExchangeError::NotStarted)?;
         let Started { key, tag, clock } = started;
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
-        let (underway, measure) = (&mut self.underway, self.measure.as_mut());
-        let mut step = Step { transport, underway, spec, layout, units, key, tag, deadline, clock, measure };
-        match &mut self.route {
+        let (underway, measure, divisor) = (&mut self.underway, self.measure.as_mut(), self.divisor);
+        let mut step =
+            Step { transport, underway, spec, layout, units, divisor, key, tag, deadline, clock, measure };
+        let finished = match &mut self.route {
             State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
             State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),
             State::AllReduce(reduce) => reduce.finish(&mut step, mean, &mut memory),
             State::Server(server) => server.finish(&mut step, mean, &mut memory),
-        }
+        };
+        undo_if_void(self.before.as_ref(), finished, memory)
     }
 }

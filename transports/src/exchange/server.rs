@@ -1,7 +1,7 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
 
 use gradwire::arithmetic::{divide, first_non_finite};
-use gradwire::format::VoidFrame;
+use gradwire::format::{Divisor, VoidFrame};
 use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec};
 
 use super::error::ExchangeError;
@@ -12,6 +12,7 @@ use super::packet_set::PacketSet;
 use super::packets::{self, Packets, Sum, arrives};
 use super::report::{PacketTally, Report};
 use super::route::ServerOptions;
+use super::senders::Senders;
 use super::step::{Clock, Step, timed};
 use super::verdict;
 use super::void::{Void, VoidMessage, void_frame};
@@ -31,6 +32,8 @@ pub(super) struct Server {
     /// Which of this rank's own packets are in the mean.
     packet_set: PacketSet,
     norm_cap: Option<NormCap>,
+    /// Used with [`Divisor::Senders`] alone.
+    senders: Senders,
     incoming: Incoming,
     /// Who had nothing to send in this step, the first of them.
     void: Option<Void>,
@@ -72,6 +75,7 @@ impl Server {
             packets: Packets::default(),
             packet_set: PacketSet::default(),
             norm_cap,
+            senders: Senders::default(),
             incoming: Incoming::default(),
             void: None,
             buffer: Vec::new(),
@@ -132,6 +136,8 @@ impl Server {
         }
         self.void = Some(Void { rank, index: void.index });
         let members = step.transport.membership().ranks;
+        // None of anybody's packets is in the mean.
+        self.packets.begin_step(members.len());
         self.answer(step, &members, false)
     }
 
@@ -236,6 +242,7 @@ impl Server {
                 packets.divide(mean);
                 first_non_finite(mean)
             }
+            None if step.divisor == Divisor::Senders => self.senders.divide(mean),
             None => divide(mean, arrived),
         });
         if let Some(index) = index {
@@ -276,6 +283,8 @@ impl Server {
         refused: &mut Refused,
     ) -> Result<(), ExchangeError> {
         let expected = Requirements::up(step);
+        let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
+        senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), step.units));
         for rank in members.iter() {
             let is_own = rank == step.transport.rank();
             let (tag, buffer) = (step.tag, &mut self.buffer);
@@ -287,6 +296,7 @@ impl Server {
                 let frame = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
                 let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &frame));
                 frame.add_scaled_to(weight, sum);
+                senders.iter_mut().for_each(|senders| senders.add(&frame));
                 Ok(())
             });
             match parsed {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use gradwire::format::Divisor;
 use gradwire::{Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use super::measure::Measure;
@@ -18,6 +19,8 @@ pub(super) struct Step<'a> {
     pub(super) spec: &'a Spec,
     pub(super) layout: &'a Layout,
     pub(super) units: &'a [Unit],
+    /// What the workers' frames ask for.
+    pub(super) divisor: Divisor,
     pub(super) key: StepKey,
     pub(super) tag: Tag,
     pub(super) deadline: Deadline,

@@ -1,0 +1,93 @@
+//! What a memory held before a step.
+
+use crate::built::FullBound;
+use crate::memory::{Memory, UnitState};
+use alloc::vec::Vec;
+
+/// A copy of all that a [`Memory`] holds, for steps that may turn out to be void: taken before the step, and given back to
+/// the memory if the step is. Residual and momentum cannot be computed back from what an encode leaves of them:
+/// [`give_back`](Memory::give_back) restores fl(residual + gradient), not the residual.
+///
+/// Takes 4 bytes for each element of residual, momentum, factors and arrays, and 16 for each unit state; a
+/// [`take`](Self::take) copies as much. The buffers grow once and are reused.
+///
+/// # Examples
+/// ```
+/// use gradwire::state::Snapshot;
+/// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+///
+/// let spec = Spec::parse("topk:density=0.5")?;
+/// let (layout, units) = (LayoutRef::flat(2), [Unit::whole(2)]);
+/// let mut memory = Memory::new(vec![0.25, 0.0]);
+/// let mut before = Snapshot::new();
+/// before.take(&memory);
+/// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
+/// Encoder::new().encode(&spec.codec, key, &layout, &units, Grad::F32(&[1.0, 8.0]), Some(&mut memory))?;
+/// assert_eq!(memory.residual(), [1.25, 0.0]);
+/// // Another rank's gradient was not finite.
+/// before.restore(&mut memory);
+/// assert_eq!(memory.residual(), [0.25, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    residual: Vec<f32>,
+    magnitude_bound: f32,
+    momentum: Vec<f32>,
+    momentum_bound: FullBound,
+    states: Vec<UnitState>,
+    factors: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Snapshot {
+    /// Of a memory of no elements.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            residual: Vec::new(),
+            magnitude_bound: f32::INFINITY,
+            momentum: Vec::new(),
+            momentum_bound: FullBound::UNKNOWN,
+            states: Vec::new(),
+            factors: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Copies what the memory holds, in place of what was copied before.
+    pub fn take(&mut self, memory: &Memory<'_>) {
+        copy(&memory.residual, &mut self.residual);
+        copy(memory.momentum().unwrap_or_default(), &mut self.momentum);
+        copy(&memory.states, &mut self.states);
+        copy(&memory.factors, &mut self.factors);
+        copy(&memory.values, &mut self.values);
+        self.magnitude_bound = memory.magnitude_bound;
+        self.momentum_bound = memory.momentum_bound;
+    }
+
+    /// Makes the memory hold again, bit for bit, what it held when it was copied.
+    ///
+    /// # Panics
+    /// When a part of the memory has another length than the part that was copied.
+    pub fn restore(&self, memory: &mut Memory<'_>) {
+        memory.residual.copy_from_slice(&self.residual);
+        memory.momentum.as_deref_mut().unwrap_or_default().copy_from_slice(&self.momentum);
+        memory.states.copy_from_slice(&self.states);
+        memory.factors.copy_from_slice(&self.factors);
+        memory.values.copy_from_slice(&self.values);
+        memory.magnitude_bound = self.magnitude_bound;
+        memory.momentum_bound = self.momentum_bound;
+    }
+}
+
+fn copy<T: Copy>(from: &[T], into: &mut Vec<T>) {
+    into.clear();
+    into.extend_from_slice(from);
+}

@@ -1,0 +1,35 @@
+//! How many frames held each coordinate, for the mean over those that sent.
+
+use gradwire::arithmetic::divide_by_counts;
+use gradwire::{Frame, Unit};
+
+/// A count for each coordinate of the layout.
+#[derive(Debug, Default)]
+pub(super) struct Senders {
+    counts: Vec<u32>,
+}
+
+impl Senders {
+    /// Nobody has sent anything of these units yet.
+    pub(super) fn begin(&mut self, len: usize, units: &[Unit]) {
+        self.counts.resize(len, 0);
+        units.iter().for_each(|unit| self.counts[unit.range()].fill(0));
+    }
+
+    /// Counts the coordinates that a frame holds, whatever their values.
+    pub(super) fn add(&mut self, frame: &Frame<'_>) {
+        for unit in frame.units() {
+            let counts = &mut self.counts[unit.range()];
+            if unit.held() == counts.len() {
+                counts.iter_mut().for_each(|count| *count += 1);
+            } else {
+                unit.for_each(|at, _| counts[at] += 1);
+            }
+        }
+    }
+
+    /// Makes the mean of a sum; the first coordinate that is not finite, if there is one.
+    pub(super) fn divide(&self, sum: &mut [f32]) -> Option<usize> {
+        divide_by_counts(sum, &self.counts)
+    }
+}
