@@ -102,13 +102,34 @@ impl<'a> Encoding<'a> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        self.check_lengths(memory.as_deref())?;
-        self.check_structure(scratch, out.len())?;
-        self.check_parts(memory.as_deref())?;
+        self.check(memory.as_deref(), scratch, out.len())?;
         let adds_early = |unit| codec_of(self.codec, unit).capabilities().adds_early;
         if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
             self.check_values(memory.as_deref())?;
         }
+        self.write(memory, scratch, out)
+    }
+
+    /// Everything that can be wrong before a value is looked at.
+    pub(crate) fn check(
+        &self,
+        memory: Option<&Memory<'_>>,
+        scratch: &Scratch<'_>,
+        out_len: usize,
+    ) -> Result<(), EncodeError> {
+        self.check_lengths(memory)?;
+        self.check_structure(scratch, out_len)?;
+        self.check_parts(memory)
+    }
+
+    /// Writes the frame and commits the memory. Behind [`check`](Self::check) and [`check_values`](Self::check_values) it does not
+    /// fail.
+    pub(crate) fn write(
+        &self,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let mut writer = Writer::new(body);
         self.write_units(memory, scratch, &mut writer)?;
