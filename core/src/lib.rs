@@ -34,7 +34,7 @@
 //!
 //! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
 //! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
-//! message, [`state`] those of a memory, [`arithmetic`] means and norms, [`random`] the draws.
+//! message, [`rules`] several codecs for one model, [`state`] the parts of a memory, [`arithmetic`] means and norms, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |
@@ -141,6 +141,13 @@ pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
     pub use crate::memory::MemoryView;
     pub use crate::scratch::{LinearScratch, LinearScratchLen};
+}
+
+/// Several codecs for one model: rules by tensor name, and the frames of their groups.
+#[cfg(feature = "alloc")]
+pub mod rules {
+    pub use crate::owned::rules::{GroupFrames, GroupsDecodeError, RulesDecoder, RulesEncoder};
+    pub use crate::spec::rules::{Group, Groups, Rule, Rules, RulesError, RulesProblem};
 }
 
 /// The parts of a memory.

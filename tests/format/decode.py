@@ -1265,6 +1265,27 @@ class Stream:
         return words[i % 2 * 2] | words[i % 2 * 2 + 1] << 32
 
 
+# Section 2: a file that holds several messages
+
+
+def frames(data):
+    """The bytes of each message, one behind the other; what is left over is taken for a message that is cut."""
+    while data:
+        end = Header.BYTES + Header(data).body_bytes
+        yield data[:end]
+        data = data[end:]
+
+
+def decode_frames(data, layout):
+    """What all messages decode to together. Which units and codecs they should have, and how many they are, only the rules say."""
+    decoders = [Decoder(frame, layout) for frame in frames(data)]
+    require(len({(decoder.step, decoder.header.flags) for decoder in decoders}) == 1, "Mixed")
+    acc = array("f", bytes(4 * layout.len))
+    for unit in (unit for decoder in decoders for unit in decoder.units):
+        unit.add(acc)
+    return acc
+
+
 # Section 15: saved memory
 
 

@@ -4,3 +4,4 @@ pub(crate) mod buffers;
 pub(crate) mod packets;
 #[cfg(feature = "parallel")]
 pub(crate) mod parallel;
+pub(crate) mod rules;
