@@ -41,7 +41,7 @@
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
 //! | `parallel` | `Parallel`: the same frames, encoded on the threads of a rayon pool; implies `std` |
-//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; implies `full` |
+//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; rules by tensor name; implies `full` |
 //! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
 //! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is refused with

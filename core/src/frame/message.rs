@@ -102,7 +102,9 @@ impl<'a> Encoding<'a> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        self.check(memory.as_deref(), scratch, out.len())?;
+        self.check_lengths(memory.as_deref())?;
+        self.check_structure(scratch, out.len())?;
+        self.check_parts(memory.as_deref())?;
         let adds_early = |unit| codec_of(self.codec, unit).capabilities().adds_early;
         if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
             self.check_values(memory.as_deref())?;
@@ -110,20 +112,7 @@ impl<'a> Encoding<'a> {
         self.write(memory, scratch, out)
     }
 
-    /// Everything that can be wrong before a value is looked at.
-    pub(crate) fn check(
-        &self,
-        memory: Option<&Memory<'_>>,
-        scratch: &Scratch<'_>,
-        out_len: usize,
-    ) -> Result<(), EncodeError> {
-        self.check_lengths(memory)?;
-        self.check_structure(scratch, out_len)?;
-        self.check_parts(memory)
-    }
-
-    /// Writes the frame and commits the memory. Behind [`check`](Self::check) and [`check_values`](Self::check_values) it does not
-    /// fail.
+    /// Writes the frame and commits the memory. Behind all checks it does not fail.
     pub(crate) fn write(
         &self,
         memory: Option<&mut Memory<'_>>,
@@ -152,7 +141,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Everything that can be wrong with units and buffers, before a value is looked at.
-    fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
+    pub(crate) fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
         check_units(self.layout, self.units)?;
         let needed = max_frame_bytes(self.codec, self.units).ok_or(EncodeError::TooLarge)?;
         if u32::try_from(needed).is_err() {

@@ -99,8 +99,7 @@ impl RulesEncoder {
         }
         for group in groups.groups() {
             let memory = memory.as_deref().filter(|_| group.keeps());
-            encoding(group).check(memory, &scratch, self.frames.len())?;
-            encoding(group).check_values(memory)?;
+            check(&encoding(group), memory, &scratch, self.frames.len())?;
         }
         let mut end = 0;
         for group in groups.groups() {
@@ -149,6 +148,19 @@ impl RulesEncoder {
 /// The encoding of one group, on the caller's thread.
 fn encoding<'a>(group: &'a Group, key: StepKey, layout: &'a LayoutRef<'a>, grad: Grad<'a>) -> Encoding<'a> {
     Encoding::new(group.spec.codec.as_unit_codec(), key, layout, &group.units, grad)
+}
+
+/// Everything that can be wrong with what one group sends, to the last value.
+fn check(
+    encoding: &Encoding<'_>,
+    memory: Option<&Memory<'_>>,
+    scratch: &Scratch<'_>,
+    out_len: usize,
+) -> Result<(), EncodeError> {
+    encoding.check_lengths(memory)?;
+    encoding.check_structure(scratch, out_len)?;
+    encoding.check_parts(memory)?;
+    encoding.check_values(memory)
 }
 
 /// Working memory of a decoder by [rules](crate::rules). It grows when frames do, never beyond what `limits` allow; each call

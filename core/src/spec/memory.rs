@@ -33,7 +33,8 @@ impl Memory<'static> {
     ///
     /// It is one memory with every part that any group needs. All parts are found by a place in the whole model (residual and momentum
     /// by coordinate, states by unit, arrays by coordinate or unit), so groups never meet there; and one memory is saved, moved
-    /// to another layout and rescaled as ever. What belongs to a group that does not keep it stays as it is: zeros.
+    /// to another layout and rescaled as ever. What belongs to a group that does not keep it stays as it is, which is zeros
+    /// unless the rules were changed in between: what was kept of a tensor that has `memory=none` now is not sent any more.
     ///
     /// # Panics
     /// When the groups are those of another layout; and when two of them need factors, or arrays of one name, of different lengths: no
