@@ -403,6 +403,37 @@ fn groups_keep_apart_what_they_keep() {
     assert!(Memory::for_groups(&rules("a=none; bf16").groups(&layout), &layout).is_none());
 }
 
+#[test]
+fn the_memory_of_groups_is_saved_and_moves_to_another_layout_by_name() {
+    let layout = four();
+    let (layout, rules) = (layout.as_ref(), rules(&FOUR.replace("efsign", "sidco:density=0.1,unit=tensor")));
+    let groups = rules.groups(&layout);
+    let grad = Input::Normal(7).values(layout.len());
+    let mut memory = Memory::for_groups(&groups, &layout).unwrap();
+    assert_eq!(memory.states().len(), groups.unit_count());
+    let mut encoder = RulesEncoder::new();
+    encoder.encode(&groups, key(0), &layout, Grad::F32(&grad), Some(&mut memory)).unwrap();
+    let mut saved = vec![0; memory.saved_bytes().unwrap()];
+    memory.save(&layout, &mut saved).unwrap();
+    let mut loaded = Memory::for_groups(&groups, &layout).unwrap();
+    loaded.load(&layout, &saved).unwrap();
+    let mut step = |memory: &mut Memory<'_>| {
+        let grad = Grad::F32(&grad);
+        encoder.encode(&groups, key(1), &layout, grad, Some(memory)).map(<[u8]>::to_vec)
+    };
+    assert_eq!(step(&mut loaded), step(&mut memory));
+
+    let new = self::layout(&[("tail", &[15]), ("head", &[6, 8]), ("embed", &[20, 5])]);
+    let new = new.as_ref();
+    let mut moved = Memory::for_groups(&rules.groups(&new), &new).unwrap();
+    let report = memory.remap(&layout, &new, &mut moved, |_| ());
+    assert_eq!((report.coordinates.kept, report.states.kept), (163, 3));
+    let (old, new) = (memory.residual(), moved.residual());
+    assert_eq!((&new[..15], &new[15..63], &new[63..]), (&old[206..], &old[150..198], &old[..100]));
+    assert_eq!(moved.momentum().unwrap()[15..63], memory.momentum().unwrap()[150..198]);
+    assert_eq!(moved.states()[0], memory.states()[5]);
+}
+
 /// Frames of [`FOUR`], one for each group.
 fn four_frames(text: &str, step: u64) -> Vec<Vec<u8>> {
     let layout = four();
@@ -444,6 +475,43 @@ fn frames_that_are_cut_flipped_or_followed_by_more_are_refused() {
     assert_eq!(refused(&frames.repeat(2), &no_limits()), GroupsDecodeError::TrailingBytes);
 }
 
+/// A frame with its checksum made right.
+fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    let checksum = crc32c(&[&frame[..20], &frame[24..]].concat());
+    frame[20..24].copy_from_slice(&checksum.to_le_bytes());
+    frame
+}
+
+#[test]
+fn frames_made_to_look_right_are_refused_or_stay_within_their_group() {
+    let (layout, frames) = (four(), four_frames(FOUR, 3));
+    let (layout, groups) = (layout.as_ref(), rules(FOUR).groups(&layout.as_ref()));
+    let (mut decoder, mut accepted) = (RulesDecoder::new(), 0);
+    for (group, frame) in frames.iter().enumerate() {
+        for (at, change) in
+            (0..frame.len()).flat_map(|at| [1, 2, 0x40, 0x80, 0xff].map(|change| (at, change)))
+        {
+            let mut changed = frames.clone();
+            changed[group][at] ^= change;
+            changed[group] = sealed(std::mem::take(&mut changed[group]));
+            let bytes = changed.concat();
+            let Ok(frames) = decoder.parse(&groups, &bytes, &layout, &Limits::for_layout(&layout)) else {
+                continue;
+            };
+            accepted += 1;
+            assert_eq!(frames.frames().len(), groups.groups().len());
+            for (frame, group) in frames.frames().iter().zip(groups.groups()) {
+                let units = frame.units().map(|unit| (unit.id(), unit.range()));
+                assert!(units.eq(group.units.iter().map(|unit| (unit.id, unit.range()))));
+            }
+            let mut sum = vec![0.0; layout.len()];
+            frames.add_scaled_to(1.0, &mut sum);
+            assert!(sum.iter().all(|value| value.is_finite()));
+        }
+    }
+    assert!(accepted > 0, "values may be others");
+}
+
 #[test]
 fn frames_of_other_groups_codecs_units_steps_and_divisors_are_refused() {
     let frames = four_frames(FOUR, 3);
@@ -470,9 +538,7 @@ fn frames_of_other_groups_codecs_units_steps_and_divisors_are_refused() {
     assert_eq!(with(2, &later[2]), GroupsDecodeError::Mixed { rule: 2 });
     let mut by_senders = frames[3].clone();
     by_senders[4] |= 1;
-    let checksum = crc32c(&[&by_senders[..20], &by_senders[24..]].concat());
-    by_senders[20..24].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(with(3, &by_senders), GroupsDecodeError::Mixed { rule: 3 });
+    assert_eq!(with(3, &sealed(by_senders)), GroupsDecodeError::Mixed { rule: 3 });
     let codes = [
         GroupsDecodeError::Frame { rule: 0, error: DecodeError::BadMagic }.code(),
         error.code(),
