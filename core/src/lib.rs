@@ -34,14 +34,15 @@
 //!
 //! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
 //! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
-//! message, [`experiments`] codecs of other crates, [`state`] those of a memory, [`arithmetic`] means and norms, [`random`] the draws.
+//! message, [`rules`] several codecs for one model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`]
+//! means and norms, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
 //! | `parallel` | `Parallel`: the same frames, encoded on the threads of a rayon pool; implies `std` |
-//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; implies `full` |
+//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; rules by tensor name; implies `full` |
 //! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
 //! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is refused with
@@ -165,6 +166,13 @@ pub mod rounds {
     #[cfg(feature = "alloc")]
     pub use crate::owned::rounds::RoundBuffers;
     pub use crate::scratch::{LinearScratch, LinearScratchLen};
+}
+
+/// Several codecs for one model: rules by tensor name, and the frames of their groups.
+#[cfg(feature = "alloc")]
+pub mod rules {
+    pub use crate::owned::rules::{GroupFrames, GroupsDecodeError, RulesDecoder, RulesEncoder};
+    pub use crate::spec::rules::{Group, Groups, Rule, Rules, RulesError, RulesProblem};
 }
 
 /// The parts of a memory.

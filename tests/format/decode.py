@@ -184,7 +184,7 @@ class Header:
         require(reader.take(2) == b"GW", "BadMagic")
         require(reader.number(1) == 1, "UnsupportedVersion")
         self.codec = reader.number(1)
-        self.flags = int.from_bytes(data[6:8], "little")
+        self.flags = int.from_bytes(data[4:6], "little")
         is_void_experiment = self.flags == 4 and 0xF0 <= self.codec < 0xFF
         require(self.codec < len(CODECS) or is_void_experiment, "UnknownCodec")
         reader.number(2)
@@ -1288,6 +1288,27 @@ class Stream:
     def u64(self, i):
         words = self.block(i // 2)
         return words[i % 2 * 2] | words[i % 2 * 2 + 1] << 32
+
+
+# Section 2: a file that holds several messages
+
+
+def frames(data):
+    """The bytes of each message, one behind the other; what is left over is taken for a message that is cut."""
+    while data:
+        end = Header.BYTES + Header(data).body_bytes
+        yield data[:end]
+        data = data[end:]
+
+
+def decode_frames(data, layout):
+    """What all messages decode to together. Which units and codecs they should have, and how many they are, only the rules say."""
+    decoders = [Decoder(frame, layout) for frame in frames(data)]
+    require(len({(decoder.step, decoder.header.flags) for decoder in decoders}) == 1, "Mixed")
+    acc = array("f", bytes(4 * layout.len))
+    for unit in (unit for decoder in decoders for unit in decoder.units):
+        unit.add(acc)
+    return acc
 
 
 # Section 15: saved memory

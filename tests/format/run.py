@@ -3,9 +3,9 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, tests/golden, tests/golden/voids and tests/bad. Of FORMAT.md, sections must be numbered in order, links must lead
-somewhere, numbers that are never assigned must have their frames, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
-read here are `file` (the frame is FILE.bin), `layout`, `limit` (the only one that is set, as FIELD:NUMBER), `reader`
+Without folders: FORMAT.md, tests/golden, tests/golden/voids, tests/bad and tests/messages. Of FORMAT.md, sections must be numbered in order, links must
+lead somewhere, numbers that are never assigned must have their frames, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
+read here are `file` (the frame is FILE.bin), `layout`, `rules` (there are several frames, `frames` in number), `limit` (the only one that is set, as FIELD:NUMBER), `reader`
 (`memory`, `full-memory` or `factor-memory` for a saved memory, `void` for a void frame), and what is expected: `error` (named as in FORMAT.md, section 11.2),
 `values` (bits of each value, or an FNV-1a hash), `step` and `index` of a void frame, or a dump of the decoded gradient beside the frame, FILE.f32.
 Ends with code 1 if anything differs or nothing was compared. Standard library only.
@@ -20,12 +20,14 @@ from pathlib import Path
 # Importing leaves no files behind.
 sys.dont_write_bytecode = True
 
-from decode import Decoder, FrameError, Layout, Limits, decode_memory, decode_void, to_bytes
+from decode import Decoder, FrameError, Layout, Limits, decode_frames, decode_memory, decode_void, frames, to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # A block of FORMAT.md: its kind, shapes, hex and values.
-WORKED = re.compile(r"^```(frame|memory|void)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL)
+WORKED = re.compile(
+    r"^```(frame|frames|memory|void)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL
+)
 
 # A heading of FORMAT.md with its number, and a link to one.
 HEADING = re.compile(r"^##+ (([0-9.]+) .*)$", re.MULTILINE)
@@ -91,8 +93,8 @@ def worked_frames():
 def written_frames():
     """Yields for each worked frame whether a golden frame has its bytes, which is how they are known to be what a writer makes."""
     text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    folder = ROOT / "tests" / "golden"
-    golden = {path.read_bytes() for path in [*folder.glob("*.bin"), *(folder / "voids").glob("*.bin")]}
+    folders = [ROOT / "tests" / name for name in ("golden", "golden/voids", "messages")]
+    golden = {path.read_bytes() for folder in folders for path in folder.glob("*.bin")}
     for block in WORKED.finditer(text):
         before = text[: block.start()].rstrip().rpartition("\n")[2]
         if block.group(1) != "memory" and not before.startswith("No writer makes this one"):
@@ -107,7 +109,9 @@ def outcome(data, layout, kind="frame", limits=None):
         if kind == "void":
             step, index = decode_void(data, layout)
             return f"step {step}, coordinate {index}"
-        return to_bytes(decode_memory(data, layout) if kind.endswith("memory") else Decoder(data, layout, limits).gradient())
+        if kind.endswith("memory"):
+            return to_bytes(decode_memory(data, layout))
+        return to_bytes(decode_frames(data, layout) if kind == "frames" else Decoder(data, layout, limits).gradient())
     except FrameError as error:
         return str(error)
 
@@ -143,7 +147,8 @@ def folder_frames(folder):
         words = dict(word.split("=", 1) for word in line.split())
         path = folder / f"{words['file']}.bin"
         layout = Layout.parse(words["layout"])
-        actual = outcome(path.read_bytes(), layout, words.get("reader", "frame"), limits_of(words))
+        kind = "frames" if "rules" in words else words.get("reader", "frame")
+        actual = outcome(path.read_bytes(), layout, kind, limits_of(words))
         dump = path.with_suffix(".f32")
         if "index" in words:
             void = outcome(path.read_bytes(), layout, "void")
@@ -155,6 +160,8 @@ def folder_frames(folder):
             yield str(path), dump.read_bytes(), actual
         else:
             yield str(path), words["values"], actual if isinstance(actual, str) else digest(actual)
+        if kind == "frames":
+            yield f"{path}, frames", words["frames"], str(len(list(frames(path.read_bytes()))))
 
 
 def frames_without_layout(folder):
@@ -190,8 +197,8 @@ def main():
         ("worked frames that are golden", written_frames()),
     ]
     sources = of_page if len(sys.argv) == 1 else []
-    golden = ROOT / "tests" / "golden"
-    folders = sys.argv[1:] or [golden, golden / "voids", ROOT / "tests" / "bad"]
+    named = ("golden", "golden/voids", "bad", "messages")
+    folders = sys.argv[1:] or [ROOT / "tests" / name for name in named]
     if len(sys.argv) == 1:
         sources.append(("golden frames without their layouts", frames_without_layout(folders[0])))
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]

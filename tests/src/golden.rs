@@ -186,7 +186,12 @@ impl Golden {
     }
 }
 
-fn parse_states(text: &str) -> Vec<UnitState> {
+/// Reads `states`.
+///
+/// # Panics
+/// When a word is not a number.
+#[must_use]
+pub fn parse_states(text: &str) -> Vec<UnitState> {
     let word = |word| u32::from_str_radix(word, 16).unwrap_or_else(|_| panic!("states '{text}'"));
     let words: Vec<u32> = text.split(',').map(word).collect();
     words.as_chunks().0.iter().map(|&words| UnitState::from_words(words)).collect()

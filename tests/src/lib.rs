@@ -6,6 +6,7 @@
 //! | [`inputs`] | gradients that a short name and a seed describe, the same on every machine |
 //! | [`golden`] | the manifest of `golden/`: how each frame was made and what it decodes to |
 //! | [`bad`] | the manifest of `bad/`: frames that must be refused, and with which error |
+//! | [`messages`] | the manifest of `messages/`: frames of several rules |
 //! | [`positions`] | what the positions of real gradients cost, and what they should cost |
 //! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
@@ -24,6 +25,7 @@ pub mod golden;
 pub mod gradients;
 pub mod inputs;
 pub mod manifest;
+pub mod messages;
 pub mod naive;
 pub mod positions;
 pub mod rounds;

@@ -109,6 +109,16 @@ impl<'a> Encoding<'a> {
         if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
             self.check_values(memory.as_deref())?;
         }
+        self.write(memory, scratch, out)
+    }
+
+    /// Writes the frame and commits the memory. Behind all checks it does not fail.
+    pub(crate) fn write(
+        &self,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let mut writer = Writer::new(body);
         self.write_units(memory, scratch, &mut writer)?;
@@ -131,7 +141,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Everything that can be wrong with units and buffers, before a value is looked at.
-    fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
+    pub(crate) fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
         check_units(self.layout, self.units)?;
         let needed = max_frame_bytes(self.codec, self.units).ok_or(EncodeError::TooLarge)?;
         if u32::try_from(needed).is_err() {

@@ -163,6 +163,23 @@ impl<'a, 'l> Opened<'a, 'l> {
         self.words
     }
 
+    /// What the frame leaves of limits that it keeps, for the frames that follow it in one message.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn left_of(&self, limits: &Limits) -> Limits {
+        let mut left = Limits {
+            max_body_bytes: limits.max_body_bytes.saturating_sub(self.body.len()),
+            max_units: limits.max_units.saturating_sub(usize::from(self.header.unit_count)),
+            max_scratch_words: limits.max_scratch_words.saturating_sub(self.words),
+            ..*limits
+        };
+        let mut walk = Walk::new(self.header, self.body, self.layout.len()).ok();
+        while let Some((unit, body)) = walk.as_mut().and_then(|walk| walk.next().ok()?) {
+            left.max_elements = left.max_elements.saturating_sub(unit.len);
+            left.max_entries = left.max_entries.saturating_sub(body.entries());
+        }
+        left
+    }
+
     /// Everything that is left to check.
     pub(crate) fn check(self, scratch: &'a mut [u32]) -> Result<Frame<'a>, DecodeError> {
         let Self { header, body, layout, max_magnitude, words, parser } = self;

@@ -5,3 +5,4 @@ pub(crate) mod packets;
 #[cfg(feature = "parallel")]
 pub(crate) mod parallel;
 pub(crate) mod rounds;
+pub(crate) mod rules;

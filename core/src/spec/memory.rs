@@ -4,6 +4,7 @@ use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::keys::MemoryChoice;
 use crate::memory::{Dropped, Keeper, Memory, Remapped, StateLen, UnitState};
 use crate::spec::Spec;
+use crate::spec::rules::Groups;
 use alloc::vec::Vec;
 
 impl Memory<'static> {
@@ -25,6 +26,42 @@ impl Memory<'static> {
             }
         };
         Some(memory.with_parts_of(spec, layout, keeper))
+    }
+
+    /// The memory that groups ask for, of a worker and the whole gradient of that layout, as before the first step; `None` where
+    /// no group keeps anything.
+    ///
+    /// It is one memory with every part that any group needs. All parts are found by a place in the whole model (residual and momentum
+    /// by coordinate, states by unit, arrays by coordinate or unit), so groups never meet there; and one memory is saved, moved
+    /// to another layout and rescaled as ever. What belongs to a group that does not keep it stays as it is, which is zeros
+    /// unless the rules were changed in between: what was kept of a tensor that has `memory=none` now is not sent any more.
+    ///
+    /// # Panics
+    /// When the groups are those of another layout; and when two of them need factors, or arrays of one name, of different lengths: no
+    /// codec with frames has any.
+    #[must_use]
+    pub fn for_groups(groups: &Groups, layout: &LayoutRef<'_>) -> Option<Self> {
+        groups.assert_for(layout);
+        let keeping = || groups.groups().iter().filter(|group| group.keeps());
+        keeping().next()?;
+        let mut memory = Self::new(alloc::vec![0.0; layout.len()]);
+        if keeping().any(|group| group.spec.memory == MemoryChoice::Momentum) {
+            memory = memory.with_momentum(alloc::vec![0.0; layout.len()]);
+        }
+        let lengths = keeping()
+            .map(|group| group.spec.codec.state_len(layout, groups.unit_count(), Keeper::Worker))
+            .filter(|lengths| *lengths != StateLen::default())
+            .reduce(|one, other| {
+                assert_eq!(one, other, "two groups need different factors or arrays");
+                one
+            });
+        let adapts = keeping().any(|group| group.spec.codec.capabilities().adapts);
+        let states = if adapts { groups.unit_count() } else { 0 };
+        let memory = memory.with_states(alloc::vec![UnitState::default(); states]);
+        let mut memory = memory.with_zeros(&lengths.unwrap_or_default());
+        memory.set_magnitude_bound(0.0);
+        memory.set_momentum_bound(0.0);
+        Some(memory)
     }
 
     /// With the states, factors and arrays that a spelling asks for, and a residual of zeros.

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "alloc")]
 mod memory;
+#[cfg(feature = "alloc")]
+pub(crate) mod rules;
 pub(crate) mod schedule;
 
 use crate::codec::PacketSize;

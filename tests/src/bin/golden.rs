@@ -1,16 +1,22 @@
-//! Completes `golden/`: for every line of the manifest with `values=?`, writes the frame and fills the line in. Files
+//! Completes `golden/` and `messages/`: for every line of a manifest with `values=?`, writes the file and fills the line in. Files
 //! that exist are never touched: a golden frame is added, not edited. Writes the void frames that are not there yet.
 
 use gradwire_tests::golden::{Golden, spelled_states};
 use gradwire_tests::manifest::{self, Line, digest};
+use gradwire_tests::messages::Message;
 use gradwire_tests::naive::{header, void};
 use gradwire_tests::{run, voids};
 
 fn main() {
-    let folder = manifest::folder("golden");
+    complete_folder("golden", complete);
+    complete_folder("messages", complete_message);
+    write_voids();
+}
+
+fn complete_folder(name: &str, complete: fn(&mut Line) -> bool) {
+    let folder = manifest::folder(name);
     let text = manifest::completed(&folder, complete);
     std::fs::write(folder.join("manifest.txt"), text).expect("the manifest can be written");
-    write_voids();
 }
 
 fn write_voids() {
@@ -25,6 +31,26 @@ fn write_voids() {
     }
 }
 
+/// Writes a file that is not there yet.
+fn write_new(folder: &str, name: &str, bytes: &[u8]) {
+    let path = manifest::folder(folder).join(format!("{name}.bin"));
+    assert!(!path.exists(), "{} exists", path.display());
+    std::fs::write(path, bytes).expect("the file can be written");
+}
+
+fn complete_message(line: &mut Line) -> bool {
+    if line.value("values") != "?" {
+        return false;
+    }
+    let message = Message::new(line);
+    let (bytes, kept) = message.encode().unwrap_or_else(|error| panic!("{}: {error}", message.name));
+    let naive = message.encode_naively().expect("both or neither refuse the input");
+    assert_eq!(bytes, naive.frame, "{}: the naive reference makes other frames", message.name);
+    write_new("messages", &message.name, &bytes);
+    message.outcome(&bytes, kept.as_ref()).write(line);
+    true
+}
+
 fn complete(line: &mut Line) -> bool {
     if line.value("values") != "?" {
         return false;
@@ -33,10 +59,8 @@ fn complete(line: &mut Line) -> bool {
     let (frame, kept) = golden.encode().unwrap_or_else(|error| panic!("{}: {error}", golden.name));
     let naive = golden.encode_naively().expect("both or neither refuse the input");
     assert_eq!(frame, naive.frame, "{}: the naive reference makes another frame", golden.name);
-    let path = manifest::folder("golden").join(format!("{}.bin", golden.name));
-    assert!(!path.exists(), "{} exists", path.display());
     let values = run::decode(&frame, &golden.layout().as_ref()).expect("what was encoded decodes");
-    std::fs::write(path, frame).expect("the frame can be written");
+    write_new("golden", &golden.name, &frame);
     line.set("values", digest(&values));
     if let Some(kept) = kept {
         line.set("kept", digest(&kept.residual));

@@ -25,6 +25,7 @@ pub mod maxnorm;
 pub mod planes;
 pub mod powersgd;
 pub mod rans;
+pub mod rules;
 pub mod sidco;
 pub mod values;
 pub mod void;
