@@ -98,16 +98,18 @@ fn spelling() -> BoxedStrategy<String> {
                 words(&["", ",cap=exact", ",stages=1", ",stages=3,memory=none", ",stages=5,cap=exact"]);
             rest.prop_map(move |rest| format!("sidco:density={d},index={i},values={v},fit={fit}{rest}"))
         });
-    let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]);
+    let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]).prop_map(|bits| format!("bits={bits}"));
+    let bits = prop_oneof![2 => bits, 1 => (1u8..=127).prop_map(|s| format!("levels={s}"))];
     let entropy = words(&["auto", "fixed", "elias", "rans", "adaptive"]);
     let bucket = words(&["1", "2", "5", "8", "64", "127", "128", "512", "100000"]);
     let stochastic = (bits.clone(), bucket.clone(), words(&["max", "l2"]), entropy.clone())
-        .prop_map(|(b, d, n, e)| format!("qsgd:bits={b},bucket={d},norm={n},entropy={e}"));
+        .prop_map(|(b, d, n, e)| format!("qsgd:{b},bucket={d},norm={n},entropy={e}"));
     let nearest = (bits, bucket, entropy, memory)
-        .prop_map(|(b, d, e, m)| format!("qsgd:bits={b},bucket={d},entropy={e},rounding=nearest,memory={m}"));
+        .prop_map(|(b, d, e, m)| format!("qsgd:{b},bucket={d},entropy={e},rounding=nearest,memory={m}"));
     let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
-    let maxnorm = words(&["2", "3", "5", "8"]).prop_map(|b| format!("maxnorm:bits={b}"));
+    let maxnorm = words(&["bits=2", "bits=3", "bits=5", "bits=8", "levels=64", "levels=5"])
+        .prop_map(|b| format!("maxnorm:{b}"));
     prop_oneof![2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 

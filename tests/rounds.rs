@@ -30,18 +30,16 @@ fn grads(workers: usize, n: usize) -> Vec<Vec<f32>> {
 
 #[test]
 fn max_norm_sums_the_levels_that_the_reference_sums() {
-    for bits_of_level in [2, 3, 4, 8] {
-        let codec = linear(&format!("maxnorm:bits={bits_of_level}"));
+    let by_bits = [("bits=2", 1), ("bits=3", 3), ("bits=4", 7), ("bits=8", 127)];
+    let counted = [("levels=64", 64), ("levels=16", 16), ("levels=4", 4), ("levels=5", 5), ("levels=1", 1)];
+    for (key_of_levels, s) in by_bits.into_iter().chain(counted) {
+        let codec = linear(&format!("maxnorm:{key_of_levels}"));
         for (workers, n) in [(1, 1), (1, 77), (2, 5), (3, 1024), (4, 2500), (5, 3100), (17, 64), (40, 9)] {
             let unit = Unit { id: 3, ..Unit::whole(n) };
             let grads = grads(workers, n);
             let (mean, payloads) = rounds::mean(codec.rounds(), key(4), &LayoutRef::flat(n), &unit, &grads);
-            let expected = naive::maxnorm::mean(bits_of_level, key(4), 3, &grads);
-            assert_eq!(
-                bits(&mean),
-                bits(&expected),
-                "{workers} workers, {n} coordinates, {bits_of_level} bits"
-            );
+            let expected = naive::maxnorm::mean(s, key(4), 3, &grads);
+            assert_eq!(bits(&mean), bits(&expected), "{workers} workers, {n} coordinates, {key_of_levels}");
             assert_eq!(payloads.len(), 2);
             assert_eq!(payloads[0], 1, "the range is one number");
         }
@@ -50,10 +48,15 @@ fn max_norm_sums_the_levels_that_the_reference_sums() {
 
 #[test]
 fn max_norm_sends_as_many_levels_a_word_as_their_sum_allows() {
-    // 2·N·s = 56 needs 6 bits: 5 a word. With 2 bits and 2 workers, 4 needs 3: 10. With 8 bits and 100 workers, 15.
-    for (spelling, workers, words) in
-        [("maxnorm:bits=4", 4, 200), ("maxnorm:bits=2", 2, 100), ("maxnorm:bits=8", 100, 500)]
-    {
+    // 2·N·s = 56 needs 6 bits: 5 a word. With 2 bits and 2 workers, 4 needs 3: 10. With 8 bits and 100 workers, 15. With 5
+    // levels and 3 workers, 30 needs 5: 6 a word, of which 7 levels would have 5.
+    for (spelling, workers, words) in [
+        ("maxnorm:bits=4", 4, 200),
+        ("maxnorm:bits=2", 2, 100),
+        ("maxnorm:bits=8", 100, 500),
+        ("maxnorm:levels=5", 3, 167),
+        ("maxnorm:levels=7", 3, 200),
+    ] {
         let unit = Unit::whole(1000);
         let (_, payloads) = rounds::mean(
             linear(spelling).rounds(),
@@ -69,19 +72,24 @@ fn max_norm_sends_as_many_levels_a_word_as_their_sum_allows() {
 #[test]
 fn max_norm_is_unbiased() {
     let (n, trials) = (64, 4000u64);
-    let (codec, unit, layout) = (linear("maxnorm:bits=3"), Unit::whole(n), LayoutRef::flat(n));
-    let grads = grads(2, n);
-    let range = grads.iter().flatten().fold(0.0f64, |max, &g| max.max(f64::from(g.abs())));
-    let mut sums = vec![0.0f64; n];
-    for step in 0..trials {
-        let (mean, _) = rounds::mean(codec.rounds(), key(step), &layout, &unit, &grads);
-        sums.iter_mut().zip(mean).for_each(|(sum, value)| *sum += f64::from(value));
-    }
-    // The variance of one rounding is at most (R/s)²/4; the mean of two workers has half of it.
-    let sigma = (range / 3.0 / 2.0) / (2.0 * trials as f64).sqrt();
-    for (i, sum) in sums.iter().enumerate() {
-        let expected = (f64::from(grads[0][i]) + f64::from(grads[1][i])) / 2.0;
-        assert!((sum / trials as f64 - expected).abs() < 5.0 * sigma, "coordinate {i}");
+    let counted =
+        [("levels=64", 64.0), ("levels=16", 16.0), ("levels=4", 4.0), ("levels=5", 5.0), ("levels=1", 1.0)];
+    for (key_of_levels, s) in [("bits=3", 3.0)].into_iter().chain(counted) {
+        let codec = linear(&format!("maxnorm:{key_of_levels}"));
+        let (unit, layout) = (Unit::whole(n), LayoutRef::flat(n));
+        let grads = grads(2, n);
+        let range = grads.iter().flatten().fold(0.0f64, |max, &g| max.max(f64::from(g.abs())));
+        let mut sums = vec![0.0f64; n];
+        for step in 0..trials {
+            let (mean, _) = rounds::mean(codec.rounds(), key(step), &layout, &unit, &grads);
+            sums.iter_mut().zip(mean).for_each(|(sum, value)| *sum += f64::from(value));
+        }
+        // The variance of one rounding is at most (R/s)²/4; the mean of two workers has half of it.
+        let sigma = (range / s / 2.0) / (2.0 * trials as f64).sqrt();
+        for (i, sum) in sums.iter().enumerate() {
+            let expected = (f64::from(grads[0][i]) + f64::from(grads[1][i])) / 2.0;
+            assert!((sum / trials as f64 - expected).abs() < 5.0 * sigma, "{key_of_levels}: coordinate {i}");
+        }
     }
 }
 

@@ -12,6 +12,7 @@ fn spelling() -> impl Strategy<Value = String> {
         ("values", &["f32", "f16", "bf16", "q8", "q4", "q2"]),
         ("value", &["0", "-0", "0.5", "1e-45", "3.4028235e38", "1e10", "0.1"]),
         ("bits", &["ternary", "2", "3", "4", "5", "6", "7", "8"]),
+        ("levels", &["1", "5", "64", "127"]),
         ("bucket", &["1", "128", "512", "4294967295"]),
         ("norm", &["max", "l2"]),
         ("entropy", &["auto", "fixed", "elias", "rans"]),
@@ -90,6 +91,20 @@ fn golden_spellings_read_back() {
     }
 }
 
+/// Numbers of levels that a width has are that width, so their frames are those of `bits`.
+#[test]
+fn levels_that_a_width_has_are_spelled_as_bits() {
+    for name in ["qsgd", "maxnorm"] {
+        for levels in 1u32..=127 {
+            let spec = Spec::parse(&format!("{name}:levels={levels}")).map(|spec| spec.to_string()).unwrap();
+            let bits = levels.ilog2() + 2;
+            let is_full = (levels + 1).is_power_of_two();
+            let shown = if is_full { format!("bits={bits}") } else { format!("levels={levels}") };
+            assert!(spec.starts_with(&format!("{name}:{shown}")), "{spec} for {levels}");
+        }
+    }
+}
+
 #[test]
 fn errors_name_the_key_and_what_is_allowed() {
     for (spelling, words) in [
@@ -98,6 +113,10 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("topk:density=-0.1", ["density", "1e-9 to 1"]),
         ("topk:index=huffman", ["index", "raw bitmap rice context context-max small smallest"]),
         ("qsgd:bits=1", ["bits", "ternary 2"]),
+        ("qsgd:levels=0", ["levels", "1 to 127"]),
+        ("maxnorm:levels=128", ["levels", "1 to 127"]),
+        ("qsgd:levels=5,bits=4", ["levels", "bits"]),
+        ("maxnorm:bits=4,levels=7", ["levels", "bits"]),
         ("qsgd:bucket=4294967296", ["bucket", "1 to 4294967295"]),
         ("qsgd:norm=l1", ["norm", "max l2"]),
         ("randomk:estimator=biased", ["estimator", "contraction unbiased"]),

@@ -66,28 +66,26 @@ fn level_variances(spelling_norm: Norm, levels: f64, grad: &[f32]) -> (Vec<f64>,
 fn qsgd_is_unbiased_and_its_variance_is_the_papers() {
     const TRIALS: u64 = 4000;
     let grad = Input::Normal(3).values(48);
-    for (bits, levels) in [("ternary", 1.0), ("2", 1.0), ("3", 3.0), ("4", 7.0), ("8", 127.0)] {
+    let by_bits =
+        [("bits=ternary", 1.0), ("bits=2", 1.0), ("bits=3", 3.0), ("bits=4", 7.0), ("bits=8", 127.0)];
+    let counted =
+        [("levels=64", 64.0), ("levels=16", 16.0), ("levels=4", 4.0), ("levels=5", 5.0), ("levels=1", 1.0)];
+    for (bits, levels) in by_bits.into_iter().chain(counted) {
         for (name, norm) in [("l2", Norm::L2), ("max", Norm::Max)] {
-            let codec = codec(&format!("qsgd:bits={bits},norm={name},bucket=48"));
+            let codec = codec(&format!("qsgd:{bits},norm={name},bucket=48"));
             let (mean, error) = moments(&codec, &grad, TRIALS);
             let (variances, scale) = level_variances(norm, levels, &grad);
             for i in 0..grad.len() {
                 // Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷ levels.
                 let bound = 5.0 * (variances[i] / TRIALS as f64).sqrt() + scale / 131_072.0 + 1e-6 * scale;
                 let off = (mean[i] - f64::from(grad[i])).abs();
-                assert!(
-                    off <= bound,
-                    "bits={bits},norm={name}: coordinate {i} is off by {off}, bound {bound}"
-                );
+                assert!(off <= bound, "{bits},norm={name}: coordinate {i} is off by {off}, bound {bound}");
             }
             let expected: f64 = variances.iter().sum();
-            assert!(
-                (error / expected - 1.0).abs() < 0.05,
-                "bits={bits},norm={name}: {error} against {expected}"
-            );
+            assert!((error / expected - 1.0).abs() < 0.05, "{bits},norm={name}: {error} against {expected}");
             let d = grad.len() as f64;
             let paper = (d / (levels * levels)).min(d.sqrt() / levels) * energy(&grad);
-            assert!(norm != Norm::L2 || error <= paper, "bits={bits}: {error} is above the bound {paper}");
+            assert!(norm != Norm::L2 || error <= paper, "{bits}: {error} is above the bound {paper}");
         }
     }
 }
@@ -130,13 +128,13 @@ fn codebooks_rounded_to_by_draws_are_unbiased_and_their_variance_is_known() {
 #[test]
 fn qsgd_under_the_euclidean_norm_is_as_sparse_as_the_paper_says() {
     let grad = Input::Normal(4).values(512);
-    for (bits, s) in [("2", 1.0), ("3", 3.0)] {
-        let codec = codec(&format!("qsgd:bits={bits},norm=l2,bucket=512"));
+    for (bits, s) in [("bits=2", 1.0), ("bits=3", 3.0), ("levels=4", 4.0), ("levels=5", 5.0)] {
+        let codec = codec(&format!("qsgd:{bits},norm=l2,bucket=512"));
         let count = |step| {
             decoded(&codec, key(5, step, 2), &grad).iter().filter(|value| **value != 0.0).count() as f64
         };
         let mean = (0..100).map(count).sum::<f64>() / 100.0;
-        assert!(mean <= s * (s + 512f64.sqrt()), "bits={bits}: {mean} non-zero levels");
+        assert!(mean <= s * (s + 512f64.sqrt()), "{bits}: {mean} non-zero levels");
     }
 }
 
@@ -146,6 +144,8 @@ fn nearest_rounding_is_a_contraction_wherever_it_says_so() {
         ("qsgd:bits=2,bucket=32,rounding=nearest", 32),
         ("qsgd:bits=4,norm=l2,bucket=128,rounding=nearest", 128),
         ("qsgd:bits=ternary,bucket=512,rounding=nearest", 512),
+        ("qsgd:levels=5,bucket=64,rounding=nearest", 64),
+        ("qsgd:levels=64,norm=l2,bucket=512,rounding=nearest", 512),
     ] {
         let Codec::Gather(gradwire::registry::GatherCodec::Qsgd(qsgd)) = codec(spelling) else {
             panic!("{spelling}")

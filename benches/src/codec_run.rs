@@ -2,7 +2,6 @@
 
 use std::hint::black_box;
 
-use gradwire::codecs::LevelBits;
 use gradwire::registry::GatherCodec;
 use gradwire::{
     Codec, Decoder, EncodeError, Encoder, Frame, Grad, LayoutRef, Limits, Memory, Parallel, Source, Spec,
@@ -136,10 +135,7 @@ impl<'g> CodecRun<'g> {
                 within(1.0);
             }
             Codec::Gather(GatherCodec::Qsgd(qsgd)) => {
-                let levels = match qsgd.bits() {
-                    LevelBits::Bits(bits) => (1u32 << (bits - 1)) - 1,
-                    _ => 1,
-                };
+                let levels = qsgd.bits().levels();
                 let largest = p.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
                 let bound = largest / levels as f32 * 1.001;
                 let is_near = |(p, decoded): (&f32, &f32)| (p - decoded).abs() <= bound;

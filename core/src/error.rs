@@ -221,6 +221,8 @@ pub enum Field {
     Bucket,
     /// `packing`: unknown, or not possible with this width.
     Packing,
+    /// A level above the number of levels that is stated.
+    Level,
     /// A scale is negative, or its largest level overflows.
     Scale,
     /// `block_log2` or a Rice parameter outside its range.

@@ -528,20 +528,23 @@ class Decoder:
     def levels(self, unit):
         form = self.reader.number(1)
         width, packing = form & 15, form >> 4
-        require(2 <= width <= 8, "InvalidField(Bits)")
+        is_stated = width == 10
+        require(2 <= width <= 8 or is_stated, "InvalidField(Bits)")
         norm = self.reader.number(1)
         norm_kind, coding = norm & 15, norm >> 4
         require(norm_kind <= 1, "InvalidField(Norm)")
+        s = self.reader.number(1) if is_stated else (1 << (width - 1)) - 1
+        require(1 <= s <= 127, "InvalidField(Bits)")
+        width = s.bit_length() + 1
         bucket = self.reader.varint()
         require(1 <= bucket <= LARGEST_U32, "InvalidField(Bucket)")
         require(coding <= 2, "InvalidField(Norm)")
         if packing == 4 and coding == 2:
-            return self.level_stream(unit, width, norm_kind, bucket)
+            return self.level_stream(unit, s, norm_kind, bucket)
         require(coding <= 1, "InvalidField(Norm)")
         bucket_count = (unit.len + bucket - 1) // bucket
         norms = self.planes(bucket_count) if coding else f32_values(self.reader.take(4 * bucket_count))
-        require(packing <= 2 or packing == 3 and width == 2, "InvalidField(Packing)")
-        s = (1 << (width - 1)) - 1
+        require(packing <= 2 or packing == 3 and width == 2 and not is_stated, "InvalidField(Packing)")
         self.check_values(norms)
         for norm in norms:
             is_usable = math.copysign(1, norm) > 0 and math.isfinite(fl(fl(norm / s) * s))
@@ -556,7 +559,8 @@ class Decoder:
         unit.scratch_words = max(self.words, 4096) + bucket_count if coding else self.words
         names = ["fixed", "elias", "rans", "ternary"]
         norm_name = ["l2", "max"][norm_kind] + [" as f32", " in planes"][coding]
-        unit.about = f"bits {width}, bucket {bucket}, norm {norm_name}, {names[packing]}"
+        stated = f" for levels up to {s}" if is_stated else ""
+        unit.about = f"bits {width}{stated}, bucket {bucket}, norm {norm_name}, {names[packing]}"
 
         def add(acc):
             signed_levels = iter(levels)
@@ -570,17 +574,17 @@ class Decoder:
 
         unit.add = add
 
-    def level_stream(self, unit, width, norm_kind, bucket):
+    def level_stream(self, unit, s, norm_kind, bucket):
         first = self.reader.varint()
         require(1 <= first <= bucket, "InvalidField(Bucket)")
         stream = self.reader.take(self.reader.varint())
         unit.scratch_words = unit.len
         names = ["l2", "max"]
-        unit.about = f"bits {width}, bucket {bucket} from {first}, norm {names[norm_kind]}, context"
+        unit.about = f"levels up to {s}, bucket {bucket} from {first}, norm {names[norm_kind]}, context"
         values = []
         # Nothing is decoded beyond what the limits allow.
         if unit.len <= min(self.limits.elements, self.limits.scratch_words):
-            values = self.streamed_values(unit.len, width, bucket, first, stream)
+            values = self.streamed_values(unit.len, s, bucket, first, stream)
 
         def add(acc):
             for i, value in enumerate(values, unit.start):
@@ -588,10 +592,10 @@ class Decoder:
 
         unit.add = add
 
-    def streamed_values(self, length, width, bucket, first, stream):
-        models = LevelModels(RangeDecoder(stream), width)
-        s = (1 << (width - 1)) - 1
+    def streamed_values(self, length, s, bucket, first, stream):
+        models = LevelModels(RangeDecoder(stream), s)
         values = []
+        largest = 0
         size = first
         while len(values) < length:
             size = min(size, length - len(values))
@@ -599,15 +603,20 @@ class Decoder:
             self.check_values([norm])
             require(math.isfinite(fl(fl(norm / s) * s)), "InvalidField(Scale)")
             scale = fl(norm / s)
-            values += [fl(scale * models.level()) if norm else 0.0 for _ in range(size)]
+            levels = [models.level() if norm else 0 for _ in range(size)]
+            largest = max(largest, *map(abs, levels))
+            values += [fl(scale * level) for level in levels]
             size = bucket
+        require(largest <= s, "InvalidField(Level)")
         return values
 
     def fixed(self, count, width, s):
         bits = Bits(self.reader.take((count * width + 7) // 8))
         fields = [bits.take(width) for _ in range(count)]
         require(bits.is_padding(), "TrailingBytes")
-        return [-(field & s) if field > s else field for field in fields]
+        mask = (1 << (width - 1)) - 1
+        require(all(field & mask <= s for field in fields), "InvalidField(Level)")
+        return [-(field & mask) if field > mask else field for field in fields]
 
     def elias(self, count, _width, s):
         bits = Bits(self.reader.take(self.reader.varint()))
@@ -898,9 +907,9 @@ def read_symbol(coder, models, weights):
 
 
 class LevelModels:
-    def __init__(self, coder, width):
+    def __init__(self, coder, s):
         self.coder = coder
-        self.width = width
+        self.width = s.bit_length() + 1
         self.by_fast = [level_words(number, 4) for number in range(30)]
         self.by_slow = [level_words(number, 6) for number in range(30)]
         self.digits = [[28000, 4] for _ in range(16)]
@@ -908,7 +917,7 @@ class LevelModels:
         self.steps = [[26000, 2] for _ in range(16)]
         self.signs = [[64 * 32768, 20] for _ in range(4)]
         self.last_signs = 0
-        self.fast = self.slow = 64 * ((1 << (width - 1)) - 1)
+        self.fast = self.slow = 64 * s
         self.zero = 0
         self.exponent = None
 

@@ -155,6 +155,12 @@ pub trait Linear: Send + Sync {
     /// Coordinates of a unit of `len` elements that the mean speaks of; the others stay with the memory.
     fn held(&self, len: usize) -> usize;
 
+    /// How many workers a sum may have contributions of, at the most: where whole numbers are summed in a word, that none
+    /// overflows. An exchange among more refuses the codec.
+    fn most_contributors(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory is not changed
     /// before [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///
@@ -180,7 +186,8 @@ pub trait Linear: Send + Sync {
     /// element a coordinate of the unit) holds the mean over the contributors, and the memory what is kept.
     ///
     /// # Panics
-    /// When `mean` or the memory has another length than the unit, or `contributors` is zero.
+    /// When `mean` or the memory has another length than the unit, or `contributors` is zero or more than
+    /// [`most_contributors`](Self::most_contributors).
     fn advance(
         &self,
         layout: &LayoutRef<'_>,

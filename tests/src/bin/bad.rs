@@ -738,6 +738,7 @@ fn levels() -> Vec<Case> {
         level_contexts(),
         norms(),
         fixed_levels(),
+        counted_levels(),
         elias_levels(),
         norm_planes(),
         rans_shapes(),
@@ -845,6 +846,32 @@ fn fixed_levels() -> Vec<Case> {
         }),
     ]
 }
+
+/// Levels up to a number that the body states.
+fn counted_levels() -> Vec<Case> {
+    let body = levels_body;
+    let stated = |form: u8, levels: u8, rest: &[u8]| {
+        levels_body(&[&[form, 0, levels, 5][..], &floats(&[1.0]), rest].concat())
+    };
+    vec![
+        case("levels_missing", "Truncated{needed:1,actual:0}", 5, body(&[10, 0])),
+        case("levels_0", "InvalidField(Bits)", 5, stated(10, 0, &[0; 9])),
+        case("levels_128", "InvalidField(Bits)", 5, stated(10, 128, &[0; 9])),
+        // 6 and -7 of 5, in fields of four bits.
+        case("level_above_the_stated", "InvalidField(Level)", 5, stated(10, 5, &[0x60, 0, 0])),
+        case("negative_level_above_the_stated", "InvalidField(Level)", 5, stated(10, 5, &[0, 0, 0x0f])),
+        case("ternary_of_stated_levels", "InvalidField(Packing)", 5, stated(0x3a, 1, &[0])),
+        case(
+            "level_above_the_stated_in_context",
+            "InvalidField(Level)",
+            5,
+            body(&[&[0x4a, 0x20, 5, 5, 5][..], &varint(ABOVE_FIVE.len() as u64), &ABOVE_FIVE].concat()),
+        ),
+    ]
+}
+
+/// A stream under context of five coordinates with levels up to 5, one of which is 6.
+const ABOVE_FIVE: [u8; 8] = [0x6b, 0x30, 0xf9, 0x0e, 0xc7, 0xdd, 0x01, 0xe4];
 
 fn elias_levels() -> Vec<Case> {
     let elias = 0x12;

@@ -6,8 +6,7 @@ use super::header::{fingerprint, frame, varint};
 use super::{dgc, efsign, index, levels, sidco, values};
 use crate::run::Kept;
 use gradwire::codecs::{
-    Dense, EntropyChoice, Estimator, IndexChoice, LevelBits, MaxNorm, Norm, Qsgd, RandomK, Rounding,
-    ValueChoice,
+    Dense, EntropyChoice, Estimator, IndexChoice, MaxNorm, Norm, Qsgd, RandomK, Rounding, ValueChoice,
 };
 use gradwire::registry::{GatherCodec, LinearCodec};
 use gradwire::state::UnitState;
@@ -185,9 +184,7 @@ fn quantized(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> Body {
 
 /// What one worker alone contributes: one bucket, norm `max`, fixed width.
 fn alone(maxnorm: &MaxNorm) -> Qsgd {
-    Qsgd::new(LevelBits::new(maxnorm.bits()).expect("2 to 8 bits"))
-        .with_bucket(NonZeroU32::MAX)
-        .with_entropy(EntropyChoice::Fixed)
+    Qsgd::new(maxnorm.bits()).with_bucket(NonZeroU32::MAX).with_entropy(EntropyChoice::Fixed)
 }
 
 fn seeded(randomk: &RandomK, key: StepKey, unit: u32, p: &[f32]) -> Body {

@@ -3,7 +3,7 @@
 use super::context::{Context, Contexts, Decisions, Reader, Writer, bitlen};
 use super::coordinates::Word;
 use super::decode::{Checked, ensure};
-use super::levels::Level;
+use super::levels::{Level, width};
 
 /// Norm and levels of a bucket, or of a part of one.
 pub(super) type Bucket = (f32, Vec<Level>);
@@ -28,11 +28,11 @@ fn class(average: i64) -> u32 {
 }
 
 impl State {
-    fn new(bits: u32) -> Self {
-        let start = 64 * ((1 << (bits - 1)) - 1);
+    fn new(s: u32) -> Self {
+        let start = 64 * i64::from(s);
         Self {
             contexts: Contexts::default(),
-            bits,
+            bits: width(s),
             fast: start,
             slow: start,
             exponent: None,
@@ -119,9 +119,9 @@ impl State {
     }
 }
 
-/// The stream of these buckets.
-pub(super) fn write(bits: u32, buckets: &[Bucket]) -> Vec<u8> {
-    let (mut writer, mut state) = (Writer::new(), State::new(bits));
+/// The stream of these buckets, of levels up to `s`.
+pub(super) fn write(s: u32, buckets: &[Bucket]) -> Vec<u8> {
+    let (mut writer, mut state) = (Writer::new(), State::new(s));
     for (norm, levels) in buckets {
         state.norm(&mut writer, Some(*norm)).expect("norms are finite and not subnormal");
         for &level in levels.iter().filter(|_| *norm != 0.0) {
@@ -132,8 +132,8 @@ pub(super) fn write(bits: u32, buckets: &[Bucket]) -> Vec<u8> {
 }
 
 /// Buckets of these sizes.
-pub(super) fn read(stream: &[u8], bits: u32, sizes: &[usize]) -> Checked<Vec<Bucket>> {
-    let (mut reader, mut state) = (Reader::new(stream), State::new(bits));
+pub(super) fn read(stream: &[u8], s: u32, sizes: &[usize]) -> Checked<Vec<Bucket>> {
+    let (mut reader, mut state) = (Reader::new(stream), State::new(s));
     let bucket = |&size: &usize| {
         let norm = state.norm(&mut reader, None)?;
         let mut level = || if norm == 0.0 { (0, false) } else { state.level(&mut reader, None) };

@@ -15,6 +15,9 @@ const RANS: u8 = 2;
 const TERNARY: u8 = 3;
 const CONTEXT: u8 = 4;
 
+/// What stands for the width where the number of levels is stated.
+const COUNTED: u8 = 10;
+
 /// Numbers of the codings of norms on the wire.
 const PLAIN: u8 = 0;
 const PLANES: u8 = 1;
@@ -22,6 +25,22 @@ const STREAM: u8 = 2;
 
 /// Buckets whose norm is below this are sent as zeros: 2⁻¹⁰⁰.
 const LEAST_NORM: f64 = 7.888_609_052_210_118e-31;
+
+/// Bits of a field with a level up to `s` and its sign.
+#[must_use]
+pub fn width(s: u32) -> u32 {
+    (0..).find(|digits| s < 1 << digits).expect("s has 32 digits at the most") + 1
+}
+
+/// The width as the first byte has it, and the byte that states the number of levels.
+fn form(bits: LevelBits) -> (u8, Vec<u8>) {
+    match bits {
+        LevelBits::Bits(bits) => (bits, Vec::new()),
+        LevelBits::Ternary => (2, Vec::new()),
+        LevelBits::Levels(s) => (COUNTED, vec![s]),
+        other => panic!("the reference does not know {other:?}"),
+    }
+}
 
 /// A level and whether it is negative.
 pub type Level = (u32, bool);
@@ -160,11 +179,7 @@ impl Rounded {
 
     fn stream_of(&self, qsgd: &Qsgd, range: Range<usize>) -> Vec<u8> {
         let bucket = qsgd.bucket().get() as usize;
-        let bits = match qsgd.bits() {
-            LevelBits::Bits(bits) => u32::from(bits),
-            LevelBits::Ternary => 2,
-            other => panic!("the reference does not know {other:?}"),
-        };
+        let (form, count) = form(qsgd.bits());
         let mut buckets: Vec<level_stream::Bucket> = Vec::new();
         for i in range.clone() {
             if i == range.start || i.is_multiple_of(bucket) {
@@ -172,8 +187,9 @@ impl Rounded {
             }
             buckets.last_mut().expect("the first begins one").1.push(self.levels[i]);
         }
-        let stream = level_stream::write(bits, &buckets);
-        let mut body = vec![bits as u8 | CONTEXT << 4, qsgd.norm() as u8 | STREAM << 4];
+        let stream = level_stream::write(qsgd.bits().levels(), &buckets);
+        let mut body = vec![form | CONTEXT << 4, qsgd.norm() as u8 | STREAM << 4];
+        body.extend(count);
         for field in [bucket, bucket - range.start % bucket, stream.len()] {
             body.extend(varint(field as u64));
         }
@@ -189,10 +205,9 @@ impl Rounded {
             range.clone().filter(|&i| norm_of(i) != 0.0).map(|i| self.levels[i]).collect();
         let buckets = range.start / bucket..range.end.div_ceil(bucket);
         let norms: Vec<u8> = self.norms[buckets].iter().flat_map(|norm| norm.to_le_bytes()).collect();
-        let (field_bits, simple) = match qsgd.bits() {
-            LevelBits::Bits(bits) => (bits, (FIXED, pack_fixed(all, u32::from(bits)))),
-            LevelBits::Ternary => (2, (TERNARY, pack_ternary(all))),
-            other => panic!("the reference does not know {other:?}"),
+        let simple = match qsgd.bits() {
+            LevelBits::Ternary => (TERNARY, pack_ternary(all)),
+            _ => (FIXED, pack_fixed(all, width(s))),
         };
         let symbols: Vec<u8> = coded.iter().map(|&level| symbol(level)).collect();
         let alphabet = 2 * s as usize + 1;
@@ -218,7 +233,9 @@ impl Rounded {
             }
             other => panic!("the reference does not know {other:?}"),
         };
-        let mut body = vec![field_bits | packing << 4, qsgd.norm() as u8 | coding << 4];
+        let (form, count) = form(qsgd.bits());
+        let mut body = vec![form | packing << 4, qsgd.norm() as u8 | coding << 4];
+        body.extend(count);
         body.extend(varint(bucket as u64));
         body.extend(rest);
         body
@@ -251,7 +268,7 @@ fn read_planes(bytes: &mut Bytes<'_>, buckets: usize) -> Checked<Vec<f32>> {
 }
 
 /// The rest of a body under context.
-fn read_stream(bytes: &mut Bytes<'_>, len: usize, bits: u32, bucket: usize) -> Checked<Vec<f32>> {
+fn read_stream(bytes: &mut Bytes<'_>, len: usize, s: u32, bucket: usize) -> Checked<Vec<f32>> {
     let first = bytes.varint_usize()?;
     ensure((1..=bucket).contains(&first), "the first bucket is longer than the others, or empty")?;
     let length = bytes.varint_usize()?;
@@ -259,10 +276,10 @@ fn read_stream(bytes: &mut Bytes<'_>, len: usize, bits: u32, bucket: usize) -> C
     while sizes.iter().sum::<usize>() < len {
         sizes.push(bucket.min(len - sizes.iter().sum::<usize>()));
     }
-    let s = (1 << (bits - 1)) - 1;
     let mut values = Vec::new();
-    for (norm, levels) in level_stream::read(bytes.take(length)?, bits, &sizes)? {
+    for (norm, levels) in level_stream::read(bytes.take(length)?, s, &sizes)? {
         finite(value((s, false), norm, s))?;
+        ensure(levels.iter().all(|&(level, _)| level <= s), "a level above the largest")?;
         values.extend(levels.into_iter().map(|level| value(level, norm, s)));
     }
     Ok(values)
@@ -271,14 +288,16 @@ fn read_stream(bytes: &mut Bytes<'_>, len: usize, bits: u32, bucket: usize) -> C
 /// Reads the body of a unit of `len` elements: one value a coordinate.
 pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
     let (form, norm) = (bytes.u8()?, bytes.u8()?);
-    let (bits, packing, norm_kind) = (u32::from(form & 15), form >> 4, norm & 15);
-    ensure((2..=8).contains(&bits), "level width out of range")?;
+    let (first, packing, norm_kind) = (form & 15, form >> 4, norm & 15);
+    ensure((2..=8).contains(&first) || first == COUNTED, "level width out of range")?;
     ensure(norm_kind < 2, "unknown norm")?;
-    let s = (1 << (bits - 1)) - 1;
+    let s = if first == COUNTED { u32::from(bytes.u8()?) } else { (1 << (first - 1)) - 1 };
+    ensure((1..=127).contains(&s), "number of levels out of range")?;
+    let bits = width(s);
     let bucket = bytes.varint_usize()?;
     ensure((1..=u32::MAX as usize).contains(&bucket), "bucket size out of range")?;
     if (packing, norm >> 4) == (CONTEXT, STREAM) {
-        return read_stream(bytes, len, bits, bucket);
+        return read_stream(bytes, len, s, bucket);
     }
     let buckets = len.div_ceil(bucket);
     let norms = match norm >> 4 {
@@ -296,6 +315,7 @@ pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
                 *level = (source.field(bits - 1)? as u32, source.bit()?);
             }
             source.finish()?;
+            ensure(levels.iter().all(|&(level, _)| level <= s), "a level above the largest")?;
         }
         ELIAS => {
             let length = bytes.varint_usize()?;
@@ -307,7 +327,7 @@ pub fn read(bytes: &mut Bytes<'_>, len: usize) -> Checked<Vec<f32>> {
             coded.iter().zip(read).for_each(|(&i, symbol)| levels[i] = from_symbol(symbol));
         }
         TERNARY => {
-            ensure(bits == 2, "ternary packing of wider levels")?;
+            ensure(first == 2, "ternary packing of wider levels")?;
             let packed = bytes.take(len.div_ceil(5))?;
             ensure(packed.iter().all(|&byte| byte < 243), "more than five digits in a byte")?;
             for i in 0..packed.len() * 5 {

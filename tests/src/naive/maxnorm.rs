@@ -5,10 +5,9 @@ use super::levels::{bucket_norm, level};
 use gradwire::codecs::Norm;
 use gradwire::{Source, StepKey};
 
-/// The mean of the workers' levels at `bits`, where worker `i` has rank `i`.
+/// The mean of the workers' levels of at most `s`, where worker `i` has rank `i`.
 #[must_use]
-pub fn mean(bits: u8, key: StepKey, unit: u32, grads: &[Vec<f32>]) -> Vec<f32> {
-    let s = (1u32 << (bits - 1)) - 1;
+pub fn mean(s: u32, key: StepKey, unit: u32, grads: &[Vec<f32>]) -> Vec<f32> {
     let range = grads.iter().map(|grad| bucket_norm(Norm::Max, grad)).fold(0.0, f32::max);
     let mut sums = vec![0i64; grads[0].len()];
     for (rank, grad) in grads.iter().enumerate().filter(|_| range != 0.0) {

@@ -198,6 +198,11 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
+        let (workers, most) =
+            (step.transport.membership().ranks.len(), self.codec.rounds().most_contributors());
+        if u32::try_from(workers).is_ok_and(|workers| workers > most) {
+            return Err(ExchangeError::TooManyWorkers { codec: step.spec.codec.name(), workers, most });
+        }
         let (key, layout) = (step.key, step.layout.as_ref());
         timed(&mut step.clock.encode, || {
             for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
@@ -320,6 +325,10 @@ mod tests {
             len
         }
 
+        fn most_contributors(&self) -> u32 {
+            5
+        }
+
         fn begin(
             &self,
             _: StepKey,
@@ -426,6 +435,14 @@ mod tests {
                     assert_eq!(end.join().unwrap().unwrap(), expected, "{order:?} of {world}, {len}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn more_workers_than_a_sum_has_room_for_are_refused_before_anything_is_sent() {
+        for end in local::world(6) {
+            let refused = ExchangeError::TooManyWorkers { codec: "none", workers: 6, most: 5 };
+            assert_eq!(step(end, Order::Ring, 9), Err(refused));
         }
     }
 

@@ -21,6 +21,15 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// There are more workers than the codec's payloads can be summed of.
+    TooManyWorkers {
+        /// Name of the codec.
+        codec: &'static str,
+        /// How many there are.
+        workers: usize,
+        /// How many there may be.
+        most: u32,
+    },
     /// The codec sends every coordinate, so a sparse all-reduce would gain nothing.
     NotSparse {
         /// Name of the codec.
@@ -161,6 +170,9 @@ impl fmt::Display for ExchangeError {
             }
             Self::NoFrames { codec } => {
                 write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
+            }
+            Self::TooManyWorkers { codec, workers, most } => {
+                write!(f, "{codec}: the sum of {workers} workers may not fit its words, that of {most} does; use fewer levels")
             }
             // Some of these codecs can be summed and others cannot; these two routes take both.
             Self::NotSparse { codec } => {

@@ -30,11 +30,11 @@ use core::num::NonZeroU32;
 ///
 /// # Source
 /// Mao et al.: Unbiased Single-scale and Multi-scale Quantizers for Distributed Optimization (arXiv 2109.12497),
-/// QSGDMaxNorm; with s = 2^(bits−1) − 1 as everywhere here, and fields wide enough for the sum, which the authors'
+/// QSGDMaxNorm; with s = 2^(bits−1) − 1 where bits are given, and fields wide enough for the sum, which the authors'
 /// int8 all-reduce overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxNorm {
-    bits: u8,
+    bits: LevelBits,
 }
 
 /// Bits of an i32 that fields may fill: the sign stays clear.
@@ -47,22 +47,28 @@ impl MaxNorm {
     /// `bits` from 2 to 8, else `None`.
     #[must_use]
     pub fn new(bits: u8) -> Option<Self> {
-        (2..=8).contains(&bits).then_some(Self { bits })
+        LevelBits::new(bits).map(|bits| Self { bits })
     }
 
-    /// Bits of one worker's level, its sign included.
+    /// `levels` per sign, from 1 to 127, else `None`.
     #[must_use]
-    pub fn bits(&self) -> u8 {
+    pub fn of_levels(levels: u8) -> Option<Self> {
+        LevelBits::of_levels(levels).map(|bits| Self { bits })
+    }
+
+    /// How many levels one worker has.
+    #[must_use]
+    pub fn bits(&self) -> LevelBits {
         self.bits
     }
 
     fn levels(self) -> u32 {
-        LevelBits::Bits(self.bits).levels()
+        self.bits.levels()
     }
 
     /// What frames are made by.
     fn alone(self) -> Qsgd {
-        Qsgd::new(LevelBits::Bits(self.bits))
+        Qsgd::new(self.bits)
             .with_bucket(NonZeroU32::MAX)
             .with_norm(Norm::Max)
             .with_entropy(EntropyChoice::Fixed)
@@ -71,7 +77,7 @@ impl MaxNorm {
     /// Bits of a field in which `workers` levels are summed.
     ///
     /// # Panics
-    /// When the sum could need more than a word: from 2²² workers on.
+    /// When there are more workers than [`most_contributors`](Linear::most_contributors) says.
     fn field_bits(self, workers: u32) -> u32 {
         let largest = 2 * u64::from(workers) * u64::from(self.levels());
         let bits = u64::BITS - largest.leading_zeros();
@@ -110,11 +116,11 @@ impl MaxNorm {
     fn unpack(self, sums: &[i32], range: f32, workers: u32, mean: &mut [f32]) {
         let field_bits = self.field_bits(workers);
         let per_word = (WORD_BITS / field_bits) as usize;
-        let bias = (workers * self.levels()) as i32;
+        let (bias, mask) = ((workers * self.levels()) as i32, ((1u32 << field_bits) - 1) as i32);
         let scale = if is_zero(range) { 0.0 } else { range / self.levels() as f32 };
         for (mean, &sum) in mean.chunks_mut(per_word).zip(sums) {
             for (mean, shift) in mean.iter_mut().zip((0..).step_by(field_bits as usize)) {
-                let level = (sum >> shift & ((1 << field_bits) - 1)) - bias;
+                let level = (sum >> shift & mask) - bias;
                 *mean = scale * level as f32 / workers as f32;
             }
         }
@@ -168,6 +174,11 @@ impl Linear for MaxNorm {
 
     fn held(&self, len: usize) -> usize {
         len
+    }
+
+    /// As many as have a sum of levels that fits a word, ⌊(2³¹ − 1) / 2s⌋: 8,454,660 at 8 bits.
+    fn most_contributors(&self) -> u32 {
+        i32::MAX as u32 / (2 * self.levels())
     }
 
     fn begin(
@@ -232,22 +243,30 @@ mod tests {
 
     #[test]
     fn the_largest_sum_of_any_number_of_workers_fits_its_field() {
-        for bits in 2..=8 {
-            let codec = MaxNorm::new(bits).unwrap();
-            for workers in (1..2000).chain([1 << 16, (1 << 22) - 1]) {
+        let by_bits = (2..=8).map(|bits| (bits, MaxNorm::new(bits).unwrap()));
+        let counted = [1, 4, 5, 16, 64, 100, 127].map(|levels| (levels, MaxNorm::of_levels(levels).unwrap()));
+        for (bits, codec) in by_bits.chain(counted) {
+            for workers in (1..2000).chain([1 << 16, (1 << 22) - 1, codec.most_contributors()]) {
                 let largest = u64::from(2 * codec.levels()) * u64::from(workers);
                 let field_bits = codec.field_bits(workers);
-                assert!(largest < 1 << field_bits, "{bits} bits, {workers} workers");
-                assert!(largest >= 1 << (field_bits - 1), "{bits} bits, {workers} workers: too wide");
+                assert!(largest < 1 << field_bits, "{bits}, {workers} workers");
+                assert!(largest >= 1 << (field_bits - 1), "{bits}, {workers} workers: too wide");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "does not fit a word")]
+    fn one_worker_more_than_the_most_does_not_fit() {
+        let codec = MaxNorm::of_levels(100).unwrap();
+        codec.field_bits(codec.most_contributors() + 1);
     }
 
     #[test]
     fn sums_of_extreme_levels_come_back() {
         for bits in [2, 4, 8] {
             let codec = MaxNorm::new(bits).unwrap();
-            for workers in [1u32, 2, 3, 16, 1000] {
+            for workers in [1u32, 2, 3, 16, 1000, codec.most_contributors()] {
                 let p: Vec<u32> = (0..2500).map(|i| [1f32, -1.0][i % 2].to_bits()).collect();
                 let stream = Stream::new(1, 2, 3, 4, crate::rng::Purpose::Rounding);
                 let mut words = vec![0; p.len()];

@@ -11,13 +11,14 @@ impl Spelled for MaxNorm {
     /// Its frames are those of `qsgd`.
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("maxnorm", None)];
     const KIND: Kind = LevelsFields::KIND;
-    const KEYS: &'static str = with_unit_keys!("bits");
+    const KEYS: &'static str = with_unit_keys!("bits levels");
     const SUMMARY: &'static str = "levels of a norm that all workers share, summed as whole numbers";
-    const EXAMPLES: &'static [&'static str] = &["maxnorm:bits=4", "maxnorm:bits=8,unit=tensor"];
+    const EXAMPLES: &'static [&'static str] =
+        &["maxnorm:bits=4", "maxnorm:bits=8,unit=tensor", "maxnorm:levels=5"];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
-        match keys.word("bits", &LevelBits::WORDS)?.unwrap_or(LevelBits::Bits(4)) {
-            LevelBits::Bits(bits) => Ok(Self { bits }),
+        match LevelBits::parse(keys)? {
+            bits @ (LevelBits::Bits(_) | LevelBits::Levels(_)) => Ok(Self { bits }),
             LevelBits::Ternary => Err(SpecError::Conflict(
                 "bits=ternary: maxnorm sums levels in fields, which are as narrow with bits=2",
             )),
@@ -31,7 +32,7 @@ impl Described for MaxNorm {
     }
 
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
-        out.always("bits", self.bits)
+        self.bits.print(out)
     }
 
     fn default_memory(&self) -> MemoryChoice {

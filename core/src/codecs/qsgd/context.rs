@@ -5,6 +5,7 @@
 //! norm of each bucket ahead of its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use super::LevelBits;
 use super::fields::Levels;
 use super::norms::MANTISSA_BITS;
 use crate::coding::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, decide};
@@ -87,7 +88,8 @@ fn class(average: i32) -> usize {
 
 /// All that is learnt in a stream.
 struct Models {
-    bits: u32,
+    /// Bits of the largest level.
+    digits_of_largest: u32,
     fast: [Context; CLASSES],
     slow: [Context; CLASSES],
     digits: Context,
@@ -103,10 +105,9 @@ struct Models {
 }
 
 impl Models {
-    fn new(bits: u32) -> Self {
-        let levels = (1 << (bits - 1)) - 1;
+    fn new(bits: LevelBits) -> Self {
         Self {
-            bits,
+            digits_of_largest: bits.width() - 1,
             fast: FIRST_FAST,
             slow: FIRST_SLOW,
             digits: [word(28_000, 4); DECISIONS],
@@ -114,7 +115,7 @@ impl Models {
             exponent: [word(26_000, 2); DECISIONS],
             signs: [seen(1 << 15, SIGN_COUNT); 4],
             last_signs: 0,
-            averages: [64 * levels; 2],
+            averages: [64 * bits.levels() as i32; 2],
             last_exponent: None,
             was_zero: false,
         }
@@ -171,7 +172,7 @@ impl Models {
         };
         let mut contexts = [fast, slow];
         let mut digits = 0;
-        while digits < self.bits - 1
+        while digits < self.digits_of_largest
             && decide(coder, &mut contexts, [1, 1], digits as usize, told_digits > digits)
         {
             digits += 1;
@@ -199,7 +200,7 @@ impl Models {
 /// What says how to read a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
-    pub(super) bits: u32,
+    pub(super) bits: LevelBits,
     pub(super) bucket: usize,
     /// Coordinates of the first bucket, of which a part may have been cut off.
     pub(super) first: usize,
@@ -219,8 +220,9 @@ impl Form {
 
     /// Bytes of a body with a stream of so many.
     fn body_bytes(self, stream: usize) -> usize {
-        2 + [self.bucket, self.first, stream].map(|field| varint_len(field as u64)).iter().sum::<usize>()
-            + stream
+        let counted = usize::from(self.bits.counted().is_some());
+        let varints = [self.bucket, self.first, stream].map(|field| varint_len(field as u64));
+        2 + counted + varints.iter().sum::<usize>() + stream
     }
 }
 
@@ -301,7 +303,11 @@ pub(super) struct ContextLevels<'a> {
 }
 
 impl<'a> ContextLevels<'a> {
-    pub(super) fn fields(bits: u32, bucket: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    pub(super) fn fields(
+        bits: LevelBits,
+        bucket: usize,
+        reader: &mut Reader<'a>,
+    ) -> Result<Self, DecodeError> {
         let first = reader.varint_usize()?;
         if first == 0 || first > bucket {
             return Err(DecodeError::InvalidField(Field::Bucket));

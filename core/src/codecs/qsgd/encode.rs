@@ -1,7 +1,7 @@
 //! From values to the body of a levels unit.
 
 use super::norms::{self, CODING_F32, CODING_PLANES};
-use super::pack::{self, PACKING_ELIAS, PACKING_RANS};
+use super::pack::{self, COUNTED_BITS, PACKING_ELIAS, PACKING_RANS};
 use super::quantize::{PIECE, Quantizer, Values};
 use super::{EntropyChoice, Qsgd};
 use crate::built::Full;
@@ -10,15 +10,32 @@ use crate::coding::entropy::section::{self, ClassRoom};
 use crate::error::EncodeError;
 use crate::rng::Stream;
 use crate::scratch::ScratchLen;
-use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 
 /// `bits` in the low nibble, `packing` in the high one.
 pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
-    qsgd.bits.field_bits() as u8 | packing << 4
+    let bits = if qsgd.bits.counted().is_some() { COUNTED_BITS } else { qsgd.bits.width() as u8 };
+    bits | packing << 4
+}
+
+/// What stands ahead of the norms: the form, the norm and its coding, the number of levels where the form does not say it, and
+/// the size of a bucket.
+pub(super) fn write_head(qsgd: &Qsgd, packing: u8, coding: u8, writer: &mut Writer<'_>) {
+    writer.u8(form_byte(qsgd, packing));
+    writer.u8(norm_byte(qsgd, coding));
+    if let Some(levels) = Full::build().and_then(|_| qsgd.bits.counted()) {
+        writer.u8(levels);
+    }
+    writer.varint(u64::from(qsgd.bucket.get()));
+}
+
+/// Bytes of [`write_head`].
+pub(super) fn head_bytes(qsgd: &Qsgd) -> usize {
+    2 + usize::from(qsgd.bits.counted().is_some()) + varint_len(u64::from(qsgd.bucket.get()))
 }
 
 /// `norm` in the low nibble, its coding in the high one.
-pub(super) fn norm_byte(qsgd: &Qsgd, coding: u8) -> u8 {
+fn norm_byte(qsgd: &Qsgd, coding: u8) -> u8 {
     qsgd.norm as u8 | coding << 4
 }
 
@@ -35,8 +52,8 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
         EntropyChoice::Adaptive => section::max_classed_section_bytes(len, alphabet)?
             .checked_add(norms::max_planes_bytes(buckets)?)?,
     };
-    // The form, the norm, the bucket size, and the length of the levels.
-    buckets.checked_mul(4)?.checked_add(levels)?.checked_add(2 + 3 * MAX_VARINT_BYTES)
+    // The form, the norm, the number of levels, the bucket size, and the length of the levels.
+    buckets.checked_mul(4)?.checked_add(levels)?.checked_add(3 + 3 * MAX_VARINT_BYTES)
 }
 
 /// What a body needs beside the caller's buffers, in words and in bytes.
@@ -131,9 +148,7 @@ impl<'b> Body<'b> {
     ) -> Result<(), EncodeError> {
         let (qsgd, len) = (self.qsgd, self.len);
         let form_at = writer.len();
-        writer.u8(form_byte(qsgd, pack::fixed_packing(qsgd.bits)));
-        writer.u8(norm_byte(qsgd, CODING_F32));
-        writer.varint(u64::from(qsgd.bucket.get()));
+        write_head(qsgd, pack::fixed_packing(qsgd.bits), CODING_F32, writer);
         let norm_bytes = len.div_ceil(qsgd.bucket.get() as usize) * 4;
         let fixed_bytes = match qsgd.entropy {
             EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len).unwrap_or(0),

@@ -84,17 +84,13 @@ impl Levels<'_> {
         writer: &mut Writer<'_>,
     ) -> bool {
         if qsgd.cuts_anywhere() {
-            writer.u8(encode::form_byte(qsgd, PACKING_CONTEXT));
-            writer.u8(encode::norm_byte(qsgd, CODING_STREAM));
-            writer.varint(u64::from(qsgd.bucket.get()));
+            encode::write_head(qsgd, PACKING_CONTEXT, CODING_STREAM, writer);
             return context::write(form_at(qsgd, first), self, room, writer);
         }
-        let head = 2 + varint_len(u64::from(qsgd.bucket.get())) + 4 * self.norms.len();
+        let head = encode::head_bytes(qsgd) + 4 * self.norms.len();
         let Some(room) = room.checked_sub(head) else { return false };
         let form = writer.len();
-        writer.u8(0);
-        writer.u8(encode::norm_byte(qsgd, CODING_F32));
-        writer.varint(u64::from(qsgd.bucket.get()));
+        encode::write_head(qsgd, 0, CODING_F32, writer);
         writer.bytes(self.norms.as_flattened());
         let packing = self.pack(qsgd, symbols, room, writer);
         if let Some(packing) = packing {
@@ -140,7 +136,7 @@ impl Levels<'_> {
 /// How pieces that begin with coordinate `at` of the unit are under context.
 fn form_at(qsgd: &Qsgd, at: usize) -> Form {
     let bucket = qsgd.bucket.get() as usize;
-    Form { bits: qsgd.bits.field_bits(), bucket, first: bucket - at % bucket }
+    Form { bits: qsgd.bits, bucket, first: bucket - at % bucket }
 }
 
 /// Largest body with a single coordinate: form, bucket, norm, and one level in any packing.
@@ -152,5 +148,5 @@ pub(super) fn least_body_bytes(qsgd: &Qsgd) -> usize {
         EntropyChoice::Fixed => 4 + 1,
         EntropyChoice::Auto | EntropyChoice::Adaptive => bucket + context::MAX_SINGLE_BYTES,
     };
-    2 + bucket + level
+    encode::head_bytes(qsgd) + level
 }

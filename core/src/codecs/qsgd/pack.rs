@@ -7,6 +7,9 @@ use crate::coding::entropy::elias;
 use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
 
+/// `bits` of a body that states the number of levels in a field of its own.
+pub(super) const COUNTED_BITS: u8 = 10;
+
 /// Packings as the `form` byte numbers them.
 pub(super) const PACKING_FIXED: u8 = 0;
 pub(super) const PACKING_ELIAS: u8 = 1;
@@ -20,8 +23,8 @@ pub(super) const TERNARY_PER_BYTE: usize = 5;
 /// Bytes of `len` levels where each has the same width.
 pub(super) fn fixed_bytes(bits: LevelBits, len: usize) -> Option<usize> {
     match bits {
-        LevelBits::Bits(bits) => Some(len.checked_mul(usize::from(bits))?.div_ceil(8)),
         LevelBits::Ternary => Some(len.div_ceil(TERNARY_PER_BYTE)),
+        bits => Some(len.checked_mul(bits.width() as usize)?.div_ceil(8)),
     }
 }
 
@@ -30,14 +33,14 @@ pub(super) fn fixed(isa: Isa, bits: LevelBits, fields: &[u8], out: &mut [u8]) {
     match bits {
         // In any other build ternary levels were refused.
         LevelBits::Ternary if Full::build().is_some() => kernels::pack_ternary(isa, fields, out),
-        bits => kernels::pack_fields(isa, bits.field_bits(), fields, out),
+        bits => kernels::pack_fields(isa, bits.width(), fields, out),
     }
 }
 
 /// The packing of [`fixed`].
 pub(super) fn fixed_packing(bits: LevelBits) -> u8 {
     match bits {
-        LevelBits::Bits(_) => PACKING_FIXED,
+        LevelBits::Bits(_) | LevelBits::Levels(_) => PACKING_FIXED,
         LevelBits::Ternary => PACKING_TERNARY,
     }
 }

@@ -41,7 +41,7 @@ pub enum EntropyChoice {
     Adaptive,
 }
 
-/// Width of a level.
+/// How many levels there are, and with that the width of one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LevelBits {
@@ -49,6 +49,8 @@ pub enum LevelBits {
     Bits(u8),
     /// One level per sign, five coordinates a byte.
     Ternary,
+    /// So many levels per sign, 1 to 127, in as many bits as the largest needs, and one for the sign. Needs the feature `full`.
+    Levels(u8),
 }
 
 impl LevelBits {
@@ -58,18 +60,48 @@ impl LevelBits {
         (2..=8).contains(&bits).then_some(Self::Bits(bits))
     }
 
-    /// Bits of a field of fixed width.
-    pub(super) fn field_bits(self) -> u32 {
+    /// `levels` per sign, from 1 to 127, else `None`: as bits where these are all that so many bits hold, 1, 3, 7, …, 127.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::codecs::LevelBits;
+    /// assert_eq!(LevelBits::of_levels(16), Some(LevelBits::Levels(16)));
+    /// assert_eq!(LevelBits::of_levels(7), LevelBits::new(4));
+    /// assert_eq!(LevelBits::of_levels(128), None);
+    /// ```
+    #[must_use]
+    pub fn of_levels(levels: u8) -> Option<Self> {
+        let counted = Self::Levels(levels);
+        let width = counted.width();
+        let bits = Self::Bits(width as u8);
+        (1..=127).contains(&levels).then(|| if bits.levels() == u32::from(levels) { bits } else { counted })
+    }
+
+    /// Bits of a level in a field of fixed width, its sign included.
+    #[must_use]
+    pub fn width(self) -> u32 {
         match self {
             Self::Bits(bits) => u32::from(bits),
             Self::Ternary => 2,
+            Self::Levels(levels) => u8::BITS - levels.leading_zeros() + 1,
         }
     }
 
     /// Levels per sign.
     #[must_use]
     pub fn levels(self) -> u32 {
-        (1 << (self.field_bits() - 1)) - 1
+        match self {
+            Self::Levels(levels) => u32::from(levels),
+            Self::Bits(_) | Self::Ternary => (1 << (self.width() - 1)) - 1,
+        }
+    }
+
+    /// The number that bodies state where they do not state the width alone.
+    pub(super) fn counted(self) -> Option<u8> {
+        match self {
+            Self::Levels(levels) => Some(levels),
+            Self::Bits(_) | Self::Ternary => None,
+        }
     }
 }
 
@@ -132,7 +164,7 @@ impl Qsgd {
         Self { rounding, ..self }
     }
 
-    /// Width of a level.
+    /// How many levels there are.
     #[must_use]
     pub fn bits(&self) -> LevelBits {
         self.bits

@@ -21,8 +21,8 @@ impl LevelsFields<'_> {
 
     /// What may have written these levels, but for norm and rounding, on which no length depends.
     fn codecs(&self) -> impl Iterator<Item = Qsgd> {
-        let width = LevelBits::Bits(self.bits as u8);
-        let ternary = (self.bits == 2).then_some((LevelBits::Ternary, EntropyChoice::Fixed));
+        let width = self.bits;
+        let ternary = (width == LevelBits::Bits(2)).then_some((LevelBits::Ternary, EntropyChoice::Fixed));
         let coded = [EntropyChoice::Elias, EntropyChoice::Rans, EntropyChoice::Adaptive];
         let bucket = u32::try_from(self.bucket).ok().and_then(NonZeroU32::new);
         let bucket = bucket.unwrap_or(Qsgd::DEFAULT_BUCKET);

@@ -36,10 +36,32 @@ impl LevelBits {
     };
 }
 
+impl LevelBits {
+    /// What `bits=` or `levels=` says; the levels of four bits where neither does.
+    pub(crate) fn parse<'a>(keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
+        let bits = keys.word("bits", &Self::WORDS)?;
+        let range = "a whole number from 1 to 127";
+        let levels = keys.value("levels", range, |value| Self::of_levels(value.parse().ok()?))?;
+        if bits.is_some() && levels.is_some() {
+            return Err(SpecError::Conflict(
+                "levels: bits says how many levels there are as well; give one of the two",
+            ));
+        }
+        Ok(bits.or(levels).unwrap_or(Self::Bits(4)))
+    }
+
+    pub(crate) fn print(self, out: &mut Printer<'_, '_>) -> fmt::Result {
+        match self.counted() {
+            Some(levels) => out.always("levels", levels),
+            None => out.always("bits", Self::WORDS.word(self)),
+        }
+    }
+}
+
 impl Spelled for Qsgd {
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("qsgd", Some(Self::ID))];
     const KIND: Kind = LevelsFields::KIND;
-    const KEYS: &'static str = with_unit_keys!("bits bucket norm entropy rounding");
+    const KEYS: &'static str = with_unit_keys!("bits levels bucket norm entropy rounding");
     const SUMMARY: &'static str = "every coordinate rounded to one of a few levels of its bucket's norm";
     const EXAMPLES: &'static [&'static str] = &[
         "qsgd:bits=4",
@@ -48,11 +70,12 @@ impl Spelled for Qsgd {
         "qsgd:bits=8,entropy=rans",
         "qsgd:bits=4,rounding=nearest",
         "qsgd:bits=3,entropy=fixed",
+        "qsgd:levels=5,bucket=64",
     ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
         Ok(Self {
-            bits: keys.word("bits", &LevelBits::WORDS)?.unwrap_or(LevelBits::Bits(4)),
+            bits: LevelBits::parse(keys)?,
             bucket: keys.number("bucket", POSITIVE, |_| true)?.unwrap_or(Self::DEFAULT_BUCKET),
             norm: keys.word("norm", &NORM)?.unwrap_or_default(),
             entropy: keys.word("entropy", &ENTROPY)?.unwrap_or_default(),
@@ -67,7 +90,7 @@ impl Described for Qsgd {
     }
 
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
-        out.always("bits", LevelBits::WORDS.word(self.bits))?;
+        self.bits.print(out)?;
         out.unless(self.bucket == Self::DEFAULT_BUCKET, "bucket", self.bucket)?;
         out.unless(self.norm == Norm::default(), "norm", NORM.word(self.norm))?;
         out.unless(self.entropy == EntropyChoice::default(), "entropy", ENTROPY.word(self.entropy))?;

@@ -2,10 +2,12 @@
 //! checked, any bits decode to levels in range.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+use super::LevelBits;
 use super::context::ContextLevels;
 use super::norms::Norms;
 use super::pack::{
-    PACKING_CONTEXT, PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY, TERNARY_PER_BYTE,
+    COUNTED_BITS, PACKING_CONTEXT, PACKING_ELIAS, PACKING_FIXED, PACKING_RANS, PACKING_TERNARY,
+    TERNARY_PER_BYTE,
 };
 use crate::bits::{BitReader, check_padding};
 use crate::built::Full;
@@ -26,7 +28,7 @@ use alloc::{vec, vec::Vec};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelsFields<'a> {
     len: usize,
-    pub(super) bits: u32,
+    pub(super) bits: LevelBits,
     pub(super) bucket: usize,
     norms: Norms<'a>,
     packing: Packing<'a>,
@@ -89,18 +91,31 @@ impl<'a> Body<'a> for LevelsFields<'a> {
     }
 }
 
+/// The number of levels of a body that states it.
+fn read_count(reader: &mut Reader<'_>) -> Result<LevelBits, DecodeError> {
+    Full::required()?;
+    let levels = reader.u8()?;
+    if (1..=127).contains(&levels) {
+        Ok(LevelBits::Levels(levels))
+    } else {
+        Err(DecodeError::InvalidField(Field::Bits))
+    }
+}
+
 impl<'a> LevelsFields<'a> {
     fn fields(len: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let invalid = DecodeError::InvalidField;
         let form = reader.u8()?;
-        let bits = u32::from(form & 0x0f);
-        if !(2..=8).contains(&bits) {
+        let width = form & 0x0f;
+        let is_counted = width == COUNTED_BITS;
+        if !is_counted && LevelBits::new(width).is_none() {
             return Err(invalid(Field::Bits));
         }
         let norm = reader.u8()?;
         if norm & 0x0f > 1 {
             return Err(invalid(Field::Norm));
         }
+        let bits = if is_counted { read_count(reader)? } else { LevelBits::Bits(width) };
         let bucket = reader.varint_usize()?;
         if bucket == 0 || u32::try_from(bucket).is_err() {
             return Err(invalid(Field::Bucket));
@@ -108,7 +123,7 @@ impl<'a> LevelsFields<'a> {
         let norms = Norms::fields(norm >> 4, len.div_ceil(bucket), reader)?;
         let packing = match form >> 4 {
             PACKING_FIXED => {
-                let bits = len.checked_mul(bits as usize).ok_or(invalid(Field::Bits))?;
+                let bits = len.checked_mul(bits.width() as usize).ok_or(invalid(Field::Bits))?;
                 Packing::Fixed(reader.take(bits.div_ceil(8))?)
             }
             PACKING_ELIAS => {
@@ -120,7 +135,7 @@ impl<'a> LevelsFields<'a> {
                 let full = Full::required()?;
                 Packing::Rans(CodedSymbols::classed_fields(len, reader)?, full)
             }
-            PACKING_TERNARY if bits == 2 => {
+            PACKING_TERNARY if bits == LevelBits::Bits(2) => {
                 let full = Full::required()?;
                 Packing::Ternary(reader.take(len.div_ceil(TERNARY_PER_BYTE))?, full)
             }
@@ -147,7 +162,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     fn levels(&self) -> u32 {
-        (1 << (self.bits - 1)) - 1
+        self.bits.levels()
     }
 
     fn alphabet(&self) -> usize {
@@ -164,7 +179,7 @@ impl<'a> LevelsFields<'a> {
             self.check_norm(norm, max_magnitude)?;
         }
         match self.packing {
-            Packing::Fixed(bytes) => check_padding(bytes, self.len as u64 * u64::from(self.bits)),
+            Packing::Fixed(bytes) => self.check_fixed(bytes),
             Packing::Ternary(bytes, _) => self.check_ternary(bytes),
             Packing::Elias(bytes, _) => self.check_elias(bytes, self.coded_len(norms)),
             Packing::Rans(coded, _) => coded.with_len(self.coded_len(norms)).check(self.alphabet(), words),
@@ -189,13 +204,36 @@ impl<'a> LevelsFields<'a> {
         words: &mut [u32],
     ) -> Result<(), DecodeError> {
         let levels = self.levels();
-        let mut words = words.iter_mut();
+        let (mut words, mut largest) = (words.iter_mut(), 0);
         let scale = |norm: f32| self.check_norm(norm, max_magnitude).map(|()| norm / levels as f32);
         coded.decode(self.len, scale, |field, scale| {
+            let level = u32::from(field & 0x7f);
+            largest = largest.max(level);
             if let Some(word) = words.next() {
-                *word = value(u32::from(field & 0x7f), field > 0x7f, scale).to_bits();
+                *word = value(level, field > 0x7f, scale).to_bits();
             }
-        })
+        })?;
+        if largest <= levels { Ok(()) } else { Err(DecodeError::InvalidField(Field::Level)) }
+    }
+
+    /// Fields hold no level above the largest, of which there are such where a number of levels is stated.
+    fn check_fixed(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        check_padding(bytes, self.len as u64 * u64::from(self.bits.width()))?;
+        if Full::build().and_then(|_| self.bits.counted()).is_none() {
+            return Ok(());
+        }
+        let (mut bits, width) = (BitReader::new(bytes), self.bits.width());
+        let is_within = |field: u64| field as u32 & self.level_mask() <= self.levels();
+        if (0..self.len).all(|_| is_within(bits.take(width))) {
+            Ok(())
+        } else {
+            Err(DecodeError::InvalidField(Field::Level))
+        }
+    }
+
+    /// The bits of a field of fixed width that are not its sign.
+    fn level_mask(&self) -> u32 {
+        (1 << (self.bits.width() - 1)) - 1
     }
 
     /// Coordinates of the buckets whose norm is not zero.
@@ -272,8 +310,9 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::All) {
-                    let field = bits.take(self.bits) as u32;
-                    f(i, field & levels, field > levels, scale);
+                    let field = bits.take(self.bits.width()) as u32;
+                    let mask = self.level_mask();
+                    f(i, field & mask, field > mask, scale);
                 }
             }
             Packing::Ternary(bytes, _) => {
@@ -307,16 +346,16 @@ impl<'a> LevelsFields<'a> {
     fn add_levels(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (norms, _) = self.split(scratch);
         match self.packing {
-            Packing::Fixed(bytes) if self.bits == 4 && self.has_whole_bytes(2) => {
+            Packing::Fixed(bytes) if self.bits.width() == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, norms, weight, acc);
             }
             // A small machine copies whole fields like all others.
-            Packing::Fixed(bytes) if Full::build().is_some() && self.bits == 8 => {
+            Packing::Fixed(bytes) if Full::build().is_some() && self.bits.width() == 8 => {
                 self.add_bytes(bytes, norms, weight, acc);
             }
             Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
-                let bytes = bytes.get(first / 8 * self.bits as usize..).unwrap_or_default();
-                kernels::unpack_fields(isa, self.bits, bytes, fields);
+                let bytes = bytes.get(first / 8 * self.bits.width() as usize..).unwrap_or_default();
+                kernels::unpack_fields(isa, self.bits.width(), bytes, fields);
             }),
             Packing::Ternary(bytes, _) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
@@ -400,8 +439,8 @@ impl<'a> LevelsFields<'a> {
             let (pairs, single) = acc.as_chunks_mut();
             kernels::add_nibbles(isa, bytes, scale, weight, pairs);
             if let (Some(acc), Some(&field)) = (single.first_mut(), bytes.last()) {
-                let field = u32::from(field);
-                *acc += weight * value(field & self.levels(), field > self.levels(), scale);
+                let (field, mask) = (u32::from(field), self.level_mask());
+                *acc += weight * value(field & mask, field > mask, scale);
             }
         }
     }
