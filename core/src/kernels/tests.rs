@@ -212,6 +212,19 @@ fn ones_and_positions_are_the_same_on_every_instruction_set() {
     }
 }
 
+#[test]
+fn the_largest_fields_of_a_turn_are_added_up_on_every_instruction_set() {
+    let (lows, ones) = ([0xff; 4 * TURN + 8], std::array::from_fn::<u32, TURN, _>(|i| i as u32));
+    for r in 0..=31 {
+        same_everywhere(|isa| {
+            let mut indices = [0; TURN];
+            let sum = positions(isa, &ones, &lows, 0, (TURN, &[r]), 0, &mut indices);
+            assert_eq!(sum, TURN as u64 * ((1 << r) - 1), "{r} bits");
+            indices
+        });
+    }
+}
+
 /// Rice codes of gaps of every scale, with every parameter, in blocks of every filling.
 #[test]
 fn rice_codes_are_the_same_on_every_instruction_set() {

@@ -8,8 +8,8 @@
 use super::LevelBits;
 use super::fields::Levels;
 use super::norms::MANTISSA_BITS;
-use crate::coding::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, decide};
-use crate::coding::entropy::mixer::{Word, decide_alone, seen};
+use crate::coding::entropy::adaptive::{COUNT_BITS, Context, DECISIONS, decide, decide_between};
+use crate::coding::entropy::mixer::{Word, decide_even, seen};
 use crate::coding::entropy::range::{BitCoder, RangeDecoder, RangeEncoder};
 use crate::error::{DecodeError, Field};
 use crate::wire::reader::Reader;
@@ -76,14 +76,13 @@ const fn first_words(count: u32) -> [Context; CLASSES] {
 const FIRST_FAST: [Context; CLASSES] = first_words(FAST_COUNT);
 const FIRST_SLOW: [Context; CLASSES] = first_words(SLOW_COUNT);
 
-/// The half octave of an average.
+/// The half octave of an average, and 0 and 1 for these.
 #[inline]
 fn class(average: i32) -> usize {
-    let average = average as usize;
-    match average.checked_ilog2() {
-        None | Some(0) => average,
-        Some(octave) => ((octave << 1) as usize | (average >> (octave - 1) & 1)).min(CLASSES - 1),
-    }
+    let average = average as u32;
+    let octave = (average | 1).ilog2();
+    let class = (2 * octave + (2 * average >> octave)).saturating_sub(2);
+    class.max(average.min(1)) as usize
 }
 
 /// All that is learnt in a stream.
@@ -155,7 +154,7 @@ impl Models {
     #[inline]
     fn sign(&mut self, coder: &mut impl BitCoder, told: bool) -> u32 {
         let Some(word) = self.signs.get_mut(self.last_signs as usize % 4) else { return 0 };
-        let sign = u32::from(decide_alone(coder, word, told));
+        let sign = u32::from(decide_even(coder, word, told));
         self.last_signs = self.last_signs << 1 | sign;
         sign
     }
@@ -173,14 +172,15 @@ impl Models {
         let mut contexts = [fast, slow];
         let mut digits = 0;
         while digits < self.digits_of_largest
-            && decide(coder, &mut contexts, [1, 1], digits as usize, told_digits > digits)
+            && decide_between(&mut contexts, digits as usize, |p| coder.bit(p, told_digits > digits))
         {
             digits += 1;
         }
         let mut level = u32::from(digits > 0);
         if digits >= 2 {
             let number = FIRST_DIGIT + digits as usize;
-            let bit = decide(coder, &mut contexts, [1, 1], number, told >> (digits - 2) & 1 == 1);
+            let told = told >> (digits - 2) & 1 == 1;
+            let bit = decide_between(&mut contexts, number, |p| coder.even_bit(p, told));
             level = level << 1 | u32::from(bit);
         }
         if digits >= 3 {

@@ -51,20 +51,45 @@ pub(crate) fn decide<const N: usize>(
     number: usize,
     bit: bool,
 ) -> bool {
+    let number = number % DECISIONS;
+    let words = contexts.each_ref().map(|context| context[number]);
+    let bit = coder.bit(average(words, weights), bit);
+    contexts.iter_mut().zip(words).for_each(|(context, word)| context[number] = updated(word, bit));
+    bit
+}
+
+/// The same with weights of 1 for two contexts, which mostly have seen as much as they count, and how their decision is coded.
+#[inline(always)]
+pub(crate) fn decide_between(
+    contexts: &mut [&mut Context; 2],
+    number: usize,
+    code: impl FnOnce(u32) -> bool,
+) -> bool {
+    let number = number % DECISIONS;
+    let words = contexts.each_ref().map(|context| context[number]);
+    if words[0] & words[1] & COUNT_MASK != COUNT_MASK {
+        let bit = code(average(words, [1, 1]));
+        contexts.iter_mut().zip(words).for_each(|(context, word)| context[number] = updated(word, bit));
+        return bit;
+    }
+    // Weights that are alike cancel, and all rates are the last.
+    let bit = code(((words[0] >> COUNT_BITS) + (words[1] >> COUNT_BITS)) >> 1);
+    for (context, word) in contexts.iter_mut().zip(words) {
+        context[number] = moved(word, bit, RATE[COUNT_MASK as usize]) << COUNT_BITS | COUNT_MASK;
+    }
+    bit
+}
+
+/// The average of the probabilities of some words.
+#[inline(always)]
+fn average<const N: usize>(words: [u32; N], weights: [u32; N]) -> u32 {
     let (mut sum, mut total) = (0, 0);
-    for (context, weight) in contexts.iter().zip(weights) {
-        let word = context[number % DECISIONS];
+    for (word, weight) in words.into_iter().zip(weights) {
         let confidence = weight * CONFIDENCE[(word & COUNT_MASK) as usize];
         sum += confidence * (word >> COUNT_BITS);
         total += confidence;
     }
-    let p = quotient(sum, total);
-    let bit = coder.bit(p, bit);
-    for context in contexts {
-        let word = &mut context[number % DECISIONS];
-        *word = updated(*word, bit);
-    }
-    bit
+    quotient(sum, total)
 }
 
 /// `dividend / divisor` for a divisor in 2 … 127 and a quotient below 2¹⁶; confidences are above 1.
@@ -88,15 +113,58 @@ const RECIPROCAL: [u32; 128] = {
 #[inline]
 fn updated(word: u32, bit: bool) -> u32 {
     let count = word & COUNT_MASK;
+    moved(word, bit, RATE[count as usize]) << COUNT_BITS | (count + 1).min(COUNT_MASK)
+}
+
+/// The probability of a word, moved at a rate.
+#[inline(always)]
+fn moved(word: u32, bit: bool, rate: i32) -> u32 {
     let before = (word >> COUNT_BITS) as i32;
     let target = if bit { MOST } else { LEAST };
-    let after = before + (((target - before) * RATE[count as usize]) >> 15);
-    (after as u32) << COUNT_BITS | (count + 1).min(COUNT_MASK)
+    (before + (((target - before) * rate) >> 15)) as u32
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use crate::kernels::scalar::shares::Shares;
+    use std::vec::Vec;
+
+    /// Tells the probability and the decision.
+    struct Told(Vec<(u32, bool)>);
+
+    impl BitCoder for Told {
+        fn bit(&mut self, p: u32, bit: bool) -> bool {
+            self.0.push((p, bit));
+            bit
+        }
+
+        fn field(&mut self, _: u32, value: u32) -> u32 {
+            value
+        }
+
+        fn symbol(&mut self, _: &Shares, symbol: usize) -> usize {
+            symbol
+        }
+    }
+
+    #[test]
+    fn decisions_between_two_contexts_are_those_of_equal_weights() {
+        let mut contexts = [[[EVEN << COUNT_BITS | 2; DECISIONS], [40_000 << COUNT_BITS | 9; DECISIONS]]; 2];
+        let (mut expected, mut told) = (Told(Vec::new()), Told(Vec::new()));
+        let mut state = 1u32;
+        for _ in 0..3000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (number, bit) = ((state >> 28) as usize, state >> 12 & 0xff < 16 * (state >> 28));
+            let [[a, b], [c, d]] = &mut contexts;
+            decide(&mut expected, &mut [a, b], [1, 1], number, bit);
+            decide_between(&mut [c, d], number, |p| told.bit(p, bit));
+            assert_eq!(contexts[0], contexts[1]);
+        }
+        assert_eq!(told.0, expected.0);
+        assert!(contexts[0].iter().flatten().all(|word| word & COUNT_MASK == COUNT_MASK));
+    }
 
     #[test]
     fn quotients_are_exact() {

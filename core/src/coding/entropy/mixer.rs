@@ -11,6 +11,7 @@ pub(crate) use crate::kernels::scalar::mixing::Word;
 use crate::kernels::scalar::mixing::{
     COUNT_BITS, INPUTS, P_BITS, WEIGHT_BITS, WEIGHT_SHIFT, Weights, updated,
 };
+use core::hint::select_unpredictable;
 
 /// The largest probability of a decision, out of 2¹⁶, so that every entry costs something.
 const MOST_LIKELY: u32 = (1 << 16) - 96;
@@ -91,5 +92,14 @@ pub(crate) fn decide_alone(coder: &mut impl BitCoder, word: &mut Word, bit: bool
     let p = *word >> (P_BITS - 16 + COUNT_BITS);
     let bit = coder.bit(p.min(MOST_LIKELY), bit);
     *word = updated(*word, bit);
+    bit
+}
+
+/// The same of a decision that is about as likely as not.
+#[inline]
+pub(crate) fn decide_even(coder: &mut impl BitCoder, word: &mut Word, bit: bool) -> bool {
+    let p = *word >> (P_BITS - 16 + COUNT_BITS);
+    let bit = coder.even_bit(p.min(MOST_LIKELY), bit);
+    *word = select_unpredictable(bit, updated(*word, true), updated(*word, false));
     bit
 }

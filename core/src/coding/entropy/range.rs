@@ -8,6 +8,7 @@
 
 use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use crate::kernels::shares::count_up_to;
+use core::hint::select_unpredictable;
 
 /// Probabilities have this many bits.
 pub(crate) const PROBABILITY_BITS: u32 = 16;
@@ -32,7 +33,13 @@ pub(crate) trait BitCoder {
     /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
     fn bit(&mut self, p: u32, bit: bool) -> bool;
 
-    /// The same, and what follows from it: behind a branch, so that where the decision is foreseen what follows does not wait for
+    /// The same of a decision that is about as likely as not, so that nobody foresees it: read without a branch.
+    #[inline(always)]
+    fn even_bit(&mut self, p: u32, bit: bool) -> bool {
+        self.bit(p, bit)
+    }
+
+    /// The same as [`bit`](Self::bit), and what follows from it: behind a branch, so that where the decision is foreseen what follows does not wait for
     /// it.
     #[inline(always)]
     fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
@@ -268,6 +275,15 @@ impl BitCoder for RangeDecoder<'_> {
         }
     }
 
+    #[inline(always)]
+    fn even_bit(&mut self, p: u32, _: bool) -> bool {
+        let ones = (self.range >> PROBABILITY_BITS) * p;
+        let (rest, bit) = self.value.overflowing_sub(ones);
+        self.value = select_unpredictable(bit, self.value, rest);
+        self.narrow(0, select_unpredictable(bit, ones, self.range - ones));
+        bit
+    }
+
     #[inline]
     fn field(&mut self, bits: u32, _: u32) -> u32 {
         let share = self.range >> bits;
@@ -290,6 +306,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Bit(u32, bool),
+        EvenBit(u32, bool),
         Bits(u32, u32),
         Symbol(Shares, usize),
     }
@@ -297,6 +314,7 @@ mod tests {
     fn run(coder: &mut impl BitCoder, steps: &[Step]) -> Vec<u32> {
         let mut step = |step: &Step| match *step {
             Step::Bit(p, bit) => u32::from(coder.bit(p, bit)),
+            Step::EvenBit(p, bit) => u32::from(coder.even_bit(p, bit)),
             Step::Bits(bits, value) => coder.bits(bits, value),
             Step::Symbol(shares, symbol) => coder.symbol(&shares, symbol) as u32,
         };
@@ -324,7 +342,8 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let p = prop_oneof![1u32..65536, 1u32..40, 65500u32..65536];
-        let bit = (p, any::<bool>()).prop_map(|(p, bit)| Step::Bit(p, bit));
+        let bit = (p, any::<[bool; 2]>())
+            .prop_map(|(p, [is_even, bit])| if is_even { Step::EvenBit(p, bit) } else { Step::Bit(p, bit) });
         let bits = (0u32..=32, any::<u32>())
             .prop_map(|(bits, value)| Step::Bits(bits, (u64::from(value) & ((1 << bits) - 1)) as u32));
         let symbol =
@@ -336,7 +355,7 @@ mod tests {
         #[test]
         fn what_was_coded_decodes(steps in steps()) {
             let values = |step: &Step| match *step {
-                Step::Bit(_, bit) => u32::from(bit),
+                Step::Bit(_, bit) | Step::EvenBit(_, bit) => u32::from(bit),
                 Step::Bits(_, value) => value,
                 Step::Symbol(_, symbol) => symbol as u32,
             };
@@ -359,7 +378,7 @@ mod tests {
         fn any_bytes_decode_to_numbers_in_range(stream in proptest::collection::vec(any::<u8>(), 0..40), steps in steps()) {
             let decoded = run(&mut RangeDecoder::new(&stream), &steps);
             for (value, step) in decoded.iter().zip(&steps) {
-                let bits = match *step { Step::Bit(..) => 1, Step::Bits(bits, _) => bits, Step::Symbol(..) => 4 };
+                let bits = match *step { Step::Bit(..) | Step::EvenBit(..) => 1, Step::Bits(bits, _) => bits, Step::Symbol(..) => 4 };
                 prop_assert!(u64::from(*value) < 1 << bits);
             }
         }

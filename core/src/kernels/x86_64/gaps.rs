@@ -1,7 +1,7 @@
 //! The numbers of the bits of words that are one, and positions by gaps, a vector at a time.
 
 use crate::bits::{MAX_FIELD_BITS, load_padded};
-use crate::kernels::scalar::gaps::{ONES, ones_by, positions_of_block};
+use crate::kernels::scalar::gaps::{ONES, TURN, ones_by, positions_of_block};
 use crate::kernels::x86_64::select::lanes_of;
 use core::arch::x86_64::*;
 
@@ -75,8 +75,8 @@ pub(in crate::kernels) fn positions(
 
 const LANES: usize = 16;
 
-/// Fields of so many bits at the most are summed in 32 bits, over a whole turn.
-const NARROW: u32 = 14;
+/// Fields of so many bits at the most are summed in 32 bits, over a whole turn: each lane adds `TURN / LANES` of them.
+const NARROW: u32 = u32::BITS - (TURN / LANES).next_power_of_two().ilog2();
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi1,bmi2")]
 fn positions_avx512(
@@ -167,4 +167,16 @@ fn sum_of(lanes: __m512i) -> u64 {
     let front = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(lanes));
     let back = _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(lanes));
     _mm512_reduce_add_epi64(_mm512_add_epi64(front, back)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_fields_that_are_summed_in_32_bits_just_fit() {
+        let most = |r: u32| (TURN / LANES) as u64 * ((1 << r) - 1);
+        assert!(most(NARROW) <= u64::from(u32::MAX));
+        assert!(most(NARROW + 1) > u64::from(u32::MAX));
+    }
 }
