@@ -45,6 +45,7 @@ pub(crate) fn present(
 ) -> Result<(), Failure> {
     let json = comparison.to_json().map_err(io::Error::from)?;
     folder.write("summary.json", &(json + "\n"))?;
+    folder.write("results.csv", &report::csv(comparison))?;
     print_and_report(comparison, title, folder, out)
 }
 

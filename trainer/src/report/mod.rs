@@ -3,9 +3,11 @@
 
 pub mod headline;
 mod plot;
+mod results;
 mod svg;
 pub mod table;
 
+pub use self::results::csv;
 use askama::Template;
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;

@@ -46,6 +46,10 @@ fn a_codec_that_diverges_is_a_row_and_the_others_go_on() {
     assert_eq!(codecs, ["none", "qsgd:bits=4"]);
     let report = fs::read_to_string(folder.path().join("c/report.html")).unwrap();
     assert!(report.contains("diverged at step "), "{report}");
+    let csv = fs::read_to_string(folder.path().join("c/results.csv")).unwrap();
+    let results = csv.lines().map(|line| line.split(',').nth(10).unwrap());
+    let results: Vec<String> = results.map(|text| text.chars().take(12).collect()).collect();
+    assert_eq!(results, ["result", "done", "\"diverged at", "done"], "{csv}");
     // It would diverge again, and the others are finished: nothing is trained.
     let again = compare(folder.path(), &["--resume", "c"]);
     assert_eq!((again.status.code(), words(&again.stderr).lines().count()), (Some(1), 1), "{again:?}");
