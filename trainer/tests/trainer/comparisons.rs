@@ -129,3 +129,32 @@ fn a_grid_is_read_from_a_file() {
         assert_eq!(metrics.lines().count(), 2, "the command line wins: {run}");
     }
 }
+
+#[test]
+fn rates_are_varied_and_each_codec_is_shown_at_its_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["--codec", "none", "--codec", "topk", "--vary", "lr=0.1,0.01", "--steps", "3", "--out", "c"];
+    let output = compare(folder.path(), &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let table = words(&output.stdout);
+    for title in ["Each codec at its best rate", "All codecs at rate 0.1:"] {
+        assert!(table.contains(title), "{title}: {table}");
+    }
+    assert!(!table.contains("lr=0.01"), "a hundredth trains nothing in three steps: {table}");
+    let folder = folder.path().join("c");
+    let report = fs::read_to_string(folder.join("report.html")).unwrap();
+    assert_eq!(report.matches("<table role=\"table\"").count(), 3, "{report}");
+    assert!(report.contains("none lr=0.01") && folder.join("none-lr-0.01-seed-1").is_dir());
+    assert_eq!(fs::read_to_string(folder.join("results.csv")).unwrap().lines().count(), 5);
+}
+
+#[test]
+fn dense_training_with_the_same_momentum_stands_beside_dgc() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = compare(folder.path(), &["--codec", "none", "--codec", "dgc", "--steps", "2", "--out", "c"]);
+    assert!(output.status.success(), "{output:?}");
+    let table = words(&output.stdout);
+    assert!(table.contains("none momentum=0.9: SGD with momentum 0.9 at rate 0.3"), "{table}");
+    assert!(table.contains("SGD with the codec's momentum 0.9"), "{table}");
+}
