@@ -25,7 +25,11 @@ pub(super) struct CompareArgs {
     /// Give it again for the next one
     #[arg(long = "codec", value_name = "SPEC", required_unless_present_any = ["grid", "resume"], num_args = 1..)]
     codecs: Vec<String>,
-    /// TOML file with codecs and their settings: seeds, [settings], [[codec]]; the command line wins
+    /// Values to try with every codec, in all combinations: --vary lr=0.1,0.3 density=0.01,0.001 model=mlp,cnn. A codec
+    /// may list its own: --codec topk lr=0.1,0.3
+    #[arg(long, value_name = "KEY=V,V", num_args = 1..)]
+    vary: Vec<String>,
+    /// TOML file with codecs and their settings: seeds, [settings], [vary], [[codec]]; the command line wins
     #[arg(long, value_name = "FILE")]
     grid: Option<PathBuf>,
     /// Runs of each codec, with seeds that count up [default: 1]
@@ -104,10 +108,13 @@ impl CompareArgs {
         let file = self.grid.as_deref().map(Grid::read).transpose()?.unwrap_or_default();
         let own = settings(&self.settings, self.config.as_ref())?;
         let candidates = Candidate::read(&self.codecs)?;
-        Ok(Grid {
+        let mut grid = Grid {
             seeds: self.seeds.or(file.seeds),
             settings: own.over(file.settings),
+            vary: file.vary,
             candidates: if candidates.is_empty() { file.candidates } else { candidates },
-        })
+        };
+        grid.vary(&self.vary)?;
+        Ok(grid)
     }
 }

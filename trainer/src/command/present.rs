@@ -45,6 +45,7 @@ pub(crate) fn present(
 ) -> Result<(), Failure> {
     let json = comparison.to_json().map_err(io::Error::from)?;
     folder.write("summary.json", &(json + "\n"))?;
+    folder.write("results.csv", &report::csv(comparison))?;
     print_and_report(comparison, title, folder, out)
 }
 
@@ -73,15 +74,22 @@ fn print_and_report(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     folder.write("report.html", &report::html(comparison, title))?;
-    writeln!(out, "{}\n", report::task_line(comparison))?;
-    write!(out, "{}", Table::new(comparison).to_text())?;
-    for note in report::own_training(comparison).into_iter().chain(footnotes(comparison)) {
+    let shown = comparison.at_best_rates();
+    writeln!(out, "{}\n", report::task_line(&shown))?;
+    // All rows of a grid are more than anyone reads here: they are in the report.
+    for (title, rows) in report::tables(comparison).into_iter().take(2) {
+        if !title.is_empty() {
+            writeln!(out, "{title}:")?;
+        }
+        writeln!(out, "{}", Table::new(&rows).to_text().trim_end_matches('\n'))?;
+    }
+    for note in report::own_training(&shown).into_iter().chain(footnotes(&shown)) {
         writeln!(out, "{note}.")?;
     }
     for note in report::notes(comparison) {
         writeln!(out, "Note: {note}.")?;
     }
-    for found in headlines(comparison) {
+    for found in headlines(&shown) {
         writeln!(out, "\n{}", found.text())?;
     }
     Ok(())

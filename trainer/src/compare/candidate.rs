@@ -92,13 +92,13 @@ impl Candidate {
 }
 
 /// Key and value of a setting; `None` for a codec, which has a colon in front of its own first key.
-fn as_setting(word: &str) -> Option<(&str, &str)> {
+pub(super) fn as_setting(word: &str) -> Option<(&str, &str)> {
     let (key, value) = word.split_once('=')?;
     (!key.contains(':')).then_some((key, value))
 }
 
-/// A value as a configuration file would have it; a word needs no quotes, and numbers with commas are a list.
-fn parsed(text: &str) -> Value {
+/// A value as a configuration file would have it; a word needs no quotes, and values with commas are a list.
+pub(super) fn parsed(text: &str) -> Value {
     let one = |text: &str| text.parse::<Value>().unwrap_or_else(|_| Value::String(text.to_owned()));
     if text.contains(',') { Value::Array(text.split(',').map(one).collect()) } else { one(text) }
 }

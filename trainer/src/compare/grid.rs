@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::Candidate;
+use super::candidate::{as_setting, parsed};
 use crate::config::{ConfigError, Settings, parse_toml};
+use crate::range::RangeError;
 
 /// The file in the folder of a comparison.
 pub const FILE: &str = "grid.toml";
@@ -20,6 +22,8 @@ const SPEC: &str = "spec";
 /// seeds = 3
 /// [settings]            # what all share: the keys of `train --config`
 /// steps = 600
+/// [vary]                # tried with every codec, in all combinations
+/// lr = [0.1, 0.3]
 /// [[codec]]
 /// spec = "none"
 /// momentum = 0.9        # its own settings, with the same keys
@@ -32,6 +36,8 @@ pub struct Grid {
     pub seeds: Option<u64>,
     /// What all share.
     pub settings: Settings,
+    /// Lists of values to try with every candidate, by their keys: those of settings, and `density`.
+    pub vary: Table,
     /// What is compared.
     pub candidates: Vec<Candidate>,
 }
@@ -43,10 +49,26 @@ struct File {
     #[serde(default)]
     settings: Settings,
     #[serde(default)]
+    vary: Table,
+    #[serde(default)]
     codec: Vec<Table>,
 }
 
 impl Grid {
+    /// Adds values to try with every candidate, as the command line has them: `lr=0.1,0.3`.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] if it is something else.
+    pub fn vary(&mut self, words: &[String]) -> Result<(), RangeError> {
+        for word in words {
+            let (key, value) = as_setting(word)
+                .ok_or_else(|| RangeError::new("vary", word, "a key and its values, such as lr=0.1,0.3"))?;
+            self.vary.insert(key.to_owned(), parsed(value));
+        }
+        Ok(())
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -55,10 +77,10 @@ impl Grid {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        let File { seeds, settings, codec } = parse_toml(&text).map_err(fault)?;
+        let File { seeds, settings, vary, codec } = parse_toml(&text).map_err(fault)?;
         let candidates = codec.into_iter().map(candidate).collect::<Result<_, _>>();
         let candidates = candidates.map_err(|error| fault(error.to_string()))?;
-        Ok(Self { seeds, settings, candidates })
+        Ok(Self { seeds, settings, vary, candidates })
     }
 
     /// The content of the file.
@@ -68,7 +90,8 @@ impl Grid {
             table.extend(candidate.own.clone());
             table
         });
-        let file = File { seeds: self.seeds, settings: self.settings.clone(), codec: tables.collect() };
+        let (settings, vary) = (self.settings.clone(), self.vary.clone());
+        let file = File { seeds: self.seeds, settings, vary, codec: tables.collect() };
         // Every field is a string, a number, a truth value or a list of them, which TOML can hold.
         toml::to_string(&file).unwrap_or_default()
     }
@@ -91,7 +114,8 @@ mod tests {
         let words = ["none", "momentum=0.9", "topk:density=0.01", "hidden=8,4", "optimizer=sgd"];
         let candidates = Candidate::read(&words.map(str::to_owned)).unwrap();
         let settings = Settings { steps: Some(3), lr: Some(0.5), ..Settings::default() };
-        let grid = Grid { seeds: Some(2), settings, candidates };
+        let vary = "lr = [0.1, 0.5]".parse().unwrap();
+        let grid = Grid { seeds: Some(2), settings, vary, candidates };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         std::fs::write(&path, grid.to_toml()).unwrap();

@@ -2,9 +2,13 @@
 
 mod broken;
 mod candidate;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod grid;
 mod kept;
 pub mod quickstart;
+mod rates;
+mod vary;
 
 use std::sync::atomic::Ordering;
 
@@ -122,16 +126,19 @@ impl Plan {
     ///
     /// [`JobError`] of the first candidate that is refused, and if two of them are the same.
     pub fn new(settings: &Settings, candidates: &[Candidate], seeds: u64) -> Result<Self, JobError> {
-        Self::of(Grid { seeds: Some(seeds), settings: settings.clone(), candidates: candidates.to_vec() })
+        let candidates = candidates.to_vec();
+        Self::of(Grid { seeds: Some(seeds), settings: settings.clone(), candidates, ..Grid::default() })
     }
 
-    /// As [`Plan::new`], of a grid.
+    /// As [`Plan::new`], of a grid: a candidate becomes one for each combination of the values that its settings have. Beside a
+    /// codec that owns its momentum, `none` is compared with the same momentum too.
     ///
     /// # Errors
     ///
     /// As [`Plan::new`].
     pub fn of(grid: Grid) -> Result<Self, JobError> {
-        let Grid { settings, candidates, .. } = &grid;
+        let Grid { settings, candidates, vary, .. } = &grid;
+        let candidates = &vary::dense_with_momentum(vary::expanded(candidates, vary)?, settings)?;
         let seeds = grid.seeds.unwrap_or(1);
         let resolved = |candidate: &Candidate| RunConfig::resolve(&candidate.settings(settings)?);
         let configs: Vec<RunConfig> = candidates.iter().map(resolved).collect::<Result<_, _>>()?;

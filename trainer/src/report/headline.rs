@@ -179,33 +179,12 @@ impl Headline {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::compare::Why;
-    use crate::config::{RunConfig, Settings};
-    use crate::run::Outcome;
+    use crate::compare::{Why, fixture};
 
     /// Accuracy or perplexity of every seed, and the bytes of each.
     fn entry(codec: &str, quality: &[f64], bytes: u64) -> Entry {
-        let settings = Settings { codec: Some(codec.to_owned()), ..Settings::default() };
-        let config = RunConfig::resolve(&settings).unwrap();
-        let outcome = |&quality: &f64| {
-            let mut summary = json!({
-                "codec": codec, "data": "d", "model": "m", "params": 1, "workers": 2, "seed": 1, "steps": 5,
-                "refused_steps": 0, "final_loss": 0.5, "train_loss": 0.5, "accuracy": quality,
-                "accuracy_resolution": 0.001, "bytes_up": bytes, "bytes_down": bytes, "ratio": 1.0,
-                "wire_ratio": 1.0, "seconds": 1.0, "compute_seconds": 1.0, "encode_seconds": 1.0,
-                "exchange_seconds": 1.0, "decode_seconds": 1.0, "break_even_gbps": null, "params_hash": "",
-                "notes": [],
-            });
-            if quality > 1.0 {
-                summary["perplexity"] = json!(quality);
-            }
-            Outcome { summary: serde_json::from_value(summary).unwrap(), metrics: vec![], counters: vec![] }
-        };
-        let outcomes = quality.iter().map(outcome).collect();
-        Entry { label: codec.to_owned(), config, outcomes, broken: Vec::new() }
+        fixture::entry(codec, 0.1, quality, bytes)
     }
 
     fn headline(entries: Vec<Entry>) -> Option<Headline> {

@@ -3,9 +3,11 @@
 
 pub mod headline;
 mod plot;
+mod results;
 mod svg;
 pub mod table;
 
+pub use self::results::csv;
 use askama::Template;
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;
@@ -24,8 +26,9 @@ struct Page<'a> {
     title: &'a str,
     task: String,
     headlines: Vec<Headline>,
-    head: Vec<String>,
-    rows: Vec<Row>,
+    tables: Vec<Rows>,
+    /// A colour for each curve, and whose it is.
+    legend: Vec<(String, String)>,
     notes: Vec<String>,
     figures: Vec<Figure>,
     codecs: Vec<CodecWords>,
@@ -33,10 +36,17 @@ struct Page<'a> {
     settings: String,
 }
 
+/// One of the tables.
+struct Rows {
+    title: String,
+    head: Vec<String>,
+    rows: Vec<Row>,
+}
+
 /// A row of the table.
 struct Row {
-    /// The colour of the codec, the same everywhere in the report.
-    colour: String,
+    /// The colour of the codec, the same everywhere in the report; none for what has no curve.
+    colour: Option<String>,
     label: String,
     cells: Vec<Cell>,
 }
@@ -57,28 +67,50 @@ struct CodecWords {
 
 /// The report. Text that comes from settings is escaped; nothing is loaded from anywhere.
 pub fn html(comparison: &Comparison, title: &str) -> String {
-    let Table { head, rows } = Table::new(comparison);
-    let row = |(number, mut cells): (usize, Vec<String>)| {
-        let label = cells.remove(0);
-        let cells = head[1..].iter().cloned().zip(cells).map(|(name, text)| Cell { name, text });
-        Row { colour: svg::css_colour(number), label, cells: cells.collect() }
-    };
-    let rows = rows.into_iter().enumerate().map(row).collect();
-    let notes = own_training(comparison).into_iter().chain(footnotes(comparison)).chain(notes(comparison));
+    let shown = comparison.at_best_rates();
+    let tables = tables(comparison).into_iter().map(|(title, rows)| table_of(title, &rows, &shown));
+    let notes = own_training(&shown).into_iter().chain(footnotes(&shown)).chain(notes(comparison));
+    let legend = shown.entries.iter().enumerate();
     let page = Page {
         title,
-        task: task_line(comparison),
-        headlines: headlines(comparison),
-        head,
-        rows,
+        task: task_line(&shown),
+        headlines: headlines(&shown),
+        tables: tables.collect(),
+        legend: legend.map(|(number, entry)| (svg::css_colour(number), entry.label.clone())).collect(),
         notes: notes.collect(),
-        figures: plot::all(comparison),
+        figures: plot::all(&shown),
         codecs: codec_words(comparison),
         is_text: comparison.is_text,
         settings: comparison.config.to_toml(),
     };
     // Every part of the page is a string: nothing of it can fail.
     page.render().unwrap_or_default()
+}
+
+/// What the report shows as tables, with their titles: all rows, and before them, where several rates were tried, the best
+/// of each codec and all codecs at one.
+pub fn tables(comparison: &Comparison) -> Vec<(String, Comparison)> {
+    if !comparison.has_rates() {
+        return vec![(String::new(), comparison.clone())];
+    }
+    let (rate, at_one_rate) = comparison.at_one_rate();
+    vec![
+        ("Each codec at its best rate, chosen on the validation part".to_owned(), comparison.at_best_rates()),
+        (format!("All codecs at rate {rate}"), at_one_rate),
+        ("All rows".to_owned(), comparison.clone()),
+    ]
+}
+
+fn table_of(title: String, comparison: &Comparison, shown: &Comparison) -> Rows {
+    let Table { head, rows } = Table::new(comparison);
+    let row = |mut cells: Vec<String>| {
+        let label = cells.remove(0);
+        let curve = shown.entries.iter().position(|entry| entry.label == label);
+        let cells = head[1..].iter().cloned().zip(cells).map(|(name, text)| Cell { name, text });
+        Row { colour: curve.map(svg::css_colour), label, cells: cells.collect() }
+    };
+    let rows = rows.into_iter().map(row).collect();
+    Rows { title, head, rows }
 }
 
 /// Every codec that was run, once, in the registry's words.
@@ -110,15 +142,13 @@ pub fn task_line(comparison: &Comparison) -> String {
         Some(_) => "optimizer and rate by row".to_owned(),
         None => training(config),
     };
-    format!(
-        "{} on {} ({} parameters), {} workers, {} steps of {} examples, {trained}, {seeds}.",
-        config.model,
-        config.data,
-        thousands(comparison.params),
-        config.workers,
-        comparison.steps,
-        config.batch,
-    )
+    let is_one_model = comparison.entries.iter().all(|entry| entry.config.model == config.model);
+    let model = match is_one_model {
+        true => format!("{} on {} ({} parameters)", config.model, config.data, thousands(comparison.params)),
+        false => format!("several models on {}", config.data),
+    };
+    let (workers, steps, batch) = (config.workers, comparison.steps, config.batch);
+    format!("{model}, {workers} workers, {steps} steps of {batch} examples, {trained}, {seeds}.")
 }
 
 /// What each row trained with, where they differ in that.

@@ -23,6 +23,8 @@ pub(super) struct Chart<'a> {
     pub(super) y: Axis<'a>,
     /// Whether curves may lie on top of each other: earlier ones are then drawn wider, so that all can be seen.
     pub(super) overlaps: bool,
+    /// Whether each curve is drawn as separate points; a line then joins those of the front.
+    pub(super) front: Option<Curve>,
 }
 
 /// Small, so that text of [`FONT`] still has 11 pixels where a page of 390 leaves 340 for a chart.
@@ -30,6 +32,9 @@ const SIZE: (u32, u32) = (420, 300);
 
 /// Height of the text in the units of [`SIZE`].
 const FONT: u32 = 14;
+
+/// Radius of a point, in the units of [`SIZE`].
+const DOT: i32 = 5;
 
 /// Stand-ins that the style sheet's variables replace.
 const TEXT: RGBColor = RGBColor(1, 2, 1);
@@ -148,12 +153,21 @@ where
         .light_line_style(TRANSPARENT)
         .draw()
         .map_err(|error| error.to_string())?;
+    if let Some(front) = &chart.front {
+        let line = LineSeries::new(front.iter().copied(), ShapeStyle::from(LINE).stroke_width(1));
+        context.draw_series(line).map_err(|error| error.to_string())?;
+    }
     for (number, curve) in curves.iter().enumerate() {
-        let under = if chart.overlaps { (curves.len() - 1 - number).min(3) as u32 } else { 0 };
-        let style = ShapeStyle::from(series(number)).stroke_width(2 + under);
-        context
-            .draw_series(LineSeries::new(curve.iter().copied(), style))
-            .map_err(|error| error.to_string())?;
+        let points = curve.iter().copied();
+        let drawn = if chart.front.is_some() {
+            let dot = |point| Circle::new(point, DOT, series(number).filled());
+            context.draw_series(points.map(dot)).map(drop)
+        } else {
+            let under = if chart.overlaps { (curves.len() - 1 - number).min(3) as u32 } else { 0 };
+            let style = ShapeStyle::from(series(number)).stroke_width(2 + under);
+            context.draw_series(LineSeries::new(points, style)).map(drop)
+        };
+        drawn.map_err(|error| error.to_string())?;
     }
     Ok(())
 }
@@ -182,7 +196,7 @@ mod tests {
     #[test]
     fn a_chart_has_no_colour_of_its_own_and_nothing_is_drawn_of_nothing() {
         let axis = |is_log| Axis { name: "x", is_log, format: &plain_label };
-        let chart = Chart { x: axis(false), y: axis(true), overlaps: false };
+        let chart = Chart { x: axis(false), y: axis(true), overlaps: false, front: None };
         let svg = draw(&chart, &[vec![(0.0, 1.0), (1.0, 0.1)], vec![(0.0, f64::NAN)]]).unwrap();
         assert!(svg.contains("var(--c0)") && svg.contains("var(--text)") && !svg.contains("#0"), "{svg}");
         assert_eq!(draw(&chart, &[vec![(0.0, 0.0)]]), None);
@@ -196,9 +210,18 @@ mod tests {
     #[test]
     fn a_chart_is_described_by_its_last_points() {
         let axis = |name| Axis { name, is_log: false, format: &plain_label };
-        let chart = Chart { x: axis("step"), y: axis("loss"), overlaps: false };
+        let chart = Chart { x: axis("step"), y: axis("loss"), overlaps: false, front: None };
         let text = describe(&chart, &["none", "topk"], &[vec![(1.0, 2.0), (2.0, 0.5)], vec![]]);
         assert_eq!(text, "loss by step. Last points: none: 0.5 at 2");
+    }
+
+    #[test]
+    fn points_are_dots_with_a_line_along_the_front() {
+        let axis = || Axis { name: "x", is_log: false, format: &plain_label };
+        let front = Some(vec![(0.0, 1.0), (1.0, 2.0)]);
+        let chart = Chart { x: axis(), y: axis(), overlaps: false, front };
+        let svg = draw(&chart, &[vec![(0.0, 1.0)], vec![(1.0, 2.0)], vec![(1.0, 0.0)]]).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
     }
 
     #[test]

@@ -46,6 +46,10 @@ fn a_codec_that_diverges_is_a_row_and_the_others_go_on() {
     assert_eq!(codecs, ["none", "qsgd:bits=4"]);
     let report = fs::read_to_string(folder.path().join("c/report.html")).unwrap();
     assert!(report.contains("diverged at step "), "{report}");
+    let csv = fs::read_to_string(folder.path().join("c/results.csv")).unwrap();
+    let results = csv.lines().map(|line| line.split(',').nth(10).unwrap());
+    let results: Vec<String> = results.map(|text| text.chars().take(12).collect()).collect();
+    assert_eq!(results, ["result", "done", "\"diverged at", "done"], "{csv}");
     // It would diverge again, and the others are finished: nothing is trained.
     let again = compare(folder.path(), &["--resume", "c"]);
     assert_eq!((again.status.code(), words(&again.stderr).lines().count()), (Some(1), 1), "{again:?}");
@@ -124,4 +128,33 @@ fn a_grid_is_read_from_a_file() {
         let metrics = fs::read_to_string(folder.join(run).join("metrics.jsonl")).unwrap();
         assert_eq!(metrics.lines().count(), 2, "the command line wins: {run}");
     }
+}
+
+#[test]
+fn rates_are_varied_and_each_codec_is_shown_at_its_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["--codec", "none", "--codec", "topk", "--vary", "lr=0.1,0.01", "--steps", "3", "--out", "c"];
+    let output = compare(folder.path(), &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let table = words(&output.stdout);
+    for title in ["Each codec at its best rate", "All codecs at rate 0.1:"] {
+        assert!(table.contains(title), "{title}: {table}");
+    }
+    assert!(!table.contains("lr=0.01"), "a hundredth trains nothing in three steps: {table}");
+    let folder = folder.path().join("c");
+    let report = fs::read_to_string(folder.join("report.html")).unwrap();
+    assert_eq!(report.matches("<table role=\"table\"").count(), 3, "{report}");
+    assert!(report.contains("none lr=0.01") && folder.join("none-lr-0.01-seed-1").is_dir());
+    assert_eq!(fs::read_to_string(folder.join("results.csv")).unwrap().lines().count(), 5);
+}
+
+#[test]
+fn dense_training_with_the_same_momentum_stands_beside_dgc() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = compare(folder.path(), &["--codec", "none", "--codec", "dgc", "--steps", "2", "--out", "c"]);
+    assert!(output.status.success(), "{output:?}");
+    let table = words(&output.stdout);
+    assert!(table.contains("none momentum=0.9: SGD with momentum 0.9 at rate 0.3"), "{table}");
+    assert!(table.contains("SGD with the codec's momentum 0.9"), "{table}");
 }

@@ -257,7 +257,7 @@ fn a_comparison_leaves_one_report_that_loads_nothing() {
         .run(&Folder::create(folder.path(), false).unwrap())
         .unwrap();
     let html = gradwire_trainer::report::html(&comparison, "Comparison");
-    assert_eq!(html.matches("<svg").count(), 4);
+    assert_eq!(html.matches("<svg").count(), 5);
     for foreign in ["src=", "href=", "@import", "url("] {
         assert!(!html.contains(foreign), "{foreign}");
     }
