@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,7 +44,9 @@ def suffer(rank: int, world: int, codec: str, how: str) -> None:
             if how == "encode":
                 hook._encode = _broken  # type: ignore[method-assign]
             if how == "decode":
-                hook._load = _broken_later(hook)  # type: ignore[method-assign]
+                hook._load = _broken_later(hook, lambda job: job.index == 0)  # type: ignore[method-assign]
+            if how == "decode last":
+                hook._load = _broken_later(hook, lambda job: job.is_last)  # type: ignore[method-assign]
             if how == "leaves":
                 return
         optimizer.zero_grad()
@@ -61,11 +64,11 @@ def _broken(*_: Any) -> Any:
     raise MemoryError("no room to encode")
 
 
-def _broken_later(hook: gradwire.torch.Hook) -> Any:
+def _broken_later(hook: gradwire.torch.Hook, where: Callable[[Any], bool]) -> Any:
     load = hook._load
 
     def damaged(job: Any, parts: Any) -> Any:
-        if job.index == 0:
+        if where(job):
             hook._decode = _broken  # type: ignore[method-assign]
         return load(job, parts)
 
@@ -94,8 +97,9 @@ def test_an_exception_in_the_calling_thread_keeps_its_name() -> None:
     named(results, 0, "PeerFailedError", "rank 1: KeyError")
 
 
-def test_an_exception_while_decoding_is_told_in_the_next_bucket() -> None:
-    results = run(2, suffer, "topk:density=0.02", "decode")
+@pytest.mark.parametrize("how", ["decode", "decode last"])
+def test_an_exception_while_decoding_reaches_all_in_the_same_step(how: str) -> None:
+    results = run(2, suffer, "topk:density=0.02", how)
     named(results, 1, "MemoryError")
     named(results, 0, "PeerFailedError", "step 3", "rank 1: MemoryError")
 
@@ -110,7 +114,7 @@ def test_a_rank_that_is_gone_ends_the_others_in_time(how: str, codec: str) -> No
         if rank == 1:
             assert result is None if how == "leaves" else isinstance(result, Died)
         else:
-            named(results, rank, "PeerLostError", "step 3, bucket 0", "6 s")
+            named(results, rank, "PeerLostError", "step 3, bucket 0: rank 1 did not answer within 6 s")
             assert result.seconds < 3 * TIMEOUT + 15
 
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 import gradwire
 from gradwire import Codec, EncodeError, Frame, LinearRound, Memory
 
+from ._advice import STEPS, Took, advice
 from ._errors import (
     ExchangeError,
     OutOfStepError,
@@ -31,6 +32,7 @@ from ._errors import (
 )
 from ._plan import Group, Named, Part, Plan, bytes_of
 from ._stats import Stats
+from ._watch import Store, Watch
 from ._wire import Wire, split
 
 _T = TypeVar("_T")
@@ -131,9 +133,15 @@ class Engine:
         self._used: set[int] = set()
 
         self._wire = Wire(_own_group(parent, options.timeout))
+        self._watch = Watch(_store_of(self._wire.group), self._wire.rank, self._wire.world, options.timeout)
         self._log: Path | None = None
         self.loss: float | None = None
         """The loss that the next line of :meth:`log` will hold."""
+        self.advice: str | None = None
+        """After ten compressed steps: why compression does not pay, if it does not. Rank 0 says it in a warning."""
+        self._took: list[Took] = []
+        self._before = Took(0.0, 0.0, 0.0)
+        self._is_advised = False
         self._skipped = self._checks = self._frame_bytes = self._dense_bytes = self._held = 0
         self._times = {"encode": 0.0, "exchange": 0.0, "decode": 0.0, "exposed": 0.0}
         self._last = self._counts()
@@ -187,6 +195,10 @@ class Engine:
         self._times["exposed"] += time.perf_counter() - started
         if self._failure is not None:
             raise self._failure
+        if self.advice is not None and not self._is_advised:
+            self._is_advised = True
+            if self._wire.rank == 0:
+                warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
 
     def _wait(self, left: Callable[[], int] | None = None) -> None:
         """Until the thread has nothing left to do, or has failed, or does not move."""
@@ -216,12 +228,30 @@ class Engine:
                 self._unresolved -= 1
                 self._moved = time.monotonic()
                 self._changed.notify_all()
-            # Backward does not wait for the line, but whoever changes memories does.
-            if job.is_last and self._failure is None and self._log is not None:
-                self._write_line()
+            # Backward does not wait for these, but whoever changes memories does.
+            if job.is_last and self._failure is None:
+                try:
+                    self._judge(job)
+                except BaseException as failure:
+                    self._fail(failure)
+                if self._log is not None:
+                    self._write_line()
             with self._changed:
                 self._pending -= 1
                 self._changed.notify_all()
+
+    def _judge(self, job: Bucket) -> None:
+        """After ten compressed steps: whether dense gradients would have been there sooner. All ranks do it alike."""
+        now = Took(self._times["encode"], self._times["exchange"], self._times["decode"])
+        before, self._before = self._before, now
+        sends_all = all(group.kind == "sum" for group in self._active.groups)
+        if self._active is not self._plan or sends_all or len(self._took) == STEPS or self._wire.world == 1:
+            return
+        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
+        if len(self._took) == STEPS:
+            dense = self._collective(job, lambda: self._wire.dense_seconds(sum(self._sizes.values())))
+            ratio = self._dense_bytes / self._frame_bytes if self._frame_bytes else math.inf
+            self.advice = advice(self._took, dense, ratio)
 
     def _fail(self, failure: BaseException) -> None:
         """Tells the others, if they can be told, and returns to the state that the step began with."""
@@ -304,12 +334,21 @@ class Engine:
             self._spoil(job)
         self._dense_bytes += 4 * sum(self._sizes[position] for position in job.positions)
         if job.is_last:
+            self._end_step(job)
             if self._is_bad:
                 self._skipped += 1
                 self._undo()
             self._expected = 0
             self._step += 1
             self._done += 1
+
+    def _end_step(self, job: Bucket) -> None:
+        """All ranks have the means of all buckets, or hear of a failure now and not in their next step."""
+        header = torch.zeros(self._words, dtype=torch.int64)
+        began = time.perf_counter()
+        headers = self._collective(job, lambda: torch.stack(self._wire.all_gather(header)))
+        self._clock("exchange", began)
+        self._hear(headers, None)
 
     def _spoil(self, job: Bucket) -> None:
         """Whoever looks at the gradients of this step sees that they are not finite, at every rank."""
@@ -352,7 +391,7 @@ class Engine:
                 is_finite &= self._rounds(job, part, anywhere)
             elif part.group.kind == "sum":
                 is_finite &= self._sum(job, part, anywhere)
-        # After the last collective of the bucket: what fails from here on is told to the others in the next one.
+        # After the last collective of the means: what fails from here on is told to the others in the next one.
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.decode"):
             for part in parts:
@@ -488,13 +527,19 @@ class Engine:
         return f"step {self._step}: the parameters differ"
 
     def _collective(self, job: Bucket, call: Callable[[], _T]) -> _T:
+        self._watch.begin(self._step)
         try:
             return call()
         except RuntimeError as error:
-            raise PeerLostError(
-                f"step {self._step}, bucket {job.index}: a rank did not answer within {self._timeout:g} s, "
-                f"or its connection ended: {error}"
-            ) from error
+            raise self._lost(f"step {self._step}, bucket {job.index}", error) from error
+        finally:
+            self._watch.end()
+
+    def _lost(self, where: str, error: RuntimeError) -> PeerLostError:
+        ranks = self._watch.missing()
+        who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "a rank"
+        why = "or the connection ended" if len(ranks) == 1 else "or a connection ended"
+        return PeerLostError(f"{where}: {who} did not answer within {self._timeout:g} s, {why}: {error}", ranks)
 
     def _decode(self, part: Part, frames: Sequence[bytes]) -> bool:
         """The mean of frames in rank order. All are checked before any is added."""
@@ -810,6 +855,7 @@ class Engine:
         if not self._is_closed:
             self._is_closed = True
             self._queue.put(None)
+            self._watch.close()
             atexit.unregister(self.close)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=2)
@@ -849,6 +895,15 @@ def _own_group(parent: dist.ProcessGroup, timeout: float) -> dist.ProcessGroup:
     )
     assert isinstance(group, dist.ProcessGroup)
     return group
+
+
+def _store_of(group: dist.ProcessGroup) -> Store | None:
+    """Where the ranks of the group met; `None` where this version of torch keeps it elsewhere."""
+    try:
+        store: Store = dist.distributed_c10d._world.pg_map[group][1]
+    except (AttributeError, KeyError, IndexError):
+        return None
+    return store
 
 
 def _for_this_rank(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], rank: int, world: int) -> Mapping[str, Any]:
