@@ -13,7 +13,6 @@ import torch
 from ranks import Died, Net, Raised, ddp, loss_of, run
 
 import gradwire.torch
-from gradwire.torch import _plan
 
 CODECS = ["topk:density=0.02", "powersgd:rank=1", "none"]
 TIMEOUT = 6.0
@@ -168,19 +167,6 @@ def test_what_cannot_work_is_refused_with_its_name(what: str, name: str, text: s
     results = run(2, disagree, what)
     for rank in range(2):
         named(results, rank, name, text)
-
-
-def test_cuda_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.zeros(2, device="meta"))
-
-    class Wrapped:
-        module = Model()
-
-    with pytest.raises(ValueError, match="w: it is on meta; only CPU tensors are supported"):
-        _plan.tensors_of(Wrapped())  # type: ignore[arg-type]
 
 
 def leave(rank: int, world: int) -> str:

@@ -31,6 +31,7 @@ from ._errors import (
     ReplicasDifferError,
 )
 from ._plan import Group, Named, Part, Plan, bytes_of
+from ._stage import stage_of
 from ._stats import Stats
 from ._watch import Store, Watch
 from ._wire import Wire, split
@@ -62,6 +63,9 @@ class Bucket:
     gradients: list[torch.Tensor | None] = field(default_factory=list)
     #: Called once the gradients are means, or the exchange has failed.
     done: Callable[[], None] = lambda: None
+    #: Of the stage, where the gradients were made; and the gradients in memory of the CPU, where it is other memory.
+    marks: list[Any] = field(default_factory=list)
+    host: list[torch.Tensor | None] = field(default_factory=list)
     scale: float = 1.0
     lr: float | None = None
     density: float | None = None
@@ -83,6 +87,7 @@ class Options:
     #: Whose learning rate is followed.
     optimizer: torch.optim.Optimizer | None
     density: Callable[[int], float] | None
+    allow_untested: bool = False
 
     def check(self) -> None:
         """Refuses numbers out of range."""
@@ -108,6 +113,8 @@ class Engine:
     ) -> None:
         """All ranks of `parent` make theirs in the same order, and with the same further settings."""
         options.check()
+        self._device = tensors[0].parameter.device
+        self._stage = stage_of(self._device)
         self._tensors = list(tensors)
         self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
         self._plan = Plan(self._tensors, options.codec, options.rules, options.dense_below)
@@ -323,6 +330,7 @@ class Engine:
     def _exchange(self, job: Bucket) -> None:
         if job.failure is not None:
             raise job.failure
+        self._stage.wait(job.marks)
         if job.index == 0:
             self._begin_step(job)
         if job.index != self._expected:
@@ -355,7 +363,7 @@ class Engine:
         for place, position in enumerate(job.positions):
             gradient = job.gradients[place]
             if gradient is not None:
-                gradient.fill_(math.nan)
+                self._stage.fill(gradient, math.nan)
             elif position in self._used:
                 job.gradients[place] = torch.full(self._shapes[position], math.nan)
 
@@ -363,6 +371,8 @@ class Engine:
         """The bucket's mean over all ranks in place of its gradients; whether all of it is finite."""
         parts = self._active.parts(job.positions)
         header = torch.zeros(self._words, dtype=torch.int64)
+        with torch.profiler.record_function("gradwire.stage"):
+            job.host = self._stage.fetch(job.index, job.gradients)
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.encode"):
             present = self._load(job, parts)
@@ -406,12 +416,13 @@ class Engine:
             began = time.perf_counter()
             for part in parts:
                 for slot, place in zip(part.slots, part.places, strict=True):
-                    gradient, mean = job.gradients[place], part.group.flat[slot.range]
+                    gradient, mean = job.host[place], part.group.flat[slot.range]
                     if gradient is not None:
                         gradient.copy_(mean.view(gradient.shape))
                     elif slot.tensor.position in self._used:
                         job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
             self._clock("decode", began)
+            self._stage.store(job.host, job.gradients)
         return is_finite
 
     def _load(self, job: Bucket, parts: list[Part]) -> set[int]:
@@ -419,7 +430,7 @@ class Engine:
         present = set()
         for part in parts:
             for slot, place in zip(part.slots, part.places, strict=True):
-                gradient = job.gradients[place]
+                gradient = job.host[place]
                 flat = part.group.flat[slot.range]
                 if gradient is None:
                     flat.zero_()
@@ -501,7 +512,7 @@ class Engine:
     def _hash(self) -> int:
         value = 0
         for tensor in self._tensors:
-            value = zlib.crc32(bytes_of(tensor.parameter), value)
+            value = zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter)), value)
         return value + 1
 
     def _check(self, job: Bucket, headers: torch.Tensor) -> None:
@@ -517,7 +528,9 @@ class Engine:
         self._checks += bool(hashes[0])
 
     def _first_difference(self, job: Bucket) -> str:
-        own = torch.tensor([zlib.crc32(bytes_of(tensor.parameter)) for tensor in self._tensors], dtype=torch.int64)
+        own = torch.tensor(
+            [zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors], dtype=torch.int64
+        )
         all_hashes = torch.stack(self._collective(job, lambda: self._wire.all_gather(own)))
         for number, tensor in enumerate(self._tensors):
             column = all_hashes[:, number].tolist()
@@ -674,6 +687,7 @@ class Engine:
             encode_seconds=self._times["encode"],
             exchange_seconds=self._times["exchange"],
             decode_seconds=self._times["decode"],
+            staging_seconds=self._stage.seconds,
             exposed_seconds=self._times["exposed"],
             residual_norm=self._norm(),
             hash_checks=self._checks,
