@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +318,107 @@ def learns(rank: int, world: int, codec: str | None) -> float:
 def test_a_tenth_of_the_gradient_learns_what_all_of_it_learns() -> None:
     plain, sparse = results(2, learns, None), results(2, learns, "topk:density=0.1")
     assert np.mean(sparse) < 1.3 * np.mean(plain) + 0.2
+
+
+def advised(rank: int, world: int, dense_seconds: float, steps: int) -> tuple[list[str], str | None, bool]:
+    """What is said when dense gradients are said to take so long; how often that was measured stands in the bytes."""
+    model = Net()
+    parallel = ddp(model)
+    hook = gradwire.torch.compress(parallel, "topk:density=0.02", start_step=2)
+    measured: list[int] = []
+
+    def measure(count: int) -> float:
+        measured.append(count)
+        return dense_seconds if real(count) > 0 else 0.0
+
+    real = hook._wire.dense_seconds
+    hook._wire.dense_seconds = measure  # type: ignore[method-assign]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            loss_of(parallel, step, rank).backward()
+            model.zero_grad()
+        hook.stats()
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    return [str(one.message) for one in told], hook.advice, measured == ([whole] if steps > 11 else [])
+
+
+def test_compression_that_does_not_pay_is_told_once() -> None:
+    (told, advice, once), (silent, same, _) = results(2, advised, 0.0, 15)
+    assert once
+    assert advice is not None
+    assert same is not None
+    assert told == [f"gradwire: {advice}"]
+    assert advice.startswith("compression does not pay: a step takes ")
+    assert "all-reduce of the same gradients takes about 0.0 ms. The link is fast" in advice
+    assert silent == []
+
+
+@pytest.mark.parametrize(("dense_seconds", "steps"), [(1e6, 15), (0.0, 11)])
+def test_compression_that_pays_or_is_young_is_not_spoken_of(dense_seconds: float, steps: int) -> None:
+    assert results(2, advised, dense_seconds, steps) == [([], None, True)] * 2
+
+
+class Synchronized(torch.autograd.Function):
+    """The sum over all ranks, and of gradients on the way back: the collectives of SyncBatchNorm, which torch has for GPUs."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        grad = grad.clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+class SyncBatchNorm(nn.BatchNorm1d):
+    """Normalizes by the examples of all ranks."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        count = len(values) * dist.get_world_size()
+        sums = Synchronized.apply(torch.cat([values.sum(0), values.square().sum(0)]))
+        mean, square = (sums / count).chunk(2)
+        normal = (values - mean) / (square - mean.square() + self.eps).sqrt()
+        self.running_mean.lerp_(mean.detach(), 0.1)
+        return normal * self.weight + self.bias
+
+
+def normalized(rank: int, world: int, codec: str) -> dict[str, Any]:
+    """A network that calls collectives of its own in the middle of backward, beside those of the hook."""
+    torch.manual_seed(3)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(32, 32), SyncBatchNorm(32), nn.Tanh())]
+    model = nn.Sequential(*layers, nn.Linear(32, 3))
+    whole = nn.Sequential(*(nn.BatchNorm1d(32) if isinstance(one, SyncBatchNorm) else copy.deepcopy(one) for one in model))
+    parallel = ddp(model, bucket_cap_mb=0.004)
+    gradwire.torch.compress(parallel, codec, check_every=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images = torch.randn(8 * world, 32, generator=torch.Generator().manual_seed(4))
+    whole(images).square().mean().backward()
+    difference = 0.0
+    for step in range(6):
+        optimizer.zero_grad()
+        parallel(images[8 * rank : 8 * rank + 8]).square().mean().backward()
+        if step == 0:
+            pairs = zip(model.parameters(), whole.parameters(), strict=True)
+            difference = max(float((one.grad - other.grad).abs().max()) for one, other in pairs)
+        optimizer.step()
+    return {
+        "parameters": parameters(model),
+        "buffers": [one.numpy().tobytes() for one in model.buffers()],
+        "difference": difference,
+    }
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batch_norm_over_all_ranks_works(codec: str) -> None:
+    every = results(4, normalized, codec)
+    for one in every:
+        assert one["parameters"] == every[0]["parameters"]
+        assert one["buffers"] == every[0]["buffers"]
+        if codec == "none":
+            # What one process computes of all examples.
+            assert one["difference"] < 1e-6

@@ -53,6 +53,7 @@ def compress(
     scaler: _Scaler | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     density: Callable[[int], float] | None = None,
+    allow_untested: bool = False,
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
@@ -69,11 +70,22 @@ def compress(
     :param scaler: the ``GradScaler``, whose changes of scale are applied to what is kept back.
     :param optimizer: if it is given, what is kept back is rescaled when the learning rate of its first group changes.
     :param density: the density as a function of the step, the same at all ranks, for codecs that have one.
+    :param allow_untested: whether CUDA tensors are taken, through pinned memory, although that was never run on a GPU.
     """
     if not isinstance(ddp, DistributedDataParallel):
         raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")
     options = Options(
-        codec, rules or {}, dense_below, seed, timeout, start_step, check_every, scaler, optimizer=optimizer, density=density
+        codec,
+        rules or {},
+        dense_below,
+        seed,
+        timeout,
+        start_step,
+        check_every,
+        scaler,
+        optimizer=optimizer,
+        density=density,
+        allow_untested=allow_untested,
     )
     hook = Hook(ddp, options)
     ddp.register_comm_hook(hook, _on_bucket)

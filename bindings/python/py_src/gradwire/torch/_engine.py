@@ -22,6 +22,7 @@ import torch.distributed as dist
 import gradwire
 from gradwire import Codec, EncodeError, Frame, LinearRound, Memory
 
+from ._advice import STEPS, Took, advice
 from ._errors import (
     ExchangeError,
     OutOfStepError,
@@ -30,7 +31,9 @@ from ._errors import (
     ReplicasDifferError,
 )
 from ._plan import Group, Named, Part, Plan, bytes_of
+from ._stage import stage_of
 from ._stats import Stats
+from ._watch import Store, Watch
 from ._wire import Wire, split
 
 _T = TypeVar("_T")
@@ -60,6 +63,9 @@ class Bucket:
     gradients: list[torch.Tensor | None] = field(default_factory=list)
     #: Called once the gradients are means, or the exchange has failed.
     done: Callable[[], None] = lambda: None
+    #: Of the stage, where the gradients were made; and the gradients in memory of the CPU, where it is other memory.
+    marks: list[Any] = field(default_factory=list)
+    host: list[torch.Tensor | None] = field(default_factory=list)
     scale: float = 1.0
     lr: float | None = None
     density: float | None = None
@@ -81,6 +87,7 @@ class Options:
     #: Whose learning rate is followed.
     optimizer: torch.optim.Optimizer | None
     density: Callable[[int], float] | None
+    allow_untested: bool = False
 
     def check(self) -> None:
         """Refuses numbers out of range."""
@@ -106,6 +113,8 @@ class Engine:
     ) -> None:
         """All ranks of `parent` make theirs in the same order, and with the same further settings."""
         options.check()
+        self._device = tensors[0].parameter.device
+        self._stage = stage_of(self._device)
         self._tensors = list(tensors)
         self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
         self._plan = Plan(self._tensors, options.codec, options.rules, options.dense_below)
@@ -131,9 +140,15 @@ class Engine:
         self._used: set[int] = set()
 
         self._wire = Wire(_own_group(parent, options.timeout))
+        self._watch = Watch(_store_of(self._wire.group), self._wire.rank, self._wire.world, options.timeout)
         self._log: Path | None = None
         self.loss: float | None = None
         """The loss that the next line of :meth:`log` will hold."""
+        self.advice: str | None = None
+        """After ten compressed steps: why compression does not pay, if it does not. Rank 0 says it in a warning."""
+        self._took: list[Took] = []
+        self._before = Took(0.0, 0.0, 0.0)
+        self._is_advised = False
         self._skipped = self._checks = self._frame_bytes = self._dense_bytes = self._held = 0
         self._times = {"encode": 0.0, "exchange": 0.0, "decode": 0.0, "exposed": 0.0}
         self._last = self._counts()
@@ -187,6 +202,10 @@ class Engine:
         self._times["exposed"] += time.perf_counter() - started
         if self._failure is not None:
             raise self._failure
+        if self.advice is not None and not self._is_advised:
+            self._is_advised = True
+            if self._wire.rank == 0:
+                warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
 
     def _wait(self, left: Callable[[], int] | None = None) -> None:
         """Until the thread has nothing left to do, or has failed, or does not move."""
@@ -216,12 +235,30 @@ class Engine:
                 self._unresolved -= 1
                 self._moved = time.monotonic()
                 self._changed.notify_all()
-            # Backward does not wait for the line, but whoever changes memories does.
-            if job.is_last and self._failure is None and self._log is not None:
-                self._write_line()
+            # Backward does not wait for these, but whoever changes memories does.
+            if job.is_last and self._failure is None:
+                try:
+                    self._judge(job)
+                except BaseException as failure:
+                    self._fail(failure)
+                if self._log is not None:
+                    self._write_line()
             with self._changed:
                 self._pending -= 1
                 self._changed.notify_all()
+
+    def _judge(self, job: Bucket) -> None:
+        """After ten compressed steps: whether dense gradients would have been there sooner. All ranks do it alike."""
+        now = Took(self._times["encode"], self._times["exchange"], self._times["decode"])
+        before, self._before = self._before, now
+        sends_all = all(group.kind == "sum" for group in self._active.groups)
+        if self._active is not self._plan or sends_all or len(self._took) == STEPS or self._wire.world == 1:
+            return
+        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
+        if len(self._took) == STEPS:
+            dense = self._collective(job, lambda: self._wire.dense_seconds(sum(self._sizes.values())))
+            ratio = self._dense_bytes / self._frame_bytes if self._frame_bytes else math.inf
+            self.advice = advice(self._took, dense, ratio)
 
     def _fail(self, failure: BaseException) -> None:
         """Tells the others, if they can be told, and returns to the state that the step began with."""
@@ -293,6 +330,7 @@ class Engine:
     def _exchange(self, job: Bucket) -> None:
         if job.failure is not None:
             raise job.failure
+        self._stage.wait(job.marks)
         if job.index == 0:
             self._begin_step(job)
         if job.index != self._expected:
@@ -304,6 +342,7 @@ class Engine:
             self._spoil(job)
         self._dense_bytes += 4 * sum(self._sizes[position] for position in job.positions)
         if job.is_last:
+            self._end_step(job)
             if self._is_bad:
                 self._skipped += 1
                 self._undo()
@@ -311,12 +350,20 @@ class Engine:
             self._step += 1
             self._done += 1
 
+    def _end_step(self, job: Bucket) -> None:
+        """All ranks have the means of all buckets, or hear of a failure now and not in their next step."""
+        header = torch.zeros(self._words, dtype=torch.int64)
+        began = time.perf_counter()
+        headers = self._collective(job, lambda: torch.stack(self._wire.all_gather(header)))
+        self._clock("exchange", began)
+        self._hear(headers, None)
+
     def _spoil(self, job: Bucket) -> None:
         """Whoever looks at the gradients of this step sees that they are not finite, at every rank."""
         for place, position in enumerate(job.positions):
             gradient = job.gradients[place]
             if gradient is not None:
-                gradient.fill_(math.nan)
+                self._stage.fill(gradient, math.nan)
             elif position in self._used:
                 job.gradients[place] = torch.full(self._shapes[position], math.nan)
 
@@ -324,6 +371,8 @@ class Engine:
         """The bucket's mean over all ranks in place of its gradients; whether all of it is finite."""
         parts = self._active.parts(job.positions)
         header = torch.zeros(self._words, dtype=torch.int64)
+        with torch.profiler.record_function("gradwire.stage"):
+            job.host = self._stage.fetch(job.index, job.gradients)
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.encode"):
             present = self._load(job, parts)
@@ -352,7 +401,7 @@ class Engine:
                 is_finite &= self._rounds(job, part, anywhere)
             elif part.group.kind == "sum":
                 is_finite &= self._sum(job, part, anywhere)
-        # After the last collective of the bucket: what fails from here on is told to the others in the next one.
+        # After the last collective of the means: what fails from here on is told to the others in the next one.
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.decode"):
             for part in parts:
@@ -367,12 +416,13 @@ class Engine:
             began = time.perf_counter()
             for part in parts:
                 for slot, place in zip(part.slots, part.places, strict=True):
-                    gradient, mean = job.gradients[place], part.group.flat[slot.range]
+                    gradient, mean = job.host[place], part.group.flat[slot.range]
                     if gradient is not None:
                         gradient.copy_(mean.view(gradient.shape))
                     elif slot.tensor.position in self._used:
                         job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
             self._clock("decode", began)
+            self._stage.store(job.host, job.gradients)
         return is_finite
 
     def _load(self, job: Bucket, parts: list[Part]) -> set[int]:
@@ -380,7 +430,7 @@ class Engine:
         present = set()
         for part in parts:
             for slot, place in zip(part.slots, part.places, strict=True):
-                gradient = job.gradients[place]
+                gradient = job.host[place]
                 flat = part.group.flat[slot.range]
                 if gradient is None:
                     flat.zero_()
@@ -462,7 +512,7 @@ class Engine:
     def _hash(self) -> int:
         value = 0
         for tensor in self._tensors:
-            value = zlib.crc32(bytes_of(tensor.parameter), value)
+            value = zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter)), value)
         return value + 1
 
     def _check(self, job: Bucket, headers: torch.Tensor) -> None:
@@ -478,7 +528,9 @@ class Engine:
         self._checks += bool(hashes[0])
 
     def _first_difference(self, job: Bucket) -> str:
-        own = torch.tensor([zlib.crc32(bytes_of(tensor.parameter)) for tensor in self._tensors], dtype=torch.int64)
+        own = torch.tensor(
+            [zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors], dtype=torch.int64
+        )
         all_hashes = torch.stack(self._collective(job, lambda: self._wire.all_gather(own)))
         for number, tensor in enumerate(self._tensors):
             column = all_hashes[:, number].tolist()
@@ -488,13 +540,19 @@ class Engine:
         return f"step {self._step}: the parameters differ"
 
     def _collective(self, job: Bucket, call: Callable[[], _T]) -> _T:
+        self._watch.begin(self._step)
         try:
             return call()
         except RuntimeError as error:
-            raise PeerLostError(
-                f"step {self._step}, bucket {job.index}: a rank did not answer within {self._timeout:g} s, "
-                f"or its connection ended: {error}"
-            ) from error
+            raise self._lost(f"step {self._step}, bucket {job.index}", error) from error
+        finally:
+            self._watch.end()
+
+    def _lost(self, where: str, error: RuntimeError) -> PeerLostError:
+        ranks = self._watch.missing()
+        who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "a rank"
+        why = "or the connection ended" if len(ranks) == 1 else "or a connection ended"
+        return PeerLostError(f"{where}: {who} did not answer within {self._timeout:g} s, {why}: {error}", ranks)
 
     def _decode(self, part: Part, frames: Sequence[bytes]) -> bool:
         """The mean of frames in rank order. All are checked before any is added."""
@@ -629,6 +687,7 @@ class Engine:
             encode_seconds=self._times["encode"],
             exchange_seconds=self._times["exchange"],
             decode_seconds=self._times["decode"],
+            staging_seconds=self._stage.seconds,
             exposed_seconds=self._times["exposed"],
             residual_norm=self._norm(),
             hash_checks=self._checks,
@@ -810,6 +869,7 @@ class Engine:
         if not self._is_closed:
             self._is_closed = True
             self._queue.put(None)
+            self._watch.close()
             atexit.unregister(self.close)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=2)
@@ -849,6 +909,15 @@ def _own_group(parent: dist.ProcessGroup, timeout: float) -> dist.ProcessGroup:
     )
     assert isinstance(group, dist.ProcessGroup)
     return group
+
+
+def _store_of(group: dist.ProcessGroup) -> Store | None:
+    """Where the ranks of the group met; `None` where this version of torch keeps it elsewhere."""
+    try:
+        store: Store = dist.distributed_c10d._world.pg_map[group][1]
+    except (AttributeError, KeyError, IndexError):
+        return None
+    return store
 
 
 def _for_this_rank(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], rank: int, world: int) -> Mapping[str, Any]:

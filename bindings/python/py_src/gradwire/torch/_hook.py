@@ -18,11 +18,11 @@ class Hook(Engine):
 
     def __init__(self, ddp: DistributedDataParallel, options: Options) -> None:
         """Use :func:`compress`."""
-        super().__init__(tensors_of(ddp), ddp.process_group, options)
+        super().__init__(tensors_of(ddp, allow_untested=options.allow_untested), ddp.process_group, options)
         self._ddp = weakref.ref(ddp)
 
     def _submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future = self._stage.future()
         buffer = bucket.buffer()
         job = Bucket(bucket.index(), bucket.is_last(), done=lambda: future.set_result(buffer))
         try:
@@ -39,8 +39,9 @@ class Hook(Engine):
         ddp, buffer = self._ddp(), bucket.buffer()
         if ddp is not None and getattr(ddp._join_config, "enable", False):
             raise ExchangeError("DDP's join() is not supported: give every rank as many batches")
-        if buffer.device.type != "cpu" or buffer.is_sparse:
-            raise ExchangeError(f"expected dense gradients on the CPU, got {buffer.layout} on {buffer.device}")
+        if buffer.device != self._device or buffer.is_sparse:
+            raise ExchangeError(f"expected dense gradients on {self._device}, got {buffer.layout} on {buffer.device}")
         job.positions = tuple(self._by_id[id(parameter)].position for parameter in bucket.parameters())
+        job.marks.append(self._stage.mark())
         job.gradients = list(bucket.gradients())
         self._read_settings(job)

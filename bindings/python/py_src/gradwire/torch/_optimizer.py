@@ -63,6 +63,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         check_every: int = 100,
         scaler: _Scaler | None = None,
         density: Callable[[int], float] | None = None,
+        allow_untested: bool = False,
     ) -> None:
         """The base class is not called: what it holds is the wrapped optimizer's."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -73,10 +74,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise ValueError(f"bucket_cap_mb={bucket_cap_mb}: expected more than 0")
         self._inner = optimizer
         self._passes_per_step = backward_passes_per_step
-        tensors = trained(_own(optimizer, list(named_parameters)))
+        tensors = trained(_own(optimizer, list(named_parameters)), allow_untested=allow_untested)
         followed = optimizer if rescale else None
         options = Options(
-            codec, rules or {}, dense_below, seed, timeout, start_step, check_every, scaler, optimizer=followed, density=density
+            codec,
+            rules or {},
+            dense_below,
+            seed,
+            timeout,
+            start_step,
+            check_every,
+            scaler,
+            optimizer=followed,
+            density=density,
+            allow_untested=allow_untested,
         )
         settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
         parent = group if group is not None else dist.group.WORLD
@@ -90,6 +101,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._task = -1
         self._missing: list[int] = []
         self._jobs: list[Bucket] = []
+        self._marks: list[Any] = []
         self._passes = 0
         self._is_exchanged = self._is_local = False
         self._handles = [tensor.parameter.register_post_accumulate_grad_hook(self._on_gradient) for tensor in tensors]
@@ -102,6 +114,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._begin_backward(task)
         if self._passes + 1 < self._passes_per_step:
             return
+        self._marks.append(self.exchange._stage.mark())
         self._missing[self._at[id(parameter)]] -= 1
         # In the order of buckets, whatever the order of gradients is at this rank.
         while len(self._jobs) < len(self._buckets) and self._missing[len(self._jobs)] == 0:
@@ -113,7 +126,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "a backward began before another one ended: checkpoint with use_reentrant=False, and call zero_grad() after a "
                 "backward that failed"
             )
-        self._task, self._is_exchanged, self._jobs = task, False, []
+        self._task, self._is_exchanged, self._jobs, self._marks = task, False, [], []
         self._missing = [len(bucket) for bucket in self._buckets]
         torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
 
@@ -125,7 +138,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _send_next(self) -> None:
         at = len(self._jobs)
-        job = Bucket(at, at + 1 == len(self._buckets))
+        job = Bucket(at, at + 1 == len(self._buckets), marks=self._marks)
+        self._marks = []
         self._jobs.append(job)
         try:
             tensors = self._buckets[at]
@@ -146,6 +160,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         if self._is_exchanged:
             return
+        self._marks.append(self.exchange._stage.mark())
         while len(self._jobs) < len(self._buckets):
             self._send_next()
         jobs, self._jobs, self._passes = self._jobs, [], 0
@@ -154,7 +169,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             for tensor, gradient in zip(tensors, job.gradients, strict=True):
                 if tensor.parameter.grad is None and gradient is not None:
                     # Another rank used it.
-                    tensor.parameter.grad = gradient.to(tensor.parameter.dtype)
+                    tensor.parameter.grad = gradient.to(tensor.parameter.device, tensor.parameter.dtype)
         self._is_exchanged = True
 
     @contextlib.contextmanager
@@ -285,8 +300,9 @@ def _cut(tensors: Sequence[Named], cap_mb: float) -> list[list[Named]]:
 
 def _gradient(tensor: Named) -> torch.Tensor | None:
     gradient = tensor.parameter.grad
-    if gradient is not None and (gradient.device.type != "cpu" or gradient.is_sparse):
-        raise ValueError(f"{tensor.name}: expected a dense gradient on the CPU, got {gradient.layout} on {gradient.device}")
+    device = tensor.parameter.device
+    if gradient is not None and (gradient.device != device or gradient.is_sparse):
+        raise ValueError(f"{tensor.name}: expected a dense gradient on {device}, got {gradient.layout} on {gradient.device}")
     return gradient
 
 

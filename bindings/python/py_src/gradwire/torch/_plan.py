@@ -164,23 +164,26 @@ class Plan:
         return (group.memory for group in self.groups if group.memory is not None)
 
 
-def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel) -> list[Named]:
+def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel, *, allow_untested: bool = False) -> list[Named]:
     """The parameters that DDP reduces, with names as the wrapped module has them."""
     module: torch.nn.Module = ddp.module
     ignored: set[str] = set(getattr(ddp, "parameters_to_ignore", ()))
     places = enumerate(module.named_parameters())
-    return trained((position, name, parameter) for position, (name, parameter) in places if name not in ignored)
+    kept = ((position, name, parameter) for position, (name, parameter) in places if name not in ignored)
+    return trained(kept, allow_untested=allow_untested)
 
 
-def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]]) -> list[Named]:
+def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]], *, allow_untested: bool = False) -> list[Named]:
     """Those of the parameters, given with their positions and names, that need a gradient."""
     named: list[Named] = []
     for position, name, parameter in places:
         if not parameter.requires_grad:
             continue
-        if parameter.device.type != "cpu":
+        _check_device(name, parameter.device, allow_untested)
+        if named and parameter.device != named[0].parameter.device:
+            first = named[0]
             raise ValueError(
-                f"{name}: it is on {parameter.device}; only CPU tensors are supported, and CUDA was never run: move the model"
+                f"{name}: it is on {parameter.device}, {first.name} on {first.parameter.device}; expected one device"
             )
         if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise ValueError(f"{name}: expected float32, float16 or bfloat16, got {parameter.dtype}")
@@ -189,6 +192,17 @@ def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]]) -> list[Named
     if not named:
         raise ValueError("the model has no parameter that is trained")
     return named
+
+
+def _check_device(name: str, device: torch.device, allow_untested: bool) -> None:
+    if device.type == "cpu" or (device.type == "cuda" and allow_untested):
+        return
+    if device.type == "cuda":
+        raise ValueError(
+            f"{name}: it is on {device}, where this was never run: pass allow_untested=True to try it, "
+            "or move the model to the CPU"
+        )
+    raise ValueError(f"{name}: it is on {device}; expected the CPU (or CUDA, with allow_untested=True)")
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:

@@ -30,6 +30,8 @@ class Stats:
     #: Collectives, waiting for slower ranks included.
     exchange_seconds: float
     decode_seconds: float
+    #: Copies from a device to pinned memory and back; 0 on the CPU.
+    staging_seconds: float
     #: How long backward waited for means when all gradients were there.
     exposed_seconds: float
     #: L2 norm of what this rank keeps back.
@@ -44,5 +46,6 @@ class Stats:
             f"gradwire: {self.steps} steps ({self.skipped_steps} skipped), {self.bytes_sent / steps / 1e3:.1f} kB sent a step, "
             f"{self.ratio:.1f} times smaller; a step waits {1e3 * self.exposed_seconds / steps:.1f} ms "
             f"(encode {1e3 * self.encode_seconds / steps:.1f}, exchange {1e3 * self.exchange_seconds / steps:.1f}, "
-            f"decode {1e3 * self.decode_seconds / steps:.1f}), residual {self.residual_norm:.3g}"
+            f"decode {1e3 * self.decode_seconds / steps:.1f}, staging {1e3 * self.staging_seconds / steps:.1f}), "
+            f"residual {self.residual_norm:.3g}"
         )
