@@ -300,15 +300,15 @@ impl Found {
         }
     }
 
-    /// The checkpoint before this one in the same folder, if there is one.
+    /// Those before this one in the same folder, oldest first; each may have an error of its own.
     ///
     /// # Errors
     ///
-    /// `Io`, `Corrupt` or `Foreign` for that one.
-    pub fn before(&self) -> Result<Option<Self>, CheckpointError> {
-        let Some(folder) = self.path.parent() else { return Ok(None) };
-        let older = complete(folder)?.into_iter().rfind(|(steps, _)| *steps < self.steps());
-        older.map(|(_, path)| Self::read(&path)).transpose()
+    /// `Io` when the folder cannot be read; of a checkpoint also `Corrupt` and `Foreign`.
+    pub fn before(&self) -> Result<Vec<Result<Self, CheckpointError>>, CheckpointError> {
+        let Some(folder) = self.path.parent() else { return Ok(Vec::new()) };
+        let older = complete(folder)?.into_iter().filter(|(steps, _)| *steps < self.steps());
+        Ok(older.map(|(_, path)| Self::read(&path)).collect())
     }
 
     /// Where the checkpoint lies.

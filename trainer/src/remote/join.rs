@@ -10,11 +10,11 @@ use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use super::args::{KeyArgs, seconds};
 use super::job::{downlink, prepare, resolve};
-use super::keep::{self, Keep, KeepArgs};
+use super::keep::{self, Keep, KeepArgs, Known};
 use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
 use super::waiting::{LOOK_UP, is_end_wanted};
-use crate::checkpoint::{Checkpoint, Found, Replica, ReplicaError};
+use crate::checkpoint::{Found, Replica, ReplicaError};
 use crate::command::{Failure, RemoteError};
 use crate::config::Settings;
 use crate::job::{Job, JobError};
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
     fn new(
         job: &'a Job,
         transport: ZmqTransport,
-        (keep, known): (Option<Keep>, Vec<Checkpoint>),
+        (keep, known): (Option<Keep>, Vec<Known>),
         args: &JoinArgs,
     ) -> Result<Self, Failure> {
         let model = job.build_model().map_err(JobError::from)?;

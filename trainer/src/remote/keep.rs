@@ -102,37 +102,58 @@ impl Keep {
     }
 }
 
-/// The checkpoint that was found and those before it, to which the server may go back; oldest first. Only the first has to be
-/// readable.
-pub(super) fn read(found: Found, job: &Job) -> Result<Vec<Checkpoint>, CheckpointError> {
-    let older = found.before().and_then(|older| older.map(|older| read(older, job)).transpose());
-    let checkpoint = found.read_all(&job.layout)?;
-    let older = older.unwrap_or_else(|error| {
-        eprintln!(
-            "trainer: {error}; should the server go back that far, what was kept back then is not known"
-        );
-        None
-    });
-    let mut all = older.unwrap_or_default();
-    all.push(checkpoint);
+/// A checkpoint with its path, for those who are told of it.
+pub(super) type Known = (PathBuf, Checkpoint);
+
+/// The checkpoint that was found and those before it, to which the server may go back; oldest first. Only the one that was
+/// found has to fit; of the others, each that does not is named.
+pub(super) fn read(found: Found, job: &Job) -> Result<Vec<Known>, CheckpointError> {
+    let (path, older) = (found.path().to_path_buf(), found.before()?);
+    let newest = found.read_all(&job.layout)?;
+    let older = older.into_iter().map(|found| older_of(&newest, found?, job));
+    let mut all: Vec<Known> = older.filter_map(|known| known.inspect_err(warn).ok()).collect();
+    all.push((path, newest));
     Ok(all)
 }
 
+/// An older checkpoint of the same worker.
+fn older_of(newest: &Checkpoint, found: Found, job: &Job) -> Result<Known, CheckpointError> {
+    let path = found.path().to_path_buf();
+    let rank = |single: Option<&Single>| single.map(|single| single.rank);
+    if rank(found.worker()) != rank(newest.worker.as_ref()) {
+        return Err(CheckpointError::Foreign { path, what: "not the state of this worker".to_owned() });
+    }
+    Ok((path, found.read_all(&job.layout)?))
+}
+
+fn warn(error: &CheckpointError) {
+    eprintln!("trainer: {error}; should the server go back that far, what was kept back then is not known");
+}
+
 /// Has the worker remember what it kept back before the steps of these checkpoints. Returns the last one's, at which it stands.
+/// Of those before the last one, each that is not of this worker's codec is named, and not remembered.
 pub(super) fn take_up(
     worker: &mut Worker<'_, ZmqTransport>,
-    checkpoints: Vec<Checkpoint>,
+    mut known: Vec<Known>,
 ) -> Result<Option<u64>, CheckpointError> {
-    let mut last = None;
-    for Checkpoint { steps, worker: single, memories, .. } in checkpoints {
-        for kept in memories {
-            worker.keep(&kept).map_err(|what| CheckpointError::Foreign {
-                path: format!("memory before step {steps}").into(),
-                what,
-            })?;
+    let Some(last) = known.pop() else { return Ok(None) };
+    for older in known {
+        if let Err(error) = remember(worker, older) {
+            warn(&error);
         }
-        worker.remember_as(steps, single.map(|single| single.params_hash));
-        last = Some(steps);
     }
-    Ok(last)
+    remember(worker, last).map(Some)
+}
+
+/// Returns the step that follows the checkpoint.
+fn remember(
+    worker: &mut Worker<'_, ZmqTransport>,
+    (path, checkpoint): Known,
+) -> Result<u64, CheckpointError> {
+    let Checkpoint { steps, worker: single, memories, .. } = checkpoint;
+    for kept in memories {
+        worker.keep(&kept).map_err(|what| CheckpointError::Foreign { path: path.clone(), what })?;
+    }
+    worker.remember_as(steps, single.map(|single| single.params_hash));
+    Ok(steps)
 }

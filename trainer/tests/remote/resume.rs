@@ -1,11 +1,11 @@
 //! Workers that go on from a file of their own, alone or with the server.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gradwire_trainer::checkpoint::{Single, Store, latest};
+use gradwire_trainer::checkpoint::{Checkpoint, Single, Store, latest};
 use gradwire_trainer::job::Job;
 
 use crate::support::{Keys, Process, join, rejoin, serve, trainer};
@@ -196,6 +196,37 @@ fn what_was_kept_back_in_another_course_of_the_run_does_not_enter_this_one() {
     let norm: f64 = line.split("norm ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
     assert!(norm > 0.0, "{line}");
     scene.hash();
+}
+
+/// The newest of a worker's three checkpoints is what it goes on from.
+#[test]
+fn older_states_that_do_not_fit_are_named_and_a_worker_goes_on_without_them() {
+    let settings = settings("400", "1", &["--codec", "topk:density=0.01"]);
+    let undisturbed = undisturbed(&settings);
+    let mut scene = Scene::new(&settings);
+    scene.server.says("step 6: ");
+    scene.workers[1].signal("-INT");
+    assert_eq!(scene.workers[1].ends(), Some(130), "{}", scene.workers[1].all());
+    let run = PathBuf::from(folder(&scene.keys, 2));
+    let [damaged, unfit, newest] = checkpoints(&run)[..] else { panic!("three are kept") };
+    let path = |step: u64| run.join(format!("checkpoints/step-{step:08}"));
+    // What stands in it is whole, but no memory of this codec.
+    let found = latest(&path(unfit)).unwrap();
+    let job = Job::prepare(found.config().clone()).unwrap();
+    let checkpoint = Checkpoint { memories: vec![vec![7; 100]], ..found.read_all(&job.layout).unwrap() };
+    let aside = [damaged, newest].map(|step| (path(step), run.join(step.to_string())));
+    aside.iter().for_each(|(from, to)| fs::rename(from, to).unwrap());
+    Store::of_run(&run).write(&checkpoint, &job.layout).unwrap();
+    aside.iter().for_each(|(to, from)| fs::rename(from, to).unwrap());
+    fs::write(path(damaged).join("manifest.json"), "{}").unwrap();
+
+    scene.restart(2);
+    for step in [damaged, unfit] {
+        let line = scene.workers[1].says(&format!("step-{step:08}"));
+        assert!(line.ends_with("what was kept back then is not known"), "{line}");
+    }
+    scene.workers[1].says(&format!("what was kept back is as it was before step {newest}"));
+    assert_eq!(scene.hash(), undisturbed);
 }
 
 #[test]
