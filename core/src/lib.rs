@@ -34,7 +34,7 @@
 //!
 //! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
 //! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
-//! message, [`state`] those of a memory, [`arithmetic`] means and norms, [`random`] the draws.
+//! message, [`state`] those of a memory, [`arithmetic`] means, norms and loops of the caller's, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |
