@@ -35,7 +35,7 @@
 //! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
 //! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
 //! message, [`rules`] several codecs for one model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`]
-//! means and norms, [`random`] the draws.
+//! means, norms and loops of the caller's, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |

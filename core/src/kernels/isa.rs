@@ -124,3 +124,45 @@ macro_rules! compile_for_each_isa {
 }
 
 pub(super) use compile_for_each_isa;
+
+/// A loop over whole vectors that [`vectorised`](crate::arithmetic::vectorised) compiles for each instruction set.
+///
+/// What [`run`](Self::run) does is compiled for an instruction set where it is inlined: mark it, and the functions that it
+/// calls for every element, with `#[inline(always)]`.
+pub trait Loop {
+    /// What it returns.
+    type Output;
+
+    /// The loop, in plain Rust.
+    fn run(self) -> Self::Output;
+}
+
+/// Compiles the loop for every instruction set and runs the version for the one asked for.
+#[allow(unsafe_code, reason = "calls of functions for instruction sets that were detected")]
+#[inline]
+pub(crate) fn run_for<L: Loop>(isa: Isa, work: L) -> L::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,sse4.2,f16c")]
+        fn avx2<L: Loop>(work: L) -> L::Output {
+            work.run()
+        }
+        #[target_feature(
+            enable = "avx2,bmi1,bmi2,lzcnt,popcnt,sse4.2,f16c,avx512f,avx512bw,avx512dq,avx512vl"
+        )]
+        fn avx512<L: Loop>(work: L) -> L::Output {
+            work.run()
+        }
+        match isa {
+            Isa::Baseline => {}
+            // SAFETY: `Isa::best` and `Isa::available` name an instruction set only where the machine has it.
+            Isa::Avx2 => return unsafe { avx2(work) },
+            // SAFETY: as above.
+            Isa::Avx512 => return unsafe { avx512(work) },
+        }
+    }
+    // Elsewhere the baseline has the vectors already.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = isa;
+    work.run()
+}

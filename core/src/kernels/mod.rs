@@ -49,7 +49,8 @@ pub(crate) use dispatch::sums::{
 };
 pub(crate) use dispatch::symbols::{add_symbols, class_costs, counted_class_costs, histogram, symbols_of};
 pub(crate) use fetch::{FETCH_AHEAD, fetch};
-pub(crate) use isa::Isa;
+pub use isa::Loop;
+pub(crate) use isa::{Isa, run_for};
 #[cfg(not(any(
     all(target_arch = "x86_64", target_feature = "sse2"),
     all(target_arch = "aarch64", target_feature = "neon")

@@ -22,9 +22,22 @@ pub struct Totals {
     pub refused: u64,
     /// Steps whose mean was refused, up to the last one.
     pub refused_in_a_row: u64,
-    /// Workers that died or left for good.
+    /// Times that a worker died, and did not come back.
     pub departures: u64,
-    /// Norms of what they kept back, added up, in billionths.
+    /// Norms of what workers kept back that died, less what they had when they came back, added up, in billionths.
+    pub lost_nanos: u64,
+    /// Who is away now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub away: Vec<Away>,
+}
+
+/// A worker that died, and may come back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Away {
+    /// Its rank.
+    pub rank: u32,
+    /// Norm of what it kept back, in billionths, as it last said.
     pub lost_nanos: u64,
 }
 

@@ -26,7 +26,7 @@ mod replica;
 mod store;
 
 pub use error::CheckpointError;
-pub use manifest::{Single, Totals};
+pub use manifest::{Away, Single, Totals};
 pub use replica::{Replica, ReplicaError};
 pub use store::{Found, Store, latest};
 

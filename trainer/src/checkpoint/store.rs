@@ -300,16 +300,15 @@ impl Found {
         }
     }
 
-    /// Those before this one in the same folder, oldest first, each with its path.
+    /// Those before this one in the same folder, oldest first; each may have an error of its own.
     ///
     /// # Errors
     ///
-    /// `Io` when the folder cannot be read. Beside its path, a checkpoint has its own: `Io`, `Corrupt` or `Foreign`.
-    #[cfg(feature = "zmq")]
-    pub(crate) fn before(&self) -> Result<Vec<(PathBuf, Result<Self, CheckpointError>)>, CheckpointError> {
+    /// `Io` when the folder cannot be read; of a checkpoint also `Corrupt` and `Foreign`.
+    pub fn before(&self) -> Result<Vec<Result<Self, CheckpointError>>, CheckpointError> {
         let Some(folder) = self.path.parent() else { return Ok(Vec::new()) };
         let older = complete(folder)?.into_iter().filter(|(steps, _)| *steps < self.steps());
-        Ok(older.map(|(_, path)| (path.clone(), Self::read(&path))).collect())
+        Ok(older.map(|(_, path)| Self::read(&path)).collect())
     }
 
     /// Where the checkpoint lies.

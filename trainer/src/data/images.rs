@@ -1,5 +1,7 @@
 //! Classification images, kept as bytes and scaled when a batch is made.
 
+use gradwire::arithmetic::{Loop, vectorised};
+
 use super::{DataFault, Part};
 
 /// No image may have more values than this: 64 times those of a 32×32 colour image.
@@ -146,8 +148,31 @@ impl Scaling {
     pub fn push_features(&self, pixels: &[u8], features: &mut Vec<f32>) {
         let plane = pixels.len() / self.mean.len();
         for (channel, bytes) in pixels.chunks_exact(plane).enumerate() {
-            let (mean, deviation) = (self.mean[channel], self.deviation[channel]);
-            features.extend(bytes.iter().map(|&byte| (f32::from(byte) / self.full - mean) / deviation));
+            let (full, mean, deviation) = (self.full, self.mean[channel], self.deviation[channel]);
+            let start = features.len();
+            features.resize(start + plane, 0.0);
+            vectorised(Scale { bytes, features: &mut features[start..], full, mean, deviation });
+        }
+    }
+}
+
+/// Makes features of the bytes of one channel.
+struct Scale<'a> {
+    bytes: &'a [u8],
+    features: &'a mut [f32],
+    full: f32,
+    mean: f32,
+    deviation: f32,
+}
+
+impl Loop for Scale<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { bytes, features, full, mean, deviation } = self;
+        for (feature, &byte) in features.iter_mut().zip(bytes) {
+            *feature = (f32::from(byte) / full - mean) / deviation;
         }
     }
 }

@@ -92,3 +92,44 @@ fn only(names: &[&str], state: &[(&str, &[f32])]) -> Result<(), StateError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The least nanoseconds that the work takes of many times.
+    pub(super) fn fastest(mut work: impl FnMut()) -> f64 {
+        let once = |_| {
+            let start = std::time::Instant::now();
+            work();
+            start.elapsed().as_nanos() as f64
+        };
+        (0..200).map(once).fold(f64::INFINITY, f64::min)
+    }
+
+    /// One parameter at a time there are no vectors.
+    #[test]
+    fn whole_vectors_give_the_bits_of_one_parameter_at_a_time() {
+        let sgd =
+            |momentum, nesterov| OptimizerConfig::Sgd(SgdConfig { momentum, nesterov, weight_decay: 1e-3 });
+        let adamw = OptimizerConfig::AdamW(AdamWConfig::default());
+        for config in [sgd(0.0, false), sgd(0.9, false), sgd(0.9, true), adamw] {
+            for len in [0, 1, 7, 8, 9, 15, 16, 17, 33, 100] {
+                let grad = |step: usize| -> Vec<f32> {
+                    (0..len).map(|i| ((i * i + 31 * step) % 97) as f32 * 0.037 - 1.3).collect()
+                };
+                let mut params = grad(7);
+                let mut whole = config.build(len).unwrap();
+                (0..5).for_each(|step| whole.step(&mut params, &grad(step), 0.01));
+                let single = |at: usize| {
+                    let mut one = config.build(1).unwrap();
+                    let mut param = [grad(7)[at]];
+                    (0..5).for_each(|step| one.step(&mut param, &[grad(step)[at]], 0.01));
+                    param[0].to_bits()
+                };
+                let bits: Vec<u32> = params.iter().map(|param| param.to_bits()).collect();
+                assert_eq!(bits, (0..len).map(single).collect::<Vec<_>>(), "{config:?}");
+            }
+        }
+    }
+}

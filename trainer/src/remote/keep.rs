@@ -110,31 +110,20 @@ pub(super) type Known = (PathBuf, Checkpoint);
 pub(super) fn read(found: Found, job: &Job) -> Result<Vec<Known>, CheckpointError> {
     let (path, older) = (found.path().to_path_buf(), found.before()?);
     let newest = found.read_all(&job.layout)?;
-    let older = older.into_iter().filter_map(|(path, found)| match older_of(&newest, found, job) {
-        Ok(checkpoint) => Some((path, checkpoint)),
-        Err(error) => {
-            warn(&error);
-            None
-        }
-    });
-    let mut all: Vec<Known> = older.collect();
+    let older = older.into_iter().map(|found| older_of(&newest, found?, job));
+    let mut all: Vec<Known> = older.filter_map(|known| known.inspect_err(warn).ok()).collect();
     all.push((path, newest));
     Ok(all)
 }
 
 /// An older checkpoint of the same worker.
-fn older_of(
-    newest: &Checkpoint,
-    found: Result<Found, CheckpointError>,
-    job: &Job,
-) -> Result<Checkpoint, CheckpointError> {
-    let found = found?;
+fn older_of(newest: &Checkpoint, found: Found, job: &Job) -> Result<Known, CheckpointError> {
+    let path = found.path().to_path_buf();
     let rank = |single: Option<&Single>| single.map(|single| single.rank);
     if rank(found.worker()) != rank(newest.worker.as_ref()) {
-        let (path, what) = (found.path().to_path_buf(), "not the state of this worker".to_owned());
-        return Err(CheckpointError::Foreign { path, what });
+        return Err(CheckpointError::Foreign { path, what: "not the state of this worker".to_owned() });
     }
-    found.read_all(&job.layout)
+    Ok((path, found.read_all(&job.layout)?))
 }
 
 fn warn(error: &CheckpointError) {

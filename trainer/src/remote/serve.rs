@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
             let is_end = is_end_wanted();
             let hash = self.worker.hash();
             let mut record = self.step(step)?;
-            self.roll.reports(self.worker.transport(), tag, hash)?;
+            self.hear(tag, hash)?;
             if is_end {
                 // What workers keep back is then that behind this step, when they ask again.
                 self.roll.dismiss("the server ends, to go on later");
@@ -324,6 +324,19 @@ impl<'a> Run<'a> {
         self.worker.set_quorum(quorum);
     }
 
+    /// Takes what the members report in a step. Of a worker that was gone, and is back, it says how much is lost after all.
+    fn hear(&mut self, tag: Tag, hash: u64) -> Result<(), RemoteError> {
+        for (rank, norm) in self.roll.reports(self.worker.transport(), tag, hash)? {
+            if let Some(lost) = self.collected.hear_of(rank, norm) {
+                eprintln!(
+                    "trainer: step {}: {rank} is back, and keeps back norm {norm:.6}; of what it had, norm {lost:.6} is lost",
+                    tag.step
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Names the frames that were refused.
     fn refuse(&mut self, step: u64, refused: &[(Rank, gradwire::DecodeError)], contributors: &[Rank]) {
         for (rank, error) in refused {
@@ -376,8 +389,8 @@ impl<'a> Run<'a> {
             self.roll.close(self.worker.transport(), closed, next, || state, deadline)?;
         for change in changes {
             eprintln!("trainer: before step {}: {change}", next.0);
-            if let Change::Left { lost_norm, .. } = change {
-                self.collected.lose(lost_norm);
+            if let Change::Left { rank, lost_norm } = change {
+                self.collected.lose(rank, lost_norm);
             }
         }
         Ok(())

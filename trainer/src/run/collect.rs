@@ -10,6 +10,8 @@ use gradwire_transports::{Counters, Rank};
 use super::error::{MAX_REFUSED_IN_A_ROW, RunError};
 use super::observer::Observer;
 use super::outcome::{Final, Outcome};
+#[cfg(feature = "zmq")]
+use crate::checkpoint::Away;
 use crate::checkpoint::{Checkpoint, Snapshot, Totals};
 use crate::job::Job;
 use crate::model::eval::Evaluation;
@@ -53,6 +55,12 @@ pub(crate) fn collect(
         }
     }
     failure.map_or(Ok(collected), Err)
+}
+
+/// A norm in billionths.
+#[cfg(feature = "zmq")]
+fn nanos(norm: f64) -> u64 {
+    (norm * 1e9) as u64
 }
 
 /// The hash of one replica, or of several that differ.
@@ -167,18 +175,32 @@ impl Collected {
 
     /// A worker is gone, with what it kept back.
     #[cfg(feature = "zmq")]
-    pub(crate) fn lose(&mut self, norm: f64) {
+    pub(crate) fn lose(&mut self, Rank(rank): Rank, norm: f64) {
+        let lost_nanos = nanos(norm);
         self.totals.departures += 1;
-        self.totals.lost_nanos = self.totals.lost_nanos.saturating_add((norm * 1e9) as u64);
+        self.totals.lost_nanos = self.totals.lost_nanos.saturating_add(lost_nanos);
+        self.totals.away.push(Away { rank, lost_nanos });
+    }
+
+    /// A worker says what it keeps back. Of one that was gone, that is not lost; returns the norm of what still is.
+    #[cfg(feature = "zmq")]
+    pub(crate) fn hear_of(&mut self, Rank(rank): Rank, norm: f64) -> Option<f64> {
+        let at = self.totals.away.iter().position(|away| away.rank == rank)?;
+        let Away { lost_nanos, .. } = self.totals.away.swap_remove(at);
+        let kept_nanos = nanos(norm).min(lost_nanos);
+        self.totals.departures = self.totals.departures.saturating_sub(1);
+        self.totals.lost_nanos = self.totals.lost_nanos.saturating_sub(kept_nanos);
+        Some((lost_nanos - kept_nanos) as f64 * 1e-9)
     }
 
     /// What should be known about this run.
     fn notes(&self, job: &Job) -> Vec<String> {
         let mut notes = job.config.notes();
-        if self.totals.departures > 0 {
-            let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
+        let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
+        if gone > 0 || norm > 0.0 {
             notes.push(format!(
-                "workers that left: {gone}; what they kept back is lost: norms of {norm:.6} in all"
+                "workers that left and did not come back: {gone}; \
+                 of what workers kept back that died, norms of {norm:.6} in all are lost"
             ));
         }
         notes
@@ -240,6 +262,41 @@ mod tests {
         }
 
         fn refused(&mut self, _: u64, _: &str) {}
+    }
+
+    #[cfg(feature = "zmq")]
+    #[test]
+    fn a_worker_that_comes_back_is_not_counted_and_what_it_brings_is_not_lost() {
+        let settings = Settings { workers: Some(1), ..Settings::default() };
+        let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
+        let mut collected = Collected::summing(Instant::now(), None, Sums::default());
+        let note = |collected: &Collected| collected.notes(&job).pop();
+        let says = |gone: u64, norm: &str| {
+            Some(format!(
+                "workers that left and did not come back: {gone}; \
+                 of what workers kept back that died, norms of {norm} in all are lost"
+            ))
+        };
+        let none = note(&collected);
+        for (rank, norm) in [(1, 4.0), (2, 2.0), (3, 1.0)] {
+            collected.lose(Rank(rank), norm);
+        }
+        assert_eq!(note(&collected), says(3, "7.000000"));
+        // From its file, with a part of it for its absence.
+        assert_eq!(collected.hear_of(Rank(1), 3.0), Some(1.0));
+        assert_eq!(note(&collected), says(2, "4.000000"));
+        // With nothing, and with more than it had said.
+        assert_eq!(
+            [(2, 0.0), (3, 9.0)].map(|(rank, norm)| collected.hear_of(Rank(rank), norm)),
+            [Some(2.0), Some(0.0)]
+        );
+        assert_eq!(note(&collected), says(0, "3.000000"));
+        assert_eq!(collected.hear_of(Rank(1), 8.0), None, "it was here");
+        collected.lose(Rank(3), 1.0);
+        assert_eq!(collected.hear_of(Rank(3), 1.0), Some(0.0));
+        assert_eq!(note(&collected), says(0, "3.000000"));
+        collected.totals.lost_nanos = 0;
+        assert_eq!(note(&collected), none);
     }
 
     #[test]

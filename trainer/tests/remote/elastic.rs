@@ -63,9 +63,14 @@ fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_withou
     let lost = server.says("rank 2 is gone; what it kept back is lost: norm ");
     let norm: f64 = lost.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(norm > 0.0, "{lost}");
+    let back = server.says("rank 2 is back, and keeps back norm 0.000000");
+    assert!(back.ends_with(&format!("norm {norm:.6} is lost")), "{back}");
     let hash = server.hash();
     let summary = std::fs::read_to_string(keys.run().join("summary.json")).unwrap();
-    assert!(summary.contains("workers that left: 1; what they kept back is lost: norms of "), "{summary}");
+    let note = "workers that left and did not come back: 0; of what workers kept back that died, norms of ";
+    let reported = summary.split(note).nth(1).unwrap_or_else(|| panic!("{summary}"));
+    let reported: f64 = reported.split(' ').next().unwrap().parse().unwrap();
+    assert!((reported - norm).abs() < 1e-5, "{reported} is not {norm}");
     for worker in workers {
         assert_eq!(worker.hash(), hash);
     }

@@ -176,6 +176,9 @@ fn a_killed_worker_has_what_it_kept_back_behind_its_last_step_at_the_weight_of_i
     for (kept, was) in [(back.kept_before, last.kept_after), (back.norm_before, last.norm_after)] {
         assert!((kept - weight * was).abs() <= 1e-5 * (1.0 + was.abs()), "{kept} is not {weight} of {was}");
     }
+    // What it has brought is not lost.
+    let line = scene.server.says(&format!("rank 2 is back, and keeps back norm {:.6}", back.norm_before));
+    assert!(line.contains(&format!("step {step}: ")), "{line}");
     scene.hash();
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gradwire::arithmetic::{Loop, vectorised};
 use half::bf16;
 
 /// What an f32 takes on the wire between two hops.
@@ -71,61 +72,125 @@ impl Reduce<'_> {
     /// Writes the elements of `range` into `out`, little-endian.
     pub(super) fn write(&self, range: Range<usize>, out: &mut Vec<u8>) {
         out.resize(range.len() * self.element_bytes(), 0);
-        match self {
-            Self::SumF32(data, Wire::Bf16) => {
-                put(out, &data[range], |x: f32| bf16::from_f32(x).to_le_bytes());
-            }
-            Self::SumF32(data, Wire::F32) | Self::MaxF32(data) => put(out, &data[range], f32::to_le_bytes),
-            Self::SumI32(data) | Self::MinI32(data) => put(out, &data[range], i32::to_le_bytes),
-            Self::And(data) => put(out, &data[range], u32::to_le_bytes),
-        }
+        vectorised(Write { data: self, range, out });
     }
 
     /// Folds what came in into the elements of `range`: incoming on the left, own on the right.
     pub(super) fn fold(&mut self, range: Range<usize>, incoming: &[u8]) {
-        match self {
-            Self::SumF32(data, Wire::F32) => {
-                merge(&mut data[range], incoming, |b, own| f32::from_le_bytes(b) + own);
-            }
-            Self::SumF32(data, Wire::Bf16) => {
-                merge(&mut data[range], incoming, |b, own| bf16::from_le_bytes(b).to_f32() + own);
-            }
-            Self::SumI32(data) => {
-                merge(&mut data[range], incoming, |b, own| i32::from_le_bytes(b).wrapping_add(own));
-            }
-            Self::MaxF32(data) => {
-                merge(&mut data[range], incoming, |b, own| max_f32(f32::from_le_bytes(b), own));
-            }
-            Self::MinI32(data) => merge(&mut data[range], incoming, |b, own| own.min(i32::from_le_bytes(b))),
-            Self::And(data) => merge(&mut data[range], incoming, |b, own| own & u32::from_le_bytes(b)),
-        }
+        vectorised(Fold { data: self, range, incoming });
     }
 
     /// Replaces the elements of `range` by what came in.
     pub(super) fn replace(&mut self, range: Range<usize>, incoming: &[u8]) {
-        match self {
-            Self::SumF32(data, Wire::Bf16) => {
-                merge(&mut data[range], incoming, |b, _| bf16::from_le_bytes(b).to_f32());
-            }
-            Self::SumF32(data, Wire::F32) | Self::MaxF32(data) => {
-                merge(&mut data[range], incoming, |b, _| f32::from_le_bytes(b));
-            }
-            Self::SumI32(data) | Self::MinI32(data) => {
-                merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b));
-            }
-            Self::And(data) => merge(&mut data[range], incoming, |b, _| u32::from_le_bytes(b)),
-        }
+        vectorised(Replace { data: self, range, incoming });
     }
 
     /// Makes a finished segment what the others will read from the wire.
     pub(super) fn settle(&mut self, range: Range<usize>) {
         if let Self::SumF32(data, Wire::Bf16) = self {
-            data[range].iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
+            vectorised(Settle(&mut data[range]));
         }
     }
 }
 
+struct Write<'r, 'a> {
+    data: &'r Reduce<'a>,
+    range: Range<usize>,
+    out: &'r mut [u8],
+}
+
+impl Loop for Write<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { data, range, out } = self;
+        match data {
+            Reduce::SumF32(data, Wire::Bf16) => {
+                put(out, &data[range], |x: f32| bf16::from_f32(x).to_le_bytes());
+            }
+            Reduce::SumF32(data, Wire::F32) | Reduce::MaxF32(data) => {
+                put(out, &data[range], f32::to_le_bytes);
+            }
+            Reduce::SumI32(data) | Reduce::MinI32(data) => put(out, &data[range], i32::to_le_bytes),
+            Reduce::And(data) => put(out, &data[range], u32::to_le_bytes),
+        }
+    }
+}
+
+struct Fold<'r, 'a> {
+    data: &'r mut Reduce<'a>,
+    range: Range<usize>,
+    incoming: &'r [u8],
+}
+
+impl Loop for Fold<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { data, range, incoming } = self;
+        match data {
+            Reduce::SumF32(data, Wire::F32) => {
+                merge(&mut data[range], incoming, |b, own| f32::from_le_bytes(b) + own);
+            }
+            Reduce::SumF32(data, Wire::Bf16) => {
+                merge(&mut data[range], incoming, |b, own| bf16::from_le_bytes(b).to_f32() + own);
+            }
+            Reduce::SumI32(data) => {
+                merge(&mut data[range], incoming, |b, own| i32::from_le_bytes(b).wrapping_add(own));
+            }
+            Reduce::MaxF32(data) => {
+                merge(&mut data[range], incoming, |b, own| max_f32(f32::from_le_bytes(b), own));
+            }
+            Reduce::MinI32(data) => {
+                merge(&mut data[range], incoming, |b, own| own.min(i32::from_le_bytes(b)));
+            }
+            Reduce::And(data) => merge(&mut data[range], incoming, |b, own| own & u32::from_le_bytes(b)),
+        }
+    }
+}
+
+struct Replace<'r, 'a> {
+    data: &'r mut Reduce<'a>,
+    range: Range<usize>,
+    incoming: &'r [u8],
+}
+
+impl Loop for Replace<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { data, range, incoming } = self;
+        match data {
+            Reduce::SumF32(data, Wire::Bf16) => {
+                merge(&mut data[range], incoming, |b, _| bf16::from_le_bytes(b).to_f32());
+            }
+            Reduce::SumF32(data, Wire::F32) | Reduce::MaxF32(data) => {
+                merge(&mut data[range], incoming, |b, _| f32::from_le_bytes(b));
+            }
+            Reduce::SumI32(data) | Reduce::MinI32(data) => {
+                merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b));
+            }
+            Reduce::And(data) => merge(&mut data[range], incoming, |b, _| u32::from_le_bytes(b)),
+        }
+    }
+}
+
+struct Settle<'a>(&'a mut [f32]);
+
+impl Loop for Settle<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        self.0.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
+    }
+}
+
 /// Writes each value as `N` bytes.
+#[inline(always)]
 fn put<T: Copy, const N: usize>(out: &mut [u8], values: &[T], bytes: impl Fn(T) -> [u8; N]) {
     for (slot, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
         *slot = bytes(*value);
@@ -133,6 +198,7 @@ fn put<T: Copy, const N: usize>(out: &mut [u8], values: &[T], bytes: impl Fn(T) 
 }
 
 /// Replaces each value by a function of `N` incoming bytes and itself.
+#[inline(always)]
 fn merge<T: Copy, const N: usize>(values: &mut [T], incoming: &[u8], with: impl Fn([u8; N], T) -> T) {
     for (value, bytes) in values.iter_mut().zip(incoming.as_chunks().0) {
         *value = with(*bytes, *value);
@@ -167,6 +233,56 @@ mod tests {
         assert_eq!(max_f32(f32::NEG_INFINITY, -3.0), -3.0);
     }
 
+    /// One element at a time there are no vectors.
+    #[test]
+    fn whole_vectors_give_the_bits_of_one_element_at_a_time() {
+        let special = [f32::NAN, -0.0, 0.0, f32::INFINITY, f32::NEG_INFINITY, 1e-40, f32::MAX];
+        let values = |len: usize, by: usize| -> Vec<f32> {
+            let value = |i: usize| special.get(i % 11).map_or((i * by % 1009) as f32 * 0.37 - 99.0, |&x| x);
+            (0..len).map(value).collect()
+        };
+        fn same(mut reduce: impl FnMut(Range<usize>, &[u8]) -> Vec<u8>, bytes: usize, other: &[u8]) {
+            let len = other.len() / bytes;
+            let single = |at: usize| (at..at + 1, &other[at * bytes..(at + 1) * bytes]);
+            let one_by_one: Vec<u8> = (0..len).map(single).flat_map(|(at, by)| reduce(at, by)).collect();
+            assert_eq!(reduce(0..len, other), one_by_one);
+        }
+        for len in [0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 100] {
+            let (own, other) = (values(len, 7), values(len, 13));
+            let ints = |values: &[f32]| values.iter().map(|x| x.to_bits() as i32).collect::<Vec<_>>();
+            for wire in [Wire::F32, Wire::Bf16] {
+                let mut bytes = Vec::new();
+                Reduce::SumF32(&mut other.clone(), wire).write(0..len, &mut bytes);
+                let size = if wire == Wire::F32 { 4 } else { 2 };
+                let made = |work: fn(&mut Reduce<'_>, Range<usize>, &[u8])| {
+                    let own = own.clone();
+                    move |range: Range<usize>, incoming: &[u8]| {
+                        let (mut data, mut out) = (own.clone(), Vec::new());
+                        let mut reduce = Reduce::SumF32(&mut data, wire);
+                        work(&mut reduce, range.clone(), incoming);
+                        reduce.write(range, &mut out);
+                        out
+                    }
+                };
+                same(made(|reduce, range, incoming| reduce.fold(range, incoming)), size, &bytes);
+                same(made(|reduce, range, incoming| reduce.replace(range, incoming)), size, &bytes);
+                same(made(|reduce, range, _| reduce.settle(range)), size, &bytes);
+            }
+            let bytes: Vec<u8> = other.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let out = |mut reduce: Reduce<'_>, range: Range<usize>, incoming: &[u8]| {
+                let mut out = Vec::new();
+                reduce.fold(range.clone(), incoming);
+                reduce.write(range, &mut out);
+                out
+            };
+            same(|range, by| out(Reduce::SumI32(&mut ints(&own)), range, by), 4, &bytes);
+            same(|range, by| out(Reduce::MinI32(&mut ints(&own)), range, by), 4, &bytes);
+            same(|range, by| out(Reduce::MaxF32(&mut own.clone()), range, by), 4, &bytes);
+            let bits = || own.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+            same(|range, by| out(Reduce::And(&mut bits()), range, by), 4, &bytes);
+        }
+    }
+
     #[test]
     fn bf16_rounds_to_nearest_even_and_settling_matches_the_wire() {
         // 1 + 2^-8 lies halfway between 1 and 1 + 2^-7: ties to even gives 1. 1 + 3·2^-8 gives 1 + 2^-6.
@@ -176,5 +292,37 @@ mod tests {
         assert_eq!(wire, [0x80, 0x3f, 0x82, 0x3f, 0x40, 0xc0]);
         Reduce::SumF32(&mut data, Wire::Bf16).settle(0..3);
         assert_eq!(data, [1.0, 1.015_625, -3.0]);
+    }
+
+    /// Each loop in one run beside the same loop as the compiler makes it for every x86-64.
+    #[test]
+    #[ignore = "measures times"]
+    fn how_much_faster_whole_vectors_are() {
+        let fastest = |work: &mut dyn FnMut()| {
+            let once = |_| {
+                let start = std::time::Instant::now();
+                work();
+                start.elapsed().as_nanos() as f64
+            };
+            (0..200).map(once).fold(f64::INFINITY, f64::min)
+        };
+        for len in [1 << 12, 1 << 22] {
+            for wire in [Wire::F32, Wire::Bf16] {
+                let mut own = vec![1.5_f32; len];
+                let mut wide = vec![0; len * if wire == Wire::F32 { 4 } else { 2 }];
+                let incoming = wide.clone();
+                let mut data = Reduce::SumF32(&mut own, wire);
+                let plain =
+                    fastest(&mut || Fold { data: &mut data, range: 0..len, incoming: &incoming }.run());
+                let fold = fastest(&mut || data.fold(0..len, &incoming));
+                let plain_write = fastest(&mut || Write { data: &data, range: 0..len, out: &mut wide }.run());
+                let write = fastest(&mut || data.write(0..len, &mut wide));
+                println!(
+                    "{wire:?}, {len} elements: fold {:.2}, write {:.2} times as fast",
+                    plain / fold,
+                    plain_write / write
+                );
+            }
+        }
     }
 }

@@ -179,8 +179,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what the members reported in the step of `tag`. Parameters that differ from the server's own, whose hash is
-    /// given, put a member out.
+    /// Takes what the members reported in the step of `tag`, and returns the norm of what each of them keeps back. Parameters that
+    /// differ from the server's own, whose hash is given, put a member out.
     ///
     /// # Errors
     /// Those of `recv`.
@@ -189,12 +189,14 @@ impl Server {
         transport: &mut ZmqTransport,
         tag: Tag,
         own_hash: u64,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Vec<(Rank, f64)>, TransportError> {
+        let mut norms = Vec::new();
         for place in self.places.iter_mut().filter(|place| place.member.is_some()) {
             match transport.recv(place.rank, tag.chunk(REPORT), &mut self.buffer, Deadline::now()) {
                 Ok(()) => match Report::read(&self.buffer) {
                     Some(report) => {
                         place.norm = report.residual_norm;
+                        norms.push((place.rank, report.residual_norm));
                         if report.leaves {
                             place.fault = Some("it leaves, with what it keeps back".to_owned());
                         }
@@ -208,7 +210,7 @@ impl Server {
                 Err(other) => return Err(other),
             }
         }
-        Ok(())
+        Ok(norms)
     }
 
     /// Puts a member out when the step closes.
