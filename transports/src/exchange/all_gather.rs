@@ -34,7 +34,7 @@ pub(super) fn encode(
     grad: Grad<'_>,
     memory: &mut Option<&mut Memory<'_>>,
 ) -> Result<(), ExchangeError> {
-    let (key, layout, codec) = (step.key, step.layout.as_ref(), &step.spec.codec);
+    let (key, layout, codec) = (step.key, step.layout.as_ref(), step.codec());
     timed(&mut step.clock.encode, || {
         encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut()).map(|_| ())
     })?;
@@ -103,7 +103,7 @@ impl InParts for AllGather {
     }
 
     fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.frames[part.at].own.frame(), &step.layout.as_ref(), memory);
+        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory);
     }
 
     fn frame_bytes(&self) -> usize {
@@ -145,7 +145,7 @@ fn add(
     (rank, bytes): (Rank, &[u8]),
     sum: &mut [f32],
 ) -> Result<usize, ExchangeError> {
-    let expected = Requirements::holding(step, &step.spec.codec, part.units);
+    let expected = Requirements::holding(step, step.codec(), part.units);
     let (layout, is_own) = (step.layout.as_ref(), rank == step.transport.rank());
     timed(&mut step.clock.decode, || {
         let frame = incoming.parse(rank, bytes, &layout, &expected)?;

@@ -3,11 +3,11 @@
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::codecs::DenseSum;
-use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round};
 use gradwire::{Grad, Linear, Memory, Unit};
 
 use super::error::ExchangeError;
+use super::foreign::Rounds;
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
 use super::void::Watched;
@@ -24,19 +24,13 @@ pub(super) enum Order {
     Native,
 }
 
-/// A codec with rounds: one that has a spelling, or one of a test.
+/// A codec with rounds: one that has a spelling, one of another crate, or one of a test.
 pub(super) trait HasRounds {
     fn rounds(&self) -> &dyn Linear;
 }
 
-impl HasRounds for LinearCodec {
-    fn rounds(&self) -> &dyn Linear {
-        self.rounds()
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct AllReduce<C = LinearCodec> {
+pub(super) struct AllReduce<C = Rounds> {
     codec: C,
     wire: Wire,
     order: Order,
@@ -408,6 +402,7 @@ mod tests {
             transport: &mut transport,
             underway: &mut Underway::default(),
             spec: &spec,
+            foreign: None,
             layout: &layout,
             units: &units,
             key,

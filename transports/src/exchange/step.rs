@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Layout, Spec, StepKey, Unit};
+use gradwire::{Gather, Layout, Spec, StepKey, Unit};
 
 use super::underway::Underway;
 use crate::error::TransportError;
@@ -15,6 +15,8 @@ pub(super) struct Step<'a> {
     pub(super) transport: &'a mut dyn Transport,
     pub(super) underway: &'a mut Underway,
     pub(super) spec: &'a Spec,
+    /// The codec of frames, where it is not that of the spelling but one of another crate.
+    pub(super) foreign: Option<&'a dyn Gather>,
     pub(super) layout: &'a Layout,
     pub(super) units: &'a [Unit],
     pub(super) key: StepKey,
@@ -23,7 +25,12 @@ pub(super) struct Step<'a> {
     pub(super) clock: Clock,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// The codec of frames.
+    pub(super) fn codec(&self) -> &'a dyn Gather {
+        self.foreign.unwrap_or(&self.spec.codec)
+    }
+
     /// The place of this rank among the members, of whom it is one.
     pub(super) fn place_in(&self, members: &RankSet) -> usize {
         members.position(self.transport.rank()).unwrap_or(0)

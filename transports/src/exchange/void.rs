@@ -30,7 +30,9 @@ impl Void {
     pub(super) fn of(rank: Rank, error: &ExchangeError) -> Option<Self> {
         match *error {
             ExchangeError::Encode(
-                EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index },
+                EncodeError::NonFiniteInput { index }
+                | EncodeError::ValueOverflow { index }
+                | EncodeError::Experiment { index, .. },
             ) => Some(Self { rank, index }),
             _ => None,
         }
