@@ -429,7 +429,8 @@ fn every_truncation_and_every_flipped_bit_is_refused() {
 #[test]
 fn an_encode_that_fails_changes_nothing_whichever_unit_is_to_blame() {
     let n = layout().len();
-    let refused = |unit, why| Err(EncodeError::Experiment { unit, why });
+    let refused =
+        |unit, why| Err(EncodeError::Experiment { unit, index: if unit == 4 { 129 } else { 0 }, why });
     let (grad, mut late, mut high) = (values(1, n), values(1, n), values(1, n));
     (late[150], high[140]) = (f32::NAN, 1e31);
     for (fault, grad, expected) in [

@@ -41,6 +41,8 @@ pub enum EncodeError {
     Experiment {
         /// Identifier of the unit.
         unit: u32,
+        /// First coordinate of the unit, counted from the start of the layout.
+        index: usize,
         /// What it says.
         why: &'static str,
     },
@@ -92,7 +94,7 @@ impl fmt::Display for EncodeError {
                 "scratch too small: {} words, {} floats and {} integers are needed",
                 needed.words, needed.floats, needed.ints
             ),
-            Self::Experiment { unit, why } => write!(f, "unit {unit} refused by the experiment: {why}"),
+            Self::Experiment { unit, why, .. } => write!(f, "unit {unit} refused by the experiment: {why}"),
             Self::NotBuilt => f.write_str("this codec needs the feature `full`, which this build leaves out"),
             Self::TooLarge => f.write_str("unit or message too large for the wire format"),
             Self::UnitOutOfOrder { unit } => {
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(DecodeError::LimitExceeded(Limit::Entries).code(), 107);
         assert_eq!(DecodeError::Truncated { needed: 2, actual: 1 }.code(), 112);
         assert_eq!(DecodeError::UnsupportedVersion(2).code(), 116);
-        assert_eq!(EncodeError::Experiment { unit: 0, why: "" }.code(), 14);
+        assert_eq!(EncodeError::Experiment { unit: 0, index: 0, why: "" }.code(), 14);
         assert_eq!(DecodeError::Experiment { unit: 0, why: "" }.code(), 117);
         assert_eq!(DecodeError::Void.code(), 118);
     }

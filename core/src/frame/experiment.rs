@@ -326,20 +326,19 @@ impl Encoding<'_> {
 
     /// What a receiver would say of the frame, as an error of the sender.
     fn error_of(&self, error: DecodeError) -> EncodeError {
-        let (unit, why) = match error {
-            DecodeError::Experiment { unit, why } => (unit, why),
-            DecodeError::IndexOutOfRange => {
-                (self.units[0].id, "its positions do not ascend inside of a unit")
-            }
-            DecodeError::NonFiniteValue => (self.units[0].id, "it decodes to a value that is not finite"),
-            _ => (self.units[0].id, "it cannot read what it wrote"),
+        let why = match error {
+            DecodeError::Experiment { why, .. } => why,
+            DecodeError::IndexOutOfRange => "its positions do not ascend inside of a unit",
+            DecodeError::NonFiniteValue => "it decodes to a value that is not finite",
+            _ => "it cannot read what it wrote",
         };
-        EncodeError::Experiment { unit, why }
+        let named = |unit: &&Unit| matches!(error, DecodeError::Experiment { unit: id, .. } if id == unit.id);
+        refused(self.units.iter().find(named).unwrap_or(&self.units[0]), Refused(why))
     }
 }
 
 fn refused(unit: &Unit, Refused(why): Refused) -> EncodeError {
-    EncodeError::Experiment { unit: unit.id, why }
+    EncodeError::Experiment { unit: unit.id, index: unit.start, why }
 }
 
 /// Whether p less what is sent is what the law says: exactly a float, or rounded to one.

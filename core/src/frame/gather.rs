@@ -39,7 +39,7 @@ pub trait Gather: Send + Sync {
     fn id(&self) -> CodecId;
 
     /// What reads the bodies that only this codec makes, of a codec of [another crate](crate::experiments); `None` of all others, whose
-    /// frames every reader knows.
+    /// frames every reader knows. To parse a frame then takes no more words than [`scratch_len`](Self::scratch_len) of its units has.
     fn parser(&self) -> Option<&dyn ParseBody> {
         None
     }

@@ -47,9 +47,9 @@ impl VoidFrame {
     #[must_use]
     pub fn of(codec: CodecId, step: u64, error: &EncodeError) -> Option<Self> {
         match *error {
-            EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index } => {
-                Some(Self { codec, step, index })
-            }
+            EncodeError::NonFiniteInput { index }
+            | EncodeError::ValueOverflow { index }
+            | EncodeError::Experiment { index, .. } => Some(Self { codec, step, index }),
             _ => None,
         }
     }

@@ -213,9 +213,9 @@ impl<'a> Memory<'a> {
         &mut self.factors
     }
 
-    /// The storage of the residual, for codecs. How large its values can be is then unknown, until
-    /// [`set_magnitude_bound`](Self::set_magnitude_bound) says it.
-    pub(crate) fn residual_mut(&mut self) -> &mut [f32] {
+    /// What is kept back, one element a coordinate, to be changed: for [`Linear`](crate::Linear) codecs of other crates. How large its
+    /// values can be is then unknown, so the next encode that adds to it reads it once more.
+    pub fn residual_mut(&mut self) -> &mut [f32] {
         self.magnitude_bound = f32::INFINITY;
         &mut self.residual
     }

@@ -38,7 +38,7 @@ pub(super) fn encode(
     grad: Grad<'_>,
     memory: &mut Option<&mut Memory<'_>>,
 ) -> Result<(), ExchangeError> {
-    let (key, layout, codec) = (step.key, step.layout.as_ref(), &step.spec.codec);
+    let (key, layout, codec) = (step.key, step.layout.as_ref(), step.codec());
     encoder.set_divisor(step.divisor);
     timed(&mut step.clock.encode, || {
         encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut()).map(|_| ())
@@ -120,7 +120,7 @@ impl InParts for AllGather {
     }
 
     fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.frames[part.at].own.frame(), &step.layout.as_ref(), memory);
+        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory);
     }
 
     fn frame_bytes(&self) -> usize {

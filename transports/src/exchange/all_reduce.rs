@@ -2,11 +2,11 @@
 //! round. Around a ring all units of a part travel at the same time, a hop in each turn.
 
 use gradwire::arithmetic::first_non_finite;
-use gradwire::registry::LinearCodec;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 use gradwire::{Grad, Linear, Memory, Unit};
 
 use super::error::ExchangeError;
+use super::foreign::Rounds;
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
 use super::void::{Watched, note_tag};
@@ -23,19 +23,13 @@ pub(super) enum Order {
     Native,
 }
 
-/// A codec with rounds: one that has a spelling, or one of a test.
+/// A codec with rounds: one that has a spelling, one of another crate, or one of a test.
 pub(super) trait HasRounds {
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
 }
 
-impl HasRounds for LinearCodec {
-    fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
-        self.rounds_of(unit)
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct AllReduce<C = LinearCodec> {
+pub(super) struct AllReduce<C = Rounds> {
     codec: C,
     wire: Wire,
     order: Order,
@@ -399,6 +393,7 @@ mod tests {
             transport: &mut transport,
             underway: &mut Underway::default(),
             spec: &spec,
+            foreign: None,
             layout: &layout,
             units: &units,
             divisor: Divisor::Contributors,

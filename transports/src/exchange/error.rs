@@ -115,7 +115,8 @@ pub enum ExchangeError {
     Void {
         /// Who said so.
         rank: Rank,
-        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent in.
+        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent in; or the first of a unit
+        /// that a codec of another crate refuses.
         index: usize,
     },
     /// The payload of a neighbour is not finite.

@@ -1,5 +1,6 @@
 //! Frames on their way in: checked against the step and added to a sum.
 
+use gradwire::experiments::ParseBody;
 use gradwire::format::{CodecId, Divisor, FrameUnit, VoidFrame};
 use gradwire::packets::PacketSize;
 use gradwire::{DecodeError, Decoder, Frame, Gather, LayoutRef, Limits, Memory, StepKey, Unit};
@@ -20,6 +21,8 @@ pub(super) struct Requirements<'a> {
     pub(super) key: StepKey,
     pub(super) codec: CodecId,
     pub(super) divisor: Divisor,
+    /// What reads the bodies of a codec of another crate.
+    pub(super) parser: Option<&'a dyn ParseBody>,
     pub(super) units: &'a [Unit],
     pub(super) limits: Limits,
     /// Whether it is a packet, which holds parts of units.
@@ -28,22 +31,25 @@ pub(super) struct Requirements<'a> {
 
 impl<'a> Requirements<'a> {
     /// Frames of `codec` with the units of the step. The byte limit is what the codec can make at the most.
-    pub(super) fn of(step: &Step<'a>, codec: &impl Gather) -> Self {
+    pub(super) fn of<'s: 'a>(step: &Step<'s>, codec: &'a dyn Gather) -> Self {
         Self::holding(step, codec, step.units)
     }
 
     /// Frames of `codec` with these units.
-    pub(super) fn holding(step: &Step<'_>, codec: &impl Gather, units: &'a [Unit]) -> Self {
+    pub(super) fn holding(step: &Step<'_>, codec: &'a dyn Gather, units: &'a [Unit]) -> Self {
         let layout = step.layout.as_ref();
         let mut limits = Limits::for_layout(&layout);
         limits.max_body_bytes = codec.max_frame_bytes(units).unwrap_or(limits.max_body_bytes);
-        let divisor = Divisor::Contributors;
-        Self { key: step.key, codec: codec.id(), divisor, units, limits, is_packet: false }
+        if codec.parser().is_some() {
+            limits.max_scratch_words = limits.max_scratch_words.max(codec.scratch_len(units).words);
+        }
+        let (key, parser, divisor) = (step.key, codec.parser(), Divisor::Contributors);
+        Self { key, codec: codec.id(), divisor, parser, units, limits, is_packet: false }
     }
 
     /// A worker's frame of these units.
-    pub(super) fn part(step: &Step<'_>, units: &'a [Unit]) -> Self {
-        Self { divisor: step.divisor, ..Self::holding(step, &step.spec.codec, units) }
+    pub(super) fn part(step: &Step<'a>, units: &'a [Unit]) -> Self {
+        Self { divisor: step.divisor, ..Self::holding(step, step.codec(), units) }
     }
 
     /// What the workers send in the step: whole frames, or packets of the size that the spelling asks for.
@@ -88,9 +94,9 @@ impl Incoming {
         rank: Rank,
         bytes: &'f [u8],
         layout: &LayoutRef<'_>,
-        expected: &Requirements<'_>,
+        expected: &Requirements<'f>,
     ) -> Result<Frame<'f>, ExchangeError> {
-        let parsed = self.decoder.parse(bytes, layout, &expected.limits);
+        let parsed = self.decoder.parse_with(bytes, layout, &expected.limits, expected.parser);
         let frame = parsed.map_err(|error| match error {
             DecodeError::Void => void_error(rank, bytes, layout, expected.key.step),
             error => ExchangeError::Frame { rank, error },
@@ -128,15 +134,15 @@ impl Incoming {
     }
 
     /// Returns this rank's own frame to its memory.
-    pub(super) fn give_back(
-        &mut self,
-        own: &[u8],
-        layout: &LayoutRef<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) {
+    pub(super) fn give_back(&mut self, own: &[u8], step: &Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
         let Some(memory) = memory else { return };
+        let (layout, parser) = (step.layout.as_ref(), step.codec().parser());
+        let limits = match parser {
+            Some(_) => Requirements::of(step, step.codec()).limits,
+            None => Limits::for_layout(&layout),
+        };
         // The bytes are those that this rank encoded itself.
-        if let Ok(frame) = self.decoder.parse(own, layout, &Limits::for_layout(layout)) {
+        if let Ok(frame) = self.decoder.parse_with(own, &layout, &limits, parser) {
             memory.give_back(&frame);
         }
     }

@@ -1,6 +1,7 @@
 //! How much of its gradient a rank sends in a step, where that is asked for.
 
 use gradwire::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
+use gradwire::experiments::ParseBody;
 use gradwire::{Decoder, Grad, LayoutRef, Limits, Memory};
 
 /// Adds up the gain of the frames of a step.
@@ -14,13 +15,15 @@ impl Measure {
     /// Adds that of a frame of this rank; the memory is as the encode left it.
     pub(super) fn add(
         &mut self,
-        own: &[u8],
+        (own, parser): (&[u8], Option<&dyn ParseBody>),
         layout: &LayoutRef<'_>,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
         // The bytes are those that this rank encoded itself; where nobody accepts them, the step fails.
-        let Ok(frame) = self.decoder.parse(own, layout, &Limits::for_layout(layout)) else { return };
+        let Ok(frame) = self.decoder.parse_with(own, layout, &Limits::for_layout(layout), parser) else {
+            return;
+        };
         self.sum += match memory {
             Some(memory) => of_frame_and_residual(&frame, memory.residual()),
             None => of_frame_and_gradient(&frame, grad),

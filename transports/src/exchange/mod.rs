@@ -17,6 +17,11 @@
 //! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is the number
 //! of workers whose frame entered the sum. The owner of a frame decodes its own bytes like everyone else.
 //!
+//! # Codecs of other crates
+//! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that frames of an
+//! [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`]; [`Exchange::with_linear`] any
+//! [`Linear`] one. The example `own_codec` has a codec in one file.
+//!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be
 //! lost ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the mean is divided
@@ -48,6 +53,7 @@
 mod all_gather;
 mod all_reduce;
 mod error;
+mod foreign;
 mod incoming;
 mod intake;
 mod measure;
@@ -71,7 +77,7 @@ use gradwire::codecs::ValueChoice;
 use gradwire::format::Divisor;
 use gradwire::registry::LinearCodec;
 use gradwire::state::{Keeper, MemoryChoice, Snapshot};
-use gradwire::{Codec, Density, Grad, Layout, Memory, Spec, StepKey, Unit};
+use gradwire::{Codec, Density, Gather, Grad, Layout, Linear, Memory, Spec, StepKey, Unit, UnitPolicy};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
@@ -81,6 +87,7 @@ use crate::transport::Transport;
 use self::all_gather::AllGather;
 use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
+use self::foreign::{Foreign, Rounds};
 use self::measure::Measure;
 pub use self::norm_cap::Capped;
 use self::pipeline::Pipeline;
@@ -127,7 +134,9 @@ use self::underway::Underway;
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
+    /// With a codec of another crate, the units of [`with_gather`](Exchange::with_gather) and what follows from `none`.
     spec: Spec,
+    foreign: Option<Foreign>,
     layout: Layout,
     units: Vec<Unit>,
     route: State,
@@ -210,6 +219,17 @@ fn require_linear(codec: &Codec) -> Result<LinearCodec, ExchangeError> {
     codec.as_linear().ok_or(ExchangeError::NotLinear { codec: codec.name() })
 }
 
+/// The route of sums; `None` for one of frames.
+fn all_reduce(rounds: Rounds, route: &Route, units: &[Unit]) -> Option<State> {
+    let (wire, order) = match *route {
+        Route::AllReduce { wire } => (wire, Order::Ring),
+        Route::Tree { wire } => (wire, Order::Tree),
+        Route::Native { wire } => (wire, Order::Native),
+        _ => return None,
+    };
+    Some(State::AllReduce(Pipeline::new(AllReduce::new(rounds, wire, order, units.len()), units)))
+}
+
 impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
@@ -232,20 +252,63 @@ impl Exchange {
                 let sparse = sparse.ok_or(ExchangeError::NotSparse { codec: spec.codec.name() })?;
                 State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
             }
-            Route::AllReduce { wire } | Route::Tree { wire } | Route::Native { wire } => {
-                let linear = require_linear(&spec.codec)?;
-                let order = match route {
-                    Route::Tree { .. } => Order::Tree,
-                    Route::Native { .. } => Order::Native,
-                    _ => Order::Ring,
-                };
-                State::AllReduce(Pipeline::new(AllReduce::new(linear, wire, order, units.len()), &units))
-            }
             Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
+            route => all_reduce(Rounds::Listed(require_linear(&spec.codec)?), &route, &units)
+                .ok_or(ExchangeError::NoFrames { codec: spec.codec.name() })?,
         };
+        Ok(Self::of(spec, None, layout, units, route))
+    }
+
+    fn of(spec: Spec, foreign: Option<Foreign>, layout: Layout, units: Vec<Unit>, route: State) -> Self {
         let (divisor, underway) = Default::default();
         let (before, started, measure) = Default::default();
-        Ok(Self { spec, layout, units, route, divisor, underway, before, started, measure })
+        Self { spec, foreign, layout, units, route, divisor, underway, before, started, measure }
+    }
+
+    /// An exchange of gradients of that layout with frames of any codec, of another crate too: see
+    /// [`experiments`](gradwire::experiments). By [`Route::AllGather`] or [`Route::Server`].
+    ///
+    /// What a spelling says besides the codec, the caller says: `units` is how the gradient is cut, for all ranks alike, and the memory is
+    /// the one that the codec asks for, for experiments `Memory::new(vec![0.0; layout.len()])` or none. A memory that does not go with
+    /// the codec is refused by [`start`](Self::start). The codec stays; [`set_codec`](Self::set_codec) refuses every other.
+    ///
+    /// # Errors
+    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `NormCap` as [`new`](Self::new).
+    pub fn with_gather<C: Gather + 'static>(
+        codec: C,
+        units: UnitPolicy,
+        layout: Layout,
+        route: Route,
+    ) -> Result<Self, ExchangeError> {
+        let foreign = Foreign::gather(codec);
+        match route {
+            Route::AllGather | Route::Server(_) => {
+                let spec = Spec { units, ..Spec::new(Codec::NONE) };
+                Ok(Self { foreign: Some(foreign), ..Self::new(spec, layout, route)? })
+            }
+            Route::SparseAllReduce => Err(ExchangeError::NotSparse { codec: foreign.name() }),
+            _ => Err(ExchangeError::NotLinear { codec: foreign.name() }),
+        }
+    }
+
+    /// An exchange of gradients of that layout with the sums of any linear codec, of another crate too: by [`Route::AllReduce`],
+    /// [`Route::Tree`] or [`Route::Native`]. Units, memory and [`set_codec`](Self::set_codec) are as in [`with_gather`](Self::with_gather);
+    /// units that are sent dense are plain sums.
+    ///
+    /// # Errors
+    /// `NoFrames` for the other routes.
+    pub fn with_linear<C: Linear + 'static>(
+        codec: C,
+        units: UnitPolicy,
+        layout: Layout,
+        route: Route,
+    ) -> Result<Self, ExchangeError> {
+        let foreign = Foreign::linear(&codec);
+        let spec = Spec { units, ..Spec::new(Codec::NONE) };
+        let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
+        let route = all_reduce(Rounds::Foreign(Box::new(codec)), &route, &units);
+        let route = route.ok_or(ExchangeError::NoFrames { codec: foreign.name() })?;
+        Ok(Self::of(spec, Some(foreign), layout, units, route))
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the messages of one
@@ -375,6 +438,10 @@ impl Exchange {
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
         }
+        if let Some(foreign) = &self.foreign {
+            let why = "the exchange was made for a codec of another crate";
+            return Err(ExchangeError::Conflict { codec: foreign.name(), why });
+        }
         require_mean(&codec, matches!(self.route, State::AllReduce(_)))?;
         let (name, layout) = (codec.name(), self.layout.as_ref());
         if matches!(self.route, State::SparseAllReduce(_)) && codec.sparse_values().is_none() {
@@ -397,7 +464,7 @@ impl Exchange {
             return Err(ExchangeError::Conflict { codec: name, why });
         }
         if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, linear) {
-            reduce.route.set_codec(linear);
+            reduce.route.set_codec(Rounds::Listed(linear));
         }
         self.spec.codec = codec;
         Ok(())
@@ -408,7 +475,12 @@ impl Exchange {
     /// # Errors
     /// `Busy` between the start of a step and its finish.
     pub fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
-        self.set_codec(self.spec.codec.with_density(density))
+        match &self.foreign {
+            Some(_) if self.started.is_some() => Err(ExchangeError::Busy),
+            // It has no density.
+            Some(_) => Ok(()),
+            None => self.set_codec(self.spec.codec.with_density(density)),
+        }
     }
 
     /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
@@ -482,9 +554,21 @@ impl Exchange {
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
         let mut measure = self.measure.as_mut();
         measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
-        let divisor = self.divisor;
-        let mut step =
-            Step { transport, underway, spec, layout, units, divisor, key, tag, deadline, clock, measure };
+        let (divisor, foreign) = (self.divisor, self.foreign.as_ref().and_then(Foreign::as_gather));
+        let mut step = Step {
+            transport,
+            underway,
+            spec,
+            foreign,
+            layout,
+            units,
+            divisor,
+            key,
+            tag,
+            deadline,
+            clock,
+            measure,
+        };
         let started = match &mut self.route {
             State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
             State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
@@ -522,8 +606,21 @@ impl Exchange {
         let Started { key, tag, clock } = started;
         let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
         let (underway, measure, divisor) = (&mut self.underway, self.measure.as_mut(), self.divisor);
-        let mut step =
-            Step { transport, underway, spec, layout, units, divisor, key, tag, deadline, clock, measure };
+        let foreign = self.foreign.as_ref().and_then(Foreign::as_gather);
+        let mut step = Step {
+            transport,
+            underway,
+            spec,
+            foreign,
+            layout,
+            units,
+            divisor,
+            key,
+            tag,
+            deadline,
+            clock,
+            measure,
+        };
         let finished = match &mut self.route {
             State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
             State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),

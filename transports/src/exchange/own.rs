@@ -1,7 +1,7 @@
 //! What this rank sends in a step: one frame, or packets, kept until it is known what became of them.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
+use gradwire::{Encoder, Grad, Memory, Spec};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
@@ -33,7 +33,7 @@ impl Own {
             Self::Frame(encoder) => return encode(encoder, step, step.units, grad, memory),
             Self::Packets { encoder, size } => (encoder, *size),
         };
-        let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units, &step.spec.codec);
+        let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units, step.codec());
         timed(&mut step.clock.encode, || {
             encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)
         })?;
@@ -75,12 +75,12 @@ impl Own {
     pub(super) fn give_back(
         &self,
         incoming: &mut Incoming,
-        layout: &LayoutRef<'_>,
+        step: &Step<'_>,
         memory: &mut Option<&mut Memory<'_>>,
         is_in: impl Fn(usize) -> bool,
     ) {
         for (_, part) in self.parts().enumerate().filter(|(at, _)| !is_in(*at)) {
-            incoming.give_back(part, layout, memory);
+            incoming.give_back(part, step, memory);
         }
     }
 }

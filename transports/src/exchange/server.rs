@@ -122,7 +122,7 @@ impl Server {
         let sent = timed(&mut exchange, || self.send(step, server));
         step.clock.exchange = exchange;
         sent.map_err(|error| {
-            self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |_| false);
+            self.own.give_back(&mut self.incoming, step, memory, |_| false);
             error.into()
         })
     }
@@ -163,9 +163,8 @@ impl Server {
         let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
         let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
         let (packet_set, has_packets) = (&self.packet_set, step.spec.packets.is_some());
-        self.own.give_back(&mut self.incoming, &step.layout.as_ref(), memory, |at| {
-            is_in && (!has_packets || packet_set.has(at))
-        });
+        self.own
+            .give_back(&mut self.incoming, step, memory, |at| is_in && (!has_packets || packet_set.has(at)));
         result
     }
 
@@ -355,7 +354,7 @@ impl Server {
             let packet_set = has_packets.then(|| self.packets.packet_set(position));
             verdict::write(contributors, packet_set, self.downlink.encoder.frame(), &mut self.verdict);
             if let (true, Some(Void { rank, index })) = (contributors.is_empty(), self.void) {
-                let void = VoidFrame { codec: step.spec.codec.id(), step: step.key.step, index };
+                let void = VoidFrame { codec: step.codec().id(), step: step.key.step, index };
                 verdict::write_void(rank, &VoidMessage::new(&void, &step.layout.as_ref()), &mut self.verdict);
             }
             match step.transport.send(rank, tag, &self.verdict, step.deadline) {

@@ -81,7 +81,7 @@ impl SparseAllReduce {
         deal(range_of(part.units), owned);
         self.values.resize(step.layout.len(), 0.0);
         self.values[range_of(part.units)].fill(0.0);
-        let expected = Requirements::holding(step, &step.spec.codec, part.units);
+        let expected = Requirements::holding(step, step.codec(), part.units);
         let layout = step.layout.as_ref();
         let frame = self.incoming.parse(step.transport.rank(), own.frame(), &layout, &expected)?;
         frame.add_scaled_to(1.0, &mut self.values);
@@ -259,7 +259,7 @@ impl InParts for SparseAllReduce {
     }
 
     fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.parts[part.at].own.frame(), &step.layout.as_ref(), memory);
+        self.incoming.give_back(self.parts[part.at].own.frame(), step, memory);
     }
 
     fn frame_bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gradwire::format::Divisor;
-use gradwire::{Grad, Layout, Memory, Spec, StepKey, Unit};
+use gradwire::{Gather, Grad, Layout, Memory, Spec, StepKey, Unit};
 
 use super::measure::Measure;
 use super::underway::Underway;
@@ -17,6 +17,8 @@ pub(super) struct Step<'a> {
     pub(super) transport: &'a mut dyn Transport,
     pub(super) underway: &'a mut Underway,
     pub(super) spec: &'a Spec,
+    /// The codec of frames, where it is not that of the spelling but one of another crate.
+    pub(super) foreign: Option<&'a dyn Gather>,
     pub(super) layout: &'a Layout,
     pub(super) units: &'a [Unit],
     /// What the workers' frames ask for.
@@ -29,7 +31,12 @@ pub(super) struct Step<'a> {
     pub(super) measure: Option<&'a mut Measure>,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// The codec of frames.
+    pub(super) fn codec(&self) -> &'a dyn Gather {
+        self.foreign.unwrap_or(&self.spec.codec)
+    }
+
     /// The place of this rank among the members, of whom it is one.
     pub(super) fn place_in(&self, members: &RankSet) -> usize {
         members.position(self.transport.rank()).unwrap_or(0)
@@ -51,9 +58,11 @@ impl Step<'_> {
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
+        let parser = self.codec().parser();
         let Some(measure) = self.measure.as_deref_mut() else { return };
         let layout = self.layout.as_ref();
-        timed(&mut self.clock.encode, || own.for_each(|frame| measure.add(frame, &layout, grad, memory)));
+        let add = |frame| measure.add((frame, parser), &layout, grad, memory);
+        timed(&mut self.clock.encode, || own.for_each(add));
     }
 
     /// Sends a message of a pipeline.

@@ -40,7 +40,7 @@ impl Void {
 /// What this rank says of a gradient that was refused; `None` where something else failed.
 pub(super) fn void_frame(step: &Step<'_>, error: &ExchangeError) -> Option<VoidFrame> {
     let ExchangeError::Encode(error) = error else { return None };
-    VoidFrame::of(step.spec.codec.id(), step.key.step, error)
+    VoidFrame::of(step.codec().id(), step.key.step, error)
 }
 
 /// A void frame as it travels.

@@ -1,0 +1,72 @@
+//! Codecs of other crates, which have no spelling.
+
+use std::any::type_name;
+use std::fmt;
+
+use gradwire::codecs::DenseSum;
+use gradwire::registry::LinearCodec;
+use gradwire::{Gather, Linear, Unit};
+
+use super::all_reduce::HasRounds;
+
+/// A codec of another crate, by the name of its type.
+pub(super) enum Foreign {
+    Gather(Box<dyn Gather>, &'static str),
+    /// It is with the route, which alone has a use for it.
+    Linear(&'static str),
+}
+
+impl Foreign {
+    pub(super) fn gather<C: Gather + 'static>(codec: C) -> Self {
+        Self::Gather(Box::new(codec), type_name::<C>())
+    }
+
+    pub(super) fn linear<C: Linear + 'static>(_: &C) -> Self {
+        Self::Linear(type_name::<C>())
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Gather(_, name) | Self::Linear(name) => name,
+        }
+    }
+
+    /// The codec of frames, if it is one.
+    pub(super) fn as_gather(&self) -> Option<&dyn Gather> {
+        match self {
+            Self::Gather(codec, _) => Some(&**codec),
+            Self::Linear(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Foreign").field(&self.name()).finish()
+    }
+}
+
+/// What sums travel by: a codec of the list, or one of another crate.
+pub(super) enum Rounds {
+    Listed(LinearCodec),
+    Foreign(Box<dyn Linear>),
+}
+
+impl HasRounds for Rounds {
+    fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
+        match self {
+            Self::Listed(codec) => codec.rounds_of(unit),
+            Self::Foreign(_) if unit.dense => &DenseSum,
+            Self::Foreign(codec) => &**codec,
+        }
+    }
+}
+
+impl fmt::Debug for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listed(codec) => codec.fmt(f),
+            Self::Foreign(_) => f.write_str("Foreign"),
+        }
+    }
+}
