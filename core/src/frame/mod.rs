@@ -172,7 +172,7 @@ impl<'a, 'l> Opened<'a, 'l> {
             max_scratch_words: limits.max_scratch_words.saturating_sub(self.words),
             ..*limits
         };
-        let mut walk = Walk::new(self.header, self.body, self.layout.len()).ok();
+        let mut walk = Walk::new(self.header, self.body, self.layout.len(), self.parser).ok();
         while let Some((unit, body)) = walk.as_mut().and_then(|walk| walk.next().ok()?) {
             left.max_elements = left.max_elements.saturating_sub(unit.len);
             left.max_entries = left.max_entries.saturating_sub(body.entries());

@@ -1,5 +1,6 @@
 //! Encoding and decoding by rules: a frame for each group of tensors, all of them or none.
 
+use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::header::Header;
 use crate::frame::message::{Encoding, check_units, max_frame_bytes, scratch_len};
@@ -229,7 +230,8 @@ fn open_all<'a, 'l>(
     let (mut limits, mut all) = (*limits, Vec::new());
     for group in groups.groups() {
         let (frame, behind) = split(bytes).map_err(|error| in_frame(group, error))?;
-        let opened = Opened::new(frame, layout, &limits).map_err(|error| in_frame(group, error))?;
+        let opened =
+            Opened::new(frame, layout, &limits, Parser::NONE).map_err(|error| in_frame(group, error))?;
         limits = opened.left_of(&limits);
         all.push(opened);
         bytes = behind;

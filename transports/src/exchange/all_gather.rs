@@ -162,7 +162,7 @@ fn add(
     (rank, bytes): (Rank, &[u8]),
     (sum, senders): (&mut [f32], Option<&mut Senders>),
 ) -> Result<usize, ExchangeError> {
-    let expected = Requirements::part(step, part.units);
+    let expected = Requirements::part(step, step.codec(), part.units);
     let (layout, is_own) = (step.layout.as_ref(), rank == step.transport.rank());
     timed(&mut step.clock.decode, || {
         let frame = incoming.parse(rank, bytes, &layout, &expected)?;

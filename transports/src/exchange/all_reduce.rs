@@ -192,8 +192,9 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
-        let (workers, most) =
-            (step.transport.membership().ranks.len(), self.codec.rounds().most_contributors());
+        let workers = step.transport.membership().ranks.len();
+        let most = part.units.iter().map(|unit| self.codec.rounds_of(unit).most_contributors()).min();
+        let most = most.unwrap_or(u32::MAX);
         if u32::try_from(workers).is_ok_and(|workers| workers > most) {
             return Err(ExchangeError::TooManyWorkers { codec: step.spec.codec.name(), workers, most });
         }

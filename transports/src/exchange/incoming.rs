@@ -48,13 +48,13 @@ impl<'a> Requirements<'a> {
     }
 
     /// A worker's frame of these units.
-    pub(super) fn part(step: &Step<'a>, units: &'a [Unit]) -> Self {
-        Self { divisor: step.divisor, ..Self::holding(step, step.codec(), units) }
+    pub(super) fn part(step: &Step<'_>, codec: &'a dyn Gather, units: &'a [Unit]) -> Self {
+        Self { divisor: step.divisor, ..Self::holding(step, codec, units) }
     }
 
     /// What the workers send in the step: whole frames, or packets of the size that the spelling asks for.
     pub(super) fn up(step: &Step<'a>) -> Self {
-        let whole = Self::part(step, step.units);
+        let whole = Self::part(step, step.codec(), step.units);
         let Some(bytes) = step.spec.packets.map(PacketSize::bytes) else { return whole };
         let limits = Limits { max_body_bytes: bytes, ..whole.limits };
         Self { limits, is_packet: true, ..whole }

@@ -2,7 +2,7 @@
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
-use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec};
+use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
+use gradwire::LayoutRef;
 use gradwire::format::VoidFrame;
-use gradwire::{Gather, LayoutRef};
 
 use super::error::ExchangeError;
 use super::step::Step;
