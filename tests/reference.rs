@@ -66,8 +66,9 @@ fn spelling() -> BoxedStrategy<String> {
     let dense =
         (words(&["none", "dpsgd", "f16", "bf16", "f16:memory=ef", "bf16:memory=ef"])).prop_map(str::to_owned);
     let memory = words(&["ef", "none"]);
-    let topk = (density.clone(), index.clone(), values.clone(), memory.clone())
-        .prop_map(|(d, i, v, m)| format!("topk:density={d},index={i},values={v},memory={m}"));
+    let chunk = words(&["", "", ",chunk=64", ",chunk=256", ",chunk=4096"]);
+    let topk = (density.clone(), index.clone(), values.clone(), memory.clone(), chunk)
+        .prop_map(|(d, i, v, m, c)| format!("topk:density={d},index={i},values={v},memory={m}{c}"));
     let drawn = (
         density.clone(),
         index.clone(),

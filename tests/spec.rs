@@ -13,6 +13,7 @@ fn spelling() -> impl Strategy<Value = String> {
         ("value", &["0", "-0", "0.5", "1e-45", "3.4028235e38", "1e10", "0.1"]),
         ("bits", &["ternary", "2", "3", "4", "5", "6", "7", "8"]),
         ("levels", &["1", "5", "64", "127"]),
+        ("chunk", &["64", "4096", "65536"]),
         ("bucket", &["1", "128", "512", "4294967295"]),
         ("norm", &["max", "l2"]),
         ("entropy", &["auto", "fixed", "elias", "rans"]),
@@ -91,6 +92,30 @@ fn golden_spellings_read_back() {
     }
 }
 
+/// 2.5 % of 64 are 1.6, of the last 40 exactly 1, and of all 232 coordinates 5.8.
+#[test]
+fn every_chunk_has_its_own_share() {
+    let layout = Layout::packed([("w", vec![3 * 64 + 40])]).unwrap();
+    let grad: Vec<f32> = (0..layout.len()).map(|at| if at < 64 { 1000.0 + at as f32 } else { 1.0 }).collect();
+    for (spelling, counts) in
+        [("topk:density=0.025,chunk=64", [2, 2, 2, 1]), ("topk:density=0.025", [6, 0, 0, 0])]
+    {
+        let spec = Spec::parse(spelling).unwrap();
+        let units: Vec<_> = spec.units.units(&layout.as_ref()).collect();
+        let key = gradwire::StepKey { seed: 1, step: 0, source: gradwire::Source::Rank(0) };
+        let mut encoder = gradwire::Encoder::new();
+        let grad = gradwire::Grad::F32(&grad);
+        let frame = encoder.encode(&spec.codec, key, &layout.as_ref(), &units, grad, None).unwrap();
+        let mut decoder = gradwire::Decoder::new();
+        let limits = gradwire::Limits::for_layout(&layout.as_ref());
+        let frame = decoder.parse(frame, &layout.as_ref(), &limits).unwrap();
+        let mut found = [0; 4];
+        frame.units().for_each(|unit| unit.for_each(|at, _| found[at / 64] += 1));
+        assert_eq!(found, counts, "{spelling}");
+        assert_eq!(spec.codec.target_count(&units), Some(counts.iter().sum()), "{spelling}");
+    }
+}
+
 /// Numbers of levels that a width has are that width, so their frames are those of `bits`.
 #[test]
 fn levels_that_a_width_has_are_spelled_as_bits() {
@@ -113,6 +138,10 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("topk:density=-0.1", ["density", "1e-9 to 1"]),
         ("topk:index=huffman", ["index", "raw bitmap rice context context-max small smallest"]),
         ("qsgd:bits=1", ["bits", "ternary 2"]),
+        ("topk:chunk=32", ["chunk", "power of two from 64 to 65536"]),
+        ("topk:chunk=1000", ["chunk", "power of two from 64 to 65536"]),
+        ("topk:chunk=131072", ["chunk", "power of two from 64 to 65536"]),
+        ("dgc:chunk=64", ["chunk", "density"]),
         ("qsgd:levels=0", ["levels", "1 to 127"]),
         ("maxnorm:levels=128", ["levels", "1 to 127"]),
         ("qsgd:levels=5,bits=4", ["levels", "bits"]),

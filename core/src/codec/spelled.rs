@@ -75,6 +75,11 @@ pub(crate) trait Described {
         None
     }
 
+    /// Entries that a frame should hold of a unit of `len` elements, of codecs that have a density.
+    fn target_count(&self, len: usize) -> Option<usize> {
+        Some(self.density()?.count(len))
+    }
+
     /// The value coder, of codecs whose frames hold chosen coordinates.
     fn sparse_values(&self) -> Option<ValueChoice> {
         None

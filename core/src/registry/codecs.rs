@@ -298,9 +298,11 @@ impl Codec {
     /// of those that are sent dense; `None` for a codec without a density.
     #[must_use]
     pub fn target_count(&self, units: &[Unit]) -> Option<usize> {
-        let density = self.density()?;
-        let counts = units.iter().map(|unit| if unit.dense { unit.len } else { density.count(unit.len) });
-        Some(counts.sum())
+        self.density()?;
+        units
+            .iter()
+            .map(|unit| if unit.dense { Some(unit.len) } else { self.described().target_count(unit.len) })
+            .sum()
     }
 
     /// The value coder, of codecs whose frames hold chosen coordinates.

@@ -40,6 +40,11 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
+    /// Whether what it chooses by needs a part that only a full build has.
+    fn needs_full(&self) -> bool {
+        false
+    }
+
     /// Leaves the entries to send in `candidates`, of [`capacity`](Self::capacity), and adds the gradient to the memory.
     /// `spare` is working memory, one word for each of the most entries.
     ///
@@ -60,7 +65,7 @@ impl<S: Sparsifier> EncodeUnit for S {
             // What values are rounded to by draws may be far from them, so that the error is not a float.
             law: if coding.is_stochastic() { Law::NotKept } else { Law::Exact },
             adapts: Sparsifier::adapts(self),
-            needs_full: coding.needs_full() || Sparsifier::adapts(self),
+            needs_full: coding.needs_full() || Sparsifier::adapts(self) || Sparsifier::needs_full(self),
             adds_early: true,
             ..Capabilities::new(S::ID, SparseFields::KIND)
         }

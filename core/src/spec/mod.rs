@@ -262,7 +262,7 @@ mod tests {
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
             (
                 "topk:bits=4",
-                "topk has no key 'bits': expected one of density warmup index values rounding memory unit dense_below dense_1d max_packet_bytes",
+                "topk has no key 'bits': expected one of density chunk warmup index values rounding memory unit dense_below dense_1d max_packet_bytes",
             ),
             ("topk:", "topk"),
             (

@@ -64,6 +64,16 @@ pub fn largest(p: &[f32], k: usize) -> Vec<usize> {
     order
 }
 
+/// The same of every chunk, each with its own number.
+#[must_use]
+pub fn largest_of_chunks(p: &[f32], density: Density, chunk: Option<u32>) -> Vec<usize> {
+    let chunk = chunk.map_or(p.len().max(1), |chunk| chunk as usize);
+    let chosen = |(first, values): (usize, &[f32])| -> Vec<usize> {
+        largest(values, count(density, values.len())).into_iter().map(|at| first + at).collect()
+    };
+    (0..).step_by(chunk).zip(p.chunks(chunk)).flat_map(chosen).collect()
+}
+
 /// Kind of a body, its bytes, and what it decodes to.
 struct Body {
     kind: u8,
@@ -158,7 +168,7 @@ fn chosen(codec: &Codec, key: StepKey, unit: u32, state: Option<UnitState>, p: &
             Some(Chosen::new(codec.index(), coding, (key, unit), p, dgc::select(codec, key, unit, p)))
         }
         Codec::Gather(GatherCodec::TopK(topk)) => {
-            let selected = largest(p, count(topk.density(), p.len()));
+            let selected = largest_of_chunks(p, topk.density(), topk.chunk());
             Some(Chosen::new(topk.index(), (topk.values(), topk.rounding()), (key, unit), p, selected))
         }
         Codec::Gather(GatherCodec::Threshold(threshold)) => {

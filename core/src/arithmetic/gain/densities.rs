@@ -31,7 +31,7 @@ fn most(densities: &[Density], len: usize) -> usize {
 }
 
 /// Writes to `gains` what top-k would send at each of the `densities`, with values as they are, and changes nothing: the gain of
-/// [`TopK`](crate::codecs::TopK) with `values=f32` and this memory.
+/// [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this memory.
 ///
 /// The gradient is read once, in the pass that selects at the largest density. What is sent at the others is selected among what
 /// is sent there, so each of them costs a look at those entries alone. Units that are sent dense are sent whole. Densities stand

@@ -1,10 +1,12 @@
 //! Exact top-k: the k coordinates of largest magnitude.
 
+mod chunks;
 mod peek;
 mod reach;
 mod select;
 mod spelling;
 
+use crate::built::Full;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
@@ -13,6 +15,8 @@ use crate::gradient::density::Density;
 use crate::kernels::{Candidates, Isa};
 use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
 use crate::wire::ids::CodecId;
+use chunks::Chunks;
+use core::num::NonZeroU32;
 
 pub(crate) use peek::{Peek, capacity};
 pub(crate) use reach::Quota;
@@ -20,6 +24,10 @@ pub(crate) use select::radix_cut;
 
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or all
 /// that are not zero where these are fewer. Ties go to the lowest index; a zero is never sent.
+///
+/// With [chunks](Self::with_chunk) the same of every chunk of the unit: k = clamp(round(density·chunk), 1, chunk) of each, and of
+/// the last, which may be shorter, as many as its own length asks for. No part of the unit then waits for ever, and the work of
+/// one chunk does not depend on another.
 ///
 /// Biased: needs error feedback. ‖C(x) − x‖² ≤ (1 − k/n)·‖x‖² with exact values.
 ///
@@ -29,6 +37,7 @@ pub(crate) use select::radix_cut;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopK {
     density: Density,
+    chunk: Option<NonZeroU32>,
     coding: SparseCoding,
 }
 
@@ -36,7 +45,36 @@ impl TopK {
     /// Top-k at `density`, with index and value coders.
     #[must_use]
     pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
-        Self { density, coding: SparseCoding::new(index, values) }
+        Self { density, chunk: None, coding: SparseCoding::new(index, values) }
+    }
+
+    /// The same share of every `chunk` neighbours, counted from the start of the unit. A power of two from 64 to 65536, else
+    /// `None`. Needs the feature `full`.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::Density;
+    /// use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
+    /// let codec = TopK::new(Density::new(0.01).unwrap(), IndexChoice::Auto, ValueChoice::F32);
+    /// assert_eq!(codec.with_chunk(4096).and_then(|codec| codec.chunk()), Some(4096));
+    /// assert_eq!(codec.with_chunk(1000), None);
+    /// ```
+    #[must_use]
+    pub fn with_chunk(self, chunk: u32) -> Option<Self> {
+        let is_known = chunk.is_power_of_two() && (64..=65_536).contains(&chunk);
+        is_known.then_some(Self { chunk: NonZeroU32::new(chunk), ..self })
+    }
+
+    /// Coordinates of a chunk, if the unit is cut into chunks.
+    #[must_use]
+    pub fn chunk(&self) -> Option<u32> {
+        self.chunk.map(NonZeroU32::get)
+    }
+
+    /// The chunks, in a full build: in any other they were refused.
+    fn chunks(&self) -> Option<Chunks> {
+        let len = Full::build().and(self.chunk)?.get() as usize;
+        Some(Chunks { density: self.density, len })
     }
 }
 
@@ -50,12 +88,16 @@ impl Sparsifier for TopK {
         self.coding
     }
 
+    fn needs_full(&self) -> bool {
+        self.chunk.is_some()
+    }
+
     fn most_entries(&self, len: usize) -> usize {
-        self.density.count(len)
+        self.chunks().map_or_else(|| self.density.count(len), |chunks| chunks.most_entries(len))
     }
 
     fn capacity(&self, len: usize) -> usize {
-        capacity(self.density.count(len), len)
+        self.chunks().map_or_else(|| capacity(self.density.count(len), len), |chunks| chunks.capacity(len))
     }
 
     fn select(
@@ -64,6 +106,10 @@ impl Sparsifier for TopK {
         candidates: &mut Candidates<'_>,
         spare: &mut [u32],
     ) -> Result<(), EncodeError> {
+        if let Some(chunks) = self.chunks() {
+            let bound = self.overflow_bound();
+            return input.pass(bound, |pass| chunks.select(Isa::best(), pass, candidates, spare));
+        }
         let k = self.density.count(input.unit.len);
         input.pass(self.overflow_bound(), |pass| select::top_k(Isa::best(), pass, k, candidates, spare))
     }

@@ -12,18 +12,23 @@ use core::fmt;
 impl Spelled for TopK {
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("topk", Some(Self::ID))];
     const KIND: Kind = SparseFields::KIND;
-    const KEYS: &'static str = sparse_keys!("density warmup");
+    const KEYS: &'static str = sparse_keys!("density chunk warmup");
     const SUMMARY: &'static str = "the k coordinates of largest magnitude, exactly";
     const EXAMPLES: &'static [&'static str] = &[
         "topk:density=0.01",
         "topk:density=0.1,values=q8,unit=tensor",
         "topk:density=0.01,index=smallest,values=q4,dense_1d",
         "topk:density=0.05,values=q2,rounding=stochastic",
+        "topk:density=0.02,chunk=64,unit=tensor",
     ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
         let density = keys.density("density")?.unwrap_or(Density::percent());
-        Ok(Self { density, coding: SparseCoding::parse(keys)? })
+        let coding = SparseCoding::parse(keys)?;
+        let plain = Self { density, chunk: None, coding };
+        let range = "a power of two from 64 to 65536";
+        let chunked = keys.value("chunk", range, |value| plain.with_chunk(value.parse().ok()?))?;
+        Ok(chunked.unwrap_or(plain))
     }
 
     fn with_density(self, density: Density) -> Self {
@@ -38,6 +43,7 @@ impl Described for TopK {
 
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
         out.always("density", self.density)?;
+        out.unless(self.chunk.is_none(), "chunk", self.chunk().unwrap_or_default())?;
         self.coding.print(out)
     }
 
@@ -55,6 +61,10 @@ impl Described for TopK {
 
     fn density(&self) -> Option<Density> {
         Some(self.density)
+    }
+
+    fn target_count(&self, len: usize) -> Option<usize> {
+        Some(self.most_entries(len))
     }
 
     fn sparse_values(&self) -> Option<ValueChoice> {
