@@ -26,7 +26,9 @@
 //! # Memory
 //! [`ZmqLimits::bytes_per_peer`] is what one peer can make this end keep. libzmq refuses frames that are too long before
 //! it makes room for them, and a message of several parts is dropped; but while such a message is not complete, libzmq
-//! keeps its parts, each within the limit, so a peer *that was let in* can make memory grow as long as it goes on sending.
+//! keeps its parts, each within the limit, so a peer *that was let in* can make memory grow as long as it goes on sending: without
+//! keys by up to 30 times the bytes that it sends. libzmq shows such a message to nobody, counts it against no limit, and has
+//! no call that ends one connection of a ROUTER. SECURITY.md has figures, and what helps.
 //!
 //! # CURVE in libzmq
 //! The crate `zmq` builds a libzmq of its own, without CURVE. Two ways to have it:

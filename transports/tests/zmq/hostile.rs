@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::zmq::{Bound, KeyPair, Returns, ZmqOptions, ZmqTransport};
-use gradwire_transports::{Rank, Tag, Transport, TransportError};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use crate::raw::{REFUSAL, Raw, WELCOME};
 use crate::support::{Heard, World, limits, long};
@@ -99,8 +99,7 @@ fn nobody_takes_the_rank_of_another_key() {
     raw.send(&raw.data(0, 5, 3, 0, b"bad"));
     scene.server.recv(Rank(2), Tag::new(0, 5), &mut Vec::new(), long()).unwrap();
     scene.goes_on();
-    let nothing =
-        scene.server.recv(Rank(1), Tag::new(0, 5), &mut Vec::new(), gradwire_transports::Deadline::now());
+    let nothing = scene.server.recv(Rank(1), Tag::new(0, 5), &mut Vec::new(), Deadline::now());
     assert!(matches!(nothing, Err(TransportError::Timeout { .. })));
 }
 
@@ -168,7 +167,7 @@ fn replayed_reordered_and_repeated_packets_make_each_message_once() {
     raw.send(&raw.data(4, 13, 1, 0, b"x"));
     raw.send(&raw.data(5, 20, 1, 0, b"y"));
     scene.server.recv(Rank(2), Tag::new(0, 20), &mut got, long()).unwrap();
-    let again = scene.server.recv(Rank(2), Tag::new(0, 13), &mut got, gradwire_transports::Deadline::now());
+    let again = scene.server.recv(Rank(2), Tag::new(0, 13), &mut got, Deadline::now());
     assert!(matches!(again, Err(TransportError::Timeout { .. })));
     assert!(scene.server.tally(Rank(2)).duplicates >= 5);
     scene.goes_on();
@@ -216,4 +215,43 @@ fn a_frame_over_the_limit_ends_its_connection_before_room_is_made_for_it() {
     scene.goes_on();
     // Nobody ever saw the frame, so nobody made room for it.
     assert!(!scene.heard.events().iter().any(|event| event.to_string().contains("1048576 bytes")));
+}
+
+/// Bytes of this process in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().split(' ').next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// What libzmq keeps of parts that come without end, measured for SECURITY.md. Without keys anybody can write such parts by hand.
+#[test]
+#[ignore = "measures memory of hundreds of megabytes"]
+fn what_a_message_without_end_makes_libzmq_keep() {
+    let part_bytes = std::env::var("GRADWIRE_PART_BYTES").map_or(0_u8, |bytes| bytes.parse().unwrap());
+    let world = World { is_secure: false, ..World::star(2) };
+    let bound = Bound::new(ZmqOptions { returns: Returns::AtAnyTime, ..world.options(0) }).unwrap();
+    let address = bound.endpoint().unwrap().strip_prefix("tcp://").unwrap().to_owned();
+    let _server = bound.join(Deadline::now()).unwrap();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    // ZMTP 3.0: signature, version, the mechanism NULL, as a client; then READY of a DEALER.
+    let mut greeting = [0; 64];
+    greeting[..16].copy_from_slice(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL");
+    stream.write_all(&greeting).unwrap();
+    stream.read_exact(&mut [0; 64]).unwrap();
+    stream.write_all(b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER").unwrap();
+    // Bit 0 says that more parts follow.
+    let part = [&[1, part_bytes][..], &vec![0; usize::from(part_bytes)][..]].concat();
+    let block = part.repeat((1 << 20) / part.len());
+    let before = resident();
+    (0..8).for_each(|_| stream.write_all(&block).unwrap());
+    // What is in the buffers of the kernel is not kept yet.
+    std::thread::sleep(Duration::from_secs(1));
+    let (sent, kept) = (8.0 * block.len() as f64, (resident() - before) as f64);
+    println!(
+        "parts of {part_bytes} bytes: {:.0} MB on the wire, {:.0} MB kept, {:.1} times as much",
+        sent / 1e6,
+        kept / 1e6,
+        kept / sent
+    );
 }
