@@ -186,6 +186,9 @@ fn choose_index(config: &mut RunConfig, spec: Spec, way: &Averaging) -> Spec {
 
 /// The key `batch` counts the examples of all workers, not of one.
 fn for_all_workers(error: RangeError, workers: usize) -> RangeError {
+    if error.key != "batch" {
+        return error;
+    }
     RangeError { value: format!("{} for each of {workers} workers", error.value), ..error }
 }
 

@@ -8,6 +8,7 @@ mod train;
 
 use std::io::Write;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::compare::{CompareArgs, compare, quick_start};
@@ -67,11 +68,30 @@ pub fn main(
 ) -> Result<(), Failure> {
     let result = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli.run(out),
-        Err(error) if error.use_stderr() => Err(Failure::Usage(first_paragraph(&error.to_string()))),
+        Err(error) if error.use_stderr() => Err(Failure::Usage(usage(&error))),
         Err(help_or_version) => write!(out, "{help_or_version}").map_err(Failure::Output),
     };
     unless_nobody_reads(result)
 }
+
+/// What the parser says, or where it cannot know why, what it means.
+fn usage(error: &clap::Error) -> String {
+    let text = first_paragraph(&error.to_string());
+    match error.kind() {
+        ErrorKind::ArgumentConflict if text.contains("'--resume ") => {
+            "--resume takes no other option: the settings of the run are in its folder".to_owned()
+        }
+        #[cfg(not(feature = "zmq"))]
+        ErrorKind::InvalidSubcommand if OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'"))) => {
+            format!("{text}: this program was built without ZeroMQ; build it with --features zmq")
+        }
+        _ => text,
+    }
+}
+
+/// Commands that a program without ZeroMQ lacks.
+#[cfg(not(feature = "zmq"))]
+const OF_ZMQ: [&str; 3] = ["serve", "join", "keygen"];
 
 /// What the parser says before it begins to explain, in one line.
 fn first_paragraph(text: &str) -> String {

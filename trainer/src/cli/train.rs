@@ -79,7 +79,8 @@ fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> R
 /// Where processes are asked for, somebody has to start them.
 fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     let workers = config.workers;
-    let allowed = format!("local here; for mpi, start it as mpirun -n {workers} trainer train …");
+    let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };
+    let allowed = format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …");
     require(config.transport == "local", "transport", &config.transport, allowed)
 }
 

@@ -78,10 +78,11 @@ fn print_and_report(
     writeln!(out, "{}\n", report::task_line(&shown))?;
     // All rows of a grid are more than anyone reads here: they are in the report.
     for (title, rows) in report::tables(comparison).into_iter().take(2) {
-        if !title.is_empty() {
-            writeln!(out, "{title}:")?;
+        if title.is_empty() {
+            write!(out, "{}", Table::new(&rows).to_text())?;
+        } else {
+            writeln!(out, "{title}:\n\n{}", Table::new(&rows).to_text())?;
         }
-        writeln!(out, "{}", Table::new(&rows).to_text().trim_end_matches('\n'))?;
     }
     for note in report::own_training(&shown).into_iter().chain(footnotes(&shown)) {
         writeln!(out, "{note}.")?;

@@ -1,5 +1,6 @@
 //! Defaults, ranges and conflicts.
 
+use gradwire::registry::{CODECS, CodecEntry};
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Spec, UnitPolicy};
 
@@ -228,9 +229,25 @@ fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         ),
     )?;
     refuse(
+        exchange == "sparse" && config.spec()?.codec.sparse_values().is_none(),
+        format!(
+            "exchange = sparse with codec = {codec}: its frames are not sparse; use auto, or a codec that sends few coordinates: {}",
+            sparsifiers().join(", ")
+        ),
+    )?;
+    refuse(
         config.wire.is_some() && !is_summed,
         format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
     )
+}
+
+/// The names of codecs whose frames hold some coordinates.
+fn sparsifiers() -> Vec<&'static str> {
+    let is_sparse = |entry: &&CodecEntry| {
+        let mut specs = entry.examples.iter().filter_map(|example| Spec::parse(example).ok());
+        specs.any(|spec| spec.codec.sparse_values().is_some())
+    };
+    CODECS.iter().filter(is_sparse).flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
 }
 
 /// The link that is planned for.
@@ -340,6 +357,14 @@ fn notes(config: &RunConfig) -> Vec<String> {
     }
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
         notes.push(format!("{}: without a memory, what is not sent is lost", config.codec));
+    }
+    let is_shipped = config.data.parse::<Source>().is_ok_and(Source::is_shipped);
+    if let Some(folder) = config.data_dir.as_ref().filter(|_| is_shipped) {
+        notes.push(format!(
+            "data_dir = {}: not read, for {} ships with the trainer",
+            folder.display(),
+            config.data
+        ));
     }
     if config.replicas() > 1 {
         notes.push("gossip: replicas differ; loss and accuracy are those of worker 0".into());

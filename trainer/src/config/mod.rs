@@ -46,10 +46,15 @@ pub struct Settings {
     pub wire: Option<String>,
     /// Gbit/s between two workers. With it auto chooses between all-gather and sparse [default: all-gather], and a codec that
     /// does not say index= takes small or smallest where the bits that they save take longer than the coding [default: auto]
-    #[arg(long = "link-gbps", alias = "link_gbps", value_name = "X")]
+    #[arg(long = "link-gbps", alias = "link_gbps", value_name = "X", allow_negative_numbers = true)]
     pub link_gbps: Option<f64>,
     /// Microseconds that an empty message takes from worker to worker, for auto with --link-gbps [default: 50]
-    #[arg(long = "link-latency-us", alias = "link_latency_us", value_name = "X")]
+    #[arg(
+        long = "link-latency-us",
+        alias = "link_latency_us",
+        value_name = "X",
+        allow_negative_numbers = true
+    )]
     pub link_latency_us: Option<f64>,
     /// Send the gradient of each step while that of the next is computed, and apply their mean one step late
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
@@ -80,16 +85,16 @@ pub struct Settings {
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// Momentum of sgd, on the mean of all workers [default: 0]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub momentum: Option<f64>,
     /// Nesterov's form of the momentum
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub nesterov: Option<bool>,
     /// Weight decay [default: 0, or 0.01 for adamw]
-    #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X")]
+    #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X", allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
     /// Learning rate [default: 0.3 for mlp, 0.1 for cnn and gpt; 0.003 for adamw]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// What the rate does after the warm-up: constant, cosine, step [default: constant]
     #[arg(long, value_name = "KIND")]
@@ -101,7 +106,7 @@ pub struct Settings {
     #[arg(long = "decay-every", alias = "decay_every", value_name = "N")]
     pub decay_every: Option<u64>,
     /// What schedule=step multiplies the rate by [default: 0.1]
-    #[arg(long = "decay-factor", alias = "decay_factor", value_name = "X")]
+    #[arg(long = "decay-factor", alias = "decay_factor", value_name = "X", allow_negative_numbers = true)]
     pub decay_factor: Option<f64>,
     /// Seed of weights, order of the data and codecs [default: 1]
     #[arg(long, value_name = "N")]
@@ -117,10 +122,10 @@ pub struct Settings {
     pub checkpoint_every: Option<u64>,
     /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one process: what a
     /// bad link does to training [default: 0]
-    #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P")]
+    #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P", allow_negative_numbers = true)]
     pub packet_loss: Option<f64>,
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub clip: Option<f64>,
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4; `compare` takes its own list instead
     #[arg(skip)]

@@ -67,11 +67,13 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If a number is zero, `rank` is not below `world`, or one step of all workers needs more items than there are.
+    /// If a number is zero, `rank` is not below `world`, or there are fewer items than workers, or than a step needs.
     pub fn new(seed: u64, items: usize, batch: usize, rank: usize, world: usize) -> Result<Self, RangeError> {
         require(world > 0, "workers", world, "at least 1")?;
         require(rank < world, "rank", rank, format!("below {world}"))?;
         let most = items / world;
+        let too_few = format!("data with at least {world}, one for each worker, or fewer workers");
+        require(most > 0, "training examples", items, too_few)?;
         require(
             batch > 0 && batch <= most,
             "batch",

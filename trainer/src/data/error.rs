@@ -70,7 +70,7 @@ pub enum DataFault {
     #[error("empty data set")]
     Empty,
     /// Too few tokens to predict one from another.
-    #[error("too short: {tokens} tokens")]
+    #[error("too short: {tokens} tokens, of which a part needs at least 2")]
     TooShort {
         /// Tokens in the file.
         tokens: usize,

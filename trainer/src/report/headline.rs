@@ -22,7 +22,7 @@ pub struct Headline {
     pub saved: String,
     /// Its quality, and what that is measured by: `97.1 % accuracy`.
     pub quality: String,
-    /// The best dense row.
+    /// The dense row that it is compared with: the best with the same momentum, if there is one.
     pub dense: String,
     /// Its quality.
     pub dense_quality: String,
@@ -50,25 +50,52 @@ fn trains_as(a: &Entry, b: &Entry) -> bool {
 }
 
 fn of_rows(rows: &[&Entry]) -> Option<Headline> {
-    let loss = |entry: &&&Entry| Measure::of(entry).badness;
-    let by_loss = |a: &&&Entry, b: &&&Entry| loss(a).total_cmp(&loss(b));
-    let dense = rows.iter().filter(|entry| entry.is_dense()).min_by(by_loss)?;
-    let Tolerance { value, why } = Tolerance::of(dense);
-    let limit = Measure::of(dense).badness + value;
-    let saves = |entry: &&&Entry| !entry.is_dense() && saved(dense, entry) > 1.0 && has_no_failure(entry);
-    let candidates = || rows.iter().filter(saves);
-    let within = candidates().filter(|entry| loss(entry) <= limit);
-    let best = within.max_by(|a, b| saved(dense, a).total_cmp(&saved(dense, b)));
-    let shown = best.or_else(|| candidates().min_by(by_loss))?;
+    let codecs = rows.iter().filter(|entry| !entry.is_dense() && has_no_failure(entry));
+    let compared = codecs.filter_map(|entry| Compared::of(entry, yardstick(entry, rows)?));
+    let compared: Vec<Compared<'_>> = compared.filter(|row| row.saved > 1.0).collect();
+    let within = compared.iter().filter(|row| row.loss <= row.tolerance.value);
+    let best = within.max_by(|a, b| a.saved.total_cmp(&b.saved));
+    let shown = best.or_else(|| compared.iter().min_by(|a, b| a.loss.total_cmp(&b.loss)))?;
     Some(Headline {
         is_within: best.is_some(),
-        label: shown.label.clone(),
-        saved: ratio_text(saved(dense, shown)),
-        quality: Measure::of(shown).text,
-        dense: dense.label.clone(),
-        dense_quality: Measure::of(dense).text,
-        tolerance: why,
+        label: shown.entry.label.clone(),
+        saved: ratio_text(shown.saved),
+        quality: Measure::of(shown.entry).text,
+        dense: shown.dense.label.clone(),
+        dense_quality: Measure::of(shown.dense).text,
+        tolerance: shown.tolerance.why.clone(),
     })
+}
+
+/// A codec beside its yardstick.
+struct Compared<'a> {
+    entry: &'a Entry,
+    dense: &'a Entry,
+    saved: f64,
+    /// How much worse than dense training.
+    loss: f64,
+    tolerance: Tolerance,
+}
+
+impl<'a> Compared<'a> {
+    fn of(entry: &'a Entry, dense: &'a Entry) -> Option<Self> {
+        let loss = Measure::of(entry).badness - Measure::of(dense).badness;
+        let tolerance = Tolerance::of(dense);
+        loss.is_finite().then(|| Self { entry, dense, saved: saved(dense, entry), loss, tolerance })
+    }
+}
+
+/// The best dense row with the momentum that the codec trains with, or where there is none, the best of all.
+fn yardstick<'a>(entry: &Entry, rows: &[&'a Entry]) -> Option<&'a Entry> {
+    let dense = || rows.iter().copied().filter(|entry| entry.is_dense());
+    let best = |a: &&Entry, b: &&Entry| Measure::of(a).badness.total_cmp(&Measure::of(b).badness);
+    dense().filter(|other| momentum(other) == momentum(entry)).min_by(best).or_else(|| dense().min_by(best))
+}
+
+/// That of the codec, or else of the optimizer.
+fn momentum(entry: &Entry) -> Option<f32> {
+    let own = entry.config.spec().ok().and_then(|spec| spec.codec.momentum());
+    own.map(|own| own.factor()).or(entry.config.momentum.map(|momentum| momentum as f32))
 }
 
 /// A seed that diverged or failed is no success, however good the others are.
@@ -238,6 +265,16 @@ mod tests {
         let text = || entry("none", &[5.0, 5.2], 1000);
         let found = headline(vec![text(), entry("qsgd", &[5.2, 5.2], 250)]).unwrap();
         assert!(found.is_within && found.tolerance.starts_with("0.141, the standard deviation"), "{found:?}");
+    }
+
+    #[test]
+    fn a_codec_is_compared_with_dense_training_of_its_momentum() {
+        let mut fast = entry("none", &[0.95], 1000);
+        fast.config.momentum = Some(0.9);
+        let rows = |codec| vec![entry("none", &[0.90], 1000), fast.clone(), codec];
+        assert_eq!(praised(rows(entry("qsgd", &[0.90], 250))).as_deref(), Some("qsgd"));
+        assert_eq!(praised(rows(entry("dgc", &[0.91], 250))), None, "it owns a momentum of 0.9");
+        assert_eq!(praised(rows(entry("dgc", &[0.95], 250))).as_deref(), Some("dgc"));
     }
 
     #[test]

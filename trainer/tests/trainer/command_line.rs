@@ -39,6 +39,13 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--workers", "0"], "workers = 0: expected 1 to 256"),
         (&["train", "--batch", "130"], "batch = 130: expected a multiple of the 4 workers"),
         (&["train", "--lr", "0"], "lr = 0: expected above 0"),
+        (&["train", "--lr", "-1"], "lr = -1: expected above 0"),
+        (&["train", "--momentum", "-0.5"], "momentum = -0.5: expected at least 0, below 1"),
+        (&["train", "--clip", "-1"], "clip = -1: expected above 0"),
+        (
+            &["train", "--resume", "x", "--lr", "1"],
+            "--resume takes no other option: the settings of the run are in its folder",
+        ),
         (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
         (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi, zmq"),
@@ -57,6 +64,8 @@ fn bad_settings_are_refused_in_one_line() {
 fn combinations_that_cannot_work_say_why() {
     let message = refusal(&["train", "--codec", "topk", "--exchange", "all-reduce"]);
     assert!(message.contains("cannot be summed"), "{message}");
+    let message = refusal(&["train", "--codec", "qsgd", "--exchange", "sparse"]);
+    assert!(message.contains("not sparse; use auto") && message.contains(": topk, "), "{message}");
     let message = refusal(&["train", "--optimizer", "adamw", "--momentum", "0.9"]);
     assert!(message.contains("adamw has moments of its own"), "{message}");
     let message = refusal(&["train", "--codec", "none:memory=ef"]);
@@ -73,6 +82,9 @@ fn data_that_is_missing_or_empty_is_refused_in_one_line() {
     std::fs::write(folder.path().join("text.txt"), "").unwrap();
     let message = refusal_in(folder.path(), &["train", "--data", "text", "--data_dir", "text.txt"]);
     assert!(message.contains("empty"), "{message}");
+    std::fs::write(folder.path().join("text.txt"), "to be ".repeat(60)).unwrap();
+    let message = refusal_in(folder.path(), &["train", "--data", "text", "--data-dir", "text.txt"]);
+    assert!(message.starts_with("training examples = ") && message.contains("fewer workers"), "{message}");
 }
 
 #[test]
@@ -169,6 +181,23 @@ fn a_codec_that_is_given_twice_is_refused_however_it_is_spelled() {
     assert_eq!(message, "codec = none: none with these settings is compared already");
     let message = refusal(&["compare", "--codec", "none", "speed=3"]);
     assert!(message.starts_with("codec = none: unknown field `speed`"), "{message}");
+}
+
+#[cfg(not(feature = "zmq"))]
+#[test]
+fn commands_that_were_not_built_say_how_to_build_them() {
+    for command in ["serve", "join", "keygen"] {
+        let message = refusal(&[command]);
+        assert!(message.contains(command) && message.ends_with("build it with --features zmq"), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_read_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = trainer(folder.path(), &["train", "--steps", "1", "--data-dir", "here", "--out", "a"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("Note: data_dir = here: not read, for optdigits ships"), "{said}");
 }
 
 #[test]
