@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -231,8 +232,22 @@ def test_schedules_rules_counters_and_the_log(tmp_path: Path) -> None:
     assert [line["loss"] for line in lines] == list(range(8))
     assert sum(line["bytes_up"] for line in lines) == sum(each["stats"].bytes_sent for each in every)
     assert lines[0]["density"] == 1
+    assert all(metrics_of_the_trainer() <= line.keys() for line in lines)
+    assert {line["codec"] for line in lines} == {"topk:density=0.01,warmup=2"}
     assert 0.01 < lines[7]["density"] < 0.3
     assert lines[7]["target_density"] == 0.01
+
+
+def metrics_of_the_trainer() -> set[str]:
+    """The keys without which the trainer takes no line of metrics.jsonl."""
+    source = (Path(__file__).parents[4] / "trainer/src/record/mod.rs").read_text()
+    fields = source.partition("pub struct Metrics {")[2].partition("\n}")[0]
+    names = set()
+    for match in re.finditer(r"((?: *(?:///|#\[).*\n)+) *pub (\w+):", fields):
+        if "skip_serializing_if" not in match[1]:
+            names.add(match[2])
+    assert len(names) == 15
+    return names
 
 
 def rates(rank: int, world: int) -> list[float]:

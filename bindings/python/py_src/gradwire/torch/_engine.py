@@ -841,6 +841,7 @@ class Engine:
         loss = self.loss if self.loss is not None and math.isfinite(self.loss) else None
         line = {
             "step": self._step - 1,
+            "codec": self._codec,
             "epoch": self._epoch or 0,
             "loss": loss,
             "lr": self._lr or 0.0,
