@@ -29,6 +29,12 @@ pub(super) trait HasRounds {
     fn rounds(&self) -> &dyn Linear;
 }
 
+impl HasRounds for Rounds {
+    fn rounds(&self) -> &dyn Linear {
+        self.rounds()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct AllReduce<C = Rounds> {
     codec: C,

@@ -6,8 +6,6 @@ use std::fmt;
 use gradwire::registry::LinearCodec;
 use gradwire::{Gather, Linear};
 
-use super::all_reduce::HasRounds;
-
 /// A codec of another crate, by the name of its type.
 pub(super) enum Foreign {
     Gather(Box<dyn Gather>, &'static str),
@@ -51,8 +49,9 @@ pub(super) enum Rounds {
     Foreign(Box<dyn Linear>),
 }
 
-impl HasRounds for Rounds {
-    fn rounds(&self) -> &dyn Linear {
+impl Rounds {
+    /// The codec's rounds.
+    pub(super) fn rounds(&self) -> &dyn Linear {
         match self {
             Self::Listed(codec) => codec.rounds(),
             Self::Foreign(codec) => &**codec,
