@@ -28,6 +28,12 @@ pub(super) trait HasRounds {
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
 }
 
+impl HasRounds for Rounds {
+    fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
+        self.rounds_of(unit)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct AllReduce<C = Rounds> {
     codec: C,

@@ -7,8 +7,6 @@ use gradwire::codecs::DenseSum;
 use gradwire::registry::LinearCodec;
 use gradwire::{Gather, Linear, Unit};
 
-use super::all_reduce::HasRounds;
-
 /// A codec of another crate, by the name of its type.
 pub(super) enum Foreign {
     Gather(Box<dyn Gather>, &'static str),
@@ -52,8 +50,9 @@ pub(super) enum Rounds {
     Foreign(Box<dyn Linear>),
 }
 
-impl HasRounds for Rounds {
-    fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
+impl Rounds {
+    /// The rounds of a unit: the codec's, or a plain sum for a unit that is sent dense whatever the codec.
+    pub(super) fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
         match self {
             Self::Listed(codec) => codec.rounds_of(unit),
             Self::Foreign(_) if unit.dense => &DenseSum,
