@@ -81,7 +81,7 @@ const FIRST_SLOW: [Context; CLASSES] = first_words(SLOW_COUNT);
 fn class(average: i32) -> usize {
     let average = average as u32;
     let octave = (average | 1).ilog2();
-    let class = (2 * octave + (2 * average >> octave)).saturating_sub(2);
+    let class = (2 * octave + ((2 * average) >> octave)).saturating_sub(2);
     class.max(average.min(1)) as usize
 }
 
