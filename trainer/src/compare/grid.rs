@@ -5,8 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::Candidate;
-use super::candidate::{as_setting, parsed};
+use super::candidate::{Candidate, as_setting, parsed};
 use crate::config::{ConfigError, Settings, parse_toml};
 use crate::range::RangeError;
 

@@ -3,7 +3,7 @@
 use gradwire::Spec;
 use toml::{Table, Value};
 
-use super::Candidate;
+use super::candidate::Candidate;
 use crate::config::{ConfigError, RunConfig, Settings};
 
 /// A list by itself.

@@ -169,7 +169,7 @@ fn training(config: &RunConfig) -> String {
         ("sgd", ..) => "plain SGD".to_owned(),
         (other, ..) => other.to_owned(),
     };
-    format!("{optimizer} at rate {}", config.lr)
+    format!("{optimizer} at rate {}", rate_text(config.lr))
 }
 
 /// What should be known about some of the runs, each once.
@@ -192,6 +192,11 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// Without the zeros of very large and very small rates.
+fn rate_text(rate: f64) -> String {
+    if (1e-4..1e6).contains(&rate) { rate.to_string() } else { format!("{rate:e}") }
+}
+
 fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let groups: Vec<&str> =
@@ -206,6 +211,11 @@ mod tests {
     #[test]
     fn digits_are_grouped() {
         assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn rates_are_short() {
+        assert_eq!([0.1, 1.0, 1e30, 1e-7].map(rate_text), ["0.1", "1", "1e30", "1e-7"]);
     }
 
     #[test]
