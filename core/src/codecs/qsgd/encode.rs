@@ -14,7 +14,7 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 
 /// `bits` in the low nibble, `packing` in the high one.
 pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
-    let bits = if qsgd.bits.counted().is_some() { COUNTED_BITS } else { qsgd.bits.width() as u8 };
+    let bits = if qsgd.bits.counted().is_some() { COUNTED_BITS } else { qsgd.bits.built().width() as u8 };
     bits | packing << 4
 }
 
@@ -46,7 +46,7 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
         EntropyChoice::Fixed | EntropyChoice::Auto => pack::fixed_bytes(qsgd.bits, len)?,
         _ if Full::build().is_none() => return None,
         EntropyChoice::Elias => {
-            len.checked_mul(pack::max_elias_bits(qsgd.bits.levels()) as usize)?.div_ceil(8)
+            len.checked_mul(pack::max_elias_bits(qsgd.bits.built().levels()) as usize)?.div_ceil(8)
         }
         EntropyChoice::Rans => section::max_section_bytes(len, alphabet)?,
         EntropyChoice::Adaptive => section::max_classed_section_bytes(len, alphabet)?

@@ -1,5 +1,6 @@
 //! The parameters of QSGD.
 
+use crate::built::Full;
 use crate::codec::UnitInput;
 use crate::coding::values::Rounding;
 use crate::rng::Stream;
@@ -96,11 +97,21 @@ impl LevelBits {
         }
     }
 
+    /// The same as far as this build has it: a small build refuses `Levels` before anyone asks for its width, and so drops the code
+    /// for it.
+    #[inline(always)]
+    pub(super) fn built(self) -> Self {
+        match self {
+            Self::Levels(levels) if Full::build().is_none() => Self::Bits(levels),
+            other => other,
+        }
+    }
+
     /// The number that bodies state where they do not state the width alone.
     pub(super) fn counted(self) -> Option<u8> {
         match self {
-            Self::Levels(levels) => Some(levels),
-            Self::Bits(_) | Self::Ternary => None,
+            Self::Levels(levels) if Full::build().is_some() => Some(levels),
+            _ => None,
         }
     }
 }
@@ -172,7 +183,7 @@ impl Qsgd {
 
     /// Signed levels, as symbols.
     pub(super) fn alphabet(&self) -> usize {
-        2 * self.bits.levels() as usize + 1
+        2 * self.bits.built().levels() as usize + 1
     }
 
     /// Coordinates of a bucket.
@@ -213,7 +224,7 @@ impl Qsgd {
     /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
     #[must_use]
     pub fn proves_contraction(&self) -> bool {
-        let s = self.bits.levels();
+        let s = self.bits.built().levels();
         let keeps_the_largest = match self.norm {
             Norm::Max => true,
             Norm::L2 => 4 * s * s > self.bucket.get(),

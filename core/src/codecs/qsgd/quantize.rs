@@ -202,7 +202,7 @@ impl<'q> Quantizer<'q> {
         norms: &[[u8; 4]],
         fixed: &mut [u8],
     ) -> Result<(), EncodeError> {
-        let (size, levels, isa) = (self.bucket_size(), self.qsgd.bits.levels(), self.isa);
+        let (size, levels, isa) = (self.bucket_size(), self.qsgd.bits.built().levels(), self.isa);
         let room = &mut self.words[..piece.len()];
         let p = values.source(self.qsgd).known_bits(isa, piece.start - values.first, room);
         let fields = &mut self.fields[..piece.len()];
@@ -234,7 +234,7 @@ impl<'q> Quantizer<'q> {
 
     /// The residual becomes p less what the levels of a piece decode to. A memory has p made in scratch memory.
     fn keep(&self, values: &mut Values<'_>, piece: Range<usize>, norms: &[[u8; 4]]) {
-        let levels = self.qsgd.bits.levels() as f32;
+        let levels = self.qsgd.bits.built().levels() as f32;
         let Some(residual) = &mut values.residual else { return };
         for (bucket, at) in cut_by_bucket(piece.clone(), self.bucket_size()) {
             let part = at.start - piece.start..at.end - piece.start;

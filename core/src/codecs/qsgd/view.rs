@@ -123,7 +123,7 @@ impl<'a> LevelsFields<'a> {
         let norms = Norms::fields(norm >> 4, len.div_ceil(bucket), reader)?;
         let packing = match form >> 4 {
             PACKING_FIXED => {
-                let bits = len.checked_mul(bits.width() as usize).ok_or(invalid(Field::Bits))?;
+                let bits = len.checked_mul(bits.built().width() as usize).ok_or(invalid(Field::Bits))?;
                 Packing::Fixed(reader.take(bits.div_ceil(8))?)
             }
             PACKING_ELIAS => {
@@ -162,7 +162,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     fn levels(&self) -> u32 {
-        self.bits.levels()
+        self.bits.built().levels()
     }
 
     fn alphabet(&self) -> usize {
@@ -218,11 +218,11 @@ impl<'a> LevelsFields<'a> {
 
     /// Fields hold no level above the largest, of which there are such where a number of levels is stated.
     fn check_fixed(&self, bytes: &[u8]) -> Result<(), DecodeError> {
-        check_padding(bytes, self.len as u64 * u64::from(self.bits.width()))?;
+        check_padding(bytes, self.len as u64 * u64::from(self.bits.built().width()))?;
         if Full::build().and_then(|_| self.bits.counted()).is_none() {
             return Ok(());
         }
-        let (mut bits, width) = (BitReader::new(bytes), self.bits.width());
+        let (mut bits, width) = (BitReader::new(bytes), self.bits.built().width());
         let is_within = |field: u64| field as u32 & self.level_mask() <= self.levels();
         if (0..self.len).all(|_| is_within(bits.take(width))) {
             Ok(())
@@ -233,7 +233,7 @@ impl<'a> LevelsFields<'a> {
 
     /// The bits of a field of fixed width that are not its sign.
     fn level_mask(&self) -> u32 {
-        (1 << (self.bits.width() - 1)) - 1
+        (1 << (self.bits.built().width() - 1)) - 1
     }
 
     /// Coordinates of the buckets whose norm is not zero.
@@ -310,7 +310,7 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::All) {
-                    let field = bits.take(self.bits.width()) as u32;
+                    let field = bits.take(self.bits.built().width()) as u32;
                     let mask = self.level_mask();
                     f(i, field & mask, field > mask, scale);
                 }
@@ -346,16 +346,16 @@ impl<'a> LevelsFields<'a> {
     fn add_levels(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (norms, _) = self.split(scratch);
         match self.packing {
-            Packing::Fixed(bytes) if self.bits.width() == 4 && self.has_whole_bytes(2) => {
+            Packing::Fixed(bytes) if self.bits.built().width() == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, norms, weight, acc);
             }
             // A small machine copies whole fields like all others.
-            Packing::Fixed(bytes) if Full::build().is_some() && self.bits.width() == 8 => {
+            Packing::Fixed(bytes) if Full::build().is_some() && self.bits.built().width() == 8 => {
                 self.add_bytes(bytes, norms, weight, acc);
             }
             Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
-                let bytes = bytes.get(first / 8 * self.bits.width() as usize..).unwrap_or_default();
-                kernels::unpack_fields(isa, self.bits.width(), bytes, fields);
+                let bytes = bytes.get(first / 8 * self.bits.built().width() as usize..).unwrap_or_default();
+                kernels::unpack_fields(isa, self.bits.built().width(), bytes, fields);
             }),
             Packing::Ternary(bytes, _) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
