@@ -130,7 +130,8 @@ impl Header {
         let flags = reader.u16();
         let is_known = registry::kind_of(codec).or_else(|| parser.kind_of(codec)).is_some();
         // A void frame holds nothing that takes a parser.
-        if !is_known && !(Experiment::new(number).is_some() && flags == Ok(FLAG_VOID)) {
+        let is_void_experiment = Experiment::new(number).is_some() && flags == Ok(FLAG_VOID);
+        if !is_known && !is_void_experiment {
             return Err(DecodeError::UnknownCodec(number));
         }
         let flags = flags?;
