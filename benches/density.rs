@@ -1,7 +1,7 @@
 //! How many coordinates each selection really sends over a recorded run, and how much of the energy it keeps.
 //!
-//! Arguments are the gradients of consecutive steps of one worker: safetensors files of f32. They are gone through in
-//! order, again and again, with error feedback.
+//! Arguments are the gradients of consecutive steps of one worker: safetensors files of f32. They are gone
+//! through in order, again and again, with error feedback.
 
 use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey};
 use gradwire_benches::squared_error;

@@ -1,4 +1,5 @@
-//! Runs one piece of work under the name `measured`, for a tool that counts instructions: see `instructions.sh`.
+//! Runs one piece of work under the name `measured`, for a tool that counts instructions: see
+//! `instructions.sh`.
 
 use std::env;
 

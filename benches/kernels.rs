@@ -8,7 +8,8 @@ use gradwire_benches::{
     Aligned, CodecRun, DecodeRun, Gradient, Group, Input, Lab, Quality, Settings, Work, harness,
 };
 
-/// Codecs whose growth is shown. Where rounding draws, its time less that to nearest is the price of the draws.
+/// Codecs whose growth is shown. Where rounding draws, its time less that to nearest is the price of the
+/// draws.
 const GROWING: [&str; 6] = [
     "bf16",
     "topk:density=0.01",
@@ -40,8 +41,8 @@ fn main() {
     criterion.final_summary();
 }
 
-/// The generator alone, into a buffer that stays in the first cache level: a little more than to consume them in registers, as
-/// rounding does.
+/// The generator alone, into a buffer that stays in the first cache level: a little more than to consume them
+/// in registers, as rounding does.
 fn measure_generator(group: &mut Group<'_>, lab: &mut Lab, len: usize) {
     lab.compare(group, ("16 random bits an element", "heavy"), len, || {
         let stream = StepKey { seed: 1, step: 0, source: Source::Rank(0) }.stream(0);

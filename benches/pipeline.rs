@@ -13,7 +13,8 @@ use gradwire_transports::layer::{LinkSpeed, Throttle};
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Transport};
 
-/// Tensors of the gradient, their shape, ranks, and steps of which the fastest counts: others shared the machine.
+/// Tensors of the gradient, their shape, ranks, and steps of which the fastest counts: others shared the
+/// machine.
 const TENSORS: usize = 8;
 const SHAPE: [usize; 2] = [250, 400];
 const EACH: usize = SHAPE[0] * SHAPE[1];

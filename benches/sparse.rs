@@ -1,4 +1,5 @@
-//! Bytes and time of a step by all-gather and by sparse all-reduce, between ranks of one process on links of a given rate.
+//! Bytes and time of a step by all-gather and by sparse all-reduce, between ranks of one process on links of
+//! a given rate.
 //!
 //! `cargo run --release -p gradwire-benches --example sparse > benches/results/sparse.md`
 
@@ -17,7 +18,8 @@ const LEN: usize = 200_000;
 const RATE: f64 = 1e8;
 const STEPS: u64 = 5;
 
-/// Cubes of uniform draws, one part of which all ranks share: gradients of one model agree about where they are large.
+/// Cubes of uniform draws, one part of which all ranks share: gradients of one model agree about where they
+/// are large.
 fn gradient(rank: u32, step: u64) -> Vec<f32> {
     let draws = |source| StepKey { seed: 5, step, source }.stream(0);
     let (own, common) = (draws(Source::Rank(rank)), draws(Source::Shared));

@@ -14,7 +14,8 @@ use gradwire_transports::{Deadline, Transport};
 
 const CODECS: [&str; 4] = ["none", "topk:density=0.01", "qsgd:bits=4,entropy=fixed", "randomk:density=0.01"];
 const WORLDS: [u32; 3] = [2, 4, 8];
-/// Every rank has a gradient, a mean and buffers of its own, so a rank's share is smaller than what one codec is measured on.
+/// Every rank has a gradient, a mean and buffers of its own, so a rank's share is smaller than what one codec
+/// is measured on.
 const SHARE: usize = 8;
 
 fn main() {

@@ -39,7 +39,8 @@ fn void_error(bad: &Bad) -> DecodeError {
     read.expect_err(&format!("{} is accepted", bad.name))
 }
 
-/// Checksums and fingerprints are numbers nobody can check by eye; the manifest may leave out what is behind the name.
+/// Checksums and fingerprints are numbers nobody can check by eye; the manifest may leave out what is behind
+/// the name.
 fn is_stated(error: &DecodeError, stated: &str) -> bool {
     let spelled = spelled(error);
     let without_numbers =
@@ -98,8 +99,8 @@ fn no_bad_frame_is_refused_for_a_checksum_by_mistake() {
     }
 }
 
-/// Variants of an enum of the crate under test, by reading its source: the enums are open, and a new variant without a
-/// file must be found.
+/// Variants of an enum of the crate under test, by reading its source: the enums are open, and a new variant
+/// without a file must be found.
 fn variants(name: &str) -> Vec<String> {
     let path = manifest::folder("../core/src/error.rs");
     let source = std::fs::read_to_string(&path).expect("the source of the errors is there");
@@ -119,7 +120,8 @@ fn every_error_has_a_file() {
     let missing = |spelling: &str| !stated.iter().any(|error| error.starts_with(spelling));
     let top = variants("DecodeError");
     assert!(top.len() >= 13, "the source was not understood");
-    // They depend on the caller's memory or layout and on the build as well as on the bytes: tested below, and in the crate.
+    // They depend on the caller's memory or layout and on the build as well as on the bytes: tested below,
+    // and in the crate.
     let elsewhere = ["ScratchTooSmall", "LayoutUnknown", "NotBuilt", "Experiment"];
     for variant in top.iter().filter(|variant| !elsewhere.contains(&variant.as_str())) {
         assert!(!missing(variant), "no file provokes {variant}");

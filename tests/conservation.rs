@@ -148,8 +148,8 @@ fn the_law_holds_for_arbitrary_residuals_of_any_magnitude() {
     }
 }
 
-/// Half of level 1 is where the error of nearest rounding may fail to be a float: a value just below it whose product
-/// rounds up to it must stay at level 0.
+/// Half of level 1 is where the error of nearest rounding may fail to be a float: a value just below it whose
+/// product rounds up to it must stay at level 0.
 #[test]
 fn the_law_holds_next_to_every_border_between_levels() {
     for (bits, levels) in [("ternary", 1u32), ("2", 1), ("3", 3), ("4", 7), ("8", 127)] {
@@ -188,8 +188,8 @@ fn the_law_holds_for_several_units_gaps_and_dense_units() {
     }
 }
 
-/// Each step rounds residual + gradient once, by at most half a unit in the last place of the sum, 2⁻²⁴ of it; nothing
-/// else is inexact. So after T steps the error is at most T·2⁻²⁴·max|p|.
+/// Each step rounds residual + gradient once, by at most half a unit in the last place of the sum, 2⁻²⁴ of
+/// it; nothing else is inexact. So after T steps the error is at most T·2⁻²⁴·max|p|.
 #[test]
 fn over_a_long_run_all_that_was_sent_and_is_kept_is_the_sum_of_the_gradients() {
     const STEPS: u64 = 300;
@@ -275,8 +275,8 @@ fn frames_that_were_not_delivered_are_not_lost() {
     }
 }
 
-/// The one place where bits may differ: a sum of zeros is +0 unless both are −0. A −0 can only be there when the memory
-/// already held one, as after a tiny residual was rescaled; it counts as the zero that it is.
+/// The one place where bits may differ: a sum of zeros is +0 unless both are −0. A −0 can only be there when
+/// the memory already held one, as after a tiny residual was rescaled; it counts as the zero that it is.
 #[test]
 fn negative_zeros_kept_back_count_as_zeros() {
     for spelling in WITH_MEMORY {
@@ -773,8 +773,8 @@ fn codecs_that_cannot_keep_exactly_take_no_memory() {
     }
 }
 
-/// Encodes with a memory that lives on, and with one made anew of the same values; both must do the same. Returns whether
-/// there was a frame.
+/// Encodes with a memory that lives on, and with one made anew of the same values; both must do the same.
+/// Returns whether there was a frame.
 fn step_twice(spelling: &str, step: u64, units: &[Unit], grad: &[f32], kept: &mut Memory<'_>) -> bool {
     let (layout, before) = (LayoutRef::flat(grad.len()), kept.residual().to_vec());
     let mut anew = before.clone();
@@ -805,7 +805,8 @@ fn a_memory_that_lives_on_refuses_and_keeps_what_one_made_anew_does() {
         let mut kept = Memory::new(vec![0.0; n]);
         for step in 0..12 {
             let mut grad = Input::Heavy(step).values(n);
-            // Every third gradient is bad, in its last value or somewhere, and some sums overflow that no gradient does.
+            // Every third gradient is bad, in its last value or somewhere, and some sums overflow that no
+            // gradient does.
             match step {
                 2 => grad[n - 1] = f32::NAN,
                 3 | 4 => grad[n - 40..].fill(2.5e38),

@@ -47,8 +47,8 @@ fn over_a_run_the_density_is_met() {
     }
 }
 
-/// Gradients of one distribution, another for each number, from tails lighter than those of a Gaussian to much heavier ones:
-/// powers of Gaussians, and mixtures of two.
+/// Gradients of one distribution, another for each number, from tails lighter than those of a Gaussian to
+/// much heavier ones: powers of Gaussians, and mixtures of two.
 fn drawn(distribution: u64, step: u64, n: usize) -> Vec<f32> {
     let mut words = Words::new(distribution);
     let power = 0.5 + words.below(250) as f32 / 100.0;
@@ -127,8 +127,8 @@ fn stages(state: UnitState) -> u32 {
     (state.words()[0] & 0xff) + 1
 }
 
-/// Of a Gaussian, one exponential fit for 0.1 % leaves almost nothing: more stages are needed. Of equal values no number of
-/// stages leaves k.
+/// Of a Gaussian, one exponential fit for 0.1 % leaves almost nothing: more stages are needed. Of equal
+/// values no number of stages leaves k.
 #[test]
 fn stages_are_added_where_one_leaves_too_few_and_every_unit_has_its_own() {
     let unit = |id, start| Unit { id, start, len: 10_000, dense: false };

@@ -1,4 +1,5 @@
-//! Codecs of other crates: their frames keep every law that frames of this crate keep, and what they get wrong is refused.
+//! Codecs of other crates: their frames keep every law that frames of this crate keep, and what they get
+//! wrong is refused.
 
 use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Experimental, ParseBody, Refused, UnitBody, UnitSource,

@@ -1,5 +1,5 @@
-//! Golden frames decode to the stated values and are encoded again to the same bytes, by the crate and by the naive
-//! reference.
+//! Golden frames decode to the stated values and are encoded again to the same bytes, by the crate and by the
+//! naive reference.
 
 use gradwire::format::{Header, Outline, VoidFrame, frame_extent};
 use gradwire::{DecodeError, LayoutRef};

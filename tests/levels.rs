@@ -35,8 +35,8 @@ fn measure((bits, bucket): (u32, usize), entropy: &str, grad: &[f32]) -> Measure
     Measured { frame: frame.len(), norms: bytes(info.index), levels: bytes(info.values), decoded }
 }
 
-/// Bytes of the order-0 entropy of the levels of all buckets that are not zero, and of the table that says their
-/// frequencies.
+/// Bytes of the order-0 entropy of the levels of all buckets that are not zero, and of the table that says
+/// their frequencies.
 fn ideal_bytes((bits, bucket): (u32, usize), grad: &[f32], decoded: &[f32]) -> f64 {
     let s = (1 << (bits - 1)) - 1;
     let mut counts = vec![0u64; 2 * s + 1];
@@ -54,8 +54,8 @@ fn ideal_bytes((bits, bucket): (u32, usize), grad: &[f32], decoded: &[f32]) -> f
     (counts.iter().filter(|count| **count > 0).map(cost).sum::<f64>() + table.len() as f64) / 8.0
 }
 
-/// Holds one gradient against what is promised of every one, levels that take no more than `most` above their entropy among
-/// it, and prints what it costs.
+/// Holds one gradient against what is promised of every one, levels that take no more than `most` above their
+/// entropy among it, and prints what it costs.
 fn check(name: &str, most: f64, grad: &[f32]) {
     for parameters in PARAMETERS {
         let [fixed, rans, adaptive, auto] =

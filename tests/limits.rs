@@ -1,5 +1,5 @@
-//! What a frame from a stranger may ask for: every limit holds to the last unit of what it counts, and nothing is
-//! allocated beyond it.
+//! What a frame from a stranger may ask for: every limit holds to the last unit of what it counts, and
+//! nothing is allocated beyond it.
 
 use gradwire::format::{Limit, frame_scratch_len};
 use gradwire::{DecodeError, Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey};
@@ -17,8 +17,8 @@ thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local integer and allocates
-// nothing.
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local integer and
+// allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     // SAFETY: as the trait says, which the caller keeps to.
     unsafe fn alloc(&self, layout: Allocation) -> *mut u8 {
@@ -91,7 +91,8 @@ fn a_frame_that_asks_for_exactly_what_is_allowed_is_accepted_and_one_more_is_not
     }
 }
 
-/// Levels are bounded by their norm; the highest level of a norm may round to one unit in the last place above it.
+/// Levels are bounded by their norm; the highest level of a norm may round to one unit in the last place
+/// above it.
 #[test]
 fn no_value_of_an_accepted_frame_is_above_the_largest_magnitude() {
     for golden in golden::all() {
@@ -219,7 +220,8 @@ fn words_of_one_unit_are_the_larger_of_those_of_its_positions_and_its_values() {
     }
 }
 
-/// Levels take a table for each class and a byte for each segment, norms in planes a word each beside a table that they share.
+/// Levels take a table for each class and a byte for each segment, norms in planes a word each beside a table
+/// that they share.
 #[test]
 fn words_of_levels_are_those_of_their_tables_segments_and_norms() {
     let words = |len: usize, form: u8, norm: u8, bucket: usize, rest: &[u8]| {
@@ -253,8 +255,8 @@ fn words_of_levels_are_those_of_their_tables_segments_and_norms() {
     }
 }
 
-/// Frames that state as much as their fields can hold, with next to nothing behind it. All are well-formed up to the
-/// point where their sections would be decoded.
+/// Frames that state as much as their fields can hold, with next to nothing behind it. All are well-formed up
+/// to the point where their sections would be decoded.
 fn claims(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     let huge = header::varint(len as u64);
     let unit = |codec, kind, body: &[u8]| {
@@ -318,8 +320,9 @@ fn frames_that_claim_much_allocate_no_more_than_the_limits_allow() {
     }
 }
 
-/// A frame of one unit of `len` coordinates, `ones` of which have an entry of value 0, as Rice codes with the parameter 0: a bit
-/// for each coordinate up to the last entry. Where nothing is set, memory is not touched but for reading.
+/// A frame of one unit of `len` coordinates, `ones` of which have an entry of value 0, as Rice codes with the
+/// parameter 0: a bit for each coordinate up to the last entry. Where nothing is set, memory is not touched
+/// but for reading.
 #[cfg(all(target_pointer_width = "64", not(miri)))]
 fn unary_positions(len: u32, ones: &[u64]) -> Vec<u8> {
     let k = ones.len();
@@ -340,8 +343,8 @@ fn unary_positions(len: u32, ones: &[u64]) -> Vec<u8> {
     whole
 }
 
-/// Rice codes whose highs take almost 2³² bits, which a unit of the largest length can have; also such that a reader of 128
-/// entries at a time begins inside a byte.
+/// Rice codes whose highs take almost 2³² bits, which a unit of the largest length can have; also such that a
+/// reader of 128 entries at a time begins inside a byte.
 #[cfg(all(target_pointer_width = "64", not(miri)))]
 #[test]
 fn rice_codes_of_the_longest_gaps_are_read() {
@@ -411,7 +414,8 @@ fn warm_buffers_allocate_nothing_per_step() {
     }
 }
 
-/// Units are the caller's, but an error is promised for those that leave the layout, not an attempt to hold them.
+/// Units are the caller's, but an error is promised for those that leave the layout, not an attempt to hold
+/// them.
 #[test]
 fn an_encoder_refuses_units_beyond_the_layout_before_it_allocates_for_them() {
     let unit = gradwire::Unit { id: 7, start: 0, len: 1 << 24, dense: false };

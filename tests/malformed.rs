@@ -1,5 +1,5 @@
-//! Truncated, flipped and random bytes: refused, or a frame that the naive decoder reads in the same way; never a panic,
-//! and an accumulator is touched by accepted frames alone.
+//! Truncated, flipped and random bytes: refused, or a frame that the naive decoder reads in the same way;
+//! never a panic, and an accumulator is touched by accepted frames alone.
 
 use gradwire::{DecodeError, LayoutRef};
 use gradwire_tests::golden::{self, Golden};

@@ -89,7 +89,8 @@ fn decay_refuses_what_is_no_fraction_and_changes_nothing() {
     assert_eq!(bits(memory.residual()), [0; 50]);
 }
 
-/// What an encode makes of a memory does not depend on how it came to its residual: the bound that it carries along is one.
+/// What an encode makes of a memory does not depend on how it came to its residual: the bound that it carries
+/// along is one.
 #[test]
 fn encodes_behind_a_decay_or_a_move_are_those_of_a_fresh_memory() {
     let (n, layout) = (300, LayoutRef::flat(300));

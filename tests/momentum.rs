@@ -1,4 +1,5 @@
-//! Momentum ahead of the residual: what is sent and what is kept add up to what momentum makes of the gradients.
+//! Momentum ahead of the residual: what is sent and what is kept add up to what momentum makes of the
+//! gradients.
 
 use gradwire::arithmetic::clip_norm;
 use gradwire::state::UnitState;
@@ -80,7 +81,8 @@ fn at_every_step_sent_and_kept_are_residual_and_step_bit_for_bit() {
     }
 }
 
-/// Two roundings a step make p, one of them in the step itself, which is added up as it is: T·2⁻²⁴·max|p| in all.
+/// Two roundings a step make p, one of them in the step itself, which is added up as it is: T·2⁻²⁴·max|p| in
+/// all.
 #[test]
 fn over_a_long_run_all_that_was_sent_and_is_kept_is_the_sum_of_the_steps() {
     const STEPS: u64 = 200;
@@ -289,7 +291,8 @@ fn samples_differ_from_step_to_step_and_from_rank_to_rank() {
     assert_eq!(held(0, 0), all[0], "and repeat");
 }
 
-/// √N times as long as one gradient is the sum of N that are independent; clipping must bind on the whole norm.
+/// √N times as long as one gradient is the sum of N that are independent; clipping must bind on the whole
+/// norm.
 #[test]
 fn local_clipping_binds_on_the_norm() {
     let gradwire::Codec::Gather(gradwire::registry::GatherCodec::Dgc(dgc)) = spec("dgc:clip=6").codec else {
@@ -329,7 +332,8 @@ fn memories_of_a_spelling_have_the_parts_that_it_needs() {
     assert!(Memory::for_spec(&spec("qsgd"), &layout).is_none());
 }
 
-/// A memory that has been through an encode knows how large its values can be, so the values are not all read again.
+/// A memory that has been through an encode knows how large its values can be, so the values are not all read
+/// again.
 #[test]
 fn a_step_that_only_momentum_makes_too_large_is_refused() {
     for nesterov in ["", ",nesterov"] {

@@ -72,7 +72,8 @@ fn a_zero_bucket_has_norm_zero_and_zero_levels() {
     }
 }
 
-/// "0", "100", "110", "101000", "1110000", "10100100000" for 1, 2, 3, 4, 8, 16; the levels are one less, with a sign.
+/// "0", "100", "110", "101000", "1110000", "10100100000" for 1, 2, 3, 4, 8, 16; the levels are one less, with
+/// a sign.
 #[test]
 fn elias_codes_stand_in_the_frame_as_in_the_textbook() {
     let codes = [(0, "0"), (1, "100"), (2, "110"), (3, "101000"), (7, "1110000"), (15, "10100100000")];
@@ -101,7 +102,8 @@ fn a_rice_code_stands_in_the_frame_as_documented() {
     grad[13] = 1.0;
     let frame = frame("topk:density=0.01,index=rice", &grad, None);
     let body = &frame[HEADER_BYTES..];
-    // Step; id, start, 200 in two bytes, kind; one entry, rice and f32; four bytes: block, r = 3, 101, 01; the value 1.0.
+    // Step; id, start, 200 in two bytes, kind; one entry, rice and f32; four bytes: block, r = 3, 101, 01;
+    // the value 1.0.
     assert_eq!(body, [0, 0, 0, 0xc8, 1, 1, 1, 0x02, 4, 7, 3, 0b101, 0b10, 0, 0, 0x80, 0x3f]);
 }
 
@@ -133,8 +135,8 @@ fn rice_parameters_of_memoryless_gaps_are_those_of_the_literature() {
     }
 }
 
-/// 4.756 and 8.108 bits at 10 % and 1 %, 5/128 of a bit for the parameters, and nothing much else; the limits are 4.690
-/// and 8.079.
+/// 4.756 and 8.108 bits at 10 % and 1 %, 5/128 of a bit for the parameters, and nothing much else; the limits
+/// are 4.690 and 8.079.
 #[test]
 fn rice_indices_cost_what_the_literature_says() {
     for (density, bits) in [("0.1", 4.756), ("0.01", 8.108)] {
@@ -165,7 +167,8 @@ fn bitmaps_take_over_where_entries_are_dense() {
     }
 }
 
-/// Order-0 entropy of the signed level and relative error of a Gaussian source, buckets of 512, from simulation.
+/// Order-0 entropy of the signed level and relative error of a Gaussian source, buckets of 512, from
+/// simulation.
 #[test]
 fn rans_meets_the_entropy_of_the_levels() {
     for (bits, norm, entropy, nmse) in [
@@ -279,7 +282,8 @@ fn only_the_casts_and_none_are_dense() {
     }
 }
 
-/// A published check value: Philox4x32-10 of zeros, and CRC-32C of the digits. What the reference itself stands on.
+/// A published check value: Philox4x32-10 of zeros, and CRC-32C of the digits. What the reference itself
+/// stands on.
 #[test]
 fn the_naive_reference_agrees_with_published_vectors() {
     assert_eq!(

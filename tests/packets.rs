@@ -1,4 +1,5 @@
-//! A gradient as several frames: each decodes alone, none is too long, and what they hold together is what one frame holds.
+//! A gradient as several frames: each decodes alone, none is too long, and what they hold together is what
+//! one frame holds.
 
 use gradwire::packets::PacketSize;
 use gradwire::state::MemoryChoice;

@@ -1,5 +1,5 @@
-//! Context-coded positions cost what they are promised to cost: on real gradients, on made-up ones with the same order,
-//! and where there is no order at all.
+//! Context-coded positions cost what they are promised to cost: on real gradients, on made-up ones with the
+//! same order, and where there is no order at all.
 
 use gradwire::Layout;
 use gradwire_tests::inputs::{Input, Words};
@@ -86,7 +86,8 @@ fn rice_is_best(layout: &Layout, values: &[f32], name: &str) {
     }
 }
 
-/// The same where a size of its own is best: runs of neighbours, layers of very different density, and clusters.
+/// The same where a size of its own is best: runs of neighbours, layers of very different density, and
+/// clusters.
 #[test]
 fn rice_codes_follow_the_order_of_the_positions() {
     let n = 200_000;
@@ -133,7 +134,8 @@ fn positions_in_rows_and_columns_cost_much_less_than_rice_codes() {
     }
 }
 
-/// Word embeddings early in training: most words did not occur, and the gradients of the others are like each other.
+/// Word embeddings early in training: most words did not occur, and the gradients of the others are like each
+/// other.
 #[test]
 fn rows_that_repeat_cost_next_to_nothing() {
     let (rows, width) = (2000, 96);

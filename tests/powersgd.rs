@@ -88,7 +88,8 @@ fn a_matrix_of_no_higher_rank_is_sent_whole_in_one_step() {
 
 #[test]
 fn the_warm_start_finds_the_largest_directions_in_a_few_steps() {
-    // Singular values some 9, 3, 1 times those of noise: without its memory one step is far from the best of rank 1.
+    // Singular values some 9, 3, 1 times those of noise: without its memory one step is far from the best of
+    // rank 1.
     let (rows, cols) = (30, 30);
     let mut matrix = of_rank(1, rows, cols);
     for (i, noise) in Input::Normal(7).values(rows * cols).iter().enumerate() {
@@ -110,7 +111,8 @@ fn the_warm_start_finds_the_largest_directions_in_a_few_steps() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Every step begins where the library left off: it is compared with f64 step by step, so errors do not add up.
+    /// Every step begins where the library left off: it is compared with f64 step by step, so errors do not
+    /// add up.
     #[test]
     fn steps_are_those_of_the_reference(
         rank in 1usize..4, rows in 12usize..40, cols in 12usize..40, workers in 1usize..5, seed in 0u64..1000,

@@ -1,5 +1,6 @@
-//! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an output
-//! buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch memory.
+//! Every codec, with every coder, memory and input format, against the naive reference: byte for byte, in an
+//! output buffer of exactly `max_frame_bytes` filled with 0xa5 and exactly `scratch_len` of dirty scratch
+//! memory.
 
 use gradwire::state::UnitState;
 use gradwire::{Gather, Source, Spec, StepKey, Unit};
@@ -276,7 +277,8 @@ fn long_units_are_the_naive_ones() {
     }
 }
 
-/// Long units in whose sample the selection is mistaken: ramps, plateaus, and large values where few are looked at.
+/// Long units in whose sample the selection is mistaken: ramps, plateaus, and large values where few are
+/// looked at.
 #[test]
 fn misleading_magnitudes_are_selected_like_the_naive_ones() {
     type Value = fn(usize) -> f32;

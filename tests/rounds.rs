@@ -48,8 +48,8 @@ fn max_norm_sums_the_levels_that_the_reference_sums() {
 
 #[test]
 fn max_norm_sends_as_many_levels_a_word_as_their_sum_allows() {
-    // 2·N·s = 56 needs 6 bits: 5 a word. With 2 bits and 2 workers, 4 needs 3: 10. With 8 bits and 100 workers, 15. With 5
-    // levels and 3 workers, 30 needs 5: 6 a word, of which 7 levels would have 5.
+    // 2·N·s = 56 needs 6 bits: 5 a word. With 2 bits and 2 workers, 4 needs 3: 10. With 8 bits and 100
+    // workers, 15. With 5 levels and 3 workers, 30 needs 5: 6 a word, of which 7 levels would have 5.
     for (spelling, workers, words) in [
         ("maxnorm:bits=4", 4, 200),
         ("maxnorm:bits=2", 2, 100),

@@ -1,4 +1,5 @@
-//! Rules by tensor name: which tensor is sent how, a frame for each group, all of them or none, and nothing lost in silence.
+//! Rules by tensor name: which tensor is sent how, a frame for each group, all of them or none, and nothing
+//! lost in silence.
 
 use gradwire::format::{Header, Limit, Outline};
 use gradwire::registry::{CODECS, Law};

@@ -50,7 +50,8 @@ fn spelling() -> impl Strategy<Value = String> {
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
 
-/// What FORMAT.md says of keys that a spelling leaves out: a spelling, and the same with the keys spelled out, on each line.
+/// What FORMAT.md says of keys that a spelling leaves out: a spelling, and the same with the keys spelled
+/// out, on each line.
 #[test]
 fn defaults_are_those_of_the_format() {
     let text = include_str!("../FORMAT.md");

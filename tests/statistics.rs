@@ -1,5 +1,5 @@
-//! Means and variances of what is random. Seeds are fixed, so a test passes or fails for good; bounds are five standard
-//! deviations, or stated.
+//! Means and variances of what is random. Seeds are fixed, so a test passes or fails for good; bounds are
+//! five standard deviations, or stated.
 
 use gradwire::codecs::Norm;
 use gradwire::{Codec, Grad, LayoutRef, Source, Spec, StepKey, Unit};
@@ -51,7 +51,8 @@ fn moments(codec: &Codec, grad: &[f32], trials: u64) -> (Vec<f64>, f64) {
     (mean, error)
 }
 
-/// A coordinate between two levels that are R/s apart, at a fraction f of the way, has the variance (R/s)²·f·(1 − f).
+/// A coordinate between two levels that are R/s apart, at a fraction f of the way, has the variance
+/// (R/s)²·f·(1 − f).
 fn level_variances(spelling_norm: Norm, levels: f64, grad: &[f32]) -> (Vec<f64>, f64) {
     let norm = f64::from(naive::levels::bucket_norm(spelling_norm, grad));
     let scale = norm / levels;
@@ -230,7 +231,8 @@ fn the_same_key_gives_the_same_bytes_and_every_part_of_it_counts() {
     assert_ne!(of_unit(0), of_unit(1));
 }
 
-/// Errors of two ranks on the same gradient are uncorrelated, so that averaging N workers divides the variance by N.
+/// Errors of two ranks on the same gradient are uncorrelated, so that averaging N workers divides the
+/// variance by N.
 #[test]
 fn ranks_round_independently() {
     let grad = Input::Normal(9).values(64);
@@ -248,7 +250,8 @@ fn ranks_round_independently() {
         product += a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>();
         squares += a.iter().map(|a| a * a).sum::<f64>();
     }
-    // 2000 · 64 products of independent errors: the correlation has a standard deviation of 1/√128000 at the most.
+    // 2000 · 64 products of independent errors: the correlation has a standard deviation of 1/√128000 at the
+    // most.
     assert!((product / squares).abs() < 5.0 / 128_000f64.sqrt() * 2.0, "correlation {}", product / squares);
 }
 

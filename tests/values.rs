@@ -1,4 +1,5 @@
-//! Value coders: what they cost and what they lose, on synthetic and on real gradients, and what they never do.
+//! Value coders: what they cost and what they lose, on synthetic and on real gradients, and what they never
+//! do.
 //!
 //! The table of all gradients is printed by
 //! `GRADWIRE_DATA=… cargo test --release -p gradwire-tests --test values -- --nocapture`.
@@ -52,7 +53,8 @@ fn measure(spelling: &str, grad: &[f32], layout: &LayoutRef<'_>) -> Measured {
     }
 }
 
-/// Largest error over the selected values, and most bits an entry, of frames at 1 % with at least 2,500 entries.
+/// Largest error over the selected values, and most bits an entry, of frames at 1 % with at least 2,500
+/// entries.
 fn targets(values: &str, regime: Regime) -> (f64, f64) {
     match (values, regime) {
         ("q4", Regime::Raw) => (0.02, 8.5),

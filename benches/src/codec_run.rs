@@ -14,7 +14,8 @@ use crate::buffer::Aligned;
 use crate::inputs::Gradient;
 use crate::lab::Quality;
 
-/// Steps before the first measurement. A residual that has been through them is neither empty nor of one size.
+/// Steps before the first measurement. A residual that has been through them is neither empty nor of one
+/// size.
 const WARM_UP_STEPS: u64 = 4;
 
 /// One worker's encoder.
@@ -31,7 +32,8 @@ pub struct CodecRun<'g> {
 }
 
 impl<'g> CodecRun<'g> {
-    /// The codec with the memory that its spelling asks for, the whole gradient in one unit, after a few steps.
+    /// The codec with the memory that its spelling asks for, the whole gradient in one unit, after a few
+    /// steps.
     ///
     /// # Panics
     /// When the spelling is wrong.
@@ -86,7 +88,8 @@ impl<'g> CodecRun<'g> {
         self.encoder.frame()
     }
 
-    /// Encodes one more step, decodes its frame and checks the one against the other; says what the frame achieves.
+    /// Encodes one more step, decodes its frame and checks the one against the other; says what the frame
+    /// achieves.
     ///
     /// # Panics
     /// When the frame does not decode to what this codec promises.
@@ -121,7 +124,8 @@ impl<'g> CodecRun<'g> {
         let held = || decoded.iter().filter(|&&value| value != 0.0).count();
         match spec.codec {
             Codec::Gather(GatherCodec::Dense(gradwire::codecs::Dense::F32)) => within(0.0),
-            // Half a unit in the last place of 11 and of 8 bits, squared, and room for what is too small for f16.
+            // Half a unit in the last place of 11 and of 8 bits, squared, and room for what is too small for
+            // f16.
             Codec::Gather(GatherCodec::Dense(gradwire::codecs::Dense::F16)) => within(f64::powi(2.0, -20)),
             Codec::Gather(GatherCodec::Dense(gradwire::codecs::Dense::Bf16)) => within(f64::powi(2.0, -18)),
             Codec::Gather(GatherCodec::TopK(topk)) => {

@@ -60,8 +60,8 @@ impl Input {
     }
 }
 
-/// Gradients of successive steps: windows of one long sequence, so that each step sees other values at no cost. Made when
-/// the first is asked for.
+/// Gradients of successive steps: windows of one long sequence, so that each step sees other values at no
+/// cost. Made when the first is asked for.
 #[derive(Debug)]
 pub struct Gradient {
     input: Input,
@@ -164,7 +164,8 @@ fn fill_heavy(values: &mut [f32]) {
     values.iter_mut().for_each(|value| *value *= (*value / SCALE) * (*value / SCALE));
 }
 
-/// The values of a safetensors file, or of a file of nothing but little-endian f32. What is not finite becomes zero.
+/// The values of a safetensors file, or of a file of nothing but little-endian f32. What is not finite
+/// becomes zero.
 fn read_values(path: &Path) -> Vec<f32> {
     let bytes = fs::read(path).expect("the file that GRADWIRE_BENCH_FILE names can be read");
     let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");

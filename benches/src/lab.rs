@@ -171,8 +171,8 @@ impl Lab {
         }
     }
 
-    /// Runs the work and a memcpy of `elements` f32 in turns, and prints how they compare. Prepares the work only if the
-    /// command line does not filter it out.
+    /// Runs the work and a memcpy of `elements` f32 in turns, and prints how they compare. Prepares the work
+    /// only if the command line does not filter it out.
     ///
     /// # Panics
     /// When the ratio is not a number above zero.
@@ -234,14 +234,15 @@ impl Lab {
     }
 }
 
-/// Time of the work, less what this thread waited for a core: on a busy machine only work that takes longer than a
-/// time slice waits, so memcpy would look better than it is.
+/// Time of the work, less what this thread waited for a core: on a busy machine only work that takes longer
+/// than a time slice waits, so memcpy would look better than it is.
 fn time(work: impl FnOnce()) -> Duration {
     let waited = waited_for_a_core();
     let start = Instant::now();
     work();
     let elapsed = start.elapsed();
-    // The two clocks are not read at the same instant, so a short work may seem to have done nothing but wait.
+    // The two clocks are not read at the same instant, so a short work may seem to have done nothing but
+    // wait.
     elapsed.saturating_sub(waited_for_a_core().saturating_sub(waited)).max(Duration::from_nanos(1))
 }
 

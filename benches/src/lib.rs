@@ -1,8 +1,10 @@
-//! What the benches share: inputs, the memcpy that everything is measured against, and what a row of the results says.
+//! What the benches share: inputs, the memcpy that everything is measured against, and what a row of the
+//! results says.
 //!
-//! A bench asks a [`Lab`] to [`compare`](Lab::compare) some work. Every run of the work is followed by a run of memcpy
-//! over as many bytes as the f32 gradient has, so that whatever else the machine does hits both alike; the ratio of
-//! the medians is the result, and the bytes and the error that the work bought stand beside it.
+//! A bench asks a [`Lab`] to [`compare`](Lab::compare) some work. Every run of the work is followed by a run
+//! of memcpy over as many bytes as the f32 gradient has, so that whatever else the machine does hits both
+//! alike; the ratio of the medians is the result, and the bytes and the error that the work bought stand
+//! beside it.
 
 mod buffer;
 mod codec_run;

@@ -83,7 +83,8 @@ pub enum Selection {
     Partition,
 }
 
-/// Error feedback and top-k as one writes them down first: positions ordered by magnitude, then raw index and value pairs.
+/// Error feedback and top-k as one writes them down first: positions ordered by magnitude, then raw index and
+/// value pairs.
 pub struct NaiveTopK<'g> {
     gradient: &'g Gradient,
     selection: Selection,
@@ -143,7 +144,8 @@ impl<'g> NaiveTopK<'g> {
     }
 }
 
-/// Ascending positions as differences of a common width for every 128 of them (`bitpacking`); the rest stays raw.
+/// Ascending positions as differences of a common width for every 128 of them (`bitpacking`); the rest stays
+/// raw.
 pub struct PackedPositions {
     positions: Vec<u32>,
     packer: BitPacker4x,
@@ -210,8 +212,8 @@ impl PackedPositions {
     }
 }
 
-/// Levels of 4 bits under a model of their frequencies (`constriction`'s range coder). The levels are made beforehand:
-/// this is the entropy coder alone.
+/// Levels of 4 bits under a model of their frequencies (`constriction`'s range coder). The levels are made
+/// beforehand: this is the entropy coder alone.
 pub struct RangeCoder {
     symbols: Vec<usize>,
     model: SmallContiguousCategoricalEntropyModel,

@@ -11,7 +11,8 @@ const QUICK_LEN: usize = 20_011;
 /// How large and how thorough a run is.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Every bench runs once, to see that it works. Set by `--test`, and where cargo does not ask for measurements.
+    /// Every bench runs once, to see that it works. Set by `--test`, and where cargo does not ask for
+    /// measurements.
     pub quick: bool,
     /// Elements of a gradient; `GRADWIRE_BENCH_LEN`.
     pub len: usize,

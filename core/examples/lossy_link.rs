@@ -1,4 +1,5 @@
-//! A gradient in packets over a link that loses every third one: what is lost is given back, and comes with the next step.
+//! A gradient in packets over a link that loses every third one: what is lost is given back, and comes with
+//! the next step.
 //!
 //! ```sh
 //! cargo run -p gradwire --example lossy_link
@@ -38,7 +39,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("step {step:2}: {count} packets, {lost} lost, kept back: norm {:.0}", memory.norm());
     }
 
-    // Nothing is lost in silence: what arrived and what is kept is what there was, but for the rounding of these sums.
+    // Nothing is lost in silence: what arrived and what is kept is what there was, but for the rounding of
+    // these sums.
     let known =
         received.iter().zip(memory.residual()).map(|(sent, kept)| f64::from(*sent) + f64::from(*kept));
     let largest = known.zip(&total).map(|(known, total)| (known - total).abs()).fold(0.0, f64::max);

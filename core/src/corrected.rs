@@ -1,5 +1,5 @@
-//! What a codec encodes: p = fl(residual + gradient), or fl(residual + step) with momentum, computed block by block where
-//! it is needed.
+//! What a codec encodes: p = fl(residual + gradient), or fl(residual + step) with momentum, computed block by
+//! block where it is needed.
 
 use crate::built::{Full, FullBound};
 use crate::error::EncodeError;
@@ -21,7 +21,8 @@ const WIDE_BLOCK: usize = 8 * BLOCK;
 /// Neighbours that are sampled together, so that they cost one or two cache lines.
 pub(crate) const RUN: usize = 8;
 
-/// Elements that are read in one go where nothing is written: the processor's own reading ahead starts anew with each.
+/// Elements that are read in one go where nothing is written: the processor's own reading ahead starts anew
+/// with each.
 const CHUNK: usize = 1 << 18;
 
 /// Narrow gradients are widened on the stack this many at a time.
@@ -90,7 +91,8 @@ impl<'a> Corrected<'a> {
         }
     }
 
-    /// Calls `f(first, gradient or step, residual)` for the elements `first … first + len`, in one or more pieces.
+    /// Calls `f(first, gradient or step, residual)` for the elements `first … first + len`, in one or more
+    /// pieces.
     pub(crate) fn try_for_range<E>(
         &self,
         first: usize,
@@ -115,7 +117,8 @@ impl<'a> Corrected<'a> {
         Ok(())
     }
 
-    /// Writes the bits of p for the elements `first … first + p.len()`, and returns the largest of their magnitudes.
+    /// Writes the bits of p for the elements `first … first + p.len()`, and returns the largest of their
+    /// magnitudes.
     ///
     /// # Errors
     /// `NonFiniteInput` or `ValueOverflow`, with the first coordinate whose magnitude is not below the bound.
@@ -133,8 +136,8 @@ impl<'a> Corrected<'a> {
         .map(|()| largest)
     }
 
-    /// The bits of p for the elements `first … first + room.len()`: where the gradient is held, if that is what they are,
-    /// else in `room`. And the largest of their magnitudes.
+    /// The bits of p for the elements `first … first + room.len()`: where the gradient is held, if that is
+    /// what they are, else in `room`. And the largest of their magnitudes.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -177,8 +180,8 @@ impl<'a> Corrected<'a> {
         }
     }
 
-    /// Makes sure of every value and changes nothing. Where bounds on residual and momentum are known, it reads the
-    /// gradient alone; see [`largest_sum`](Self::largest_sum).
+    /// Makes sure of every value and changes nothing. Where bounds on residual and momentum are known, it
+    /// reads the gradient alone; see [`largest_sum`](Self::largest_sum).
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -196,7 +199,8 @@ impl<'a> Corrected<'a> {
         })
     }
 
-    /// [`check_all`](Self::check_all) in parts, on so many threads; of several errors that of the first coordinate.
+    /// [`check_all`](Self::check_all) in parts, on so many threads; of several errors that of the first
+    /// coordinate.
     #[cfg(feature = "parallel")]
     pub(crate) fn check_all_on(&self, threads: usize) -> Result<(), EncodeError> {
         let (len, step) = (self.len(), threads::part_len(threads, self.len(), 1));
@@ -207,8 +211,8 @@ impl<'a> Corrected<'a> {
         threads::on_each(parts, |part: Self| part.check_all(Isa::best())).into_iter().collect()
     }
 
-    /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next begins at the
-    /// start, and finds it in the cache.
+    /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next
+    /// begins at the start, and finds it in the cache.
     fn largest_of_gradient(&self, isa: Isa) -> f32 {
         // Small machines have no momentum, and are spared the copy.
         let alone = Full::build().map(|_| Self { momentum: None, ..*self });
@@ -222,13 +226,15 @@ impl<'a> Corrected<'a> {
         f32::from_bits(max)
     }
 
-    /// A magnitude that no p exceeds, or a NaN, where no magnitude of the gradient exceeds `grad`, itself possibly a NaN.
+    /// A magnitude that no p exceeds, or a NaN, where no magnitude of the gradient exceeds `grad`, itself
+    /// possibly a NaN.
     ///
-    /// This is p computed from the three bounds, and needs no margin for rounding. Every operation between gradient,
-    /// momentum, residual and p is a sum or a product with the factor, which is positive. Rounding to nearest is monotone and
-    /// symmetric, so |a| ≤ A and |b| ≤ B give |fl(a + b)| ≤ fl(A + B) and |fl(m·a)| ≤ fl(m·A): by induction over the
-    /// operations, each intermediate value computed from the bounds is itself a bound. An overflow there makes an infinity,
-    /// which is not below any bound on p, and so does no harm.
+    /// This is p computed from the three bounds, and needs no margin for rounding. Every operation between
+    /// gradient, momentum, residual and p is a sum or a product with the factor, which is positive.
+    /// Rounding to nearest is monotone and symmetric, so |a| ≤ A and |b| ≤ B give |fl(a + b)| ≤ fl(A + B)
+    /// and |fl(m·a)| ≤ fl(m·A): by induction over the operations, each intermediate value computed from the
+    /// bounds is itself a bound. An overflow there makes an infinity, which is not below any bound on p,
+    /// and so does no harm.
     fn largest_sum(&self, grad: f32) -> f32 {
         let step = |(rule, _): (Momentum, _)| rule.apply(self.momentum_bound.get(), grad).1;
         self.largest + Full::build().and(self.momentum).map_or(grad, step)
@@ -269,8 +275,8 @@ impl<'a> Corrected<'a> {
     }
 }
 
-/// First element and number of elements of the blocks that `len` elements consist of, ascending: `size` each, less
-/// `missing` in the first.
+/// First element and number of elements of the blocks that `len` elements consist of, ascending: `size` each,
+/// less `missing` in the first.
 fn blocks_of(
     size: usize,
     len: usize,
@@ -299,8 +305,8 @@ fn widen(grad: Grad<'_>, out: &mut [f32]) {
     }
 }
 
-/// The values of one unit as a selection goes through them. Where there is a residual, the first pass adds the gradient
-/// to it. [`Corrected::check_all`] must have passed before: no value is checked here.
+/// The values of one unit as a selection goes through them. Where there is a residual, the first pass adds
+/// the gradient to it. [`Corrected::check_all`] must have passed before: no value is checked here.
 pub(crate) struct Pass<'a> {
     /// The gradient alone.
     source: Corrected<'a>,
@@ -400,9 +406,10 @@ impl<'a> Pass<'a> {
         blocks_of(BLOCK, self.len(), 0)
     }
 
-    /// The same for [`keep_from`](Self::add_and_select), which finds the same whatever the blocks are: the first is shorter, so
-    /// that no vector of the others lies across two cache lines. They are wide where they may be: where there is `room`
-    /// for their candidates, time and again, and nothing else goes through them first.
+    /// The same for [`keep_from`](Self::add_and_select), which finds the same whatever the blocks are: the
+    /// first is shorter, so that no vector of the others lies across two cache lines. They are wide where
+    /// they may be: where there is `room` for their candidates, time and again, and nothing else goes through
+    /// them first.
     pub(crate) fn aligned_blocks(&self, room: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let residual = self.residual.as_deref().map(misalignment);
         let is_wide = room >= 2 * WIDE_BLOCK && self.momentum.is_none();
@@ -459,8 +466,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// [`keep_from`](Self::add_and_select) for all blocks of a first pass, in parts. False if it did not pay, or if there was no
-    /// room in the candidates for what a part found: then they are empty.
+    /// [`keep_from`](Self::add_and_select) for all blocks of a first pass, in parts. False if it did not pay,
+    /// or if there was no room in the candidates for what a part found: then they are empty.
     ///
     /// # Errors
     /// As [`keep_from`](Self::add_and_select).
@@ -512,7 +519,8 @@ impl<'a> Pass<'a> {
         Ok(fits)
     }
 
-    /// Goes through a part whose first element is number `first`, to its end; false if there was no room for what it found.
+    /// Goes through a part whose first element is number `first`, to its end; false if there was no room for
+    /// what it found.
     #[cfg(feature = "parallel")]
     fn keep_all(
         &mut self,
@@ -568,7 +576,8 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// With bounds that values reach exactly, so that a single rounding left out of the bound on p would show.
+    /// With bounds that values reach exactly, so that a single rounding left out of the bound on p would
+    /// show.
     #[cfg(feature = "full")]
     #[test]
     fn known_bounds_refuse_what_reading_everything_refuses() {

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Why a gradient could not be encoded. Whatever the variant, codec and memory are as they were before the call;
-/// what the output buffer holds is unspecified.
+/// Why a gradient could not be encoded. Whatever the variant, codec and memory are as they were before the
+/// call; what the output buffer holds is unspecified.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeError {
@@ -16,11 +16,13 @@ pub enum EncodeError {
     },
     /// No momentum was lent, or no state of one of the units, or no factors, and the codec needs it.
     MemoryIncomplete,
-    /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased random-k.
+    /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased
+    /// random-k.
     MemoryRefused,
     /// The codec has rounds between all workers, and no frames.
     NoFrames,
-    /// What this codec sends cannot be cut into packets: it has no frames of ranges, or its index coder marks every coordinate.
+    /// What this codec sends cannot be cut into packets: it has no frames of ranges, or its index coder marks
+    /// every coordinate.
     NoPackets,
     /// A packet may have to hold `needed` bytes to hold anything of these units.
     PacketTooSmall {
@@ -46,8 +48,8 @@ pub enum EncodeError {
         /// What it says.
         why: &'static str,
     },
-    /// The working memory of a linear codec's unit is smaller than [`Linear::round_scratch_len`](crate::Linear::round_scratch_len) asks
-    /// for.
+    /// The working memory of a linear codec's unit is smaller than
+    /// [`Linear::round_scratch_len`](crate::Linear::round_scratch_len) asks for.
     LinearScratchTooSmall {
         /// What the unit needs.
         needed: crate::rounds::LinearScratchLen,
@@ -56,7 +58,8 @@ pub enum EncodeError {
     NotBuilt,
     /// A unit, a message or a count does not fit the fields of the wire format.
     TooLarge,
-    /// The units handed to one message are not ascending, overlap or reach beyond the layout; `unit` is the first.
+    /// The units handed to one message are not ascending, overlap or reach beyond the layout; `unit` is the
+    /// first.
     UnitOutOfOrder {
         /// Identifier of the offending unit.
         unit: u32,
@@ -110,7 +113,8 @@ impl fmt::Display for EncodeError {
 impl core::error::Error for EncodeError {}
 
 impl EncodeError {
-    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays; those of encoding are 1 to 99.
+    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays;
+    /// those of encoding are 1 to 99.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -132,8 +136,8 @@ impl EncodeError {
     }
 }
 
-/// Why a byte string is not a frame that the caller can accept. Nothing was changed, and nothing was sized from
-/// the bytes before the caller's [`Limits`](crate::Limits) and the bytes present had both allowed it.
+/// Why a byte string is not a frame that the caller can accept. Nothing was changed, and nothing was sized
+/// from the bytes before the caller's [`Limits`](crate::Limits) and the bytes present had both allowed it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -245,7 +249,8 @@ pub enum Field {
     Memory,
 }
 
-/// The limit that a [`DecodeError::LimitExceeded`] speaks of, named as the field of [`Limits`](crate::Limits).
+/// The limit that a [`DecodeError::LimitExceeded`] speaks of, named as the field of
+/// [`Limits`](crate::Limits).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -299,7 +304,8 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 impl DecodeError {
-    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays; those of decoding are 101 to 199.
+    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays;
+    /// those of decoding are 101 to 199.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

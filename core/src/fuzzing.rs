@@ -1,4 +1,5 @@
-//! Laws of parts that no public function reaches alone, for the fuzz targets. Compiled under `cfg(fuzzing)` only.
+//! Laws of parts that no public function reaches alone, for the fuzz targets. Compiled under `cfg(fuzzing)`
+//! only.
 
 use crate::bits::{BitReader, BitWriter};
 use crate::coding::entropy::section::{CodedSymbols, SLOT_WORDS, max_section_bytes, write_symbols};

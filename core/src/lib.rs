@@ -1,7 +1,8 @@
 //! Gradient compression codecs with a specified, checksummed wire format.
 //!
-//! A gradient goes in, a *frame* comes out: one self-describing message that any reader of FORMAT.md can decode. What a
-//! lossy codec does not send is kept in a [`Memory`] and added to the next gradient, so nothing is lost in silence.
+//! A gradient goes in, a *frame* comes out: one self-describing message that any reader of FORMAT.md can
+//! decode. What a lossy codec does not send is kept in a [`Memory`] and added to the next gradient, so
+//! nothing is lost in silence.
 //!
 #![cfg_attr(feature = "alloc", doc = "```")]
 #![cfg_attr(not(feature = "alloc"), doc = "```ignore")]
@@ -115,13 +116,14 @@ pub mod arithmetic;
 
 /// Codecs of other crates.
 ///
-/// FORMAT.md keeps the codec numbers 0xf0 to 0xfe free for them, each with a kind of body of its own. A codec implements [`ParseBody`],
-/// which reads such bodies, and [`EncodeBody`], which writes them; `Experimental` makes a [`Gather`] codec of the two. Header, units,
-/// checksum, limits, residual and give-back are those of every other codec: the crate keeps what a frame decodes to away from the
-/// residual, so sent and kept add up whatever the codec does.
+/// FORMAT.md keeps the codec numbers 0xf0 to 0xfe free for them, each with a kind of body of its own. A codec
+/// implements [`ParseBody`], which reads such bodies, and [`EncodeBody`], which writes them; `Experimental`
+/// makes a [`Gather`] codec of the two. Header, units, checksum, limits, residual and give-back are those of
+/// every other codec: the crate keeps what a frame decodes to away from the residual, so sent and kept add up
+/// whatever the codec does.
 ///
-/// Frames of an experiment are refused by every reader that is not handed its parser: `Frame::parse_with`, `Decoder::parse_with`,
-/// `Header::parse_with`. Writing and reading them needs the feature `full`.
+/// Frames of an experiment are refused by every reader that is not handed its parser: `Frame::parse_with`,
+/// `Decoder::parse_with`, `Header::parse_with`. Writing and reading them needs the feature `full`.
 ///
 /// [`ParseBody`]: experiments::ParseBody
 /// [`EncodeBody`]: experiments::EncodeBody

@@ -9,11 +9,12 @@ use crate::built::Full;
 /// Nesterov   u = fl(m·fl(u + g))    step = fl(u + g), with u as it is now
 /// ```
 ///
-/// Summed over the steps, what is kept back then holds for every coordinate what dense momentum would have moved it by:
-/// the correction that delayed coordinates need.
+/// Summed over the steps, what is kept back then holds for every coordinate what dense momentum would have
+/// moved it by: the correction that delayed coordinates need.
 ///
 /// # Source
-/// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.2; Nesterov's form as in the authors' code.
+/// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.2; Nesterov's form as in the authors'
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Momentum {
     factor: f32,
@@ -22,8 +23,8 @@ pub struct Momentum {
 }
 
 impl Momentum {
-    /// Momentum with a factor m above 0 and below 1, in the plain form or in Nesterov's; else `None`. Needs the feature
-    /// `full`.
+    /// Momentum with a factor m above 0 and below 1, in the plain form or in Nesterov's; else `None`. Needs
+    /// the feature `full`.
     #[must_use]
     pub fn new(factor: f32, nesterov: bool) -> Option<Self> {
         let full = Full::build().filter(|_| factor > 0.0 && factor < 1.0);

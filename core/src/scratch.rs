@@ -39,7 +39,8 @@ impl Scratch<'_> {
     }
 }
 
-/// Working memory of one unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::rounds::Gossip) codec, its own from the first round to the last.
+/// Working memory of one unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::rounds::Gossip) codec, its
+/// own from the first round to the last.
 #[derive(Debug)]
 pub struct LinearScratch<'a> {
     /// At least [`LinearScratchLen::words`] elements.
@@ -59,7 +60,8 @@ impl LinearScratch<'_> {
     }
 }
 
-/// How much working memory a unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::rounds::Gossip) codec needs.
+/// How much working memory a unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::rounds::Gossip) codec
+/// needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearScratchLen {
     /// Words of 32 bits.

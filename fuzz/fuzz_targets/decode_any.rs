@@ -1,5 +1,5 @@
-//! Any bytes are a frame for the crate exactly where they are one for the naive decoder, and hold the same values; every
-//! way to look at them returns. A void frame that is read is written again with the same bytes.
+//! Any bytes are a frame for the crate exactly where they are one for the naive decoder, and hold the same
+//! values; every way to look at them returns. A void frame that is read is written again with the same bytes.
 #![no_main]
 
 use gradwire::LayoutRef;

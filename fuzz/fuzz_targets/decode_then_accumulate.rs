@@ -1,5 +1,5 @@
-//! A frame decodes whole or changes nothing: after an error the accumulator is as it was; after success it is finite, and
-//! no coordinate was added twice.
+//! A frame decodes whole or changes nothing: after an error the accumulator is as it was; after success it is
+//! finite, and no coordinate was added twice.
 #![no_main]
 
 use gradwire::format::Header;

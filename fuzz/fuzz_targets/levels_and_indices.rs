@@ -1,5 +1,6 @@
-//! Behind a header that is right, any body of any kind is judged and read as the naive decoder does: index sections,
-//! codebooks, Elias codes, rANS tables and streams. The layout is one shape, or a matrix and what is behind it.
+//! Behind a header that is right, any body of any kind is judged and read as the naive decoder does: index
+//! sections, codebooks, Elias codes, rANS tables and streams. The layout is one shape, or a matrix and what
+//! is behind it.
 #![no_main]
 
 use gradwire_tests::naive::decode::decode;

@@ -1,5 +1,5 @@
-//! Packets of any gradient, in any order, some lost, some twice, with a stranger's between them: what was taken and what was
-//! given back are together what was encoded, bit for bit, and nobody's bytes do harm.
+//! Packets of any gradient, in any order, some lost, some twice, with a stranger's between them: what was
+//! taken and what was given back are together what was encoded, bit for bit, and nobody's bytes do harm.
 #![no_main]
 
 use gradwire::packets::PacketSize;

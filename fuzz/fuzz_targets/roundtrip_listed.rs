@@ -1,5 +1,5 @@
-//! Every codec of the list, as its own examples spell it, and random-k at other densities: the bytes of the naive reference and the
-//! codec's law of conservation, or an error that changes nothing.
+//! Every codec of the list, as its own examples spell it, and random-k at other densities: the bytes of the
+//! naive reference and the codec's law of conservation, or an error that changes nothing.
 #![no_main]
 
 use gradwire_fuzz::{codec, conserves, listed, pick};

@@ -1,5 +1,5 @@
-//! QSGD with nearest rounding and any parameters that error feedback allows: the bytes of the naive reference and the law
-//! of conservation, or an error that changes nothing.
+//! QSGD with nearest rounding and any parameters that error feedback allows: the bytes of the naive reference
+//! and the law of conservation, or an error that changes nothing.
 #![no_main]
 
 use gradwire_fuzz::{codec, conserves, pick};

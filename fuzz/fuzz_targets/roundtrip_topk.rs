@@ -1,5 +1,5 @@
-//! Top-k, thresholds, DGC and SIDCo with any coder, any gradient and any residual, NaN and infinities among them: the bytes of the
-//! naive reference and the law of conservation, or an error that changes nothing.
+//! Top-k, thresholds, DGC and SIDCo with any coder, any gradient and any residual, NaN and infinities among
+//! them: the bytes of the naive reference and the law of conservation, or an error that changes nothing.
 #![no_main]
 
 use gradwire_fuzz::{codec, conserves, pick};

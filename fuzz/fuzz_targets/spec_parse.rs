@@ -1,5 +1,5 @@
-//! Any text is a spelling or an error that can be shown on one line; a spelling that is printed reads back as the same. So it is with
-//! rules.
+//! Any text is a spelling or an error that can be shown on one line; a spelling that is printed reads back as
+//! the same. So it is with rules.
 #![no_main]
 
 use gradwire::Spec;

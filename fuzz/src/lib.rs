@@ -40,9 +40,9 @@ pub fn listed() -> Vec<&'static str> {
     examples.filter(is_fit).collect()
 }
 
-/// Encodes the first half of `data` onto a residual, the second half. Either all is as the naive reference says, and
-/// what is sent and what is kept add up to residual + gradient, as exactly as the codec's law says; or there is the same
-/// error, and the residual is as it was.
+/// Encodes the first half of `data` onto a residual, the second half. Either all is as the naive reference
+/// says, and what is sent and what is kept add up to residual + gradient, as exactly as the codec's law says;
+/// or there is the same error, and the residual is as it was.
 ///
 /// # Panics
 /// When the law does not hold.

@@ -1,4 +1,5 @@
-//! Gradients of real models, in the folder that `GRADWIRE_DATA` names; tests that use them say so when there are none.
+//! Gradients of real models, in the folder that `GRADWIRE_DATA` names; tests that use them say so when there
+//! are none.
 
 use gradwire::Layout;
 use safetensors::SafeTensors;
@@ -63,7 +64,8 @@ impl Gradient {
     }
 }
 
-/// The folder that `GRADWIRE_DATA` names; none, and a line that says that `what` was skipped, where the variable is not set.
+/// The folder that `GRADWIRE_DATA` names; none, and a line that says that `what` was skipped, where the
+/// variable is not set.
 #[must_use]
 pub fn folder(what: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("GRADWIRE_DATA").filter(|path| !path.is_empty()).map(PathBuf::from);

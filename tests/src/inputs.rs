@@ -1,4 +1,5 @@
-//! Gradients that a short name describes. Integers and powers of two only, so they are the same on every machine.
+//! Gradients that a short name describes. Integers and powers of two only, so they are the same on every
+//! machine.
 
 use std::fmt;
 
@@ -56,8 +57,8 @@ pub enum Input {
     Sparse(u64),
     /// Normal, in runs of 500 that are loud, 8 times, and 64 times quieter, and then zero.
     Uneven(u64),
-    /// A matrix of 48 columns: normal times a power of two for each row and one for each column. A fourth of the rows are
-    /// those above them.
+    /// A matrix of 48 columns: normal times a power of two for each row and one for each column. A fourth of
+    /// the rows are those above them.
     Rows(u64),
 }
 

@@ -1,4 +1,5 @@
-//! The manifest of `messages/`: gradients of which the tensors fall under several rules, as the frames of all groups.
+//! The manifest of `messages/`: gradients of which the tensors fall under several rules, as the frames of all
+//! groups.
 //!
 //! The words are those of [`golden`](crate::golden), but for these:
 //!

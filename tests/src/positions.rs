@@ -1,5 +1,5 @@
-//! What positions cost: of real gradients in the folder that `GRADWIRE_DATA` names, and what a table there says that they
-//! should cost at the most.
+//! What positions cost: of real gradients in the folder that `GRADWIRE_DATA` names, and what a table there
+//! says that they should cost at the most.
 
 use crate::naive::header::varint;
 use crate::naive::index::best_rice_parameter;
@@ -44,10 +44,10 @@ pub struct Cost {
     pub ns: [f64; 2],
 }
 
-/// Encodes the largest values with each of the index coders in turn, `repeats` times. Selecting them takes longer than
-/// writing few positions, and now longer, now less: so times are compared within a turn, and the median of what each takes
-/// longer than the first counts. In a turn each runs twice, and the second time counts, which finds the caches as a step
-/// of training does.
+/// Encodes the largest values with each of the index coders in turn, `repeats` times. Selecting them takes
+/// longer than writing few positions, and now longer, now less: so times are compared within a turn, and the
+/// median of what each takes longer than the first counts. In a turn each runs twice, and the second time
+/// counts, which finds the caches as a step of training does.
 ///
 /// # Panics
 /// When they cannot be encoded, or not even once.
@@ -122,8 +122,8 @@ impl<'a> Coder<'a> {
     }
 }
 
-/// Bits an entry of the shortest section of Rice codes for ascending positions: in blocks of the best of some sizes, by their
-/// logarithms, with the best parameter of each block.
+/// Bits an entry of the shortest section of Rice codes for ascending positions: in blocks of the best of some
+/// sizes, by their logarithms, with the best parameter of each block.
 ///
 /// # Panics
 /// Without positions or sizes.
@@ -163,8 +163,8 @@ pub fn uniform_bits(n: usize, k: usize) -> f64 {
     (0..k).map(bits).sum::<f64>() / k as f64
 }
 
-/// The least of what the table `gradients/entropy_table.md` says for a gradient and a density: all sets as likely, an ideal
-/// context coder, zstd and xz on gap bytes. `None` where it does not list them.
+/// The least of what the table `gradients/entropy_table.md` says for a gradient and a density: all sets as
+/// likely, an ideal context coder, zstd and xz on gap bytes. `None` where it does not list them.
 ///
 /// # Panics
 /// When the table cannot be read.

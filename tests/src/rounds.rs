@@ -64,8 +64,8 @@ pub fn mean(
     step(codec, key, layout, unit, grads, &mut [], false)
 }
 
-/// The same for workers with memories of the whole gradient, in the order of ranks; there may be none. Workers that
-/// `abandon` do so behind the last round.
+/// The same for workers with memories of the whole gradient, in the order of ranks; there may be none.
+/// Workers that `abandon` do so behind the last round.
 ///
 /// # Panics
 /// When a gradient is refused, or the workers do not agree.

@@ -1,4 +1,5 @@
-//! Encoding and decoding through the public interface that needs no heap, in buffers of exactly the stated size.
+//! Encoding and decoding through the public interface that needs no heap, in buffers of exactly the stated
+//! size.
 
 use gradwire::format::frame_scratch_len;
 use gradwire::half::{bf16, f16};
@@ -109,8 +110,8 @@ impl Kept {
 /// What stands in every buffer before it is used.
 const FILL: u8 = 0xa5;
 
-/// Encodes into a buffer of exactly `max_frame_bytes`, filled with 0xa5, with exactly `scratch_len` of dirty scratch
-/// memory and `more` elements on top.
+/// Encodes into a buffer of exactly `max_frame_bytes`, filled with 0xa5, with exactly `scratch_len` of dirty
+/// scratch memory and `more` elements on top.
 ///
 /// # Errors
 /// As [`Gather::encode`].
@@ -156,8 +157,8 @@ pub fn encode_with(
     Ok(out)
 }
 
-/// All packets, drawn into a buffer of exactly the packet size, filled with 0xa5, with exactly `packet_scratch_len` of dirty
-/// scratch memory.
+/// All packets, drawn into a buffer of exactly the packet size, filled with 0xa5, with exactly
+/// `packet_scratch_len` of dirty scratch memory.
 ///
 /// # Errors
 /// As [`Gather::packets`].

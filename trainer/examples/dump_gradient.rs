@@ -1,5 +1,6 @@
-//! Writes a model's parameters, one batch, and the loss and gradient on it into a folder of raw little-endian files, for
-//! a comparison with another library: `cargo run --release --example dump_gradient -- mlp|cnn|gpt FOLDER`.
+//! Writes a model's parameters, one batch, and the loss and gradient on it into a folder of raw little-endian
+//! files, for a comparison with another library:
+//! `cargo run --release --example dump_gradient -- mlp|cnn|gpt FOLDER`.
 
 use std::error::Error;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! A configuration with everything it names: data read, sizes known, all of it checked before anything is written.
+//! A configuration with everything it names: data read, sizes known, all of it checked before anything is
+//! written.
 
 use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
@@ -109,7 +110,8 @@ impl Job {
         Ok(job)
     }
 
-    /// The optimizer, at rest. Where the codec owns the momentum, it has momentum for what is sent dense alone.
+    /// The optimizer, at rest. Where the codec owns the momentum, it has momentum for what is sent dense
+    /// alone.
     ///
     /// # Errors
     ///
@@ -129,8 +131,8 @@ impl Job {
         self.codec_at(step).density()
     }
 
-    /// The share of all coordinates that a frame of that step should hold, of a codec that has a density: what is sent
-    /// dense counts.
+    /// The share of all coordinates that a frame of that step should hold, of a codec that has a density:
+    /// what is sent dense counts.
     pub fn target_density(&self, step: u64) -> Option<f64> {
         let target = self.codec_at(step).target_count(&self.units())?;
         Some(target as f64 / self.layout.len() as f64)
@@ -141,7 +143,8 @@ impl Job {
         self.spec.codec.local_clip(self.config.workers as u32).or(self.config.clip)
     }
 
-    /// What each worker adds to its gradient, times the parameters: where the codec owns the momentum, decay comes first.
+    /// What each worker adds to its gradient, times the parameters: where the codec owns the momentum, decay
+    /// comes first.
     pub fn local_weight_decay(&self) -> f32 {
         if self.spec.codec.momentum().is_some() { self.config.weight_decay as f32 } else { 0.0 }
     }
@@ -174,7 +177,8 @@ impl Job {
     }
 }
 
-/// Has the link rate choose the index coder, where one is given, the codec leaves it open, and frames go to all.
+/// Has the link rate choose the index coder, where one is given, the codec leaves it open, and frames go to
+/// all.
 fn choose_index(config: &mut RunConfig, spec: Spec, way: &Averaging) -> Spec {
     let link_gbps =
         config.link_gbps.filter(|_| matches!(way, Averaging::Mean(Route::AllGather | Route::Server(_))));

@@ -21,9 +21,10 @@
 //!
 //! # Determinism
 //!
-//! Shuffles, initial weights and codecs draw from one counter-based generator and are the same on every machine. Optimizers
-//! and schedules use only arithmetic that IEEE 754 defines exactly. Gradients depend on the matrix kernels of the CPU: the
-//! same binary on the same kind of CPU gives the same bits, in any number of threads, and a run repeats exactly.
+//! Shuffles, initial weights and codecs draw from one counter-based generator and are the same on every
+//! machine. Optimizers and schedules use only arithmetic that IEEE 754 defines exactly. Gradients depend on
+//! the matrix kernels of the CPU: the same binary on the same kind of CPU gives the same bits, in any number
+//! of threads, and a run repeats exactly.
 
 //!
 //! | feature | adds |

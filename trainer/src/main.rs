@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use gradwire_trainer::process::launch::Launch;
 
-/// Tensors are allocated and freed at every step; the system allocator returns their pages to the kernel each time.
+/// Tensors are allocated and freed at every step; the system allocator returns their pages to the kernel each
+/// time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,7 @@
 //! Seeded draws for initial weights and shuffles, from the generator that the codecs draw from.
 //!
-//! Never the tensor library's generator: that one is a single stream behind a process-wide lock, so two workers in one
-//! process would take each other's numbers.
+//! Never the tensor library's generator: that one is a single stream behind a process-wide lock, so two
+//! workers in one process would take each other's numbers.
 
 use gradwire::random::Stream;
 use gradwire::{Source, StepKey};
@@ -67,7 +67,8 @@ impl Draws {
 
     /// Nearly normal, mean 0 and deviation 1: the sum of twelve uniform numbers, less six.
     ///
-    /// Never farther than 6 from zero. A logarithm would give longer tails and different bits on different platforms.
+    /// Never farther than 6 from zero. A logarithm would give longer tails and different bits on different
+    /// platforms.
     pub fn normal_f32(&mut self) -> f32 {
         let sum: i64 = (0..6).map(|_| self.next_u64()).map(|word| halves(word)[0] + halves(word)[1]).sum();
         // Twelve numbers below 2^32, each half a unit below the middle of its cell.

@@ -20,8 +20,9 @@ fn terminal_width() -> usize {
     size.map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0).max(LEAST_WIDTH))
 }
 
-/// A table with these titles, each of one or several lines: the first column to the left, the others to the right. What does
-/// not fit the terminal side by side becomes several tables, one below the other, each with the first column.
+/// A table with these titles, each of one or several lines: the first column to the left, the others to the
+/// right. What does not fit the terminal side by side becomes several tables, one below the other, each with
+/// the first column.
 pub(crate) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     table_of_width(titles, rows, terminal_width())
 }
@@ -36,7 +37,8 @@ fn table_of_width(titles: &[String], rows: &[Vec<String>], width: usize) -> Stri
         .collect();
     let Some((&first, others)) = widths.split_first() else { return String::new() };
     let others_width: usize = others.iter().map(|width| width + GAP).sum();
-    // Where it does not fit, two fifths of the width are left to the first column, and longer names are broken.
+    // Where it does not fit, two fifths of the width are left to the first column, and longer names are
+    // broken.
     let first = if first + others_width <= width { first } else { first.min(width * 2 / 5) };
     let (mut text, mut from) = (String::new(), 1);
     while from < titles.len() {

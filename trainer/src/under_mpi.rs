@@ -19,13 +19,14 @@ use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, lead};
 use crate::run::{Control, Observer, Outcome, RunError};
 
-/// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they fail.
+/// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they
+/// fail.
 ///
 /// # Errors
 ///
-/// What is wrong with the settings, and what keeps MPI from starting: before that the launcher ends the job when a
-/// process fails. `Interrupted`, when all have left. Other failures do not return, they end the whole job with their exit
-/// code.
+/// What is wrong with the settings, and what keeps MPI from starting: before that the launcher ends the job
+/// when a process fails. `Interrupted`, when all have left. Other failures do not return, they end the whole
+/// job with their exit code.
 pub(crate) fn train(
     launch: Launch,
     settings: Settings,

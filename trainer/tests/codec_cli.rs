@@ -24,7 +24,8 @@ use support::{Bench, SPELLINGS, decoded, json_lines, layout, refused, run, value
 
 #[test]
 fn spellings_cover_every_codec() {
-    // A gossip codec sends models, not gradients: its frames are those of `none`. `powersgd` has no frames at all.
+    // A gossip codec sends models, not gradients: its frames are those of `none`. `powersgd` has no frames at
+    // all.
     let is_framed = |name: &&str| {
         let codec = Spec::parse(name).map(|spec| spec.codec);
         codec.map_or(true, |codec| codec.capabilities().has_frames && !matches!(codec, Codec::Gossip(_)))
@@ -120,7 +121,8 @@ fn figures_follow_from_each_other() {
     }
 }
 
-/// Columns of which all entries are sent: positions that context models code in a few bits, and `auto` does not.
+/// Columns of which all entries are sent: positions that context models code in a few bits, and `auto` does
+/// not.
 fn columns() -> Vec<f32> {
     let noise = values(layout().len());
     noise

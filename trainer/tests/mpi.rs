@@ -1,5 +1,5 @@
-//! Training under `mpirun`, compared with training in threads. `GRADWIRE_MPIRUN` names another launcher; without one
-//! everything here is skipped, loudly.
+//! Training under `mpirun`, compared with training in threads. `GRADWIRE_MPIRUN` names another launcher;
+//! without one everything here is skipped, loudly.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -165,7 +165,7 @@ fn the_report_says_which_algorithm_the_library_used() {
     }
 }
 
-// --- checkpoints -----------------------------------------------------------------------------------------------------
+// --- checkpoints ------------------------------------------
 
 /// A job in the background; what is left of it is killed at the end.
 struct Job(Child);
@@ -362,9 +362,9 @@ fn a_checkpoint_goes_on_with_as_many_processes_as_it_has_workers_and_in_no_other
     refused(2, folder, &["train", "--resume", "here"], 2, "a run in one process; go on without mpirun");
 }
 
-/// What the launcher does with a signal of its own is its affair: Open MPI waits, sends SIGTERM, and waits once more before
-/// it kills the processes; here five seconds instead of one, for a busy machine. MPICH's passes the signal on and waits; whether
-/// it then ends with the code of the processes or with 0 is chance.
+/// What the launcher does with a signal of its own is its affair: Open MPI waits, sends SIGTERM, and waits
+/// once more before it kills the processes; here five seconds instead of one, for a busy machine. MPICH's
+/// passes the signal on and waits; whether it then ends with the code of the processes or with 0 is chance.
 #[test]
 fn a_job_whose_launcher_is_interrupted_has_a_checkpoint_of_its_last_step() {
     for signal in ["-INT", "-TERM"] {
@@ -387,8 +387,8 @@ fn a_job_whose_launcher_is_interrupted_has_a_checkpoint_of_its_last_step() {
     }
 }
 
-/// A job that must fail at once, with this code and these words, told once. MPICH's launcher does not end the others when one
-/// process ends before MPI has started, so they may say it too.
+/// A job that must fail at once, with this code and these words, told once. MPICH's launcher does not end the
+/// others when one process ends before MPI has started, so they may say it too.
 fn refused(world: usize, folder: &Path, arguments: &[&str], code: i32, words: &str) {
     let started = Instant::now();
     let Some(output) = mpirun(world, folder, arguments) else { return };

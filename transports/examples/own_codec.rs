@@ -74,7 +74,8 @@ fn target(rank: u32, at: usize) -> f32 {
     ((7 * at + 13 * rank as usize) % 11) as f32 - 5.0
 }
 
-/// One rank's training. Its loss is half the squared distance to a target, so the model ends at the mean of all targets.
+/// One rank's training. Its loss is half the squared distance to a target, so the model ends at the mean of
+/// all targets.
 fn train(mut transport: impl Transport) -> Outcome<Vec<f32>> {
     let (rank, layout) = (transport.rank().0, Layout::packed([("weights", vec![LEN])])?);
     let (codec, units, deadline) = (Experimental(SignBlocks), UnitPolicy::default(), Deadline::NEVER);

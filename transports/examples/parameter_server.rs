@@ -1,7 +1,8 @@
-//! A parameter server and three workers over ZeroMQ, each with a key of its own: who has none on the list is not let in.
+//! A parameter server and three workers over ZeroMQ, each with a key of its own: who has none on the list is
+//! not let in.
 //!
-//! Here all are threads of one process, on the loopback interface. On machines of their own each reads its key and the list of
-//! peers from files ([`KeyPair::read`], [`Roster::read`]), and the rest is the same.
+//! Here all are threads of one process, on the loopback interface. On machines of their own each reads its
+//! key and the list of peers from files ([`KeyPair::read`], [`Roster::read`]), and the rest is the same.
 
 use std::error::Error;
 use std::thread;

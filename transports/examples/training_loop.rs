@@ -1,7 +1,8 @@
-//! Four threads train a model together, with everything that a loop of one's own has to think of: error feedback, its
-//! checkpoint, a step that all skip, and a frame that was damaged on its way.
+//! Four threads train a model together, with everything that a loop of one's own has to think of: error
+//! feedback, its checkpoint, a step that all skip, and a frame that was damaged on its way.
 //!
-//! The loss of a rank is half the squared distance to a target of its own, so the model ends at the mean of all targets.
+//! The loss of a rank is half the squared distance to a target of its own, so the model ends at the mean of
+//! all targets.
 
 use std::error::Error;
 use std::thread;
@@ -38,7 +39,8 @@ fn train(mut transport: impl Transport) -> Outcome<(Vec<f32>, u32)> {
         if (rank, step) == (2, 10) {
             grad[5] = f32::NAN;
         }
-        // One gradient that is not finite would stop the step at one rank; so all look first, and skip it together.
+        // One gradient that is not finite would stop the step at one rank; so all look first, and skip it
+        // together.
         let mut vote = [(Fold::Min, Scalar::I64(first_non_finite(&grad).is_none().into()))];
         transport.agree(Tag::new(0, step), &mut vote, deadline)?;
         if vote[0].1 != Scalar::I64(1) {

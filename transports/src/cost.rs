@@ -1,8 +1,8 @@
 //! What an exchange costs on a link, as plain formulas: α for a message, bytes over bandwidth for its length.
 //!
-//! B is the length of the dense vector and b that of a frame, in bytes; N is the world, α the one-way latency and BW the
-//! bandwidth. Links are full duplex and alike, and nothing overlaps unless a name says so. These are lower bounds:
-//! packet headers, ramp-up and the arithmetic of a reduction are not in them.
+//! B is the length of the dense vector and b that of a frame, in bytes; N is the world, α the one-way latency
+//! and BW the bandwidth. Links are full duplex and alike, and nothing overlaps unless a name says so. These
+//! are lower bounds: packet headers, ramp-up and the arithmetic of a reduction are not in them.
 
 /// A link of the cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,15 +36,16 @@ impl Link {
         peers(world) * (self.latency_s + frame_bytes / self.bytes_per_s)
     }
 
-    /// Seconds of a sparse all-reduce of n coordinates at density ρ: 2(N−1)·α + (N−1)/N · (F(ρ) + F(ρ′))/BW, with the
-    /// frames F of [`sparse_frame_bytes`] at 32 bits a value, and ρ′ the density of the union ([`fill_in`]).
+    /// Seconds of a sparse all-reduce of n coordinates at density ρ: 2(N−1)·α + (N−1)/N · (F(ρ) + F(ρ′))/BW,
+    /// with the frames F of [`sparse_frame_bytes`] at 32 bits a value, and ρ′ the density of the union
+    /// ([`fill_in`]).
     pub fn sparse_all_reduce_s(&self, world: usize, n: usize, density: f64) -> f64 {
         let bytes = sparse_all_reduce_bytes(world, n, density);
         2.0 * peers(world) * self.latency_s + bytes / self.bytes_per_s
     }
 
-    /// Seconds of a parameter server that sends only after it has received all: 2α + N·(up + down)/BW. `workers` does
-    /// not count the server, whose one link carries everything.
+    /// Seconds of a parameter server that sends only after it has received all: 2α + N·(up + down)/BW.
+    /// `workers` does not count the server, whose one link carries everything.
     pub fn parameter_server_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
         2.0 * self.latency_s + workers as f64 * (up_bytes + down_bytes) / self.bytes_per_s
     }
@@ -92,8 +93,8 @@ pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
     -libm::expm1(world as f64 * libm::log1p(-density)) * n as f64
 }
 
-/// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s:
-/// 8·(2(N−1)/N·B − (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 where frames are more bytes than the ring's.
+/// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s: 8·(2(N−1)/N·B −
+/// (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 where frames are more bytes than the ring's.
 ///
 /// Every rank decodes the frames of all, its own included. Against a bf16 ring, `dense_bytes` is half.
 pub fn break_even_gather_gbps(
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn sparse_all_reduce_matches_values_computed_by_hand() {
-        // H(1/4) = 0.25·2 + 0.75·0.415037… = 0.811278…; with 32 bits for a fourth: 8.811278…/8 bytes a coordinate.
+        // H(1/4) = 0.25·2 + 0.75·0.415037… = 0.811278…; with 32 bits for a fourth: 8.811278…/8 bytes a
+        // coordinate.
         assert_close(sparse_frame_bytes(1000, 0.25, 32.0), 1_101.409_765_557_392_2);
         assert_eq!(sparse_frame_bytes(1000, 1.0, 32.0), 4000.0);
         assert_eq!(sparse_frame_bytes(1000, 0.0, 32.0), 0.0);

@@ -47,8 +47,8 @@ impl Sub for Traffic {
 
 /// What one rank sent and received since it was made.
 ///
-/// A sent message counts when it leaves this rank, whether or not it arrives; a received one counts when it is
-/// handed to the caller, so what was dropped as a duplicate or as too old is in no `down`.
+/// A sent message counts when it leaves this rank, whether or not it arrives; a received one counts when it
+/// is handed to the caller, so what was dropped as a duplicate or as too old is in no `down`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sent.

@@ -1,4 +1,5 @@
-//! A box or a mutable reference of a transport is a transport; every call goes to what is inside, overrides included.
+//! A box or a mutable reference of a transport is a transport; every call goes to what is inside, overrides
+//! included.
 
 use std::ops::Range;
 

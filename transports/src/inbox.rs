@@ -10,8 +10,9 @@ const REMEMBERED: usize = 512;
 /// Room made at the start, so that an ordinary run never grows the list.
 const EXPECTED: usize = 64;
 
-/// What an inbox keeps for one sender. It always takes one message, of any length, from a sender of which it keeps
-/// nothing; so the bound on its memory is, for each sender, the larger of `bytes` and the longest message.
+/// What an inbox keeps for one sender. It always takes one message, of any length, from a sender of which it
+/// keeps nothing; so the bound on its memory is, for each sender, the larger of `bytes` and the longest
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxLimits {
     /// Messages, at least 1.

@@ -3,7 +3,8 @@
 //! Read in this order:
 //! 1. [`Rank`], [`Membership`] and [`Tag`]: who takes part, and what a message is about.
 //! 2. [`Transport`]: the contract of everything that moves bytes, blocking with deadlines.
-//! 3. [`collective`]: barrier, gather, broadcast and the ring all-reduce, each with one written order of its sums.
+//! 3. [`collective`]: barrier, gather, broadcast and the ring all-reduce, each with one written order of its
+//!    sums.
 //! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
 //! 5. [`gossip`]: models that move towards those of their neighbours, without a mean.
 //! 6. [`local`]: threads of one process as ranks, with an [`inbox`] each.

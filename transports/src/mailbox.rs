@@ -52,7 +52,8 @@ impl Mailbox {
         let Some(mut buffer) = self.reserve((to, from), tag, payload.len(), deadline)? else { return Ok(()) };
         buffer.extend_from_slice(payload);
         let mut slot = self.lock();
-        // Only this sender fills its room, so what was admitted still is, unless the owner retired it meanwhile.
+        // Only this sender fills its room, so what was admitted still is, unless the owner retired it
+        // meanwhile.
         match slot.inbox.insert(from, tag, buffer) {
             Ok(()) => self.tell(&slot, from, tag),
             Err((_, refused)) => slot.spares.put(refused),
@@ -118,8 +119,8 @@ impl Mailbox {
         self.lock().spares.take(len)
     }
 
-    /// Takes a message in without waiting; gives it back when there is no room for it now. Duplicates and what is too old
-    /// are dropped.
+    /// Takes a message in without waiting; gives it back when there is no room for it now. Duplicates and
+    /// what is too old are dropped.
     #[cfg(feature = "mpi")]
     pub(crate) fn offer(&self, from: Rank, tag: Tag, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         let slot = &mut *self.lock();

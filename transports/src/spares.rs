@@ -2,8 +2,8 @@
 
 /// How many buffers wait at most.
 const MOST: usize = 64;
-/// A message takes a used buffer only up to this multiple of its length, or up to `SMALL` bytes; otherwise short
-/// messages that nobody takes could hold on to the memory of long ones.
+/// A message takes a used buffer only up to this multiple of its length, or up to `SMALL` bytes; otherwise
+/// short messages that nobody takes could hold on to the memory of long ones.
 const SLACK: usize = 4;
 /// One page.
 const SMALL: usize = 4096;
@@ -22,7 +22,8 @@ impl Spares {
         Self { buffers: Vec::with_capacity(MOST), bytes: 0, most_bytes }
     }
 
-    /// An empty buffer with room for `len` bytes: the smallest that waits, unless it is far too large, or a new one.
+    /// An empty buffer with room for `len` bytes: the smallest that waits, unless it is far too large, or a
+    /// new one.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         let at = self.buffers.partition_point(|buffer| buffer.capacity() < len);
         let most = len.saturating_mul(SLACK).max(SMALL);

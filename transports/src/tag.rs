@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 /// Names one message between two ranks. Ordered by epoch, then step, unit and chunk.
 ///
-/// A sender uses a tag once for each receiver; a message that repeats one is taken for a duplicate and dropped.
-/// Chunks from [`Tag::FIRST_COLLECTIVE_CHUNK`] upward belong to the collectives, which derive one tag for each
-/// of their messages from the tag they are given.
+/// A sender uses a tag once for each receiver; a message that repeats one is taken for a duplicate and
+/// dropped. Chunks from [`Tag::FIRST_COLLECTIVE_CHUNK`] upward belong to the collectives, which derive one
+/// tag for each of their messages from the tag they are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
     /// The membership epoch in which the message was sent.

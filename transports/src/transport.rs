@@ -11,27 +11,28 @@ use crate::tag::{Deadline, Tag};
 /// Moves messages between ranks, blocking with deadlines; knows nothing of codecs.
 ///
 /// # Messages
-/// - A message is any byte string up to [`max_message_bytes`](Self::max_message_bytes), the empty one included,
-///   named by sender, receiver and [`Tag`]. It arrives whole or not at all.
-/// - `recv` asks for one sender and one tag. What arrives for another tag is kept until it is asked for, in an
-///   inbox of bounded size; no message ever answers a `recv` for another tag, however late it comes.
+/// - A message is any byte string up to [`max_message_bytes`](Self::max_message_bytes), the empty one
+///   included, named by sender, receiver and [`Tag`]. It arrives whole or not at all.
+/// - `recv` asks for one sender and one tag. What arrives for another tag is kept until it is asked for, in
+///   an inbox of bounded size; no message ever answers a `recv` for another tag, however late it comes.
 /// - A message whose sender and tag equal those of one in the inbox, or of one that was taken lately, is a
 ///   duplicate and is dropped. The first one counts.
-/// - `send` does not wait for the receiver to call `recv`, only for room in its inbox: an inbox that holds nothing
-///   from a sender takes one message of any legal size from it. So ranks that send to each other first and
-///   receive afterwards do not block, as long as each has one message in flight to each other.
+/// - `send` does not wait for the receiver to call `recv`, only for room in its inbox: an inbox that holds
+///   nothing from a sender takes one message of any legal size from it. So ranks that send to each other
+///   first and receive afterwards do not block, as long as each has one message in flight to each other.
 ///
 /// # Membership
-/// Ranks are names, not indices, and [`membership`](Self::membership) may change between two calls of one rank,
-/// with a larger epoch. Collectives work on the membership at their start and refuse a tag of another epoch.
-/// Fail-stop transports end the job when a member dies; fail-recover ones go on in the next epoch. Both give
-/// [`TransportError::Disconnected`] to those who wait for a rank that is known to be gone, and
+/// Ranks are names, not indices, and [`membership`](Self::membership) may change between two calls of one
+/// rank, with a larger epoch. Collectives work on the membership at their start and refuse a tag of another
+/// epoch. Fail-stop transports end the job when a member dies; fail-recover ones go on in the next epoch.
+/// Both give [`TransportError::Disconnected`] to those who wait for a rank that is known to be gone, and
 /// [`TransportError::Timeout`] where nobody knows.
 ///
 /// # Collectives
-/// The provided collectives use `send` and `recv` alone. A transport may override them, but only with functions
-/// of the same result, bit for bit. Every member calls the same collectives, and with the same tag; two calls of
-/// one collective in the same step and unit need different chunks below [`Tag::COLLECTIVE_CHUNKS`].
+/// The provided collectives use `send` and `recv` alone. A transport may override them, but only with
+/// functions of the same result, bit for bit. Every member calls the same collectives, and with the same tag;
+/// two calls of one collective in the same step and unit need different chunks below
+/// [`Tag::COLLECTIVE_CHUNKS`].
 ///
 /// # Determinism
 /// No result depends on the order in which messages arrive. Sums have the written order of
@@ -70,12 +71,14 @@ pub trait Transport: Send {
     /// Sends `payload` to `to`; the slice is the caller's again on return.
     ///
     /// # Errors
-    /// `NotAPeer`, `TooLarge`; `NoRoom` when the receiver's inbox stayed full until the deadline; `Disconnected`
-    /// when the receiver is known to be gone; `Closed`. After an error the message has not been sent.
+    /// `NotAPeer`, `TooLarge`; `NoRoom` when the receiver's inbox stayed full until the deadline;
+    /// `Disconnected` when the receiver is known to be gone; `Closed`. After an error the message has not
+    /// been sent.
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError>;
 
-    /// Sends a message that may be lost: it arrives as one of [`send`](Self::send), or never. A transport that sends again
-    /// what was lost on the way does not do so for this one once `until` has passed, and neither waits longer for room.
+    /// Sends a message that may be lost: it arrives as one of [`send`](Self::send), or never. A transport
+    /// that sends again what was lost on the way does not do so for this one once `until` has passed, and
+    /// neither waits longer for room.
     ///
     /// # Errors
     /// Those of `send` but for `NoRoom`: what finds no room is lost.
@@ -94,12 +97,14 @@ pub trait Transport: Send {
 
     /// Waits for the message of `from` with `tag` and puts it in `into`, which it clears first.
     ///
-    /// A transport may exchange the vector's storage for its own, so its capacity can change; used again and again,
-    /// a warm `recv` allocates nothing. With a deadline that has passed it takes what is there and does not wait.
+    /// A transport may exchange the vector's storage for its own, so its capacity can change; used again and
+    /// again, a warm `recv` allocates nothing. With a deadline that has passed it takes what is there and
+    /// does not wait.
     ///
     /// # Errors
     /// `Timeout`; `NotAPeer`; `Disconnected` when the sender is gone and this message is not in the inbox;
-    /// `Retired` for a tag older than the mark of [`retire`](Self::retire); `Closed`. `into` is then unchanged.
+    /// `Retired` for a tag older than the mark of [`retire`](Self::retire); `Closed`. `into` is then
+    /// unchanged.
     fn recv(
         &mut self,
         from: Rank,
@@ -122,8 +127,8 @@ pub trait Transport: Send {
     /// Leaves the run in an orderly way: what was sent is delivered, peers learn that this rank is gone.
     ///
     /// # Errors
-    /// `Closed` when it was closed before; `Timeout` when a peer had not confirmed in time what was sent to it. This end is
-    /// closed all the same.
+    /// `Closed` when it was closed before; `Timeout` when a peer had not confirmed in time what was sent to
+    /// it. This end is closed all the same.
     fn close(&mut self, deadline: Deadline) -> Result<(), TransportError>;
 
     /// What this rank sent and received so far.
@@ -180,7 +185,8 @@ pub trait Transport: Send {
         collective::all_gather(self, tag, payload, out, deadline)
     }
 
-    /// Folds a few scalars of all ranks, by which they then decide alike; every member ends with the same bits.
+    /// Folds a few scalars of all ranks, by which they then decide alike; every member ends with the same
+    /// bits.
     ///
     /// # Errors
     /// See [`collective::agree`].
@@ -211,7 +217,8 @@ pub trait Transport: Send {
         collective::agree(self, tag, scalars, deadline)
     }
 
-    /// Reduces equal-length vectors; each member ends with the result in its own segment, whose range is returned.
+    /// Reduces equal-length vectors; each member ends with the result in its own segment, whose range is
+    /// returned.
     ///
     /// # Errors
     /// See [`collective::reduce_scatter`].
@@ -239,17 +246,18 @@ pub trait Transport: Send {
         collective::all_reduce(self, tag, data, scratch, deadline)
     }
 
-    /// Reduces equal-length vectors with the library's own all-reduce, in an order that only the library knows.
+    /// Reduces equal-length vectors with the library's own all-reduce, in an order that only the library
+    /// knows.
     ///
-    /// With [`Wire::Bf16`](collective::Wire::Bf16) every operand is bfloat16, so a sum is rounded as often as the
-    /// library adds.
+    /// With [`Wire::Bf16`](collective::Wire::Bf16) every operand is bfloat16, so a sum is rounded as often as
+    /// the library adds.
     ///
     /// # Errors
     /// `Unsupported` where there is no such library; else those of [`all_reduce`](Self::all_reduce).
     ///
     /// # Determinism
-    /// Every member ends with the same bits, as far as the library keeps to what the MPI standard recommends; other
-    /// transports, and other worlds, may give other bits.
+    /// Every member ends with the same bits, as far as the library keeps to what the MPI standard recommends;
+    /// other transports, and other worlds, may give other bits.
     fn native_all_reduce(
         &mut self,
         tag: Tag,

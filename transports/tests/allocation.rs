@@ -1,5 +1,5 @@
-//! A warm step allocates nothing: neither what transports do (send and receive, all-gather, barrier, both rings) nor whole
-//! steps of training, from gradient to mean, by every route and kind of codec.
+//! A warm step allocates nothing: neither what transports do (send and receive, all-gather, barrier, both
+//! rings) nor whole steps of training, from gradient to mean, by every route and kind of codec.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -20,8 +20,9 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract. The counter is a thread-local
-// cell without a destructor and with a constant initial value, so touching it neither allocates nor runs code.
+// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract. The counter is a
+// thread-local cell without a destructor and with a constant initial value, so touching it neither allocates
+// nor runs code.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -136,7 +137,8 @@ fn on_three_ranks(rank: impl Fn(&mut dyn Transport) -> u64 + Sync) -> Vec<u64> {
     })
 }
 
-/// Steps before and after the first one that counts: long enough for residuals to settle and buffers to have grown.
+/// Steps before and after the first one that counts: long enough for residuals to settle and buffers to have
+/// grown.
 const WARM_STEPS: u64 = 24;
 const COUNTED_STEPS: u64 = 24;
 

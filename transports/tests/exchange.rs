@@ -437,8 +437,8 @@ fn a_gathered_frame_is_charged_once_for_every_peer() {
     }
 }
 
-/// What was applied (mean · contributors, summed over steps) and what is kept must be all that there was, but for the
-/// rounding of the additions.
+/// What was applied (mean · contributors, summed over steps) and what is kept must be all that there was, but
+/// for the rounding of the additions.
 fn assert_conserved(applied: &[f64], residuals: &[Vec<f32>], steps: u64) {
     let mut totals = vec![0.0f64; applied.len()];
     for (rank, step) in (0..residuals.len() as u32).flat_map(|rank| (0..steps).map(move |step| (rank, step)))
@@ -475,7 +475,8 @@ fn frames_lost_on_the_way_to_a_server_are_given_back_and_nothing_is_lost() {
             (applied, contributions, worker)
         });
         let contributions = results[0].1;
-        // Of the 75 that travel 22 are dropped on average, with a deviation of 4; on a busy machine some come late.
+        // Of the 75 that travel 22 are dropped on average, with a deviation of 4; on a busy machine some come
+        // late.
         assert!((50..=95).contains(&contributions), "{contributions} of 100 frames arrived");
         let residuals: Vec<_> = results.iter().map(|result| result.2.residual.clone()).collect();
         assert_conserved(&results[0].0, &residuals, steps);

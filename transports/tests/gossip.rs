@@ -123,7 +123,8 @@ fn a_codec_that_makes_a_mean_is_refused() {
     assert_eq!(error, ExchangeError::NotGossip { codec: "topk" });
 }
 
-/// Rank 0 mixes with rank 1, which sends `payload` and nothing else; returns the error, after a look at the model.
+/// Rank 0 mixes with rank 1, which sends `payload` and nothing else; returns the error, after a look at the
+/// model.
 fn refusal(payload: Option<Vec<u8>>, broken: impl Fn(&mut Vec<f32>)) -> ExchangeError {
     let [mut a, mut b] = local::world(2).try_into().unwrap();
     let (mut mixer, mut model) = (mixer("dpsgd", Topology::Ring), model(0));

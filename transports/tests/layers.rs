@@ -87,8 +87,8 @@ fn throttled(world: u32, speed: LinkSpeed) -> Vec<Throttle<LocalTransport>> {
     Throttle::network(local::world(world), speed)
 }
 
-/// No message is faster than its link; a busy machine may be slower, by less than [`SLACK`]. What a link takes to the
-/// nanosecond is tested beside the throttle, with moments that are made up.
+/// No message is faster than its link; a busy machine may be slower, by less than [`SLACK`]. What a link
+/// takes to the nanosecond is tested beside the throttle, with moments that are made up.
 fn assert_takes(measured: Duration, ideal_s: f64) {
     let measured = measured.as_secs_f64();
     assert!(measured >= ideal_s * 0.99, "{measured} s is faster than the link allows: {ideal_s} s");

@@ -1,4 +1,5 @@
-//! What the in-process transport promises beyond the contract: bounds, backpressure, departures by panic, new epochs.
+//! What the in-process transport promises beyond the contract: bounds, backpressure, departures by panic, new
+//! epochs.
 
 use std::thread;
 use std::time::{Duration, Instant};

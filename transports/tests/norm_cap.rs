@@ -68,8 +68,8 @@ fn run(spec: &str, norm_cap: Option<f32>, gain: f32) -> Vec<Seen> {
     })
 }
 
-/// The same by definition: frames decoded alone, norms and medians of all frames so far, added in rank order. Also the sum
-/// of what was cut off.
+/// The same by definition: frames decoded alone, norms and medians of all frames so far, added in rank order.
+/// Also the sum of what was cut off.
 fn serial(spec: &str, norm_cap: Option<f32>, gain: f32) -> (Vec<Seen>, Vec<f64>) {
     let (spec, layout) = (Spec::parse(spec).unwrap(), layout());
     let layout = layout.as_ref();

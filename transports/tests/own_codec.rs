@@ -1,4 +1,5 @@
-//! Codecs of other crates in an exchange: the same means, conservation and refusals as for codecs that have a spelling.
+//! Codecs of other crates in an exchange: the same means, conservation and refusals as for codecs that have a
+//! spelling.
 
 use std::thread;
 use std::time::Duration;

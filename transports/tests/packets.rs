@@ -1,4 +1,5 @@
-//! Gradients in packets over links that lose them: a lost packet is a lost range, and nothing is lost in silence.
+//! Gradients in packets over links that lose them: a lost packet is a lost range, and nothing is lost in
+//! silence.
 
 use std::thread;
 use std::time::Duration;

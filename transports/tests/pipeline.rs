@@ -1,4 +1,5 @@
-//! A step in several parts: the mean, the memory and the replicas of a step in one, whatever the network does meanwhile.
+//! A step in several parts: the mean, the memory and the replicas of a step in one, whatever the network does
+//! meanwhile.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -180,8 +181,8 @@ fn networks_that_are_slow_disorderly_or_full_change_nothing() {
     }
 }
 
-/// One step of three ranks over a network that loses and cuts messages by seed: a rank that has all applies the mean of all,
-/// any other keeps everything, whatever part it was that failed. Returns how many failed.
+/// One step of three ranks over a network that loses and cuts messages by seed: a rank that has all applies
+/// the mean of all, any other keeps everything, whatever part it was that failed. Returns how many failed.
 fn lossy(case: &(&str, Route), seed: u64) -> usize {
     let whole = on_threads(workers(local::world(3), case, 1), |mut worker| worker.run(1).remove(0));
     let plan = FaultPlan { seed, drop: 0.04, truncate: 0.04, ..FaultPlan::default() };

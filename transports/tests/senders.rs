@@ -1,4 +1,5 @@
-//! The mean over senders, against its definition: every frame decoded alone, its coordinates counted, the sum divided by the count.
+//! The mean over senders, against its definition: every frame decoded alone, its coordinates counted, the sum
+//! divided by the count.
 
 use std::thread;
 

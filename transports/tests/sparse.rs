@@ -140,7 +140,8 @@ fn every_byte_reported_is_sent_and_owners_share_the_load() {
     let (up, down): (u64, u64) =
         (done.iter().map(|done| done.up).sum(), done.iter().map(|done| done.down).sum());
     assert_eq!(up, down);
-    // Most entries are in the first eighth of the gradient, which would be the first owner's if it were cut in eight.
+    // Most entries are in the first eighth of the gradient, which would be the first owner's if it were cut
+    // in eight.
     let most = done.iter().map(|done| done.up).max().unwrap();
     assert!(most * 8 < up * 2, "{most} of {up} bytes");
 }

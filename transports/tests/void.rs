@@ -1,4 +1,5 @@
-//! Void steps: every rank learns of a gradient that cannot be encoded, and the memories stay as they were where that is asked for.
+//! Void steps: every rank learns of a gradient that cannot be encoded, and the memories stay as they were
+//! where that is asked for.
 
 use std::thread;
 use std::time::Duration;

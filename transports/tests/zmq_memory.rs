@@ -12,7 +12,8 @@ static HELD: AtomicI64 = AtomicI64::new(0);
 
 struct Counting;
 
-// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract; counting allocates nothing.
+// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract; counting allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size() as i64, Ordering::Relaxed);
@@ -32,7 +33,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// Messages each way in a round, which are as many packets and as many acknowledgements.
 const MESSAGES: u64 = 1000;
-/// Buffers may be larger after a round than before it. A single byte kept of each packet is three times as much.
+/// Buffers may be larger after a round than before it. A single byte kept of each packet is three times as
+/// much.
 const BUFFERS: i64 = 2000;
 
 /// A server and a worker with keys, that have met.

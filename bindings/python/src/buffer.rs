@@ -210,12 +210,12 @@ impl Loan {
     }
 
     /// # Safety
-    /// `T` has the size that the element has, or half or a quarter of it, and any bits are a `T`. Nobody writes to the
-    /// memory while the slice is in use.
+    /// `T` has the size that the element has, or half or a quarter of it, and any bits are a `T`. Nobody
+    /// writes to the memory while the slice is in use.
     unsafe fn slice<T>(&self) -> &[T] {
         let len = self.bytes / size_of::<T>();
-        // SAFETY: the exporter keeps `bytes` bytes alive for as long as the loan; `of` checked alignment; the caller
-        // promises the rest.
+        // SAFETY: the exporter keeps `bytes` bytes alive for as long as the loan; `of` checked alignment; the
+        // caller promises the rest.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), len) }
     }
 
@@ -230,7 +230,8 @@ impl Loan {
 
 /// A gradient that Python lends.
 ///
-/// Whoever holds the object must not write to it while it is encoded; Python cannot say so in its types, documentation does.
+/// Whoever holds the object must not write to it while it is encoded; Python cannot say so in its types,
+/// documentation does.
 pub(crate) struct Gradient(Loan);
 
 impl Gradient {

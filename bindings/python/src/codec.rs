@@ -26,7 +26,8 @@ struct Work {
 
 /// A codec, from its spelling: the same as in Rust, on the command line and in files.
 ///
-/// A codec has no state: what a method remembers is in a :class:`Memory`. Several threads may use one codec at once.
+/// A codec has no state: what a method remembers is in a :class:`Memory`. Several threads may use one codec
+/// at once.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, Memory, decode
@@ -179,7 +180,8 @@ impl Codec {
         self.spec.codec.name()
     }
 
-    /// ``'gather'`` (a frame for each worker), ``'linear'`` (payloads are summed by all-reduce) or ``'gossip'``.
+    /// ``'gather'`` (a frame for each worker), ``'linear'`` (payloads are summed by all-reduce) or
+    /// ``'gossip'``.
     ///
     /// >>> from gradwire import Codec
     /// >>> [Codec(spelling).kind for spelling in ("topk", "powersgd", "dpsgd")]
@@ -280,7 +282,8 @@ impl Codec {
         Ok(units.iter().map(|unit| (unit.id, unit.start, unit.len, unit.dense)).collect())
     }
 
-    /// The largest frame that a gradient of that layout can become, whatever is in it: what ``out=`` has to hold.
+    /// The largest frame that a gradient of that layout can become, whatever is in it: what ``out=`` has to
+    /// hold.
     ///
     /// >>> from gradwire import Codec
     /// >>> Codec("none").max_frame_bytes(1000) >= 4024
@@ -295,16 +298,17 @@ impl Codec {
 
     /// A gradient as one frame.
     ///
-    /// ``grad`` is any buffer of the CPU with float32, float16 or bfloat16 elements: numpy, torch, memoryview, DLPack; raw
-    /// bytes and 16-bit integers with ``dtype='f32'``, ``'f16'`` or ``'bf16'``. It may be read-only, and is not copied if it
-    /// is contiguous. Do not write to it before the call returns.
+    /// ``grad`` is any buffer of the CPU with float32, float16 or bfloat16 elements: numpy, torch,
+    /// memoryview, DLPack; raw bytes and 16-bit integers with ``dtype='f32'``, ``'f16'`` or ``'bf16'``. It
+    /// may be read-only, and is not copied if it is contiguous. Do not write to it before the call returns.
     ///
-    /// ``layout`` is that of the memory, if one is passed, else one tensor of as many elements. ``seed``, ``step`` and
-    /// ``rank`` name every random draw: the same values give the same bytes. ``units`` replaces the units of the spelling.
+    /// ``layout`` is that of the memory, if one is passed, else one tensor of as many elements. ``seed``,
+    /// ``step`` and ``rank`` name every random draw: the same values give the same bytes. ``units`` replaces
+    /// the units of the spelling.
     ///
-    /// The frame is returned as ``bytes``, or written to ``out`` (of :meth:`max_frame_bytes`) and returned as a view of it.
-    /// For frames of many megabytes ``out``, kept from step to step, is the fast way: new memory costs more than encoding.
-    /// An exception leaves the memory as it was, bit for bit.
+    /// The frame is returned as ``bytes``, or written to ``out`` (of :meth:`max_frame_bytes`) and returned as
+    /// a view of it. For frames of many megabytes ``out``, kept from step to step, is the fast way: new
+    /// memory costs more than encoding. An exception leaves the memory as it was, bit for bit.
     ///
     /// >>> import numpy as np
     /// >>> from gradwire import Codec, decode
@@ -367,7 +371,8 @@ impl Codec {
         result
     }
 
-    /// A gradient as packets: frames of at most ``max_packet_bytes``, each of which decodes alone and is given back alone.
+    /// A gradient as packets: frames of at most ``max_packet_bytes``, each of which decodes alone and is
+    /// given back alone.
     ///
     /// >>> import numpy as np
     /// >>> from gradwire import Codec, Memory, add
@@ -415,7 +420,8 @@ impl Codec {
         PyList::new(py, packets.collect::<Vec<_>>())
     }
 
-    /// Begins the rounds of a linear codec: one :class:`LinearRound` for each unit, to be driven over all-reduce.
+    /// Begins the rounds of a linear codec: one :class:`LinearRound` for each unit, to be driven over
+    /// all-reduce.
     ///
     /// The memory is not changed before the last :meth:`LinearRound.advance`, or :meth:`LinearRound.abandon`.
     ///

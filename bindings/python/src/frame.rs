@@ -130,7 +130,8 @@ impl Bytes {
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, Frame
-/// >>> frame = Frame(Codec("topk:memory=none,density=0.5").encode(np.array([1, -2, 3, -4], np.float32), step=7), 4)
+/// >>> grad = np.array([1, -2, 3, -4], np.float32)
+/// >>> frame = Frame(Codec("topk:memory=none,density=0.5").encode(grad, step=7), 4)
 /// >>> frame.codec, frame.step, frame.held, frame.elements
 /// ('topk', 7, 2, 4)
 /// >>> total = np.ones(4, np.float32)
@@ -164,9 +165,9 @@ impl Frame {
             let (input, words) = (bytes.get(py), &mut decoder);
             let parsed = detached(py, input.len(), || words.parse(input, &borrowed, &limits));
             let parsed = parsed.map_err(errors::decode)?;
-            // SAFETY: the frame borrows the bytes, which are Python's own or a vector's, and the words in the decoder's
-            // vector. Both stay where they are when their owners move into the object, which nobody can change (it is
-            // frozen), and live as long as the frame does.
+            // SAFETY: the frame borrows the bytes, which are Python's own or a vector's, and the words in the
+            // decoder's vector. Both stay where they are when their owners move into the object, which nobody
+            // can change (it is frozen), and live as long as the frame does.
             unsafe { std::mem::transmute::<names::Frame<'_>, names::Frame<'static>>(parsed) }
         };
         Ok(Self { frame: parsed, bytes, _decoder: decoder, layout })
@@ -295,8 +296,8 @@ impl Frame {
 
 /// A frame as float32 values: what it sends, and zeros elsewhere; in ``out`` if that is given.
 ///
-/// ``frame`` is ``bytes``, any buffer of bytes, or a :class:`Frame`. ``layout`` is what the sender encoded for. An exception
-/// leaves ``out`` as it was.
+/// ``frame`` is ``bytes``, any buffer of bytes, or a :class:`Frame`. ``layout`` is what the sender encoded
+/// for. An exception leaves ``out`` as it was.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, decode
@@ -326,9 +327,11 @@ pub(crate) fn decode<'py>(
     })
 }
 
-/// Adds ``weight`` times every value of a frame to ``acc``: the accumulator of a mean, a writable float32 buffer.
+/// Adds ``weight`` times every value of a frame to ``acc``: the accumulator of a mean, a writable float32
+/// buffer.
 ///
-/// Without a ``layout`` it is one tensor of as many elements as ``acc``. An exception leaves ``acc`` as it was.
+/// Without a ``layout`` it is one tensor of as many elements as ``acc``. An exception leaves ``acc`` as it
+/// was.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, add
@@ -429,8 +432,8 @@ pub(crate) fn inspect<'py>(
     Ok(fields)
 }
 
-/// Divides a sum of frames by its contributors, in place; returns the first coordinate that is not finite then, or ``None``.
-/// A mean that is not finite must not reach the parameters.
+/// Divides a sum of frames by its contributors, in place; returns the first coordinate that is not finite
+/// then, or ``None``. A mean that is not finite must not reach the parameters.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import divide

@@ -9,13 +9,15 @@ use pyo3::types::PyBytes;
 
 use crate::buffer::detached;
 
-/// A `bytes` object with these bytes. Much is copied without the GIL, into large pages where the system has them.
+/// A `bytes` object with these bytes. Much is copied without the GIL, into large pages where the system has
+/// them.
 ///
-/// The system hands out new memory page by page, zeroed, at the first touch: pages of 4 KiB cost several times what a codec
-/// does with the bytes. What is left of that cost is why encoders have `out=`.
+/// The system hands out new memory page by page, zeroed, at the first touch: pages of 4 KiB cost several
+/// times what a codec does with the bytes. What is left of that cost is why encoders have `out=`.
 pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let len = ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| PyMemoryError::new_err(()))?;
-    // SAFETY: without a source Python returns a new object that is yet to be filled, or null with an exception set.
+    // SAFETY: without a source Python returns a new object that is yet to be filled, or null with an
+    // exception set.
     let object =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), len))? };
     // SAFETY: that function makes objects of this type and no other.
@@ -34,7 +36,8 @@ unsafe impl Send for Target {}
 impl Target {
     fn fill(self, bytes: &[u8]) {
         ask_for_large_pages(self.0, bytes.len());
-        // SAFETY: the object has as many bytes, it is new, so nobody reads or writes them, and Python allows to fill it once.
+        // SAFETY: the object has as many bytes, it is new, so nobody reads or writes them, and Python allows
+        // to fill it once.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len()) }
     }
 }
@@ -47,7 +50,8 @@ fn ask_for_large_pages(start: *mut u8, len: usize) {
     if let Some(inner) =
         len.checked_sub(skipped).map(|inner| inner / LARGE * LARGE).filter(|inner| *inner > 0)
     {
-        // SAFETY: whole pages within the object; this advice changes no byte, and a system without such pages refuses it.
+        // SAFETY: whole pages within the object; this advice changes no byte, and a system without such pages
+        // refuses it.
         let _ = unsafe { libc::madvise(start.add(skipped).cast(), inner, libc::MADV_HUGEPAGE) };
     }
 }

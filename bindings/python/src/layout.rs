@@ -10,8 +10,9 @@ use crate::names;
 
 /// The tensors of a flat gradient: their names and shapes, in order.
 ///
-/// Made from a dict of name to shape, from a state dict (anything whose values have a ``shape``), from pairs of name and
-/// shape, or from a single length. Both ends hold the same layout; the fingerprint in every frame tells when they do not.
+/// Made from a dict of name to shape, from a state dict (anything whose values have a ``shape``), from pairs
+/// of name and shape, or from a single length. Both ends hold the same layout; the fingerprint in every frame
+/// tells when they do not.
 ///
 /// >>> from gradwire import Layout
 /// >>> layout = Layout({"fc.weight": (10, 64), "fc.bias": (10,)})

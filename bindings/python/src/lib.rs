@@ -1,5 +1,5 @@
-//! The Rust side of the Python package `gradwire`: a thin layer over the codec crate. What each part promises stands in its
-//! docstring, which is a doc comment here, and which `tests/test_docs.py` runs.
+//! The Rust side of the Python package `gradwire`: a thin layer over the codec crate. What each part promises
+//! stands in its docstring, which is a doc comment here, and which `tests/test_docs.py` runs.
 
 mod buffer;
 mod codec;

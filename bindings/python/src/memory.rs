@@ -32,7 +32,8 @@ impl<T: Clone> Fixed<T> {
     }
 
     /// # Safety
-    /// No other slice of these elements is alive, nor made while this one is; and it ends before the `Fixed` does.
+    /// No other slice of these elements is alive, nor made while this one is; and it ends before the `Fixed`
+    /// does.
     unsafe fn lend<'a>(&self) -> &'a mut [T] {
         // SAFETY: the elements were leaked by `new`, and are freed when this is dropped.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
@@ -76,8 +77,9 @@ impl Parts {
 
 /// What a codec keeps back at one worker: one memory for one gradient, kept from step to step.
 ///
-/// A lossy codec sends a part of residual + gradient and keeps the rest here, exactly: sent + kept is the float sum of both,
-/// bit for bit. Make it once, with the codec and the layout; pass it to every encode; save it with the checkpoint.
+/// A lossy codec sends a part of residual + gradient and keeps the rest here, exactly: sent + kept is the
+/// float sum of both, bit for bit. Make it once, with the codec and the layout; pass it to every encode; save
+/// it with the checkpoint.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, Memory
@@ -251,8 +253,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Multiplies the residual by ``ratio``, the old learning rate over the new one, so that what is kept back weighs as much
-    /// in the parameters as when it was kept.
+    /// Multiplies the residual by ``ratio``, the old learning rate over the new one, so that what is kept
+    /// back weighs as much in the parameters as when it was kept.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> Memory(Codec("topk"), 2).rescale(float("inf"))
@@ -273,8 +275,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns a frame or packet that did not enter the mean (lost, late, refused) to the residual. Right after the encode
-    /// that made it, the residual is then residual + gradient of that step, bit for bit.
+    /// Returns a frame or packet that did not enter the mean (lost, late, refused) to the residual. Right
+    /// after the encode that made it, the residual is then residual + gradient of that step, bit for bit.
     fn give_back(slf: &Bound<'_, Self>, frame: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut memory = Self::borrow_alone(slf)?;
         let layout = memory.layout.clone_ref(slf.py());
@@ -336,9 +338,9 @@ impl Memory {
         Ok(state)
     }
 
-    /// Restores what :meth:`state_dict` returned. Tensors are found by name, so that they may stand in another order, as long
-    /// as all of them and no others are there; what adaptive codecs and ``powersgd`` keep beside tensors needs the same order.
-    /// An exception leaves the memory as it was.
+    /// Restores what :meth:`state_dict` returned. Tensors are found by name, so that they may stand in
+    /// another order, as long as all of them and no others are there; what adaptive codecs and ``powersgd``
+    /// keep beside tensors needs the same order. An exception leaves the memory as it was.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> old = Memory(Codec("topk"), {"w": (2, 2), "b": (2,)})
@@ -362,8 +364,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes over the residual and momentum of every tensor that ``other`` has under the same name and with the same shape;
-    /// returns the names. Between equal layouts everything is taken over.
+    /// Takes over the residual and momentum of every tensor that ``other`` has under the same name and with
+    /// the same shape; returns the names. Between equal layouts everything is taken over.
     ///
     /// For buckets that are cut anew: what was kept for a tensor moves to the memory of its new bucket.
     ///

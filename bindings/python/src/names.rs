@@ -1,5 +1,5 @@
-//! Every name that this package takes from the codec crate, and every way of asking it that may yet change, so that a move there is
-//! one edit here.
+//! Every name that this package takes from the codec crate, and every way of asking it that may yet change,
+//! so that a move there is one edit here.
 
 pub(crate) use gradwire::arithmetic::divide;
 pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};

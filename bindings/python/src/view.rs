@@ -65,8 +65,8 @@ impl View {
             return Err(PyBufferError::new_err("this memory is read-only"));
         }
         let asks = |flag: c_int| flags & flag == flag;
-        // SAFETY: `view` is a buffer that the caller lends. Shape and stride stand in a frozen object that the buffer keeps
-        // alive by `obj`, and with it the owner of the elements.
+        // SAFETY: `view` is a buffer that the caller lends. Shape and stride stand in a frozen object that
+        // the buffer keeps alive by `obj`, and with it the owner of the elements.
         unsafe {
             (*view).buf = this.pointer.as_ptr();
             (*view).len = 4 * this.shape;

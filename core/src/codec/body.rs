@@ -8,8 +8,8 @@ use crate::wire::reader::Reader;
 #[cfg(feature = "alloc")]
 use alloc::vec::Vec;
 
-/// The structure of one unit's body. Reading it costs a few bytes a section; [`check`](Self::check) does the work that
-/// grows with the unit, and after it nothing can fail.
+/// The structure of one unit's body. Reading it costs a few bytes a section; [`check`](Self::check) does the
+/// work that grows with the unit, and after it nothing can fail.
 pub(crate) trait Body<'a>: Copy + Sized {
     /// How such bodies are marked in a frame.
     const KIND: Kind;
@@ -28,8 +28,8 @@ pub(crate) trait Body<'a>: Copy + Sized {
     /// Words of scratch memory that [`check`](Self::check) needs.
     fn scratch_words(&self) -> usize;
 
-    /// Decodes what later calls need into `scratch`, which has [`scratch_words`](Self::scratch_words), and checks every
-    /// value.
+    /// Decodes what later calls need into `scratch`, which has [`scratch_words`](Self::scratch_words), and
+    /// checks every value.
     ///
     /// # Errors
     /// What is wrong with the values, by [`DecodeError`].
@@ -49,7 +49,8 @@ pub(crate) trait Body<'a>: Copy + Sized {
         &[]
     }
 
-    /// Whether [`add_scaled_to`](Self::add_scaled_to) is there: for bodies that can do better than value by value.
+    /// Whether [`add_scaled_to`](Self::add_scaled_to) is there: for bodies that can do better than value by
+    /// value.
     const ADDS: bool = false;
 
     /// Adds `weight` times every value to the accumulator.

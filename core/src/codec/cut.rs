@@ -51,7 +51,8 @@ pub struct Decided {
     pub(crate) values: Option<Prepared>,
 }
 
-/// Where a piece may end: `grain`, 2·`grain`, … `most`·`grain` atoms after its start, or at the end of the unit.
+/// Where a piece may end: `grain`, 2·`grain`, … `most`·`grain` atoms after its start, or at the end of the
+/// unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuts {
     pub(crate) grain: usize,
@@ -85,8 +86,8 @@ pub trait Cut {
     /// Those of [`Corrected::fold`](crate::corrected::Corrected::fold).
     fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Decided, EncodeError>;
 
-    /// Coordinates of a unit of `len` elements that the piece with these atoms covers. Pieces that follow each other cover
-    /// the unit without gaps.
+    /// Coordinates of a unit of `len` elements that the piece with these atoms covers. Pieces that follow
+    /// each other cover the unit without gaps.
     fn coordinates(&self, decided: &Decided, words: &[u32], atoms: Range<usize>, len: usize) -> Range<usize> {
         let _ = (decided, words, len);
         atoms
@@ -95,8 +96,8 @@ pub trait Cut {
     /// Where a piece that begins with atom `at` may end, and where else if none of these fits.
     fn cuts(&self, decided: &Decided, at: usize, size: PacketSize) -> (Cuts, Option<Cuts>);
 
-    /// How many of these atoms fit bodies of at most `room(coordinates)` bytes, where that is known without trying. `len` is
-    /// that of the unit.
+    /// How many of these atoms fit bodies of at most `room(coordinates)` bytes, where that is known without
+    /// trying. `len` is that of the unit.
     fn fitting(
         &self,
         atoms: Range<usize>,

@@ -50,11 +50,12 @@ pub struct BodyOutline {
 
 /// How bodies of an experiment are parsed: the reading half of a codec of another crate.
 ///
-/// What arrives comes from a stranger. The crate calls [`outline`](Self::outline) for every unit of a frame, compares what it asks
-/// for with the caller's [`Limits`](crate::Limits) and with the bytes that are there, and only then lends the scratch memory for
-/// [`check`](Self::check). It then visits the body once and makes sure that positions ascend inside of the unit, that values
-/// are finite and within the limits, and that there are as many as `outline` says. So a body that passes is one that
-/// [`visit`](Self::visit) decodes without failing, as long as all three functions depend on nothing but their arguments and `self`.
+/// What arrives comes from a stranger. The crate calls [`outline`](Self::outline) for every unit of a frame,
+/// compares what it asks for with the caller's [`Limits`](crate::Limits) and with the bytes that are there,
+/// and only then lends the scratch memory for [`check`](Self::check). It then visits the body once and makes
+/// sure that positions ascend inside of the unit, that values are finite and within the limits, and that
+/// there are as many as `outline` says. So a body that passes is one that [`visit`](Self::visit) decodes
+/// without failing, as long as all three functions depend on nothing but their arguments and `self`.
 pub trait ParseBody: Send + Sync {
     /// The number of the codec, and of its kind of body.
     fn experiment(&self) -> Experiment;
@@ -64,14 +65,17 @@ pub trait ParseBody: Send + Sync {
         "experiment"
     }
 
-    /// Reads where the body ends and what it takes to decode it. Takes a few bytes and no time that grows with what they claim.
+    /// Reads where the body ends and what it takes to decode it. Takes a few bytes and no time that grows
+    /// with what they claim.
     ///
     /// # Errors
-    /// What is wrong with the structure. Bytes that are missing need no check here: say how many there must be.
+    /// What is wrong with the structure. Bytes that are missing need no check here: say how many there must
+    /// be.
     fn outline(&self, body: &UnitBody<'_>) -> Result<BodyOutline, Refused>;
 
-    /// Decodes what [`visit`](Self::visit) needs into `scratch`, which has the words that [`outline`](Self::outline) asked for and
-    /// unspecified content, and checks everything that `visit` relies on.
+    /// Decodes what [`visit`](Self::visit) needs into `scratch`, which has the words that
+    /// [`outline`](Self::outline) asked for and unspecified content, and checks everything that `visit`
+    /// relies on.
     ///
     /// # Errors
     /// What is wrong with the content.
@@ -80,7 +84,8 @@ pub trait ParseBody: Send + Sync {
         Ok(())
     }
 
-    /// Calls `f` with position, from the start of the unit, and value of each coordinate that the body holds, ascending.
+    /// Calls `f` with position, from the start of the unit, and value of each coordinate that the body holds,
+    /// ascending.
     fn visit(&self, body: &UnitBody<'_>, scratch: &[u32], f: &mut dyn FnMut(usize, f32));
 }
 
@@ -97,7 +102,8 @@ pub struct UnitSource<'u> {
 }
 
 /// How bodies of an experiment are written: the other half of a codec of another crate.
-/// [`Experimental`](crate::experiments::Experimental) makes a [`Gather`](crate::Gather) codec of both, and keeps residual and law.
+/// [`Experimental`](crate::experiments::Experimental) makes a [`Gather`](crate::Gather) codec of both, and
+/// keeps residual and law.
 pub trait EncodeBody: ParseBody {
     /// How sent and kept add up; [`Law::NotKept`] refuses a memory.
     fn law(&self) -> Law;
@@ -121,7 +127,8 @@ pub trait EncodeBody: ParseBody {
     /// [`max_body_bytes`](Self::max_body_bytes), and returns its bytes.
     ///
     /// # Errors
-    /// Why these values cannot be sent. Nothing has changed then: memories change when all units of a frame are written.
+    /// Why these values cannot be sent. Nothing has changed then: memories change when all units of a frame
+    /// are written.
     fn encode_body(
         &self,
         source: &UnitSource<'_>,
@@ -137,7 +144,8 @@ impl DecodeError {
     }
 }
 
-/// What reads bodies of an experiment, if the caller hands it to the reader. Takes no room where the build is not full.
+/// What reads bodies of an experiment, if the caller hands it to the reader. Takes no room where the build is
+/// not full.
 #[derive(Clone, Copy)]
 pub(crate) struct Parser<'a> {
     #[cfg(feature = "full")]

@@ -62,7 +62,8 @@ pub enum Payload<'a> {
     U32(&'a mut [u32]),
 }
 
-/// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec; what it carries along is in the scratch memory.
+/// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec; what it carries along is in
+/// the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Counts the rounds of the unit from 0.
@@ -110,38 +111,22 @@ pub(crate) fn begin_unit(
 /// use gradwire::rounds::{LinearScratch, Payload, Reduction};
 /// use gradwire::{Grad, LayoutRef, Linear, Source, StepKey, Unit};
 ///
-/// // Two workers, one after the other; an exchange sends the payloads over a network instead.
-/// let (codec, layout, unit) = (MaxNorm::new(8).unwrap(), LayoutRef::flat(3), Unit::whole(3));
-/// let needed = codec.round_scratch_len(unit.len);
-/// let grads = [[1.0, -0.5, 0.25], [0.5, 0.5, -0.25]];
-/// let mut memory = [(); 2].map(|()| (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints]));
-/// let [a, b] = &mut memory;
-/// let mut scratch = [a, b].map(|(words, floats, ints)| LinearScratch { words, floats, ints });
-/// let begin = |rank: usize, scratch: &mut LinearScratch<'_>| {
-///     let key = StepKey { seed: 1, step: 0, source: Source::Rank(rank as u32) };
-///     codec.begin(key, &layout, &unit, Grad::F32(&grads[rank]), None, scratch).unwrap()
-/// };
-/// let mut rounds = [begin(0, &mut scratch[0]), begin(1, &mut scratch[1])];
-/// let mut means = [[0.0; 3]; 2];
-/// loop {
-///     let [mine, theirs] = &mut scratch;
-///     match (codec.payload(&rounds[0], mine), codec.payload(&rounds[1], theirs), rounds[0].reduction) {
-///         (Payload::F32(a), Payload::F32(b), Reduction::MaxF32) => {
-///             a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (a.max(*b), a.max(*b)));
-///         }
-///         (Payload::I32(a), Payload::I32(b), Reduction::SumI32) => {
-///             a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (*a + *b, *a + *b));
-///         }
-///         other => panic!("{other:?}"),
-///     }
-///     let next = [0, 1].map(|rank| {
-///         codec.advance(&layout, rounds[rank], &mut scratch[rank], 2, &mut means[rank], None)
-///     });
-///     let [Some(first), Some(second)] = next else { break };
-///     rounds = [first, second];
-/// }
-/// assert_eq!(means[0], means[1]);
-/// assert!((means[0][0] - 0.75).abs() < 0.02);
+/// // Two workers, one after the other; an exchange sends the payloads over a network instead. let (codec,
+/// layout, unit) = (MaxNorm::new(8).unwrap(), LayoutRef::flat(3), Unit::whole(3)); let needed =
+/// codec.round_scratch_len(unit.len); let grads = [[1.0, -0.5, 0.25], [0.5, 0.5, -0.25]]; let mut memory =
+/// [(); 2].map(|()| (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints])); let [a, b] =
+/// &mut memory; let mut scratch = [a, b].map(|(words, floats, ints)| LinearScratch { words, floats, ints
+/// }); let begin = |rank: usize, scratch: &mut LinearScratch<'_>| { let key = StepKey { seed: 1, step: 0,
+/// source: Source::Rank(rank as u32) }; codec.begin(key, &layout, &unit, Grad::F32(&grads[rank]), None,
+/// scratch).unwrap() }; let mut rounds = [begin(0, &mut scratch[0]), begin(1, &mut scratch[1])]; let mut
+/// means = [[0.0; 3]; 2]; loop { let [mine, theirs] = &mut scratch; match (codec.payload(&rounds[0], mine),
+/// codec.payload(&rounds[1], theirs), rounds[0].reduction) { (Payload::F32(a), Payload::F32(b),
+/// Reduction::MaxF32) => { a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (a.max(*b), a.max(*b))); }
+/// (Payload::I32(a), Payload::I32(b), Reduction::SumI32) => { a.iter_mut().zip(b).for_each(|(a, b)| (*a,
+/// *b) = (*a + *b, *a + *b)); } other => panic!("{other:?}"), } let next = [0, 1].map(|rank| {
+/// codec.advance(&layout, rounds[rank], &mut scratch[rank], 2, &mut means[rank], None) }); let
+/// [Some(first), Some(second)] = next else { break }; rounds = [first, second]; } assert_eq!(means[0],
+/// means[1]); assert!((means[0][0] - 0.75).abs() < 0.02);
 /// ```
 ///
 /// The exchange calls [`begin`](Self::begin), and then repeats: reduce [`payload`](Self::payload) in place by the round's
@@ -155,14 +140,14 @@ pub trait Linear: Send + Sync {
     /// Coordinates of a unit of `len` elements that the mean speaks of; the others stay with the memory.
     fn held(&self, len: usize) -> usize;
 
-    /// How many workers a sum may have contributions of, at the most: where whole numbers are summed in a word, that none
-    /// overflows. An exchange among more refuses the codec.
+    /// How many workers a sum may have contributions of, at the most: where whole numbers are summed in a
+    /// word, that none overflows. An exchange among more refuses the codec.
     fn most_contributors(&self) -> u32 {
         u32::MAX
     }
 
-    /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory is not changed
-    /// before [`advance`](Self::advance) or [`abandon`](Self::abandon).
+    /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory
+    /// is not changed before [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say.
@@ -182,8 +167,9 @@ pub trait Linear: Send + Sync {
     /// The payload of the round, to be replaced in place by its reduction over all workers.
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
 
-    /// Takes the reduced payload of `contributors` workers and returns the next round. When there is none, `mean` (one
-    /// element a coordinate of the unit) holds the mean over the contributors, and the memory what is kept.
+    /// Takes the reduced payload of `contributors` workers and returns the next round. When there is none,
+    /// `mean` (one element a coordinate of the unit) holds the mean over the contributors, and the memory
+    /// what is kept.
     ///
     /// # Panics
     /// When `mean` or the memory has another length than the unit, or `contributors` is zero or more than
@@ -198,8 +184,8 @@ pub trait Linear: Send + Sync {
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round>;
 
-    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost. May also follow the last
-    /// [`advance`](Self::advance), and undoes it, when the mean must be refused.
+    /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost. May also follow
+    /// the last [`advance`](Self::advance), and undoes it, when the mean must be refused.
     ///
     /// Expects the bits of p in the first words of the scratch memory, one a coordinate of the unit.
     fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
@@ -220,9 +206,9 @@ pub struct Edge {
 
 /// A codec between two neighbours, on the difference of their models instead of on gradients.
 ///
-/// Both ends call [`begin`](Self::begin) with the same key and edge, and then repeat: send [`payload`](Self::payload) to
-/// the neighbour, receive its payload, [`advance`](Self::advance), until no round is left. All edges of a step use the
-/// models of its start.
+/// Both ends call [`begin`](Self::begin) with the same key and edge, and then repeat: send
+/// [`payload`](Self::payload) to the neighbour, receive its payload, [`advance`](Self::advance), until no
+/// round is left. All edges of a step use the models of its start.
 pub trait Gossip: Send + Sync {
     /// Working memory of one unit of `len` elements.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
@@ -247,8 +233,8 @@ pub trait Gossip: Send + Sync {
     /// What this end sends in the round.
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
 
-    /// Takes the neighbour's payload and returns the next round; when there is none, `model` has moved towards the
-    /// neighbour's by `weight`, the edge's entry of the mixing matrix.
+    /// Takes the neighbour's payload and returns the next round; when there is none, `model` has moved
+    /// towards the neighbour's by `weight`, the edge's entry of the mixing matrix.
     ///
     /// # Panics
     /// When `theirs` has another length than the payload, or `model` than the unit.

@@ -20,8 +20,8 @@ pub(crate) trait Spelled: Described + Copy + Sized + 'static {
     /// What the codec does, in one line.
     const SUMMARY: &'static str;
 
-    /// Spellings that between them reach everything the codec can do: golden frames, property tests, benches and fuzz
-    /// targets go by them.
+    /// Spellings that between them reach everything the codec can do: golden frames, property tests, benches
+    /// and fuzz targets go by them.
     const EXAMPLES: &'static [&'static str];
 
     /// The codec of a spelling, `name` being one of [`NAMES`](Self::NAMES).
@@ -45,8 +45,9 @@ pub(crate) trait Described {
     /// Prints the main parameters, and every other that differs from its default.
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result;
 
-    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in the last place;
-    /// and none where error feedback would not converge. With momentum for codecs that have momentum.
+    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in
+    /// the last place; and none where error feedback would not converge. With momentum for codecs that have
+    /// momentum.
     fn default_memory(&self) -> MemoryChoice;
 
     /// Why these parameters, or they and this memory, do not go together, if they do not.
@@ -91,12 +92,14 @@ pub(crate) trait Described {
         None
     }
 
-    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply it.
+    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply
+    /// it.
     fn accumulates_steps(&self) -> bool {
         false
     }
 
-    /// Whether its mean is that of the gradients as they are, so that it may ride on a plain all-reduce as well.
+    /// Whether its mean is that of the gradients as they are, so that it may ride on a plain all-reduce as
+    /// well.
     fn is_plain_sum(&self) -> bool {
         false
     }

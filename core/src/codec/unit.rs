@@ -51,8 +51,8 @@ impl<'i> UnitInput<'i, '_> {
         Corrected::new(self.grad, residual, self.unit.start, bound)
     }
 
-    /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below `bound`. For
-    /// codecs that [add early](Capabilities::adds_early).
+    /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below
+    /// `bound`. For codecs that [add early](Capabilities::adds_early).
     pub(crate) fn pass<T>(&mut self, bound: f32, select: impl FnOnce(&mut Pass<'_>) -> T) -> T {
         let (residual, momentum) = match &mut self.memory {
             Some(memory) => memory.parts_mut(),
@@ -82,11 +82,12 @@ impl<'i> UnitInput<'i, '_> {
 pub enum Law {
     /// sent + kept = p, bit for bit. What is given back restores p.
     Exact,
-    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be far larger than p, so that the
-    /// difference is no float. What is given back restores p within 2⁻²³·(|p| + |sent|). An encode that fails changes nothing,
-    /// as ever.
+    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be far larger than p, so
+    /// that the difference is no float. What is given back restores p within 2⁻²³·(|p| + |sent|). An encode
+    /// that fails changes nothing, as ever.
     Rounded,
-    /// Nothing may be kept: what is sent is unbiased, or rounded to where the error is no float. A memory is refused.
+    /// Nothing may be kept: what is sent is unbiased, or rounded to where the error is no float. A memory is
+    /// refused.
     NotKept,
 }
 
@@ -105,8 +106,8 @@ pub struct Capabilities {
     pub adapts: bool,
     /// Whether it needs a part that only a build with the feature `full` has.
     pub needs_full: bool,
-    /// Whether the memory changes before every value was seen, so that all of them have to be [checked](Corrected::check_all)
-    /// first: worth it where one pass can then do all the rest.
+    /// Whether the memory changes before every value was seen, so that all of them have to be
+    /// [checked](Corrected::check_all) first: worth it where one pass can then do all the rest.
     pub(crate) adds_early: bool,
 }
 
@@ -131,8 +132,8 @@ impl Capabilities {
     }
 }
 
-/// One unit's part of a codec. Not nameable outside of this crate: a codec without a number on the wire could not
-/// be decoded.
+/// One unit's part of a codec. Not nameable outside of this crate: a codec without a number on the wire could
+/// not be decoded.
 pub trait EncodeUnit: Send + Sync {
     /// What others need to know.
     fn capabilities(&self) -> Capabilities;
@@ -148,9 +149,9 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
-    /// Lengths of the factors and arrays that it keeps of a whole gradient, which is cut into `units` units; all lengths that
-    /// depend on the layout, but for residual, momentum and states. A memory may come without them: whoever needs one looks
-    /// for it, whole, before anything changes.
+    /// Lengths of the factors and arrays that it keeps of a whole gradient, which is cut into `units` units;
+    /// all lengths that depend on the layout, but for residual, momentum and states. A memory may come
+    /// without them: whoever needs one looks for it, whole, before anything changes.
     fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
         let _ = (layout, units, keeper);
         StateLen::default()
@@ -162,14 +163,14 @@ pub trait EncodeUnit: Send + Sync {
         None
     }
 
-    /// The codec as one whose units can be decided once and then cut into pieces: in a full build alone, so that no other links
-    /// what cuts them.
+    /// The codec as one whose units can be decided once and then cut into pieces: in a full build alone, so
+    /// that no other links what cuts them.
     fn as_cut(&self) -> Option<&dyn Cut> {
         None
     }
 
-    /// Writes the body and commits the memory. The only errors are those of [`Corrected::fold`], raised before
-    /// the memory is changed.
+    /// Writes the body and commits the memory. The only errors are those of [`Corrected::fold`], raised
+    /// before the memory is changed.
     fn encode_body(
         &self,
         input: UnitInput<'_, '_>,

@@ -1,7 +1,8 @@
-//! Every method, one folder each: its parameters, how it encodes a unit, its spelling, and what reads a body that only it makes.
+//! Every method, one folder each: its parameters, how it encodes a unit, its spelling, and what reads a body
+//! that only it makes.
 //!
-//! A new codec is its folder and its lines here; see CONTRIBUTING.md. Enums, dispatch, names, numbers and help are made from the
-//! two lists below.
+//! A new codec is its folder and its lines here; see CONTRIBUTING.md. Enums, dispatch, names, numbers and
+//! help are made from the two lists below.
 
 pub(crate) mod dense;
 pub(crate) mod dgc;

@@ -1,4 +1,5 @@
-//! Numbers to bits and back: entropy coders, positions, values. Knows nothing of gradients' layouts beyond their shapes.
+//! Numbers to bits and back: entropy coders, positions, values. Knows nothing of gradients' layouts beyond
+//! their shapes.
 
 pub(crate) mod entropy;
 pub(crate) mod index;

@@ -23,9 +23,10 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// A codec of another crate as one whose frames are gathered.
 ///
-/// Every unit's values, p = fl(residual + gradient), go through [`EncodeBody::encode_body`]; units that are sent dense go as f32. The
-/// frame is then read back as any receiver would read it, and the residual becomes p less what was read: so a body that receivers
-/// would refuse, or one that breaks the codec's [law](EncodeBody::law), is an error at the sender, and the memory is as it was.
+/// Every unit's values, p = fl(residual + gradient), go through [`EncodeBody::encode_body`]; units that are
+/// sent dense go as f32. The frame is then read back as any receiver would read it, and the residual becomes
+/// p less what was read: so a body that receivers would refuse, or one that breaks the codec's
+/// [law](EncodeBody::law), is an error at the sender, and the memory is as it was.
 ///
 /// Codecs of other crates have a residual and nothing else in the memory, and no packets.
 ///

@@ -10,8 +10,8 @@ use crate::wire::ids::{CodecId, Experiment};
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;
 
-/// Bytes of the header: `magic` 0..2, `version` 2, `codec` 3, `flags` 4..6, `unit_count` 6..8, `fingerprint` 8..16,
-/// `body_bytes` 16..20, `checksum` 20..24.
+/// Bytes of the header: `magic` 0..2, `version` 2, `codec` 3, `flags` 4..6, `unit_count` 6..8, `fingerprint`
+/// 8..16, `body_bytes` 16..20, `checksum` 20..24.
 pub const HEADER_BYTES: usize = 24;
 
 /// ASCII "GW".
@@ -35,8 +35,9 @@ pub enum Divisor {
 }
 
 impl Divisor {
-    /// Makes a whole frame ask for this divisor, and its checksum right. Codecs ask for [`Contributors`](Self::Contributors). A
-    /// [void frame](crate::format::VoidFrame) is in no mean and stays as it is.
+    /// Makes a whole frame ask for this divisor, and its checksum right. Codecs ask for
+    /// [`Contributors`](Self::Contributors). A [void frame](crate::format::VoidFrame) is in no mean and stays
+    /// as it is.
     ///
     /// # Errors
     /// As [`Header::parse`]; the frame is then as it was.
@@ -98,16 +99,18 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header at the front of `bytes`. Neither checksum nor body are looked at: a stream reader calls this
-    /// to learn how many bytes to wait for.
+    /// Reads the header at the front of `bytes`. Neither checksum nor body are looked at: a stream reader
+    /// calls this to learn how many bytes to wait for.
     ///
     /// # Errors
-    /// `Truncated`, `BadMagic`, `UnsupportedVersion`, `UnknownCodec`, `UnknownFlag`, `InvalidField(UnitCount)`.
+    /// `Truncated`, `BadMagic`, `UnsupportedVersion`, `UnknownCodec`, `UnknownFlag`,
+    /// `InvalidField(UnitCount)`.
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::read(bytes, Parser::NONE)
     }
 
-    /// As [`parse`](Self::parse), for a frame that may be one of the [experiment](crate::experiments) that `parser` is for.
+    /// As [`parse`](Self::parse), for a frame that may be one of the [experiment](crate::experiments) that
+    /// `parser` is for.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).

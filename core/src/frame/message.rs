@@ -46,8 +46,8 @@ pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen 
     needs.fold(ScratchLen::default(), ScratchLen::max)
 }
 
-/// Whether the units may stand in one message: one at the least, ascending, apart, inside the layout, and within the
-/// fields of the wire.
+/// Whether the units may stand in one message: one at the least, ascending, apart, inside the layout, and
+/// within the fields of the wire.
 pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), EncodeError> {
     let mut cursor = Cursor::default();
     for unit in units {
@@ -154,7 +154,8 @@ impl<'a> Encoding<'a> {
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 
-    /// Whether the memory has every part that the codec needs for these units. Small machines have no codec that needs any.
+    /// Whether the memory has every part that the codec needs for these units. Small machines have no codec
+    /// that needs any.
     pub(crate) fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         if Full::build().is_none() {
             return Ok(());
@@ -170,9 +171,9 @@ impl<'a> Encoding<'a> {
         if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
     }
 
-    /// The last value may be the one that must be refused when the memory of the first is already changed. So all values
-    /// are made sure of first, at the price of reading the gradient twice; and the residual, unless the memory knows how
-    /// large its values can be.
+    /// The last value may be the one that must be refused when the memory of the first is already changed. So
+    /// all values are made sure of first, at the price of reading the gradient twice; and the residual,
+    /// unless the memory knows how large its values can be.
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.magnitude_bound());
         let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());

@@ -1,7 +1,7 @@
 //! The wire format, version 1. FORMAT.md is the authority; names here are the names there.
 //!
-//! Bytes are parsed once, completely, and are trusted afterwards: [`Frame::parse`] checks all that can be wrong, and what it
-//! returns cannot fail.
+//! Bytes are parsed once, completely, and are trusted afterwards: [`Frame::parse`] checks all that can be
+//! wrong, and what it returns cannot fail.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 #[cfg(feature = "full")]
@@ -135,7 +135,8 @@ fn open<'a>(bytes: &'a [u8], limits: &Limits, parser: Parser<'_>) -> Result<(Hea
     Ok((header, body))
 }
 
-/// A frame of which header, checksum and structure are known to be right, and how much scratch memory it needs.
+/// A frame of which header, checksum and structure are known to be right, and how much scratch memory it
+/// needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened<'a, 'l> {
     header: Header,
@@ -208,7 +209,8 @@ pub fn frame_scratch_len(
     Opened::new(bytes, layout, limits, Parser::NONE).map(|opened| opened.scratch_words())
 }
 
-/// As [`frame_scratch_len`], for a frame that may be one of an experiment: words that [`Frame::parse_with`] needs.
+/// As [`frame_scratch_len`], for a frame that may be one of an experiment: words that [`Frame::parse_with`]
+/// needs.
 ///
 /// # Errors
 /// As [`frame_scratch_len`].
@@ -222,8 +224,8 @@ pub fn frame_scratch_len_with(
     Opened::new(bytes, layout, limits, Parser::new(parser)).map(|opened| opened.scratch_words())
 }
 
-/// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout is not at
-/// hand; [`LayoutRef::opaque`] then stands for it.
+/// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout
+/// is not at hand; [`LayoutRef::opaque`] then stands for it.
 ///
 /// # Errors
 /// As [`frame_scratch_len`], but for the layout.
@@ -265,7 +267,8 @@ fn scratch_words(
     Ok(words)
 }
 
-/// A frame that passed every check. Borrows the received bytes and the caller's scratch memory; allocates nothing.
+/// A frame that passed every check. Borrows the received bytes and the caller's scratch memory; allocates
+/// nothing.
 ///
 /// # Examples
 /// ```
@@ -306,14 +309,15 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// Checks `bytes` completely. What is returned decodes without failing.
     ///
-    /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse unit takes at most one
-    /// word an entry and 133,320 more; a seeded unit one word an entry and one bit a coordinate; a unit of levels under context one
-    /// word a coordinate, any other at most 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section
-    /// 11.1, has the exact numbers.
+    /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse
+    /// unit takes at most one word an entry and 133,320 more; a seeded unit one word an entry and one bit a
+    /// coordinate; a unit of levels under context one word a coordinate, any other at most 65,536 words, one
+    /// byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11.1, has the exact numbers.
     ///
     /// # Errors
-    /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing is changed
-    /// but the contents of `scratch`. `Void` for a [void frame](crate::format::VoidFrame), which holds nothing to be added.
+    /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing
+    /// is changed but the contents of `scratch`. `Void` for a [void frame](crate::format::VoidFrame), which
+    /// holds nothing to be added.
     pub fn parse(
         bytes: &'a [u8],
         layout: &LayoutRef<'_>,
@@ -323,8 +327,9 @@ impl<'a> Frame<'a> {
         Opened::new(bytes, layout, limits, Parser::NONE)?.check(scratch)
     }
 
-    /// As [`parse`](Self::parse), for a frame of any codec of this crate, and of one [experiment](crate::experiments): the one whose
-    /// bodies `parser` reads, usually the [`Gather::parser`](crate::Gather::parser) of its codec.
+    /// As [`parse`](Self::parse), for a frame of any codec of this crate, and of one
+    /// [experiment](crate::experiments): the one whose bodies `parser` reads, usually the
+    /// [`Gather::parser`](crate::Gather::parser) of its codec.
     ///
     /// `scratch` holds at least [`frame_scratch_len_with`](crate::experiments::frame_scratch_len_with) words.
     ///
@@ -373,8 +378,8 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Adds `weight` times every value of the frame to the flat accumulator: `acc[i] += weight · value`, each product and
-    /// each sum rounded once, coordinates ascending.
+    /// Adds `weight` times every value of the frame to the flat accumulator: `acc[i] += weight · value`, each
+    /// product and each sum rounded once, coordinates ascending.
     ///
     /// # Panics
     /// When `acc` has another length than the layout.
@@ -417,19 +422,21 @@ impl<'a> FrameUnit<'a> {
         self.unit.range()
     }
 
-    /// Coordinates that the frame sends: the entries of a sparse or seeded unit, all of a dense or levels unit.
+    /// Coordinates that the frame sends: the entries of a sparse or seeded unit, all of a dense or levels
+    /// unit.
     #[must_use]
     pub fn held(&self) -> usize {
         self.body.held(self.unit.len)
     }
 
-    /// Calls `f(coordinate, value)` for every coordinate that the frame holds, ascending, counted from the start of the
-    /// unit.
+    /// Calls `f(coordinate, value)` for every coordinate that the frame holds, ascending, counted from the
+    /// start of the unit.
     pub fn for_each(&self, f: impl FnMut(usize, f32)) {
         self.body.for_each(self.scratch, f);
     }
 
-    /// Adds `weight` times every value to the unit's own part of the accumulator; see [`Frame::add_scaled_to`].
+    /// Adds `weight` times every value to the unit's own part of the accumulator; see
+    /// [`Frame::add_scaled_to`].
     ///
     /// # Panics
     /// When `acc` has another length than the unit.
@@ -444,9 +451,10 @@ impl<'a> FrameUnit<'a> {
         self.info_of(self.body, self.bytes)
     }
 
-    /// What the unit would be made of under each level coder: the same norms and levels, encoded once more by fixed width,
-    /// ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this order. `values` has the
-    /// coder's name. Empty for units that hold no levels, and for pieces of one that begin inside a bucket.
+    /// What the unit would be made of under each level coder: the same norms and levels, encoded once more by
+    /// fixed width, ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this
+    /// order. `values` has the coder's name. Empty for units that hold no levels, and for pieces of one that
+    /// begin inside a bucket.
     ///
     /// Takes about as long as encoding the unit with each of them, and allocates in proportion to its length.
     #[cfg(feature = "alloc")]
@@ -480,7 +488,8 @@ pub struct UnitInfo {
     pub body_bytes: usize,
     /// Name and bytes of the index section, or of the norms of a levels unit.
     pub index: Option<(&'static str, usize)>,
-    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`, `adaptive`, which is
-    /// rANS with several tables or coded norms, or `context`, whose bytes include the norms.
+    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`,
+    /// `adaptive`, which is rANS with several tables or coded norms, or `context`, whose bytes include the
+    /// norms.
     pub values: Option<(&'static str, usize)>,
 }

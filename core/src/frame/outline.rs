@@ -6,9 +6,11 @@ use crate::error::DecodeError;
 use crate::frame::header::Header;
 use crate::limits::Limits;
 
-/// A frame whose header, checksum and structure are right; positions and values were not looked at, and may be wrong.
+/// A frame whose header, checksum and structure are right; positions and values were not looked at, and may
+/// be wrong.
 ///
-/// For inspection without the layout. Takes time in proportion to the bytes of the frame, whatever they claim, and no memory.
+/// For inspection without the layout. Takes time in proportion to the bytes of the frame, whatever they
+/// claim, and no memory.
 ///
 /// # Examples
 #[cfg_attr(feature = "alloc", doc = "```")]
@@ -17,12 +19,10 @@ use crate::limits::Limits;
 /// use gradwire::format::Outline;
 /// use gradwire::codecs::Dense;
 ///
-/// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]);
-/// let key = StepKey { seed: 1, step: 7, source: Source::Rank(0) };
-/// let mut encoder = Encoder::new();
-/// let frame = encoder.encode(&Dense::Bf16, key, &layout, &units, Grad::F32(&[1.0, 2.0, 3.0]), None).unwrap();
-/// let outline = Outline::read(frame, &Limits::for_layout(&layout)).unwrap();
-/// let unit = outline.units().next().unwrap();
+/// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]); let key = StepKey { seed: 1, step: 7,
+/// source: Source::Rank(0) }; let mut encoder = Encoder::new(); let frame = encoder.encode(&Dense::Bf16, key,
+/// &layout, &units, Grad::F32(&[1.0, 2.0, 3.0]), None).unwrap(); let outline = Outline::read(frame,
+/// &Limits::for_layout(&layout)).unwrap(); let unit = outline.units().next().unwrap();
 /// assert_eq!((outline.step(), unit.kind, unit.held, unit.body_bytes), (7, "dense", 3, 7));
 /// ```
 #[derive(Clone, Copy, Debug)]

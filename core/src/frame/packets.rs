@@ -1,8 +1,8 @@
 //! A gradient as several frames, each complete and no longer than a packet.
 //!
-//! What is sent of a unit is decided once, over the whole unit, exactly as for one frame: the same k, the same codebook, the
-//! same levels. Then it is cut into pieces, ranges of the unit that are units of their own on the wire. Each packet takes
-//! as much as fits by exact bytes.
+//! What is sent of a unit is decided once, over the whole unit, exactly as for one frame: the same k, the
+//! same codebook, the same levels. Then it is cut into pieces, ranges of the unit that are units of their own
+//! on the wire. Each packet takes as much as fits by exact bytes.
 
 use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
@@ -45,12 +45,12 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 
 /// The packets of one gradient, to be drawn one after the other into the caller's buffer.
 ///
-/// Every packet is a frame: [`Frame::parse`](crate::Frame::parse) decodes it alone, in any order, whether or not the others
-/// arrive. Added up, the packets hold what one frame of the same gradient would hold.
+/// Every packet is a frame: [`Frame::parse`](crate::Frame::parse) decodes it alone, in any order, whether or
+/// not the others arrive. Added up, the packets hold what one frame of the same gradient would hold.
 ///
-/// The memory is kept packet by packet: before the first it is fl(residual + gradient), and every packet takes out exactly
-/// what it holds. So what was not drawn is kept back, and a packet that was lost is returned by
-/// [`Memory::give_back`] alone.
+/// The memory is kept packet by packet: before the first it is fl(residual + gradient), and every packet
+/// takes out exactly what it holds. So what was not drawn is kept back, and a packet that was lost is
+/// returned by [`Memory::give_back`] alone.
 ///
 /// # Examples
 #[cfg_attr(feature = "full", doc = "```")]
@@ -71,17 +71,11 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
 /// let grad = Grad::F32(&grad);
 ///
-/// let mut packets =
-///     codec.packets(key, &layout, &units, grad, Some(&mut memory), &mut scratch, size).unwrap();
-/// let (mut packet, mut sum, mut count) = ([0; 64], [0.0; 100], 0);
-/// while let Some(bytes) = packets.next_into(&mut packet) {
-///     let mut words = [0; 128];
-///     let frame = Frame::parse(&packet[..bytes], &layout, &Limits::for_layout(&layout), &mut words).unwrap();
-///     frame.add_scaled_to(1.0, &mut sum);
-///     count += 1;
-/// }
-/// assert_eq!(count, 3);
-/// assert_eq!((sum[79], sum[80], sum[99]), (0.0, 80.0, 99.0));
+/// let mut packets = codec.packets(key, &layout, &units, grad, Some(&mut memory), &mut scratch,
+/// size).unwrap(); let (mut packet, mut sum, mut count) = ([0; 64], [0.0; 100], 0); while let Some(bytes) =
+/// packets.next_into(&mut packet) { let mut words = [0; 128]; let frame = Frame::parse(&packet[..bytes],
+/// &layout, &Limits::for_layout(&layout), &mut words).unwrap(); frame.add_scaled_to(1.0, &mut sum); count +=
+/// 1; } assert_eq!(count, 3); assert_eq!((sum[79], sum[80], sum[99]), (0.0, 80.0, 99.0));
 /// assert_eq!((memory.residual()[79], memory.residual()[80]), (79.0, 0.0));
 /// ```
 pub struct Packets<'a> {
@@ -262,8 +256,8 @@ impl<'a> Packets<'a> {
         unit.start + within.start..unit.start + within.end
     }
 
-    /// The end of the largest piece that fits behind the `written` bytes of the body, and its bytes; the piece is then
-    /// written. `None` if not even one atom fits.
+    /// The end of the largest piece that fits behind the `written` bytes of the body, and its bytes; the
+    /// piece is then written. `None` if not even one atom fits.
     fn largest_piece(&mut self, cursor: Cursor, written: usize) -> Option<(usize, usize)> {
         let (start, (_, codec)) = (self.atom, self.unit_and_codec()?);
         let decided = self.decided.as_ref()?;
@@ -296,7 +290,8 @@ impl<'a> Packets<'a> {
         None
     }
 
-    /// How many atoms from `start` on, of `most`, fit behind the `written` bytes of the body, if that is known without trying.
+    /// How many atoms from `start` on, of `most`, fit behind the `written` bytes of the body, if that is
+    /// known without trying.
     fn fitting(&mut self, cursor: Cursor, written: usize, start: usize, most: usize) -> Option<usize> {
         let (unit, codec) = self.unit_and_codec()?;
         let left = self.size.bytes().saturating_sub(HEADER_BYTES + written);
@@ -305,8 +300,8 @@ impl<'a> Packets<'a> {
         codec.fitting(start..start + most, unit.len, self.bytes, &room)
     }
 
-    /// Writes the unit header and the body of a piece behind the `written` bytes of the packet's body, if they fit;
-    /// returns their bytes.
+    /// Writes the unit header and the body of a piece behind the `written` bytes of the packet's body, if
+    /// they fit; returns their bytes.
     fn write_piece(&mut self, mut cursor: Cursor, written: usize, atoms: Range<usize>) -> Option<usize> {
         let (unit, codec) = self.unit_and_codec()?;
         let covered = self.covered(atoms.clone());

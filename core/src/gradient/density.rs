@@ -37,7 +37,8 @@ impl Density {
         f64::from(self.0) / f64::from(BILLION)
     }
 
-    /// k = clamp(round(density·n), 1, n), halves up; 0 for n = 0. Integer arithmetic: the same on every platform.
+    /// k = clamp(round(density·n), 1, n), halves up; 0 for n = 0. Integer arithmetic: the same on every
+    /// platform.
     #[must_use]
     pub fn count(self, n: usize) -> usize {
         let product = n as u128 * u128::from(self.0) + u128::from(BILLION / 2);
@@ -49,15 +50,16 @@ impl Density {
         (n as u128 * u128::from(self.0)).div_ceil(u128::from(BILLION)) as usize
     }
 
-    /// The fewest elements of which this density is `count`: ⌈count/density⌉; the largest `usize` where that does not fit.
+    /// The fewest elements of which this density is `count`: ⌈count/density⌉; the largest `usize` where that
+    /// does not fit.
     pub(crate) fn population(self, count: u32) -> usize {
         let population = (u64::from(count) * u64::from(BILLION)).div_ceil(u64::from(self.0));
         usize::try_from(population).unwrap_or(usize::MAX)
     }
 }
 
-/// x / 10⁹ rounded down, two bits at a time: what is left over then fits 32 bits, which small machines divide in one
-/// instruction, where a division of long integers would take a kilobyte of code.
+/// x / 10⁹ rounded down, two bits at a time: what is left over then fits 32 bits, which small machines divide
+/// in one instruction, where a division of long integers would take a kilobyte of code.
 fn billionths(mut x: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
     for _ in 0..u128::BITS / 2 {

@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 
-/// A borrowed flat gradient in one of the formats that trainers keep. Memories and accumulators are always f32.
+/// A borrowed flat gradient in one of the formats that trainers keep. Memories and accumulators are always
+/// f32.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub enum Grad<'a> {

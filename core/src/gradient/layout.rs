@@ -56,8 +56,8 @@ impl core::error::Error for LayoutError {}
 
 /// The ordered list of tensors of a flat gradient, borrowed from the caller. Needs no heap.
 ///
-/// Tensors lie one behind the other from offset 0, without gaps. Both ends of a wire hold the same layout; the
-/// [fingerprint](Self::fingerprint) in every frame tells when they do not.
+/// Tensors lie one behind the other from offset 0, without gaps. Both ends of a wire hold the same layout;
+/// the [fingerprint](Self::fingerprint) in every frame tells when they do not.
 ///
 /// # Examples
 /// ```
@@ -109,9 +109,10 @@ impl<'a> LayoutRef<'a> {
         Self { tensors: Tensors::Flat(shape), len, fingerprint }
     }
 
-    /// A layout of which nothing is known but its length and its fingerprint, as when a frame is read from a file
-    /// without the shapes that it was made for: one nameless tensor, and the fingerprint taken on trust. Positions under
-    /// `index=context` cannot be read without shapes: [`DecodeError::LayoutUnknown`](crate::DecodeError::LayoutUnknown).
+    /// A layout of which nothing is known but its length and its fingerprint, as when a frame is read from a
+    /// file without the shapes that it was made for: one nameless tensor, and the fingerprint taken on trust.
+    /// Positions under `index=context` cannot be read without shapes:
+    /// [`DecodeError::LayoutUnknown`](crate::DecodeError::LayoutUnknown).
     #[must_use]
     pub fn opaque(len: usize, fingerprint: u64) -> Self {
         let flat = Self::flat(len);
@@ -136,8 +137,8 @@ impl<'a> LayoutRef<'a> {
         self.len == 0
     }
 
-    /// 64-bit fingerprint over shapes and order (not names), as FORMAT.md defines it. An accident detector, not a
-    /// cryptographic hash.
+    /// 64-bit fingerprint over shapes and order (not names), as FORMAT.md defines it. An accident detector,
+    /// not a cryptographic hash.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -257,7 +258,8 @@ fn fingerprint<'a>(count: usize, shapes: impl Iterator<Item = &'a [usize]>) -> u
 /// ASCII "gradwire", little-endian: any fixed odd-looking start does.
 const FINGERPRINT_START: u64 = u64::from_le_bytes(*b"gradwire");
 
-/// One step of the fingerprint: xor the word in, then the finaliser of SplitMix64, a bijection with full avalanche.
+/// One step of the fingerprint: xor the word in, then the finaliser of SplitMix64, a bijection with full
+/// avalanche.
 fn absorb(state: u64, word: usize) -> u64 {
     let mut z = (state ^ word as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

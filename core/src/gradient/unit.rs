@@ -1,6 +1,7 @@
 //! Units: the ranges of the layout that one codec call sees.
 
-/// One unit: a range of the flat gradient (a tensor, a group, a shard, or the whole model) with its identifier.
+/// One unit: a range of the flat gradient (a tensor, a group, a shard, or the whole model) with its
+/// identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unit {
     /// Identifier; ascending within a message, and part of the key of every random draw.

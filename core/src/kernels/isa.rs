@@ -17,8 +17,9 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// The best that this machine has. Without `std` there is no detection at run time: what the program is compiled
-    /// for counts. `--cfg gradwire_kernel="avx2"` or `"scalar"` makes a program that uses no more than that.
+    /// The best that this machine has. Without `std` there is no detection at run time: what the program is
+    /// compiled for counts. `--cfg gradwire_kernel="avx2"` or `"scalar"` makes a program that uses no more
+    /// than that.
     #[inline]
     pub(crate) fn best() -> Self {
         #[cfg(all(target_arch = "x86_64", not(gradwire_kernel = "scalar")))]
@@ -90,8 +91,8 @@ fn has_neon() -> bool {
     cfg!(target_endian = "little") && has!("neon", "crc")
 }
 
-/// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same Rust code,
-/// which neither reorders nor contracts float arithmetic, so every version gives the same bits.
+/// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same
+/// Rust code, which neither reorders nor contracts float arithmetic, so every version gives the same bits.
 macro_rules! compile_for_each_isa {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident($isa:ident, $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:path;) => {
         $(#[$meta])*
@@ -109,7 +110,8 @@ macro_rules! compile_for_each_isa {
                 }
                 match $isa {
                     $crate::kernels::isa::Isa::Baseline => {}
-                    // SAFETY: `Isa::best` and `Isa::available` name an instruction set only where the machine has it.
+                    // SAFETY: `Isa::best` and `Isa::available` name an instruction set only where the machine
+                    // has it.
                     $crate::kernels::isa::Isa::Avx2 => return unsafe { avx2($($argument),*) },
                     // SAFETY: as above.
                     $crate::kernels::isa::Isa::Avx512 => return unsafe { avx512($($argument),*) },
@@ -125,10 +127,11 @@ macro_rules! compile_for_each_isa {
 
 pub(super) use compile_for_each_isa;
 
-/// A loop over whole vectors that [`vectorised`](crate::arithmetic::vectorised) compiles for each instruction set.
+/// A loop over whole vectors that [`vectorised`](crate::arithmetic::vectorised) compiles for each instruction
+/// set.
 ///
-/// What [`run`](Self::run) does is compiled for an instruction set where it is inlined: mark it, and the functions that it
-/// calls for every element, with `#[inline(always)]`.
+/// What [`run`](Self::run) does is compiled for an instruction set where it is inlined: mark it, and the
+/// functions that it calls for every element, with `#[inline(always)]`.
 pub trait Loop {
     /// What it returns.
     type Output;

@@ -15,8 +15,8 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use std::{vec, vec::Vec};
 
-/// Lengths around every vector width, around the turns of selections, and what is left over; under Miri, which takes minutes
-/// for a thousand elements, only the turns of AVX2.
+/// Lengths around every vector width, around the turns of selections, and what is left over; under Miri,
+/// which takes minutes for a thousand elements, only the turns of AVX2.
 const LENGTHS: [usize; 19] = if cfg!(miri) {
     [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 130, 530]
 } else {
@@ -430,8 +430,8 @@ fn stochastic_draws_belong_to_coordinates_and_not_to_calls() {
     }
 }
 
-/// All half-precision values, infinities and NaN among them, their neighbours in f32, the midpoints between two, and one of
-/// every few thousand of all f32.
+/// All half-precision values, infinities and NaN among them, their neighbours in f32, the midpoints between
+/// two, and one of every few thousand of all f32.
 #[test]
 fn casts_are_those_of_the_half_crate() {
     let halves = (0..=u16::MAX).map(f16::from_bits);
@@ -484,7 +484,8 @@ fn every_narrow_value_widens_as_in_the_half_crate() {
     });
 }
 
-/// The bits of a value. A NaN that goes into a sum may come out with another payload; frames with one are refused before.
+/// The bits of a value. A NaN that goes into a sum may come out with another payload; frames with one are
+/// refused before.
 fn canonical(value: &f32) -> u32 {
     if value.is_nan() { u32::MAX } else { value.to_bits() }
 }

@@ -215,7 +215,8 @@ impl<'a> Keys<'a> {
         read(value).map(Some).ok_or(SpecError::BadValue { key, value, allowed })
     }
 
-    /// One to `N` values, joined by `+`, each what `read` makes of it; `range` says in words how many, and which.
+    /// One to `N` values, joined by `+`, each what `read` makes of it; `range` says in words how many, and
+    /// which.
     #[allow(dead_code, reason = "no codec of today has a list")]
     pub(crate) fn list<T: Copy + Default, const N: usize>(
         self,

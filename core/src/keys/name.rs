@@ -1,10 +1,11 @@
-//! Names in spellings, as those of tensors: any text, in which the characters that separate keys and values are escaped.
+//! Names in spellings, as those of tensors: any text, in which the characters that separate keys and values
+//! are escaped.
 
 use core::fmt::{self, Write};
 use core::str::Chars;
 
-/// The characters that a name cannot hold as they are: those that mean something in a spelling or between rules, white space
-/// and control characters.
+/// The characters that a name cannot hold as they are: those that mean something in a spelling or between
+/// rules, white space and control characters.
 fn is_reserved(character: char) -> bool {
     matches!(character, '%' | ',' | '=' | ':' | '+' | ';')
         || character.is_whitespace()
@@ -26,7 +27,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The characters that a name stands for; `None` in the place of one that is no character, or reserved and not escaped.
+/// The characters that a name stands for; `None` in the place of one that is no character, or reserved and
+/// not escaped.
 pub(crate) fn unescape(name: &str) -> impl Iterator<Item = Option<char>> {
     let mut rest = name.chars();
     core::iter::from_fn(move || {
@@ -57,7 +59,8 @@ fn byte(rest: &mut Chars<'_>) -> Option<u8> {
     Some((high << 4 | low) as u8)
 }
 
-/// A name of one to `N` bytes of UTF-8. Needs no heap, so that a codec that holds one can be copied. Prints escaped.
+/// A name of one to `N` bytes of UTF-8. Needs no heap, so that a codec that holds one can be copied. Prints
+/// escaped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Name<const N: usize> {
     bytes: [u8; N],

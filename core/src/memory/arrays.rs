@@ -11,12 +11,13 @@ pub struct ArrayLen {
     pub name: &'static str,
     /// Number of its elements.
     pub len: usize,
-    /// Whether it has one element a coordinate of the layout, in the layout's order: then it moves with the tensors to
-    /// [another layout](Memory::remap).
+    /// Whether it has one element a coordinate of the layout, in the layout's order: then it moves with the
+    /// tensors to [another layout](Memory::remap).
     pub by_coordinate: bool,
 }
 
-/// Who keeps a memory: what the lengths of its arrays may depend on, besides the codec, the layout and the units.
+/// Who keeps a memory: what the lengths of its arrays may depend on, besides the codec, the layout and the
+/// units.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keeper {
@@ -27,13 +28,15 @@ pub enum Keeper {
     Server,
     /// One that gossips.
     Neighbour {
-        /// Edges to its neighbours; an array for each edge has them behind each other, by ascending rank of the neighbour.
+        /// Edges to its neighbours; an array for each edge has them behind each other, by ascending rank of
+        /// the neighbour.
         edges: usize,
     },
 }
 
-/// Lengths of what a codec keeps beyond residual, momentum and unit states, as [it says](crate::Codec::state_len): one
-/// array of factors, and up to [`MAX_ARRAYS`](Self::MAX_ARRAYS) arrays with names.
+/// Lengths of what a codec keeps beyond residual, momentum and unit states, as
+/// [it says](crate::Codec::state_len): one array of factors, and up to [`MAX_ARRAYS`](Self::MAX_ARRAYS)
+/// arrays with names.
 ///
 /// # Examples
 /// ```
@@ -104,8 +107,9 @@ impl<'a> Memory<'a> {
     /// [another version](Self::save).
     ///
     /// # Panics
-    /// When an array is empty, its name is empty, longer than 255 bytes or taken twice, there are more than 255 arrays, one has
-    /// an element a coordinate and another length than the residual, or `values` has another length than all together.
+    /// When an array is empty, its name is empty, longer than 255 bytes or taken twice, there are more than
+    /// 255 arrays, one has an element a coordinate and another length than the residual, or `values` has
+    /// another length than all together.
     ///
     /// # Examples
     #[cfg_attr(feature = "alloc", doc = "```")]

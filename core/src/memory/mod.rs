@@ -18,27 +18,30 @@ pub use remap::{Dropped, Moved, Remapped};
 pub use snapshot::Snapshot;
 pub use storage::Storage;
 
-/// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or hands over (a
-/// `Vec`). Start from zeros.
+/// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or
+/// hands over (a `Vec`). Start from zeros.
 ///
 /// * The residual, one element a coordinate: what was not sent yet. A codec that is handed a memory encodes
 ///   p = fl(residual + gradient) and leaves p less what it sent, exactly: at every step sent + kept =
 ///   fl(residual + gradient), bit for bit.
-/// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is then the step
-///   that momentum makes of it. It is no part of what is sent and kept.
+/// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is
+///   then the step that momentum makes of it. It is no part of what is sent and kept.
 /// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
-/// * Factors, as many as [the codec says](crate::Codec::state_len), for codecs that begin a step with those of the last.
-/// * [Arrays](Self::with_arrays) that the codec names and sizes, for what else it keeps: of each edge of a gossip, at a server.
+/// * Factors, as many as [the codec says](crate::Codec::state_len), for codecs that begin a step with those
+///   of the last.
+/// * [Arrays](Self::with_arrays) that the codec names and sizes, for what else it keeps: of each edge of a
+///   gossip, at a server.
 ///
-/// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An encode that
-/// fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the residual in the same pass that
-/// selects, so they make sure beforehand that every sum is finite, which costs a read of the gradient. It is enough because
-/// a memory knows how large its residual and its momentum can be, once an encode has left them there; what came from elsewhere
-/// ([`new`](Self::new), [`load`](Self::load), [`give_back`](Self::give_back)) is read as well, once. So keep one memory from
-/// step to step.
+/// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An
+/// encode that fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the
+/// residual in the same pass that selects, so they make sure beforehand that every sum is finite, which costs
+/// a read of the gradient. It is enough because a memory knows how large its residual and its momentum can
+/// be, once an encode has left them there; what came from elsewhere ([`new`](Self::new),
+/// [`load`](Self::load), [`give_back`](Self::give_back)) is read as well, once. So keep one memory from step
+/// to step.
 ///
-/// With a changing learning rate the residual, which is in units of the gradient, is [rescaled](Self::rescale) by
-/// the ratio of rates.
+/// With a changing learning rate the residual, which is in units of the gradient, is
+/// [rescaled](Self::rescale) by the ratio of rates.
 ///
 /// # Examples
 /// ```
@@ -56,8 +59,8 @@ pub use storage::Storage;
 /// ```
 ///
 /// # Source
-/// Seide et al. 2014 and Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), algorithm 1; with
-/// momentum Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.
+/// Seide et al. 2014 and Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), algorithm
+/// 1; with momentum Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.
 #[derive(Debug)]
 pub struct Memory<'a> {
     residual: Storage<'a, f32>,
@@ -76,8 +79,8 @@ pub struct Memory<'a> {
     values: Storage<'a, f32>,
 }
 
-/// What a [`Memory`] keeps of a part of the gradient, to read: [`Memory::view`] makes it, and so may who keeps the parts
-/// elsewhere.
+/// What a [`Memory`] keeps of a part of the gradient, to read: [`Memory::view`] makes it, and so may who
+/// keeps the parts elsewhere.
 ///
 /// # Examples
 /// ```
@@ -131,7 +134,8 @@ impl<'a> MemoryView<'a> {
     }
 }
 
-/// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is the codec's.
+/// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is
+/// the codec's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UnitState {
     words: [u32; 4],
@@ -213,15 +217,16 @@ impl<'a> Memory<'a> {
         &mut self.factors
     }
 
-    /// What is kept back, one element a coordinate, to be changed: for [`Linear`](crate::Linear) codecs of other crates. How large its
-    /// values can be is then unknown, so the next encode that adds to it reads it once more.
+    /// What is kept back, one element a coordinate, to be changed: for [`Linear`](crate::Linear) codecs of
+    /// other crates. How large its values can be is then unknown, so the next encode that adds to it reads it
+    /// once more.
     pub fn residual_mut(&mut self) -> &mut [f32] {
         self.magnitude_bound = f32::INFINITY;
         &mut self.residual
     }
 
-    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut); how large the momentum can be is then
-    /// unknown as well, until [`set_momentum_bound`](Self::set_momentum_bound) says it.
+    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut); how large the momentum
+    /// can be is then unknown as well, until [`set_momentum_bound`](Self::set_momentum_bound) says it.
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
         self.magnitude_bound = f32::INFINITY;
         self.momentum_bound = FullBound::UNKNOWN;
@@ -293,13 +298,13 @@ impl<'a> Memory<'a> {
         self.residual.is_empty()
     }
 
-    /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of coordinates alone, but the
-    /// states of all units, the factors and the arrays of the whole layout, since a unit finds its own there by its identifier and its
-    /// place.
+    /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of
+    /// coordinates alone, but the states of all units, the factors and the arrays of the whole layout, since
+    /// a unit finds its own there by its identifier and its place.
     ///
-    /// What is done to the part is done to this memory: it lends its storage. How large its residual can be is then known to the
-    /// part, and to the whole no more, so the next encode with the whole reads the residual once. Coordinates outside of the
-    /// range stay as they are.
+    /// What is done to the part is done to this memory: it lends its storage. How large its residual can be
+    /// is then known to the part, and to the whole no more, so the next encode with the whole reads the
+    /// residual once. Coordinates outside of the range stay as they are.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -318,9 +323,9 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it: cut as
-    /// [`slice`](Self::slice) cuts, but nothing is lent to be changed, so the memory still knows how large its residual can
-    /// be.
+    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it: cut
+    /// as [`slice`](Self::slice) cuts, but nothing is lent to be changed, so the memory still knows how large
+    /// its residual can be.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -331,9 +336,10 @@ impl<'a> Memory<'a> {
         MemoryView { momentum: self.momentum().map(|momentum| &momentum[range]), ..view }
     }
 
-    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back weighs as
-    /// much in the parameters as it did when it was kept. Momentum works at the rate of the step that uses it, and stays; so do
-    /// factors, of which directions count and not lengths, and arrays, of which the codec alone knows what they are.
+    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back
+    /// weighs as much in the parameters as it did when it was kept. Momentum works at the rate of the step
+    /// that uses it, and stays; so do factors, of which directions count and not lengths, and arrays, of
+    /// which the codec alone knows what they are.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
@@ -343,10 +349,11 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Multiplies the residual by `factor`, one rounding a coordinate, so that what was kept back long ago weighs less: what is
-    /// encoded next is factor·residual + gradient. 1 changes nothing, and 0 starts the residual anew, from +0 everywhere. What
-    /// decays is lost for good: with factors below 1, sent and kept no longer add up to all gradients. The difference of
-    /// [`norm`](Self::norm) before and after says how much it was.
+    /// Multiplies the residual by `factor`, one rounding a coordinate, so that what was kept back long ago
+    /// weighs less: what is encoded next is factor·residual + gradient. 1 changes nothing, and 0 starts the
+    /// residual anew, from +0 everywhere. What decays is lost for good: with factors below 1, sent and kept
+    /// no longer add up to all gradients. The difference of [`norm`](Self::norm) before and after says how
+    /// much it was.
     ///
     /// Momentum, states, factors and arrays stay.
     ///
@@ -354,9 +361,9 @@ impl<'a> Memory<'a> {
     /// [`DecayError`] for a factor below 0, above 1 or NaN. The memory is then as it was.
     ///
     /// # Source
-    /// Wu, Huang, Huang, Zhang: Error Compensated Quantized SGD (arXiv 1806.08054), where the accumulated error has the weight
-    /// α in what is encoded and decays by β. Called before every encode, both are `factor` here. With 0 every so many steps it
-    /// is the plain reset of a residual that has gone stale.
+    /// Wu, Huang, Huang, Zhang: Error Compensated Quantized SGD (arXiv 1806.08054), where the accumulated
+    /// error has the weight α in what is encoded and decays by β. Called before every encode, both are
+    /// `factor` here. With 0 every so many steps it is the plain reset of a residual that has gone stale.
     ///
     /// # Examples
     /// ```

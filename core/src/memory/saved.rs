@@ -61,7 +61,8 @@ impl Lengths {
         floats.checked_add(self.array_table)?.checked_add(states)?.checked_add(factors)?.checked_add(OVERHEAD)
     }
 
-    /// The number of states as it is written, and the bytes of the saved memory, which `actual` bytes can hold.
+    /// The number of states as it is written, and the bytes of the saved memory, which `actual` bytes can
+    /// hold.
     fn fit(&self, actual: usize) -> Result<(u32, usize), SaveError> {
         let units =
             u32::try_from(self.states).map_err(|_| SaveError::TooManyStates { states: self.states })?;
@@ -77,8 +78,9 @@ impl Memory<'_> {
         self.lengths().bytes()
     }
 
-    /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`; returns the
-    /// bytes. The version is 3 where the memory has [arrays](Self::arrays), else 1, with the same bytes as ever.
+    /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`;
+    /// returns the bytes. The version is 3 where the memory has [arrays](Self::arrays), else 1, with the same
+    /// bytes as ever.
     ///
     /// # Errors
     /// [`SaveError::BufferTooSmall`] when `out` has fewer than [`saved_bytes`](Self::saved_bytes),
@@ -124,9 +126,9 @@ impl Memory<'_> {
     /// Restores what [`save`](Self::save) wrote, bit for bit.
     ///
     /// # Errors
-    /// `BadMagic`, `UnsupportedVersion`, `InvalidField(Memory)` for other parts, another length, another number of
-    /// states or factors or other arrays, `LayoutMismatch`, `Truncated`, `TrailingBytes`, `ChecksumMismatch`, `NonFiniteValue`. The memory is then as
-    /// it was.
+    /// `BadMagic`, `UnsupportedVersion`, `InvalidField(Memory)` for other parts, another length, another
+    /// number of states or factors or other arrays, `LayoutMismatch`, `Truncated`, `TrailingBytes`,
+    /// `ChecksumMismatch`, `NonFiniteValue`. The memory is then as it was.
     ///
     /// # Panics
     /// When the memory has another length than the layout.

@@ -4,9 +4,9 @@ use crate::built::FullBound;
 use crate::memory::{Memory, UnitState};
 use alloc::vec::Vec;
 
-/// A copy of all that a [`Memory`] holds, for steps that may turn out to be void: taken before the step, and given back to
-/// the memory if the step is. Residual and momentum cannot be computed back from what an encode leaves of them:
-/// [`give_back`](Memory::give_back) restores fl(residual + gradient), not the residual.
+/// A copy of all that a [`Memory`] holds, for steps that may turn out to be void: taken before the step, and
+/// given back to the memory if the step is. Residual and momentum cannot be computed back from what an encode
+/// leaves of them: [`give_back`](Memory::give_back) restores fl(residual + gradient), not the residual.
 ///
 /// Takes 4 bytes for each element of residual, momentum, factors and arrays, and 16 for each unit state; a
 /// [`take`](Self::take) copies as much. The buffers grow once and are reused.

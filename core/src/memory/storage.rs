@@ -2,7 +2,8 @@
 
 use core::ops::{Deref, DerefMut};
 
-/// Elements of a memory: lent by the caller (a slice, an array, a `Vec`), or a `Vec` that is the memory's own.
+/// Elements of a memory: lent by the caller (a slice, an array, a `Vec`), or a `Vec` that is the memory's
+/// own.
 #[derive(Debug)]
 pub struct Storage<'a, T>(Kind<'a, T>);
 

@@ -92,8 +92,8 @@ impl Encoder {
     }
 }
 
-/// Working memory of a decoder. Allocates on the first call, and then only when frames grow; never more than `limits`
-/// allow.
+/// Working memory of a decoder. Allocates on the first call, and then only when frames grow; never more than
+/// `limits` allow.
 ///
 /// # Examples
 /// ```
@@ -129,8 +129,8 @@ impl Decoder {
         self.open(bytes, layout, limits, Parser::NONE)
     }
 
-    /// As [`parse`](Self::parse), for a frame that may be one of the [experiment](crate::experiments) that `parser` is for; see
-    /// [`Frame::parse_with`].
+    /// As [`parse`](Self::parse), for a frame that may be one of the [experiment](crate::experiments) that
+    /// `parser` is for; see [`Frame::parse_with`].
     ///
     /// # Errors
     /// As [`Frame::parse_with`], but for its scratch memory, which grows.

@@ -15,8 +15,8 @@ use crate::scratch::Scratch;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The packets of a gradient, all of them, kept until the next: so that each can be sent, and given back if it was lost.
-/// Allocates on the first call, and then only when gradients take more.
+/// The packets of a gradient, all of them, kept until the next: so that each can be sent, and given back if
+/// it was lost. Allocates on the first call, and then only when gradients take more.
 #[derive(Clone, Debug, Default)]
 pub struct PacketEncoder {
     words: Vec<u32>,

@@ -1,11 +1,12 @@
-//! Working memory of linear and gossip codecs that grows once and is then reused: for callers who have a heap.
+//! Working memory of linear and gossip codecs that grows once and is then reused: for callers who have a
+//! heap.
 
 use crate::owned::buffers::grow;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 use alloc::vec::Vec;
 
-/// Working memory of one unit, its own from the first round to the last. Allocates when it [grows](Self::grow), and then only
-/// for larger units.
+/// Working memory of one unit, its own from the first round to the last. Allocates when it
+/// [grows](Self::grow), and then only for larger units.
 #[derive(Clone, Debug, Default)]
 pub struct RoundBuffers {
     words: Vec<u32>,

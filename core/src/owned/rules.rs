@@ -19,7 +19,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-/// Output and working memory of an encoder by [rules](crate::rules). Allocates on the first call, and then only when units grow.
+/// Output and working memory of an encoder by [rules](crate::rules). Allocates on the first call, and then
+/// only when units grow.
 ///
 /// # Examples
 /// ```
@@ -62,16 +63,16 @@ impl RulesEncoder {
         Self::default()
     }
 
-    /// Encodes the frames of all groups, one behind the other in the order of their rules. Where there is one rule, these are
-    /// the bytes that [`Encoder`](crate::Encoder) makes.
+    /// Encodes the frames of all groups, one behind the other in the order of their rules. Where there is one
+    /// rule, these are the bytes that [`Encoder`](crate::Encoder) makes.
     ///
-    /// With a memory, each group keeps in it what its spelling says, and groups with `memory=none` are encoded as without.
-    /// `grad` and the memory have `layout.len()` elements.
+    /// With a memory, each group keeps in it what its spelling says, and groups with `memory=none` are
+    /// encoded as without. `grad` and the memory have `layout.len()` elements.
     ///
     /// # Errors
-    /// As [`Gather::encode`](crate::Gather::encode), but for its buffers, which grow. There are then no frames of any group, and the
-    /// memory is as it was, bit for bit: all groups are checked, to the last value, before the first changes anything. With several groups
-    /// that takes a read of the whole gradient.
+    /// As [`Gather::encode`](crate::Gather::encode), but for its buffers, which grow. There are then no
+    /// frames of any group, and the memory is as it was, bit for bit: all groups are checked, to the last
+    /// value, before the first changes anything. With several groups that takes a read of the whole gradient.
     ///
     /// # Panics
     /// When the groups are those of another layout, or `grad` or the memory has another length than it.
@@ -164,8 +165,8 @@ fn check(
     encoding.check_values(memory)
 }
 
-/// Working memory of a decoder by [rules](crate::rules). It grows when frames do, never beyond what `limits` allow; each call
-/// allocates a list of the frames.
+/// Working memory of a decoder by [rules](crate::rules). It grows when frames do, never beyond what `limits`
+/// allow; each call allocates a list of the frames.
 #[derive(Clone, Debug, Default)]
 pub struct RulesDecoder {
     words: Vec<u32>,
@@ -178,8 +179,8 @@ impl RulesDecoder {
         Self::default()
     }
 
-    /// Checks the frames of all groups completely: each as [`Frame::parse`] does, and that it is the frame of its group. What is returned
-    /// decodes without failing. The limits hold for all frames together.
+    /// Checks the frames of all groups completely: each as [`Frame::parse`] does, and that it is the frame of
+    /// its group. What is returned decodes without failing. The limits hold for all frames together.
     ///
     /// # Errors
     /// [`GroupsDecodeError`].
@@ -239,7 +240,8 @@ fn open_all<'a, 'l>(
     if bytes.is_empty() { Ok(all) } else { Err(GroupsDecodeError::TrailingBytes) }
 }
 
-/// The first frame, as its header says where it ends, and what is behind it. A frame that is cut has nothing behind it.
+/// The first frame, as its header says where it ends, and what is behind it. A frame that is cut has nothing
+/// behind it.
 fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let end = usize::try_from(Header::parse(bytes)?.frame_bytes()).unwrap_or(usize::MAX);
     Ok(bytes.split_at_checked(end).unwrap_or((bytes, &[])))
@@ -249,7 +251,8 @@ fn in_frame(group: &Group, error: DecodeError) -> GroupsDecodeError {
     GroupsDecodeError::Frame { rule: group.rule, error }
 }
 
-/// Whether a frame is that of its group: its codec, all of its units, and the step and divisor of the first frame.
+/// Whether a frame is that of its group: its codec, all of its units, and the step and divisor of the first
+/// frame.
 fn check_group(group: &Group, frame: &Frame<'_>, first: &Frame<'_>) -> Result<(), GroupsDecodeError> {
     let (rule, found) = (group.rule, frame.header().codec);
     let expected = group.spec.codec.capabilities().id;
@@ -293,8 +296,8 @@ impl<'a> GroupFrames<'a> {
         self.frames.iter().for_each(|frame| frame.add_scaled_to(weight, acc));
     }
 
-    /// Returns the frames of groups that keep something back to the memory, as [`Memory::give_back`] does. Values of groups with
-    /// `memory=none` have no place there, and are lost.
+    /// Returns the frames of groups that keep something back to the memory, as [`Memory::give_back`] does.
+    /// Values of groups with `memory=none` have no place there, and are lost.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
@@ -356,8 +359,8 @@ impl fmt::Display for GroupsDecodeError {
 impl core::error::Error for GroupsDecodeError {}
 
 impl GroupsDecodeError {
-    /// The number of this kind of error, for callers without Rust's enums: that of the [`DecodeError`] in a frame, else one of its own,
-    /// of 151 to 199. A number is given once and stays.
+    /// The number of this kind of error, for callers without Rust's enums: that of the [`DecodeError`] in a
+    /// frame, else one of its own, of 151 to 199. A number is given once and stays.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

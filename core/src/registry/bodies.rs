@@ -14,7 +14,8 @@ use alloc::vec::Vec;
 
 macro_rules! define_bodies {
     ($($variant:ident($body:ident $(:: $path:ident)*),)*) => {
-        /// The body of one unit; see [`Body`]. One of an experiment is read by what the caller has handed over.
+        /// The body of one unit; see [`Body`]. One of an experiment is read by what the caller has handed
+        /// over.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum AnyBody<'a> {
             $($variant($body $(:: $path)* <'a>),)*

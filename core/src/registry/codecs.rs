@@ -13,8 +13,8 @@ use crate::momentum::Momentum;
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
 
-/// A codec whose frames the crate can write. Not nameable outside of it: a codec without a number on the wire could not be
-/// decoded.
+/// A codec whose frames the crate can write. Not nameable outside of it: a codec without a number on the wire
+/// could not be decoded.
 pub trait AsUnitCodec: Send + Sync {
     /// What encodes one unit.
     fn as_unit_codec(&self) -> &dyn EncodeUnit;
@@ -120,7 +120,8 @@ macro_rules! define_codecs {
         }
 
         impl LinearCodec {
-            /// The rounds of a unit: the codec's, or a plain sum for a unit that is sent dense whatever the codec.
+            /// The rounds of a unit: the codec's, or a plain sum for a unit that is sent dense whatever the
+            /// codec.
             #[must_use]
             pub fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
                 if unit.dense { &DenseSum } else { self.rounds() }
@@ -251,8 +252,9 @@ impl Codec {
         self.as_unit_codec().capabilities()
     }
 
-    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in the last
-    /// place; and none where error feedback would not converge. With momentum for codecs that have momentum.
+    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in
+    /// the last place; and none where error feedback would not converge. With momentum for codecs that have
+    /// momentum.
     #[must_use]
     pub fn default_memory(&self) -> MemoryChoice {
         self.described().default_memory()
@@ -294,8 +296,8 @@ impl Codec {
         self.described().density()
     }
 
-    /// How many coordinates a frame of these units should hold: what the density asks for of those that are compressed, all
-    /// of those that are sent dense; `None` for a codec without a density.
+    /// How many coordinates a frame of these units should hold: what the density asks for of those that are
+    /// compressed, all of those that are sent dense; `None` for a codec without a density.
     #[must_use]
     pub fn target_count(&self, units: &[Unit]) -> Option<usize> {
         self.density()?;
@@ -311,14 +313,15 @@ impl Codec {
         self.described().sparse_values()
     }
 
-    /// The norm that one of `workers` shortens its whole gradient to (see [`clip_norm`](crate::arithmetic::clip_norm)) before it
-    /// encodes, of codecs that clip.
+    /// The norm that one of `workers` shortens its whole gradient to (see
+    /// [`clip_norm`](crate::arithmetic::clip_norm)) before it encodes, of codecs that clip.
     #[must_use]
     pub fn local_clip(&self, workers: u32) -> Option<f64> {
         self.described().local_clip(workers)
     }
 
-    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply it.
+    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply
+    /// it.
     #[must_use]
     pub fn accumulates_steps(&self) -> bool {
         self.described().accumulates_steps()
@@ -330,8 +333,8 @@ impl Codec {
         self.as_unit_codec().momentum()
     }
 
-    /// Lengths of the [factors](crate::Memory::factors) and [arrays](crate::Memory::arrays) that the codec keeps of a gradient
-    /// of that layout, cut into `units` units.
+    /// Lengths of the [factors](crate::Memory::factors) and [arrays](crate::Memory::arrays) that the codec
+    /// keeps of a gradient of that layout, cut into `units` units.
     #[must_use]
     pub fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
         self.as_unit_codec().state_len(layout, units, keeper)

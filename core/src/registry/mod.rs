@@ -1,5 +1,5 @@
-//! Every codec in one value, and a body of any kind: enums, dispatch, names and numbers, made from the lists of
-//! [`codecs`](crate::codecs).
+//! Every codec in one value, and a body of any kind: enums, dispatch, names and numbers, made from the lists
+//! of [`codecs`](crate::codecs).
 
 mod bodies;
 pub(crate) mod codecs;

@@ -21,8 +21,8 @@ impl Source {
     }
 }
 
-/// Names every random draw of one step on one rank, together with the unit. The same key, unit and gradient give
-/// the same bytes on every machine; resuming a run needs no other counter.
+/// Names every random draw of one step on one rank, together with the unit. The same key, unit and gradient
+/// give the same bytes on every machine; resuming a run needs no other counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepKey {
     /// Seed of the run.
@@ -49,8 +49,8 @@ impl StepKey {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Selection)
     }
 
-    /// Draws for the caller's own use (initial weights, shuffles, masks), apart from all that codecs draw. `unit`
-    /// keeps several uses in one step apart.
+    /// Draws for the caller's own use (initial weights, shuffles, masks), apart from all that codecs draw.
+    /// `unit` keeps several uses in one step apart.
     #[must_use]
     pub fn stream(&self, unit: u32) -> Stream {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Caller)

@@ -1,7 +1,7 @@
 //! Streams of draws, from Philox4x32 with seven rounds.
 //!
-//! A draw depends on nothing but (seed, step, unit, source, purpose, position), so it does not depend on vector
-//! width, thread count or what was drawn before, and a resumed run needs no hidden counter.
+//! A draw depends on nothing but (seed, step, unit, source, purpose, position), so it does not depend on
+//! vector width, thread count or what was drawn before, and a resumed run needs no hidden counter.
 
 use crate::built::Full;
 use core::convert::Infallible;
@@ -17,7 +17,8 @@ pub(crate) const CONSTANTS: [[u32; 2]; 2] = [MULTIPLIER, WEYL];
 
 /// Rounds for the draws: the fewest that the authors found to pass BigCrush.
 pub(crate) const DRAW_ROUNDS: u32 = 7;
-/// Rounds for deriving a stream from its key: the authors' default, with a margin, because it runs once a stream.
+/// Rounds for deriving a stream from its key: the authors' default, with a margin, because it runs once a
+/// stream.
 const KEY_ROUNDS: u32 = 10;
 
 /// The Philox4x32 bijection: 128 bits of counter to 128 bits of output under a 64-bit key.
@@ -43,7 +44,8 @@ pub(super) fn philox(mut counter: [u32; 4], mut key: [u32; 2], rounds: u32) -> [
     counter
 }
 
-/// [`philox`] with the rounds of a draw, on eight counters at once: `words[w][lane]` is word `w` of a counter.
+/// [`philox`] with the rounds of a draw, on eight counters at once: `words[w][lane]` is word `w` of a
+/// counter.
 #[inline(always)]
 fn philox_lanes(words: &mut [[u32; 8]; 4], mut key: [u32; 2]) {
     for round in 0..DRAW_ROUNDS {
@@ -90,8 +92,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// `source` is the rank, or `u32::MAX >> 2` for draws that all ranks share. Only its lower 30 bits count; the
-    /// upper two hold the purpose, so that 128 bits of key material go through the bijection unhashed.
+    /// `source` is the rank, or `u32::MAX >> 2` for draws that all ranks share. Only its lower 30 bits count;
+    /// the upper two hold the purpose, so that 128 bits of key material go through the bijection unhashed.
     pub(crate) fn new(seed: u64, step: u64, unit: u32, source: u32, purpose: Purpose) -> Self {
         let tail = (source & (u32::MAX >> 2)) | ((purpose as u32) << 30);
         let material = [step as u32, (step >> 32) as u32, unit, tail];
@@ -99,7 +101,8 @@ impl Stream {
         Self { key: [derived[0], derived[1]], upper: [derived[2], derived[3]], position: 0 }
     }
 
-    /// The Philox key and the upper half of the counter, for kernels and for codecs that put the stream aside.
+    /// The Philox key and the upper half of the counter, for kernels and for codecs that put the stream
+    /// aside.
     pub(crate) fn words(&self) -> [[u32; 2]; 2] {
         [self.key, self.upper]
     }
@@ -122,8 +125,8 @@ impl Stream {
         self.u64_pair(i / 2)[(i % 2) as usize]
     }
 
-    /// The eight 16-bit draws of positions `8·i … 8·i + 7`: word `w` of block `i` holds draws `2·w` (low half) and
-    /// `2·w + 1` (high half).
+    /// The eight 16-bit draws of positions `8·i … 8·i + 7`: word `w` of block `i` holds draws `2·w` (low
+    /// half) and `2·w + 1` (high half).
     #[inline]
     #[must_use]
     pub fn u16x8_at(&self, i: u64) -> [u16; 8] {
@@ -175,8 +178,8 @@ impl Stream {
         ((u128::from(draw) * u128::from(bound)) >> 64) as u64
     }
 
-    /// An integer below `bound` from the 64-bit draw at position `i`, as the upper half of draw × bound. No value
-    /// is more than `bound`/2⁶⁴ likelier than another.
+    /// An integer below `bound` from the 64-bit draw at position `i`, as the upper half of draw × bound. No
+    /// value is more than `bound`/2⁶⁴ likelier than another.
     #[must_use]
     pub fn below_at(&self, i: u64, bound: u64) -> u64 {
         Self::scaled(self.u64_at(i), bound)

@@ -101,8 +101,8 @@ fn positions() -> impl Iterator<Item = u64> {
     (0..256).chain((9..64).flat_map(|log2| (0..4u64).map(move |i| (1 << log2) - 2 + i)))
 }
 
-/// A permutation of a stream has all of its draws, and a shift all but a few; of 400,000 independent draws of 64 bits
-/// two are equal in one case out of 10⁸.
+/// A permutation of a stream has all of its draws, and a shift all but a few; of 400,000 independent draws of
+/// 64 bits two are equal in one case out of 10⁸.
 #[test]
 fn streams_of_different_keys_share_no_draw() {
     let streams = related_streams();
@@ -115,7 +115,8 @@ fn streams_of_different_keys_share_no_draw() {
     assert_eq!(draws.len(), count);
 }
 
-/// The same for the draws of 16 bits that rounding takes: whatever the shift, two streams agree as rarely as chance has it.
+/// The same for the draws of 16 bits that rounding takes: whatever the shift, two streams agree as rarely as
+/// chance has it.
 #[test]
 fn streams_of_different_keys_agree_by_chance_alone_at_every_shift() {
     const LEN: usize = 1024;
@@ -141,8 +142,9 @@ fn streams_of_different_keys_agree_by_chance_alone_at_every_shift() {
     }
 }
 
-/// Streams with different words (Philox key, upper half of the counter) never share a counter under one key; 2¹⁶ keys in a
-/// row have 2¹⁶ different words, and no two of them the same Philox key with neighbouring counters.
+/// Streams with different words (Philox key, upper half of the counter) never share a counter under one key;
+/// 2¹⁶ keys in a row have 2¹⁶ different words, and no two of them the same Philox key with neighbouring
+/// counters.
 #[test]
 fn consecutive_keys_have_words_of_their_own() {
     let streams: [fn(u32) -> Stream; 3] = [

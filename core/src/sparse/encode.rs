@@ -65,8 +65,9 @@ pub(crate) fn max_body_bytes(coding: SparseCoding, k: usize, len: usize) -> Opti
     index.checked_add(values)?.checked_add(MAX_VARINT_BYTES + 1)
 }
 
-/// Working memory for a unit of `len` elements: candidates in two parts of `capacity` elements each; for each of at most
-/// `k` entries what its value decodes to; and what fitting a codebook needs first, and the models of the index coder then.
+/// Working memory for a unit of `len` elements: candidates in two parts of `capacity` elements each; for each
+/// of at most `k` entries what its value decodes to; and what fitting a codebook needs first, and the models
+/// of the index coder then.
 pub(crate) fn scratch_len(coding: SparseCoding, k: usize, len: usize, capacity: usize) -> ScratchLen {
     let bytes = if coding.has_symbols() { k } else { 0 };
     let more = coding.values.fit_words().max(coding.index.scratch_words(len));
@@ -96,8 +97,8 @@ fn entries<'e>(coding: SparseCoding, candidates: Candidates<'e>, scratch: Scratc
     }
 }
 
-/// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it loses what each
-/// entry decodes to, and the momentum where there is one. Cannot fail.
+/// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it
+/// loses what each entry decodes to, and the momentum where there is one. Cannot fail.
 pub(crate) fn encode_selected(
     coding: SparseCoding,
     input: UnitInput<'_, '_>,

@@ -8,8 +8,8 @@ use crate::scratch::Scratch;
 use crate::wire::writer::{Writer, varint_len};
 use core::ops::Range;
 
-/// The entries of a unit, in the scratch memory: positions from word 0, bits of the values from word `stride`, bits of what
-/// they decode to from word 2·`stride`, symbols from byte 0.
+/// The entries of a unit, in the scratch memory: positions from word 0, bits of the values from word
+/// `stride`, bits of what they decode to from word 2·`stride`, symbols from byte 0.
 pub(super) struct Entries<'d> {
     pub(super) coding: SparseCoding,
     pub(super) stride: usize,
@@ -81,8 +81,8 @@ impl Entries<'_> {
         true
     }
 
-    /// Where an entry was sent, residual = p − decoded, which is exact, and the momentum starts anew if the codec has any;
-    /// `memory` is that of the unit.
+    /// Where an entry was sent, residual = p − decoded, which is exact, and the momentum starts anew if the
+    /// codec has any; `memory` is that of the unit.
     pub(super) fn commit(
         &self,
         entries: Range<usize>,

@@ -45,8 +45,8 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
-    /// Leaves the entries to send in `candidates`, of [`capacity`](Self::capacity), and adds the gradient to the memory.
-    /// `spare` is working memory, one word for each of the most entries.
+    /// Leaves the entries to send in `candidates`, of [`capacity`](Self::capacity), and adds the gradient to
+    /// the memory. `spare` is working memory, one word for each of the most entries.
     ///
     /// # Errors
     /// Those of [`Pass::add_and_select`](crate::corrected::Pass::add_and_select).

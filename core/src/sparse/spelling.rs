@@ -19,8 +19,8 @@ macro_rules! coding_methods {
     ($codec:ty) => {
         impl $codec {
             /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the
-            /// [nearest](crate::coding::values::Rounding::Nearest) where nothing is said, or stochastically, which is unbiased
-            /// and takes no memory. Other values are always rounded to the nearest.
+            /// [nearest](crate::coding::values::Rounding::Nearest) where nothing is said, or stochastically,
+            /// which is unbiased and takes no memory. Other values are always rounded to the nearest.
             #[must_use]
             pub fn with_rounding(self, rounding: crate::coding::values::Rounding) -> Self {
                 Self { coding: crate::sparse::SparseCoding { rounding, ..self.coding }, ..self }
@@ -88,7 +88,8 @@ impl SparseCoding {
         if self.is_stochastic() { MemoryChoice::None } else { MemoryChoice::ErrorFeedback }
     }
 
-    /// Why this coding does not go with a memory, or in itself; what the codec has to say of the memory comes first.
+    /// Why this coding does not go with a memory, or in itself; what the codec has to say of the memory comes
+    /// first.
     pub(crate) fn conflict(self, memory: MemoryChoice) -> Option<&'static str> {
         if memory != MemoryChoice::None && self.is_stochastic() {
             return Some(

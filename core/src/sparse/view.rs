@@ -10,8 +10,8 @@ use crate::gradient::unit::Unit;
 use crate::wire::ids::{CodecId, Kind};
 use crate::wire::reader::Reader;
 
-/// Structure of a sparse body: where its sections are. [`check`](Self::check) decodes the positions into scratch
-/// memory; after that nothing can fail.
+/// Structure of a sparse body: where its sections are. [`check`](Self::check) decodes the positions into
+/// scratch memory; after that nothing can fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparseFields<'a> {
     len: usize,

@@ -8,8 +8,8 @@ use crate::spec::rules::Groups;
 use alloc::vec::Vec;
 
 impl Memory<'static> {
-    /// The memory that a spelling asks for, of a worker and a whole gradient of that layout, as before the first step; `None`
-    /// where nothing is kept.
+    /// The memory that a spelling asks for, of a worker and a whole gradient of that layout, as before the
+    /// first step; `None` where nothing is kept.
     #[must_use]
     pub fn for_spec(spec: &Spec, layout: &LayoutRef<'_>) -> Option<Self> {
         Self::for_keeper(spec, layout, Keeper::Worker)
@@ -28,17 +28,18 @@ impl Memory<'static> {
         Some(memory.with_parts_of(spec, layout, keeper))
     }
 
-    /// The memory that groups ask for, of a worker and the whole gradient of that layout, as before the first step; `None` where
-    /// no group keeps anything.
+    /// The memory that groups ask for, of a worker and the whole gradient of that layout, as before the first
+    /// step; `None` where no group keeps anything.
     ///
-    /// It is one memory with every part that any group needs. All parts are found by a place in the whole model (residual and momentum
-    /// by coordinate, states by unit, arrays by coordinate or unit), so groups never meet there; and one memory is saved, moved
-    /// to another layout and rescaled as ever. What belongs to a group that does not keep it stays as it is, which is zeros
-    /// unless the rules were changed in between: what was kept of a tensor that has `memory=none` now is not sent any more.
+    /// It is one memory with every part that any group needs. All parts are found by a place in the whole
+    /// model (residual and momentum by coordinate, states by unit, arrays by coordinate or unit), so groups
+    /// never meet there; and one memory is saved, moved to another layout and rescaled as ever. What belongs
+    /// to a group that does not keep it stays as it is, which is zeros unless the rules were changed in
+    /// between: what was kept of a tensor that has `memory=none` now is not sent any more.
     ///
     /// # Panics
-    /// When the groups are those of another layout; and when two of them need factors, or arrays of one name, of different lengths: no
-    /// codec with frames has any.
+    /// When the groups are those of another layout; and when two of them need factors, or arrays of one name,
+    /// of different lengths: no codec with frames has any.
     #[must_use]
     pub fn for_groups(groups: &Groups, layout: &LayoutRef<'_>) -> Option<Self> {
         groups.assert_for(layout);
@@ -84,12 +85,12 @@ impl Memory<'static> {
 }
 
 impl Memory<'_> {
-    /// This memory, which is for the layout `old`, [moved](Self::remap) to a new memory for the layout `new`, with what became
-    /// of it and the tensors that have no place there. The new memory has momentum where this one has it, and the states,
-    /// factors and arrays that the spelling asks for.
+    /// This memory, which is for the layout `old`, [moved](Self::remap) to a new memory for the layout `new`,
+    /// with what became of it and the tensors that have no place there. The new memory has momentum where
+    /// this one has it, and the states, factors and arrays that the spelling asks for.
     ///
-    /// Factors move too: those of each tensor with the tensor, unless the spelling asks for other factors than this memory
-    /// has, as with another rank; then they all begin anew.
+    /// Factors move too: those of each tensor with the tensor, unless the spelling asks for other factors
+    /// than this memory has, as with another rank; then they all begin anew.
     ///
     /// # Panics
     /// When this memory has another length than `old`.

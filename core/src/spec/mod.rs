@@ -20,7 +20,8 @@ const UNIT: Words<bool> = Words { words: &["model", "tensor"], values: &[false, 
 /// How the layout is cut into units: the keys `unit=`, `dense_below=` and `dense_1d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct UnitPolicy {
-    /// Every tensor is a unit (`unit=tensor`); else neighbours that are treated alike are one unit (`unit=model`).
+    /// Every tensor is a unit (`unit=tensor`); else neighbours that are treated alike are one unit
+    /// (`unit=model`).
     pub per_tensor: bool,
     /// Tensors with fewer elements are sent dense.
     pub dense_below: usize,

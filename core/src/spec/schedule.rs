@@ -2,16 +2,16 @@
 
 use crate::gradient::density::Density;
 
-/// The density of an epoch, counted from 0, while a run warms up for `epochs` epochs: density^((epoch + 1)/(epochs + 1)),
-/// to the nearest billionth, and `density` itself from then on. Sent coordinates fall by the same factor from epoch to
-/// epoch.
+/// The density of an epoch, counted from 0, while a run warms up for `epochs` epochs: density^((epoch +
+/// 1)/(epochs + 1)), to the nearest billionth, and `density` itself from then on. Sent coordinates fall by
+/// the same factor from epoch to epoch.
 ///
 /// # Determinism
 /// The power is `libm`'s: the same on every machine.
 ///
 /// # Source
-/// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.3, where 0.001 in four epochs is 25 %, 6.25 %,
-/// 1.5625 %, 0.4 %; the formula is that of the authors' code.
+/// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.3, where 0.001 in four epochs is 25 %,
+/// 6.25 %, 1.5625 %, 0.4 %; the formula is that of the authors' code.
 ///
 /// # Examples
 /// ```

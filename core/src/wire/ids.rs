@@ -2,8 +2,8 @@
 
 /// The method that made a frame, as its number on the wire.
 ///
-/// Numbers 0xf0 … 0xfe are for [experiments](crate::experiments) and never assigned; 0xff is reserved. A reader refuses both, the
-/// first unless its caller hands it what reads their bodies.
+/// Numbers 0xf0 … 0xfe are for [experiments](crate::experiments) and never assigned; 0xff is reserved. A
+/// reader refuses both, the first unless its caller hands it what reads their bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodecId(u8);
 
@@ -21,8 +21,8 @@ impl CodecId {
     }
 }
 
-/// The number of a codec of another crate: its id on the wire, and the kind of the bodies that only it makes. Never assigned by
-/// FORMAT.md; those who use one agree on what it means.
+/// The number of a codec of another crate: its id on the wire, and the kind of the bodies that only it makes.
+/// Never assigned by FORMAT.md; those who use one agree on what it means.
 ///
 /// # Examples
 /// ```

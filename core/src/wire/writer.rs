@@ -5,8 +5,8 @@ use crate::wire::checksum::{crc32c, joined};
 
 /// Appends fields to the caller's buffer.
 ///
-/// The buffer was checked against the codec's bound before the first field is written, so running over it is a bug
-/// of the bound; it panics by slice index rather than write a broken frame.
+/// The buffer was checked against the codec's bound before the first field is written, so running over it is
+/// a bug of the bound; it panics by slice index rather than write a broken frame.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut [u8],
@@ -29,8 +29,8 @@ impl<'a> Writer<'a> {
         self.len
     }
 
-    /// Sums up what was written so far, while it is in the cache. It must not change any more. Small machines, most of
-    /// which have no cache, sum up everything in the end.
+    /// Sums up what was written so far, while it is in the cache. It must not change any more. Small
+    /// machines, most of which have no cache, sum up everything in the end.
     pub(crate) fn sum_up(&mut self) {
         if Full::build().is_none() {
             return;
@@ -88,7 +88,8 @@ impl<'a> Writer<'a> {
         (&written[self.len - len..], spare)
     }
 
-    /// Puts the first `len` bytes of [`spare`](Self::spare) in the place of the last `replaced` bytes written.
+    /// Puts the first `len` bytes of [`spare`](Self::spare) in the place of the last `replaced` bytes
+    /// written.
     pub(crate) fn keep_spare(&mut self, replaced: usize, len: usize) {
         self.out.copy_within(self.len..self.len + len, self.len - replaced);
         self.len = self.len - replaced + len;

@@ -1,5 +1,5 @@
-//! What device and host both do: encode and decode the same gradients in the same buffers, and print frames, residual
-//! and sum. The two texts must be equal.
+//! What device and host both do: encode and decode the same gradients in the same buffers, and print frames,
+//! residual and sum. The two texts must be equal.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -13,7 +13,8 @@ pub const N: usize = 16_384;
 /// Steps: in the second the residual is not zero.
 const STEPS: u32 = 2;
 
-/// Everything that a caller lends: what it has anyway (gradient, residual, sum), scratch memory, and the frame.
+/// Everything that a caller lends: what it has anyway (gradient, residual, sum), scratch memory, and the
+/// frame.
 #[derive(Debug)]
 pub struct Buffers {
     grad: [f32; N],
@@ -70,7 +71,8 @@ impl Buffers {
     }
 }
 
-/// A heavy-tailed gradient, by integer arithmetic alone: the exponent falls with every leading zero of a draw.
+/// A heavy-tailed gradient, by integer arithmetic alone: the exponent falls with every leading zero of a
+/// draw.
 fn fill(grad: &mut [f32; N], step: u32) {
     let mut state = step;
     for value in grad {

@@ -214,8 +214,8 @@ impl Collector<'_> {
     }
 }
 
-/// Whether the name at `at` can be the first one of a path: it is no field, method, lifetime, variable of a macro or part of
-/// a path that began earlier, nor, among imports, a new name behind `as`.
+/// Whether the name at `at` can be the first one of a path: it is no field, method, lifetime, variable of a
+/// macro or part of a path that began earlier, nor, among imports, a new name behind `as`.
 fn begins_path(tokens: &[TokenTree], at: usize, imports: bool) -> bool {
     let before = |distance: usize| at.checked_sub(distance).map(|index| &tokens[index]);
     match before(1) {

@@ -1,6 +1,8 @@
-//! Circles in a graph, after R. Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1(2), 1972.
+//! Circles in a graph, after R. Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput.
+//! 1(2), 1972.
 
-/// The strongly connected components of the graph whose node `i` leads to `edges[i]`, each after those that it leads to.
+/// The strongly connected components of the graph whose node `i` leads to `edges[i]`, each after those that
+/// it leads to.
 pub(crate) fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut search = Search {
         edges,

@@ -144,8 +144,8 @@ fn flatten(tree: &UseTree, path: &mut Vec<String>, exported: bool, imports: &mut
 }
 
 impl Crate {
-    /// What `path` leads to, at most one target of each kind and place. A name that a module of this crate seems to lack
-    /// counts as defined in that module's file if it is `assumed`.
+    /// What `path` leads to, at most one target of each kind and place. A name that a module of this crate
+    /// seems to lack counts as defined in that module's file if it is `assumed`.
     pub(crate) fn resolve(&self, from: Origin<'_>, path: &[String], assumed: bool) -> Vec<Target> {
         self.walk(from, path, assumed, &mut Pending::new())
     }
@@ -253,8 +253,8 @@ impl Crate {
         targets
     }
 
-    /// The files behind a glob of `module`. Names that are only passed on count where they are used, unless the glob
-    /// itself passes all of them on.
+    /// The files behind a glob of `module`. Names that are only passed on count where they are used, unless
+    /// the glob itself passes all of them on.
     pub(crate) fn behind_glob(&self, module: usize, exported: bool) -> Vec<usize> {
         let mut files = Vec::new();
         let mut seen = HashSet::new();

@@ -24,8 +24,8 @@ impl Order {
     /// The blocks of a Markdown text that are fenced with `layers FOLDER`.
     ///
     /// # Errors
-    /// A sentence that begins with the number of the line, if a block is empty, has no folder, never ends or is the second
-    /// one of its folder, or if a room is named twice.
+    /// A sentence that begins with the number of the line, if a block is empty, has no folder, never ends or
+    /// is the second one of its folder, or if a room is named twice.
     pub fn all(text: &str) -> Result<Vec<Self>, String> {
         let mut orders: Vec<Self> = Vec::new();
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));

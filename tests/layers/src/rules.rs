@@ -45,8 +45,9 @@ pub fn check(krate: &Crate, arrows: &[Arrow], order: &Order, statement: &str) ->
     }
 }
 
-/// Floors of rooms, lowest first: each room stands just above the highest room that it needs. Rooms that need each other in a
-/// circle stand together. Without an `order`, every module at the root is a room. The root is left out, unless a room needs it.
+/// Floors of rooms, lowest first: each room stands just above the highest room that it needs. Rooms that need
+/// each other in a circle stand together. Without an `order`, every module at the root is a room. The root is
+/// left out, unless a room needs it.
 pub fn floors(krate: &Crate, arrows: &[Arrow], order: Option<&Order>) -> Vec<Vec<Vec<String>>> {
     let at_root = Order { folder: krate.folder.clone(), rooms: rooms_at_root(krate) };
     let rooms = Rooms::of(krate, order.unwrap_or(&at_root), "", &mut Vec::new());
@@ -222,7 +223,8 @@ impl Rooms {
         violations.push(text);
     }
 
-    /// Whether the files lie in one folder, which is a room or inside of one. `a.rs` also counts as a file of the folder `a`.
+    /// Whether the files lie in one folder, which is a room or inside of one. `a.rs` also counts as a file of
+    /// the folder `a`.
     fn share_a_folder(&self, krate: &Crate, circle: &[usize]) -> bool {
         let room = self.of_file[circle[0]];
         let one_room = room != self.of_file[0] && circle.iter().all(|file| self.of_file[*file] == room);

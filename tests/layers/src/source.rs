@@ -41,7 +41,8 @@ pub struct Crate {
     pub(crate) files: Vec<String>,
     /// The first one is the root.
     pub(crate) modules: Vec<Module>,
-    /// The files that define a `macro_rules!` of a name: such names also have a scope that is not that of paths.
+    /// The files that define a `macro_rules!` of a name: such names also have a scope that is not that of
+    /// paths.
     pub(crate) macros: HashMap<String, Vec<usize>>,
     /// Sentences about modules without a file and files without a module.
     pub(crate) lost: Vec<String>,

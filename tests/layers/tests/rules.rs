@@ -20,8 +20,8 @@ fn violations(layers: &str, files: &[(&str, &str)]) -> Vec<String> {
     findings(layers, files).violations
 }
 
-/// That `low.rs` must not say `text`, for one arrow to what `high.rs` defines, at `line` and written as `path`; and that
-/// `high.rs` may say the same of `low.rs`, as everything else is the same.
+/// That `low.rs` must not say `text`, for one arrow to what `high.rs` defines, at `line` and written as
+/// `path`; and that `high.rs` may say the same of `low.rs`, as everything else is the same.
 #[track_caller]
 fn goes_up(text: &str, line: usize, path: &str) {
     let lib = "mod high;\nmod low;\npub use high::High;\npub(crate) use high::make;\n";

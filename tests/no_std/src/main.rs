@@ -1,5 +1,6 @@
-//! One step of an edge node: a spelling is parsed, a gradient encoded, the frame parsed and added, the memory saved and
-//! loaded, without heap and without an operating system. It is linked for a bare-metal target, not run.
+//! One step of an edge node: a spelling is parsed, a gradient encoded, the frame parsed and added, the memory
+//! saved and loaded, without heap and without an operating system. It is linked for a bare-metal target, not
+//! run.
 #![no_std]
 #![no_main]
 

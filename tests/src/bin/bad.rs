@@ -1,5 +1,5 @@
-//! Completes `bad/`: writes every frame of the list below that is not there yet, and its line of the manifest. Files that
-//! exist are never touched. Checksums are right, unless they are the point.
+//! Completes `bad/`: writes every frame of the list below that is not there yet, and its line of the
+//! manifest. Files that exist are never touched. Checksums are right, unless they are the point.
 
 use gradwire_tests::manifest;
 use gradwire_tests::naive::bits::Bits;
@@ -392,13 +392,14 @@ fn rans(table: &[u8], rest: &[u8]) -> Vec<u8> {
     section(&[&[SHAPE][..], table, rest].concat())
 }
 
-/// A unit of eight coordinates, all of them entries of value 0, under an adaptive index coder in its memoryless form.
+/// A unit of eight coordinates, all of them entries of value 0, under an adaptive index coder in its
+/// memoryless form.
 fn unit_of_eight(coder: u8) -> Vec<u8> {
     unit(8, SPARSE, &[&[8, coder, 1, 8][..], &[0; 32]].concat())
 }
 
-/// The same with a second unit, of one entry and so of one word, that has a bit in its padding. A reader that counts too many
-/// words for the first unit refuses the frame under another name.
+/// The same with a second unit, of one entry and so of one word, that has a bit in its padding. A reader that
+/// counts too many words for the first unit refuses the frame under another name.
 fn eight_and_padding(coder: u8) -> Vec<u8> {
     let one = unit(1, SPARSE, &[&[1, 1, 3][..], &[0; 4]].concat());
     message(TOPK, 9, 2, &[unit_of_eight(coder), one].concat())
@@ -656,7 +657,8 @@ fn books() -> Vec<Case> {
     ]
 }
 
-/// A sparse body over four coordinates, all sent, whose values are this section in planes of f32 (4), f16 (5) or bf16 (6).
+/// A sparse body over four coordinates, all sent, whose values are this section in planes of f32 (4), f16 (5)
+/// or bf16 (6).
 fn value_plane(name: &'static str, error: &'static str, format: u8, section: &[u8]) -> Case {
     case(name, error, 4, whole(TOPK, 4, SPARSE, &[&[4, format << 4 | 1, 0b1111][..], section].concat()))
 }
@@ -721,7 +723,8 @@ fn level(name: &'static str, error: &'static str, form: u8, packed: &[u8]) -> Ca
     case(name, error, 5, whole(QSGD, 5, LEVELS, &body))
 }
 
-/// A levels body over five coordinates in one bucket of this norm, all levels zero in fixed fields of two bits.
+/// A levels body over five coordinates in one bucket of this norm, all levels zero in fixed fields of two
+/// bits.
 fn norm(name: &'static str, error: &'static str, bits: u8, norm: f32) -> Case {
     let body = [&[bits, 0, 5][..], &floats(&[norm]), &vec![0; (5 * usize::from(bits)).div_ceil(8)]].concat();
     case(name, error, 5, whole(QSGD, 5, LEVELS, &body))
@@ -1091,7 +1094,8 @@ fn unassigned() -> Vec<Case> {
     ]
 }
 
-/// Void frames over four elements for coordinate 2 of step 0, spoiled; the first is as it should be, but no frame of a gradient.
+/// Void frames over four elements for coordinate 2 of step 0, spoiled; the first is as it should be, but no
+/// frame of a gradient.
 fn voids() -> Vec<Case> {
     let good = || void::encode(TOPK, 0, 2, fingerprint(&[vec![4]]));
     let spoiled = |spoil: fn(&mut Vec<u8>)| {

@@ -1,5 +1,6 @@
-//! Completes `golden/` and `messages/`: for every line of a manifest with `values=?`, writes the file and fills the line in. Files
-//! that exist are never touched: a golden frame is added, not edited. Writes the void frames that are not there yet.
+//! Completes `golden/` and `messages/`: for every line of a manifest with `values=?`, writes the file and
+//! fills the line in. Files that exist are never touched: a golden frame is added, not edited. Writes the
+//! void frames that are not there yet.
 
 use gradwire_tests::golden::{Golden, spelled_states};
 use gradwire_tests::manifest::{self, Line, digest};

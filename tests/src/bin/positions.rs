@@ -1,6 +1,6 @@
-//! Prints what the positions of the largest values of real gradients cost, as a table: bits an entry and nanoseconds an
-//! entry under `index=auto` and `index=context`, bits an entry and nanoseconds a coordinate under `index=context-max`, beside
-//! the least that is listed for them.
+//! Prints what the positions of the largest values of real gradients cost, as a table: bits an entry and
+//! nanoseconds an entry under `index=auto` and `index=context`, bits an entry and nanoseconds a coordinate
+//! under `index=context-max`, beside the least that is listed for them.
 //!
 //! usage: `GRADWIRE_DATA=folder cargo run --release -p gradwire-tests --bin positions`
 

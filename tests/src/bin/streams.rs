@@ -1,5 +1,5 @@
-//! Writes random draws to standard output until the reader closes it, for `./ci.sh streams`:
-//! `single` one stream; `steps`, `units`, `ranks` one block each of 2^16 streams of consecutive keys, in turns; `weyl` a
+//! Writes random draws to standard output until the reader closes it, for `./ci.sh streams`: `single` one
+//! stream; `steps`, `units`, `ranks` one block each of 2^16 streams of consecutive keys, in turns; `weyl` a
 //! generator that is known to be bad, which a test that is worth its time finds.
 
 use gradwire::random::Stream;

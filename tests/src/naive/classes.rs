@@ -66,7 +66,8 @@ impl Search<'_> {
         classes
     }
 
-    /// For each class, what belonging to it costs, unless nobody does, and each of its symbols; from these segments.
+    /// For each class, what belonging to it costs, unless nobody does, and each of its symbols; from these
+    /// segments.
     fn costs(&self, sample: &[usize], classes: &[usize]) -> Vec<(Option<u64>, Vec<u64>)> {
         let mut members = vec![0; self.most];
         let mut counts = vec![vec![0; self.alphabet]; self.most];
@@ -83,8 +84,8 @@ impl Search<'_> {
         own.zip(symbols).collect()
     }
 
-    /// Joins neighbours, the pair that saves most first, as long as it costs nothing; returns the class of each segment, and
-    /// the counts of each class.
+    /// Joins neighbours, the pair that saves most first, as long as it costs nothing; returns the class of
+    /// each segment, and the counts of each class.
     fn join(&self, classes: Vec<usize>) -> (Vec<usize>, Vec<Vec<u64>>) {
         // What each class consists of.
         let mut groups: Vec<Vec<usize>> = (0..self.most)

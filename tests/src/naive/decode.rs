@@ -137,8 +137,8 @@ pub fn decode(frame: &[u8], shapes: &[Vec<usize>]) -> Checked<Decoded> {
     read(frame, fingerprint(shapes), len, Some(shapes))
 }
 
-/// Reads a frame for a layout of `layout_len` elements with this fingerprint, of which no more is known, unless the
-/// fingerprint is that of a single shape.
+/// Reads a frame for a layout of `layout_len` elements with this fingerprint, of which no more is known,
+/// unless the fingerprint is that of a single shape.
 pub fn decode_for(frame: &[u8], layout: u64, layout_len: usize) -> Checked<Decoded> {
     let flat = [vec![layout_len]];
     read(frame, layout, layout_len, (layout == fingerprint(&flat)).then_some(&flat))

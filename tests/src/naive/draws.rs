@@ -42,7 +42,8 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Ten rounds turn (step, unit, source and purpose) under the seed into the key and the upper half of every counter.
+    /// Ten rounds turn (step, unit, source and purpose) under the seed into the key and the upper half of
+    /// every counter.
     #[must_use]
     pub fn new(key: StepKey, unit: u32, purpose: Purpose) -> Self {
         let source = match key.source {
@@ -66,7 +67,8 @@ impl Draws {
         if i.is_multiple_of(2) { word as u16 } else { (word >> 16) as u16 }
     }
 
-    /// The integer below `bound` at position `i`: the upper half of a 64-bit draw (two to a block) times `bound`.
+    /// The integer below `bound` at position `i`: the upper half of a 64-bit draw (two to a block) times
+    /// `bound`.
     #[must_use]
     pub fn below_at(&self, i: u64, bound: u64) -> u64 {
         let block = self.block(i / 2);
@@ -75,7 +77,8 @@ impl Draws {
         ((draw * u128::from(bound)) >> 64) as u64
     }
 
-    /// Floyd's sample of `k` out of `len`: for each j from len − k on, a draw below j + 1, or j itself if that is taken.
+    /// Floyd's sample of `k` out of `len`: for each j from len − k on, a draw below j + 1, or j itself if
+    /// that is taken.
     #[must_use]
     pub fn sample(&self, len: usize, k: usize) -> Vec<usize> {
         let mut taken = std::collections::BTreeSet::new();

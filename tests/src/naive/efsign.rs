@@ -2,8 +2,8 @@
 
 use super::decode::{Bytes, Checked, ensure, finite};
 
-/// The scale of a unit: its magnitudes added up in f64 by position mod 8, the eight sums halves to halves, divided by their
-/// number.
+/// The scale of a unit: its magnitudes added up in f64 by position mod 8, the eight sums halves to halves,
+/// divided by their number.
 fn scale(p: &[f32]) -> f32 {
     let mut sums: Vec<f64> =
         (0..8).map(|lane| p.iter().skip(lane).step_by(8).map(|p| f64::from(p.abs())).sum()).collect();

@@ -3,7 +3,8 @@
 use super::bits::{BitSource, Bits};
 use super::decode::Checked;
 
-/// The code of `v` ≥ 1: start from "0"; while x > 1, put the digits of x in front and go on with their number less one.
+/// The code of `v` ≥ 1: start from "0"; while x > 1, put the digits of x in front and go on with their number
+/// less one.
 #[must_use]
 pub fn code(v: u32) -> String {
     let (mut code, mut x) = (String::from("0"), v);
@@ -15,7 +16,8 @@ pub fn code(v: u32) -> String {
     code
 }
 
-/// Levels and signs as the `elias` packing writes them: the code of level + 1, then a sign bit where the level is not 0.
+/// Levels and signs as the `elias` packing writes them: the code of level + 1, then a sign bit where the
+/// level is not 0.
 #[must_use]
 pub fn pack(fields: &[(u32, bool)]) -> Vec<u8> {
     let mut bits = Bits::default();
@@ -28,8 +30,8 @@ pub fn pack(fields: &[(u32, bool)]) -> Vec<u8> {
     bits.bytes()
 }
 
-/// One code; a value above `max` counts as `max`, and so does a group of more than 32 digits, of which only the first is
-/// read.
+/// One code; a value above `max` counts as `max`, and so does a group of more than 32 digits, of which only
+/// the first is read.
 fn take(bits: &mut BitSource<'_>, max: u32) -> Checked<u32> {
     let mut value = 1u64;
     while bits.bit()? {

@@ -79,7 +79,8 @@ struct Body {
     kind: u8,
     bytes: Vec<u8>,
     decoded: Vec<f32>,
-    /// What is left is p at the coordinates not sent and 0 at the others, rather than p less what was decoded.
+    /// What is left is p at the coordinates not sent and 0 at the others, rather than p less what was
+    /// decoded.
     clears: Option<Vec<usize>>,
     /// What the codec remembers of the unit now, if it does.
     state: Option<UnitState>,

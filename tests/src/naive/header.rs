@@ -17,8 +17,8 @@ pub fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// The fingerprint over shapes and order: the number of tensors, then for each its number of dimensions and these,
-/// absorbed one after the other by xor and the finaliser of SplitMix64, from ASCII "gradwire".
+/// The fingerprint over shapes and order: the number of tensors, then for each its number of dimensions and
+/// these, absorbed one after the other by xor and the finaliser of SplitMix64, from ASCII "gradwire".
 #[must_use]
 pub fn fingerprint(shapes: &[Vec<usize>]) -> u64 {
     let words = std::iter::once(shapes.len())

@@ -14,7 +14,8 @@ const RICE: u8 = 2;
 const CONTEXT: u8 = 3;
 const CONTEXT_MAX: u8 = 4;
 
-/// Entries that share a Rice parameter, as powers of two: all, and the one that is taken unless another is much shorter.
+/// Entries that share a Rice parameter, as powers of two: all, and the one that is taken unless another is
+/// much shorter.
 const RICE_BLOCKS_LOG2: RangeInclusive<u8> = 4..=16;
 const USUAL_RICE_BLOCK_LOG2: u8 = 7;
 
@@ -62,7 +63,8 @@ fn rice_in_blocks(indices: &[usize], block_log2: u8) -> Vec<u8> {
     [vec![block_log2], parameters.bytes(), lows.bytes(), highs.bytes()].concat()
 }
 
-/// Blocks of 128 entries, or of the size with the fewest bytes if that saves more than 1/128 of them, and more than one.
+/// Blocks of 128 entries, or of the size with the fewest bytes if that saves more than 1/128 of them, and
+/// more than one.
 fn rice(indices: &[usize]) -> Vec<u8> {
     let usual = rice_in_blocks(indices, USUAL_RICE_BLOCK_LOG2);
     let all = RICE_BLOCKS_LOG2.map(|block_log2| rice_in_blocks(indices, block_log2));

@@ -66,8 +66,8 @@ fn sum_of_squares(p: &[f32]) -> f64 {
     twos[0] + twos[1]
 }
 
-/// The level of `value` in a bucket with this norm, with a 16-bit draw for stochastic rounding or none for nearest: in
-/// units of 2⁻¹⁶ levels, ⌊a + draw⌋, a rounded to nearest even; nearest draws one half.
+/// The level of `value` in a bucket with this norm, with a 16-bit draw for stochastic rounding or none for
+/// nearest: in units of 2⁻¹⁶ levels, ⌊a + draw⌋, a rounded to nearest even; nearest draws one half.
 #[must_use]
 pub fn level(value: f32, norm: f32, levels: u32, draw: Option<u16>) -> Level {
     let per_unit = levels as f32 / norm;
@@ -167,8 +167,8 @@ impl Rounded {
         self.body_of(qsgd, 0..self.len())
     }
 
-    /// The body of a packet with these coordinates: whole buckets, or a part of one; any coordinates where they are under
-    /// context.
+    /// The body of a packet with these coordinates: whole buckets, or a part of one; any coordinates where
+    /// they are under context.
     #[must_use]
     pub fn piece(&self, qsgd: &Qsgd, range: Range<usize>) -> Vec<u8> {
         match qsgd.entropy() {

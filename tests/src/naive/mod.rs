@@ -1,9 +1,9 @@
-//! Every codec again, written for clarity: `Vec<bool>` for bits, sorting for selection, one symbol at a time for
-//! entropy coders. Nothing here is fast, and nothing is shared with the crate under test but the types of its public
-//! interface.
+//! Every codec again, written for clarity: `Vec<bool>` for bits, sorting for selection, one symbol at a time
+//! for entropy coders. Nothing here is fast, and nothing is shared with the crate under test but the types of
+//! its public interface.
 //!
-//! Where a choice is the encoder's (which codebook, which frequency table), the documented rule is followed, so that
-//! frames are equal byte for byte.
+//! Where a choice is the encoder's (which codebook, which frequency table), the documented rule is followed,
+//! so that frames are equal byte for byte.
 
 pub mod bits;
 pub mod checksum;

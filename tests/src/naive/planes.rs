@@ -1,4 +1,5 @@
-//! Values of a fixed format in two planes: their upper bits, with changes of sign, in rANS, their lower bits as they are.
+//! Values of a fixed format in two planes: their upper bits, with changes of sign, in rANS, their lower bits
+//! as they are.
 
 use super::bits::{BitSource, Bits};
 use super::decode::{Bytes, Checked, ensure};
@@ -63,8 +64,8 @@ impl Cut {
     }
 }
 
-/// The section of `values`, which the format holds, at the cut with the fewest bits, the one with the longest tails of
-/// equals; none where exponents alone are too many.
+/// The section of `values`, which the format holds, at the cut with the fewest bits, the one with the longest
+/// tails of equals; none where exponents alone are too many.
 #[must_use]
 pub fn section(format: u8, values: &[f32]) -> Option<Vec<u8>> {
     let parts: Vec<_> = values.iter().map(|&value| parts(format, value)).collect();

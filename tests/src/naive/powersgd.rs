@@ -1,4 +1,5 @@
-//! One step of the power iteration on the mean of the workers' matrices, in f64 and as the formulas are printed.
+//! One step of the power iteration on the mean of the workers' matrices, in f64 and as the formulas are
+//! printed.
 
 /// The columns of a matrix.
 type Columns = Vec<Vec<f64>>;

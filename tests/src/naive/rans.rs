@@ -17,8 +17,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Blocks of 2¹⁸ symbols, or larger ones until there are bits for 32 lanes in each; then as many lanes as cost, at 24
-    /// bits each, no more than 1/256 of the bits.
+    /// Blocks of 2¹⁸ symbols, or larger ones until there are bits for 32 lanes in each; then as many lanes as
+    /// cost, at 24 bits each, no more than 1/256 of the bits.
     #[must_use]
     pub fn for_symbols(n: usize, bits: u64) -> Shape {
         let blocks = |block_log2: u32| n.div_ceil(1 << block_log2) as u64;
@@ -45,7 +45,8 @@ impl Shape {
     }
 }
 
-/// log2(f) in units of 2⁻¹⁶, rounded down: the digits are found by squaring, with 31 digits kept behind the point.
+/// log2(f) in units of 2⁻¹⁶, rounded down: the digits are found by squaring, with 31 digits kept behind the
+/// point.
 fn log2(f: u64) -> u64 {
     let mut log = u64::from(f.ilog2());
     let mut x = f << (31 - log);
@@ -88,9 +89,10 @@ fn inverse_gain(f: u64) -> u64 {
     1024 * f + 512 - 512 / (6 * f + 3)
 }
 
-/// The best frequencies for these counts. Symbols whose share is below one slot have one; the others share what is left
-/// and are rounded where one slot more begins to save less than it does on average; then single slots are added where
-/// they save most, or taken where they cost least, the lowest symbol first among equals.
+/// The best frequencies for these counts. Symbols whose share is below one slot have one; the others share
+/// what is left and are rounded where one slot more begins to save less than it does on average; then single
+/// slots are added where they save most, or taken where they cost least, the lowest symbol first among
+/// equals.
 #[must_use]
 pub fn frequencies(counts: &[u64]) -> Vec<u64> {
     let mut freqs = vec![0; counts.len()];
@@ -165,8 +167,8 @@ fn class(f: u64) -> i64 {
     i64::from(u64::BITS - f.leading_zeros())
 }
 
-/// The table as FORMAT.md spells it: classes as differences to the class before, runs of absent symbols, and the digits
-/// of a frequency below its first.
+/// The table as FORMAT.md spells it: classes as differences to the class before, runs of absent symbols, and
+/// the digits of a frequency below its first.
 pub fn write_table(freqs: &[u64], bits: &mut Bits) {
     let (mut left, mut previous, mut symbol) = (SLOTS, 1, 0);
     while left > 0 && symbol + 1 < freqs.len() {
@@ -296,8 +298,8 @@ pub fn section(symbols: &[u8], alphabet: usize) -> Vec<u8> {
     [length, vec![shape.byte(false)], body].concat()
 }
 
-/// The tables as one bit string, and for each block of symbols its stream, with the length in front of all but the last.
-/// Symbol `i` has the frequencies of table `table_of(i)`.
+/// The tables as one bit string, and for each block of symbols its stream, with the length in front of all
+/// but the last. Symbol `i` has the frequencies of table `table_of(i)`.
 #[must_use]
 pub fn tables_and_streams(
     symbols: &[u8],

@@ -32,7 +32,8 @@ fn parts(value: f64) -> (f64, i64) {
     (f64::from_bits(value.to_bits() & ((1 << 52) - 1) | 1023 << 52), exponent)
 }
 
-/// Sum of the logarithms: products of mantissas by stride, made normal after every 1024 elements, and exponents.
+/// Sum of the logarithms: products of mantissas by stride, made normal after every 1024 elements, and
+/// exponents.
 fn logarithms(p: &[f32]) -> f64 {
     let (mut product, mut exponents) = ([1.0f64; 8], 0i64);
     for block in p.chunks(1024) {

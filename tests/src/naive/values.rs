@@ -63,8 +63,8 @@ pub fn narrow(format: u8, value: f32) -> (Vec<u8>, f32) {
     }
 }
 
-/// Whether p − d, both of one sign and not zero, is a float: if they are far apart the difference has too many digits,
-/// else f64 holds it exactly.
+/// Whether p − d, both of one sign and not zero, is a float: if they are far apart the difference has too
+/// many digits, else f64 holds it exactly.
 #[must_use]
 pub fn difference_is_exact(p: f32, d: f32) -> bool {
     let [p, d] = [p, d].map(|value| f64::from(value.abs()));
@@ -73,8 +73,8 @@ pub fn difference_is_exact(p: f32, d: f32) -> bool {
     !far_apart && f64::from(difference as f32) == difference
 }
 
-/// What is sent of a unit's values: for each what it decodes to, or `None` where it stays behind whole. The codebook, if
-/// there is one, is fitted to all of them, and any part of them can be written.
+/// What is sent of a unit's values: for each what it decodes to, or `None` where it stays behind whole. The
+/// codebook, if there is one, is fitted to all of them, and any part of them can be written.
 #[derive(Clone, Debug)]
 pub struct Decided {
     format: u8,
@@ -85,7 +85,8 @@ pub struct Decided {
     numbers: Vec<usize>,
 }
 
-/// Decides what the values of a unit are sent as; with one draw out of 2³² for each, they are rounded to codebooks by these.
+/// Decides what the values of a unit are sent as; with one draw out of 2³² for each, they are rounded to
+/// codebooks by these.
 #[must_use]
 pub fn decide(choice: ValueChoice, values: &[f32], draws: Option<&[u64]>) -> Decided {
     match format(choice) {
@@ -132,8 +133,8 @@ fn log2_for(count: usize) -> u32 {
 }
 
 impl Decided {
-    /// The number of the format and the section of the sent values number `range`; if `is_small`, in planes or with changes of
-    /// sign where that is shorter.
+    /// The number of the format and the section of the sent values number `range`; if `is_small`, in planes
+    /// or with changes of sign where that is shorter.
     #[must_use]
     pub fn section(&self, range: Range<usize>, is_small: bool) -> (u8, Vec<u8>) {
         let sent: Vec<f32> = self.decoded.iter().copied().flatten().collect();
@@ -150,7 +151,8 @@ impl Decided {
     }
 }
 
-/// Without the magnitudes that are not used, if that makes the book smaller; in the shortest packing, the first of equals.
+/// Without the magnitudes that are not used, if that makes the book smaller; in the shortest packing, the
+/// first of equals.
 fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], is_small: bool) -> Vec<u8> {
     let used: Vec<usize> = (0..book.len()).filter(|number| numbers.contains(number)).collect();
     let log2 = log2_for(used.len());
@@ -183,7 +185,8 @@ fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], is_small: boo
     section
 }
 
-/// Huffman's construction: the two lightest sets of magnitudes are joined until one is left, the first made of equals.
+/// Huffman's construction: the two lightest sets of magnitudes are joined until one is left, the first made
+/// of equals.
 fn code_lengths(counts: &[usize]) -> Vec<u32> {
     let mut sets: Vec<(usize, Vec<usize>)> = counts
         .iter()
@@ -240,8 +243,8 @@ fn midpoint(a: f32, b: f32) -> f32 {
     a * 0.5 + b * 0.5
 }
 
-/// Number and mean of the magnitudes in each bin that is not empty, ascending. A bin holds the magnitudes whose bits agree
-/// above the lowest `shift`; `shift` is the smallest for which there are at most 512.
+/// Number and mean of the magnitudes in each bin that is not empty, ascending. A bin holds the magnitudes
+/// whose bits agree above the lowest `shift`; `shift` is the smallest for which there are at most 512.
 fn points(magnitudes: &[f32]) -> Vec<(f64, f64)> {
     let bits = |value: f32| value.to_bits();
     let low = magnitudes.iter().copied().map(bits).min().expect("there are values");
@@ -262,9 +265,9 @@ fn points(magnitudes: &[f32]) -> Vec<(f64, f64)> {
     bins.into_iter().map(point).collect()
 }
 
-/// Lloyd's iteration: magnitudes spaced evenly over the bits of the floats, then 24 times each is moved to the mean of the
-/// points nearest to it (summed in ascending order), then rounded to bfloat16 in ascending order, the first at most twice the
-/// smallest value.
+/// Lloyd's iteration: magnitudes spaced evenly over the bits of the floats, then 24 times each is moved to
+/// the mean of the points nearest to it (summed in ascending order), then rounded to bfloat16 in ascending
+/// order, the first at most twice the smallest value.
 fn fit(log2: u32, values: &[f32]) -> Vec<f32> {
     let magnitudes: Vec<f32> = values.iter().map(|value| value.abs()).collect();
     let low = magnitudes.iter().copied().fold(f32::INFINITY, f32::min);
@@ -289,7 +292,8 @@ fn fit(log2: u32, values: &[f32]) -> Vec<f32> {
     book
 }
 
-/// The same between the bfloat16 below the smallest magnitude and that above the largest, which stay where they are.
+/// The same between the bfloat16 below the smallest magnitude and that above the largest, which stay where
+/// they are.
 #[must_use]
 pub fn fit_covering(log2: u32, values: &[f32]) -> Vec<f32> {
     let magnitudes: Vec<f32> = values.iter().map(|value| value.abs()).collect();
@@ -315,7 +319,8 @@ pub fn fit_covering(log2: u32, values: &[f32]) -> Vec<f32> {
     book
 }
 
-/// The magnitude above the value, with a probability that is the share of the way that it is there, or else the one below.
+/// The magnitude above the value, with a probability that is the share of the way that it is there, or else
+/// the one below.
 fn number_drawn(book: &[f32], value: f32, draw: u64) -> usize {
     let target = f64::from(value.abs());
     let Some(above) = book.iter().position(|&magnitude| f64::from(magnitude) > target) else {
@@ -346,8 +351,8 @@ fn refined(book: &[f32], points: &[(f64, f64)]) -> Vec<f32> {
     moved
 }
 
-/// The nearest magnitude, the larger one of two equally near, or else the next smaller whose error is exact and which is at
-/// most twice the value.
+/// The nearest magnitude, the larger one of two equally near, or else the next smaller whose error is exact
+/// and which is at most twice the value.
 fn number_of(book: &[f32], value: f32) -> Option<usize> {
     let target = value.abs();
     let nearest = book.windows(2).filter(|pair| midpoint(pair[0], pair[1]) <= target).count();

@@ -7,8 +7,8 @@ pub(super) const FORMAT: &str = "gradwire checkpoint";
 /// The one version this reader knows.
 pub(super) const VERSION: u32 = 1;
 
-/// Sums over the steps done, which the summary of the run is made of. Whole numbers, which every reader of JSON gives back
-/// as they were.
+/// Sums over the steps done, which the summary of the run is made of. Whole numbers, which every reader of
+/// JSON gives back as they were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Totals {
@@ -24,7 +24,8 @@ pub struct Totals {
     pub refused_in_a_row: u64,
     /// Times that a worker died, and did not come back.
     pub departures: u64,
-    /// Norms of what workers kept back that died, less what they had when they came back, added up, in billionths.
+    /// Norms of what workers kept back that died, less what they had when they came back, added up, in
+    /// billionths.
     pub lost_nanos: u64,
     /// Who is away now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -41,14 +42,15 @@ pub struct Away {
     pub lost_nanos: u64,
 }
 
-/// A single worker of a server's run, whose checkpoint holds what it keeps back and no replica: that is the server's.
+/// A single worker of a server's run, whose checkpoint holds what it keeps back and no replica: that is the
+/// server's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Single {
     /// Its rank.
     pub rank: usize,
-    /// Hash of the parameters that all replicas had. Where the server has others behind the same step, the run took another
-    /// course since, or is another one.
+    /// Hash of the parameters that all replicas had. Where the server has others behind the same step, the
+    /// run took another course since, or is another one.
     pub params_hash: String,
 }
 

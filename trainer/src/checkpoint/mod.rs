@@ -10,13 +10,14 @@
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
-//! That of a worker over the network has `rank-N.safetensors` and the manifest alone: everything else is the server's, and the
-//! manifest says of which replicas it is a part.
+//! That of a worker over the network has `rank-N.safetensors` and the manifest alone: everything else is the
+//! server's, and the manifest says of which replicas it is a part.
 //!
 //! Batches, learning rates and random draws follow from the step, so nothing of them is saved.
 //!
-//! A checkpoint is written into a folder of another name, brought to the disk file by file, and renamed at the end:
-//! whatever happens on the way, a folder `step-…` is complete, and the one before it is removed only afterwards.
+//! A checkpoint is written into a folder of another name, brought to the disk file by file, and renamed at
+//! the end: whatever happens on the way, a folder `step-…` is complete, and the one before it is removed only
+//! afterwards.
 
 mod error;
 mod manifest;
@@ -45,8 +46,8 @@ pub struct Checkpoint {
     pub worker: Option<Single>,
     /// What every replica has; where replicas differ, those of all ranks.
     pub replicas: Vec<Replica>,
-    /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run over the network
-    /// that of the server alone.
+    /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run
+    /// over the network that of the server alone.
     pub memories: Vec<Vec<u8>>,
     /// What each rank has not sent yet, by rank; empty but in a delayed run.
     pub gradients: Vec<Vec<f32>>,

@@ -1,5 +1,5 @@
-//! What is the same at every rank, and how it looks in bytes: in the file of a checkpoint, and on its way to a worker that
-//! comes in.
+//! What is the same at every rank, and how it looks in bytes: in the file of a checkpoint, and on its way to
+//! a worker that comes in.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,8 @@ impl Replica {
         Self { params: params.to_vec(), optimizer_steps: optimizer.steps(), optimizer: slices.collect() }
     }
 
-    /// A safetensors file with the parameters and every slice of the optimizer, each cut into the tensors of the layout.
+    /// A safetensors file with the parameters and every slice of the optimizer, each cut into the tensors of
+    /// the layout.
     pub(crate) fn to_bytes(&self, layout: &Layout) -> Result<Vec<u8>, ReplicaError> {
         let slices = self.optimizer.iter().map(|(name, values)| (name.as_str(), values));
         let mut tensors = Vec::new();
@@ -71,8 +72,8 @@ impl Replica {
         safetensors::serialize(views.map_err(malformed)?, Some(steps)).map_err(malformed)
     }
 
-    /// Reads [`to_bytes`](Self::to_bytes): slices of all tensors of the layout, the parameters among them, and nothing
-    /// else.
+    /// Reads [`to_bytes`](Self::to_bytes): slices of all tensors of the layout, the parameters among them,
+    /// and nothing else.
     pub(crate) fn from_bytes(content: &[u8], layout: &Layout) -> Result<Self, ReplicaError> {
         let (_, header) = SafeTensors::read_metadata(content).map_err(malformed)?;
         let steps = header.metadata().as_ref().and_then(|metadata| metadata.get(STEPS)?.parse().ok());

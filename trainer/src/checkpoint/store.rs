@@ -56,8 +56,9 @@ impl Store {
         Self { path: run.join(FOLDER) }
     }
 
-    /// Writes a checkpoint, and removes older ones but the newest: two are left, or three of a worker's. Those of later steps
-    /// are removed too, for they belong to a course that the run has left. Returns where it lies.
+    /// Writes a checkpoint, and removes older ones but the newest: two are left, or three of a worker's.
+    /// Those of later steps are removed too, for they belong to a course that the run has left. Returns where
+    /// it lies.
     ///
     /// # Errors
     ///
@@ -218,8 +219,8 @@ pub struct Found {
 ///
 /// # Errors
 ///
-/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. An older one must be named itself, so that nobody goes back
-/// without knowing.
+/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. An older one must be named itself, so that nobody
+/// goes back without knowing.
 pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     if path.join(MANIFEST).exists() {
         // However it is named, the folder of its run is two above.

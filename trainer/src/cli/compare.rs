@@ -17,16 +17,16 @@ use crate::record::folder::Folder;
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
-    /// Go on with the comparison in this folder: finished runs are kept, interrupted ones go on, the others are done. Takes
-    /// no other option
+    /// Go on with the comparison in this folder: finished runs are kept, interrupted ones go on, the others
+    /// are done. Takes no other option
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
-    /// A codec to compare, and behind it the settings that it alone has: --codec dgc lr=0.1 --codec none momentum=0.9.
-    /// Give it again for the next one
+    /// A codec to compare, and behind it the settings that it alone has: --codec dgc lr=0.1 --codec none
+    /// momentum=0.9. Give it again for the next one
     #[arg(long = "codec", value_name = "SPEC", required_unless_present_any = ["grid", "resume"], num_args = 1..)]
     codecs: Vec<String>,
-    /// Values to try with every codec, in all combinations: --vary lr=0.1,0.3 density=0.01,0.001 model=mlp,cnn. A codec
-    /// may list its own: --codec topk lr=0.1,0.3
+    /// Values to try with every codec, in all combinations: --vary lr=0.1,0.3 density=0.01,0.001
+    /// model=mlp,cnn. A codec may list its own: --codec topk lr=0.1,0.3
     #[arg(long, value_name = "KEY=V,V", num_args = 1..)]
     vary: Vec<String>,
     /// TOML file with codecs and their settings: seeds, [settings], [vary], [[codec]]; the command line wins

@@ -24,8 +24,8 @@ use crate::remote;
 
 /// Trains real models with compressed gradients and says what it cost and what it gained.
 ///
-/// Without a command it does the quick start: dense training against three codecs on shipped data, with four workers in
-/// this process, in about a minute; then a table, and a report to open in a browser.
+/// Without a command it does the quick start: dense training against three codecs on shipped data, with four
+/// workers in this process, in about a minute; then a table, and a report to open in a browser.
 #[derive(Debug, Parser)]
 #[command(name = "trainer", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {

@@ -19,8 +19,8 @@ use crate::run::in_folder::{resume_into, run_into};
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct TrainArgs {
-    /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same end as if
-    /// nothing had happened. Takes no other option
+    /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same
+    /// end as if nothing had happened. Takes no other option
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]

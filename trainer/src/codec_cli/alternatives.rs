@@ -1,5 +1,5 @@
-//! What the sections of a sparse unit, and the body of a levels unit, would take under every coder, found by encoding what
-//! the unit holds.
+//! What the sections of a sparse unit, and the body of a levels unit, would take under every coder, found by
+//! encoding what the unit holds.
 
 use gradwire::format::{FrameUnit, UnitInfo};
 use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
@@ -43,8 +43,8 @@ impl Alternatives {
         }
     }
 
-    /// Without the shapes of the layout context models see one row, and cost more than they would with them. Values that
-    /// decode to 0 are left out.
+    /// Without the shapes of the layout context models see one row, and cost more than they would with them.
+    /// Values that decode to 0 are left out.
     fn of_sparse(unit: &FrameUnit<'_>, len: usize) -> Self {
         let (mut marks, mut values) = (vec![0.0; len], vec![0.0; len]);
         unit.for_each(|i, value| (marks[i], values[i]) = (1.0, value));

@@ -1,4 +1,5 @@
-//! `trainer codec bench`: codecs side by side on the user's gradients. A codec that cannot encode a file is a row that says why.
+//! `trainer codec bench`: codecs side by side on the user's gradients. A codec that cannot encode a file is a
+//! row that says why.
 
 use std::io::{self, Write};
 use std::num::NonZeroU32;
@@ -32,8 +33,8 @@ pub struct BenchArgs {
     /// Workers whose frames are gathered or summed, for the break-even bandwidth
     #[arg(long, value_name = "N", default_value_t = DEFAULT_WORKERS)]
     pub workers: NonZeroU32,
-    /// Gbit/s of each worker's link: a codec that does not say index= is measured with auto, small and smallest, and shown with
-    /// the one with which coding and moving take least together
+    /// Gbit/s of each worker's link: a codec that does not say index= is measured with auto, small and
+    /// smallest, and shown with the one with which coding and moving take least together
     #[arg(long, alias = "link_gbps", value_name = "X", value_parser = link_rate)]
     pub link_gbps: Option<f64>,
     /// Write one JSON object a line instead of tables
@@ -57,8 +58,8 @@ fn link_rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
-/// One codec on one file. The names are those of the JSON; sizes are in bytes, `encode_gbps` in gigabytes of dense f32
-/// a second, break-even bandwidths in gigabits a second.
+/// One codec on one file. The names are those of the JSON; sizes are in bytes, `encode_gbps` in gigabytes of
+/// dense f32 a second, break-even bandwidths in gigabits a second.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     file: String,
@@ -125,7 +126,8 @@ pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError
     if args.json { Ok(()) } else { write_notes(args, out).map_err(CliError::Output) }
 }
 
-/// The codec of a spelling, and over a link, where it leaves the index coder open, the same with other coders.
+/// The codec of a spelling, and over a link, where it leaves the index coder open, the same with other
+/// coders.
 fn candidates(spelling: &str, link_gbps: Option<f64>) -> Result<(Spec, Vec<Spec>), CliError> {
     let [_, others @ ..] = CHOICES;
     let others = others.iter().filter(|_| link_gbps.is_some());
@@ -162,8 +164,8 @@ fn traffic(spec: &Spec, gradient: &Gradient, measured: &Measurement, workers: u3
     }
 }
 
-/// Encodes everything once before anything is measured: a bad file at the end of the list is reported at once, and not
-/// behind minutes of results. So is a list of codecs none of which can encode anything.
+/// Encodes everything once before anything is measured: a bad file at the end of the list is reported at
+/// once, and not behind minutes of results. So is a list of codecs none of which can encode anything.
 fn rehearse_all(args: &BenchArgs, specs: &[(Spec, Vec<Spec>)]) -> Result<(), CliError> {
     let (mut works, mut first_error) = (false, None);
     for file in &args.input {
@@ -198,7 +200,8 @@ impl Failure {
     }
 }
 
-/// What a row of numbers does not say: that a codec compresses nothing, or little, since it sends tensors dense.
+/// What a row of numbers does not say: that a codec compresses nothing, or little, since it sends tensors
+/// dense.
 fn note(spec: &Spec, gradient: &Gradient) -> Option<String> {
     if matches!(spec.codec, Codec::Gather(GatherCodec::Dense(_))) {
         return None;

@@ -18,11 +18,13 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Gigabits per second of a worker's link at which sending frames takes as long as a dense ring all-reduce with
-    /// elements of f32; 0 where the dense ring is always faster. Slower links gain from the codec.
+    /// Gigabits per second of a worker's link at which sending frames takes as long as a dense ring
+    /// all-reduce with elements of f32; 0 where the dense ring is always faster. Slower links gain from the
+    /// codec.
     ///
-    /// With N workers, dense bytes B and frame bytes b, a ring moves 2(N−1)/N·B for each worker. Gathered frames take
-    /// (N−1)·b, one encode and N decodes; a linear codec rides on the ring itself, with one of each.
+    /// With N workers, dense bytes B and frame bytes b, a ring moves 2(N−1)/N·B for each worker. Gathered
+    /// frames take (N−1)·b, one encode and N decodes; a linear codec rides on the ring itself, with one of
+    /// each.
     pub(super) fn break_even_gbps(&self) -> f64 {
         self.against_ring_of(self.dense_bytes)
     }

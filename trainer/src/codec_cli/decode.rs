@@ -23,12 +23,12 @@ pub struct DecodeArgs {
     /// Gradient to write: a safetensors file with F32 tensors
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Take names and shapes from this safetensors file, and refuse a frame of another layout. Without it the output has
-    /// one flat tensor named `gradient` that ends with the frame's last unit
+    /// Take names and shapes from this safetensors file, and refuse a frame of another layout. Without it the
+    /// output has one flat tensor named `gradient` that ends with the frame's last unit
     #[arg(long, value_name = "FILE")]
     pub layout: Option<PathBuf>,
-    /// Largest number of coordinates to accept, of a layout too [default: 268435456; without a layout at most 4096 for
-    /// each byte of the file, or 4194304 if that is more]
+    /// Largest number of coordinates to accept, of a layout too [default: 268435456; without a layout at most
+    /// 4096 for each byte of the file, or 4194304 if that is more]
     #[arg(long, value_name = "N")]
     pub max_elements: Option<usize>,
 }

@@ -14,8 +14,8 @@ use super::files::open;
 /// Coordinates of a layout, or of frames without one, unless told otherwise: 1 GiB as f32.
 pub(super) const DEFAULT_MAX_ELEMENTS: usize = 1 << 28;
 
-/// Coordinates that a file of so many bytes may claim without a layout, unless told otherwise: what an honest frame claims, and
-/// not a gigabyte for a hundred bytes.
+/// Coordinates that a file of so many bytes may claim without a layout, unless told otherwise: what an honest
+/// frame claims, and not a gigabyte for a hundred bytes.
 pub(super) fn default_claim(bytes: usize) -> usize {
     (1 << 22usize).max(bytes.saturating_mul(1 << 12)).min(DEFAULT_MAX_ELEMENTS)
 }
@@ -28,8 +28,8 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Reads a file that holds messages, one after the other, and nothing else. Nothing is allocated for a body before its
-    /// header says that this is a frame, and the file is long enough for it.
+    /// Reads a file that holds messages, one after the other, and nothing else. Nothing is allocated for a
+    /// body before its header says that this is a frame, and the file is long enough for it.
     pub(super) fn read(path: &Path) -> Result<Self, CliError> {
         let read = || -> Result<Self, FileFault> {
             let (mut file, actual) = open(path)?;
@@ -76,8 +76,8 @@ impl Messages {
         self.ends.len()
     }
 
-    /// Checks that the messages are of one gradient: same codec, layout, divisor and step, their units ascending and apart.
-    /// Returns where the last unit ends. Allocates nothing, whatever they claim.
+    /// Checks that the messages are of one gradient: same codec, layout, divisor and step, their units
+    /// ascending and apart. Returns where the last unit ends. Allocates nothing, whatever they claim.
     pub(super) fn extent(&self, max_elements: usize) -> Result<usize, FileFault> {
         let limits = claim_limits(max_elements);
         let (mut end, mut first) = (0, None);
@@ -104,7 +104,8 @@ impl Messages {
         Ok(end)
     }
 
-    /// What stands for the layout of messages that are all there is: their own fingerprint, and the end of their last unit.
+    /// What stands for the layout of messages that are all there is: their own fingerprint, and the end of
+    /// their last unit.
     pub(super) fn lone_layout(&self, max_elements: usize) -> Result<LayoutRef<'static>, FileFault> {
         let len = self.extent(max_elements)?;
         let header = Header::parse(&self.bytes)?;

@@ -93,7 +93,8 @@ fn open_safetensors(path: &Path) -> Result<(File, Contents), FileFault> {
 impl Contents {
     fn new(metadata: &Metadata) -> Result<Self, FileFault> {
         let tensors = metadata.tensors();
-        // Tensors without elements share an offset: the name decides, so that the layout is the same every time.
+        // Tensors without elements share an offset: the name decides, so that the layout is the same every
+        // time.
         let mut tensors: Vec<(&String, &&TensorInfo)> = tensors.iter().collect();
         tensors.sort_by_key(|(name, info)| (info.data_offsets, *name));
         if let Some((tensor, info)) = tensors.iter().find(|(_, info)| element_bytes(info.dtype).is_none()) {
@@ -155,8 +156,8 @@ pub(super) fn zeroed(len: usize) -> Result<Vec<f32>, FileFault> {
     Ok(values)
 }
 
-/// Writes a flat gradient as F32 tensors of `layout`, in its order, so that the file has the same layout again.
-/// `notes` become the metadata of the file. The same content gives the same bytes.
+/// Writes a flat gradient as F32 tensors of `layout`, in its order, so that the file has the same layout
+/// again. `notes` become the metadata of the file. The same content gives the same bytes.
 pub(super) fn write(
     path: &Path,
     layout: &LayoutRef<'_>,

@@ -24,19 +24,19 @@ pub struct InspectArgs {
     /// Write one JSON object a frame instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Take shapes from this safetensors file, check the frame against them, and refuse a frame of another layout. Without it
-    /// a frame that claims far more coordinates than it has bytes, or whose positions need the shapes, is shown without
-    /// checking positions and values
+    /// Take shapes from this safetensors file, check the frame against them, and refuse a frame of another
+    /// layout. Without it a frame that claims far more coordinates than it has bytes, or whose positions need
+    /// the shapes, is shown without checking positions and values
     #[arg(long, value_name = "FILE")]
     pub layout: Option<PathBuf>,
-    /// Largest number of coordinates to accept, of a layout too [default: 268435456 of a layout; any number that a frame
-    /// claims, which takes no memory]
+    /// Largest number of coordinates to accept, of a layout too [default: 268435456 of a layout; any number
+    /// that a frame claims, which takes no memory]
     #[arg(long, value_name = "N")]
     pub max_elements: Option<usize>,
 }
 
-/// Coordinates up to which a frame of so many bytes is decoded without a layout: what is common among frames, and not what any
-/// frame can claim. Of more only the structure is checked.
+/// Coordinates up to which a frame of so many bytes is decoded without a layout: what is common among frames,
+/// and not what any frame can claim. Of more only the structure is checked.
 fn decoded_without_layout(bytes: usize) -> usize {
     bytes.saturating_mul(64).saturating_add(1 << 20)
 }

@@ -146,8 +146,9 @@ impl Turns for Summed<'_> {
     }
 }
 
-/// One turn to warm the buffers, then `iters` in which a copy of the gradient, encode and decode take turns: what slows the
-/// machine down for a while slows all three. Memory and accumulator are emptied between the timed parts.
+/// One turn to warm the buffers, then `iters` in which a copy of the gradient, encode and decode take turns:
+/// what slows the machine down for a while slows all three. Memory and accumulator are emptied between the
+/// timed parts.
 fn time_in_turns(codec: &mut impl Turns, copy: &mut AlignedCopy, iters: u32) -> Result<Times, CliError> {
     let mut samples: [Vec<f64>; 3] = Default::default();
     for turn in 0..=iters {

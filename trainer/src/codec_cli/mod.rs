@@ -8,9 +8,10 @@
 //! | `inspect` | what a frame is made of |
 //! | `list` | every codec, its keys and examples |
 //!
-//! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the order of their
-//! data, as f32. A frame file is one frame, or the packets of one gradient one after the other, and nothing else. Files are checked before memory is allocated for what they
-//! claim, and outputs appear whole or not at all.
+//! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the
+//! order of their data, as f32. A frame file is one frame, or the packets of one gradient one after the
+//! other, and nothing else. Files are checked before memory is allocated for what they claim, and outputs
+//! appear whole or not at all.
 
 mod alternatives;
 mod bench;

@@ -59,7 +59,8 @@ pub(super) struct Content {
 pub(super) enum Checked {
     /// All of it.
     Completely,
-    /// Not positions and values: decoding what the frame claims would take memory out of proportion to its bytes.
+    /// Not positions and values: decoding what the frame claims would take memory out of proportion to its
+    /// bytes.
     Claims,
     /// Not positions and values: the positions need the shapes.
     Shapes,
@@ -199,8 +200,8 @@ impl Content {
 }
 
 impl Report {
-    /// Writes the header field by field, then the units as a table. `place` is the number of the frame in its file, and how many
-    /// there are.
+    /// Writes the header field by field, then the units as a table. `place` is the number of the frame in its
+    /// file, and how many there are.
     pub(super) fn write(&self, place: (usize, usize), out: &mut impl Write) -> io::Result<()> {
         match place {
             (_, 1) => writeln!(out, "{}", self.header.file)?,

@@ -114,8 +114,8 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Refuses a configuration that is there already: the codec is compared as it is spelled canonically, so two spellings
-/// of one codec are one.
+/// Refuses a configuration that is there already: the codec is compared as it is spelled canonically, so two
+/// spellings of one codec are one.
 pub(super) fn refuse_twice(candidates: &[Candidate], configs: &[&RunConfig]) -> Result<(), ConfigError> {
     for (number, config) in configs.iter().enumerate() {
         if configs[..number].contains(config) {

@@ -7,8 +7,8 @@ use crate::config::{RunConfig, Settings};
 use crate::record::{Metrics, Summary};
 use crate::run::Outcome;
 
-/// A row of one run for each quality: an accuracy up to 1, or a perplexity above it. The loss on the validation part at
-/// the end is the quality too.
+/// A row of one run for each quality: an accuracy up to 1, or a perplexity above it. The loss on the
+/// validation part at the end is the quality too.
 pub(crate) fn entry(codec: &str, lr: f64, qualities: &[f64], bytes: u64) -> Entry {
     let settings = Settings { codec: Some(codec.to_owned()), lr: Some(lr), ..Settings::default() };
     let config = RunConfig::resolve(&settings).unwrap();

@@ -107,7 +107,8 @@ impl Entry {
         Spread::of(self.outcomes.iter().map(|outcome| of(&outcome.summary)))
     }
 
-    /// A number of every step, mean over the finished seeds. Steps that some run has nothing for are left out.
+    /// A number of every step, mean over the finished seeds. Steps that some run has nothing for are left
+    /// out.
     pub fn curve(&self, of: impl Fn(&Metrics) -> Option<f64>) -> Vec<(u64, f64)> {
         let Some(first) = self.outcomes.first() else { return Vec::new() };
         let mean = |index: usize| -> Option<f64> {
@@ -130,8 +131,8 @@ impl Plan {
         Self::of(Grid { seeds: Some(seeds), settings: settings.clone(), candidates, ..Grid::default() })
     }
 
-    /// As [`Plan::new`], of a grid: a candidate becomes one for each combination of the values that its settings have. Beside a
-    /// codec that owns its momentum, `none` is compared with the same momentum too.
+    /// As [`Plan::new`], of a grid: a candidate becomes one for each combination of the values that its
+    /// settings have. Beside a codec that owns its momentum, `none` is compared with the same momentum too.
     ///
     /// # Errors
     ///
@@ -155,8 +156,8 @@ impl Plan {
         Ok(Self { grid, rows })
     }
 
-    /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and the others go
-    /// on; once the user interrupts, none is begun any more.
+    /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and
+    /// the others go on; once the user interrupts, none is begun any more.
     ///
     /// # Errors
     ///
@@ -171,8 +172,8 @@ impl Plan {
         Ok(self.comparison(|row, job| row.run(job, folder)))
     }
 
-    /// As [`Plan::run`], in the folder of a comparison that was ended: runs that finished or diverged are kept, those that
-    /// have a checkpoint go on from it, and the others are begun.
+    /// As [`Plan::run`], in the folder of a comparison that was ended: runs that finished or diverged are
+    /// kept, those that have a checkpoint go on from it, and the others are begun.
     pub fn resume(&self, folder: &Folder) -> Comparison {
         self.comparison(|row, job| row.resume(job, folder))
     }

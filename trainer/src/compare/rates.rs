@@ -12,8 +12,8 @@ impl Comparison {
         self.entries.iter().enumerate().any(is_again)
     }
 
-    /// The same, with each candidate at its best rate alone: that of the smallest loss on the validation part at the end,
-    /// mean over the seeds. The test part has no say in the choice.
+    /// The same, with each candidate at its best rate alone: that of the smallest loss on the validation part
+    /// at the end, mean over the seeds. The test part has no say in the choice.
     pub fn at_best_rates(&self) -> Self {
         let mut best: Vec<&Entry> = Vec::new();
         for entry in &self.entries {
@@ -26,8 +26,8 @@ impl Comparison {
         self.with(best)
     }
 
-    /// The same, with all that trained at one rate, which is returned too: the best of dense training, or else that of the
-    /// first row.
+    /// The same, with all that trained at one rate, which is returned too: the best of dense training, or
+    /// else that of the first row.
     pub fn at_one_rate(&self) -> (f64, Self) {
         let best = self.at_best_rates();
         let chosen = best.entries.iter().find(|entry| entry.is_dense()).or(best.entries.first());

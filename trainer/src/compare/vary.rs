@@ -12,8 +12,8 @@ const LIST: &str = "hidden";
 /// A key of the codec's spelling, and no setting.
 const DENSITY: &str = "density";
 
-/// Every combination of the values that a candidate lists itself, and of those in `vary`, which are for all: settings, and
-/// `density` for codecs that have one. What a candidate says itself counts more.
+/// Every combination of the values that a candidate lists itself, and of those in `vary`, which are for all:
+/// settings, and `density` for codecs that have one. What a candidate says itself counts more.
 ///
 /// # Errors
 ///
@@ -61,8 +61,8 @@ fn values(key: &str, value: &Value) -> Result<Vec<Value>, ConfigError> {
     }
 }
 
-/// For every codec that owns its momentum, where `none` is compared too: `none` with that momentum and at that rate, unless
-/// it is there. Without it the difference between them would be the momentum's.
+/// For every codec that owns its momentum, where `none` is compared too: `none` with that momentum and at
+/// that rate, unless it is there. Without it the difference between them would be the momentum's.
 ///
 /// # Errors
 ///

@@ -106,8 +106,8 @@ fn default_rate(model: &str, is_sgd: bool) -> f64 {
     }
 }
 
-/// The spelling as the library prints it. Where a link rate would choose an index coder, one that was asked for is named even
-/// if it is the default.
+/// The spelling as the library prints it. Where a link rate would choose an index coder, one that was asked
+/// for is named even if it is the default.
 fn canonical(spelling: &str, has_link: bool) -> Result<String, ConfigError> {
     let refused = |what: String| ConfigError::Codec { spelling: spelling.replace(['\n', '\r'], " "), what };
     let spec = Spec::parse(spelling).map_err(|error| refused(error.to_string()))?;

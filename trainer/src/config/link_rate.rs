@@ -1,7 +1,8 @@
 //! Which index coder pays on a link: bits that are saved, against the time that saves them.
 //!
-//! Positions that cluster take fewer bits under `index=small`, and fewer still under `index=smallest`, but coding them takes
-//! tens of nanoseconds each. That pays only where a link is slow, so it is done unasked only where somebody says how slow.
+//! Positions that cluster take fewer bits under `index=small`, and fewer still under `index=smallest`, but
+//! coding them takes tens of nanoseconds each. That pays only where a link is slow, so it is done unasked
+//! only where somebody says how slow.
 
 use gradwire::Spec;
 
@@ -14,10 +15,11 @@ const CONTEXT_NS: f64 = 40.0;
 /// Nanoseconds that `context-max` takes for a coordinate, each way.
 const CONTEXT_MAX_NS: f64 = 15.0;
 
-/// From a density on: bits an entry that `context` saves against `auto`, and that `context-max` saves against `context`.
+/// From a density on: bits an entry that `context` saves against `auto`, and that `context-max` saves against
+/// `context`.
 ///
-/// Medians over the accumulators (`efv`, `dgcv`) of `benches/results/positions.md` at 10 %, 1 % and 0.1 %, each for the
-/// densities that are nearest to it.
+/// Medians over the accumulators (`efv`, `dgcv`) of `benches/results/positions.md` at 10 %, 1 % and 0.1 %,
+/// each for the densities that are nearest to it.
 const SAVED_BITS: [(f64, f64, f64); 3] = [(0.03, 0.08, 0.05), (0.003, 0.21, 0.06), (0.0, 1.05, 0.12)];
 
 /// `spelling` with this index coder; `None` where it names one already, or is of a codec that has none.
@@ -31,13 +33,13 @@ pub(crate) fn spell_index(spelling: &str, index: &str) -> String {
     format!("{spelling}{separator}index={index}")
 }
 
-/// The codec with the index coder that pays where each of `workers` gathers the frames of all over a link of `gbps` Gbit/s.
-/// `None` where the spelling names one, and where the codec has none or has no density, so that nothing is known before
-/// it encodes.
+/// The codec with the index coder that pays where each of `workers` gathers the frames of all over a link of
+/// `gbps` Gbit/s. `None` where the spelling names one, and where the codec has none or has no density, so
+/// that nothing is known before it encodes.
 ///
-/// A frame is sent to `workers` − 1 peers, encoded once and decoded `workers` times; nothing overlaps. Of a coder counts what
-/// positions are expected to take, not what it does to values. Only sums, products and quotients of the arguments are
-/// compared: every machine chooses alike.
+/// A frame is sent to `workers` − 1 peers, encoded once and decoded `workers` times; nothing overlaps. Of a
+/// coder counts what positions are expected to take, not what it does to values. Only sums, products and
+/// quotients of the arguments are compared: every machine chooses alike.
 pub(crate) fn choose(spelling: &str, workers: usize, gbps: f64) -> Option<Spec> {
     let density = with_index(spelling, CHOICES[0])?.codec.density()?.fraction();
     let gains = gains_ns(density, workers as f64, gbps);

@@ -1,8 +1,8 @@
 //! What a run is to do: settings as the user gives them, and the complete configuration they stand for.
 //!
-//! [`Settings`] is filled by the command line and by `--config run.toml` alike; [`RunConfig::resolve`] checks it, fills
-//! in what was left out, and gives the configuration that a run echoes as `config.toml`. Reading that file again gives
-//! the same run.
+//! [`Settings`] is filled by the command line and by `--config run.toml` alike; [`RunConfig::resolve`] checks
+//! it, fills in what was left out, and gives the configuration that a run echoes as `config.toml`. Reading
+//! that file again gives the same run.
 
 mod check;
 mod error;
@@ -34,8 +34,8 @@ pub struct Settings {
     /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub hidden: Option<Vec<usize>>,
-    /// How workers agree: auto, all-gather, sparse, all-reduce (around a ring), tree, server; native is the all-reduce of the MPI
-    /// library; gossip goes with codec dpsgd [default: auto]
+    /// How workers agree: auto, all-gather, sparse, all-reduce (around a ring), tree, server; native is the
+    /// all-reduce of the MPI library; gossip goes with codec dpsgd [default: auto]
     #[arg(long, value_name = "KIND")]
     pub exchange: Option<String>,
     /// Who are neighbours in gossip: ring, torus, complete [default: ring]
@@ -44,11 +44,13 @@ pub struct Settings {
     /// What an f32 takes on its way in all-reduce, tree and native: f32, bf16 [default: f32]
     #[arg(long, value_name = "KIND")]
     pub wire: Option<String>,
-    /// Gbit/s between two workers. With it auto chooses between all-gather and sparse [default: all-gather], and a codec that
-    /// does not say index= takes small or smallest where the bits that they save take longer than the coding [default: auto]
+    /// Gbit/s between two workers. With it auto chooses between all-gather and sparse [default: all-gather],
+    /// and a codec that does not say index= takes small or smallest where the bits that they save take longer
+    /// than the coding [default: auto]
     #[arg(long = "link-gbps", alias = "link_gbps", value_name = "X", allow_negative_numbers = true)]
     pub link_gbps: Option<f64>,
-    /// Microseconds that an empty message takes from worker to worker, for auto with --link-gbps [default: 50]
+    /// Microseconds that an empty message takes from worker to worker, for auto with --link-gbps [default:
+    /// 50]
     #[arg(
         long = "link-latency-us",
         alias = "link_latency_us",
@@ -59,11 +61,12 @@ pub struct Settings {
     /// Send the gradient of each step while that of the next is computed, and apply their mean one step late
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub delayed: Option<bool>,
-    /// Parts that a step of all-gather, sparse or all-reduce is cut into, between tensors of a codec with unit=tensor: while one
-    /// travels the next is encoded, and the mean is the same [default: 1]
+    /// Parts that a step of all-gather, sparse or all-reduce is cut into, between tensors of a codec with
+    /// unit=tensor: while one travels the next is encoded, and the mean is the same [default: 1]
     #[arg(long, value_name = "N")]
     pub pipeline: Option<usize>,
-    /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun, else local]
+    /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun,
+    /// else local]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<String>,
     /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
@@ -117,11 +120,12 @@ pub struct Settings {
     /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
     #[arg(long = "hash-every", alias = "hash_every", value_name = "N")]
     pub hash_every: Option<u64>,
-    /// Steps between two checkpoints, the last of which is at the end; 0: only when interrupted [default: 100 for train, 0 for compare]
+    /// Steps between two checkpoints, the last of which is at the end; 0: only when interrupted [default: 100
+    /// for train, 0 for compare]
     #[arg(long = "checkpoint-every", alias = "checkpoint_every", value_name = "N")]
     pub checkpoint_every: Option<u64>,
-    /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one process: what a
-    /// bad link does to training [default: 0]
+    /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one
+    /// process: what a bad link does to training [default: 0]
     #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P", allow_negative_numbers = true)]
     pub packet_loss: Option<f64>,
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
@@ -145,7 +149,8 @@ pub struct RunConfig {
     /// Widths of the inner layers; for `mlp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
-    /// Spelling of the codec, as [`Spec`] prints it; beside `link_gbps` it keeps an `index=auto` that was asked for.
+    /// Spelling of the codec, as [`Spec`] prints it; beside `link_gbps` it keeps an `index=auto` that was
+    /// asked for.
     pub codec: String,
     /// `auto`, `all-gather`, `sparse`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
     pub exchange: String,
@@ -257,7 +262,8 @@ impl Settings {
         parse_toml(text)
     }
 
-    /// These settings, and `below` where they are silent. Steps here replace epochs there, and the other way round.
+    /// These settings, and `below` where they are silent. Steps here replace epochs there, and the other way
+    /// round.
     pub fn over(self, mut below: Self) -> Self {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
@@ -279,7 +285,8 @@ impl RunConfig {
             .map_err(|error| ConfigError::Codec { spelling: self.codec.clone(), what: error.to_string() })
     }
 
-    /// Workers whose steps are written down: all of them, or over the network the server, whom the others tell little.
+    /// Workers whose steps are written down: all of them, or over the network the server, whom the others
+    /// tell little.
     pub fn reporting_workers(&self) -> usize {
         if self.transport == "zmq" { 1 } else { self.workers }
     }

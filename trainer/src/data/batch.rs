@@ -47,12 +47,12 @@ impl Batch {
     }
 }
 
-/// Which items each worker sees at each step: a seeded shuffle per epoch, cut into global batches, each cut into one
-/// piece per worker.
+/// Which items each worker sees at each step: a seeded shuffle per epoch, cut into global batches, each cut
+/// into one piece per worker.
 ///
-/// The global batch of a step is the same for every world as long as `batch * world` is. What does not fill a global
-/// batch at the end of an epoch is left out of it, so that every gradient is a mean over equally many items; the next
-/// epoch leaves out others.
+/// The global batch of a step is the same for every world as long as `batch * world` is. What does not fill a
+/// global batch at the end of an epoch is left out of it, so that every gradient is a mean over equally many
+/// items; the next epoch leaves out others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     seed: u64,
@@ -67,7 +67,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If a number is zero, `rank` is not below `world`, or there are fewer items than workers, or than a step needs.
+    /// If a number is zero, `rank` is not below `world`, or there are fewer items than workers, or than a
+    /// step needs.
     pub fn new(seed: u64, items: usize, batch: usize, rank: usize, world: usize) -> Result<Self, RangeError> {
         require(world > 0, "workers", world, "at least 1")?;
         require(rank < world, "rank", rank, format!("below {world}"))?;
@@ -109,8 +110,8 @@ impl Plan {
 
 /// The training batches of one worker.
 ///
-/// Resuming needs no state: a batch depends on the data set, the plan, the epoch and the step. The order of the last
-/// epoch is kept only to save time.
+/// Resuming needs no state: a batch depends on the data set, the plan, the epoch and the step. The order of
+/// the last epoch is kept only to save time.
 #[derive(Clone, Debug)]
 pub struct Batches<'a> {
     dataset: &'a Dataset,
@@ -120,7 +121,8 @@ pub struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    /// Batches of `batch` items for worker `rank` of `world`; an item is an image or a window of `context` tokens.
+    /// Batches of `batch` items for worker `rank` of `world`; an item is an image or a window of `context`
+    /// tokens.
     ///
     /// # Errors
     ///
@@ -213,10 +215,11 @@ fn token_batch(tokens: &[u32], starts: impl ExactSizeIterator<Item = usize>, con
 }
 
 impl Dataset {
-    /// A whole part in order, `items` images or windows of `context` tokens at once; the last batch may be smaller.
+    /// A whole part in order, `items` images or windows of `context` tokens at once; the last batch may be
+    /// smaller.
     ///
-    /// Every image comes once. Every token of a text but the first is predicted once: windows do not overlap, and the
-    /// last one, which may be shorter, comes alone.
+    /// Every image comes once. Every token of a text but the first is predicted once: windows do not overlap,
+    /// and the last one, which may be shorter, comes alone.
     ///
     /// # Panics
     ///

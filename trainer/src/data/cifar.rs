@@ -1,6 +1,7 @@
 //! CIFAR-10: binary records of 3,073 bytes, plain or gzip.
 //!
-//! A record is the label and 3,072 pixels: the red, the green and the blue plane of a 32×32 image, row by row.
+//! A record is the label and 3,072 pixels: the red, the green and the blue plane of a 32×32 image, row by
+//! row.
 
 use std::path::Path;
 
@@ -21,8 +22,8 @@ const MAX_FILE_BYTES: u64 = 10 * 10_000 * RECORD_BYTES as u64;
 /// The official numbers of the training files.
 const TRAIN_FILES: std::ops::RangeInclusive<u32> = 1..=5;
 
-/// Reads every `data_batch_1.bin` … `data_batch_5.bin` that is there, and `test_batch.bin` (each also with `.gz`), and
-/// standardises the features by channel.
+/// Reads every `data_batch_1.bin` … `data_batch_5.bin` that is there, and `test_batch.bin` (each also with
+/// `.gz`), and standardises the features by channel.
 ///
 /// # Errors
 ///

@@ -8,8 +8,8 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::{DataError, DataFault};
 
-/// No data file may be longer than this, uncompressed. The longest that anyone trains on with this program (the images
-/// of EMNIST by class) has 0.6 GB.
+/// No data file may be longer than this, uncompressed. The longest that anyone trains on with this program
+/// (the images of EMNIST by class) has 0.6 GB.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 30;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -1,7 +1,8 @@
 //! MNIST and Fashion-MNIST: four IDX files in a folder, plain or gzip.
 //!
-//! An image file is the magic number `0x00000803`, the number of images, of rows and of columns, each a big-endian
-//! 32-bit integer, and one byte per pixel. A label file is `0x00000801`, the number of labels, and one byte per label.
+//! An image file is the magic number `0x00000803`, the number of images, of rows and of columns, each a
+//! big-endian 32-bit integer, and one byte per pixel. A label file is `0x00000801`, the number of labels, and
+//! one byte per label.
 
 use std::path::Path;
 
@@ -13,8 +14,9 @@ pub const CLASSES: usize = 10;
 const IMAGE_MAGIC: u32 = 0x0000_0803;
 const LABEL_MAGIC: u32 = 0x0000_0801;
 
-/// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`
-/// (also spelled with a dot before `idx`, each also with `.gz`) and standardises the features.
+/// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+/// `t10k-labels-idx1-ubyte` (also spelled with a dot before `idx`, each also with `.gz`) and standardises the
+/// features.
 ///
 /// # Errors
 ///

@@ -43,8 +43,8 @@ impl ImageSet {
     ///
     /// # Errors
     ///
-    /// `Empty` without images or values, `TooLarge` for an absurd shape, `BadRecordSize` or `CountMismatch` if the
-    /// lengths do not fit, `LabelOutOfRange`.
+    /// `Empty` without images or values, `TooLarge` for an absurd shape, `BadRecordSize` or `CountMismatch`
+    /// if the lengths do not fit, `LabelOutOfRange`.
     pub fn new(
         shape: [usize; 3],
         pixels: Vec<u8>,

@@ -2,9 +2,10 @@
 //!
 //! # Split
 //!
-//! Every third row of the file (the third, the sixth, …) is a test image: 1,198 training and 599 test images, so the
-//! resolution of an accuracy is 0.17 percentage points. The rows run through the ten digits in turn; three has no factor
-//! in common with ten, so both parts hold every digit about equally often. Writers appear in both parts.
+//! Every third row of the file (the third, the sixth, …) is a test image: 1,198 training and 599 test images,
+//! so the resolution of an accuracy is 0.17 percentage points. The rows run through the ten digits in turn;
+//! three has no factor in common with ten, so both parts hold every digit about equally often. Writers appear
+//! in both parts.
 //!
 //! # Source
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Split
 //!
-//! The first 90 % is the training part (1,003,854 characters), the rest the test part (111,540). The 65 distinct
-//! characters, in the order of their code points, are the vocabulary.
+//! The first 90 % is the training part (1,003,854 characters), the rest the test part (111,540). The 65
+//! distinct characters, in the order of their code points, are the vocabulary.
 //!
 //! # Source
 //!

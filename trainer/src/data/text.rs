@@ -7,8 +7,8 @@ use super::{DataError, DataFault, Dataset, Level, Text, file};
 /// Reads a corpus.
 ///
 /// A file is split nine to one. In a folder, the file with `train` between the dots of its name (`train.txt`,
-/// `ptb.train.txt.gz`, `wiki.train.tokens`) is the training part, likewise `valid` and `test`; without a test file the
-/// validation file is the test part.
+/// `ptb.train.txt.gz`, `wiki.train.tokens`) is the training part, likewise `valid` and `test`; without a test
+/// file the validation file is the test part.
 ///
 /// # Errors
 ///

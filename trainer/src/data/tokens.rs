@@ -84,8 +84,8 @@ impl Text {
         Self::check(name, vocabulary, train, None, test)
     }
 
-    /// Tokenises a text that comes in parts. The vocabulary is that of the training part: characters in the order of
-    /// their code points, words in the order in which they appear first.
+    /// Tokenises a text that comes in parts. The vocabulary is that of the training part: characters in the
+    /// order of their code points, words in the order in which they appear first.
     ///
     /// What only the other parts have becomes `<unk>`, which joins the vocabulary if it is not in it yet.
     ///

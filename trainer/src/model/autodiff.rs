@@ -51,7 +51,8 @@ impl<N: Network> Autodiff<N> {
         self.network.check(batch).map_err(ModelError::Batch)
     }
 
-    /// Logarithm of the probability of each class, and of the right one: `[predictions, classes]`, `[predictions, 1]`.
+    /// Logarithm of the probability of each class, and of the right one: `[predictions, classes]`,
+    /// `[predictions, 1]`.
     fn log_probabilities(&self, batch: &Batch, weights: &Weights<'_>, device: &Device) -> [Tensor<2>; 2] {
         let all = log_softmax(self.network.logits(weights, batch, device), 1);
         let right = all.clone().gather(1, indices(batch.targets(), [batch.predictions(), 1], device));

@@ -1,5 +1,5 @@
-//! A small convolutional network: two 3×3 convolutions, each with a rectifier and 2×2 maximum pooling, then two fully
-//! connected layers.
+//! A small convolutional network: two 3×3 convolutions, each with a rectifier and 2×2 maximum pooling, then
+//! two fully connected layers.
 
 use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, max_pool2d};
@@ -27,8 +27,8 @@ pub struct CnnConfig {
 }
 
 impl CnnConfig {
-    /// 16 and 32 channels and a layer of 64 for 8×8 images (13,706 parameters), 32 and 64 channels and a layer of 128
-    /// for larger ones (421,642 parameters for 1×28×28, 545,098 for 3×32×32).
+    /// 16 and 32 channels and a layer of 64 for 8×8 images (13,706 parameters), 32 and 64 channels and a
+    /// layer of 128 for larger ones (421,642 parameters for 1×28×28, 545,098 for 3×32×32).
     pub fn suited_to(task: &Task) -> Self {
         match task {
             Task::Images { shape: [_, height, width], .. } if height * width > 256 => {

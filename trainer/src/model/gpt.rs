@@ -8,8 +8,8 @@
 //!
 //! # Source
 //!
-//! Radford et al., "Language models are unsupervised multitask learners", 2019 (GPT-2), without dropout and with a head
-//! of its own instead of the transposed embedding.
+//! Radford et al., "Language models are unsupervised multitask learners", 2019 (GPT-2), without dropout and
+//! with a head of its own instead of the transposed embedding.
 
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::module::{embedding, layer_norm};
@@ -43,7 +43,8 @@ pub struct GptConfig {
 }
 
 impl Default for GptConfig {
-    /// 32 tokens of 64 values, 4 heads, 2 blocks: 110,464 parameters for the 65 characters of tiny Shakespeare.
+    /// 32 tokens of 64 values, 4 heads, 2 blocks: 110,464 parameters for the 65 characters of tiny
+    /// Shakespeare.
     fn default() -> Self {
         Self { context: 32, width: 64, heads: 4, layers: 2 }
     }

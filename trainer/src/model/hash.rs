@@ -2,8 +2,8 @@
 
 /// A 64-bit hash of the bits of the values, in order.
 ///
-/// Two vectors that differ in one bit anywhere differ in the hash but for an accident; it is no defence against anyone
-/// who looks for collisions.
+/// Two vectors that differ in one bit anywhere differ in the hash but for an accident; it is no defence
+/// against anyone who looks for collisions.
 ///
 /// # Determinism
 ///
@@ -11,8 +11,8 @@
 ///
 /// # Source
 ///
-/// FNV-1a with its 64-bit constants, a word of 32 bits at a time instead of a byte, and a shift that carries high bits
-/// down again.
+/// FNV-1a with its 64-bit constants, a word of 32 bits at a time instead of a byte, and a shift that carries
+/// high bits down again.
 pub fn params_hash(params: &[f32]) -> u64 {
     params.iter().fold(START, |hash, value| mix(hash, value.to_bits()))
 }

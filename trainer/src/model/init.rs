@@ -41,7 +41,8 @@ impl Init {
     }
 }
 
-/// The initial values of all tensors, one after the other. Each tensor has a stream of its own, shared by all workers.
+/// The initial values of all tensors, one after the other. Each tensor has a stream of its own, shared by all
+/// workers.
 pub(super) fn initial_values(specs: &[Spec], seed: u64) -> Vec<f32> {
     let mut values = Vec::with_capacity(specs.iter().map(Spec::len).sum());
     for (number, spec) in specs.iter().enumerate() {

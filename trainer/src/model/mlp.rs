@@ -22,8 +22,8 @@ pub struct MlpConfig {
 }
 
 impl MlpConfig {
-    /// One layer of 128 for small images (64-128-10 for optdigits: 9,610 parameters), two of 512 and 256 for larger ones
-    /// (784-512-256-10 for Fashion-MNIST: 535,818 parameters).
+    /// One layer of 128 for small images (64-128-10 for optdigits: 9,610 parameters), two of 512 and 256 for
+    /// larger ones (784-512-256-10 for Fashion-MNIST: 535,818 parameters).
     pub fn suited_to(task: &Task) -> Self {
         match task {
             Task::Images { shape, .. } if shape.iter().product::<usize>() > 256 => {

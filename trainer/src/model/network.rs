@@ -7,7 +7,8 @@ use crate::data::Batch;
 ///
 /// # Determinism
 ///
-/// The same batch and parameters give the same bits on the same binary and CPU features, whatever other threads do.
+/// The same batch and parameters give the same bits on the same binary and CPU features, whatever other
+/// threads do.
 pub trait Model: Send {
     /// Names and shapes of the parameters, in the order of the flat slices.
     fn layout(&self) -> Vec<(String, Vec<usize>)>;
@@ -38,8 +39,8 @@ pub trait Model: Send {
     ///
     /// # Errors
     ///
-    /// [`ModelError::Batch`] if the batch is not of the task, [`ModelError::Gradient`] if a parameter got no gradient.
-    /// `grad` is as it was then.
+    /// [`ModelError::Batch`] if the batch is not of the task, [`ModelError::Gradient`] if a parameter got no
+    /// gradient. `grad` is as it was then.
     ///
     /// # Panics
     ///

@@ -36,8 +36,8 @@ impl Default for AdamWConfig {
 ///
 /// # Source
 ///
-/// Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv:1711.05101, algorithm 2. The powers are products
-/// in `f64`, one factor per step.
+/// Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv:1711.05101, algorithm 2. The powers
+/// are products in `f64`, one factor per step.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     config: AdamWConfig,
@@ -151,7 +151,8 @@ mod tests {
     fn steps_are_those_computed_by_hand() {
         let mut adam = AdamW::new(1, HALVES).unwrap();
         let mut params = [1.0];
-        // mean 1 / (1 - 0.5) = 2; square 0.25 * 4 / (1 - 0.75) = 4, root 2; params 1 * 0.875 - 0.25 * 2 / 2.5.
+        // mean 1 / (1 - 0.5) = 2; square 0.25 * 4 / (1 - 0.75) = 4, root 2; params 1 * 0.875 - 0.25 * 2 /
+        // 2.5.
         adam.step(&mut params, &[2.0], 0.25);
         assert_eq!(params, [0.875 - 0.25 * (2.0 / 2.5)]);
         assert_eq!(adam.state(), [("mean", &[1.0][..]), ("square", &[1.0][..])]);

@@ -2,8 +2,8 @@
 //!
 //! # Determinism
 //!
-//! Only `+ - * /` and square roots, which IEEE 754 rounds correctly, in a written order, never fused: the same
-//! parameters on every machine from the same gradients. Powers are products, cosines come from `libm`.
+//! Only `+ - * /` and square roots, which IEEE 754 rounds correctly, in a written order, never fused: the
+//! same parameters on every machine from the same gradients. Powers are products, cosines come from `libm`.
 
 mod adamw;
 mod schedule;

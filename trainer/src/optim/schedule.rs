@@ -47,7 +47,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Rises in `warmup` equal steps to `base`, then decays. Steps of the decay count from the end of the warm-up.
+    /// Rises in `warmup` equal steps to `base`, then decays. Steps of the decay count from the end of the
+    /// warm-up.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl Schedule {
         }
     }
 
-    /// The rate of the step before, divided by that of this step: what a residual is multiplied by, so that it moves the
-    /// parameters as far as it would have at the step it was kept back from.
+    /// The rate of the step before, divided by that of this step: what a residual is multiplied by, so that
+    /// it moves the parameters as far as it would have at the step it was kept back from.
     ///
     /// 1 for step 0, and where either rate is zero.
     ///

@@ -28,8 +28,8 @@ pub struct SgdConfig {
 ///
 /// # Source
 ///
-/// Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013, in the form that
-/// PyTorch gave it: the rate is not part of the velocity.
+/// Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013, in the form
+/// that PyTorch gave it: the rate is not part of the velocity.
 #[derive(Clone, Debug)]
 pub struct Sgd {
     config: SgdConfig,
@@ -59,7 +59,8 @@ impl Sgd {
         Ok(Self { config, len, steps: 0, velocity, momentum_in: vec![whole] })
     }
 
-    /// With momentum in these ranges alone, which ascend and do not overlap: elsewhere it was applied before the mean.
+    /// With momentum in these ranges alone, which ascend and do not overlap: elsewhere it was applied before
+    /// the mean.
     pub fn with_momentum_in(self, ranges: Vec<Range<usize>>) -> Self {
         Self { momentum_in: ranges, ..self }
     }

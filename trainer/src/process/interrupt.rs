@@ -1,4 +1,5 @@
-//! Ctrl-C, and the signal that ends a process from outside: the first asks for an orderly end, the second ends at once.
+//! Ctrl-C, and the signal that ends a process from outside: the first asks for an orderly end, the second
+//! ends at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +22,8 @@ pub(crate) fn listen() {
     });
 }
 
-/// As [`listen`], for a process that may be sent the same wish twice, by the terminal and by its launcher. It is the
-/// launcher who ends it when it does not end in time.
+/// As [`listen`], for a process that may be sent the same wish twice, by the terminal and by its launcher. It
+/// is the launcher who ends it when it does not end in time.
 #[cfg(feature = "mpi")]
 pub(crate) fn listen_under_a_launcher() {
     let _ = ctrlc::set_handler(|| REQUESTED.store(true, Ordering::Relaxed));

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-/// Variables that hold rank and number of processes: those of Open MPI, and those of the process management interface
-/// that MPICH's launchers and Slurm speak.
+/// Variables that hold rank and number of processes: those of Open MPI, and those of the process management
+/// interface that MPICH's launchers and Slurm speak.
 const VARIABLES: [(&str, &str); 2] =
     [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")];
 /// Long enough for the first process to say something and for the launcher to end the others.
@@ -31,8 +31,8 @@ impl Launch {
         VARIABLES.into_iter().find_map(launch).filter(|launch| launch.rank < launch.world)
     }
 
-    /// Gives the first process time to say what all of them would, so that it is said once: when it fails, the launcher
-    /// ends the others.
+    /// Gives the first process time to say what all of them would, so that it is said once: when it fails,
+    /// the launcher ends the others.
     pub fn let_first_speak(self) {
         if self.rank > 0 {
             thread::sleep(FIRST_WORD);

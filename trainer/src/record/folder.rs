@@ -1,7 +1,7 @@
 //! The folder that a command leaves behind.
 //!
-//! It is made only when everything was checked. Files appear whole or not at all, but for `metrics.jsonl`, which grows a
-//! line a step so that a run can be watched.
+//! It is made only when everything was checked. Files appear whole or not at all, but for `metrics.jsonl`,
+//! which grows a line a step so that a run can be watched.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
@@ -30,8 +30,8 @@ pub enum FolderError {
     },
 }
 
-/// The file whose lock says that a process writes into the folder. The system takes the lock off when that process ends,
-/// however it does; the file stays, for another process may be about to lock it.
+/// The file whose lock says that a process writes into the folder. The system takes the lock off when that
+/// process ends, however it does; the file stays, for another process may be about to lock it.
 const LOCK: &str = ".lock";
 
 /// A folder that this program may write into, and no other process does meanwhile.
@@ -148,8 +148,8 @@ impl Folder {
         }
     }
 
-    /// Continues `metrics.jsonl` after its first `steps` lines, which are returned. What a process that was killed wrote after them
-    /// is dropped.
+    /// Continues `metrics.jsonl` after its first `steps` lines, which are returned. What a process that was
+    /// killed wrote after them is dropped.
     ///
     /// # Errors
     ///

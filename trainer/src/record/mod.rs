@@ -1,7 +1,7 @@
 //! What is written down of a step and of a run.
 //!
-//! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in reports. Times are
-//! means over the workers.
+//! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in
+//! reports. Times are means over the workers.
 
 pub mod folder;
 pub mod progress;
@@ -168,7 +168,8 @@ pub struct Metrics {
     pub bytes_down: u64,
     /// Dense f32 bytes over frame bytes; `null` when the step was refused, or is the first of a delayed run.
     pub ratio: Option<f64>,
-    /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends nothing.
+    /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends
+    /// nothing.
     pub wire_ratio: Option<f64>,
     /// Workers whose gradients are in the mean; with gossip, whose models the first one's is mixed of.
     pub contributors: usize,
@@ -183,10 +184,11 @@ pub struct Metrics {
     pub residual_norm: f64,
     /// Share of the coordinates that was sent, mean over the workers.
     pub density: f64,
-    /// Share of the coordinates that was to be sent at this step, as the schedule has it; `null` for a codec without a
-    /// density.
+    /// Share of the coordinates that was to be sent at this step, as the schedule has it; `null` for a codec
+    /// without a density.
     pub target_density: Option<f64>,
-    /// Share of the packets that did not get into the mean, and were given back; `null` for a run without packets.
+    /// Share of the packets that did not get into the mean, and were given back; `null` for a run without
+    /// packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
     /// Mean loss on the validation part, where there was an evaluation.
@@ -321,8 +323,8 @@ pub struct Summary {
     pub exchange_seconds: f64,
     /// Time spent parsing and adding frames, mean over the workers.
     pub decode_seconds: f64,
-    /// Links slower than this, in Gbit/s, carry a step of this run faster than a dense f32 ring, encoding and decoding
-    /// included and nothing overlapped; `null` where no bytes are saved.
+    /// Links slower than this, in Gbit/s, carry a step of this run faster than a dense f32 ring, encoding and
+    /// decoding included and nothing overlapped; `null` where no bytes are saved.
     pub break_even_gbps: Option<f64>,
     /// Hash of the final parameters, which every replica has; with gossip, of all replicas in rank order.
     pub params_hash: String,

@@ -1,5 +1,5 @@
-//! What the user sees while a run goes on: a bar on a terminal, plain lines in a pipe. Always on standard error, so that
-//! tables can be redirected.
+//! What the user sees while a run goes on: a bar on a terminal, plain lines in a pipe. Always on standard
+//! error, so that tables can be redirected.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The server's checkpoints, each held back until the workers have theirs of the same step.
 //!
-//! A worker writes down what it keeps back before it sends anything of the next step. So when the frames of that step are
-//! here, both can go on from the checkpoint, whoever was killed, and to the same bits.
+//! A worker writes down what it keeps back before it sends anything of the next step. So when the frames of
+//! that step are here, both can go on from the checkpoint, whoever was killed, and to the same bits.
 
 use crate::checkpoint::Checkpoint;
 use crate::record::Metrics;

@@ -32,7 +32,8 @@ pub struct JoinArgs {
     // One key in 85 begins with a hyphen.
     #[arg(long, value_name = "KEY", required_unless_present = "insecure", allow_hyphen_values = true)]
     server_key: Option<String>,
-    /// This worker's rank, from 1: the one that the server's list gives to its key [default: with --resume, the one that it had]
+    /// This worker's rank, from 1: the one that the server's list gives to its key [default: with --resume,
+    /// the one that it had]
     #[arg(long, value_name = "N", required_unless_present = "resume")]
     rank: Option<u32>,
     #[command(flatten)]
@@ -44,7 +45,8 @@ pub struct JoinArgs {
     /// As given to the server
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
-    /// As given to the server: packets (max_packet_bytes) that did not get through by then are not sent again [default: they are]
+    /// As given to the server: packets (max_packet_bytes) that did not get through by then are not sent again
+    /// [default: they are]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     patience: Option<Duration>,
     /// What is kept back counts less after an absence, and nothing after so many steps
@@ -170,7 +172,8 @@ impl<'a> Run<'a> {
     }
 
     fn reconnect(&mut self, wait: Duration) -> Result<(), RemoteError> {
-        // An answer that made no sense ends a stretch while the session still stands; asking again mends that.
+        // An answer that made no sense ends a stretch while the session still stands; asking again mends
+        // that.
         if self.worker.transport().session(SERVER).is_none() {
             eprintln!("trainer: the server is gone; waiting for it");
             self.worker.transport().rejoin(Deadline::after(wait))?;

@@ -1,5 +1,5 @@
-//! What a worker writes down, so that it can go on when its process has ended: what it keeps back behind the steps of the
-//! server's checkpoints, and where it leaves the run.
+//! What a worker writes down, so that it can go on when its process has ended: what it keeps back behind the
+//! steps of the server's checkpoints, and where it leaves the run.
 
 use std::path::PathBuf;
 
@@ -17,15 +17,15 @@ use crate::step::Worker;
 /// Where it goes, or comes from.
 #[derive(Debug, clap::Args)]
 pub(super) struct KeepArgs {
-    /// Folder for what this worker keeps back, at the steps of the server's checkpoints and where it leaves the run
-    /// [default: it dies with the process]
+    /// Folder for what this worker keeps back, at the steps of the server's checkpoints and where it leaves
+    /// the run [default: it dies with the process]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write into the folder even if it is not empty
     #[arg(long, requires = "out")]
     force: bool,
-    /// Go on as the worker that wrote into this folder with --out, from its newest checkpoint or from the one named. Takes no
-    /// settings of the run
+    /// Go on as the worker that wrote into this folder with --out, from its newest checkpoint or from the one
+    /// named. Takes no settings of the run
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     resume: Option<PathBuf>,
 }
@@ -105,8 +105,8 @@ impl Keep {
 /// A checkpoint with its path, for those who are told of it.
 pub(super) type Known = (PathBuf, Checkpoint);
 
-/// The checkpoint that was found and those before it, to which the server may go back; oldest first. Only the one that was
-/// found has to fit; of the others, each that does not is named.
+/// The checkpoint that was found and those before it, to which the server may go back; oldest first. Only the
+/// one that was found has to fit; of the others, each that does not is named.
 pub(super) fn read(found: Found, job: &Job) -> Result<Vec<Known>, CheckpointError> {
     let (path, older) = (found.path().to_path_buf(), found.before()?);
     let newest = found.read_all(&job.layout)?;
@@ -130,8 +130,9 @@ fn warn(error: &CheckpointError) {
     eprintln!("trainer: {error}; should the server go back that far, what was kept back then is not known");
 }
 
-/// Has the worker remember what it kept back before the steps of these checkpoints. Returns the last one's, at which it stands.
-/// Of those before the last one, each that is not of this worker's codec is named, and not remembered.
+/// Has the worker remember what it kept back before the steps of these checkpoints. Returns the last one's,
+/// at which it stands. Of those before the last one, each that is not of this worker's codec is named, and
+/// not remembered.
 pub(super) fn take_up(
     worker: &mut Worker<'_, ZmqTransport>,
     mut known: Vec<Known>,

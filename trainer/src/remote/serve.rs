@@ -40,8 +40,8 @@ pub struct ServeArgs {
     /// Where to listen; a port of * is chosen by the system
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     listen: String,
-    /// List of the workers: a line for each, with its rank, from 1, and its public key. It is read again when it has changed: who is
-    /// taken off is shut out, and who has another key or is on it again may come in
+    /// List of the workers: a line for each, with its rank, from 1, and its public key. It is read again when
+    /// it has changed: who is taken off is shut out, and who has another key or is on it again may come in
     #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
     peers: Option<PathBuf>,
     #[command(flatten)]
@@ -51,7 +51,8 @@ pub struct ServeArgs {
     /// Frames, the server's own included, without which a step is void [default: all]
     #[arg(long, value_name = "N")]
     quorum: Option<usize>,
-    /// How long to wait for the frames of a step; then it closes with those that are there [default: as long as their senders live]
+    /// How long to wait for the frames of a step; then it closes with those that are there [default: as long
+    /// as their senders live]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     patience: Option<Duration>,
     /// Steps in a row that a worker may be late for before it has to begin again with the server's parameters
@@ -60,17 +61,18 @@ pub struct ServeArgs {
     /// Frames in a row of one worker that may be refused; with the next one it is shut out of the run
     #[arg(long, value_name = "N", default_value_t = 2)]
     may_spoil: u32,
-    /// Go on from the newest checkpoint in the folder of a run of a server, or from that of one checkpoint. Takes no settings of
-    /// the run
+    /// Go on from the newest checkpoint in the folder of a run of a server, or from that of one checkpoint.
+    /// Takes no settings of the run
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "force"])]
     resume: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
-    /// How the mean is sent back; error feedback, if the codec has it, is kept by the server [default: none, which is dense f32]
+    /// How the mean is sent back; error feedback, if the codec has it, is kept by the server [default: none,
+    /// which is dense f32]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
-    /// Scale down frames whose norm is more than this multiple of the running median of all norms; what is cut off is lost
-    /// [default: no cap]
+    /// Scale down frames whose norm is more than this multiple of the running median of all norms; what is
+    /// cut off is lost [default: no cap]
     #[arg(long, value_name = "MULTIPLE")]
     norm_cap: Option<f32>,
     /// How long to wait for a quorum of workers
@@ -156,7 +158,8 @@ fn announce(bound: &Bound, bytes_per_peer: usize, out: &mut impl Write) -> Resul
     Ok(out.flush()?)
 }
 
-/// Serves, with every step written down, from the beginning or from a checkpoint of a run into the same folder.
+/// Serves, with every step written down, from the beginning or from a checkpoint of a run into the same
+/// folder.
 fn in_folder(
     job: &Job,
     folder: &Folder,
@@ -324,7 +327,8 @@ impl<'a> Run<'a> {
         self.worker.set_quorum(quorum);
     }
 
-    /// Takes what the members report in a step. Of a worker that was gone, and is back, it says how much is lost after all.
+    /// Takes what the members report in a step. Of a worker that was gone, and is back, it says how much is
+    /// lost after all.
     fn hear(&mut self, tag: Tag, hash: u64) -> Result<(), RemoteError> {
         for (rank, norm) in self.roll.reports(self.worker.transport(), tag, hash)? {
             if let Some(lost) = self.collected.hear_of(rank, norm) {

@@ -1,5 +1,5 @@
-//! What a worker made, kept and received in each step, as sums over all coordinates: enough for others to add up what all
-//! workers together did, and to see that nothing was lost in silence.
+//! What a worker made, kept and received in each step, as sums over all coordinates: enough for others to add
+//! up what all workers together did, and to see that nothing was lost in silence.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,9 +16,9 @@ use crate::step::{StepError, Worker};
 /// Where it goes.
 #[derive(Debug, clap::Args)]
 pub(super) struct TraceArgs {
-    /// File to which every step adds a line of JSON: sums of the gradient, of what was kept back before and after, and of
-    /// the mean, and whose frames are in it. With the lines of all workers, kept + gradient - kept of the contributors adds
-    /// up to the mean times their number
+    /// File to which every step adds a line of JSON: sums of the gradient, of what was kept back before and
+    /// after, and of the mean, and whose frames are in it. With the lines of all workers, kept + gradient -
+    /// kept of the contributors adds up to the mean times their number
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -47,8 +47,9 @@ struct Line {
     /// None of a void step.
     mean: Option<f64>,
     contributors: Vec<u32>,
-    /// The server was lost before it said whose frames are in the mean, so everything was given back. Where it had taken this
-    /// one in and goes on from there, the next line begins with what was kept back behind it.
+    /// The server was lost before it said whose frames are in the mean, so everything was given back. Where
+    /// it had taken this one in and goes on from there, the next line begins with what was kept back behind
+    /// it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     server_lost: bool,
 }
@@ -62,7 +63,8 @@ impl Trace {
 
     fn write(&mut self, line: &Line) -> Result<(), RemoteError> {
         let text = serde_json::to_string(line).map_err(std::io::Error::from);
-        // In one piece: a process that is killed leaves a whole line or none, and the next one begins its own.
+        // In one piece: a process that is killed leaves a whole line or none, and the next one begins its
+        // own.
         let written = text.and_then(|text| self.file.write_all(format!("{text}\n").as_bytes()));
         written.map_err(|error| RemoteError::trace(&self.path, &error))
     }

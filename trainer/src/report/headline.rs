@@ -1,9 +1,10 @@
 //! The result in a sentence: which codec saves most bytes and is as good as dense training.
 //!
-//! A codec is *within the spread* of dense training if its mean is not worse than dense training's by more than a
-//! tolerance, which the sentence states: the standard deviation of dense training over its seeds, but at least what one test
-//! example is worth. One seed has no deviation: the tolerance is then one standard error of dense training's accuracy, as
-//! of a share of that many test examples, and for text 1 % of its perplexity.
+//! A codec is *within the spread* of dense training if its mean is not worse than dense training's by more
+//! than a tolerance, which the sentence states: the standard deviation of dense training over its seeds, but
+//! at least what one test example is worth. One seed has no deviation: the tolerance is then one standard
+//! error of dense training's accuracy, as of a share of that many test examples, and for text 1 % of its
+//! perplexity.
 
 use crate::compare::{Broken, Comparison, Entry};
 use crate::report::table::ratio_text;
@@ -14,7 +15,8 @@ const PERPLEXITY_TOLERANCE: f64 = 0.01;
 /// What a comparison found for one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Headline {
-    /// Whether the codec is within the spread of dense training; if none is, this is the one that came nearest.
+    /// Whether the codec is within the spread of dense training; if none is, this is the one that came
+    /// nearest.
     pub is_within: bool,
     /// The codec, with settings of its own.
     pub label: String,

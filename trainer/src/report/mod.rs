@@ -1,5 +1,5 @@
-//! One HTML file that needs nothing else: table, plots as SVG, and a few words for someone who sees this for the first
-//! time.
+//! One HTML file that needs nothing else: table, plots as SVG, and a few words for someone who sees this for
+//! the first time.
 
 pub mod headline;
 mod plot;
@@ -18,8 +18,8 @@ use self::table::{Table, broken, footnotes};
 use crate::compare::Comparison;
 use crate::config::RunConfig;
 
-/// What `templates/report.html` shows. The template escapes every text; of the drawings, which are inserted as they are,
-/// only numbers and words of this program are part.
+/// What `templates/report.html` shows. The template escapes every text; of the drawings, which are inserted
+/// as they are, only numbers and words of this program are part.
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
@@ -87,8 +87,8 @@ pub fn html(comparison: &Comparison, title: &str) -> String {
     page.render().unwrap_or_default()
 }
 
-/// What the report shows as tables, with their titles: all rows, and before them, where several rates were tried, the best
-/// of each codec and all codecs at one.
+/// What the report shows as tables, with their titles: all rows, and before them, where several rates were
+/// tried, the best of each codec and all codecs at one.
 pub fn tables(comparison: &Comparison) -> Vec<(String, Comparison)> {
     if !comparison.has_rates() {
         return vec![(String::new(), comparison.clone())];

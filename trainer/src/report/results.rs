@@ -31,8 +31,8 @@ const TITLES: [&str; 24] = [
     "params_hash",
 ];
 
-/// A line of titles, and one for each run. `result` is `done`, or says why there is none. Bytes are sums over all workers,
-/// times are means over them.
+/// A line of titles, and one for each run. `result` is `done`, or says why there is none. Bytes are sums over
+/// all workers, times are means over them.
 pub fn csv(comparison: &Comparison) -> String {
     let mut text = line(TITLES.map(str::to_owned).to_vec());
     for entry in &comparison.entries {

@@ -1,7 +1,7 @@
 //! Curves as SVG.
 //!
-//! The plotting library draws with fixed colours and one font; afterwards these become the variables and the font of the
-//! page's style sheet, so that one drawing suits light and dark.
+//! The plotting library draws with fixed colours and one font; afterwards these become the variables and the
+//! font of the page's style sheet, so that one drawing suits light and dark.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -21,7 +21,8 @@ pub(super) struct Axis<'a> {
 pub(super) struct Chart<'a> {
     pub(super) x: Axis<'a>,
     pub(super) y: Axis<'a>,
-    /// Whether curves may lie on top of each other: earlier ones are then drawn wider, so that all can be seen.
+    /// Whether curves may lie on top of each other: earlier ones are then drawn wider, so that all can be
+    /// seen.
     pub(super) overlaps: bool,
     /// Whether each curve is drawn as separate points; a line then joins those of the front.
     pub(super) front: Option<Curve>,

@@ -16,8 +16,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of a comparison. Bytes are sums over all workers and steps, and means over the seeds like everything
-    /// else.
+    /// The table of a comparison. Bytes are sums over all workers and steps, and means over the seeds like
+    /// everything else.
     pub fn new(comparison: &Comparison) -> Self {
         let quality = if comparison.is_text { "perplexity" } else { "accuracy" };
         let head: [&str; COLUMNS] = [

@@ -30,8 +30,8 @@ pub(crate) struct Collected {
     before: Duration,
 }
 
-/// Takes records until all workers have ended. After a failure it tells the workers to stop and goes on listening, so
-/// that none of them waits for it.
+/// Takes records until all workers have ended. After a failure it tells the workers to stop and goes on
+/// listening, so that none of them waits for it.
 pub(crate) fn collect(
     mut collected: Collected,
     job: &Job,
@@ -77,7 +77,8 @@ impl Collected {
         Self { metrics: Some(metrics.to_vec()), ..Self::summing(started, checkpoint, sums) }
     }
 
-    /// As [`since`](Self::since), but keeps what the steps add up to and no step: a run of any length takes the same memory.
+    /// As [`since`](Self::since), but keeps what the steps add up to and no step: a run of any length takes
+    /// the same memory.
     pub(crate) fn summing(started: Instant, checkpoint: Option<&Checkpoint>, sums: Sums) -> Self {
         let totals = checkpoint.map(|checkpoint| checkpoint.totals.clone()).unwrap_or_default();
         let before = Duration::from_nanos(totals.elapsed_ns);
@@ -182,7 +183,8 @@ impl Collected {
         self.totals.away.push(Away { rank, lost_nanos });
     }
 
-    /// A worker says what it keeps back. Of one that was gone, that is not lost; returns the norm of what still is.
+    /// A worker says what it keeps back. Of one that was gone, that is not lost; returns the norm of what
+    /// still is.
     #[cfg(feature = "zmq")]
     pub(crate) fn hear_of(&mut self, Rank(rank): Rank, norm: f64) -> Option<f64> {
         let at = self.totals.away.iter().position(|away| away.rank == rank)?;

@@ -69,7 +69,8 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The step at which a gradient or a mean was no number, again and again or for good; `None` for every other failure.
+    /// The step at which a gradient or a mean was no number, again and again or for good; `None` for every
+    /// other failure.
     pub fn divergence(&self) -> Option<u64> {
         match self {
             Self::Worker { step, error: StepError::Diverged { .. }, .. } | Self::Refused { step, .. } => {

@@ -40,8 +40,8 @@ fn written(error: &FolderError) -> RunError {
     RunError::Observer(error.to_string())
 }
 
-/// Runs a job and writes `config.toml`, `metrics.jsonl`, `summary.json` and checkpoints into the folder. In a pipe,
-/// progress is told in so many lines.
+/// Runs a job and writes `config.toml`, `metrics.jsonl`, `summary.json` and checkpoints into the folder. In a
+/// pipe, progress is told in so many lines.
 ///
 /// # Errors
 ///
@@ -87,7 +87,8 @@ pub fn resume_into(
     })
 }
 
-/// As [`resume_into`], with a run of the caller's, which is given the checkpoint and the metrics of the steps before it.
+/// As [`resume_into`], with a run of the caller's, which is given the checkpoint and the metrics of the steps
+/// before it.
 ///
 /// # Errors
 ///

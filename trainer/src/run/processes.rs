@@ -1,11 +1,11 @@
-//! A run whose workers are processes: each [`follow`]s, and the first one [`lead`]s, which is to work as the others do
-//! and to put together what they tell.
+//! A run whose workers are processes: each [`follow`]s, and the first one [`lead`]s, which is to work as the
+//! others do and to put together what they tell.
 //!
-//! Workers tell the first one of a step when they have done it; the first one listens when it has done the next, so
-//! that nobody waits for a record. Before each step it gives its word to all whether the run goes on behind that step:
-//! whoever has done the step knows, and all end behind the same one. Where a checkpoint is due, the first one listens at
-//! once: what the others keep back comes with their records, and may be long. Records and words are no part of the
-//! traffic that a run reports.
+//! Workers tell the first one of a step when they have done it; the first one listens when it has done the
+//! next, so that nobody waits for a record. Before each step it gives its word to all whether the run goes on
+//! behind that step: whoever has done the step knows, and all end behind the same one. Where a checkpoint is
+//! due, the first one listens at once: what the others keep back comes with their records, and may be long.
+//! Records and words are no part of the traffic that a run reports.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -27,7 +27,8 @@ use crate::step::{StepError, Worker};
 /// Who listens.
 const FIRST: Rank = Rank(0);
 
-/// The record of a step, and the word before it. Above all steps that are trained, so that it is not retired with them.
+/// The record of a step, and the word before it. Above all steps that are trained, so that it is not retired
+/// with them.
 fn record_tag(transport: &dyn Transport, step: u64) -> Tag {
     let (unit, chunk) = (step as u32, (step >> 32) as u32);
     Tag { epoch: transport.membership().epoch, step: u64::MAX, unit, chunk }
@@ -38,8 +39,8 @@ fn totals_tag(transport: &dyn Transport) -> Tag {
     record_tag(transport, 1 << 62)
 }
 
-/// Works as any rank but the first, from the beginning or from a checkpoint that all have read. When `interrupt` becomes
-/// true, the first rank is told to end the run.
+/// Works as any rank but the first, from the beginning or from a checkpoint that all have read. When
+/// `interrupt` becomes true, the first rank is told to end the run.
 ///
 /// # Errors
 ///
@@ -84,8 +85,8 @@ impl<'a, T: Transport> Connections<'a, T> for Follower<'_> {
     }
 }
 
-/// Works as the first rank, hears of all, and returns the whole run. When any rank wants an end, all finish their step,
-/// and a checkpoint is made of it.
+/// Works as the first rank, hears of all, and returns the whole run. When any rank wants an end, all finish
+/// their step, and a checkpoint is made of it.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@ use gradwire::Memory;
 use super::kept::saved;
 use crate::job::Job;
 
-/// Steps that are remembered: those of the two checkpoints that a server keeps, of one that it holds until it knows that its
-/// workers have theirs, and of the next.
+/// Steps that are remembered: those of the two checkpoints that a server keeps, of one that it holds until it
+/// knows that its workers have theirs, and of the next.
 const REMEMBERED: usize = 4;
 
 /// Saved memories by the step that follows them, oldest first.
@@ -51,8 +51,8 @@ impl History {
         }
     }
 
-    /// What was kept back before a step by a worker with those parameters, if that is remembered. Later steps are forgotten:
-    /// they will come again. So is everything, where the parameters were others.
+    /// What was kept back before a step by a worker with those parameters, if that is remembered. Later steps
+    /// are forgotten: they will come again. So is everything, where the parameters were others.
     pub(super) fn go_back(&mut self, next_step: u64, params_hash: &str) -> Result<Vec<u8>, Recalled> {
         let at = self.0.iter().position(|note| note.next_step == next_step).ok_or(Recalled::Unknown)?;
         self.0.truncate(at + 1);

@@ -82,7 +82,8 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
 }
 
 impl<'a, T: Transport> Worker<'a, T> {
-    /// A worker at the first step. The job was prepared, so nothing of it is refused here but a model of other sizes.
+    /// A worker at the first step. The job was prepared, so nothing of it is refused here but a model of
+    /// other sizes.
     pub(crate) fn new(
         job: &'a Job,
         transport: T,
@@ -110,8 +111,9 @@ impl<'a, T: Transport> Worker<'a, T> {
         })
     }
 
-    /// One step, from the batch to the new parameters. In a delayed run the gradient of the step before travels while that
-    /// of this one is computed, and waits for the next in its turn: x(t+1) = x(t) − lr(t)·mean(t−1).
+    /// One step, from the batch to the new parameters. In a delayed run the gradient of the step before
+    /// travels while that of this one is computed, and waits for the next in its turn: x(t+1) = x(t) −
+    /// lr(t)·mean(t−1).
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let lr = self.job.schedule.lr(step);
         let before = self.transport.counters();
@@ -193,8 +195,8 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(())
     }
 
-    /// Comes to the parameters behind this step. A mean that is not finite is refused by every worker alike, and the step
-    /// is skipped: the record says why, and the memory has everything back.
+    /// Comes to the parameters behind this step. A mean that is not finite is refused by every worker alike,
+    /// and the step is skipped: the record says why, and the memory has everything back.
     fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {
@@ -219,7 +221,8 @@ impl<'a, T: Transport> Worker<'a, T> {
         }
     }
 
-    /// Whether this worker evaluates after a step: one is enough, for replicas are the same, or near each other.
+    /// Whether this worker evaluates after a step: one is enough, for replicas are the same, or near each
+    /// other.
     pub(crate) fn evaluates(&self, step: u64) -> bool {
         self.rank() == Rank(0) && self.job.is_due(self.job.config.eval_every, step)
     }

@@ -155,7 +155,8 @@ fn cost(frame: &[u8], layout: &LayoutRef<'_>) -> (f64, f64) {
     (best * 1e9 / layout.len() as f64, 4.0 * scratch.len() as f64 / layout.len() as f64)
 }
 
-/// Streams of levels under context that do not end in an invalid norm: a first byte that says that there is one, and any others.
+/// Streams of levels under context that do not end in an invalid norm: a first byte that says that there is
+/// one, and any others.
 fn streams() -> impl Iterator<Item = [u8; 16]> {
     let mut state = 1u64;
     (0..24).map(move |_| {

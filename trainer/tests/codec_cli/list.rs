@@ -8,7 +8,8 @@ use gradwire::registry::CODECS;
 
 use crate::support::{json_lines, run};
 
-/// The names that the independent decoder knows, each at the place of its number: a table of strings on one line.
+/// The names that the independent decoder knows, each at the place of its number: a table of strings on one
+/// line.
 fn names_of_the_independent_decoder() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/format/decode.py");
     let text = std::fs::read_to_string(path).unwrap();

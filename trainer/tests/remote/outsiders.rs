@@ -10,7 +10,8 @@ use crate::support::{Keys, Process, join, serve, trainer};
 /// How a frame begins, at version 1.
 const FRAME: &[u8] = b"GW\x01";
 
-/// Forwards connections to `tcp://HOST:PORT` and damages every frame on its way there; returns where it listens.
+/// Forwards connections to `tcp://HOST:PORT` and damages every frame on its way there; returns where it
+/// listens.
 fn damage_frames(endpoint: &str) -> String {
     let target = endpoint.strip_prefix("tcp://").unwrap().to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -97,7 +98,8 @@ fn the_list_of_peers_is_read_again_when_it_has_changed() {
     server.says("the quorum is 2 now: 2 can be there");
     server.says(" 2 contributors");
     assert_eq!(taken_off.ends(), Some(2), "{}", taken_off.all());
-    // On the list again, it is waited for again, by a run that waits for all; whoever took part begins with it.
+    // On the list again, it is waited for again, by a run that waits for all; whoever took part begins with
+    // it.
     fs::write(keys.peers(), format!("{first}\n2 {public}\n")).unwrap();
     server.says("rank 2 is on the list again");
     server.says("rank 1 is out until it asks again: too few are left for a step");

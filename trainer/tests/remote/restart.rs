@@ -34,8 +34,8 @@ impl Scene {
         Self { keys, endpoint, server, workers, arguments }
     }
 
-    /// Goes on from the newest checkpoint, or from the start where there is none; whether there was anything to do. What is
-    /// not a setting of the run is given again.
+    /// Goes on from the newest checkpoint, or from the start where there is none; whether there was anything
+    /// to do. What is not a setting of the run is given again.
     fn restart(&mut self, again: &[&str]) -> bool {
         if self.keys.run().join("summary.json").exists() {
             return false;

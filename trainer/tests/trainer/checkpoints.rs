@@ -158,7 +158,7 @@ fn an_interrupt_finishes_the_step_and_makes_a_checkpoint_of_it() {
     }
 }
 
-// --- processes instead of threads ------------------------------------------------------------------------------------
+// --- processes instead of threads ------------------------------------------
 
 /// The run in one thread for what would be a process; an interrupt at one of them after some step.
 fn run_in_processes(
@@ -232,7 +232,7 @@ fn an_interrupt_of_any_process_ends_all_behind_the_same_step_with_a_checkpoint()
     }
 }
 
-// --- the binary, and what may befall it ------------------------------------------------------------------------------
+// --- the binary, and what may befall it ------------------------------------------
 
 /// Its checkpoints are larger than the files that the test of a full disk allows.
 const RUN: [&str; 11] = [
@@ -380,7 +380,7 @@ fn ctrl_c_ends_a_run_in_order_and_says_how_to_go_on() {
     assert_eq!(hash_of(&resume(folder)), undisturbed());
 }
 
-// --- damage ----------------------------------------------------------------------------------------------------------
+// --- damage ------------------------------------------
 
 /// A run of 12 steps with checkpoints after 6 and 12.
 fn short_run() -> (tempfile::TempDir, Job, Keeper) {

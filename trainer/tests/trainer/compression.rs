@@ -4,8 +4,8 @@ use gradwire_trainer::run::run;
 
 use crate::{Quiet, digits_job};
 
-/// 100 steps: a fifth of what it takes to train the digits to the end. At a long budget random-k with feedback catches
-/// up on this easy task; here it is measured long before.
+/// 100 steps: a fifth of what it takes to train the digits to the end. At a long budget random-k with
+/// feedback catches up on this easy task; here it is measured long before.
 const STEPS: u64 = 100;
 
 /// Accuracy on the test part, in percent, mean of three seeds.

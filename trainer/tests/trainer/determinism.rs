@@ -1,4 +1,5 @@
-//! The same bits from the same seed, alone and beside another thread, and models that refuse what they cannot do.
+//! The same bits from the same seed, alone and beside another thread, and models that refuse what they cannot
+//! do.
 
 use gradwire_trainer::data::{Batch, Batches, Dataset, Task, optdigits, shakespeare};
 use gradwire_trainer::model::{GptConfig, MlpConfig, Model, ModelConfig, ModelError};

@@ -1,7 +1,7 @@
 //! Gradients of every model against central differences of the naive forward pass in `f64`.
 //!
-//! Two comparisons per model: along random directions over all parameters at once, so that no parameter is left out, and
-//! at single coordinates of every tensor, so that an error names the tensor.
+//! Two comparisons per model: along random directions over all parameters at once, so that no parameter is
+//! left out, and at single coordinates of every tensor, so that an error names the tensor.
 
 use gradwire_trainer::data::{Batch, Task};
 use gradwire_trainer::model::{CnnConfig, GptConfig, MlpConfig, ModelConfig};
@@ -42,8 +42,8 @@ fn token_batch(shape: [usize; 2], vocabulary: usize) -> Batch {
     Batch::Tokens { shape, inputs: tokens(), targets: tokens() }
 }
 
-/// Compares the model's gradient with differences of `loss`, at parameters moved by `noise` from the initial ones: biases
-/// and gains would be special otherwise.
+/// Compares the model's gradient with differences of `loss`, at parameters moved by `noise` from the initial
+/// ones: biases and gains would be special otherwise.
 fn compare(
     config: &ModelConfig,
     task: &Task,

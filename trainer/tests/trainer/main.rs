@@ -1,5 +1,5 @@
-//! Tests of the trainer's parts through their public interface, in one binary: linking the tensor library takes longer
-//! than running them.
+//! Tests of the trainer's parts through their public interface, in one binary: linking the tensor library
+//! takes longer than running them.
 
 mod batches;
 mod checkpoints;

@@ -1,5 +1,5 @@
-//! The forward passes again in `f64`, written for clarity: loops over indices, no tensors. It shares no code with the
-//! models but the layout of their parameters.
+//! The forward passes again in `f64`, written for clarity: loops over indices, no tensors. It shares no code
+//! with the models but the layout of their parameters.
 
 use gradwire_trainer::data::Batch;
 

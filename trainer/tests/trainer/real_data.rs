@@ -1,4 +1,5 @@
-//! The real data sets in the folder `data` of the one that `GRADWIRE_DATA` names; skipped, and saying so, where it is not set.
+//! The real data sets in the folder `data` of the one that `GRADWIRE_DATA` names; skipped, and saying so,
+//! where it is not set.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -122,7 +122,8 @@ fn a_changing_rate_rescales_what_was_kept_back() {
     assert!(after > 1.5 * before, "{before} {after}");
 }
 
-/// Every step states the density that the schedule asks for and the one that it reached, biases sent dense included.
+/// Every step states the density that the schedule asks for and the one that it reached, biases sent dense
+/// included.
 #[test]
 fn densities_follow_the_warm_up_and_are_written_down() {
     let job = digits_job("dgc:density=0.01,warmup=2", 60, |_| ());

@@ -1,4 +1,5 @@
-//! A few scalars that all ranks make one decision by: the smallest, the largest or the sum, with the same bits everywhere.
+//! A few scalars that all ranks make one decision by: the smallest, the largest or the sum, with the same
+//! bits everywhere.
 
 use super::gather::{Gathered, all_gather};
 use super::group::Endpoint;
@@ -14,8 +15,8 @@ pub enum Fold {
     Min,
     /// The largest. A NaN wins and becomes the quiet NaN; +0 is larger than −0.
     Max,
-    /// The sum over ranks ascending: `((x[0] + x[1]) + x[2]) + …`, each addition rounded once; integers wrap. A NaN becomes the
-    /// quiet NaN.
+    /// The sum over ranks ascending: `((x[0] + x[1]) + x[2]) + …`, each addition rounded once; integers wrap.
+    /// A NaN becomes the quiet NaN.
     Sum,
 }
 
@@ -99,14 +100,15 @@ impl Scalar {
     }
 }
 
-/// Folds the scalars of all ranks, each by its own fold; every member ends with the same bits. Returns the members, all of whom
-/// contributed.
+/// Folds the scalars of all ranks, each by its own fold; every member ends with the same bits. Returns the
+/// members, all of whom contributed.
 ///
-/// An [`all_gather`] of 9 bytes a scalar, and counts as one where tags are concerned: N−1 messages each way, one round trip.
+/// An [`all_gather`] of 9 bytes a scalar, and counts as one where tags are concerned: N−1 messages each way,
+/// one round trip.
 ///
 /// # Errors
-/// Those of [`all_gather`]; `OtherScalars` when a member has other types or folds, or another number of them. The scalars are
-/// then as they were.
+/// Those of [`all_gather`]; `OtherScalars` when a member has other types or folds, or another number of them.
+/// The scalars are then as they were.
 ///
 /// # Determinism
 /// Folds go over ranks ascending, at every rank; a sum depends on the membership, and on nothing else.

@@ -66,14 +66,14 @@ impl Gathered {
 
 /// Gives every member the payloads of all; returns the members, all of whom contributed.
 ///
-/// Each rank sends its payload to every peer, starting with the one after it, so that not all send to the same one
-/// first; then it takes the others' in rank order. `out` holds this rank's own payload too. A payload may be empty,
-/// and one that is still is a contribution.
+/// Each rank sends its payload to every peer, starting with the one after it, so that not all send to the
+/// same one first; then it takes the others' in rank order. `out` holds this rank's own payload too. A
+/// payload may be empty, and one that is still is a contribution.
 ///
 /// # Errors
-/// Those of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`. It is all or nothing: if one payload is missing, ranks
-/// could disagree about whose it was, so no rank gets a partial result; `out` then holds what had arrived and must
-/// not be used for a mean. A rank that had all payloads may succeed where another fails.
+/// Those of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`. It is all or nothing: if one payload is
+/// missing, ranks could disagree about whose it was, so no rank gets a partial result; `out` then holds what
+/// had arrived and must not be used for a mean. A rank that had all payloads may succeed where another fails.
 ///
 /// # Determinism
 /// `out` is in rank order whatever arrived first.
@@ -104,13 +104,13 @@ pub fn all_gather<T: Endpoint + ?Sized>(
 
 /// Collects at `root` what arrives before the deadline; returns whose payloads `root` has, its own included.
 ///
-/// Unlike [`all_gather`] it may be partial, because one rank alone decides who took part and can tell the others.
-/// A member that is late or gone is absent from the result and is no error. At the other ranks `out` ends empty and
-/// the returned set too.
+/// Unlike [`all_gather`] it may be partial, because one rank alone decides who took part and can tell the
+/// others. A member that is late or gone is absent from the result and is no error. At the other ranks `out`
+/// ends empty and the returned set too.
 ///
 /// # Errors
-/// At `root`, those of `recv` except `Timeout` and `Disconnected`; elsewhere, those of `send`. `NotAPeer` when
-/// `root` is no member, `WrongEpoch`, `TagOutOfRange`.
+/// At `root`, those of `recv` except `Timeout` and `Disconnected`; elsewhere, those of `send`. `NotAPeer`
+/// when `root` is no member, `WrongEpoch`, `TagOutOfRange`.
 ///
 /// # Determinism
 /// `out` is in rank order whatever arrived first; who is late depends on the clock.

@@ -4,8 +4,9 @@ use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 
-/// One rank's end, as far as collectives need it: who is there, and messages. Every [`Transport`](crate::Transport) is one,
-/// and what is said there of these four holds here. Where both traits are in scope, a call has to name the one it means.
+/// One rank's end, as far as collectives need it: who is there, and messages. Every
+/// [`Transport`](crate::Transport) is one, and what is said there of these four holds here. Where both traits
+/// are in scope, a call has to name the one it means.
 pub trait Endpoint {
     /// Who this end is.
     fn rank(&self) -> Rank;

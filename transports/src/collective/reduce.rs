@@ -21,8 +21,8 @@ pub enum Wire {
 pub enum Reduce<'a> {
     /// The sum of f32, in the written order of [`reduce_scatter`](super::reduce_scatter).
     SumF32(&'a mut [f32], Wire),
-    /// The sum of i32 modulo 2^32 (two's complement): it wraps, in debug builds too. Callers prove that theirs does
-    /// not overflow; the order does not matter.
+    /// The sum of i32 modulo 2^32 (two's complement): it wraps, in debug builds too. Callers prove that
+    /// theirs does not overflow; the order does not matter.
     SumI32(&'a mut [i32]),
     /// The largest f32 as [`max_f32`] defines it; the order does not matter.
     MaxF32(&'a mut [f32]),
@@ -32,8 +32,8 @@ pub enum Reduce<'a> {
     And(&'a mut [u32]),
 }
 
-/// The larger of two, the same whatever the order: a NaN wins and becomes the quiet NaN 0x7fc00000, and +0 is larger
-/// than −0.
+/// The larger of two, the same whatever the order: a NaN wins and becomes the quiet NaN 0x7fc00000, and +0 is
+/// larger than −0.
 pub fn max_f32(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() {
         return f32::from_bits(0x7fc0_0000);

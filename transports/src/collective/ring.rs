@@ -23,8 +23,9 @@ impl Scratch {
     }
 }
 
-/// One rank's view of a reduction around the ring of the members, hop by hop: in each hop one segment goes ahead and another
-/// comes from behind. In the first N−1 hops segments are summed; in N−1 more, of an all-reduce, the sums travel round.
+/// One rank's view of a reduction around the ring of the members, hop by hop: in each hop one segment goes
+/// ahead and another comes from behind. In the first N−1 hops segments are summed; in N−1 more, of an
+/// all-reduce, the sums travel round.
 #[derive(Debug)]
 pub(crate) struct Ring {
     group: Group,
@@ -137,8 +138,9 @@ pub(super) fn recv_exactly<T: Endpoint + ?Sized>(
     require_len((from, tag), expected, into.len())
 }
 
-/// Reduces vectors of equal length; position p of N ends with the result in segment p, whose range is returned with
-/// the members, all of whom contributed. The other segments then hold partial results of no use.
+/// Reduces vectors of equal length; position p of N ends with the result in segment p, whose range is
+/// returned with the members, all of whom contributed. The other segments then hold partial results of no
+/// use.
 ///
 /// ```text
 /// segment p = elements [⌊p·n/N⌋, ⌊(p+1)·n/N⌋)                  see `segment`
@@ -149,15 +151,16 @@ pub(super) fn recv_exactly<T: Endpoint + ?Sized>(
 /// Messages: N−1 each way, of one segment each. Segments may be empty; they travel all the same.
 ///
 /// # Errors
-/// Those of `send` and `recv`; `WrongLength` when a message does not fit (a damaged message, or a vector of another
-/// length at a peer); `WrongEpoch`, `TagOutOfRange`. After an error the vector holds partial results: callers that
-/// need the old values keep a copy.
+/// Those of `send` and `recv`; `WrongLength` when a message does not fit (a damaged message, or a vector of
+/// another length at a peer); `WrongEpoch`, `TagOutOfRange`. After an error the vector holds partial results:
+/// callers that need the old values keep a copy.
 ///
 /// # Determinism
 /// The result of segment s is the left fold over positions s+1, s+2, …, N−1, 0, …, s:
-/// `((x[s+1] ⊕ x[s+2]) ⊕ x[s+3]) ⊕ … ⊕ x[s]`. It starts at the position after its owner and ends with the owner.
-/// With [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16 before ⊕, and ⊕ itself is an f32
-/// addition; the finished segment is not rounded, because it does not travel. With N = 1 nothing changes.
+/// `((x[s+1] ⊕ x[s+2]) ⊕ x[s+3]) ⊕ … ⊕ x[s]`. It starts at the position after its owner and ends with the
+/// owner. With [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16 before ⊕, and ⊕
+/// itself is an f32 addition; the finished segment is not rounded, because it does not travel. With N = 1
+/// nothing changes.
 pub fn reduce_scatter<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
@@ -174,16 +177,16 @@ pub fn reduce_scatter<T: Endpoint + ?Sized>(
 /// Reduces vectors of equal length; every member ends with the same bits. Returns the members, all of whom
 /// contributed.
 ///
-/// First a [`reduce_scatter`], then N−1 hops in which position p sends segment p−hop to position p+1 and takes
-/// segment p−1−hop from position p−1. Position p sends 2(N−1) messages:
-/// every segment but p, then every segment but p+1.
+/// First a [`reduce_scatter`], then N−1 hops in which position p sends segment p−hop to position p+1 and
+/// takes segment p−1−hop from position p−1. Position p sends 2(N−1) messages: every segment but p, then every
+/// segment but p+1.
 ///
 /// # Errors
 /// Those of [`reduce_scatter`]. After an error the vector holds partial results.
 ///
 /// # Determinism
-/// The order of every sum is that of [`reduce_scatter`]. With [`Wire::Bf16`](super::Wire::Bf16) the finished segment
-/// is rounded to bfloat16, at its owner too. With N = 1 nothing changes and nothing is rounded.
+/// The order of every sum is that of [`reduce_scatter`]. With [`Wire::Bf16`](super::Wire::Bf16) the finished
+/// segment is rounded to bfloat16, at its owner too. With N = 1 nothing changes and nothing is rounded.
 pub fn all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,

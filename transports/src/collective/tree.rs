@@ -10,8 +10,8 @@ use crate::tag::{Deadline, Tag};
 
 /// Waits until every member has called it; returns the members.
 ///
-/// Dissemination: in round r each rank sends an empty message 2^r places ahead and waits for the one from 2^r places
-/// behind, for 2^r < N. After ⌈log2 N⌉ rounds each has heard of all.
+/// Dissemination: in round r each rank sends an empty message 2^r places ahead and waits for the one from 2^r
+/// places behind, for 2^r < N. After ⌈log2 N⌉ rounds each has heard of all.
 ///
 /// # Errors
 /// Those of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`.
@@ -34,12 +34,12 @@ pub fn barrier<T: Endpoint + ?Sized>(
 
 /// Copies `data` of `root` to every member; elsewhere `data` is replaced.
 ///
-/// Binomial tree: count positions from the root. A rank with position p > 0 takes the data from p without its highest
-/// bit, then passes it on to p + 2^r for every 2^r > p with p + 2^r < N, smallest first.
+/// Binomial tree: count positions from the root. A rank with position p > 0 takes the data from p without its
+/// highest bit, then passes it on to p + 2^r for every 2^r > p with p + 2^r < N, smallest first.
 ///
 /// # Errors
-/// Those of `send` and `recv`, `NotAPeer` when `root` is no member, `WrongEpoch`, `TagOutOfRange`. A rank that fails
-/// may already have passed the data on.
+/// Those of `send` and `recv`, `NotAPeer` when `root` is no member, `WrongEpoch`, `TagOutOfRange`. A rank
+/// that fails may already have passed the data on.
 pub fn broadcast<T: Endpoint + ?Sized>(
     transport: &mut T,
     root: Rank,
@@ -66,8 +66,8 @@ pub fn broadcast<T: Endpoint + ?Sized>(
     Ok(())
 }
 
-/// Reduces vectors of equal length, which travel whole; every member ends with the same bits. Returns the members, all of
-/// whom contributed.
+/// Reduces vectors of equal length, which travel whole; every member ends with the same bits. Returns the
+/// members, all of whom contributed.
 ///
 /// ```text
 /// up, r = 0, 1, … while 2^r < N, at position p:
@@ -75,16 +75,17 @@ pub fn broadcast<T: Endpoint + ?Sized>(
 ///     p + 2^r < N:   take the vector of p + 2^r;  own ← incoming ⊕ own
 /// down: position 0 has the result, which is broadcast along the same tree
 /// ```
-/// ⌈log2 N⌉ hops up and as many down, each of the whole vector: 2·⌈log2 N⌉·(α + B/BW) on a link of latency α and bandwidth
-/// BW, where the ring of [`all_reduce`](super::all_reduce) takes 2(N−1)·(α + B/(N·BW)). So it is for short vectors.
+/// ⌈log2 N⌉ hops up and as many down, each of the whole vector: 2·⌈log2 N⌉·(α + B/BW) on a link of latency α
+/// and bandwidth BW, where the ring of [`all_reduce`](super::all_reduce) takes 2(N−1)·(α + B/(N·BW)). So it
+/// is for short vectors.
 ///
 /// # Errors
 /// As [`all_reduce`](super::all_reduce).
 ///
 /// # Determinism
-/// Neighbours first: `((x[0] ⊕ x[1]) ⊕ (x[2] ⊕ x[3])) ⊕ …`, each ⊕ with the higher positions on the left. With
-/// [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16, and so is the result. With N = 1 nothing
-/// changes.
+/// Neighbours first: `((x[0] ⊕ x[1]) ⊕ (x[2] ⊕ x[3])) ⊕ …`, each ⊕ with the higher positions on the left.
+/// With [`Wire::Bf16`](super::Wire::Bf16) every left operand is rounded to bfloat16, and so is the result.
+/// With N = 1 nothing changes.
 pub fn tree_all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,

@@ -109,7 +109,8 @@ fn gather_is_partial(peer: &mut Peer<'_>) {
         // Comes when the root has closed the round.
         peer.recv(root, go_on);
     }
-    // All but the late are there before the root starts to wait, so its deadline decides about the late one alone.
+    // All but the late are there before the root starts to wait, so its deadline decides about the late one
+    // alone.
     if peer.rank() != root {
         let own = payload(peer.rank(), 0);
         let sent = peer.transport.gather(root, tag, &own, &mut out, patience()).unwrap();

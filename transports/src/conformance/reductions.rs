@@ -132,7 +132,8 @@ fn min_and_masks(peer: &mut Peer<'_>) {
     });
 }
 
-/// Every type with every fold, of inputs with NaN, infinities and both zeros; the expected values by other means.
+/// Every type with every fold, of inputs with NaN, infinities and both zeros; the expected values by other
+/// means.
 fn scalars(peer: &mut Peer<'_>) {
     let inputs = Inputs { seed: 5, len: 60 };
     for at in 0..inputs.len {
@@ -241,8 +242,8 @@ fn ring_bytes(peer: &mut Peer<'_>) {
         let before = peer.transport.counters();
         all_reduce(peer, step, Reduce::SumI32(&mut inputs.i32(me)));
         let elements = |position: usize| segment(inputs.len, world, position % world).len();
-        // What goes ahead: every segment but this rank's own, then every one but its successor's. What comes from
-        // behind is the same for the rank behind.
+        // What goes ahead: every segment but this rank's own, then every one but its successor's. What comes
+        // from behind is the same for the rank behind.
         let up = 2 * inputs.len - elements(me) - elements(me + 1);
         let down = 2 * inputs.len - elements(me + world - 1) - elements(me);
         let messages = 2 * (world as u64 - 1);

@@ -4,8 +4,8 @@ use half::bf16;
 
 use crate::collective::{Wire, segment};
 
-/// Vectors of every position of a world, from a seed. Magnitudes differ by many powers of two, so that a sum in another
-/// order, or with another rounding, has other bits.
+/// Vectors of every position of a world, from a seed. Magnitudes differ by many powers of two, so that a sum
+/// in another order, or with another rounding, has other bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs {
     /// Distinguishes one set of vectors from another.
@@ -50,14 +50,15 @@ impl Inputs {
     }
 }
 
-/// The positions whose values enter element `at`, in the order in which they are added: the owner of its segment comes
-/// last, and the one after the owner first.
+/// The positions whose values enter element `at`, in the order in which they are added: the owner of its
+/// segment comes last, and the one after the owner first.
 fn order(len: usize, world: usize, at: usize) -> impl Iterator<Item = usize> {
     let owner = (0..world).find(|owner| segment(len, world, *owner).contains(&at)).expect("an owner");
     (1..=world).map(move |ahead| (owner + ahead) % world)
 }
 
-/// What a tree all-reduce of these vectors must give: pairs, then pairs of pairs; whoever has no partner waits.
+/// What a tree all-reduce of these vectors must give: pairs, then pairs of pairs; whoever has no partner
+/// waits.
 ///
 /// # Panics
 /// When there is no vector.
@@ -82,8 +83,8 @@ fn reduce<T: Copy>(inputs: &[Vec<T>], mut fold: impl FnMut(T, T) -> T) -> Vec<T>
     (0..len).map(element).collect()
 }
 
-/// The sum of all positions' vectors in the written order. With `settled`, as every rank has it after an all-reduce;
-/// without, as the owner of a segment has it after a reduce-scatter.
+/// The sum of all positions' vectors in the written order. With `settled`, as every rank has it after an
+/// all-reduce; without, as the owner of a segment has it after a reduce-scatter.
 pub fn expected_sum_f32(inputs: &[Vec<f32>], wire: Wire, settled: bool) -> Vec<f32> {
     let round = |x: f32| if wire == Wire::Bf16 { bf16::from_f32(x).to_f32() } else { x };
     let sum = reduce(inputs, |partial, own| round(partial) + own);

@@ -154,7 +154,8 @@ impl AllGather {
     }
 }
 
-/// Checks a rank's frame of a part, adds it and counts what it holds, where that matters; how many coordinates this rank sends, if it is its own.
+/// Checks a rank's frame of a part, adds it and counts what it holds, where that matters; how many
+/// coordinates this rank sends, if it is its own.
 fn add(
     incoming: &mut Incoming,
     step: &mut Step<'_>,

@@ -1,5 +1,5 @@
-//! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and round by
-//! round. Around a ring all units of a part travel at the same time, a hop in each turn.
+//! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and
+//! round by round. Around a ring all units of a part travel at the same time, a hop in each turn.
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
@@ -307,7 +307,8 @@ mod tests {
     use crate::tag::Deadline;
     use crate::transport::Transport;
 
-    /// The smallest gradient in sixteenths, and no less than zero where nobody's is negative: one round of votes, one of minima.
+    /// The smallest gradient in sixteenths, and no less than zero where nobody's is negative: one round of
+    /// votes, one of minima.
     #[derive(Debug)]
     struct Votes;
 

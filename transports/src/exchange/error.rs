@@ -35,7 +35,8 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// A mean over senders ([`Divisor::Senders`](gradwire::format::Divisor::Senders)) is asked for where there is none.
+    /// A mean over senders ([`Divisor::Senders`](gradwire::format::Divisor::Senders)) is asked for where
+    /// there is none.
     NoSenders {
         /// Why.
         why: &'static str,
@@ -45,7 +46,8 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// The codec does not go with the memory or the packets that the spelling asks for, so it cannot take another one's place.
+    /// The codec does not go with the memory or the packets that the spelling asks for, so it cannot take
+    /// another one's place.
     Conflict {
         /// Name of the codec.
         codec: &'static str,
@@ -79,8 +81,9 @@ pub enum ExchangeError {
     NotStarted,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
-    /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is missing, this
-    /// rank cannot know whether its frame entered the mean: the frame is given back, and may then count twice.
+    /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is
+    /// missing, this rank cannot know whether its frame entered the mean: the frame is given back, and may
+    /// then count twice.
     Transport(TransportError),
     /// The frame of `rank` was refused.
     Frame {
@@ -110,13 +113,13 @@ pub enum ExchangeError {
         /// The rank to blame.
         rank: Option<Rank>,
     },
-    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it said itself. Its own
-    /// error is `Encode`.
+    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it
+    /// said itself. Its own error is `Encode`.
     Void {
         /// Who said so.
         rank: Rank,
-        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent in; or the first of a unit
-        /// that a codec of another crate refuses.
+        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent
+        /// in; or the first of a unit that a codec of another crate refuses.
         index: usize,
     },
     /// The payload of a neighbour is not finite.
@@ -150,8 +153,8 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether the step is void: a gradient is not finite or too large to be sent, that of this rank or, as it said itself, that
-    /// of another.
+    /// Whether the step is void: a gradient is not finite or too large to be sent, that of this rank or, as
+    /// it said itself, that of another.
     pub fn is_void(&self) -> bool {
         use EncodeError::{NonFiniteInput, ValueOverflow};
         matches!(

@@ -118,7 +118,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Writes what the frame of `rank` decodes to over `out`, which stays as it was where the frame is refused.
+    /// Writes what the frame of `rank` decodes to over `out`, which stays as it was where the frame is
+    /// refused.
     pub(super) fn write(
         &mut self,
         rank: Rank,

@@ -1,7 +1,8 @@
 //! How the gradients of a step become one mean over the workers.
 //!
-//! An [`Exchange`] belongs to one rank. [`start`](Exchange::start) encodes and sends, [`finish`](Exchange::finish)
-//! receives, decodes and divides; what a rank computes between the two overlaps with the network.
+//! An [`Exchange`] belongs to one rank. [`start`](Exchange::start) encodes and sends,
+//! [`finish`](Exchange::finish) receives, decodes and divides; what a rank computes between the two overlaps
+//! with the network.
 //!
 //! | route | codecs | order of the sum | bytes each rank sends |
 //! | --- | --- | --- | --- |
@@ -12,43 +13,46 @@
 //! | [`Route::Native`] | linear | the library's own | the library's affair |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
-//! Around the ring all units travel at the same time, and with [`Exchange::pipelined`] encoding, travel and decoding overlap.
+//! Around the ring all units travel at the same time, and with [`Exchange::pipelined`] encoding, travel and
+//! decoding overlap.
 //!
-//! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is the number
-//! of workers whose frame entered the sum. The owner of a frame decodes its own bytes like everyone else.
+//! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is
+//! the number of workers whose frame entered the sum. The owner of a frame decodes its own bytes like
+//! everyone else.
 //!
 //! # Codecs of other crates
-//! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that frames of an
-//! [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`]; [`Exchange::with_linear`] any
-//! [`Linear`] one. The example `own_codec` has a codec in one file.
+//! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that
+//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`];
+//! [`Exchange::with_linear`] any [`Linear`] one. The example `own_codec` has a codec in one file.
 //!
 //! # Packets
-//! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be
-//! lost ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the mean is divided
-//! by the number of workers whose packet with it arrived, and the server's answer names to each worker those of its packets
-//! that did not. Other routes have nobody who could say so to all.
+//! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
+//! ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the
+//! mean is divided by the number of workers whose packet with it arrived, and the server's answer names to
+//! each worker those of its packets that did not. Other routes have nobody who could say so to all.
 //!
 //! # Void steps
-//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other rank's step fails
-//! with [`ExchangeError::Void`], which names the rank and the coordinate. Where frames travel, a
-//! [void frame](gradwire::format::VoidFrame) stands in the place of the rank's frame; where payloads travel, it is a message of its own,
-//! which the others look for while they wait. Around a server the error is [`ExchangeError::NoQuorum`], which names rank and
-//! coordinate too; a server that has its quorum without that rank goes on without it. Only the library behind [`Route::Native`]
-//! cannot be told.
+//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other
+//! rank's step fails with [`ExchangeError::Void`], which names the rank and the coordinate. Where frames
+//! travel, a [void frame](gradwire::format::VoidFrame) stands in the place of the rank's frame; where
+//! payloads travel, it is a message of its own, which the others look for while they wait. Around a server
+//! the error is [`ExchangeError::NoQuorum`], which names rank and coordinate too; a server that has its
+//! quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
 //!
 //! | | the rank itself | all others |
 //! | --- | --- | --- |
 //! | by default | the memory is as it was; in [several parts](Exchange::pipelined), what was encoded before is given back | everything is given back: the residual is fl(residual + gradient), momentum and states are as the encode left them |
 //! | [`Exchange::undoing_void_steps`] | the memory is as it was | the memory is as it was |
 //!
-//! So by default the gradients of the others are sent with those of a later step, where error feedback keeps them; the other way
-//! they are dropped, as trainers expect that skip a step whose loss was scaled too far.
+//! So by default the gradients of the others are sent with those of a later step, where error feedback keeps
+//! them; the other way they are dropped, as trainers expect that skip a step whose loss was scaled too far.
 //!
 //! # Conservation
-//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or packet that was
-//! lost, that the server refused, or that it did not wait for. With a norm cap, off by default, a server leaves out a part of
-//! frames that are too long; that part is lost, and [`Report::capped`] says whose it was and how much. So what was sent is
-//! what was applied, what is kept, and what was reported as lost.
+//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or
+//! packet that was lost, that the server refused, or that it did not wait for. With a norm cap, off by
+//! default, a server leaves out a part of frames that are too long; that part is lost, and [`Report::capped`]
+//! says whose it was and how much. So what was sent is what was applied, what is kept, and what was reported
+//! as lost.
 
 mod all_gather;
 mod all_reduce;
@@ -134,7 +138,8 @@ use self::underway::Underway;
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
-    /// With a codec of another crate, the units of [`with_gather`](Exchange::with_gather) and what follows from `none`.
+    /// With a codec of another crate, the units of [`with_gather`](Exchange::with_gather) and what follows
+    /// from `none`.
     spec: Spec,
     foreign: Option<Foreign>,
     layout: Layout,
@@ -234,10 +239,11 @@ impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
     /// # Errors
-    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose payloads cannot be summed; `Gossip` for a codec between
-    /// neighbours, which makes no mean over all; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense;
-    /// `NoFrames` for a route of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without a server;
-    /// `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
+    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
+    /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all;
+    /// `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense; `NoFrames` for a route
+    /// of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without
+    /// a server; `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -268,12 +274,14 @@ impl Exchange {
     /// An exchange of gradients of that layout with frames of any codec, of another crate too: see
     /// [`experiments`](gradwire::experiments). By [`Route::AllGather`] or [`Route::Server`].
     ///
-    /// What a spelling says besides the codec, the caller says: `units` is how the gradient is cut, for all ranks alike, and the memory is
-    /// the one that the codec asks for, for experiments `Memory::new(vec![0.0; layout.len()])` or none. A memory that does not go with
-    /// the codec is refused by [`start`](Self::start). The codec stays; [`set_codec`](Self::set_codec) refuses every other.
+    /// What a spelling says besides the codec, the caller says: `units` is how the gradient is cut, for all
+    /// ranks alike, and the memory is the one that the codec asks for, for experiments
+    /// `Memory::new(vec![0.0; layout.len()])` or none. A memory that does not go with the codec is refused by
+    /// [`start`](Self::start). The codec stays; [`set_codec`](Self::set_codec) refuses every other.
     ///
     /// # Errors
-    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `NormCap` as [`new`](Self::new).
+    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `NormCap` as
+    /// [`new`](Self::new).
     pub fn with_gather<C: Gather + 'static>(
         codec: C,
         units: UnitPolicy,
@@ -291,9 +299,10 @@ impl Exchange {
         }
     }
 
-    /// An exchange of gradients of that layout with the sums of any linear codec, of another crate too: by [`Route::AllReduce`],
-    /// [`Route::Tree`] or [`Route::Native`]. Units, memory and [`set_codec`](Self::set_codec) are as in [`with_gather`](Self::with_gather);
-    /// units that are sent dense are plain sums.
+    /// An exchange of gradients of that layout with the sums of any linear codec, of another crate too: by
+    /// [`Route::AllReduce`], [`Route::Tree`] or [`Route::Native`]. Units, memory and
+    /// [`set_codec`](Self::set_codec) are as in [`with_gather`](Self::with_gather); units that are sent dense
+    /// are plain sums.
     ///
     /// # Errors
     /// `NoFrames` for the other routes.
@@ -311,10 +320,11 @@ impl Exchange {
         Ok(Self::of(spec, Some(foreign), layout, units, route))
     }
 
-    /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the messages of one
-    /// travel the next is encoded, and those before it are worked on. [`start`](Self::start) then waits for others too: a
-    /// part that begins gives each part under way a turn, in which it takes the messages that it waits for and sends those
-    /// that follow from them. A unit is not cut, so a spelling with `unit=tensor` gains most.
+    /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the
+    /// messages of one travel the next is encoded, and those before it are worked on. [`start`](Self::start)
+    /// then waits for others too: a part that begins gives each part under way a turn, in which it takes the
+    /// messages that it waits for and sends those that follow from them. A unit is not cut, so a spelling
+    /// with `unit=tensor` gains most.
     ///
     /// | route | what is a part | its turns |
     /// | --- | --- | --- |
@@ -322,15 +332,15 @@ impl Exchange {
     /// | [`Route::SparseAllReduce`] | a frame, and blocks of an owner for each rank | the own blocks of all others; their sums |
     /// | [`Route::AllReduce`] | units | 2(N−1) hops of each round |
     ///
-    /// Every member does the same. A gradient that is refused leaves in the memory what was encoded before it, as a step
-    /// that failed does.
+    /// Every member does the same. A gradient that is refused leaves in the memory what was encoded before
+    /// it, as a step that failed does.
     ///
     /// # Errors
-    /// `OneMessage` for the other routes, where there is nothing to gain or no way to it. [`Route::Tree`] is for payloads that
-    /// are too short to be cut, and a library sums a payload of [`Route::Native`] in one call. The frame of a worker of
-    /// [`Route::Server`] is in the mean whole or not at all, by quorum, patience and norm cap, so nothing of it can be added
-    /// before the last message; transports send it while the worker goes on as it is, and the server works on one
-    /// worker's while the others' travel.
+    /// `OneMessage` for the other routes, where there is nothing to gain or no way to it. [`Route::Tree`] is
+    /// for payloads that are too short to be cut, and a library sums a payload of [`Route::Native`] in one
+    /// call. The frame of a worker of [`Route::Server`] is in the mean whole or not at all, by quorum,
+    /// patience and norm cap, so nothing of it can be added before the last message; transports send it while
+    /// the worker goes on as it is, and the server works on one worker's while the others' travel.
     ///
     /// # Panics
     /// When `messages` is zero.
@@ -348,11 +358,12 @@ impl Exchange {
         Ok(self)
     }
 
-    /// The same, with the gain of each step in its [report](Report::gain): how much of this rank's gradient, with what was kept
-    /// back added, its own frames or packets hold. [`Gain`]s of all ranks are added for that of the step.
+    /// The same, with the gain of each step in its [report](Report::gain): how much of this rank's gradient,
+    /// with what was kept back added, its own frames or packets hold. [`Gain`]s of all ranks are added for
+    /// that of the step.
     ///
-    /// It costs one more decode of the own frames and one read of the residual, or of the gradient where there is no memory; the
-    /// time counts as encoding. Nothing is measured of payloads that are summed.
+    /// It costs one more decode of the own frames and one read of the residual, or of the gradient where
+    /// there is no memory; the time counts as encoding. Nothing is measured of payloads that are summed.
     #[must_use]
     pub fn measuring_gain(mut self) -> Self {
         if !matches!(self.route, State::AllReduce(_)) {
@@ -361,29 +372,33 @@ impl Exchange {
         self
     }
 
-    /// The same, with the mean over senders, for [`Divisor::Senders`]: every coordinate is divided by the number of ranks whose frame
-    /// held it, and is +0.0 where none did. Every member does the same: a frame that asks for another divisor is refused. Frames
-    /// count as senders of what they hold, whatever the values, units that are sent dense of every coordinate.
+    /// The same, with the mean over senders, for [`Divisor::Senders`]: every coordinate is divided by the
+    /// number of ranks whose frame held it, and is +0.0 where none did. Every member does the same: a frame
+    /// that asks for another divisor is refused. Frames count as senders of what they hold, whatever the
+    /// values, units that are sent dense of every coordinate.
     ///
-    /// Each worker's residual is what it is without: sent + kept is what there was. But the mean is no longer 1/N of all that was sent: a
-    /// coordinate that one rank of N sends moves the parameters N times as far. What holds is Σ sent = mean · senders, coordinate
-    /// by coordinate, but for the roundings of sum and division.
+    /// Each worker's residual is what it is without: sent + kept is what there was. But the mean is no longer
+    /// 1/N of all that was sent: a coordinate that one rank of N sends moves the parameters N times as far.
+    /// What holds is Σ sent = mean · senders, coordinate by coordinate, but for the roundings of sum and
+    /// division.
     ///
     /// # Errors
-    /// `NoSenders` for `Divisor::Senders` with packets, with a codec that sends every coordinate or the same ones at every rank, and by
-    /// routes other than [`Route::AllGather`] and [`Route::Server`]; with a server, the downlink's frames are no part of a mean, and stay as they are.
+    /// `NoSenders` for `Divisor::Senders` with packets, with a codec that sends every coordinate or the same
+    /// ones at every rank, and by routes other than [`Route::AllGather`] and [`Route::Server`]; with a
+    /// server, the downlink's frames are no part of a mean, and stay as they are.
     pub fn with_divisor(mut self, divisor: Divisor) -> Result<Self, ExchangeError> {
         require_senders(&self.route, &self.spec, divisor)?;
         self.divisor = divisor;
         Ok(self)
     }
 
-    /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was before the step:
-    /// residual, momentum, unit states, factors and arrays. Nothing of a void step is then ever applied, the gradients of the other
-    /// ranks neither. Every member does the same.
+    /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was
+    /// before the step: residual, momentum, unit states, factors and arrays. Nothing of a void step is then
+    /// ever applied, the gradients of the other ranks neither. Every member does the same.
     ///
-    /// Costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a coordinate, 8 with momentum
-    /// ([`Snapshot`] says it for all parts). A step that spans several exchanges takes a [`Snapshot`] of its own instead.
+    /// Costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a coordinate,
+    /// 8 with momentum ([`Snapshot`] says it for all parts). A step that spans several exchanges takes a
+    /// [`Snapshot`] of its own instead.
     #[must_use]
     pub fn undoing_void_steps(mut self) -> Self {
         self.before = Some(Snapshot::new());
@@ -402,9 +417,9 @@ impl Exchange {
         }
     }
 
-    /// The same with a known link between `world` ranks, for a gradient of `len` elements: sparse all-reduce where the
-    /// codec has a density and the cost model predicts less time for it than for all-gather, each with the frames that
-    /// random coordinates would have.
+    /// The same with a known link between `world` ranks, for a gradient of `len` elements: sparse all-reduce
+    /// where the codec has a density and the cost model predicts less time for it than for all-gather, each
+    /// with the frames that random coordinates would have.
     ///
     /// # Determinism
     /// The same on every machine, so that all ranks choose alike.
@@ -422,18 +437,18 @@ impl Exchange {
     }
 
     /// Sets the codec of the steps from here on; schedules and controllers call this between steps, with
-    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or a choice of their own. Every member sets the same one for the same steps:
-    /// frames of another codec are refused.
+    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or a choice of their own. Every member sets the same one
+    /// for the same steps: frames of another codec are refused.
     ///
-    /// The units stay, those that are sent dense included, and so does what the spelling says of memory and packets. The memory
-    /// must be one that suits both codecs: both or neither keep a [state](gradwire::state::UnitState) of each unit, and both keep as
-    /// many factors. What a step gives and keeps is then what a new exchange with that codec would have given and kept, from the
-    /// same memory.
+    /// The units stay, those that are sent dense included, and so does what the spelling says of memory and
+    /// packets. The memory must be one that suits both codecs: both or neither keep a
+    /// [state](gradwire::state::UnitState) of each unit, and both keep as many factors. What a step gives and
+    /// keeps is then what a new exchange with that codec would have given and kept, from the same memory.
     ///
     /// # Errors
-    /// `Busy` between the start of a step and its finish; `OtherMemory` for a codec that keeps other parts; `Conflict` where the
-    /// spelling's memory or packets do not go with it; those of [`new`](Self::new) for a codec that does not fit the route. Nothing
-    /// has changed then.
+    /// `Busy` between the start of a step and its finish; `OtherMemory` for a codec that keeps other parts;
+    /// `Conflict` where the spelling's memory or packets do not go with it; those of [`new`](Self::new) for a
+    /// codec that does not fit the route. Nothing has changed then.
     pub fn set_codec(&mut self, codec: Codec) -> Result<(), ExchangeError> {
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
@@ -490,8 +505,8 @@ impl Exchange {
         }
     }
 
-    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback. Only the server's
-    /// is ever used; a run that goes on elsewhere saves it and loads it.
+    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback.
+    /// Only the server's is ever used; a run that goes on elsewhere saves it and loads it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -499,8 +514,9 @@ impl Exchange {
         }
     }
 
-    /// The norms of frames that the median of [`ServerOptions::norm_cap`] is taken over, oldest first, at most 64; empty without
-    /// a cap, and at workers. A server that goes on elsewhere saves them and hands them to [`restore_norms`](Self::restore_norms).
+    /// The norms of frames that the median of [`ServerOptions::norm_cap`] is taken over, oldest first, at
+    /// most 64; empty without a cap, and at workers. A server that goes on elsewhere saves them and hands
+    /// them to [`restore_norms`](Self::restore_norms).
     pub fn norms(&self) -> Vec<f64> {
         match &self.route {
             State::Server(server) => server.norms(),
@@ -508,8 +524,8 @@ impl Exchange {
         }
     }
 
-    /// Goes on from what [`norms`](Self::norms) was; without a cap, nothing changes. Norms that are not finite and positive are
-    /// left out.
+    /// Goes on from what [`norms`](Self::norms) was; without a cap, nothing changes. Norms that are not
+    /// finite and positive are left out.
     pub fn restore_norms(&mut self, norms: &[f64]) {
         if let State::Server(server) = &mut self.route {
             server.restore_norms(norms);
@@ -521,15 +537,15 @@ impl Exchange {
         &self.units
     }
 
-    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the spelling asks
-    /// for, as [`Memory::for_spec`] makes it.
+    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the
+    /// spelling asks for, as [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
     /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
-    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with everything in the
-    /// memory.
+    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with
+    /// everything in the memory.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.
@@ -581,13 +597,13 @@ impl Exchange {
         Ok(())
     }
 
-    /// Receives, decodes in rank order, and writes the mean over the contributors to `mean`, one element a coordinate,
-    /// every one of them finite.
+    /// Receives, decodes in rank order, and writes the mean over the contributors to `mean`, one element a
+    /// coordinate, every one of them finite.
     ///
     /// # Errors
-    /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`, `NoSum`. The step is then
-    /// refused: the memory holds everything again (but see [`ExchangeError::Transport`] for a server that is gone),
-    /// and `mean` is unspecified.
+    /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
+    /// `NoSum`. The step is then refused: the memory holds everything again (but see
+    /// [`ExchangeError::Transport`] for a server that is gone), and `mean` is unspecified.
     ///
     /// # Panics
     /// When `mean` or the memory has another length than the layout.

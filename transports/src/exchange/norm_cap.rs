@@ -1,4 +1,5 @@
-//! A bound on how much of the mean one member can be: what is much longer than the others' frames is scaled down.
+//! A bound on how much of the mean one member can be: what is much longer than the others' frames is scaled
+//! down.
 
 use std::fmt;
 
@@ -12,7 +13,8 @@ const WINDOW: usize = 64;
 /// Norms below which a median says too little.
 const ENOUGH: usize = 8;
 
-/// A frame that was too long, and entered the sum scaled down to the cap. What is missing is lost: its sender is not told.
+/// A frame that was too long, and entered the sum scaled down to the cap. What is missing is lost: its sender
+/// is not told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capped {
     /// Whose frame.
@@ -76,7 +78,8 @@ impl NormCap {
         &self.capped
     }
 
-    /// The weight of a frame in the sum, 1 for all that are not too long; its norm counts from the next frame on.
+    /// The weight of a frame in the sum, 1 for all that are not too long; its norm counts from the next frame
+    /// on.
     pub(super) fn weigh(&mut self, rank: Rank, frame: &Frame<'_>) -> f32 {
         self.weigh_norm(rank, norm(frame))
     }
@@ -102,7 +105,8 @@ impl NormCap {
         self.oldest = (self.oldest + 1) % WINDOW;
     }
 
-    /// The median, of an even number the lower of the two, so that whoever sends half of all frames does not choose it.
+    /// The median, of an even number the lower of the two, so that whoever sends half of all frames does not
+    /// choose it.
     fn median(&mut self) -> Option<f64> {
         if self.norms.len() < ENOUGH {
             return None;

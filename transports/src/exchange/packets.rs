@@ -6,8 +6,8 @@
 //! | packet j | unit 1, chunk j | or not |
 //! | that all were sent, empty | chunk 4 | surely |
 //!
-//! The server takes packets in any order. It stops waiting for a worker when all of its packets are here, when the worker
-//! has sent all and they are not, or at the end of its patience.
+//! The server takes packets in any order. It stops waiting for a worker when all of its packets are here,
+//! when the worker has sent all and they are not, or at the end of its patience.
 
 use std::time::Duration;
 
@@ -103,7 +103,8 @@ impl Packets {
         self.seen.reset(count);
     }
 
-    /// Takes and adds what arrives of one worker. A refused packet is passed to `refuse`, and is then not in the sum.
+    /// Takes and adds what arrives of one worker. A refused packet is passed to `refuse`, and is then not in
+    /// the sum.
     pub(super) fn collect(
         &mut self,
         step: &mut Step<'_>,
@@ -142,7 +143,8 @@ impl Packets {
         }
     }
 
-    /// How many packets the worker says there are; nothing when it says nothing in time, or more than a gradient can have.
+    /// How many packets the worker says there are; nothing when it says nothing in time, or more than a
+    /// gradient can have.
     fn announced(
         &mut self,
         step: &mut Step<'_>,

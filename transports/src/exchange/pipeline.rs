@@ -1,5 +1,5 @@
-//! A step in parts, one behind the other: while one travels the next is encoded, and those before it are worked on as their
-//! messages arrive.
+//! A step in parts, one behind the other: while one travels the next is encoded, and those before it are
+//! worked on as their messages arrive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +21,8 @@ pub(super) struct Part<'a> {
     pub(super) units: &'a [Unit],
 }
 
-/// A route, as far as it works on a part by itself. Every rank does the same with the same parts in the same order.
+/// A route, as far as it works on a part by itself. Every rank does the same with the same parts in the same
+/// order.
 pub(super) trait InParts {
     /// Whether a rank without a gradient sends notes, as no frames travel that a void frame could stand for.
     const HAS_NOTES: bool = false;
@@ -46,8 +47,8 @@ pub(super) trait InParts {
     /// Of the first messages of a part, for which a void frame stands; or of notes.
     fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag;
 
-    /// Takes the messages that the part waits for, and sends those that follow from them; whether its share of `mean` is
-    /// there.
+    /// Takes the messages that the part waits for, and sends those that follow from them; whether its share
+    /// of `mean` is there.
     fn turn(
         &mut self,
         step: &mut Step<'_>,
@@ -75,8 +76,8 @@ pub(super) trait InParts {
 pub(super) struct Parts(Vec<Range<usize>>);
 
 impl Parts {
-    /// At most `count` parts of neighbouring units, with about as many elements each: the middle of a unit says where it
-    /// goes.
+    /// At most `count` parts of neighbouring units, with about as many elements each: the middle of a unit
+    /// says where it goes.
     fn new(units: &[Unit], count: usize) -> Self {
         let total = units.iter().map(|unit| unit.len as u128).sum::<u128>().max(1);
         let mut passed = 0;
@@ -105,8 +106,8 @@ impl Parts {
     }
 }
 
-/// A route and its parts. A part has one turn for each part that begins behind it, and the turns that are left when the mean
-/// is asked for.
+/// A route and its parts. A part has one turn for each part that begins behind it, and the turns that are
+/// left when the mean is asked for.
 #[derive(Debug)]
 pub(super) struct Pipeline<R> {
     pub(super) route: R,
@@ -155,7 +156,8 @@ impl<R: InParts> Pipeline<R> {
                 self.say_void(step, sent, &error);
                 return Err(error);
             }
-            // What is not encoded is not in the memory either, so encoding goes on when nothing travels any more.
+            // What is not encoded is not in the memory either, so encoding goes on when nothing travels any
+            // more.
             if failed.is_none() {
                 sent = at + 1;
                 failed = self.set_out(step, at, memory).err();
@@ -172,8 +174,9 @@ impl<R: InParts> Pipeline<R> {
         Ok(())
     }
 
-    /// Tells every peer, in place of the first part that was not sent, that the gradient cannot be encoded. Every rank sends a part
-    /// before it waits for messages of that part, so nobody waits for a rank that has heard of it and stopped.
+    /// Tells every peer, in place of the first part that was not sent, that the gradient cannot be encoded.
+    /// Every rank sends a part before it waits for messages of that part, so nobody waits for a rank that has
+    /// heard of it and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
         let Some(void) = void_frame(step, error) else { return };
         let tag = self.route.void_tag(step, self.parts.part(step.units, sent));

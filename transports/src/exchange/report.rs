@@ -15,16 +15,18 @@ pub struct Report {
     pub contributors: RankSet,
     /// Frames that this rank refused, and why. Known to the server alone.
     pub refused: Vec<(Rank, DecodeError)>,
-    /// Frames that were scaled down to [`ServerOptions::norm_cap`](super::ServerOptions::norm_cap). Known to the server alone.
+    /// Frames that were scaled down to [`ServerOptions::norm_cap`](super::ServerOptions::norm_cap). Known to
+    /// the server alone.
     pub capped: Vec<Capped>,
-    /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a sparse all-reduce.
+    /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a
+    /// sparse all-reduce.
     pub frame_bytes: usize,
     /// What became of this rank's own packets.
     pub packets: PacketTally,
     /// Coordinates that this rank sent.
     pub held: usize,
-    /// How much of this rank's gradient its frames hold, if the exchange [measures](super::Exchange::measuring_gain)
-    /// it; none for payloads that are summed.
+    /// How much of this rank's gradient its frames hold, if the exchange
+    /// [measures](super::Exchange::measuring_gain) it; none for payloads that are summed.
     pub gain: Option<Gain>,
     /// Time spent encoding.
     pub encode: Duration,

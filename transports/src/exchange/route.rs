@@ -11,31 +11,33 @@ use crate::rank::Rank;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Route {
-    /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and succeed at
-    /// another: a rank whose step failed must leave the run or fetch the parameters anew.
+    /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and
+    /// succeed at another: a rank whose step failed must leave the run or fetch the parameters anew.
     AllGather,
-    /// Every rank owns blocks of the coordinates: it is sent what the others' frames hold of them, sums, and sends the sums
-    /// to all. For codecs that send few coordinates; the mean has the bits of [`Route::AllGather`]. Blocks in which nearly
-    /// nothing is zero travel dense. A rank whose part was refused tells all others, for whom the step then fails too.
+    /// Every rank owns blocks of the coordinates: it is sent what the others' frames hold of them, sums, and
+    /// sends the sums to all. For codecs that send few coordinates; the mean has the bits of
+    /// [`Route::AllGather`]. Blocks in which nearly nothing is zero travel dense. A rank whose part was
+    /// refused tells all others, for whom the step then fails too.
     ///
     /// # Source
-    /// Renggli et al.: SparCML (arXiv 1802.08021), split and all-gather with its switch to dense; Li, Hoefler: Near-Optimal
-    /// Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598), whose balanced regions are blocks dealt in
-    /// turn here. Nothing is dropped on the way.
+    /// Renggli et al.: SparCML (arXiv 1802.08021), split and all-gather with its switch to dense; Li,
+    /// Hoefler: Near-Optimal Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598),
+    /// whose balanced regions are blocks dealt in turn here. Nothing is dropped on the way.
     SparseAllReduce,
-    /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`] does.
+    /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`]
+    /// does.
     AllReduce {
         /// What an f32 takes between two hops.
         wire: Wire,
     },
-    /// As [`Route::AllReduce`], but summed up a binomial tree and sent down again: in ⌈log₂N⌉ steps each way instead of
-    /// N−1, each with the whole payload. For short payloads and long round trips.
+    /// As [`Route::AllReduce`], but summed up a binomial tree and sent down again: in ⌈log₂N⌉ steps each way
+    /// instead of N−1, each with the whole payload. For short payloads and long round trips.
     Tree {
         /// What an f32 takes between two hops.
         wire: Wire,
     },
-    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, where it has one: in an
-    /// order that only the library knows, so with other bits than elsewhere.
+    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, where it has
+    /// one: in an order that only the library knows, so with other bits than elsewhere.
     Native {
         /// What an f32 takes in the library's sums.
         wire: Wire,
@@ -51,17 +53,18 @@ pub struct ServerOptions {
     pub server: Rank,
     /// Frames, the server's own included, without which a step fails; 0 stands for all.
     pub quorum: usize,
-    /// How long the server waits for frames; it then goes on with those it has. A worker's packets that did not get through
-    /// by then are not sent again. `None`: until the deadline of the step.
+    /// How long the server waits for frames; it then goes on with those it has. A worker's packets that did
+    /// not get through by then are not sent again. `None`: until the deadline of the step.
     pub patience: Option<Duration>,
     /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
     pub downlink: Spec,
-    /// A frame whose Euclidean norm is more than this multiple, at least 1, of a running median enters the sum scaled down to
-    /// it, the server's own too. `None`: none is. Only the server's setting matters.
+    /// A frame whose Euclidean norm is more than this multiple, at least 1, of a running median enters the
+    /// sum scaled down to it, the server's own too. `None`: none is. Only the server's setting matters.
     ///
-    /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of two; the first
-    /// 8 pass. [`Exchange::norms`](super::Exchange::norms) saves them for a server that is started again. What is cut off is lost, not given back: with error feedback it would
-    /// come again with the next frame. One member can then move a mean no further than that multiple of the others' median,
+    /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of
+    /// two; the first 8 pass. [`Exchange::norms`](super::Exchange::norms) saves them for a server that is
+    /// started again. What is cut off is lost, not given back: with error feedback it would come again with
+    /// the next frame. One member can then move a mean no further than that multiple of the others' median,
     /// in a direction of its choice.
     pub norm_cap: Option<f32>,
 }

@@ -89,8 +89,8 @@ impl SparseAllReduce {
         Ok(())
     }
 
-    /// The frame of one owner's blocks of a part: of this rank's values, or of these sums. A block is dense where its
-    /// coordinates and a bitmap of them would be no shorter.
+    /// The frame of one owner's blocks of a part: of this rank's values, or of these sums. A block is dense
+    /// where its coordinates and a bitmap of them would be no shorter.
     fn pack(
         &mut self,
         step: &mut Step<'_>,

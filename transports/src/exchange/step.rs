@@ -42,7 +42,8 @@ impl<'a> Step<'a> {
         members.position(self.transport.rank()).unwrap_or(0)
     }
 
-    /// The other members and their places, beginning with the one after this rank, so that not all send to the same one first.
+    /// The other members and their places, beginning with the one after this rank, so that not all send to
+    /// the same one first.
     pub(super) fn others_in<'m>(
         &self,
         members: &'m RankSet,

@@ -8,11 +8,12 @@ use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// Messages that were promised and not asked for yet, in the order in which they are asked for. Every peer sends its own in
-/// that order too, so nobody waits for one that stands behind another.
+/// Messages that were promised and not asked for yet, in the order in which they are asked for. Every peer
+/// sends its own in that order too, so nobody waits for one that stands behind another.
 ///
-/// An inbox need not have room for more than one message of a peer. Who finds no room takes what it was promised so far
-/// before it waits: as all do so, there is room for the first message that nobody could send, and so for each.
+/// An inbox need not have room for more than one message of a peer. Who finds no room takes what it was
+/// promised so far before it waits: as all do so, there is room for the first message that nobody could send,
+/// and so for each.
 #[derive(Debug, Default)]
 pub(super) struct Underway {
     promised: VecDeque<(Rank, Tag)>,

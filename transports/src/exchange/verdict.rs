@@ -6,8 +6,9 @@ use super::packet_set::PacketSet;
 use super::void::{Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 
-/// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set, then the frame of the
-/// mean. No contributors: the step failed, and nothing follows but who made it void, if somebody did.
+/// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set,
+/// then the frame of the mean. No contributors: the step failed, and nothing follows but who made it void, if
+/// somebody did.
 pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
@@ -30,8 +31,8 @@ pub(super) fn read_void(rest: &[u8], layout: &LayoutRef<'_>, step: u64) -> Optio
     Void::read(Rank(u32::from_le_bytes(*rank)), message, layout, step)
 }
 
-/// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to `packet_set`, where there
-/// is one; returns the rest of the message.
+/// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to
+/// `packet_set`, where there is one; returns the rest of the message.
 pub(super) fn read<'v>(
     verdict: &'v [u8],
     members: &RankSet,

@@ -1,9 +1,9 @@
 //! A rank whose gradient cannot be encoded says so, so that nobody waits for it: the step is void for all.
 //!
-//! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the frame that the rank would
-//! have sent next, so whoever waits for that one finds it. Where payloads travel, it is a note: a message of its own, in a unit that no
-//! round has. Who waits there for a message that does not come looks for notes again and again; who gets what it waits for
-//! never looks.
+//! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the
+//! frame that the rank would have sent next, so whoever waits for that one finds it. Where payloads travel,
+//! it is a note: a message of its own, in a unit that no round has. Who waits there for a message that does
+//! not come looks for notes again and again; who gets what it waits for never looks.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// Before the first look for notes. Each wait is twice as long as the one before, so that a transport which ends a job when a
-/// peer stops answering still sees a long wait.
+/// Before the first look for notes. Each wait is twice as long as the one before, so that a transport which
+/// ends a job when a peer stops answering still sees a long wait.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 
 /// Who cannot take part in a step, and the coordinate that is to blame.

@@ -1,9 +1,9 @@
 //! Models move towards those of their neighbours; nobody waits for all.
 //!
-//! A [`Mixer`] belongs to one rank. After its own optimizer step the rank calls [`mix`](Mixer::mix): one or more rounds
-//! with each neighbour of the [`Topology`], all of which start from the models before the call. Replicas stay different,
-//! their mean stays where it was (but for rounding), and their distance shrinks by the graph's second largest eigenvalue
-//! at each step.
+//! A [`Mixer`] belongs to one rank. After its own optimizer step the rank calls [`mix`](Mixer::mix): one or
+//! more rounds with each neighbour of the [`Topology`], all of which start from the models before the call.
+//! Replicas stay different, their mean stays where it was (but for rounding), and their distance shrinks by
+//! the graph's second largest eigenvalue at each step.
 
 mod topology;
 
@@ -124,15 +124,16 @@ impl Mixer {
     /// Moves `model` towards the models of the neighbours in the membership of now.
     ///
     /// # Errors
-    /// `Encode` for a model that is not finite; `Transport`; `NonFinitePayload`. The model is then as it was. A neighbour
-    /// that had all it needed may have moved all the same: the mean of the models has then moved too, by at most the
-    /// edge's weight times their difference.
+    /// `Encode` for a model that is not finite; `Transport`; `NonFinitePayload`. The model is then as it was.
+    /// A neighbour that had all it needed may have moved all the same: the mean of the models has then moved
+    /// too, by at most the edge's weight times their difference.
     ///
     /// # Panics
     /// When `model` has another length than the layout.
     ///
     /// # Determinism
-    /// A model moves along its edges in the order of the neighbours' ranks, unit by unit, whatever arrived first.
+    /// A model moves along its edges in the order of the neighbours' ranks, unit by unit, whatever arrived
+    /// first.
     pub fn mix(
         &mut self,
         transport: &mut dyn Transport,

@@ -1,13 +1,14 @@
 //! Who is whose neighbour.
 
-/// A graph over the members of a run, by their positions 0 … N−1. Every member has the same number of neighbours.
+/// A graph over the members of a run, by their positions 0 … N−1. Every member has the same number of
+/// neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Topology {
     /// The member before and the one after, the last next to the first.
     Ring,
-    /// A grid of R rows whose edges meet, filled row by row: the members left, right, above and below. R is the largest
-    /// divisor of N that is not above √N, so for a prime N the torus is a ring.
+    /// A grid of R rows whose edges meet, filled row by row: the members left, right, above and below. R is
+    /// the largest divisor of N that is not above √N, so for a prime N the torus is a ring.
     Torus,
     /// All others.
     Complete,
@@ -31,11 +32,12 @@ impl Topology {
         neighbours
     }
 
-    /// The entry of the mixing matrix for every edge, 1/(d + 1) for d neighbours; a member's own entry is the same. The
-    /// matrix is symmetric and its rows add up to 1, so the mean of all models stays where it is.
+    /// The entry of the mixing matrix for every edge, 1/(d + 1) for d neighbours; a member's own entry is the
+    /// same. The matrix is symmetric and its rows add up to 1, so the mean of all models stays where it is.
     ///
     /// # Source
-    /// Xiao, Boyd: Fast Linear Iterations for Distributed Averaging (2004), Metropolis weights, here with equal degrees.
+    /// Xiao, Boyd: Fast Linear Iterations for Distributed Averaging (2004), Metropolis weights, here with
+    /// equal degrees.
     pub fn weight(self, world: usize) -> f32 {
         let degree = if world == 0 { 0 } else { self.neighbours(world, 0).len() };
         1.0 / (degree + 1) as f32

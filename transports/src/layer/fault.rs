@@ -15,8 +15,8 @@ use crate::transport::Transport;
 /// How often a rank that waits for a peer behind a cut looks whether it was healed.
 const HEAL_POLL: Duration = Duration::from_millis(1);
 
-/// Probabilities, from 0 to 1, that a message suffers a fault. Each is drawn on its own; a dropped message suffers
-/// nothing else.
+/// Probabilities, from 0 to 1, that a message suffers a fault. Each is drawn on its own; a dropped message
+/// suffers nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultPlan {
     /// Chooses which messages suffer what.
@@ -25,7 +25,8 @@ pub struct FaultPlan {
     pub drop: f64,
     /// It is sent twice.
     pub duplicate: f64,
-    /// It is sent after the next message to the same peer, or when its sender next receives or asks for progress.
+    /// It is sent after the next message to the same peer, or when its sender next receives or asks for
+    /// progress.
     pub reorder: f64,
     /// It is cut to a random length that is smaller.
     pub truncate: f64,
@@ -57,8 +58,8 @@ pub struct FaultTally {
 pub struct Partition(Arc<Mutex<BTreeSet<Rank>>>);
 
 impl Partition {
-    /// From now on nothing that this rank sends to `peer` leaves it, and it sees nothing that comes from `peer`.
-    /// What `peer` sends meanwhile is seen after the healing, unless `peer` cuts this rank off too.
+    /// From now on nothing that this rank sends to `peer` leaves it, and it sees nothing that comes from
+    /// `peer`. What `peer` sends meanwhile is seen after the healing, unless `peer` cuts this rank off too.
     pub fn cut(&self, peer: Rank) {
         self.peers().insert(peer);
     }
@@ -89,8 +90,9 @@ struct Message {
 /// Drops, repeats, delays and damages what is sent through it.
 ///
 /// # Determinism
-/// What happens to the j-th message that a rank sends to a peer depends on the seed, the two ranks and j alone, and what
-/// happens to a packet on the seed, the two ranks and its tag: so a run that is taken up again loses the same ones.
+/// What happens to the j-th message that a rank sends to a peer depends on the seed, the two ranks and j
+/// alone, and what happens to a packet on the seed, the two ranks and its tag: so a run that is taken up
+/// again loses the same ones.
 #[derive(Debug)]
 pub struct FaultInjector<T> {
     inner: T,
@@ -205,8 +207,9 @@ impl<T: Transport> FaultInjector<T> {
         Ok(())
     }
 
-    /// Sends what was held back for `to`, or for everyone. Its senders were told long ago that it is on its way, so no
-    /// error of it is theirs: what finds no room is tried again later, what finds no receiver is lost.
+    /// Sends what was held back for `to`, or for everyone. Its senders were told long ago that it is on its
+    /// way, so no error of it is theirs: what finds no room is tried again later, what finds no receiver is
+    /// lost.
     fn release(&mut self, to: Option<Rank>) {
         let mut at = 0;
         while let Some(held) = self.held.get(at) {

@@ -9,9 +9,9 @@ use crate::transport::Transport;
 
 /// Counts what passes through it, for each peer, up and down apart.
 ///
-/// Payloads count as given to `send` and as handed out by `recv`; an error counts nothing. Envelopes are what the
-/// transport inside says that it adds. A native all-reduce has no messages: what the transport inside counted for it
-/// is in [`Transport::counters`] of the meter, but in no peer's account.
+/// Payloads count as given to `send` and as handed out by `recv`; an error counts nothing. Envelopes are what
+/// the transport inside says that it adds. A native all-reduce has no messages: what the transport inside
+/// counted for it is in [`Transport::counters`] of the meter, but in no peer's account.
 ///
 /// # Examples
 /// ```

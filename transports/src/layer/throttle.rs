@@ -64,8 +64,9 @@ impl Network {
         Self { speed, links: BTreeMap::new(), due: BTreeMap::new() }
     }
 
-    /// Both links carry the message at the same time; the slower one decides when its last bit is through. A downlink
-    /// is charged in the order of sending even where an uplink holds a message back: it never stands idle for one.
+    /// Both links carry the message at the same time; the slower one decides when its last bit is through. A
+    /// downlink is charged in the order of sending even where an uplink holds a message back: it never stands
+    /// idle for one.
     fn depart(&mut self, from: Rank, to: Rank, bytes: u64, now: Instant) -> Instant {
         let speed = self.speed;
         let up = self.link(from, now).0.pass(now, bytes, &speed);
@@ -82,9 +83,10 @@ impl Network {
 
 /// Carries each message as late as a link of the given speed would.
 ///
-/// `send` returns at once, as from a socket with a large buffer; the message is seen by `recv` when its last bit has
-/// passed the sender's uplink and the receiver's downlink, in the order of sending, and the latency is over. So
-/// messages travel while ranks compute, and a server that many send to is as slow as its one link.
+/// `send` returns at once, as from a socket with a large buffer; the message is seen by `recv` when its last
+/// bit has passed the sender's uplink and the receiver's downlink, in the order of sending, and the latency
+/// is over. So messages travel while ranks compute, and a server that many send to is as slow as its one
+/// link.
 #[derive(Debug)]
 pub struct Throttle<T> {
     inner: T,
@@ -193,7 +195,8 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.close(deadline)
     }
 
-    /// Those of the transport inside; a message that is still under way here counts as received once it was asked for.
+    /// Those of the transport inside; a message that is still under way here counts as received once it was
+    /// asked for.
     fn counters(&self) -> Counters {
         self.inner.counters()
     }

@@ -1,17 +1,17 @@
 //! Threads of one process as ranks.
 //!
-//! A message is copied once, into a pooled buffer of the receiver; `recv` hands that buffer over. Each rank has one
-//! lock, held only to enter or leave a message.
+//! A message is copied once, into a pooled buffer of the receiver; `recv` hands that buffer over. Each rank
+//! has one lock, held only to enter or leave a message.
 //!
 //! # Memory
-//! For each sender a rank keeps at most the larger of `inbox.bytes` and one message of `max_message_bytes`, in
-//! buffers of at most four times that (or 4 KiB a message), and besides at most 64 spare buffers of `inbox.bytes` in
-//! all. Nothing is reserved before it is used.
+//! For each sender a rank keeps at most the larger of `inbox.bytes` and one message of `max_message_bytes`,
+//! in buffers of at most four times that (or 4 KiB a message), and besides at most 64 spare buffers of
+//! `inbox.bytes` in all. Nothing is reserved before it is used.
 //!
 //! # Failure
 //! A transport that is dropped, by a panic too, is gone for good: who waits for it gets
-//! [`TransportError::Disconnected`] once its last messages are taken. The survivors can go on in a new epoch with
-//! [`LocalTransport::adopt`].
+//! [`TransportError::Disconnected`] once its last messages are taken. The survivors can go on in a new epoch
+//! with [`LocalTransport::adopt`].
 
 use std::sync::Arc;
 
@@ -98,12 +98,12 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// Goes on with fewer ranks in a later epoch, for instance without one that is gone. The caller sees to it that
-    /// every member adopts the same membership.
+    /// Goes on with fewer ranks in a later epoch, for instance without one that is gone. The caller sees to
+    /// it that every member adopts the same membership.
     ///
     /// # Errors
-    /// `NotAPeer` when this rank is not in it, or when it names a rank that this process never had. Nothing has
-    /// changed then.
+    /// `NotAPeer` when this rank is not in it, or when it names a rank that this process never had. Nothing
+    /// has changed then.
     ///
     /// # Panics
     /// If the epoch is not larger than the present one.

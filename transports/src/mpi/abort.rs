@@ -23,9 +23,9 @@ static REQUESTED: AtomicU8 = AtomicU8::new(0);
 
 /// Says why on standard error and ends every process of the job with `code`; 0 is taken for 1.
 ///
-/// The communication thread does it, since MPI is its alone. Where that hangs inside the library, this thread does it
-/// after a second; and if the library does not return from its abort, the process is ended by an alarm five seconds
-/// later, which the launcher takes for a failure too.
+/// The communication thread does it, since MPI is its alone. Where that hangs inside the library, this thread
+/// does it after a second; and if the library does not return from its abort, the process is ended by an
+/// alarm five seconds later, which the launcher takes for a failure too.
 pub fn abort(code: u8, why: &dyn Display) -> ! {
     let rank = RANK.load(Ordering::Relaxed);
     let message = match rank {
@@ -53,8 +53,9 @@ pub(super) fn end_if_requested() {
     }
 }
 
-/// Makes a panic of any thread end the job, after the message that it would print anyway. Without this, a panic on one
-/// rank leaves the others waiting for ever: MPI's finalization, which unwinding would run, waits for all.
+/// Makes a panic of any thread end the job, after the message that it would print anyway. Without this, a
+/// panic on one rank leaves the others waiting for ever: MPI's finalization, which unwinding would run, waits
+/// for all.
 pub(super) fn on_panic() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.swap(true, Ordering::Relaxed) {

@@ -10,13 +10,14 @@ use super::library::Library;
 pub struct NativeAllReduce {
     /// Name and version of the library.
     pub library: String,
-    /// The algorithm that its settings demand; `None` when it chooses by length and number of ranks, or does not tell.
+    /// The algorithm that its settings demand; `None` when it chooses by length and number of ranks, or does
+    /// not tell.
     pub algorithm: Option<String>,
 }
 
 impl NativeAllReduce {
-    /// Asks the running library through its tools interface, so that neither the environment nor a file of settings is
-    /// taken for what the library has made of it.
+    /// Asks the running library through its tools interface, so that neither the environment nor a file of
+    /// settings is taken for what the library has made of it.
     pub(super) fn of_running_library() -> Self {
         let version = mpi::environment::library_version().unwrap_or_default();
         Self { library: short(&version), algorithm: open_mpi_algorithm().or_else(mpich_algorithm) }
@@ -32,7 +33,8 @@ impl fmt::Display for NativeAllReduce {
     }
 }
 
-/// Settings count only when the switch beside them is on, and as long as the component that they belong to is in use.
+/// Settings count only when the switch beside them is on, and as long as the component that they belong to is
+/// in use.
 fn open_mpi_algorithm() -> Option<String> {
     let is_on = matches!(setting(c"coll_tuned_use_dynamic_rules")?.as_str(), "1" | "true" | "t");
     let components = setting(c"coll").unwrap_or_default();

@@ -7,8 +7,8 @@ const MOST: usize = 64 << 10;
 /// What a message counts for at the least: the library keeps a record of it besides.
 const LEAST_COST: usize = 1 << 10;
 
-/// What may still be sent to one rank without asking. Messages are taken in the order in which they are sent, so one that
-/// is known to be taken answers for all before it.
+/// What may still be sent to one rank without asking. Messages are taken in the order in which they are sent,
+/// so one that is known to be taken answers for all before it.
 #[derive(Debug)]
 pub(super) struct Credit {
     most: usize,
@@ -24,7 +24,8 @@ impl Credit {
         Self { most, left: most, asked: 0 }
     }
 
-    /// How a message of so many bytes is to be sent. Where it is [`End::Taken`], [`confirm`](Self::confirm) has to follow.
+    /// How a message of so many bytes is to be sent. Where it is [`End::Taken`], [`confirm`](Self::confirm)
+    /// has to follow.
     pub(super) fn end_of(&mut self, bytes: usize) -> End {
         let cost = bytes.max(LEAST_COST);
         if self.asked > 0 || cost > self.left {

@@ -1,8 +1,8 @@
 //! The communication thread: the only one that calls MPI.
 //!
-//! It moves messages while the caller computes, so both ends make progress without being asked. While the caller waits and
-//! there is traffic it polls as MPI programs do, giving way to other threads; otherwise it sleeps between looks, the longer
-//! the less moves.
+//! It moves messages while the caller computes, so both ends make progress without being asked. While the
+//! caller waits and there is traffic it polls as MPI programs do, giving way to other threads; otherwise it
+//! sleeps between looks, the longer the less moves.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,16 +19,16 @@ use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// How long the thread polls without sleeping after something moved, if the caller waits. Not for longer, because where there
-/// are more ranks than cores a rank that polls takes the time of one that computes.
+/// How long the thread polls without sleeping after something moved, if the caller waits. Not for longer,
+/// because where there are more ranks than cores a rank that polls takes the time of one that computes.
 const LIVELY: Duration = Duration::from_micros(100);
-/// How long it sleeps between two looks while something is under way: short against a step, long against the cost of a
-/// look.
+/// How long it sleeps between two looks while something is under way: short against a step, long against the
+/// cost of a look.
 const NAP: Duration = Duration::from_micros(100);
 /// The same while nobody waits and nothing is known to be under way: what comes then has time.
 const IDLE_NAP: Duration = Duration::from_micros(500);
-/// How long it sleeps at the most while nobody waits for it: an eighth of the time for which nothing has moved, so that what
-/// comes meanwhile is late by that share at the most.
+/// How long it sleeps at the most while nobody waits for it: an eighth of the time for which nothing has
+/// moved, so that what comes meanwhile is late by that share at the most.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct Engine {

@@ -1,4 +1,5 @@
-//! What callers and the communication thread hand to each other: messages to send, room for more, a loan, departures.
+//! What callers and the communication thread hand to each other: messages to send, room for more, a loan,
+//! departures.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -70,9 +71,10 @@ impl HandOver {
         Self { slot: Mutex::new(slot), work: Condvar::new(), done: Condvar::new(), limits }
     }
 
-    // --- the caller's side -------------------------------------------------------------------------------------------
+    // --- the caller's side ------------------------------------------
 
-    /// Copies a message for the communication thread, when there is room. The copy is made without holding the lock.
+    /// Copies a message for the communication thread, when there is room. The copy is made without holding
+    /// the lock.
     pub(super) fn post(
         &self,
         to: Rank,
@@ -121,8 +123,8 @@ impl HandOver {
         }
     }
 
-    /// Sends a farewell to everyone behind what is still to be sent, and waits until all of it is taken. The error names
-    /// a rank that has not done so.
+    /// Sends a farewell to everyone behind what is still to be sent, and waits until all of it is taken. The
+    /// error names a rank that has not done so.
     pub(super) fn leave(&self, me: usize, deadline: Deadline) -> Result<(), TransportError> {
         let mut slot = self.lock();
         for to in (0..slot.unsent.len()).filter(|to| *to != me) {
@@ -140,7 +142,8 @@ impl HandOver {
         Ok(())
     }
 
-    /// Lends a slice until the communication thread gives it back. Whether it did in time: if not, it is still lent.
+    /// Lends a slice until the communication thread gives it back. Whether it did in time: if not, it is
+    /// still lent.
     #[must_use]
     pub(super) fn lend(&self, loan: Loan, deadline: Deadline) -> bool {
         let mut slot = self.lock();
@@ -193,7 +196,7 @@ impl HandOver {
         slot
     }
 
-    // --- the communication thread's side -----------------------------------------------------------------------------
+    // --- the communication thread's side ------------------------------------------
 
     /// Moves what is to be sent into `parcels`, in the order in which it was given.
     pub(super) fn collect(&self, parcels: &mut Vec<(usize, Parcel)>) {

@@ -1,8 +1,9 @@
 //! The MPI library behind a safe surface: the only unsafe code of this package.
 //!
-//! The library's errors are fatal, which is its default: a call that returns has succeeded. So return codes say nothing
-//! and are not looked at.
-// Buffers that the library works on while the call has returned, and what only C can spell, are beyond safe Rust.
+//! The library's errors are fatal, which is its default: a call that returns has succeeded. So return codes
+//! say nothing and are not looked at.
+// Buffers that the library works on while the call has returned, and what only C can spell, are beyond safe
+// Rust.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -41,14 +42,15 @@ pub(super) fn end_job(code: u8) -> ! {
 /// When a message is done, as far as its sender is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// When the library needs its bytes no more. What is not taken may be in the library's own memory over there, which
-    /// has no bound.
+    /// When the library needs its bytes no more. What is not taken may be in the library's own memory over
+    /// there, which has no bound.
     Handed,
     /// When the receiver has begun to take it, which costs an acknowledgement.
     Taken,
 }
 
-/// The running library. Made and used by one thread; when it is dropped, MPI is finalized, which waits for all ranks.
+/// The running library. Made and used by one thread; when it is dropped, MPI is finalized, which waits for
+/// all ranks.
 pub(super) struct Library {
     world: SimpleCommunicator,
     /// The longest single MPI message, the same at every rank.
@@ -120,8 +122,9 @@ impl Library {
             End::Handed => ffi::MPI_Isend,
             End::Taken => ffi::MPI_Issend,
         };
-        // SAFETY: the bytes belong to a `Transfer`, which neither changes nor frees them before the request is done.
-        // The type is that of the bytes, the count that of the slice; the communicator lives as long as `self`.
+        // SAFETY: the bytes belong to a `Transfer`, which neither changes nor frees them before the request
+        // is done. The type is that of the bytes, the count that of the slice; the communicator lives as long
+        // as `self`.
         unsafe {
             send(
                 bytes.as_ptr().cast(),
@@ -154,8 +157,8 @@ impl Library {
         for start in (0..payload_bytes).step_by(self.piece_bytes) {
             let bytes = self.piece_bytes.min(payload_bytes - start);
             let mut request = null_request();
-            // SAFETY: `start + bytes` is at most the capacity that `Transfer::into` has checked; the storage belongs to
-            // the transfer, which neither reads nor frees it before the request is done.
+            // SAFETY: `start + bytes` is at most the capacity that `Transfer::into` has checked; the storage
+            // belongs to the transfer, which neither reads nor frees it before the request is done.
             unsafe {
                 ffi::MPI_Irecv(
                     transfer.bytes.as_mut_ptr().add(start).cast(),
@@ -176,8 +179,8 @@ impl Library {
     pub(super) fn sum(&self, loan: &Loan) {
         for start in (0..loan.len).step_by(self.piece_bytes / loan.element_bytes) {
             let len = (self.piece_bytes / loan.element_bytes).min(loan.len - start);
-            // SAFETY: `start + len` is at most the length of the slice that was lent, and its owner waits until it is
-            // given back, or the job ends. The kind names the slice's type.
+            // SAFETY: `start + len` is at most the length of the slice that was lent, and its owner waits
+            // until it is given back, or the job ends. The kind names the slice's type.
             unsafe {
                 let data = loan.data.cast::<u8>().add(start * loan.element_bytes);
                 gradwire_mpi_sum(loan.kind, data.cast(), count(len));
@@ -196,8 +199,8 @@ impl Library {
     }
 }
 
-/// What makes each library's all-reduce the one that moves the fewest bytes: a ring, or where there is none (MPICH) the
-/// halving and doubling of the same volume.
+/// What makes each library's all-reduce the one that moves the fewest bytes: a ring, or where there is none
+/// (MPICH) the halving and doubling of the same volume.
 const RING: [(&str, &str); 3] = [
     ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1"),
     ("OMPI_MCA_coll_tuned_allreduce_algorithm", "4"),
@@ -207,8 +210,8 @@ const RING: [(&str, &str); 3] = [
 /// Sets variables that the libraries read when they start, unless the user has set them.
 fn set_where_unset(variables: &[(&str, &str)]) {
     for (name, value) in variables.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
-        // SAFETY: Rust's readers and writers of the environment exclude each other by a lock; that no C code of another
-        // thread reads it meanwhile is what `MpiOptions::prefer_ring` asks of the caller.
+        // SAFETY: Rust's readers and writers of the environment exclude each other by a lock; that no C code
+        // of another thread reads it meanwhile is what `MpiOptions::prefer_ring` asks of the caller.
         unsafe { std::env::set_var(name, value) };
     }
 }
@@ -235,8 +238,9 @@ impl Arrival {
     pub(super) fn receive(mut self, buffer: Vec<u8>) -> Transfer {
         let mut transfer = Transfer::into(buffer, self.bytes);
         let mut request = null_request();
-        // SAFETY: the capacity is at least `bytes`, as `Transfer::into` has checked; the storage belongs to the transfer,
-        // which neither reads nor frees it before the request is done. The message was matched and not taken before.
+        // SAFETY: the capacity is at least `bytes`, as `Transfer::into` has checked; the storage belongs to
+        // the transfer, which neither reads nor frees it before the request is done. The message was matched
+        // and not taken before.
         unsafe {
             ffi::MPI_Imrecv(
                 transfer.bytes.as_mut_ptr().cast(),
@@ -286,8 +290,9 @@ impl Transfer {
             return false;
         }
         self.requests.clear();
-        // SAFETY: the capacity is at least `len`, and the library has written that many bytes: a sender cuts messages as
-        // a receiver expects them, at a length that all ranks have agreed on, and shorter or longer ones are fatal.
+        // SAFETY: the capacity is at least `len`, and the library has written that many bytes: a sender cuts
+        // messages as a receiver expects them, at a length that all ranks have agreed on, and shorter or
+        // longer ones are fatal.
         unsafe { self.bytes.set_len(self.len) };
         true
     }

@@ -1,13 +1,14 @@
 //! Processes that `mpirun` has started as ranks, over the MPI library of the machine.
 //!
 //! One thread of each process, the communication thread, starts MPI and is the only one that calls it
-//! (`MPI_THREAD_FUNNELED` is enough). Messages move while the caller computes. They are tagged, bounded and counted as
-//! everywhere: MPI's own tags are too narrow, so the tag travels behind the payload. Sums are the ring of
-//! [`collective`](crate::collective), in its written order;
+//! (`MPI_THREAD_FUNNELED` is enough). Messages move while the caller computes. They are tagged, bounded and
+//! counted as everywhere: MPI's own tags are too narrow, so the tag travels behind the payload. Sums are the
+//! ring of [`collective`](crate::collective), in its written order;
 //! [`native_all_reduce`](crate::Transport::native_all_reduce) is the library's own.
 //!
 //! # Fail-stop
-//! A job lives and dies as a whole: nobody can leave it but by [`Transport::close`], which everyone calls in the end.
+//! A job lives and dies as a whole: nobody can leave it but by [`Transport::close`], which everyone calls in
+//! the end.
 //!
 //! | what happens on one rank | the job ends with |
 //! | --- | --- |
@@ -17,19 +18,20 @@
 //! | it stops answering, because it is stopped or hangs | [`WATCHDOG_EXIT_CODE`], after [`MpiOptions::patience`] |
 //! | it is killed, or calls `exit` | what the launcher makes of it, never 0: with glibc, `exit(0)` becomes [`DROPPED_EXIT_CODE`] |
 //!
-//! A deadline that the caller gives is an error as on every transport, and the job goes on; the watchdog is for waits
-//! that last longer than that. So [`MpiOptions::patience`] has to exceed the longest time for which a healthy rank
-//! leaves the others waiting. To go on after a failure is to start the job again.
+//! A deadline that the caller gives is an error as on every transport, and the job goes on; the watchdog is
+//! for waits that last longer than that. So [`MpiOptions::patience`] has to exceed the longest time for which
+//! a healthy rank leaves the others waiting. To go on after a failure is to start the job again.
 //!
 //! # Memory
-//! For each sender a rank keeps what [`InboxLimits`](crate::inbox::InboxLimits) allow and one message more, and as much again for each receiver. The
-//! library may hold up to 64 KiB from each sender besides, and what its protocol sends ahead of the messages that wait
-//! there. A message is copied once by its sender.
+//! For each sender a rank keeps what [`InboxLimits`](crate::inbox::InboxLimits) allow and one message more,
+//! and as much again for each receiver. The library may hold up to 64 KiB from each sender besides, and what
+//! its protocol sends ahead of the messages that wait there. A message is copied once by its sender.
 //!
 //! # Slow links
-//! Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind what its sender has put on the link:
-//! at 100 Mbit/s a ring can take twice as long. The parameters `btl_tcp_eager_limit`, `btl_tcp_rndv_eager_limit` and
-//! `btl_tcp_max_send_size` of `mpirun --mca`, all at 1048576, have what is shorter sent at once, from buffers of that size.
+//! Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind what its sender has
+//! put on the link: at 100 Mbit/s a ring can take twice as long. The parameters `btl_tcp_eager_limit`,
+//! `btl_tcp_rndv_eager_limit` and `btl_tcp_max_send_size` of `mpirun --mca`, all at 1048576, have what is
+//! shorter sent at once, from buffers of that size.
 
 mod abort;
 mod algorithm;
@@ -69,8 +71,8 @@ use crate::transport::Transport;
 
 /// This process as a rank of the job.
 ///
-/// Dropping it finalizes MPI, which waits until every rank has closed its transport. See the [module](self) for how a job
-/// ends otherwise.
+/// Dropping it finalizes MPI, which waits until every rank has closed its transport. See the [module](self)
+/// for how a job ends otherwise.
 #[derive(Debug)]
 pub struct MpiTransport {
     rank: Rank,
@@ -98,8 +100,8 @@ struct Started {
 }
 
 impl MpiTransport {
-    /// Starts MPI and joins the job, with the ranks of `MPI_COMM_WORLD` in epoch 0. Alone, without a launcher, it is a
-    /// job of one rank. From now on a panic in any thread ends the job.
+    /// Starts MPI and joins the job, with the ranks of `MPI_COMM_WORLD` in epoch 0. Alone, without a
+    /// launcher, it is a job of one rank. From now on a panic in any thread ends the job.
     ///
     /// # Errors
     /// `StartedBefore`, `NoThreads`.
@@ -166,7 +168,8 @@ impl MpiTransport {
         }
     }
 
-    /// A library does not tell what it sends; a ring's bytes are counted, the fewest that any algorithm needs.
+    /// A library does not tell what it sends; a ring's bytes are counted, the fewest that any algorithm
+    /// needs.
     fn count_ring(&mut self, len: usize, element_bytes: usize) {
         let (world, me) = (self.members.world(), self.rank.0 as usize);
         if world == 1 {
@@ -296,8 +299,9 @@ impl Transport for MpiTransport {
         self.counters
     }
 
-    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has not, a
-    /// minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a ring: the library does not tell what it sends.
+    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has
+    /// not, a minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a
+    /// ring: the library does not tell what it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,

@@ -16,14 +16,15 @@ pub struct MpiOptions {
     pub piece_bytes: usize,
     /// How long a rank may leave another waiting before the job is ended.
     pub patience: Duration,
-    /// Asks the library to use its ring for its own all-reduce, or what moves as few bytes, unless the environment of
-    /// the process says otherwise. To do so it sets variables of the environment: no other thread may be inside C code
-    /// that reads them, which is easiest before there is another thread.
+    /// Asks the library to use its ring for its own all-reduce, or what moves as few bytes, unless the
+    /// environment of the process says otherwise. To do so it sets variables of the environment: no other
+    /// thread may be inside C code that reads them, which is easiest before there is another thread.
     pub prefer_ring: bool,
 }
 
 impl Default for MpiOptions {
-    /// 4096 messages and 1 GiB, any length in pieces of 1 GiB, five minutes, the library's own choice of algorithm.
+    /// 4096 messages and 1 GiB, any length in pieces of 1 GiB, five minutes, the library's own choice of
+    /// algorithm.
     fn default() -> Self {
         Self {
             limits: InboxLimits { messages: 4096, bytes: 1 << 30 },

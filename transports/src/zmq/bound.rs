@@ -36,8 +36,8 @@ impl std::fmt::Debug for Bound {
 }
 
 impl Bound {
-    /// Checks the options and begins to listen where the roster says that this rank does. A port of `*` is chosen by the
-    /// system.
+    /// Checks the options and begins to listen where the roster says that this rank does. A port of `*` is
+    /// chosen by the system.
     ///
     /// # Errors
     /// `NoCurve`, `NotLoopback`, `Options`, `Socket`.
@@ -78,8 +78,8 @@ impl Bound {
         self.options.roster = self.options.roster.clone().with(rank, entry);
     }
 
-    /// Connects, greets, and waits until all peers are there; with [`Returns::AtAnyTime`] an end that listens waits for
-    /// nobody. The membership is then that of the roster, in epoch 0.
+    /// Connects, greets, and waits until all peers are there; with [`Returns::AtAnyTime`] an end that listens
+    /// waits for nobody. The membership is then that of the roster, in epoch 0.
     ///
     /// # Errors
     /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`.

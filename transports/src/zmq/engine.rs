@@ -51,9 +51,10 @@ pub(super) struct PeerRecord {
 }
 
 impl PeerRecord {
-    /// Whether this end leaves too, and has to wait for a peer that said its last word and has not hung up. Were this end
-    /// the first to hang up, a socket that connects to it would drop what it has not read yet, as libzmq does where
-    /// nothing is to be queued without a connection: the answer to that last word. Then the peer would wait in vain.
+    /// Whether this end leaves too, and has to wait for a peer that said its last word and has not hung up.
+    /// Were this end the first to hang up, a socket that connects to it would drop what it has not read yet,
+    /// as libzmq does where nothing is to be queued without a connection: the answer to that last word. Then
+    /// the peer would wait in vain.
     fn is_parting(&self, state: &State, now: Instant) -> bool {
         let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED;
         let is_connected = matches!(self.path, Path::Accepts { route: Some(_) });
@@ -203,7 +204,8 @@ impl Engine {
             Ok(
                 packet @ (Packet::Data(_) | Packet::Skip { .. } | Packet::Bye { .. } | Packet::Ack { .. }),
             ) => {
-                // Only the connection that greeted last carries packets; what an older one still holds is sent again.
+                // Only the connection that greeted last carries packets; what an older one still holds is
+                // sent again.
                 let is_present = |at: &usize| matches!(&self.records[*at].path, Path::Accepts { route: Some(route) } if route == id);
                 if let Some(at) = record.filter(is_present) {
                     self.on_packet(at, &packet);
@@ -315,8 +317,8 @@ impl Engine {
         self.strangers.refused(who, refusal.to_string());
     }
 
-    /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has heard why: it
-    /// says hello again when the connection breaks before the refusal came through.
+    /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has
+    /// heard why: it says hello again when the connection breaks before the refusal came through.
     fn fail(&mut self, record: Option<usize>, session: u64, difference: &Difference) {
         let Some(at) = record.filter(|_| self.options.returns == Returns::Never) else { return };
         let (peer, difference) = (self.records[at].rank, difference.clone());

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use super::terms::Difference;
 use crate::rank::Rank;
 
-/// Why a transport was not made. Later failures are [`TransportError`](crate::TransportError)s and [`Event`](super::Event)s.
+/// Why a transport was not made. Later failures are [`TransportError`](crate::TransportError)s and
+/// [`Event`](super::Event)s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ZmqError {
-    /// The libzmq that this program is linked with has no CURVE, so nothing could be encrypted or authenticated.
+    /// The libzmq that this program is linked with has no CURVE, so nothing could be encrypted or
+    /// authenticated.
     NoCurve,
     /// Without keys, and not on the loopback interface.
     NotLoopback {
@@ -43,7 +45,8 @@ pub enum ZmqError {
         /// What libzmq said.
         error: String,
     },
-    /// The two ends do not agree on the layout, the codec, the version of the protocol, or another term. Both get this error.
+    /// The two ends do not agree on the layout, the codec, the version of the protocol, or another term. Both
+    /// get this error.
     Differs {
         /// The other end.
         peer: Rank,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::rank::Rank;
 
-/// Something that whoever runs the job should know. What strangers cause is told at most once a second, with its number.
+/// Something that whoever runs the job should know. What strangers cause is told at most once a second, with
+/// its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {

@@ -1,4 +1,5 @@
-//! The receiving half of a link: chunks in order, put together to messages, held back while the inbox is full.
+//! The receiving half of a link: chunks in order, put together to messages, held back while the inbox is
+//! full.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -162,8 +163,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether a packet is the next one; it is then counted as received. Others are repeated, or come too early because
-    /// one was lost, or were not allowed yet.
+    /// Whether a packet is the next one; it is then counted as received. Others are repeated, or come too
+    /// early because one was lost, or were not allowed yet.
     fn is_next(&mut self, seq: u64, now: Instant) -> bool {
         if seq < self.expected {
             self.duplicates += 1;

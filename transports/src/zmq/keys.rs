@@ -55,8 +55,9 @@ fn z85(bytes: &[u8; 32]) -> String {
     ::zmq::z85_encode(bytes).unwrap_or_default()
 }
 
-/// By hand, and without allocating, since every packet of a connection brings the key of its sender: `z85_decode` of the crate
-/// leaks its argument, and wraps around where five characters stand for more than 32 bits.
+/// By hand, and without allocating, since every packet of a connection brings the key of its sender:
+/// `z85_decode` of the crate leaks its argument, and wraps around where five characters stand for more than
+/// 32 bits.
 ///
 /// # Source
 /// ZeroMQ RFC 32: five digits of base 85 for four bytes, big-endian.
@@ -107,8 +108,8 @@ impl KeyPair {
         &self.secret
     }
 
-    /// Writes `path` with both keys, readable by its owner alone, and `path` with `.pub` after its name with the public
-    /// one. Existing files are never written over.
+    /// Writes `path` with both keys, readable by its owner alone, and `path` with `.pub` after its name with
+    /// the public one. Existing files are never written over.
     ///
     /// # Errors
     /// `KeyFile`; what was written is then removed.

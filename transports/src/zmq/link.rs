@@ -1,4 +1,5 @@
-//! One session with one peer: both halves, and what is known of it. No sockets, so that every order of events can be tried.
+//! One session with one peer: both halves, and what is known of it. No sockets, so that every order of events
+//! can be tried.
 
 use std::time::{Duration, Instant};
 
@@ -154,7 +155,8 @@ mod tests {
             self.draws.below(100) < percent
         }
 
-        /// One round: the sender sends what it may, everything on the way arrives, damaged in its order or not at all.
+        /// One round: the sender sends what it may, everything on the way arrives, damaged in its order or
+        /// not at all.
         fn round(&mut self, percent: u64) {
             self.now += Duration::from_millis(50);
             while let Some(packet) = self.sender.outgoing.packet(9, self.now) {
@@ -285,7 +287,8 @@ mod tests {
         let mut world = World::new(1);
         (0..20).for_each(|at| world.sender.outgoing.push(Tag::new(0, at), vec![0; 15], None));
         (0..200).for_each(|_| world.round(0));
-        // Two messages of 15 bytes fill the inbox, one waits whole, and the window holds 4 chunks of the next.
+        // Two messages of 15 bytes fill the inbox, one waits whole, and the window holds 4 chunks of the
+        // next.
         assert_eq!(world.arrivals.inbox.len(), 2);
         assert_eq!(world.receiver.incoming.ack().received, 9 + 4);
         assert_eq!(world.sender.outgoing.resent, 0);

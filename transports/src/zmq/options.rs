@@ -64,7 +64,8 @@ pub struct ZmqLimits {
     pub window: usize,
     /// What is kept for the caller of each sender.
     pub inbox: InboxLimits,
-    /// What is kept for each receiver that is slower than its sender. An empty queue takes one message of any legal size.
+    /// What is kept for each receiver that is slower than its sender. An empty queue takes one message of any
+    /// legal size.
     pub outbox: InboxLimits,
     /// The longest payload; best taken from the codec's own bound.
     pub max_message_bytes: usize,
@@ -94,8 +95,8 @@ impl ZmqLimits {
         self.window + CONTROL_PACKETS
     }
 
-    /// What one peer can make this end keep, in bytes: libzmq's queues both ways, chunks that wait for room, one message
-    /// that is being put together, the inbox, and what waits to be sent to it.
+    /// What one peer can make this end keep, in bytes: libzmq's queues both ways, chunks that wait for room,
+    /// one message that is being put together, the inbox, and what waits to be sent to it.
     pub fn bytes_per_peer(&self) -> usize {
         let queues = self.high_water_mark().saturating_mul(self.max_frame_bytes()).saturating_mul(2);
         let kept = |queue: InboxLimits| queue.bytes.max(self.max_message_bytes);
@@ -124,7 +125,8 @@ pub struct Timing {
     pub heartbeat: Duration,
     /// Without a sign of life, until a connection is taken for lost.
     pub silence: Duration,
-    /// Without a sign of life, until a peer is given up: its session ends, and those who wait for it get `Disconnected`.
+    /// Without a sign of life, until a peer is given up: its session ends, and those who wait for it get
+    /// `Disconnected`.
     pub give_up: Duration,
 }
 

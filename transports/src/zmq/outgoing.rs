@@ -7,8 +7,8 @@ use super::packet::{Ack, Data, Packet};
 use crate::inbox::InboxLimits;
 use crate::tag::Tag;
 
-/// Without any acknowledgement for so long, everything unacknowledged is sent again. A connection keeps the order and
-/// loses nothing, and a new one says where to go on, so this is for what should not happen.
+/// Without any acknowledgement for so long, everything unacknowledged is sent again. A connection keeps the
+/// order and loses nothing, and a new one says where to go on, so this is for what should not happen.
 const RESEND_AFTER: Duration = Duration::from_secs(4);
 const RESEND_AT_MOST_AFTER: Duration = Duration::from_secs(60);
 /// An acknowledgement is late when it takes this many times as long as those before it.
@@ -91,7 +91,8 @@ impl Outgoing {
                 && self.queued_bytes.saturating_add(bytes) <= self.limits.bytes
     }
 
-    /// Queues a message. One with an `until` may be lost if it fits in one chunk; a longer one is sent like any other.
+    /// Queues a message. One with an `until` may be lost if it fits in one chunk; a longer one is sent like
+    /// any other.
     pub(super) fn push(&mut self, tag: Tag, payload: Vec<u8>, until: Option<Instant>) {
         self.queued_bytes += payload.len();
         let chunks = payload.len().div_ceil(self.chunk_bytes).max(1) as u64;

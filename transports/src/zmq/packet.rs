@@ -9,10 +9,10 @@
 //! | 6 | ack | session u64, received u64, limit u64, gap u8 |
 //! | 7 | skip | session u64, seq u64 |
 //!
-//! A skip stands for a message of one chunk that is too late to be sent: it takes its number and delivers nothing.
-//! A bye is the last packet of a session; with seq 0 it also answers a refusal, so that whoever refused may end.
-//! A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a value each. Any bytes are either
-//! one of these packets or refused; nothing may be left over.
+//! A skip stands for a message of one chunk that is too late to be sent: it takes its number and delivers
+//! nothing. A bye is the last packet of a session; with seq 0 it also answers a refusal, so that whoever
+//! refused may end. A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a
+//! value each. Any bytes are either one of these packets or refused; nothing may be left over.
 
 use super::terms::{Difference, MAX_TERMS, MAX_TEXT, Terms};
 use crate::rank::Rank;

@@ -8,8 +8,8 @@ use super::error::ZmqError;
 use super::options::{Security, ZmqOptions};
 use crate::rank::Rank;
 
-/// How long a closed socket goes on to send what it holds, acknowledgements and refusals, in milliseconds. Long only for a
-/// peer that takes nothing.
+/// How long a closed socket goes on to send what it holds, acknowledgements and refusals, in milliseconds.
+/// Long only for a peer that takes nothing.
 const LINGER: i32 = 2000;
 const RECONNECT: i32 = 50;
 const RECONNECT_AT_MOST: i32 = 500;

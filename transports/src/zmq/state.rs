@@ -39,7 +39,8 @@ pub(super) struct Peer {
     pub(super) is_banned: bool,
     /// Whether the list of peers still has it.
     pub(super) is_listed: bool,
-    /// The session of a hello for whose refusal this end fails, and when that was, until its sender has heard of it.
+    /// The session of a hello for whose refusal this end fails, and when that was, until its sender has heard
+    /// of it.
     pub(super) untold: Option<(u64, Instant)>,
 }
 
@@ -109,7 +110,8 @@ impl State {
     }
 }
 
-/// A number that no other session has. The standard library seeds its hashers from the system's random numbers.
+/// A number that no other session has. The standard library seeds its hashers from the system's random
+/// numbers.
 fn session() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -9,8 +9,8 @@ pub(super) const MAX_TEXT: usize = 512;
 /// The most terms that a greeting holds.
 pub(super) const MAX_TERMS: usize = 64;
 
-/// Names with values that must be equal at both ends: the layout's fingerprint, the codec's spelling, and whatever else
-/// the run depends on. Both ends compare them when they greet each other, and refuse by name.
+/// Names with values that must be equal at both ends: the layout's fingerprint, the codec's spelling, and
+/// whatever else the run depends on. Both ends compare them when they greet each other, and refuse by name.
 ///
 /// # Examples
 /// ```

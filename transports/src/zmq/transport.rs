@@ -115,11 +115,12 @@ pub struct LinkTally {
 }
 
 impl ZmqTransport {
-    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same membership. From
-    /// then on a member that begins another session is `Disconnected` until the next call.
+    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same
+    /// membership. From then on a member that begins another session is `Disconnected` until the next call.
     ///
     /// # Errors
-    /// `NotAPeer` when this rank is not in it, or when it names a rank that is not in the roster. Nothing has changed then.
+    /// `NotAPeer` when this rank is not in it, or when it names a rank that is not in the roster. Nothing has
+    /// changed then.
     ///
     /// # Panics
     /// If the epoch is not larger than the present one.
@@ -149,18 +150,19 @@ impl ZmqTransport {
         peer.into_iter().for_each(|peer| peer.bound = Some(session));
     }
 
-    /// Ends the session of `rank`, which is not let in again under its key: an end that listens calls this for a peer whose
-    /// packets are right and whose messages are not. Returns when it is done.
+    /// Ends the session of `rank`, which is not let in again under its key: an end that listens calls this
+    /// for a peer whose packets are right and whose messages are not. Returns when it is done.
     pub fn shut_out(&mut self, rank: Rank, why: &str) {
         self.order(Order::ShutOut { rank, why: why.to_owned() });
     }
 
-    /// Goes by another list of peers: who is not on it any more, or has another key on it, is gone, and who has another key on
-    /// it, or is on it again, may come in although that rank was shut out. This end's own entry stays. Returns when it is done.
+    /// Goes by another list of peers: who is not on it any more, or has another key on it, is gone, and who
+    /// has another key on it, or is on it again, may come in although that rank was shut out. This end's own
+    /// entry stays. Returns when it is done.
     ///
     /// # Errors
-    /// `Options` where the list has a rank that it did not have at the start, or one without a key; without CURVE; and at an end
-    /// that does not listen. Nothing has changed then.
+    /// `Options` where the list has a rank that it did not have at the start, or one without a key; without
+    /// CURVE; and at an end that does not listen. Nothing has changed then.
     pub fn readmit(&mut self, roster: Roster) -> Result<(), ZmqError> {
         let refused = |what: String| Err(ZmqError::Options { what });
         if !(self.me.is_secure && self.me.listens) {
@@ -220,12 +222,13 @@ impl ZmqTransport {
         peer.link.as_ref().filter(|_| is_present).map(|link| link.session)
     }
 
-    /// Begins a new session with every peer, after all have ended; what came in earlier ones is forgotten, and the membership
-    /// is again that of the roster, in epoch 0. For ends that only connect, such as the worker of a star whose server was
-    /// started again.
+    /// Begins a new session with every peer, after all have ended; what came in earlier ones is forgotten,
+    /// and the membership is again that of the roster, in epoch 0. For ends that only connect, such as the
+    /// worker of a star whose server was started again.
     ///
     /// # Errors
-    /// As [`Bound::join`](super::Bound::join); it may then be tried again. `Options` while a session is open, or at an end that listens.
+    /// As [`Bound::join`](super::Bound::join); it may then be tried again. `Options` while a session is open,
+    /// or at an end that listens.
     pub fn rejoin(&mut self, deadline: Deadline) -> Result<(), ZmqError> {
         let refused = |what: &str| Err(ZmqError::Options { what: what.to_owned() });
         let mut state = self.shared.lock();
@@ -297,7 +300,8 @@ impl ZmqTransport {
         Ok(())
     }
 
-    /// Ends the thread; whatever was not delivered by then is lost. Returns the first peer that had not confirmed, and what.
+    /// Ends the thread; whatever was not delivered by then is lost. Returns the first peer that had not
+    /// confirmed, and what.
     fn leave(&mut self, deadline: Deadline) -> Option<(Rank, Tag)> {
         let thread = self.thread.take()?;
         let mut state = self.shared.lock();
@@ -336,7 +340,8 @@ impl Transport for ZmqTransport {
         self.me.limits.max_message_bytes
     }
 
-    /// The headers of the chunks, ZeroMQ's frames and CURVE's; without acknowledgements, signs of life and repetitions.
+    /// The headers of the chunks, ZeroMQ's frames and CURVE's; without acknowledgements, signs of life and
+    /// repetitions.
     fn envelope_bytes(&self, payload_bytes: usize) -> usize {
         let chunk = self.me.limits.chunk_bytes;
         let frame = |bytes: usize| {
@@ -353,8 +358,8 @@ impl Transport for ZmqTransport {
         self.queue(to, tag, payload, (deadline, None))
     }
 
-    /// Queues the message. What of it was not sent, or got lost with its connection, is not sent after `until`; a message
-    /// of several chunks is delivered like any other.
+    /// Queues the message. What of it was not sent, or got lost with its connection, is not sent after
+    /// `until`; a message of several chunks is delivered like any other.
     fn send_packet(
         &mut self,
         to: Rank,

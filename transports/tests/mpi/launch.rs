@@ -11,13 +11,13 @@ use std::{env, thread};
 pub(crate) const CASE: &str = "GRADWIRE_MPI_CASE";
 pub(crate) const FOLDER: &str = "GRADWIRE_MPI_FOLDER";
 
-/// How long a job may take before it is given up, and how long a fault may take to end it: the patience of the ranks,
-/// the launcher's own second or two, and a busy machine.
+/// How long a job may take before it is given up, and how long a fault may take to end it: the patience of
+/// the ranks, the launcher's own second or two, and a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 const FAULT_LIMIT: Duration = Duration::from_secs(20);
 
-/// Where what a job writes is kept, in its folder, to be shown when it does not end as it should. No pipe: whoever outlived
-/// the job would keep it open.
+/// Where what a job writes is kept, in its folder, to be shown when it does not end as it should. No pipe:
+/// whoever outlived the job would keep it open.
 const OUTPUT: &str = "output";
 
 /// One job at a time: each has more ranks than small machines have cores.
@@ -222,7 +222,8 @@ impl Scratch {
         Instant::now().checked_sub(written.elapsed().ok()?)
     }
 
-    /// Ranks have a moment to die after their launcher. Those that do not are killed, so that they harm no other test.
+    /// Ranks have a moment to die after their launcher. Those that do not are killed, so that they harm no
+    /// other test.
     fn assert_no_orphans(&self, job: &Job) {
         let processes: Vec<u32> = (0..job.world).filter_map(|rank| self.process(rank)).collect();
         let alive = || processes.iter().copied().filter(|process| is_alive(*process)).collect::<Vec<_>>();

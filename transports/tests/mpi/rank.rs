@@ -208,8 +208,8 @@ fn background() {
     transport.close(Deadline::after(SOON)).unwrap();
 }
 
-/// The receiver takes nothing until the sender was held back: what may be sent before is bounded, and nothing of it is
-/// lost.
+/// The receiver takes nothing until the sender was held back: what may be sent before is bounded, and nothing
+/// of it is lost.
 fn full() {
     let options = tight();
     let mut transport = start(&options);

@@ -235,7 +235,8 @@ fn a_killed_process_may_come_back_as_a_new_session() {
         assert!(start.elapsed() < LONG);
         thread::sleep(MS(2));
     }
-    // The tags of its first life are taken; the echo begins at step 0, so it is sent that again under no one's eyes.
+    // The tags of its first life are taken; the echo begins at step 0, so it is sent that again under no
+    // one's eyes.
     processes.server.send(Rank(1), Tag::new(0, 0), b"again", long()).unwrap();
     processes.echo(1);
     processes.server.close(long()).unwrap();

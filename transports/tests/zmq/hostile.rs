@@ -1,4 +1,5 @@
-//! Strangers, and peers that were let in and mean harm: the run of the others goes on, and the log says who and why.
+//! Strangers, and peers that were let in and mean harm: the run of the others goes on, and the log says who
+//! and why.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -224,7 +225,8 @@ fn resident() -> u64 {
     line.trim().split(' ').next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// What libzmq keeps of parts that come without end, measured for SECURITY.md. Without keys anybody can write such parts by hand.
+/// What libzmq keeps of parts that come without end, measured for SECURITY.md. Without keys anybody can write
+/// such parts by hand.
 #[test]
 #[ignore = "measures memory of hundreds of megabytes"]
 fn what_a_message_without_end_makes_libzmq_keep() {

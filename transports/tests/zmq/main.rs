@@ -1,4 +1,5 @@
-//! Ranks over ZeroMQ: the contract, who may come in, what hostile peers can do, and what happens when connections break.
+//! Ranks over ZeroMQ: the contract, who may come in, what hostile peers can do, and what happens when
+//! connections break.
 
 mod begin;
 mod breaks;

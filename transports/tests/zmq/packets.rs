@@ -1,4 +1,5 @@
-//! Packets over connections that break: late ones are not sent again, and what they held goes back to its sender.
+//! Packets over connections that break: late ones are not sent again, and what they held goes back to its
+//! sender.
 
 use std::thread;
 use std::time::Duration;

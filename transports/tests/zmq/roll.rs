@@ -96,8 +96,8 @@ fn come_in(place: &mut Worker, transport: &mut ZmqTransport) -> Result<(Notice, 
     Ok((notice, state.to_vec()))
 }
 
-/// A worker that does as it is told until the run is over or the server gone; `spoils` names a step before which its
-/// parameters change by themselves.
+/// A worker that does as it is told until the run is over or the server gone; `spoils` names a step before
+/// which its parameters change by themselves.
 fn worker(transport: ZmqTransport, spoils: Option<u64>) -> JoinHandle<End> {
     worker_of(FRAMES, transport, spoils)
 }

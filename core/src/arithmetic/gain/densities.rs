@@ -30,20 +30,21 @@ fn most(densities: &[Density], len: usize) -> usize {
     densities.iter().map(|density| density.count(len)).max().unwrap_or(0)
 }
 
-/// Writes to `gains` what top-k would send at each of the `densities`, with values as they are, and changes nothing: the gain of
-/// [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this memory.
+/// Writes to `gains` what top-k would send at each of the `densities`, with values as they are, and changes
+/// nothing: the gain of [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this memory.
 ///
-/// The gradient is read once, in the pass that selects at the largest density. What is sent at the others is selected among what
-/// is sent there, so each of them costs a look at those entries alone. Units that are sent dense are sent whole. Densities stand
-/// in any order.
+/// The gradient is read once, in the pass that selects at the largest density. What is sent at the others is
+/// selected among what is sent there, so each of them costs a look at those entries alone. Units that are
+/// sent dense are sent whole. Densities stand in any order.
 ///
-/// `grad`, and the memory if there is one, have the length of the layout that the units are ranges of. With `momentum` p is what
-/// [`Dgc`](crate::codecs::Dgc) would choose from: the step that momentum makes of the gradient, and the residual; as there, units
-/// that are sent dense do without.
+/// `grad`, and the memory if there is one, have the length of the layout that the units are ranges of. With
+/// `momentum` p is what [`Dgc`](crate::codecs::Dgc) would choose from: the step that momentum makes of the
+/// gradient, and the residual; as there, units that are sent dense do without.
 ///
 /// # Errors
-/// `NotBuilt` without the feature `full`; `UnitOutOfOrder`, `TooLarge`, `ScratchTooSmall`; `MemoryIncomplete` for momentum without a
-/// memory that holds it; `NonFiniteInput` for a p that is not finite. `gains` is then unspecified.
+/// `NotBuilt` without the feature `full`; `UnitOutOfOrder`, `TooLarge`, `ScratchTooSmall`; `MemoryIncomplete`
+/// for momentum without a memory that holds it; `NonFiniteInput` for a p that is not finite. `gains` is then
+/// unspecified.
 ///
 /// # Panics
 /// When `gains` has another length than `densities`, or the memory than `grad`.

@@ -10,9 +10,9 @@ use crate::kernels::{self, Isa};
 
 /// The gain of the encode that wrote `frame` and left `residual`, one element a coordinate of the layout.
 ///
-/// What was encoded was sent + kept, coordinate by coordinate, so nothing else is asked for. Codecs of the class
-/// [rounded](crate::registry::Law::Rounded) have kept fl(p − sent), and p is known but for that rounding. Reads the residual once;
-/// a frame of packets gives the gain of its own coordinates.
+/// What was encoded was sent + kept, coordinate by coordinate, so nothing else is asked for. Codecs of the
+/// class [rounded](crate::registry::Law::Rounded) have kept fl(p − sent), and p is known but for that
+/// rounding. Reads the residual once; a frame of packets gives the gain of its own coordinates.
 ///
 /// # Panics
 /// When `residual` has another length than the layout.
@@ -53,8 +53,8 @@ fn sent_and_kept(unit: &FrameUnit<'_>, residual: &[f32]) -> Gain {
     Gain { sent: sent.total(), whole: whole.total() }
 }
 
-/// The gain of the encode that made `frame` of `grad` without a memory. A gradient that is not finite, of which there is no such
-/// frame, gives a NaN. Reads the gradient once.
+/// The gain of the encode that made `frame` of `grad` without a memory. A gradient that is not finite, of
+/// which there is no such frame, gives a NaN. Reads the gradient once.
 ///
 /// # Panics
 /// When `grad` has another length than the layout.

@@ -7,8 +7,9 @@
 //! | [`of_frame_and_residual`], [`of_frame_and_gradient`] | was changed by an encode | the gain of that encode |
 //!
 //! # Source
-//! Tyagi, Swany: GraVAC: Adaptive Compression for Communication-Efficient Distributed DL Training (arXiv 2305.12201), where the
-//! gain is E‖g_c‖² / E‖g_ef‖², g_ef the gradient with error feedback added and g_c what is sent of it.
+//! Tyagi, Swany: GraVAC: Adaptive Compression for Communication-Efficient Distributed DL Training (arXiv
+//! 2305.12201), where the gain is E‖g_c‖² / E‖g_ef‖², g_ef the gradient with error feedback added and g_c
+//! what is sent of it.
 
 mod densities;
 mod frame;
@@ -23,13 +24,15 @@ pub use trial::{Trial, Tried};
 
 use core::ops::AddAssign;
 
-/// What is sent of a gradient, and all there is to send, as sums of squares: ‖C(p)‖² and ‖p‖², where p = fl(residual + gradient).
+/// What is sent of a gradient, and all there is to send, as sums of squares: ‖C(p)‖² and ‖p‖², where p =
+/// fl(residual + gradient).
 ///
-/// Gains of units, steps and workers are added, and then [`ratio`](Self::ratio) is that of all of them together.
+/// Gains of units, steps and workers are added, and then [`ratio`](Self::ratio) is that of all of them
+/// together.
 ///
 /// # Determinism
-/// Sums of squares in f64, in eight strides for each unit as ARCHITECTURE.md writes them, units ascending: the same on every
-/// machine.
+/// Sums of squares in f64, in eight strides for each unit as ARCHITECTURE.md writes them, units ascending:
+/// the same on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gain {
     /// ‖C(p)‖², of what the frame decodes to.
@@ -39,8 +42,8 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// ‖C(p)‖² / ‖p‖²; 1 where there is nothing to send. From 0 to 1 where coordinates are chosen and sent as they are; unbiased
-    /// codecs send more than there is.
+    /// ‖C(p)‖² / ‖p‖²; 1 where there is nothing to send. From 0 to 1 where coordinates are chosen and sent as
+    /// they are; unbiased codecs send more than there is.
     ///
     /// # Examples
     /// ```

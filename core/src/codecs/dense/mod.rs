@@ -27,9 +27,9 @@ pub(crate) use view::DenseFields;
 
 /// Every coordinate of the unit, in order.
 ///
-/// The casts round to nearest, ties to even. Their bias is at most half a unit in the last place, so they use no
-/// error feedback unless asked to. Half precision refuses magnitudes from 65520 up, which would round to infinity:
-/// scale the gradient down first.
+/// The casts round to nearest, ties to even. Their bias is at most half a unit in the last place, so they use
+/// no error feedback unless asked to. Half precision refuses magnitudes from 65520 up, which would round to
+/// infinity: scale the gradient down first.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dense {
@@ -41,8 +41,8 @@ pub enum Dense {
     Bf16,
 }
 
-/// Elements that are cast together: with their casts they fit the first cache level. Asking for the next ones in one go is
-/// slower than what the processor reads ahead by itself.
+/// Elements that are cast together: with their casts they fit the first cache level. Asking for the next ones
+/// in one go is slower than what the processor reads ahead by itself.
 const CAST: usize = 1024;
 
 /// Working memory for a unit of `len` elements.
@@ -132,7 +132,8 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Block by block, while it is in the cache; `room` holds a block. Returns the largest magnitude that the residual keeps.
+    /// Block by block, while it is in the cache; `room` holds a block. Returns the largest magnitude that the
+    /// residual keeps.
     fn write(mut self, room: &mut [u32], writer: &mut Writer<'_>) -> Result<f32, EncodeError> {
         let (isa, mut largest) = (Isa::best(), 0.0f32);
         for first in (0..self.grad.len()).step_by(CAST) {

@@ -64,7 +64,8 @@ impl Cut for Dense {
         true
     }
 
-    /// What rounding lost stays; exact, as what a value rounds to lies between its half and its double, or is zero.
+    /// What rounding lost stays; exact, as what a value rounds to lies between its half and its double, or is
+    /// zero.
     fn commit_piece(
         &self,
         _decided: &Decided,

@@ -19,18 +19,19 @@ pub(crate) use view::SignsFields;
 
 /// EF-signSGD: every coordinate is sent as its sign times the mean magnitude of the unit, ‖p‖₁/n.
 ///
-/// Biased: needs error feedback, under which it converges as SGD does. ‖C(p) − p‖² = (1 − δ)·‖p‖² with
-/// δ = ‖p‖₁² / (n·‖p‖₂²), so a scale for each tensor is the default. Zeros, of either sign, are sent as positive.
+/// Biased: needs error feedback, under which it converges as SGD does. ‖C(p) − p‖² = (1 − δ)·‖p‖² with δ =
+/// ‖p‖₁² / (n·‖p‖₂²), so a scale for each tensor is the default. Zeros, of either sign, are sent as positive.
 ///
-/// What is kept is fl(p − sent), one rounding a coordinate ([`Law::Rounded`]): a value far below the scale leaves a
-/// difference that is no float.
+/// What is kept is fl(p − sent), one rounding a coordinate ([`Law::Rounded`]): a value far below the scale
+/// leaves a difference that is no float.
 ///
 /// # Determinism
 /// The sum of magnitudes has eight strides in f64, added as for a norm.
 ///
 /// # Source
-/// Karimireddy, Rebjock, Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes (arXiv
-/// 1901.09847), algorithm 1. The learning rate stays with the optimizer: what is sent is not multiplied by it.
+/// Karimireddy, Rebjock, Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes
+/// (arXiv 1901.09847), algorithm 1. The learning rate stays with the optimizer: what is sent is not
+/// multiplied by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EfSign;
 

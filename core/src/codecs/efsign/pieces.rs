@@ -12,8 +12,8 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// Coordinates of a piece whose scale is zero, at the most, for each byte of a packet: it takes no more bytes however long
-/// it is, but the search for the largest has to end.
+/// Coordinates of a piece whose scale is zero, at the most, for each byte of a packet: it takes no more bytes
+/// however long it is, but the search for the largest has to end.
 const COORDINATES_PER_BYTE: usize = 1024;
 
 /// The scale, in the scratch memory.

@@ -20,18 +20,18 @@ use core::num::NonZeroU32;
 
 /// Stochastic rounding to multiples of R/s, where R is the largest magnitude of the unit over *all* workers.
 ///
-/// Two rounds: R by a maximum over one f32, then the sum of the levels. Levels travel as they are summed: each plus s,
-/// in a field of bitlen(2·N·s) bits, as many fields as fit the 31 lower bits of an i32. The sum over N workers fills its
-/// field at the most, so neither fields nor words overflow, whatever the gradients. At N = 4 and 4 bits that is 5
-/// coordinates a word, 6.4 bits each, where f32 takes 32.
+/// Two rounds: R by a maximum over one f32, then the sum of the levels. Levels travel as they are summed:
+/// each plus s, in a field of bitlen(2·N·s) bits, as many fields as fit the 31 lower bits of an i32. The sum
+/// over N workers fills its field at the most, so neither fields nor words overflow, whatever the gradients.
+/// At N = 4 and 4 bits that is 5 coordinates a word, 6.4 bits each, where f32 takes 32.
 ///
-/// Unbiased, so it takes no error feedback. A unit whose R is below 2⁻¹⁰⁰ is sent as zeros. Frames hold what one worker
-/// alone would contribute: those of [`Qsgd`] with one bucket and norm `max`.
+/// Unbiased, so it takes no error feedback. A unit whose R is below 2⁻¹⁰⁰ is sent as zeros. Frames hold what
+/// one worker alone would contribute: those of [`Qsgd`] with one bucket and norm `max`.
 ///
 /// # Source
-/// Mao et al.: Unbiased Single-scale and Multi-scale Quantizers for Distributed Optimization (arXiv 2109.12497),
-/// QSGDMaxNorm; with s = 2^(bits−1) − 1 where bits are given, and fields wide enough for the sum, which the authors'
-/// int8 all-reduce overflows.
+/// Mao et al.: Unbiased Single-scale and Multi-scale Quantizers for Distributed Optimization (arXiv
+/// 2109.12497), QSGDMaxNorm; with s = 2^(bits−1) − 1 where bits are given, and fields wide enough for the
+/// sum, which the authors' int8 all-reduce overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxNorm {
     bits: LevelBits,

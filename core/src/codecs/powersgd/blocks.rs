@@ -16,7 +16,8 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// Those of a tensor of this shape, if it is worth them: `shape[0]` rows, all other dimensions as columns.
+    /// Those of a tensor of this shape, if it is worth them: `shape[0]` rows, all other dimensions as
+    /// columns.
     pub(super) fn of(codec: &PowerSgd, shape: &[usize]) -> Option<Self> {
         let &[rows, _, ..] = shape else { return None };
         let len = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))?;

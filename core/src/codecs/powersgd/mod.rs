@@ -21,27 +21,31 @@ use core::ops::Range;
 use basis::{complete, orthonormalise};
 use blocks::{Blocks, Factors};
 
-/// PowerSGD: the mean of the workers' matrices M of n × m, as a product P·Qᵀ of rank r, by one step of the power
-/// iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal alike, and Mᵀ·P.
+/// PowerSGD: the mean of the workers' matrices M of n × m, as a product P·Qᵀ of rank r, by one step of the
+/// power iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal alike,
+/// and Mᵀ·P.
 ///
-/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed where its factors are less than
-/// one `min_rate`th of it, r·(n + m)·`min_rate` < n·m; all others, vectors among them, travel whole in the first round.
-/// So does everything before the step `start`. A tensor that the unit cuts travels whole as well.
+/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed where its factors are
+/// less than one `min_rate`th of it, r·(n + m)·`min_rate` < n·m; all others, vectors among them, travel whole
+/// in the first round. So does everything before the step `start`. A tensor that the unit cuts travels whole
+/// as well.
 ///
-/// The memory holds the residual and, as its *factors*, the Q of the last step, from which the next begins (warm start).
-/// Columns of Q that are zero, as all are before the first step, are drawn anew, alike on every worker. What is kept is
-/// fl(p − mean), one rounding a coordinate: the workers' sum of what they sent and keep is that of p but for rounding.
+/// The memory holds the residual and, as its *factors*, the Q of the last step, from which the next begins
+/// (warm start). Columns of Q that are zero, as all are before the first step, are drawn anew, alike on every
+/// worker. What is kept is fl(p − mean), one rounding a coordinate: the workers' sum of what they sent and
+/// keep is that of p but for rounding.
 ///
 /// There are no frames: one worker alone cannot say what it contributes.
 ///
 /// # Determinism
-/// Sums have one order: M·Q in eight strides along a row, Mᵀ·P down the rows; inner products of columns in f64, top to
-/// bottom. Every worker that is handed the same sums has the same mean.
+/// Sums have one order: M·Q in eight strides along a row, Mᵀ·P down the rows; inner products of columns in
+/// f64, top to bottom. Every worker that is handed the same sums has the same mean.
 ///
 /// # Source
-/// Vogels, Karimireddy, Jaggi: PowerSGD (arXiv 1905.13727), algorithms 1 and 2. Ours: Q is orthonormalised before use,
-/// so that magnitudes stay those of M; columns that others span are dropped and drawn anew, where the authors add a
-/// small constant to the norm. `min_rate` and `start` are those of PyTorch's communication hook.
+/// Vogels, Karimireddy, Jaggi: PowerSGD (arXiv 1905.13727), algorithms 1 and 2. Ours: Q is orthonormalised
+/// before use, so that magnitudes stay those of M; columns that others span are dropped and drawn anew, where
+/// the authors add a small constant to the norm. `min_rate` and `start` are those of PyTorch's communication
+/// hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PowerSgd {
     rank: u16,
@@ -158,8 +162,8 @@ impl EncodeUnit for PowerSgd {
     }
 }
 
-/// M·Q and what travels whole, then Mᵀ·P. Scratch floats: the first payload from the front, the second up to the end. What
-/// abandons a step leaves the warm start: any Q will do to begin with.
+/// M·Q and what travels whole, then Mᵀ·P. Scratch floats: the first payload from the front, the second up to
+/// the end. What abandons a step leaves the warm start: any Q will do to begin with.
 impl Linear for PowerSgd {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
         // Both factors of a matrix are less than the matrix.

@@ -1,8 +1,9 @@
-//! Norms and levels as decisions under adaptive probabilities, for parts of a unit that are too short for tables of their own.
+//! Norms and levels as decisions under adaptive probabilities, for parts of a unit that are too short for
+//! tables of their own.
 //!
-//! The digits of a level are decided under the averages of the levels before it, one that remembers few and one that remembers
-//! more; its sign under the two signs before it; the exponent of a norm under that of the norm before it. One stream holds the
-//! norm of each bucket ahead of its levels.
+//! The digits of a level are decided under the averages of the levels before it, one that remembers few and
+//! one that remembers more; its sign under the two signs before it; the exponent of a norm under that of the
+//! norm before it. One stream holds the norm of each bucket ahead of its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::LevelBits;
@@ -21,7 +22,8 @@ const EXPONENTS: core::ops::RangeInclusive<u32> = 1..=254;
 /// Half octaves of an average, in 256ths of a level: 127 levels are in the last.
 const CLASSES: usize = 30;
 
-/// By how many places less an average moves towards a level: one that remembers little, one that remembers more.
+/// By how many places less an average moves towards a level: one that remembers little, one that remembers
+/// more.
 const FAST: u32 = 1;
 const SLOW: u32 = 4;
 
@@ -29,8 +31,8 @@ const SLOW: u32 = 4;
 const FAST_COUNT: u32 = 4;
 const SLOW_COUNT: u32 = 6;
 
-/// Numbers of the first words of digits behind the leading one, in a context of levels; before them are those of how many
-/// digits there are.
+/// Numbers of the first words of digits behind the leading one, in a context of levels; before them are those
+/// of how many digits there are.
 const FIRST_DIGIT: usize = 6;
 
 /// Number of the decision which way an exponent goes; before it are those of how far.
@@ -47,8 +49,8 @@ const fn word(p: u32, count: u32) -> u32 {
     p << COUNT_BITS | count
 }
 
-/// Words of the contexts of levels: a level has more than j digits with probability m / (m + 0.45·2ʲ), m the least average
-/// of the class; the first digit behind the leading one is 1 in three of eight.
+/// Words of the contexts of levels: a level has more than j digits with probability m / (m + 0.45·2ʲ), m the
+/// least average of the class; the first digit behind the leading one is 1 in three of eight.
 #[allow(clippy::indexing_slicing, reason = "while compiling")]
 const fn first_words(count: u32) -> [Context; CLASSES] {
     let mut contexts = [[word(24_000, count); DECISIONS]; CLASSES];
@@ -226,8 +228,8 @@ impl Form {
     }
 }
 
-/// Encodes levels for as long as `goes_on` says so, which is told of each run of coordinates that a few more bytes, or none,
-/// have encoded: the coordinates before it, and those with it.
+/// Encodes levels for as long as `goes_on` says so, which is told of each run of coordinates that a few more
+/// bytes, or none, have encoded: the coordinates before it, and those with it.
 fn encode<'o>(
     form: Form,
     levels: &Levels<'_>,
@@ -259,7 +261,8 @@ fn encode<'o>(
     coder
 }
 
-/// How many of the coordinates fit bodies of at most `room(coordinates)` bytes, which never grows with their number.
+/// How many of the coordinates fit bodies of at most `room(coordinates)` bytes, which never grows with their
+/// number.
 pub(super) fn fitting(form: Form, levels: &Levels<'_>, room: impl Fn(usize) -> usize) -> usize {
     let least_room = room(levels.fields.len());
     let mut fitting = 0;
@@ -327,8 +330,8 @@ impl<'a> ContextLevels<'a> {
         self.form.first == self.form.bucket || len <= self.form.first
     }
 
-    /// Decodes `len` coordinates: hands each norm to `norm`, which gives what `field` is handed with each field of its bucket.
-    /// Buckets whose norm is 0 have fields of 0.
+    /// Decodes `len` coordinates: hands each norm to `norm`, which gives what `field` is handed with each
+    /// field of its bucket. Buckets whose norm is 0 have fields of 0.
     pub(super) fn decode<T: Copy>(
         &self,
         len: usize,

@@ -18,8 +18,8 @@ pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
     bits | packing << 4
 }
 
-/// What stands ahead of the norms: the form, the norm and its coding, the number of levels where the form does not say it, and
-/// the size of a bucket.
+/// What stands ahead of the norms: the form, the norm and its coding, the number of levels where the form
+/// does not say it, and the size of a bucket.
 pub(super) fn write_head(qsgd: &Qsgd, packing: u8, coding: u8, writer: &mut Writer<'_>) {
     writer.u8(form_byte(qsgd, packing));
     writer.u8(norm_byte(qsgd, coding));
@@ -139,8 +139,8 @@ impl<'b> Body<'b> {
         })
     }
 
-    /// The same of norms and levels that `fill` makes: it fills norms and fixed packing, if there is to be one, and leaves
-    /// symbols, if they are wanted.
+    /// The same of norms and levels that `fill` makes: it fills norms and fixed packing, if there is to be
+    /// one, and leaves symbols, if they are wanted.
     pub(super) fn write_filled(
         mut self,
         writer: &mut Writer<'_>,
@@ -163,8 +163,8 @@ impl<'b> Body<'b> {
         Ok(())
     }
 
-    /// Codes the symbols as asked for, in place of the norms and the fixed packing that were written last where that is
-    /// smaller; returns packing and coding of the norms if they are others.
+    /// Codes the symbols as asked for, in place of the norms and the fixed packing that were written last
+    /// where that is smaller; returns packing and coding of the norms if they are others.
     fn code(self, norms: usize, fixed: usize, writer: &mut Writer<'_>) -> Option<(u8, u8)> {
         let alphabet = self.qsgd.alphabet();
         let levels = Levels {
@@ -209,8 +209,8 @@ struct Levels<'b> {
 }
 
 impl Levels<'_> {
-    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which stands behind the norms at the end of what
-    /// was written; the first of equals.
+    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which stands behind the norms at
+    /// the end of what was written; the first of equals.
     fn choose(
         self,
         norms: usize,
@@ -236,8 +236,8 @@ impl Levels<'_> {
         best.1
     }
 
-    /// Writes norms in planes and levels with classes, if that takes fewer than `limit` bytes; else it may have written
-    /// anything.
+    /// Writes norms in planes and levels with classes, if that takes fewer than `limit` bytes; else it may
+    /// have written anything.
     fn write_adaptive(self, norms: &[[u8; 4]], limit: usize, writer: &mut Writer<'_>) -> bool {
         if !norms::write_planes(norms, self.exponents, limit, writer) || writer.len() >= limit {
             return false;

@@ -14,7 +14,8 @@ use crate::kernels::{self, Isa};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::{Writer, varint_len};
 
-/// The levels of a unit, in the scratch memory: its norms, a field a coordinate, and room for a symbol a coordinate.
+/// The levels of a unit, in the scratch memory: its norms, a field a coordinate, and room for a symbol a
+/// coordinate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Content {
     pub(super) qsgd: Qsgd,
@@ -67,14 +68,14 @@ pub(super) fn decide(
 }
 
 impl Levels<'_> {
-    /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces end anywhere; `first` is where
-    /// they begin in the unit.
+    /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces end anywhere;
+    /// `first` is where they begin in the unit.
     pub(crate) fn fitting(&self, qsgd: &Qsgd, first: usize, room: impl Fn(usize) -> usize) -> usize {
         context::fitting(form_at(qsgd, first), self, room)
     }
 
-    /// Writes the body, if it takes no more than `room` bytes; `first` is where it begins in the unit, and `symbols` has room
-    /// for one symbol a coordinate.
+    /// Writes the body, if it takes no more than `room` bytes; `first` is where it begins in the unit, and
+    /// `symbols` has room for one symbol a coordinate.
     pub(crate) fn write(
         &self,
         qsgd: &Qsgd,

@@ -1,5 +1,5 @@
-//! The norms of the buckets on the wire: as they are, or with their exponents coded, so that a norm of 0 costs next to
-//! nothing and the others less.
+//! The norms of the buckets on the wire: as they are, or with their exponents coded, so that a norm of 0
+//! costs next to nothing and the others less.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use crate::bits::{BitReader, BitWriter, check_padding};
@@ -26,8 +26,8 @@ pub(super) fn max_planes_bytes(buckets: usize) -> Option<usize> {
     section::max_section_bytes(buckets, EXPONENTS)?.checked_add(mantissas)
 }
 
-/// Writes norms in planes, if that takes fewer than `limit` bytes; else it may have written anything. `exponents` has
-/// room for one a norm. No norm is subnormal or negative.
+/// Writes norms in planes, if that takes fewer than `limit` bytes; else it may have written anything.
+/// `exponents` has room for one a norm. No norm is subnormal or negative.
 pub(super) fn write_planes(
     norms: &[[u8; 4]],
     exponents: &mut [u8],

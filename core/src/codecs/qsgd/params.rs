@@ -26,7 +26,8 @@ pub enum Norm {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum EntropyChoice {
-    /// The smallest of `fixed`, `rans` and `adaptive` by exact bytes; ties go to the first. In packets, `adaptive`.
+    /// The smallest of `fixed`, `rans` and `adaptive` by exact bytes; ties go to the first. In packets,
+    /// `adaptive`.
     #[default]
     Auto,
     /// Fields of equal width (five levels a byte at `bits=ternary`).
@@ -35,10 +36,10 @@ pub enum EntropyChoice {
     Elias,
     /// Interleaved rANS over the unit's own level frequencies.
     Rans,
-    /// The same with up to 16 tables, of which each 64 levels have the one that suits them, and with the norms' exponents
-    /// coded: for gradients that are spread unevenly. A bucket of zeros costs next to nothing. In packets, which are too
-    /// short for tables, norms and levels are decisions of a range coder under probabilities that adapt from level to level:
-    /// several times as slow.
+    /// The same with up to 16 tables, of which each 64 levels have the one that suits them, and with the
+    /// norms' exponents coded: for gradients that are spread unevenly. A bucket of zeros costs next to
+    /// nothing. In packets, which are too short for tables, norms and levels are decisions of a range coder
+    /// under probabilities that adapt from level to level: several times as slow.
     Adaptive,
 }
 
@@ -50,7 +51,8 @@ pub enum LevelBits {
     Bits(u8),
     /// One level per sign, five coordinates a byte.
     Ternary,
-    /// So many levels per sign, 1 to 127, in as many bits as the largest needs, and one for the sign. Needs the feature `full`.
+    /// So many levels per sign, 1 to 127, in as many bits as the largest needs, and one for the sign. Needs
+    /// the feature `full`.
     Levels(u8),
 }
 
@@ -61,7 +63,8 @@ impl LevelBits {
         (2..=8).contains(&bits).then_some(Self::Bits(bits))
     }
 
-    /// `levels` per sign, from 1 to 127, else `None`: as bits where these are all that so many bits hold, 1, 3, 7, …, 127.
+    /// `levels` per sign, from 1 to 127, else `None`: as bits where these are all that so many bits hold, 1,
+    /// 3, 7, …, 127.
     ///
     /// # Examples
     /// ```
@@ -97,8 +100,8 @@ impl LevelBits {
         }
     }
 
-    /// The same as far as this build has it: a small build refuses `Levels` before anyone asks for its width, and so drops the code
-    /// for it.
+    /// The same as far as this build has it: a small build refuses `Levels` before anyone asks for its width,
+    /// and so drops the code for it.
     #[inline(always)]
     pub(super) fn built(self) -> Self {
         match self {
@@ -125,9 +128,9 @@ impl LevelBits {
 /// Buckets whose norm is below 2⁻¹⁰⁰ (and those of a norm of zero) are sent as zeros.
 ///
 /// # Source
-/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2; ternary levels
-/// with norm `max` are TernGrad's (Wen et al., arXiv 1705.07878) without clipping. Elias codes are the dense form, on
-/// level + 1.
+/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2; ternary
+/// levels with norm `max` are TernGrad's (Wen et al., arXiv 1705.07878) without clipping. Elias codes are the
+/// dense form, on level + 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Qsgd {
     pub(super) bits: LevelBits,
@@ -204,7 +207,8 @@ impl Qsgd {
         self.entropy
     }
 
-    /// Whether a piece of a unit has norms and levels under context: it is too short for tables, and may be cut anywhere.
+    /// Whether a piece of a unit has norms and levels under context: it is too short for tables, and may be
+    /// cut anywhere.
     pub(super) fn cuts_anywhere(&self) -> bool {
         matches!(self.entropy, EntropyChoice::Auto | EntropyChoice::Adaptive)
     }
@@ -215,13 +219,14 @@ impl Qsgd {
         self.rounding
     }
 
-    /// Whether these parameters make a contraction, ‖C(v) − v‖² ≤ (1 − δ)·‖v‖² with δ > 0, whose error is exact, as
-    /// error feedback needs.
+    /// Whether these parameters make a contraction, ‖C(v) − v‖² ≤ (1 − δ)·‖v‖² with δ > 0, whose error is
+    /// exact, as error feedback needs.
     ///
-    /// Nearest rounding never moves a coordinate by more than its magnitude, because zero is a level. Under norm `max`
-    /// the largest coordinate of each bucket is a level itself, so its whole energy is kept. Under the Euclidean
-    /// norm the largest is at least R/√d, and is kept to more than half where that rounds to level 1: 4·s² > d.
-    /// Stochastic rounding may send a small coordinate as a level far above it, whose error is not a float.
+    /// Nearest rounding never moves a coordinate by more than its magnitude, because zero is a level. Under
+    /// norm `max` the largest coordinate of each bucket is a level itself, so its whole energy is kept. Under
+    /// the Euclidean norm the largest is at least R/√d, and is kept to more than half where that rounds to
+    /// level 1: 4·s² > d. Stochastic rounding may send a small coordinate as a level far above it, whose
+    /// error is not a float.
     #[must_use]
     pub fn proves_contraction(&self) -> bool {
         let s = self.bits.built().levels();

@@ -1,5 +1,5 @@
-//! Pieces of a unit of levels: whole buckets, or a part of one bucket where a whole one does not fit; under context, any run of
-//! coordinates.
+//! Pieces of a unit of levels: whole buckets, or a part of one bucket where a whole one does not fit; under
+//! context, any run of coordinates.
 
 use super::Qsgd;
 use super::fields::Levels;
@@ -13,8 +13,8 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// Coordinates of a part of a bucket, at the most, for each byte of a packet: levels that are all alike take next to nothing,
-/// but the search for the largest part has to end.
+/// Coordinates of a part of a bucket, at the most, for each byte of a packet: levels that are all alike take
+/// next to nothing, but the search for the largest part has to end.
 const COORDINATES_PER_BYTE: usize = 64;
 
 /// The same of a piece under context, where buckets of zeros take next to nothing.

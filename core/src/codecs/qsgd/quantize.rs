@@ -22,8 +22,8 @@ const L2_BOUND: f32 = f32::from_bits((127 + 111) << 23);
 /// 2¹²⁶: the largest level times the scale stays below 2¹²⁷.
 const MAX_BOUND: f32 = f32::from_bits((127 + 126) << 23);
 
-/// Coordinates that are quantised together: whole bytes in every packing, whole blocks of draws, whole buckets of the usual
-/// sizes, and little enough for the first cache level.
+/// Coordinates that are quantised together: whole bytes in every packing, whole blocks of draws, whole
+/// buckets of the usual sizes, and little enough for the first cache level.
 pub(super) const PIECE: usize = 2560;
 
 /// The values of a unit from coordinate `first` on.
@@ -105,8 +105,8 @@ impl<'q> Quantizer<'q> {
         self.qsgd.bucket.get() as usize
     }
 
-    /// Norms and levels of a unit, piece by piece, while it is in the cache. With a memory all norms come first, because an
-    /// error must leave the memory as it was.
+    /// Norms and levels of a unit, piece by piece, while it is in the cache. With a memory all norms come
+    /// first, because an error must leave the memory as it was.
     pub(super) fn quantize(
         &mut self,
         mut values: Values<'_>,
@@ -154,7 +154,8 @@ impl<'q> Quantizer<'q> {
         }
     }
 
-    /// The norms of the buckets from number `known` on that begin before coordinate `end`; returns how many are known then.
+    /// The norms of the buckets from number `known` on that begin before coordinate `end`; returns how many
+    /// are known then.
     fn find_norms(
         &mut self,
         values: &Values<'_>,
@@ -193,8 +194,8 @@ impl<'q> Quantizer<'q> {
         Ok(if norm < LEAST_NORM { 0.0 } else { norm })
     }
 
-    /// Quantises one piece, keeps what rounding took, and packs or gathers the levels. `fixed` is the packing of all values,
-    /// or empty.
+    /// Quantises one piece, keeps what rounding took, and packs or gathers the levels. `fixed` is the packing
+    /// of all values, or empty.
     fn quantize_piece(
         &mut self,
         values: &mut Values<'_>,
@@ -232,7 +233,8 @@ impl<'q> Quantizer<'q> {
         Ok(())
     }
 
-    /// The residual becomes p less what the levels of a piece decode to. A memory has p made in scratch memory.
+    /// The residual becomes p less what the levels of a piece decode to. A memory has p made in scratch
+    /// memory.
     fn keep(&self, values: &mut Values<'_>, piece: Range<usize>, norms: &[[u8; 4]]) {
         let levels = self.qsgd.bits.built().levels() as f32;
         let Some(residual) = &mut values.residual else { return };

@@ -11,8 +11,9 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 impl LevelsFields<'_> {
-    /// Bodies with the same norms and levels, one from each coder: fixed width (two bits also as ternary levels), Elias,
-    /// rANS, adaptive. None where the first bucket is a part of one. `scratch` is what [`check`](Self::check) filled.
+    /// Bodies with the same norms and levels, one from each coder: fixed width (two bits also as ternary
+    /// levels), Elias, rANS, adaptive. None where the first bucket is a part of one. `scratch` is what
+    /// [`check`](Self::check) filled.
     pub(super) fn rewritten(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
         let Some((norms, fields)) = self.norms_and_fields(scratch) else { return Vec::new() };
         let levels = Levels { norms: &norms, fields: &fields };

@@ -1,5 +1,5 @@
-//! The body of a levels unit as received. Level streams are total by construction: once lengths, norms and tables are
-//! checked, any bits decode to levels in range.
+//! The body of a levels unit as received. Level streams are total by construction: once lengths, norms and
+//! tables are checked, any bits decode to levels in range.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::LevelBits;
@@ -151,7 +151,8 @@ impl<'a> LevelsFields<'a> {
         Ok(Self { len, bits, bucket, norms, packing })
     }
 
-    /// Norms first, where they have to be decoded, then what decodes symbols; or the values of all coordinates.
+    /// Norms first, where they have to be decoded, then what decodes symbols; or the values of all
+    /// coordinates.
     fn words(&self) -> usize {
         let coded = match self.packing {
             Packing::Rans(coded, _) => coded.scratch_words(),
@@ -250,7 +251,8 @@ impl<'a> LevelsFields<'a> {
         if is_padded && is_valid { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
 
-    /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same levels.
+    /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same
+    /// levels.
     fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(bytes);
         let available = bytes.len() as u64 * 8;
@@ -267,8 +269,8 @@ impl<'a> LevelsFields<'a> {
         check_padding(bytes, used)
     }
 
-    /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero may be
-    /// left out.
+    /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero
+    /// may be left out.
     #[inline]
     fn for_each_value(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         if let Packing::Context(..) = self.packing {
@@ -277,8 +279,8 @@ impl<'a> LevelsFields<'a> {
         self.for_each_level(scratch, |i, level, is_negative, scale| f(i, value(level, is_negative, scale)));
     }
 
-    /// Norms, and a field a coordinate, level and sign in bit 7; `None` where the first bucket is a part of one, which other
-    /// packings do not know.
+    /// Norms, and a field a coordinate, level and sign in bit 7; `None` where the first bucket is a part of
+    /// one, which other packings do not know.
     #[cfg(feature = "alloc")]
     pub(super) fn norms_and_fields(&self, scratch: &[u32]) -> Option<(Vec<[u8; 4]>, Vec<u8>)> {
         if let Packing::Context(coded, _) = self.packing {
@@ -300,8 +302,8 @@ impl<'a> LevelsFields<'a> {
         Some((norms, fields))
     }
 
-    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as [`for_each`](Self::for_each);
-    /// not of those under context.
+    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as
+    /// [`for_each`](Self::for_each); not of those under context.
     #[inline]
     fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
         let levels = self.levels();
@@ -400,8 +402,8 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
-    /// Levels that `unpack(isa, first, fields)` gives as fields of a byte each, for the coordinates `first` and following; a
-    /// group of fields never begins inside a byte.
+    /// Levels that `unpack(isa, first, fields)` gives as fields of a byte each, for the coordinates `first`
+    /// and following; a group of fields never begins inside a byte.
     fn add_unpacked(
         &self,
         norms: &[u32],

@@ -1,4 +1,5 @@
-//! Random-k with a shared seed: every worker sends the same coordinates, so values alone are sent, and may be summed.
+//! Random-k with a shared seed: every worker sends the same coordinates, so values alone are sent, and may be
+//! summed.
 
 mod spelling;
 mod view;
@@ -29,17 +30,18 @@ pub enum Estimator {
     /// Values as they are: a contraction, with δ = k/n in expectation. Needs error feedback.
     #[default]
     Contraction,
-    /// Values times n/k: unbiased, E‖C(x) − x‖² = (n/k − 1)·‖x‖². Diverges under error feedback, so takes none.
+    /// Values times n/k: unbiased, E‖C(x) − x‖² = (n/k − 1)·‖x‖². Diverges under error feedback, so takes
+    /// none.
     Unbiased,
 }
 
-/// Random-k: k = clamp(round(density·n), 1, n) coordinates, drawn without replacement from the shared stream of (seed,
-/// step, unit), alike on every rank. Each k-subset is equally likely.
+/// Random-k: k = clamp(round(density·n), 1, n) coordinates, drawn without replacement from the shared stream
+/// of (seed, step, unit), alike on every rank. Each k-subset is equally likely.
 ///
 /// # Source
-/// Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1; Wangni et al.: Gradient
-/// Sparsification (arXiv 1710.09854) for the unbiased form. Sampling: Floyd, in Bentley: Programming Pearls: A Sample of
-/// Brilliance (CACM 30(9), 1987).
+/// Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1; Wangni et al.:
+/// Gradient Sparsification (arXiv 1710.09854) for the unbiased form. Sampling: Floyd, in Bentley: Programming
+/// Pearls: A Sample of Brilliance (CACM 30(9), 1987).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RandomK {
     density: Density,
@@ -96,8 +98,8 @@ fn bitmap_words(len: usize) -> usize {
     len.div_ceil(32)
 }
 
-/// Writes a uniformly drawn k-subset of the coordinates below `len` to `indices` (k elements), ascending. `bitmap` has
-/// [`bitmap_words`] words.
+/// Writes a uniformly drawn k-subset of the coordinates below `len` to `indices` (k elements), ascending.
+/// `bitmap` has [`bitmap_words`] words.
 ///
 /// For j = len − k … len − 1: draw t below j + 1; take t, or j where t is already taken (Floyd).
 fn sample(stream: &Stream, len: usize, indices: &mut [u32], bitmap: &mut [u32]) {

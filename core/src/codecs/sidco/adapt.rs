@@ -47,13 +47,14 @@ impl Stages {
         UnitState::from_words([stages, self.steps, self.ratios.to_bits(), 0])
     }
 
-    /// After a step that left `ratio` times what was wanted. Every fifth step: the next number of stages, where the mean ratio
-    /// is below 0.8 or above 1.2. The first number that leaves as much as is wanted is kept.
+    /// After a step that left `ratio` times what was wanted. Every fifth step: the next number of stages,
+    /// where the mean ratio is below 0.8 or above 1.2. The first number that leaves as much as is wanted is
+    /// kept.
     ///
     /// # Source
-    /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1, which takes one stage fewer where too many are left, and one more
-    /// where too few are. That is right for light tails. Heavy ones need the opposite, and what a number of stages leaves may
-    /// rise and fall again, so ours tries all of them in turn.
+    /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1, which takes one stage fewer where too many are
+    /// left, and one more where too few are. That is right for light tails. Heavy ones need the opposite, and
+    /// what a number of stages leaves may rise and fall again, so ours tries all of them in turn.
     pub(super) fn after(self, ratio: f32, most: u32) -> Self {
         let next = Self { steps: self.steps + 1, ratios: self.ratios + ratio, ..self };
         if next.steps < WINDOW {
@@ -100,7 +101,8 @@ mod tests {
             (0..12).map(|_| self.draw()).sum::<f64>() - 6.0
         }
 
-        /// A walk of the logarithm of the ratio, which begins as a Gaussian and moves by half as much from M to M + 1.
+        /// A walk of the logarithm of the ratio, which begins as a Gaussian and moves by half as much from M
+        /// to M + 1.
         fn curve(&mut self, most: u32) -> Curve {
             let mut logarithm = 0.0;
             (0..most)
@@ -139,8 +141,8 @@ mod tests {
         Stages::read(state, most).stages
     }
 
-    /// Curves on which some number of stages is in the band; on how many of them the paper's rule leaves it, ours, and ours
-    /// where single steps are off by 5 %.
+    /// Curves on which some number of stages is in the band; on how many of them the paper's rule leaves it,
+    /// ours, and ours where single steps are off by 5 %.
     fn simulated(most: u32) -> [usize; 4] {
         let mut uniform = Uniform(u64::from(most));
         let is_in_band = |ratio: &f32| (TOO_FEW..=TOO_MANY).contains(ratio);

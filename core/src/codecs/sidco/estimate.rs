@@ -11,7 +11,8 @@ use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, scalar::MAGNITUDE};
 const FIRST_SHARE: f64 = 1.0 / ONE_IN as f64;
 const ONE_IN: usize = 4;
 
-/// Part of the way to the next threshold, as an exponential distribution has it, that the next threshold is likely to go.
+/// Part of the way to the next threshold, as an exponential distribution has it, that the next threshold is
+/// likely to go.
 const LIKELY: f64 = 1.0 / 3.0;
 
 /// Values of the sample whose median stands for that of what was kept.
@@ -24,8 +25,8 @@ const MEDIAN_SAMPLE: usize = 512;
 /// # Errors
 /// Those of [`Pass::values`].
 ///
-/// The first stage after the first reads every value, and keeps those that exceed its threshold in `kept`; later stages read
-/// what was kept.
+/// The first stage after the first reads every value, and keeps those that exceed its threshold in `kept`;
+/// later stages read what was kept.
 ///
 /// # Source
 /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1.
@@ -82,8 +83,8 @@ fn first_moments(isa: Isa, pass: &mut Pass<'_>, fit: Fit) -> Result<(Moments, f6
     Ok((moments, logarithms.sum() / moments.count as f64))
 }
 
-/// Moments of what exceeds the threshold, less the threshold. Later thresholds are likely to be above `likely`, so that what
-/// exceeds it is worth keeping.
+/// Moments of what exceeds the threshold, less the threshold. Later thresholds are likely to be above
+/// `likely`, so that what exceeds it is worth keeping.
 fn excesses(
     isa: Isa,
     pass: &mut Pass<'_>,
@@ -108,10 +109,12 @@ fn excesses(
     Ok(excesses.moments())
 }
 
-/// The elements of a pass that reach a magnitude, in order: what later stages, and the selection, need to look at.
+/// The elements of a pass that reach a magnitude, in order: what later stages, and the selection, need to
+/// look at.
 pub(super) struct Kept<'k, 'c> {
     candidates: &'k mut Candidates<'c>,
-    /// All elements of at least these magnitude bits are candidates, and no others; `None` before any was kept.
+    /// All elements of at least these magnitude bits are candidates, and no others; `None` before any was
+    /// kept.
     least: Option<u32>,
 }
 
@@ -143,9 +146,9 @@ impl<'k, 'c> Kept<'k, 'c> {
         (self.candidates.len, self.least) = (0, Some(least));
     }
 
-    /// Adds a block of elements, whose first is number `first`. Where there is no room for all of them, it keeps about the
-    /// larger half of what was kept so far, and what is as large from then on: later stages ask for less than half of what
-    /// the first leaves.
+    /// Adds a block of elements, whose first is number `first`. Where there is no room for all of them, it
+    /// keeps about the larger half of what was kept so far, and what is as large from then on: later stages
+    /// ask for less than half of what the first leaves.
     fn add(&mut self, isa: Isa, first: usize, p: &[u32]) {
         let free = |kept: &Self| kept.candidates.indices.len() - kept.candidates.len;
         let needed = p.len() + CANDIDATE_SLACK;
@@ -189,7 +192,8 @@ mod tests {
     use crate::Grad;
     use std::{vec, vec::Vec};
 
-    /// The threshold, and whether it still knows what reaches it: then that is exactly what the candidates are.
+    /// The threshold, and whether it still knows what reaches it: then that is exactly what the candidates
+    /// are.
     fn estimated(values: &[f32], fit: Fit, stages: u32, room: usize) -> (u64, bool) {
         let isa = Isa::best();
         let (mut indices, mut kept_values) = (vec![0; room], vec![0; room]);

@@ -47,7 +47,8 @@ pub(super) fn pareto(moments: &Moments, delta: f64) -> f64 {
     scale / shape * (libm::pow(delta, -shape) - 1.0)
 }
 
-/// The same of a gamma distribution with this mean and this mean of logarithms, its shape by Minka's closed form.
+/// The same of a gamma distribution with this mean and this mean of logarithms, its shape by Minka's closed
+/// form.
 ///
 /// # Source
 /// The same, corollary 1.2; the quantile itself instead of its approximation.
@@ -82,7 +83,8 @@ const TERMS: usize = 500;
 /// ln Q(a, x), the logarithm of the regularised upper incomplete gamma function.
 ///
 /// # Source
-/// NIST Digital Library of Mathematical Functions, 8.11.4 (series) and 8.9.2 (continued fraction, by Lentz's method).
+/// NIST Digital Library of Mathematical Functions, 8.11.4 (series) and 8.9.2 (continued fraction, by Lentz's
+/// method).
 fn log_upper_tail(a: f64, log_gamma: f64, x: f64) -> f64 {
     let log_front = a * libm::log(x) - x - log_gamma;
     if x < a + 1.0 {

@@ -22,19 +22,21 @@ use estimate::Kept;
 
 pub use fit::Fit;
 
-/// SIDCo: sends what exceeds a threshold at which, by a distribution fitted to the magnitudes in one or more stages, about
-/// k = clamp(round(density·n), 1, n) elements are left. A zero is never sent, and not fitted.
+/// SIDCo: sends what exceeds a threshold at which, by a distribution fitted to the magnitudes in one or more
+/// stages, about k = clamp(round(density·n), 1, n) elements are left. A zero is never sent, and not fitted.
 ///
-/// Where more than 2·k exceed the threshold, the k largest are sent; a threshold that leaves fewer than k/2 is lowered to
-/// 0.7 of itself, up to four times. [Capped](Self::with_cap), it never sends more than k.
+/// Where more than 2·k exceed the threshold, the k largest are sent; a threshold that leaves fewer than k/2
+/// is lowered to 0.7 of itself, up to four times. [Capped](Self::with_cap), it never sends more than k.
 ///
-/// The number of stages is fixed, or adapts to each unit: then a memory keeps its state. Every five steps that sent less than
-/// 0.8 or more than 1.2 times k, a unit tries the next number; all are tried in turn, and the first within that band is kept.
+/// The number of stages is fixed, or adapts to each unit: then a memory keeps its state. Every five steps
+/// that sent less than 0.8 or more than 1.2 times k, a unit tries the next number; all are tried in turn, and
+/// the first within that band is kept.
 ///
 /// # Source
-/// Abdelmoniem, Elzanaty, Alouini, Canini: An Efficient Statistical-based Gradient Compression Technique for Distributed
-/// Training Systems (MLSys 2021). Ours are: zeros left out, the bounds of k/2 and 2·k and the cap, state per unit, and stages
-/// in turn: the paper's rule, fewer stages where too much is left and more where too little is, never settles on heavy tails.
+/// Abdelmoniem, Elzanaty, Alouini, Canini: An Efficient Statistical-based Gradient Compression Technique for
+/// Distributed Training Systems (MLSys 2021). Ours are: zeros left out, the bounds of k/2 and 2·k and the
+/// cap, state per unit, and stages in turn: the paper's rule, fewer stages where too much is left and more
+/// where too little is, never settles on heavy tails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sidco {
     density: Density,
@@ -105,7 +107,8 @@ impl Sidco {
         self.density.population(1).next_power_of_two().trailing_zeros().max(1)
     }
 
-    /// Leaves the entries to send in `candidates`; returns what exceeded the threshold over what was wanted, 2 at the most.
+    /// Leaves the entries to send in `candidates`; returns what exceeded the threshold over what was wanted,
+    /// 2 at the most.
     fn select_from(
         &self,
         pass: &mut Pass<'_>,

@@ -50,8 +50,8 @@ impl Excesses {
     }
 }
 
-/// Sum of the logarithms of all magnitudes that are not zero: their product as mantissas in [1, 2) and exponents, eight
-/// strides of each, made normal after every block.
+/// Sum of the logarithms of all magnitudes that are not zero: their product as mantissas in [1, 2) and
+/// exponents, eight strides of each, made normal after every block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logarithms {
     mantissas: [f64; STRIDES],

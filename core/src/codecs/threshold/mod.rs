@@ -10,15 +10,15 @@ use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 use crate::sparse::{SparseCoding, Sparsifier, coding_methods};
 use crate::wire::ids::CodecId;
 
-/// Sends every coordinate whose magnitude is at least `value`; a zero is never sent. Frames vary in length and may
-/// hold no entry at all.
+/// Sends every coordinate whose magnitude is at least `value`; a zero is never sent. Frames vary in length
+/// and may hold no entry at all.
 ///
 /// Biased: needs error feedback.
 ///
 /// # Source
-/// Dutta et al.: On the Discrepancy between the Theoretical Analysis and Practical Implementations of Compressed
-/// Communication for Distributed Deep Learning (arXiv 1911.08250). The threshold is never lowered to the largest
-/// value of the unit, as some implementations do, with its sign.
+/// Dutta et al.: On the Discrepancy between the Theoretical Analysis and Practical Implementations of
+/// Compressed Communication for Distributed Deep Learning (arXiv 1911.08250). The threshold is never lowered
+/// to the largest value of the unit, as some implementations do, with its sign.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     value: f32,

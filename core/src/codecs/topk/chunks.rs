@@ -6,7 +6,8 @@ use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 
-/// A unit cut into chunks of equal length, of which the last may be shorter, each with its own number of entries.
+/// A unit cut into chunks of equal length, of which the last may be shorter, each with its own number of
+/// entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     pub(super) density: Density,
@@ -26,8 +27,8 @@ impl Chunks {
         room.saturating_add(CANDIDATE_SLACK)
     }
 
-    /// Leaves the largest magnitudes of each chunk, as many as the density asks for of its length, or all that are not zero where
-    /// these are fewer. `spare` is working memory.
+    /// Leaves the largest magnitudes of each chunk, as many as the density asks for of its length, or all
+    /// that are not zero where these are fewer. `spare` is working memory.
     ///
     /// # Errors
     /// Those of [`Pass::add_and_select`].

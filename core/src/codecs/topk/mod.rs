@@ -22,18 +22,19 @@ pub(crate) use peek::{Peek, capacity};
 pub(crate) use reach::Quota;
 pub(crate) use select::radix_cut;
 
-/// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or all
-/// that are not zero where these are fewer. Ties go to the lowest index; a zero is never sent.
+/// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or
+/// all that are not zero where these are fewer. Ties go to the lowest index; a zero is never sent.
 ///
-/// With [chunks](Self::with_chunk) the same of every chunk of the unit: k = clamp(round(density·chunk), 1, chunk) of each, and of
-/// the last, which may be shorter, as many as its own length asks for. No part of the unit then waits for ever, and the work of
-/// one chunk does not depend on another.
+/// With [chunks](Self::with_chunk) the same of every chunk of the unit: k = clamp(round(density·chunk), 1,
+/// chunk) of each, and of the last, which may be shorter, as many as its own length asks for. No part of the
+/// unit then waits for ever, and the work of one chunk does not depend on another.
 ///
 /// Biased: needs error feedback. ‖C(x) − x‖² ≤ (1 − k/n)·‖x‖² with exact values.
 ///
 /// # Source
-/// Aji, Heafield: Sparse Communication for Distributed Gradient Descent (arXiv 1704.05021); Stich, Cordonnier, Jaggi:
-/// Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1. We select exactly, not from a sample.
+/// Aji, Heafield: Sparse Communication for Distributed Gradient Descent (arXiv 1704.05021); Stich,
+/// Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1. We select exactly, not
+/// from a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopK {
     density: Density,
@@ -48,8 +49,8 @@ impl TopK {
         Self { density, chunk: None, coding: SparseCoding::new(index, values) }
     }
 
-    /// The same share of every `chunk` neighbours, counted from the start of the unit. A power of two from 64 to 65536, else
-    /// `None`. Needs the feature `full`.
+    /// The same share of every `chunk` neighbours, counted from the start of the unit. A power of two from 64
+    /// to 65536, else `None`. Needs the feature `full`.
     ///
     /// # Examples
     /// ```

@@ -16,13 +16,14 @@ pub(crate) struct Peek<'c> {
 }
 
 impl<'c> Peek<'c> {
-    /// With room for candidates of [`capacity`] in each part, and one word in `spare` for each of the most that are wanted.
+    /// With room for candidates of [`capacity`] in each part, and one word in `spare` for each of the most
+    /// that are wanted.
     pub(crate) fn new(indices: &'c mut [u32], values: &'c mut [u32], spare: &'c mut [u32]) -> Self {
         Self { isa: Isa::best(), candidates: Candidates { indices, values, len: 0 }, spare }
     }
 
-    /// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, and returns the sum of all squares. The
-    /// choice is that of [`top_k`](super::select::top_k).
+    /// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, and returns the sum
+    /// of all squares. The choice is that of [`top_k`](super::select::top_k).
     ///
     /// # Errors
     /// Those of [`Corrected::fold`].
@@ -42,7 +43,8 @@ impl<'c> Peek<'c> {
         Ok(squares)
     }
 
-    /// Leaves at least the `k` largest of the elements that reach `least`; returns the sum of the squares of all.
+    /// Leaves at least the `k` largest of the elements that reach `least`; returns the sum of the squares of
+    /// all.
     fn collect(&mut self, source: &Corrected<'_>, k: usize, mut least: u32) -> Result<f64, EncodeError> {
         let (mut sums, mut room): (Squares, _) = ([0.0; 8], [0; BLOCK]);
         self.candidates.len = 0;
@@ -65,8 +67,8 @@ impl<'c> Peek<'c> {
         Ok(total_of(sums))
     }
 
-    /// Leaves the `k` largest of those that are left. Returns the smallest magnitude that a later element must have to be one of
-    /// them: with that of the smallest it would lose the tie.
+    /// Leaves the `k` largest of those that are left. Returns the smallest magnitude that a later element
+    /// must have to be one of them: with that of the smallest it would lose the tie.
     pub(crate) fn reduce(&mut self, k: usize) -> u32 {
         let Self { isa, candidates, spare } = self;
         if candidates.len <= k {

@@ -15,16 +15,16 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// Elements that each part of the candidates must hold for a selection out of `len`. When it is full, more than
-    /// `most` have been found.
+    /// Elements that each part of the candidates must hold for a selection out of `len`. When it is full,
+    /// more than `most` have been found.
     pub(crate) fn capacity(self, len: usize) -> usize {
         let room = self.most.saturating_add((self.most / 2).max(2 * BLOCK));
         room.min(len).saturating_add(CANDIDATE_SLACK)
     }
 
-    /// Leaves every element whose magnitude bits are at least `least`, which is not 0, and returns their number; or
-    /// leaves the `k` largest, ties to the lowest index, and returns `None`, where they are more than `most`. `spare` is
-    /// working memory; `k` elements are enough.
+    /// Leaves every element whose magnitude bits are at least `least`, which is not 0, and returns their
+    /// number; or leaves the `k` largest, ties to the lowest index, and returns `None`, where they are more
+    /// than `most`. `spare` is working memory; `k` elements are enough.
     ///
     /// # Errors
     /// Those of [`Pass::add_and_select`].
@@ -48,8 +48,8 @@ impl Quota {
         Ok(self.settle(isa, too_many, candidates, spare))
     }
 
-    /// The end of [`select`](Self::select), where the candidates are every element that reaches the magnitude or, of
-    /// `too_many`, at least the k largest.
+    /// The end of [`select`](Self::select), where the candidates are every element that reaches the magnitude
+    /// or, of `too_many`, at least the k largest.
     pub(crate) fn settle(
         self,
         isa: Isa,
@@ -64,8 +64,8 @@ impl Quota {
         (!too_many).then_some(candidates.len)
     }
 
-    /// Leaves the `k` largest candidates. Returns the smallest magnitude that can still be one of them: a later element
-    /// equal to the smallest loses the tie.
+    /// Leaves the `k` largest candidates. Returns the smallest magnitude that can still be one of them: a
+    /// later element equal to the smallest loses the tie.
     pub(crate) fn reduce(self, isa: Isa, candidates: &mut Candidates<'_>, spare: &mut [u32]) -> u32 {
         let cut = cut(isa, &candidates.values[..candidates.len], self.k, spare);
         compact(isa, candidates, cut, self.k);

@@ -6,7 +6,8 @@ use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
 
-/// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that magnitude.
+/// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that
+/// magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) magnitude: u32,
@@ -18,8 +19,9 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 
 /// The cut that leaves the `k` largest magnitudes, or all that are not zero where these are fewer.
 ///
-/// Where there are many, a sample of them brackets the answer, and only what is inside of the bracket is looked at
-/// closely. `spare` is room for that. A build for small machines has the other way alone, with the same result.
+/// Where there are many, a sample of them brackets the answer, and only what is inside of the bracket is
+/// looked at closely. `spare` is room for that. A build for small machines has the other way alone, with the
+/// same result.
 ///
 /// # Source
 /// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
@@ -28,8 +30,8 @@ pub(super) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
     bracketed.unwrap_or_else(|| radix_cut(p, k))
 }
 
-/// Elements of the sample that brackets a cut, and how far from the expected rank the bracket reaches: three deviations of
-/// the rank of a median.
+/// Elements of the sample that brackets a cut, and how far from the expected rank the bracket reaches: three
+/// deviations of the rank of a median.
 const BRACKET_SAMPLE: usize = 1024;
 const BRACKET_REACH: usize = 48;
 
@@ -53,8 +55,9 @@ fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut
     Some(radix_cut(&spare[..inside], wanted))
 }
 
-/// The same by radix selection: the histogram of the highest digit says in which of its values the k-th largest lies; the next
-/// digit is counted among those alone, and so on. Four reads of `p` at the most, no data-dependent worst case.
+/// The same by radix selection: the histogram of the highest digit says in which of its values the k-th
+/// largest lies; the next digit is counted among those alone, and so on. Four reads of `p` at the most, no
+/// data-dependent worst case.
 pub(crate) fn radix_cut(p: &[u32], k: usize) -> Cut {
     let mut prefix = 0u32;
     let mut decided = 0u32;
@@ -82,7 +85,8 @@ fn histogram(p: &[u32], prefix: u32, decided: u32, shift: u32, bits: u32) -> [u3
     counts
 }
 
-/// The digit that the `wanted`-th largest has, and how many have a larger one; digit 0 if there are not that many.
+/// The digit that the `wanted`-th largest has, and how many have a larger one; digit 0 if there are not that
+/// many.
 fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     let mut above = 0;
     for digit in (1..counts.len()).rev() {
@@ -95,7 +99,8 @@ fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     (0, above)
 }
 
-/// Moves the `k` candidates that the cut leaves, or all that are not zero where these are fewer, to the front, in order.
+/// Moves the `k` candidates that the cut leaves, or all that are not zero where these are fewer, to the
+/// front, in order.
 pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
     if Full::build().is_some() {
         kernels::compact(isa, candidates, cut.magnitude);
@@ -118,15 +123,17 @@ pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: us
     candidates.len = kept;
 }
 
-/// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice as many as are wanted,
-/// so that a slightly low bound does no harm, and at least two blocks more; never more than there are.
+/// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice as many as
+/// are wanted, so that a slightly low bound does no harm, and at least two blocks more; never more than there
+/// are.
 pub(crate) fn capacity(k: usize, len: usize) -> usize {
     let wanted = k.saturating_mul(2).max(k.saturating_add(2 * BLOCK));
     wanted.min(len).saturating_add(CANDIDATE_SLACK)
 }
 
-/// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, in `candidates`. One pass where the
-/// sample was not misleading, two where it was. `spare` is working memory; `k` elements are enough.
+/// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, in `candidates`. One
+/// pass where the sample was not misleading, two where it was. `spare` is working memory; `k` elements are
+/// enough.
 ///
 /// ```text
 /// least := a magnitude that a sample says about k elements, rather more than fewer, reach
@@ -136,8 +143,8 @@ pub(crate) fn capacity(k: usize, len: usize) -> usize {
 /// if fewer than k were found: least := the smallest magnitude that is not zero, once more
 /// leave the k largest candidates
 /// ```
-/// Leaving only k candidates loses nothing: a later element equal to the smallest of them has a higher index and loses
-/// the tie.
+/// Leaving only k candidates loses nothing: a later element equal to the smallest of them has a higher index
+/// and loses the tie.
 ///
 /// # Errors
 /// Those of [`Pass::add_and_select`].
@@ -203,9 +210,9 @@ const SAMPLE: usize = 1 << 15;
 
 /// A magnitude that more than k elements reach, as far as a sample can tell; 1 where it cannot.
 ///
-/// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large values are
-/// neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how many candidates
-/// there are to choose from, never which are chosen.
+/// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large
+/// values are neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides
+/// how many candidates there are to choose from, never which are chosen.
 pub(super) fn sampled_bound(
     len: usize,
     k: usize,

@@ -12,7 +12,8 @@ pub(crate) type Context = [u32; DECISIONS];
 pub(crate) const COUNT_BITS: u32 = 4;
 pub(crate) const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 
-/// By how much of the way an update moves a probability towards what came, out of 2¹⁵: 1 / (count + 1.6), at last 1/24.
+/// By how much of the way an update moves a probability towards what came, out of 2¹⁵: 1 / (count + 1.6), at
+/// last 1/24.
 const RATE: [i32; 16] = {
     let mut rate = [32_768 / 24; 16];
     let mut count = 0;
@@ -41,8 +42,8 @@ pub(crate) const EVEN: u32 = 1 << 15;
 const LEAST: i32 = 96;
 const MOST: i32 = (1 << 16) - LEAST;
 
-/// Codes a decision under the average of the probabilities of some contexts, weighted by `weights` and by how much each
-/// has seen, and updates them. At least one has seen something.
+/// Codes a decision under the average of the probabilities of some contexts, weighted by `weights` and by how
+/// much each has seen, and updates them. At least one has seen something.
 #[inline(always)]
 pub(crate) fn decide<const N: usize>(
     coder: &mut impl BitCoder,
@@ -58,7 +59,8 @@ pub(crate) fn decide<const N: usize>(
     bit
 }
 
-/// The same with weights of 1 for two contexts, which mostly have seen as much as they count, and how their decision is coded.
+/// The same with weights of 1 for two contexts, which mostly have seen as much as they count, and how their
+/// decision is coded.
 #[inline(always)]
 pub(crate) fn decide_between(
     contexts: &mut [&mut Context; 2],

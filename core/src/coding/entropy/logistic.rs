@@ -1,11 +1,11 @@
 //! Probabilities as logarithms of their odds, in integers.
 //!
-//! A logarithm is a straight line between the powers of two: that costs nothing to speak of, needs no table, and its
-//! inverse is exact.
+//! A logarithm is a straight line between the powers of two: that costs nothing to speak of, needs no table,
+//! and its inverse is exact.
 //!
 //! # Source
-//! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), `stretch` and `squash`; the line
-//! is Mitchell's (Computer multiplication and division using binary logarithms, 1962).
+//! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), `stretch` and
+//! `squash`; the line is Mitchell's (Computer multiplication and division using binary logarithms, 1962).
 
 use crate::kernels::scalar::mixing::PLACES;
 pub(crate) use crate::kernels::scalar::mixing::log;

@@ -1,8 +1,9 @@
 //! Several adaptive probabilities of one decision, mixed by weights that learn.
 //!
 //! # Source
-//! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), equations 1 to 3. Here what is
-//! mixed is how far each model is from a common prior, so that a model that has seen nothing says nothing.
+//! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), equations 1 to 3.
+//! Here what is mixed is how far each model is from a common prior, so that a model that has seen nothing
+//! says nothing.
 
 use super::logistic::probability;
 use super::range::BitCoder;
@@ -16,8 +17,8 @@ use core::hint::select_unpredictable;
 /// The largest probability of a decision, out of 2¹⁶, so that every entry costs something.
 const MOST_LIKELY: u32 = (1 << 16) - 96;
 
-/// Sets of weights, and a change of one of them that is still due: each decision goes by weights as they were one decision ago, so
-/// that it does not wait for the one before it.
+/// Sets of weights, and a change of one of them that is still due: each decision goes by weights as they were
+/// one decision ago, so that it does not wait for the one before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearningWeights<const SETS: usize> {
     sets: [Weights; SETS],
@@ -55,7 +56,8 @@ impl Prior {
     }
 }
 
-/// Codes a decision under the mixture of the words of these numbers, and teaches them and the weights what came.
+/// Codes a decision under the mixture of the words of these numbers, and teaches them and the weights what
+/// came.
 ///
 /// # Panics
 /// When a number is not below `N`.

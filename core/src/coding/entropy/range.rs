@@ -1,10 +1,11 @@
 //! A range coder: each decision, and each symbol, costs as much as its probability says it is worth.
 //!
-//! Encoder and decoder are two [`BitCoder`]s, so that a model is written once and serves both. Bytes behind the end of
-//! a stream read as 0, and any bytes decode.
+//! Encoder and decoder are two [`BitCoder`]s, so that a model is written once and serves both. Bytes behind
+//! the end of a stream read as 0, and any bytes decode.
 //!
 //! # Source
-//! Martin: Range encoding (Video & Data Recording Conference, 1979), with binary decisions as in the JBIG2 and LZMA coders.
+//! Martin: Range encoding (Video & Data Recording Conference, 1979), with binary decisions as in the JBIG2
+//! and LZMA coders.
 
 use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use crate::kernels::shares::count_up_to;
@@ -19,7 +20,8 @@ const BOTTOM: u32 = 1 << 24;
 /// The most bits that one step of [`BitCoder::bits`] takes: the range keeps at least twelve.
 const STEP_BITS: u32 = 12;
 
-/// The part of a range that a symbol has: where it begins, and how much it is. The last symbol has what is left.
+/// The part of a range that a symbol has: where it begins, and how much it is. The last symbol has what is
+/// left.
 #[inline(always)]
 fn part(range: u32, shares: &Shares, symbol: usize) -> (u32, u32) {
     let unit = range >> PROBABILITY_BITS;
@@ -33,14 +35,15 @@ pub(crate) trait BitCoder {
     /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
     fn bit(&mut self, p: u32, bit: bool) -> bool;
 
-    /// The same of a decision that is about as likely as not, so that nobody foresees it: read without a branch.
+    /// The same of a decision that is about as likely as not, so that nobody foresees it: read without a
+    /// branch.
     #[inline(always)]
     fn even_bit(&mut self, p: u32, bit: bool) -> bool {
         self.bit(p, bit)
     }
 
-    /// The same as [`bit`](Self::bit), and what follows from it: behind a branch, so that where the decision is foreseen what follows does not wait for
-    /// it.
+    /// The same as [`bit`](Self::bit), and what follows from it: behind a branch, so that where the decision
+    /// is foreseen what follows does not wait for it.
     #[inline(always)]
     fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
         if self.bit(p, bit) { then(true) } else { then(false) }
@@ -154,7 +157,8 @@ impl<'o> RangeEncoder<'o> {
         self.len + 4
     }
 
-    /// Ends the stream with as few bytes as tell the interval apart; its length, more than the buffer's if it did not fit.
+    /// Ends the stream with as few bytes as tell the interval apart; its length, more than the buffer's if it
+    /// did not fit.
     pub(crate) fn finish(mut self) -> usize {
         let value = self.last_value();
         self.add((value - u64::from(self.low)) as u32);

@@ -1,11 +1,12 @@
 //! Adaptive probabilities of sixteen symbols, and how several models of the same symbol become one.
 //!
-//! A model holds for each symbol the share of those before it. Shares of several models are averaged, and an update moves all
-//! shares of a model at once, so that neither has a branch, and one step of the range coder codes a symbol.
+//! A model holds for each symbol the share of those before it. Shares of several models are averaged, and an
+//! update moves all shares of a model at once, so that neither has a branch, and one step of the range coder
+//! codes a symbol.
 //!
 //! # Source
-//! Giesen: Models for adaptive arithmetic coding (2015), for the update; averages weighted by how much a model has seen, as of
-//! [decisions](super::adaptive).
+//! Giesen: Models for adaptive arithmetic coding (2015), for the update; averages weighted by how much a
+//! model has seen, as of [decisions](super::adaptive).
 
 use super::range::BitCoder;
 use crate::kernels::halves_of;
@@ -104,8 +105,8 @@ impl<'m, const N: usize> SymbolModels<'m, N> {
         Some(Self { counts, shares })
     }
 
-    /// Codes a symbol under the average of the models of these numbers, weighted by `weights` and by how much each has
-    /// seen, and updates them. At least one has seen something.
+    /// Codes a symbol under the average of the models of these numbers, weighted by `weights` and by how much
+    /// each has seen, and updates them. At least one has seen something.
     ///
     /// # Panics
     /// When a number is not below `N`.
@@ -184,7 +185,8 @@ mod tests {
         }
     }
 
-    /// Models learn what comes, whichever symbol it is, until it costs no more than the least shares of the others.
+    /// Models learn what comes, whichever symbol it is, until it costs no more than the least shares of the
+    /// others.
     #[test]
     fn a_symbol_that_always_comes_costs_next_to_nothing() {
         for symbol in 0..SYMBOLS {

@@ -71,13 +71,15 @@ pub enum IndexChoice {
     Bitmap,
     /// Gaps in Rice codes, with the best parameter of each block.
     Rice,
-    /// Gaps under adaptive models that know the tensors, their rows and columns, in a range coder: the fewest bytes for
-    /// positions that cluster, at some ten times the time.
+    /// Gaps under adaptive models that know the tensors, their rows and columns, in a range coder: the fewest
+    /// bytes for positions that cluster, at some ten times the time.
     Context,
-    /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the slowest links.
+    /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the
+    /// slowest links.
     ContextMax,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the predictable bits are
-    /// entropy coded, and of those from a codebook changes of sign, where that is shorter.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the
+    /// predictable bits are entropy coded, and of those from a codebook changes of sign, where that is
+    /// shorter.
     Small,
     /// As `small`, with `context-max` among the coders.
     Smallest,
@@ -144,9 +146,9 @@ impl IndexChoice {
         }
     }
 
-    /// Writes the section of `indices`, ascending and inside `span`, which are what they were before; returns the coder:
-    /// by exact section bytes, never by features or machine. `None`, and nothing is written, if it takes more than `room`
-    /// bytes. `memory` has [`scratch_words`](Self::scratch_words).
+    /// Writes the section of `indices`, ascending and inside `span`, which are what they were before; returns
+    /// the coder: by exact section bytes, never by features or machine. `None`, and nothing is written, if it
+    /// takes more than `room` bytes. `memory` has [`scratch_words`](Self::scratch_words).
     pub(crate) fn write(
         self,
         indices: &mut [u32],
@@ -166,7 +168,8 @@ impl IndexChoice {
         })
     }
 
-    /// The cheapest of the coders whose sections are measured without writing them; the first named of equals.
+    /// The cheapest of the coders whose sections are measured without writing them; the first named of
+    /// equals.
     fn plan(self, indices: &[u32], len: usize) -> Option<Plan> {
         match self {
             Self::Raw => Some(Plan::raw(indices, len)),
@@ -186,8 +189,9 @@ fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
 }
 
-/// Writes the shortest section of some coders, the first of equals, if it takes no more than `room` bytes, its length
-/// included, and returns the coder; else writes nothing. The spare part of the writer's buffer holds `room` bytes.
+/// Writes the shortest section of some coders, the first of equals, if it takes no more than `room` bytes,
+/// its length included, and returns the coder; else writes nothing. The spare part of the writer's buffer
+/// holds `room` bytes.
 fn write_modelled(
     coders: &[Adaptive],
     indices: &mut [u32],
@@ -282,7 +286,8 @@ impl IndexCoder {
             Self::Bitmap => bitmap::section_bytes(len),
             Self::Rice | Self::Context(_) | Self::ContextMax(_) => reader.varint_usize()?,
         };
-        // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the least.
+        // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the
+        // least.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
             Self::Rice => k.div_ceil(8),
@@ -303,8 +308,8 @@ impl IndexCoder {
         }
     }
 
-    /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`. `memory` has
-    /// [`scratch_words`](Self::scratch_words).
+    /// Decodes a section into `indices`, one word an entry; the result ascends and stays inside `span`.
+    /// `memory` has [`scratch_words`](Self::scratch_words).
     pub(crate) fn read(
         self,
         section: &[u8],
@@ -400,7 +405,8 @@ mod tests {
         }
     }
 
-    /// Tensors of none to four dimensions and of no elements, with `rows` and `width` for those that have them.
+    /// Tensors of none to four dimensions and of no elements, with `rows` and `width` for those that have
+    /// them.
     fn shapes(rows: usize, width: usize) -> Vec<(Vec<usize>, usize)> {
         let matrices = [vec![rows, width], vec![width, rows], vec![1, rows]];
         let others = [vec![], vec![0, 3], vec![width], vec![2, 3, 3, 3]];

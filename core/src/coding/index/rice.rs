@@ -7,8 +7,8 @@
 //! highs:      for each entry gap >> r zeros and a one
 //! ```
 //! where the gap of an entry is its position less that of the entry before it, less one (the first entry: its
-//! position). Planes instead of whole codes, because fixed-width fields and unary runs each have a fast loop of
-//! their own, and because a hostile run of zeros can then cost no more than the bytes it is made of.
+//! position). Planes instead of whole codes, because fixed-width fields and unary runs each have a fast loop
+//! of their own, and because a hostile run of zeros can then cost no more than the bytes it is made of.
 
 use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::built::Full;
@@ -17,8 +17,8 @@ use crate::kernels::{
     self, BlockSums, BlockTally, Isa, LEAF, ONES, PlaneBits, SIZES, TALLIED, TURN, TurnBlocks,
 };
 
-/// Entries of a block as a power of two, where no other size is much shorter: small enough to follow the layers of a
-/// model, large enough that five bits a block stay below 1 % of the section.
+/// Entries of a block as a power of two, where no other size is much shorter: small enough to follow the
+/// layers of a model, large enough that five bits a block stay below 1 % of the section.
 const USUAL_LOG2: u32 = 7;
 
 /// Block sizes: a reader accepts all, a writer tries all.
@@ -29,16 +29,16 @@ const _: () = assert!(LEAF == 1 << 4 && SIZES == 16 - 4 + 1 && TURN == 1 << USUA
 const PARAMETER_BITS: u32 = 5;
 
 pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
-    // With r = the width of a position every high part is a single one; the best parameter does no worse, and the best
-    // size of blocks no worse than the usual one.
+    // With r = the width of a position every high part is a single one; the best parameter does no worse, and
+    // the best size of blocks no worse than the usual one.
     let code_bits = usize::BITS - len.leading_zeros() + 2;
     let parameters = k.div_ceil(1 << USUAL_LOG2) * PARAMETER_BITS as usize;
     let bits = k.checked_mul(code_bits as usize)?.checked_add(parameters)?;
     Some(bits / 8 + 8)
 }
 
-/// Calls `f` with the gaps of ascending positions, of which the first is counted from `next`: a turn at a time, or one, which
-/// takes less code.
+/// Calls `f` with the gaps of ascending positions, of which the first is counted from `next`: a turn at a
+/// time, or one, which takes less code.
 fn for_each_turn(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u32])) {
     if Full::build().is_none() {
         return for_each_gap(indices, next, |gap| f(&[gap]));
@@ -82,8 +82,8 @@ fn best_parameter(isa: Isa, block: &[u32], next: u32) -> (u32, u32) {
     sums.best(block.len())
 }
 
-/// The same in little code. The bits of a block, Σ (gap >> r) + entries·(r + 1), are convex in r: where they do not fall
-/// any more they never will.
+/// The same in little code. The bits of a block, Σ (gap >> r) + entries·(r + 1), are convex in r: where they
+/// do not fall any more they never will.
 fn best_parameter_step_by_step(block: &[u32], next: u32) -> (u32, u32) {
     let entries = block.len() as u32;
     let sum = |r: u32| {
@@ -111,8 +111,8 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    /// Those of the section that is written: of 128 entries a block, unless the best of all sizes saves more than 1/128 of the
-    /// section, and more than a byte.
+    /// Those of the section that is written: of 128 entries a block, unless the best of all sizes saves more
+    /// than 1/128 of the section, and more than a byte.
     pub(super) fn measure(indices: &[u32]) -> Self {
         let tally = Full::build().map(|_| tally(Isa::best(), indices));
         let (mut best, mut least) = (Self::default(), usize::MAX);
@@ -144,7 +144,8 @@ impl Planes {
     }
 }
 
-/// What blocks of each size take. A build for small machines measures one size after the other, with the same result.
+/// What blocks of each size take. A build for small machines measures one size after the other, with the same
+/// result.
 fn tally(isa: Isa, indices: &[u32]) -> [PlaneBits; SIZES] {
     let mut tally = BlockTally::new();
     for_each_tallied(isa, indices, 0, |_, blocks| kernels::tally_blocks(isa, blocks, &mut tally));

@@ -11,7 +11,8 @@ pub(crate) struct Entries<'a> {
     pub(crate) decoded: &'a mut [u32],
     /// One symbol an entry; empty for values in a fixed format that may not be in planes.
     pub(crate) symbols: &'a mut [u8],
-    /// At least [`ValueChoice::fit_words`](super::ValueChoice::fit_words) elements; free once the values are [prepared](super::ValueChoice::prepare).
+    /// At least [`ValueChoice::fit_words`](super::ValueChoice::fit_words) elements; free once the values are
+    /// [prepared](super::ValueChoice::prepare).
     pub(crate) fit: &'a mut [u32],
 }
 

@@ -4,13 +4,14 @@ use crate::built::Full;
 use crate::error::{DecodeError, Field, Limit};
 use crate::keys::Words;
 
-/// How a magnitude between two levels, or two magnitudes of a codebook, is rounded: the key `rounding=` of a spelling.
+/// How a magnitude between two levels, or two magnitudes of a codebook, is rounded: the key `rounding=` of a
+/// spelling.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
-    /// Up with the probability that makes it unbiased. Draws of 16 bits: the bias of one coordinate is at most 2⁻¹⁷
-    /// levels; draws of 32 bits for a codebook, which then covers all values, from a magnitude not above the smallest to one not
-    /// below the largest.
+    /// Up with the probability that makes it unbiased. Draws of 16 bits: the bias of one coordinate is at
+    /// most 2⁻¹⁷ levels; draws of 32 bits for a codebook, which then covers all values, from a magnitude not
+    /// above the smallest to one not below the largest.
     #[default]
     Stochastic,
     /// To the nearest level, halves up. Biased, and fit for error feedback.

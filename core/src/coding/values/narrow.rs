@@ -18,7 +18,8 @@ pub(crate) fn rounded(format: ValueFormat, value: f32) -> f32 {
 /// The smallest magnitude that rounds to infinity in `format`: values must stay below it.
 pub(crate) fn overflow_bound(format: ValueFormat) -> f32 {
     match format {
-        // Halfway between the largest finite value and the next power of two; ties go to the even side, upwards.
+        // Halfway between the largest finite value and the next power of two; ties go to the even side,
+        // upwards.
         ValueFormat::F16(_) => 65_520.0,
         ValueFormat::Bf16 => f32::from_bits(0x7f7f_8000),
         _ => f32::INFINITY,

@@ -1,9 +1,11 @@
-//! Values of a fixed format in two planes: their *heads*, sign, exponent and first digits, in rANS, and their *tails* as
-//! they are. The heads of selected values are few and uneven, and neighbours often share their sign; tails are noise.
+//! Values of a fixed format in two planes: their *heads*, sign, exponent and first digits, in rANS, and their
+//! *tails* as they are. The heads of selected values are few and uneven, and neighbours often share their
+//! sign; tails are noise.
 //!
-//! The section is `shift` and the number of heads less 1 (a byte each), the first head as a varint, a rANS section of one
-//! symbol a value, and a bit string of the tails. A magnitude is head << `shift` | tail; a symbol is 2 · (head − first
-//! head), and 1 more where the sign is not that of the value before, which is positive ahead of the first.
+//! The section is `shift` and the number of heads less 1 (a byte each), the first head as a varint, a rANS
+//! section of one symbol a value, and a bit string of the tails. A magnitude is head << `shift` | tail; a
+//! symbol is 2 · (head − first head), and 1 more where the sign is not that of the value before, which is
+//! positive ahead of the first.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::{ValueFormat, check_magnitude};
@@ -86,8 +88,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// The cut with the fewest bits for these values, the one with the longest tails of equals; `None` if exponents alone
-    /// are too many heads. Leaves the symbols of the finest cut behind.
+    /// The cut with the fewest bits for these values, the one with the longest tails of equals; `None` if
+    /// exponents alone are too many heads. Leaves the symbols of the finest cut behind.
     fn best(format: ValueFormat, values: &[u32], symbols: &mut [u8]) -> Option<Self> {
         let magnitudes = values.iter().map(|bits| bits & MAGNITUDE);
         let (low, high) = magnitudes.fold((u32::MAX, 0), |(low, high), bits| (low.min(bits), high.max(bits)));
@@ -130,8 +132,8 @@ impl Cut {
         Some(k.checked_mul(self.shift as usize)?.div_ceil(8))
     }
 
-    /// Writes the section of the values with these symbols, if that takes fewer than `limit` bytes; else it may have
-    /// written anything.
+    /// Writes the section of the values with these symbols, if that takes fewer than `limit` bytes; else it
+    /// may have written anything.
     fn write(&self, values: &[u32], symbols: &[u8], limit: usize, writer: &mut Writer<'_>) -> bool {
         let tail_bytes = self.tail_bytes(values.len()).unwrap_or(usize::MAX);
         let others = tail_bytes.saturating_add(2 + varint_len(u64::from(self.low)));
@@ -151,8 +153,8 @@ impl Cut {
     }
 }
 
-/// Writes values, given as the bits of what they decode to, in the planes of `format`, if that takes fewer than `limit`
-/// bytes; else writes nothing. `symbols` is room for one a value.
+/// Writes values, given as the bits of what they decode to, in the planes of `format`, if that takes fewer
+/// than `limit` bytes; else writes nothing. `symbols` is room for one a value.
 pub(super) fn write(
     format: ValueFormat,
     values: &[u32],

@@ -1,5 +1,5 @@
-//! Casts by instruction, which rounds to nearest, ties to even, as the plain loop does. Intrinsics for it need a newer
-//! compiler than this crate asks for.
+//! Casts by instruction, which rounds to nearest, ties to even, as the plain loop does. Intrinsics for it
+//! need a newer compiler than this crate asks for.
 
 use crate::kernels::scalar::cast as scalar;
 use core::arch::aarch64::*;
@@ -27,8 +27,8 @@ fn put_f16_neon(p: &[u32], out: &mut [[u8; 2]]) {
 #[target_feature(enable = "neon")]
 fn narrow([front, back]: [uint32x4_t; 2]) -> uint16x8_t {
     let halves;
-    // SAFETY: registers alone, and the floating-point status, which counts as a flag; Rust code runs with the rounding mode to
-    // nearest.
+    // SAFETY: registers alone, and the floating-point status, which counts as a flag; Rust code runs with the
+    // rounding mode to nearest.
     unsafe {
         asm!(
             "fcvtn {halves:v}.4h, {front:v}.4s",

@@ -1,5 +1,5 @@
-//! Mixtures of three probabilities in registers of NEON, which every machine has that this is compiled for. The fourth lane
-//! is not used: its input is 0.
+//! Mixtures of three probabilities in registers of NEON, which every machine has that this is compiled for.
+//! The fourth lane is not used: its input is 0.
 
 use crate::kernels::scalar::mixing::{COMPLEMENT_WIDTH, P_BITS};
 use crate::kernels::scalar::mixing::{

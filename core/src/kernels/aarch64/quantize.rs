@@ -50,7 +50,8 @@ fn quantize_neon(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
     }
 }
 
-/// Four fixed-point sums below an exponent. Scaling by powers of two is exact, so one product is as good as two.
+/// Four fixed-point sums below an exponent. Scaling by powers of two is exact, so one product is as good as
+/// two.
 #[target_feature(enable = "neon")]
 fn level(bits: uint32x4_t, draws: uint32x4_t, bucket: &Bucket, is_nearest: bool) -> uint32x4_t {
     let magnitude = vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(MAGNITUDE)));

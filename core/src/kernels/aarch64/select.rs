@@ -70,8 +70,8 @@ fn magnitudes(bits: uint32x4_t) -> uint32x4_t {
     vandq_u32(bits, vdupq_n_u32(MAGNITUDE))
 }
 
-/// [`keep_from`](crate::kernels::keep_from) for NEON, which the caller has detected and whose room and lengths the caller
-/// has checked.
+/// [`keep_from`](crate::kernels::keep_from) for NEON, which the caller has detected and whose room and
+/// lengths the caller has checked.
 pub(in crate::kernels) fn keep_from(
     grad: &[f32],
     residual: Option<&mut [f32]>,
@@ -178,8 +178,8 @@ unsafe fn compact_neon(indices: &mut [u32], values: &mut [u32], least: u32) -> u
     scalar::compact(indices, values, whole, len, least)
 }
 
-/// [`keep_between`](crate::kernels::keep_between) for NEON, which the caller has detected and whose room the caller has
-/// checked.
+/// [`keep_between`](crate::kernels::keep_between) for NEON, which the caller has detected and whose room the
+/// caller has checked.
 pub(in crate::kernels) fn keep_between(p: &[u32], range: (u32, u32), out: &mut [u32]) -> (usize, usize) {
     // SAFETY: `Isa::Neon` is named only where the machine has it; the caller checked the room.
     unsafe { keep_between_neon(p, range, out) }

@@ -6,8 +6,8 @@ use crate::kernels::scalar::blocks::{BlockTally, TALLIED, TurnBlocks};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::blocks as x86_64;
 
-/// The best Rice parameters of the first `entries` of the gaps, whose sum is below 2³², in blocks of up to [`TALLIED`]
-/// entries; the other gaps are 0.
+/// The best Rice parameters of the first `entries` of the gaps, whose sum is below 2³², in blocks of up to
+/// [`TALLIED`] entries; the other gaps are 0.
 pub(crate) fn best_blocks(isa: Isa, gaps: &[u32; TALLIED], entries: usize, blocks: &mut TurnBlocks) {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -19,6 +19,7 @@ pub(crate) fn best_blocks(isa: Isa, gaps: &[u32; TALLIED], entries: usize, block
 }
 
 compile_for_each_isa! {
-    /// Adds the next blocks to what blocks of every size take. Only the last turn may have fewer than [`TALLIED`] entries.
+    /// Adds the next blocks to what blocks of every size take. Only the last turn may have fewer than
+    /// [`TALLIED`] entries.
     pub(crate) fn tally_blocks(isa, blocks: &TurnBlocks, tally: &mut BlockTally) = scalar::tally_blocks;
 }

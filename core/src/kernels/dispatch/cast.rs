@@ -52,7 +52,8 @@ compile_for_each_isa! {
     pub(crate) fn put_bf16(isa, p: &[u32], out: &mut [[u8; 2]]) = scalar::put_bf16;
 }
 
-/// Writes bits rounded to half precision, nearest even. A NaN becomes quiet and keeps the upper bits of its payload.
+/// Writes bits rounded to half precision, nearest even. A NaN becomes quiet and keeps the upper bits of its
+/// payload.
 ///
 /// # Panics
 /// When the lengths differ.

@@ -11,6 +11,7 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// Advances the momentum by the gradient and adds the step to the residual; returns the largest magnitude bits of both.
+    /// Advances the momentum by the gradient and adds the step to the residual; returns the largest magnitude
+    /// bits of both.
     pub(crate) fn add_steps(isa, rule: Momentum, momentum: &mut [f32], grad: &[f32], residual: &mut [f32]) -> Largest = scalar::add_steps;
 }

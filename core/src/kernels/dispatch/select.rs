@@ -8,9 +8,9 @@ use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::select as x86_64;
 
-/// Appends every element of p whose magnitude bits are at least `least`, with its position counted from `first`. Returns
-/// the largest magnitude bits of all. p is the gradient or, where there is a residual, fl(residual + gradient), which the
-/// residual becomes.
+/// Appends every element of p whose magnitude bits are at least `least`, with its position counted from
+/// `first`. Returns the largest magnitude bits of all. p is the gradient or, where there is a residual,
+/// fl(residual + gradient), which the residual becomes.
 ///
 /// # Panics
 /// When the lengths differ or the candidates have no room for every element and [`CANDIDATE_SLACK`] more.
@@ -56,8 +56,8 @@ pub(crate) fn compact(isa: Isa, candidates: &mut Candidates<'_>, least: u32) {
     }
 }
 
-/// Writes the magnitude bits from `low` to `high`, both included, to the front of `out`, in order. Returns how many are
-/// above `high`, and how many it wrote.
+/// Writes the magnitude bits from `low` to `high`, both included, to the front of `out`, in order. Returns
+/// how many are above `high`, and how many it wrote.
 ///
 /// # Panics
 /// When `out` has no room for every element and [`CANDIDATE_SLACK`] more.

@@ -5,7 +5,8 @@ use crate::kernels::scalar::sums as scalar;
 use crate::kernels::scalar::sums::Squares;
 
 compile_for_each_isa! {
-    /// Adds the gradient to the residual, residual[i] = fl(residual[i] + gradient[i]); returns the largest magnitude bits.
+    /// Adds the gradient to the residual, residual[i] = fl(residual[i] + gradient[i]); returns the largest
+    /// magnitude bits.
     pub(crate) fn add_assign(isa, residual: &mut [f32], grad: &[f32]) -> u32 = scalar::add_assign;
 }
 

@@ -8,7 +8,8 @@ use crate::kernels::scalar::symbols::{CLASS_LANES, MAX_ALPHABET};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::symbols as x86_64;
 
-/// Adds to `counts` how often each symbol occurs; symbols are below the number of counts, which is at most 256.
+/// Adds to `counts` how often each symbol occurs; symbols are below the number of counts, which is at
+/// most 256.
 pub(crate) fn histogram(isa: Isa, symbols: &[u8], counts: &mut [u32]) {
     match isa {
         #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! The plain loops that find the best parameters of Rice codes in blocks of every size at once; they define every result.
+//! The plain loops that find the best parameters of Rice codes in blocks of every size at once; they define
+//! every result.
 
 /// Parameters, 0 … 31.
 const PARAMETERS: usize = 32;
@@ -7,15 +8,15 @@ const PARAMETERS: usize = 32;
 pub(crate) const LEAF: usize = 16;
 pub(crate) const SIZES: usize = 13;
 
-/// Entries that are tallied at once, and how many sizes of blocks these hold: sixteen leaves, eight pairs of them, four,
-/// two, and all. One behind the other they are the nodes of a turn.
+/// Entries that are tallied at once, and how many sizes of blocks these hold: sixteen leaves, eight pairs of
+/// them, four, two, and all. One behind the other they are the nodes of a turn.
 pub(crate) const TALLIED: usize = 256;
 const INNER: usize = 5;
 const NODES: usize = 32;
 const FIRST_NODE: [usize; INNER + 1] = [0, 16, 24, 28, 30, 31];
 
-/// The leaf of each of the first nodes: their numbers in bits from behind, so that the two halves of a block are always half
-/// of the nodes of their size apart.
+/// The leaf of each of the first nodes: their numbers in bits from behind, so that the two halves of a block
+/// are always half of the nodes of their size apart.
 pub(in crate::kernels) const LEAVES: [usize; LEAF] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
 /// Bits of the low and of the high parts.
@@ -52,7 +53,8 @@ impl BlockSums {
     }
 }
 
-/// The blocks of a turn, of each size: their entries, best parameters and what these make the high parts take.
+/// The blocks of a turn, of each size: their entries, best parameters and what these make the high parts
+/// take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TurnBlocks {
     entries: [u32; NODES],
@@ -167,7 +169,8 @@ pub(in crate::kernels) fn best_blocks(gaps: &[u32; TALLIED], entries: usize, blo
     });
 }
 
-/// See [`best_blocks`](crate::kernels::best_blocks). `sums(columns(gaps), r)` are Σ (gap >> r) of each leaf, in the order of the nodes.
+/// See [`best_blocks`](crate::kernels::best_blocks). `sums(columns(gaps), r)` are Σ (gap >> r) of each leaf,
+/// in the order of the nodes.
 #[inline(always)]
 pub(in crate::kernels) fn best_blocks_by<C>(
     gaps: &[u32; TALLIED],

@@ -1,10 +1,11 @@
-//! Products of a matrix M, whose rows lie one behind the other as bits of f32, with the columns of a thin factor.
+//! Products of a matrix M, whose rows lie one behind the other as bits of f32, with the columns of a thin
+//! factor.
 
 /// Strides of an inner product along a row.
 const STRIDES: usize = 8;
 
-/// out = M·Q: element i of column k is the inner product of row i and column k of Q, in eight strided partial sums, then
-/// 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
+/// out = M·Q: element i of column k is the inner product of row i and column k of Q, in eight strided partial
+/// sums, then 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
 #[inline(always)]
 pub(in crate::kernels) fn multiply(m: &[u32], cols: usize, q: &[f32], out: &mut [f32]) {
     let rows = m.len() / cols;

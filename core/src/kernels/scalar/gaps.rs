@@ -6,14 +6,15 @@ use crate::built::Full;
 /// Ones that [`ones`](crate::kernels::ones) is asked for at most.
 pub(crate) const TURN: usize = 128;
 
-/// Room for [`ones`](crate::kernels::ones): it stops after the word in which it found enough, and stores whole vectors.
+/// Room for [`ones`](crate::kernels::ones): it stops after the word in which it found enough, and stores
+/// whole vectors.
 pub(crate) const ONES: usize = TURN + 64 + 16;
 
 /// Words are looked at as long as what is found in them fits 32 bits.
 const REACH: u64 = u32::MAX as u64 - 63;
 
-/// See [`ones`](crate::kernels::ones). `spread(word, first, out)` writes `first` plus the number of each bit of the word that is one
-/// to the front of `out`, and returns how many there are.
+/// See [`ones`](crate::kernels::ones). `spread(word, first, out)` writes `first` plus the number of each bit
+/// of the word that is one to the front of `out`, and returns how many there are.
 #[inline(always)]
 pub(in crate::kernels) fn ones_by(
     plane: &[u8],
@@ -108,7 +109,8 @@ pub(in crate::kernels) fn positions_of_block(
     }
 }
 
-/// Fields of `r` bits that one word holds, wherever in a byte they begin; a small machine has one loop for all.
+/// Fields of `r` bits that one word holds, wherever in a byte they begin; a small machine has one loop for
+/// all.
 #[inline(always)]
 pub(in crate::kernels) fn fields_at_once(r: u32) -> usize {
     match r {

@@ -1,5 +1,5 @@
-//! Words that hold probabilities, weights of a mixture of them, and the logarithms of their odds. What mixtures are for stands
-//! in `entropy::mixer`.
+//! Words that hold probabilities, weights of a mixture of them, and the logarithms of their odds. What
+//! mixtures are for stands in `entropy::mixer`.
 
 /// Digits of a probability.
 pub(crate) const P_BITS: u32 = 22;
@@ -30,8 +30,9 @@ pub(crate) const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 pub(crate) const LEAST: u32 = 64;
 pub(crate) const MOST: u32 = (1 << P_BITS) - LEAST;
 
-/// What follows from how often a word was updated: in the upper half by how much of the way an update moves its probability
-/// towards what came, out of 2¹⁶: 1 / (count + 1.6); in the lower half how much it counts, out of 2⁸: count / (count + 1.5).
+/// What follows from how often a word was updated: in the upper half by how much of the way an update moves
+/// its probability towards what came, out of 2¹⁶: 1 / (count + 1.6); in the lower half how much it counts,
+/// out of 2⁸: count / (count + 1.5).
 pub(crate) static OF_COUNT: [u32; 1 << COUNT_BITS] = {
     let mut of_count = [0; 1 << COUNT_BITS];
     let mut count = 0;
@@ -43,13 +44,14 @@ pub(crate) static OF_COUNT: [u32; 1 << COUNT_BITS] = {
     of_count
 };
 
-/// Weights have this many binary places, and begin at 0.35. In products they have fewer, so that sixteen bits hold them.
+/// Weights have this many binary places, and begin at 0.35. In products they have fewer, so that sixteen bits
+/// hold them.
 pub(crate) const WEIGHT_BITS: u32 = 20;
 const FIRST_WEIGHT: i32 = 367_002;
 pub(crate) const WEIGHT_SHIFT: u32 = 6;
 
-/// How many binary places less an error times a logarithm has than the change of a weight that it causes; errors are halved
-/// first, so that sixteen bits hold them.
+/// How many binary places less an error times a logarithm has than the change of a weight that it causes;
+/// errors are halved first, so that sixteen bits hold them.
 pub(crate) const LEARNING_SHIFT: u32 = 10;
 
 /// One weight for each input, and one more that makes a vector full.

@@ -15,7 +15,8 @@ pub(crate) struct MomentSums {
 
 #[inline(always)]
 pub(in crate::kernels) fn add_moments(p: &[u32], least: u32, threshold: f64, sums: &mut MomentSums) {
-    // In registers while the loop runs; loops over lanes, and no closures, are what compilers make vectors of.
+    // In registers while the loop runs; loops over lanes, and no closures, are what compilers make vectors
+    // of.
     let mut all = *sums;
     let (chunks, tail) = p.as_chunks::<STRIDES>();
     for chunk in chunks {
@@ -40,8 +41,8 @@ fn add_chunk(chunk: &[u32; STRIDES], least: u32, threshold: f64, sums: &mut Mome
     }
 }
 
-/// [`add_moments`] of the elements at these positions alone, all of which count; adds to each sum what it would add, in the
-/// same order.
+/// [`add_moments`] of the elements at these positions alone, all of which count; adds to each sum what it
+/// would add, in the same order.
 pub(crate) fn add_moments_at(positions: &[u32], values: &[u32], threshold: f64, sums: &mut MomentSums) {
     // Side by side, so that one vector holds both sums of a stride.
     let mut both: [[f64; 2]; STRIDES] = core::array::from_fn(|i| [sums.sum[i], sums.squares[i]]);

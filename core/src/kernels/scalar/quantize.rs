@@ -17,8 +17,8 @@ pub(crate) struct Bucket {
     pub(crate) levels: u32,
 }
 
-/// Adding 2²³ to a float in 0 ‥ 2²³ leaves the nearest integer, ties to even, in the low mantissa bits: the rounding
-/// of the vector conversions, without a library call.
+/// Adding 2²³ to a float in 0 ‥ 2²³ leaves the nearest integer, ties to even, in the low mantissa bits: the
+/// rounding of the vector conversions, without a library call.
 pub(in crate::kernels) const ROUND_MAGIC: f32 = 8_388_608.0;
 
 /// Half a level in units of 2⁻¹⁶: what nearest rounding draws.
@@ -64,7 +64,8 @@ fn level_field(bits: u32, sum: u32) -> u8 {
 fn nearest(bits: u32, bucket: &Bucket) -> u8 {
     let magnitude = f32::from_bits(bits & MAGNITUDE);
     let sum = fixed_point(bits, bucket) + HALF;
-    // Error feedback needs an exact error: a value below half of level 1 is level 0, however its product was rounded.
+    // Error feedback needs an exact error: a value below half of level 1 is level 0, however its product was
+    // rounded.
     let is_zero = magnitude + magnitude < bucket.scale;
     level_field(bits, if is_zero { 0 } else { sum })
 }

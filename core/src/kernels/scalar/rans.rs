@@ -1,4 +1,5 @@
-//! Tables and states of interleaved rANS. What they mean and the plain coder stand with the streams, in `entropy::rans`.
+//! Tables and states of interleaved rANS. What they mean and the plain coder stand with the streams, in
+//! `entropy::rans`.
 
 use crate::kernels::scalar::symbols::MAX_ALPHABET;
 
@@ -22,8 +23,9 @@ pub(crate) const ROUND: usize = MAX_LANES;
 /// Least value of a renormalised state, and the one that encoding begins and decoding ends with.
 pub(crate) const LOWER: u32 = 1 << 16;
 
-/// What the encoder needs of a symbol, ready for its hot loop: the low 32 bits of m, the reciprocal of f, and, from the top,
-/// f − 1 in 12 bits, two zeros, k in 6 bits, c in 12 bits. Zeros for a symbol without slots.
+/// What the encoder needs of a symbol, ready for its hot loop: the low 32 bits of m, the reciprocal of f,
+/// and, from the top, f − 1 in 12 bits, two zeros, k in 6 bits, c in 12 bits. Zeros for a symbol without
+/// slots.
 pub(crate) type Entry = [u32; 2];
 
 /// An entry for every symbol.

@@ -82,7 +82,8 @@ fn strided_squares<T, const STRIDES: usize>(
 
 #[inline(always)]
 pub(in crate::kernels) fn divide(values: &mut [f32], divisor: f32) -> bool {
-    // The reciprocal of a power of two is exact, so the product is the quotient, and takes a fraction of its time.
+    // The reciprocal of a power of two is exact, so the product is the quotient, and takes a fraction of its
+    // time.
     let is_power_of_two = divisor >= 1.0 && divisor.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
     if is_power_of_two {
         let factor = divisor.recip();

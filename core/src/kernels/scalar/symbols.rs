@@ -9,8 +9,8 @@ pub(crate) const CLASS_LANES: usize = 16;
 /// Symbols from which on it pays to count in several tables.
 const MANY: usize = 1024;
 
-/// Long runs are counted in four tables by turns: neighbours are often the same symbol, and one counter would wait for
-/// itself.
+/// Long runs are counted in four tables by turns: neighbours are often the same symbol, and one counter would
+/// wait for itself.
 pub(in crate::kernels) fn histogram(symbols: &[u8], counts: &mut [u32]) {
     if symbols.len() < MANY {
         return symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);

@@ -43,10 +43,11 @@ fn put_f16_avx2(p: &[u32], out: &mut [[u8; 2]]) {
     scalar::put_f16(tail, out_tail);
 }
 
-/// [`add_f16`](crate::kernels::add_f16) for an instruction set above the baseline, which the caller has detected.
+/// [`add_f16`](crate::kernels::add_f16) for an instruction set above the baseline, which the caller has
+/// detected.
 pub(in crate::kernels) fn add_f16(values: &[[u8; 2]], weight: f32, acc: &mut [f32]) {
-    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline has AVX2 and
-    // F16C.
+    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline
+    // has AVX2 and F16C.
     unsafe { add_f16_avx2(values, weight, acc) }
 }
 

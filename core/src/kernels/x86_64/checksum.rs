@@ -10,8 +10,8 @@ pub(in crate::kernels) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     !unsafe { over_bytes(!crc, bytes) }
 }
 
-/// CRC-32C by products of polynomials where there are many bytes, for machines that the caller knows to have VPCLMULQDQ,
-/// AVX-512 and SSE 4.2.
+/// CRC-32C by products of polynomials where there are many bytes, for machines that the caller knows to have
+/// VPCLMULQDQ, AVX-512 and SSE 4.2.
 pub(in crate::kernels) fn crc32c_by_products(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < LEAST_BYTES {
         return crc32c(crc, bytes);
@@ -26,7 +26,8 @@ const LEAST_BYTES: usize = 1024;
 /// Bytes that are folded onto as many that follow: four vectors.
 const FOLD: usize = 256;
 
-/// x^n modulo the polynomial, bits reversed, in the position in which a carry-less product of reversed factors wants it.
+/// x^n modulo the polynomial, bits reversed, in the position in which a carry-less product of reversed
+/// factors wants it.
 const fn power(n: usize) -> i64 {
     let mut state = 1u32 << 31;
     let mut i = 0;

@@ -3,8 +3,8 @@
 use crate::kernels::scalar::fields::field_mask;
 use core::arch::x86_64::{_pdep_u64, _pext_u64};
 
-/// Packs groups of eight fields; `out` has `bits` bytes for each. The caller has detected an [`Isa`](crate::kernels::Isa)
-/// above the baseline.
+/// Packs groups of eight fields; `out` has `bits` bytes for each. The caller has detected an
+/// [`Isa`](crate::kernels::Isa) above the baseline.
 ///
 /// # Panics
 /// When `out` has another length.
@@ -29,8 +29,8 @@ fn pack_eights_bmi2(bits: u32, eights: &[[u8; 8]], out: &mut [u8]) {
     }
 }
 
-/// Unpacks groups of eight fields, as far as eight bytes are left for each; returns how many. The caller has detected an
-/// [`Isa`](crate::kernels::Isa) above the baseline.
+/// Unpacks groups of eight fields, as far as eight bytes are left for each; returns how many. The caller has
+/// detected an [`Isa`](crate::kernels::Isa) above the baseline.
 pub(crate) fn unpack_eights(bits: u32, bytes: &[u8], eights: &mut [[u8; 8]]) -> usize {
     // SAFETY: every `Isa` above the baseline has BMI2.
     unsafe { unpack_eights_bmi2(bits, bytes, eights) }

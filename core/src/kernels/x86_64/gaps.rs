@@ -75,7 +75,8 @@ pub(in crate::kernels) fn positions(
 
 const LANES: usize = 16;
 
-/// Fields of so many bits at the most are summed in 32 bits, over a whole turn: each lane adds `TURN / LANES` of them.
+/// Fields of so many bits at the most are summed in 32 bits, over a whole turn: each lane adds `TURN / LANES`
+/// of them.
 const NARROW: u32 = u32::BITS - (TURN / LANES).next_power_of_two().ilog2();
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi1,bmi2")]

@@ -1,8 +1,9 @@
 //! The generator in registers: a turn makes as many blocks as a vector has 64-bit lanes.
 //!
-//! Words sit in the lower halves of lanes; the upper halves hold what a product left there, which the next product
-//! ignores. The lowest word of a position is a factor of one product of the first round, which therefore grows from turn to
-//! turn by a constant; of the other three of the first two rounds, two change with the higher word alone.
+//! Words sit in the lower halves of lanes; the upper halves hold what a product left there, which the next
+//! product ignores. The lowest word of a position is a factor of one product of the first round, which
+//! therefore grows from turn to turn by a constant; of the other three of the first two rounds, two change
+//! with the higher word alone.
 
 use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::x86_64::*;
@@ -28,7 +29,8 @@ macro_rules! blocks {
             product: $vector,
             growth: $vector,
             multipliers: [$vector; 2],
-            /// What each round adds to words 0 and 2, and in the first two all else that is the same in every block.
+            /// What each round adds to words 0 and 2, and in the first two all else that is the same in every
+            /// block.
             keys: [[$vector; 2]; ROUNDS],
             /// What the second and the third round add to word 2 as long as the higher word stays.
             second: $vector,
@@ -80,8 +82,8 @@ macro_rules! blocks {
                 self.left = (((1 << 32) - (self.position & 0xffff_ffff)) / Self::LANES).max(1);
             }
 
-            /// Words 0 and 1 of the next blocks, and words 2 and 3, a block a lane: the first half of the blocks in even lanes,
-            /// the others in odd ones.
+            /// Words 0 and 1 of the next blocks, and words 2 and 3, a block a lane: the first half of the
+            /// blocks in even lanes, the others in odd ones.
             #[inline]
             #[target_feature(enable = $feature)]
             pub(super) fn turn(&mut self) -> [$vector; 2] {

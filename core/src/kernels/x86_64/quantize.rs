@@ -16,7 +16,8 @@ const AVX512_TURN: usize = 64;
 /// Units of a level: what the fixed-point sum counts.
 const UNITS: f32 = 65_536.0;
 
-/// [`quantize`](crate::kernels::quantize) for an instruction set above the baseline, which the caller has detected.
+/// [`quantize`](crate::kernels::quantize) for an instruction set above the baseline, which the caller has
+/// detected.
 pub(in crate::kernels) fn quantize(
     isa: Isa,
     p: &[u32],
@@ -29,7 +30,8 @@ pub(in crate::kernels) fn quantize(
     let whole = if stream.is_none() || bucket.first.is_multiple_of(8) { p.len() / turn * turn } else { 0 };
     let (p, p_tail) = p.split_at(whole);
     let (fields, fields_tail) = fields.split_at_mut(whole);
-    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline has AVX2.
+    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline
+    // has AVX2.
     unsafe {
         match isa {
             Isa::Avx512 => quantize_avx512(p, bucket, stream, fields),
@@ -72,8 +74,8 @@ fn turns_avx512<const NEAREST: bool>(
     }
 }
 
-/// Sixteen fields: level from the fixed-point sum, and the sign in bit 7. Scaling by powers of two is exact, so one product
-/// is as good as two.
+/// Sixteen fields: level from the fixed-point sum, and the sign in bit 7. Scaling by powers of two is exact,
+/// so one product is as good as two.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn levels_avx512<const NEAREST: bool>(bits: __m512i, draws: __m512i, bucket: &Bucket) -> __m128i {
@@ -128,8 +130,8 @@ fn quantize_avx2(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
 
 /// Whole turns, each with its draws.
 ///
-/// The upper half of a vector holds elements eight places behind those of the lower one, as draws come out when they are
-/// unpacked.
+/// The upper half of a vector holds elements eight places behind those of the lower one, as draws come out
+/// when they are unpacked.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turns_avx2<const NEAREST: bool>(
@@ -204,9 +206,11 @@ fn draws_avx2(blocks: &mut Avx2Blocks) -> [__m256i; 4] {
     ]
 }
 
-/// [`fill_u16`](crate::kernels::fill_u16) for an instruction set above the baseline, which the caller has detected.
+/// [`fill_u16`](crate::kernels::fill_u16) for an instruction set above the baseline, which the caller has
+/// detected.
 pub(in crate::kernels) fn fill_u16(isa: Isa, stream: &Stream, block: u64, draws: &mut [u16]) {
-    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline has AVX2.
+    // SAFETY: `Isa` names an instruction set only where the machine has it, and every one above the baseline
+    // has AVX2.
     unsafe {
         match isa {
             Isa::Avx512 => fill_avx512(stream, block, draws),

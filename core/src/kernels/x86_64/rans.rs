@@ -13,8 +13,8 @@ const SLOT_MASK: i32 = SLOTS as i32 - 1;
 /// Symbols of an alphabet whose entries fit registers.
 const FEW: usize = 16;
 
-/// Decodes the first rounds of `out`, as long as a round cannot run out of words; returns how many, and moves `taken`,
-/// the bytes of `words` that are used.
+/// Decodes the first rounds of `out`, as long as a round cannot run out of words; returns how many, and moves
+/// `taken`, the bytes of `words` that are used.
 ///
 /// # Panics
 /// When `isa` is the baseline.
@@ -62,8 +62,8 @@ fn decode_avx512(
             let next = _mm512_mullo_epi32(freq, _mm512_srli_epi32::<SCALE_BITS>(*x));
             let next = _mm512_add_epi32(next, place);
             let short = _mm512_cmplt_epu32_mask(next, _mm512_set1_epi32(LOWER as i32));
-            // SAFETY: the half before has used at most sixteen words, so sixteen more lie in the window; the store
-            // fills half a round.
+            // SAFETY: the half before has used at most sixteen words, so sixteen more lie in the window; the
+            // store fills half a round.
             unsafe {
                 let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(window.as_ptr().add(used).cast()));
                 let words = _mm512_maskz_expand_epi32(short, words);
@@ -110,7 +110,8 @@ fn decode_avx2(
             // States stay below 2³², so only those below 2¹⁶ have no upper half.
             let is_short = _mm256_cmpeq_epi32(_mm256_srli_epi32::<16>(next), _mm256_setzero_si256());
             let short = _mm256_movemask_ps(_mm256_castsi256_ps(is_short)) as usize;
-            // SAFETY: the quarters before have used at most eight words each, so eight more lie in the window.
+            // SAFETY: the quarters before have used at most eight words each, so eight more lie in the
+            // window.
             let words = unsafe { _mm_loadu_si128(window.as_ptr().add(used).cast()) };
             let words = _mm256_permutevar8x32_epi32(_mm256_cvtepu16_epi32(words), indices(EXPAND[short]));
             let refilled = _mm256_or_si256(_mm256_slli_epi32::<16>(next), words);
@@ -139,7 +140,8 @@ const EXPAND: [u64; 256] = {
     table
 };
 
-/// For each mask of eight lanes, the lanes of the mask in order, behind each other at the end of eight places.
+/// For each mask of eight lanes, the lanes of the mask in order, behind each other at the end of eight
+/// places.
 const GATHER_LAST: [u64; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -191,8 +193,9 @@ fn store_symbols([a, b, c, d]: [__m256i; 4], symbols: &mut [u8; ROUND]) {
     unsafe { _mm256_storeu_si256(symbols.as_mut_ptr().cast(), packed) };
 }
 
-/// Encodes rounds from the last to the first into words that end with the first `free` bytes of `out`, as long as there
-/// is room for all the words that a round can leave; returns how many rounds are left, and moves `free`.
+/// Encodes rounds from the last to the first into words that end with the first `free` bytes of `out`, as
+/// long as there is room for all the words that a round can leave; returns how many rounds are left, and
+/// moves `free`.
 ///
 /// `seen` keeps those bits that the entries of all symbols have.
 ///
@@ -230,7 +233,8 @@ fn encode_avx512<const FEW_SYMBOLS: bool>(
     out: &mut [u8],
     free: &mut usize,
 ) -> usize {
-    // SAFETY: two vectors of sixteen lanes are the 32 lanes; an entry is two words, and there are more than sixteen.
+    // SAFETY: two vectors of sixteen lanes are the 32 lanes; an entry is two words, and there are more than
+    // sixteen.
     let (mut halves, low, high) = unsafe {
         let states = states.as_ptr();
         let entries: *const i32 = entries.as_ptr().cast();
@@ -360,8 +364,8 @@ fn encode_avx2<const FEW_SYMBOLS: bool>(
             let lows = _mm256_and_si256(x, _mm256_set1_epi32(0xffff));
             let words = _mm256_permutevar8x32_epi32(lows, indices(GATHER_LAST[full]));
             let words = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            // SAFETY: `free` was at least the bytes of a round, and each quarter before has taken at most its share of
-            // them; what is stored before the words is overwritten or given up.
+            // SAFETY: `free` was at least the bytes of a round, and each quarter before has taken at most its
+            // share of them; what is stored before the words is overwritten or given up.
             unsafe { _mm_storeu_si128(out.as_mut_ptr().add(*free - 16).cast(), words) };
             *free -= 2 * full.count_ones() as usize;
             let x = _mm256_blendv_epi8(_mm256_srli_epi32::<16>(x), x, is_not_full);

@@ -124,11 +124,13 @@ fn pressed(fields: __m128i, mask: u64) -> [u64; 2] {
     [_pext_u64(front as u64, mask), _pext_u64(back as u64, mask)]
 }
 
-/// See [`put_gaps`](crate::kernels::put_gaps). Of a group, `bytes` and `words` are the bits of the mask, which is for eight
-/// bytes, in the lowest 8 and 16 bits of each gap, as many as fit at a time. `codes(group, r)` are the ones of a group and its
-/// bits, where these are at most [`MAX_FIELD_BITS`], and more than that where they are more.
+/// See [`put_gaps`](crate::kernels::put_gaps). Of a group, `bytes` and `words` are the bits of the mask,
+/// which is for eight bytes, in the lowest 8 and 16 bits of each gap, as many as fit at a time.
+/// `codes(group, r)` are the ones of a group and its bits, where these are at most [`MAX_FIELD_BITS`], and
+/// more than that where they are more.
 ///
-/// They are handed on as they are: inside of a closure of this function, which knows of no instruction set, they would stay calls.
+/// They are handed on as they are: inside of a closure of this function, which knows of no instruction set,
+/// they would stay calls.
 #[inline(always)]
 fn put_groups(
     gaps: &[u32],

@@ -5,7 +5,8 @@ use crate::kernels::scalar::select as scalar;
 use crate::kernels::scalar::select::Candidates;
 use core::arch::x86_64::*;
 
-/// [`keep_from`](crate::kernels::keep_from) for AVX-512, which the caller has detected and whose room the caller has checked.
+/// [`keep_from`](crate::kernels::keep_from) for AVX-512, which the caller has detected and whose room the
+/// caller has checked.
 pub(in crate::kernels) fn keep_from(
     grad: &[f32],
     residual: Option<&mut [f32]>,
@@ -24,13 +25,13 @@ pub(in crate::kernels) fn keep_from(
 
 const LANES: usize = 16;
 
-/// Vectors that are compared before the kept elements of any are appended: whether a vector holds one is then a bit to
-/// find, where a branch for each would be mispredicted.
+/// Vectors that are compared before the kept elements of any are appended: whether a vector holds one is then
+/// a bit to find, where a branch for each would be mispredicted.
 const VECTORS: usize = 64;
 
 /// # Safety
-/// With `ADD`, `residual` is as long as `grad`. Both parts of the candidates have room for all of `grad` and one vector
-/// more.
+/// With `ADD`, `residual` is as long as `grad`. Both parts of the candidates have room for all of `grad` and
+/// one vector more.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi1,bmi2")]
 unsafe fn keep_from_avx512<const ADD: bool>(
     grad: &[f32],
@@ -77,7 +78,8 @@ unsafe fn keep_from_avx512<const ADD: bool>(
             let vector = holding.trailing_zeros() as usize;
             holding &= holding - 1;
             let (kept, at) = (kept[vector], turn + vector * LANES);
-            // SAFETY: at + 16 ≤ whole; fewer than `grad.len()` candidates were added, so a whole vector fits behind them.
+            // SAFETY: at + 16 ≤ whole; fewer than `grad.len()` candidates were added, so a whole vector fits
+            // behind them.
             unsafe {
                 let bits = _mm512_loadu_si512(p.add(at).cast());
                 let positions = _mm512_add_epi32(lanes, _mm512_set1_epi32((first + at as u32) as i32));
@@ -95,7 +97,8 @@ unsafe fn keep_from_avx512<const ADD: bool>(
     _mm512_reduce_max_epu32(max).max(tail_max)
 }
 
-/// [`keep_from`](crate::kernels::keep_from) for AVX2, which the caller has detected and whose room the caller has checked.
+/// [`keep_from`](crate::kernels::keep_from) for AVX2, which the caller has detected and whose room the caller
+/// has checked.
 pub(in crate::kernels) fn keep_from_with_avx2(
     grad: &[f32],
     residual: Option<&mut [f32]>,
@@ -163,7 +166,8 @@ unsafe fn keep_from_avx2<const ADD: bool>(
             let (kept, at) = (kept[vector], turn + vector * AVX2_LANES);
             let lanes = lanes_of(kept);
             let positions = _mm256_add_epi32(lanes, _mm256_set1_epi32((first + at as u32) as i32));
-            // SAFETY: at + 8 ≤ whole; fewer than `grad.len()` candidates were added, so a whole vector fits behind them.
+            // SAFETY: at + 8 ≤ whole; fewer than `grad.len()` candidates were added, so a whole vector fits
+            // behind them.
             unsafe {
                 _mm256_storeu_si256(candidates.indices.as_mut_ptr().add(len).cast(), positions);
                 let values = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(p.add(at).cast()), lanes);
@@ -189,7 +193,8 @@ pub(super) fn lanes_of(kept: u8) -> __m256i {
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(lanes as i64))
 }
 
-/// A bit for each lane that is at least the bound. There is no unsigned comparison: it is the larger of the two then.
+/// A bit for each lane that is at least the bound. There is no unsigned comparison: it is the larger of the
+/// two then.
 #[target_feature(enable = "avx2")]
 fn reaching(magnitudes: __m256i, bound: __m256i) -> u8 {
     let is_kept = _mm256_cmpeq_epi32(_mm256_max_epu32(magnitudes, bound), magnitudes);
@@ -261,8 +266,8 @@ unsafe fn compact_avx2(indices: &mut [u32], values: &mut [u32], least: u32) -> u
     scalar::compact(indices, values, whole, len, least)
 }
 
-/// [`keep_between`](crate::kernels::keep_between) for AVX-512, which the caller has detected and whose room the caller has
-/// checked.
+/// [`keep_between`](crate::kernels::keep_between) for AVX-512, which the caller has detected and whose room
+/// the caller has checked.
 pub(in crate::kernels) fn keep_between(p: &[u32], range: (u32, u32), out: &mut [u32]) -> (usize, usize) {
     // SAFETY: `Isa::Avx512` is named only where the machine has it; the caller checked the room.
     unsafe { keep_between_avx512(p, range, out) }
@@ -292,8 +297,8 @@ unsafe fn keep_between_avx512(p: &[u32], (low, high): (u32, u32), out: &mut [u32
     (above + tail_above, inside + tail_inside)
 }
 
-/// [`keep_between`](crate::kernels::keep_between) for AVX2, which the caller has detected and whose room the caller has
-/// checked.
+/// [`keep_between`](crate::kernels::keep_between) for AVX2, which the caller has detected and whose room the
+/// caller has checked.
 pub(in crate::kernels) fn keep_between_with_avx2(
     p: &[u32],
     range: (u32, u32),

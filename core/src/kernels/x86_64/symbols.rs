@@ -10,7 +10,8 @@ pub(crate) const FEW: usize = 32;
 /// Symbols compared at a time.
 const LINE: usize = 64;
 
-/// Adds to `counts` how often each symbol below [`FEW`] occurs, for an `isa` above the baseline that the caller detected.
+/// Adds to `counts` how often each symbol below [`FEW`] occurs, for an `isa` above the baseline that the
+/// caller detected.
 pub(crate) fn histogram(isa: Isa, symbols: &[u8], counts: &mut [u32]) {
     let (lines, rest) = symbols.as_chunks();
     // SAFETY: `Isa` names an instruction set only where the machine has it.

@@ -17,8 +17,8 @@ pub struct Group {
     pub spec: Spec,
     /// Positions of the tensors in the layout, ascending.
     pub tensors: Vec<usize>,
-    /// The units, ascending. Identifiers count the units of all groups by their place in the layout, so that no two groups
-    /// share a random draw.
+    /// The units, ascending. Identifiers count the units of all groups by their place in the layout, so that
+    /// no two groups share a random draw.
     pub units: Vec<Unit>,
 }
 
@@ -30,10 +30,11 @@ impl Group {
     }
 }
 
-/// A layout cut into groups by [`Rules`]: the groups in the order of their rules. A rule without tensors has no group.
+/// A layout cut into groups by [`Rules`]: the groups in the order of their rules. A rule without tensors has
+/// no group.
 ///
-/// Within a group, tensors are cut into units as the spelling says. A unit is a range, so it ends where a tensor of another group lies
-/// between: with `unit=model` a group is as many units as it has stretches.
+/// Within a group, tensors are cut into units as the spelling says. A unit is a range, so it ends where a
+/// tensor of another group lies between: with `unit=model` a group is as many units as it has stretches.
 ///
 /// # Examples
 /// ```
@@ -91,7 +92,8 @@ fn unit(id: usize, spec: &Spec, tensor: &TensorRef<'_>) -> Unit {
 }
 
 impl Group {
-    /// Adds a tensor to the last unit if it is one with it; `follows` says whether the tensor before it is in this group.
+    /// Adds a tensor to the last unit if it is one with it; `follows` says whether the tensor before it is in
+    /// this group.
     fn joins(&mut self, follows: bool, tensor: &TensorRef<'_>) -> bool {
         let next = unit(0, &self.spec, tensor);
         let may_join = follows && !self.spec.units.per_tensor;

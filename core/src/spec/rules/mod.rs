@@ -47,14 +47,15 @@ impl Rule {
     }
 }
 
-/// Rules by tensor name, in order: the first whose pattern fits a name says how that tensor is sent. The last rule is for all
-/// tensors that no other fits.
+/// Rules by tensor name, in order: the first whose pattern fits a name says how that tensor is sent. The last
+/// rule is for all tensors that no other fits.
 ///
-/// Spelled in one text: `PATTERN=SPELLING`, separated by `;`, and at the end a spelling alone. So one spelling alone is a text of
-/// rules too. A pattern is that of Python's `fnmatch.fnmatchcase`: `*` stands for any text, `?` for any character, `[abc]` and
-/// `[a-z]` for one of these, `[!abc]` for one of all others. As in the names of a spelling, `%`, `,`, `=`, `:`, `+`, `;`,
-/// white space and control characters are escaped: `dense:0` is `dense%3A0`. White space around a rule is passed over. In a shell, put all of
-/// it in single quotes.
+/// Spelled in one text: `PATTERN=SPELLING`, separated by `;`, and at the end a spelling alone. So one
+/// spelling alone is a text of rules too. A pattern is that of Python's `fnmatch.fnmatchcase`: `*` stands for
+/// any text, `?` for any character, `[abc]` and `[a-z]` for one of these, `[!abc]` for one of all others. As
+/// in the names of a spelling, `%`, `,`, `=`, `:`, `+`, `;`, white space and control characters are escaped:
+/// `dense:0` is `dense%3A0`. White space around a rule is passed over. In a shell, put all of it in single
+/// quotes.
 ///
 /// ```text
 /// rules   = *(pattern "=" spelling ";") [("*" "=")] spelling
@@ -161,7 +162,8 @@ impl Rules {
         &self.rules[self.position(name)].spec
     }
 
-    /// The same rules as they are in an epoch, counted from 0: every codec at the density of its [warm-up](Spec::codec_in).
+    /// The same rules as they are in an epoch, counted from 0: every codec at the density of its
+    /// [warm-up](Spec::codec_in).
     #[must_use]
     pub fn in_epoch(&self, epoch: u64) -> Self {
         let in_epoch = |rule: &Rule| {
@@ -173,7 +175,8 @@ impl Rules {
 }
 
 impl Rule {
-    /// Reads one rule: a `=` ahead of any `:` ends a pattern, as names of codecs hold none and patterns escape both.
+    /// Reads one rule: a `=` ahead of any `:` ends a pattern, as names of codecs hold none and patterns
+    /// escape both.
     fn parse(text: &str) -> Result<Self, RulesProblem<'_>> {
         let at = text.find([GIVES, ':']).filter(|&at| text[at..].starts_with(GIVES));
         let (pattern, spelling) = at.map_or((ALL, text), |at| (&text[..at], &text[at + 1..]));

@@ -2,9 +2,10 @@
 
 use core::str::Chars;
 
-/// Whether a pattern fits the whole of a name, letter case included: `*` stands for any text, `?` for any character, `[abc]` and
-/// `[a-z]` for one of those, `[!abc]` for one of all others; `]` stands for itself right behind `[` or `[!`, and so does a `[` that
-/// nothing closes. So `[*]` is a star. As Python's `fnmatch.fnmatchcase`.
+/// Whether a pattern fits the whole of a name, letter case included: `*` stands for any text, `?` for any
+/// character, `[abc]` and `[a-z]` for one of those, `[!abc]` for one of all others; `]` stands for itself
+/// right behind `[` or `[!`, and so does a `[` that nothing closes. So `[*]` is a star. As Python's
+/// `fnmatch.fnmatchcase`.
 ///
 /// Takes steps in proportion to the product of both lengths, at the most.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
@@ -35,7 +36,8 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether the element of the pattern that begins with `first` takes the character; `rest` goes behind the element.
+/// Whether the element of the pattern that begins with `first` takes the character; `rest` goes behind the
+/// element.
 fn takes(first: char, rest: &mut Chars<'_>, character: char) -> bool {
     if first == '?' {
         return true;

@@ -23,7 +23,8 @@ pub struct Report {
     pub residual_norm: f64,
     /// Hash of its parameters before the step; 0 when it was not computed.
     pub params_hash: u64,
-    /// Whether it leaves behind this step, with what it keeps back, so that nothing is lost and no step waits for it.
+    /// Whether it leaves behind this step, with what it keeps back, so that nothing is lost and no step waits
+    /// for it.
     pub leaves: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Who takes part in which step, when workers join, leave, die and fall silent in the middle of a run.
 //!
-//! A server and its workers run [`Exchange`](crate::exchange::Exchange)s with [`Route::Server`](crate::exchange::Route) over
-//! a star with [`Returns::AtAnyTime`](super::Returns). What is here stands around each step:
+//! A server and its workers run [`Exchange`](crate::exchange::Exchange)s with
+//! [`Route::Server`](crate::exchange::Route) over a star with [`Returns::AtAnyTime`](super::Returns). What is
+//! here stands around each step:
 //!
 //! ```text
 //! worker                                   server
@@ -12,14 +13,16 @@
 //! finish ◄──── who is in it, mean ──────── finish: closes when all are there, or at the end of its patience
 //! next   ◄──── notice ──────────────────── close: who left, who was too late, who comes in
 //! ```
-//! - The membership of a step is fixed when the step before it closes; a [`Notice`] tells it, in an epoch of its own.
-//! - A worker that is late is told so by the verdict: its frame is given back, it applies the mean like everyone, and
-//!   its replica stays equal. One that misses [`Rules::may_miss`] steps in a row, or whose parameters differ, is out of
-//!   the membership: it asks again, and gets the parameters of the step that closes then.
-//! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows. It begins when there
-//!   is a quorum: where fewer members are left, all are put out, and come in together.
-//! - A member whose frames are refused again and again is shut out of the run ([`Rules::may_spoil`]), and no quorum counts it any
-//!   more.
+//! - The membership of a step is fixed when the step before it closes; a [`Notice`] tells it, in an epoch of
+//!   its own.
+//! - A worker that is late is told so by the verdict: its frame is given back, it applies the mean like
+//!   everyone, and its replica stays equal. One that misses [`Rules::may_miss`] steps in a row, or whose
+//!   parameters differ, is out of the membership: it asks again, and gets the parameters of the step that
+//!   closes then.
+//! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows.
+//!   It begins when there is a quorum: where fewer members are left, all are put out, and come in together.
+//! - A member whose frames are refused again and again is shut out of the run ([`Rules::may_spoil`]), and no
+//!   quorum counts it any more.
 //! - A worker that leaves in order says so in its report. It is out behind that step, which counts.
 //! - What a worker kept back dies with it. Its last report has the norm, which [`Change::Left`] passes on.
 
@@ -33,8 +36,8 @@ pub use server::{Change, Rules, Server};
 pub use tags::EPOCH;
 pub use worker::Worker;
 
-/// The weight of what a worker kept back, when it comes back `missed` steps later: 1 at once, falling evenly to 0 at
-/// `limit` steps. Old residuals point where the loss no longer falls.
+/// The weight of what a worker kept back, when it comes back `missed` steps later: 1 at once, falling evenly
+/// to 0 at `limit` steps. Old residuals point where the loss no longer falls.
 ///
 /// # Examples
 /// ```

@@ -118,9 +118,9 @@ impl Server {
         1 + self.places.iter().filter(|place| place.member.is_some()).count()
     }
 
-    /// Members with whom the next step may begin: those of the rules, or fewer where not so many can come in any more, because
-    /// they were shut out or taken off the list. It rises again only where a step closes, or while nobody is a member: members
-    /// that were told of a step get it.
+    /// Members with whom the next step may begin: those of the rules, or fewer where not so many can come in
+    /// any more, because they were shut out or taken off the list. It rises again only where a step closes,
+    /// or while nobody is a member: members that were told of a step get it.
     pub fn quorum(&self) -> usize {
         self.quorum
     }
@@ -179,8 +179,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what the members reported in the step of `tag`, and returns the norm of what each of them keeps back. Parameters that
-    /// differ from the server's own, whose hash is given, put a member out.
+    /// Takes what the members reported in the step of `tag`, and returns the norm of what each of them keeps
+    /// back. Parameters that differ from the server's own, whose hash is given, put a member out.
     ///
     /// # Errors
     /// Those of `recv`.
@@ -220,8 +220,8 @@ impl Server {
         }
     }
 
-    /// Notes that a member's frame was refused in this step. One too many in a row, and it is shut out when the step closes:
-    /// each of them may have made the step void.
+    /// Notes that a member's frame was refused in this step. One too many in a row, and it is shut out when
+    /// the step closes: each of them may have made the step void.
     pub fn spoiled(&mut self, rank: Rank, why: String) {
         if let Some(place) = self.places.iter_mut().find(|place| place.rank == rank) {
             place.spoiled = (place.spoiled.0 + 1, why);
@@ -250,9 +250,9 @@ impl Server {
         }
     }
 
-    /// Closes the step of `tag`, of which `contributors` are known to have taken part in time: decides who takes part in
-    /// `next_step`, tells it to the members, and sends `state` to those who come in. With no step before it, members are
-    /// told nothing, for there are none.
+    /// Closes the step of `tag`, of which `contributors` are known to have taken part in time: decides who
+    /// takes part in `next_step`, tells it to the members, and sends `state` to those who come in. With no
+    /// step before it, members are told nothing, for there are none.
     ///
     /// # Errors
     /// Those of `send` that are no fault of one worker, and those of [`ZmqTransport::adopt`].

@@ -3,7 +3,8 @@
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// The epoch of messages between ranks that need not be members: how one becomes a member. No membership has it.
+/// The epoch of messages between ranks that need not be members: how one becomes a member. No membership has
+/// it.
 pub const EPOCH: u32 = u32::MAX;
 
 /// Chunks of a step that belong to the roll; the exchange uses 0 and 1.

@@ -38,8 +38,8 @@ impl Worker {
     }
 
     /// Waits for a step to close; returns what comes next and the server's state, as it was given to
-    /// [`Server::close`](super::Server::close). The transport has the new membership then. After a `Timeout` it can be called
-    /// again.
+    /// [`Server::close`](super::Server::close). The transport has the new membership then. After a `Timeout`
+    /// it can be called again.
     ///
     /// # Errors
     /// Those of `recv`; `Disconnected` also when nothing was asked, or the answer makes no sense.
@@ -75,8 +75,8 @@ impl Worker {
         transport.send(self.server, tag.chunk(REPORT), &report.write(), deadline)
     }
 
-    /// Waits for what follows the step of `tag`. When this worker is in it, the transport has the new membership; else it
-    /// has to ask again.
+    /// Waits for what follows the step of `tag`. When this worker is in it, the transport has the new
+    /// membership; else it has to ask again.
     ///
     /// # Errors
     /// Those of `recv`; `Disconnected` also when the notice makes no sense.

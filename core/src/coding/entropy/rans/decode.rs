@@ -53,8 +53,8 @@ impl<'a> Decoder<'a> {
         tail.iter_mut().for_each(|symbol| *symbol = self.next(slots));
     }
 
-    /// Decodes rounds by vectors, as far as there are any and as long as they cannot run out of words; returns what is
-    /// left. The next symbol belongs to the first lane.
+    /// Decodes rounds by vectors, as far as there are any and as long as they cannot run out of words;
+    /// returns what is left. The next symbol belongs to the first lane.
     fn rounds<'o>(&mut self, slots: &[u32; SLOTS], out: &'o mut [u8]) -> &'o mut [u8] {
         if self.lanes < MAX_LANES {
             return out;

@@ -5,9 +5,10 @@ use crate::kernels::scalar::rans::{Entries, Entry, LOWER, Lanes, MAX_LANES, PRES
 use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
 
-/// The quotient x / f is x·m >> k with k = 32 + ceil(log2(f)) and m = ceil(2^k / f), which has 33 bits, the highest one
-/// always set. With e = m·f − 2^k it is exact where x·e < 2^k; as e < f, and x < f·2^20 once renormalised, x·e <
-/// f²·2^20 <= 2^k because f <= 2^12. Then also x·m = (x·2^k + x·e) / f < (x + 1)·2^k / f <= 2^(k + 20) <= 2^64.
+/// The quotient x / f is x·m >> k with k = 32 + ceil(log2(f)) and m = ceil(2^k / f), which has 33 bits, the
+/// highest one always set. With e = m·f − 2^k it is exact where x·e < 2^k; as e < f, and x < f·2^20 once
+/// renormalised, x·e < f²·2^20 <= 2^k because f <= 2^12. Then also x·m = (x·2^k + x·e) / f < (x + 1)·2^k / f
+/// <= 2^(k + 20) <= 2^64.
 pub(super) fn entry(f: u16, start: u32) -> Entry {
     let f = u64::from(f);
     let log = f.next_power_of_two().trailing_zeros();
@@ -35,8 +36,8 @@ pub(crate) struct Encoder<'o> {
 }
 
 impl<'o> Encoder<'o> {
-    /// An encoder of a stream of at most `n` symbols, which has 4 bytes a lane and at most 2 a symbol; a `lanes_log2`
-    /// above 5 counts as 5. What `out` holds behind the stream is unspecified.
+    /// An encoder of a stream of at most `n` symbols, which has 4 bytes a lane and at most 2 a symbol; a
+    /// `lanes_log2` above 5 counts as 5. What `out` holds behind the stream is unspecified.
     pub(crate) fn new(isa: Isa, n: usize, lanes_log2: u32, out: &'o mut [u8]) -> Self {
         let lanes = lanes(lanes_log2);
         // The move is no further than it can need to be.
@@ -61,8 +62,8 @@ impl<'o> Encoder<'o> {
         Some(())
     }
 
-    /// Puts the states before the words and moves the stream to the front; returns its bytes, or `None` if it does not
-    /// fit.
+    /// Puts the states before the words and moves the stream to the front; returns its bytes, or `None` if it
+    /// does not fit.
     pub(crate) fn finish(self) -> Option<usize> {
         let header = self.free.checked_sub(4 * self.lanes)?;
         let states = self.out[header..].as_chunks_mut().0.iter_mut().zip(&self.states[..self.lanes]);
@@ -72,8 +73,8 @@ impl<'o> Encoder<'o> {
     }
 }
 
-/// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, as far as there are any
-/// and as long as there is room to spare.
+/// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, as far as
+/// there are any and as long as there is room to spare.
 fn encode_rounds(
     isa: Isa,
     symbols: &[u8],

@@ -18,7 +18,8 @@
 //!
 //! # Source
 //! J. Duda, "Asymmetric numeral systems", arXiv 1311.2540; interleaving after F. Giesen, "Interleaved entropy
-//! coders", arXiv 1402.3392. One 16-bit word a symbol at most lets vectors decode 32 lanes from the same bytes.
+//! coders", arXiv 1402.3392. One 16-bit word a symbol at most lets vectors decode 32 lanes from the same
+//! bytes.
 
 mod decode;
 mod encode;

@@ -68,7 +68,8 @@ impl Table {
         fixed >> 16
     }
 
-    /// Bits that one occurrence of a symbol costs, in units of 2^-16, rounded up: 12 − log2(f); `None` without slots.
+    /// Bits that one occurrence of a symbol costs, in units of 2^-16, rounded up: 12 − log2(f); `None`
+    /// without slots.
     pub(crate) fn cost_q16(&self, symbol: u8) -> Option<u32> {
         let f = self.freqs[usize::from(symbol)];
         (f > 0).then(|| (SCALE_BITS << 16) - log2_q16(f))
@@ -173,8 +174,8 @@ impl Table {
 /// Fractional bits of [`inverse_gain`].
 const GAIN_BITS: u32 = 10;
 
-/// 2^10 / ln((f + 1) / f), within 0.2 %: when the frequency of a symbol grows from f to f + 1, a message saves
-/// count / `inverse_gain(f)`, up to one factor for all symbols.
+/// 2^10 / ln((f + 1) / f), within 0.2 %: when the frequency of a symbol grows from f to f + 1, a message
+/// saves count / `inverse_gain(f)`, up to one factor for all symbols.
 ///
 /// From the series 1 / ln(1 + 1/f) = f + 1/2 − 1/(12f + 6) + …
 fn inverse_gain(f: u16) -> u64 {

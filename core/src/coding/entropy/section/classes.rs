@@ -6,7 +6,8 @@
 //!   in the fewest bits; the third time all segments
 //! classes without segments go; then, while it saves bits, those two neighbours are joined that save the most
 //! ```
-//! The sum of the symbols orders segments from the quietest to the loudest, so what neighbours are is a matter of numbers.
+//! The sum of the symbols orders segments from the quietest to the loudest, so what neighbours are is a
+//! matter of numbers.
 
 use super::LEAST_SEGMENT_LOG2;
 use crate::coding::entropy::rans::{Entries, MAX_ALPHABET, Table, fill_entries};
@@ -64,8 +65,8 @@ impl<'r> ClassRoom<'r> {
         ScratchLen { words: most * MAX_ALPHABET + tables, bytes: len.div_ceil(SEGMENT) }
     }
 
-    /// The room for a section of at most `len` symbols, in scratch memory of [`scratch_len`](Self::scratch_len); in none,
-    /// for one class.
+    /// The room for a section of at most `len` symbols, in scratch memory of
+    /// [`scratch_len`](Self::scratch_len); in none, for one class.
     pub(crate) fn new(len: usize, words: &'r mut [u32], classes: &'r mut [u8]) -> Self {
         let most = if words.is_empty() { 1 } else { most_classes(len) };
         let (counts, tables) = words.split_at_mut(if most == 1 { 0 } else { most * MAX_ALPHABET });
@@ -129,8 +130,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// What each symbol costs in each class, learnt from the symbols counted in every `stride`-th segment; returns what a
-    /// segment costs for belonging to the class.
+    /// What each symbol costs in each class, learnt from the symbols counted in every `stride`-th segment;
+    /// returns what a segment costs for belonging to the class.
     fn learn(
         &self,
         stride: usize,
@@ -149,8 +150,8 @@ impl<'s> Search<'s> {
         core::array::from_fn(|class| members.cost_q16(class as u8).unwrap_or(NOBODY))
     }
 
-    /// Moves every `stride`-th segment to the class in which it costs least, ties to the lowest, and counts its symbols
-    /// there.
+    /// Moves every `stride`-th segment to the class in which it costs least, ties to the lowest, and counts
+    /// its symbols there.
     fn assign(
         &self,
         costs: &Costs,
@@ -181,7 +182,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Joins neighbouring classes for as long as that costs nothing; returns how many are left, with the lowest numbers.
+    /// Joins neighbouring classes for as long as that costs nothing; returns how many are left, with the
+    /// lowest numbers.
     fn join(&self, classes: &mut [u8], counts: &mut [Counts]) -> usize {
         let mut members = members_of(classes.iter());
         let (mut names, mut bits, mut used) = ([0u8; MAX_CLASSES], [0u64; MAX_CLASSES], 0);
@@ -207,8 +209,8 @@ impl<'s> Search<'s> {
         used
     }
 
-    /// The lower of the two neighbours that save most when they are joined, the lowest of equals, and the bits of the two
-    /// together; `None` if no two save anything.
+    /// The lower of the two neighbours that save most when they are joined, the lowest of equals, and the
+    /// bits of the two together; `None` if no two save anything.
     fn best_join(&self, counts: &[Counts], members: &[u32], bits: &[u64]) -> Option<(usize, u64)> {
         let apart = bits.iter().sum::<u64>() + bits_of_members(members);
         let joins = (1..counts.len()).map(|high| {
@@ -270,7 +272,8 @@ impl Chosen<'_> {
         self.tables().zip(self.counts).map(|(table, counts)| table.cost_bits(&counts[..self.alphabet])).sum()
     }
 
-    /// Hands the differences between neighbouring classes to `write`, modulo the number of classes, which is beside them.
+    /// Hands the differences between neighbouring classes to `write`, modulo the number of classes, which is
+    /// beside them.
     pub(super) fn with_differences<T>(&mut self, write: impl FnOnce(&[u8], usize) -> T) -> T {
         let used = self.counts.len() as u8;
         let mut previous = 0;

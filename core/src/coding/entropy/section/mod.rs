@@ -1,10 +1,11 @@
-//! A run of symbols in rANS as it stands in a frame: its length, how it is cut, its tables, and blocks of streams.
+//! A run of symbols in rANS as it stands in a frame: its length, how it is cut, its tables, and blocks of
+//! streams.
 //!
-//! `varint` bytes of the section; the [shape](shape::Shape); classes, if it has any; a table for each class, or one, as one
-//! bit string; for each block but the last a varint with the bytes of its stream; the streams.
+//! `varint` bytes of the section; the [shape](shape::Shape); classes, if it has any; a table for each class,
+//! or one, as one bit string; for each block but the last a varint with the bytes of its stream; the streams.
 //!
-//! With classes, every segment of the symbols belongs to one of up to 16, each with a table of its own: what is spread
-//! unevenly costs less. The differences between neighbouring classes are a section themselves.
+//! With classes, every segment of the symbols belongs to one of up to 16, each with a table of its own: what
+//! is spread unevenly costs less. The differences between neighbouring classes are a section themselves.
 
 mod classes;
 mod shape;
@@ -62,7 +63,8 @@ impl<'a> CodedSymbols<'a> {
         Ok(section)
     }
 
-    /// Takes the section of `n` symbols, or as many as [`with_len`](Self::with_len) says later, off the reader.
+    /// Takes the section of `n` symbols, or as many as [`with_len`](Self::with_len) says later, off the
+    /// reader.
     pub(crate) fn classed_fields(n: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.varint_usize()?;
         let mut reader = Reader::new(reader.take(bytes)?);
@@ -93,8 +95,9 @@ impl<'a> CodedSymbols<'a> {
         self.tables() * SLOT_WORDS + segments.div_ceil(CLASSES_PER_WORD)
     }
 
-    /// Reads classes and tables into `words`; checks that they are valid, that every stream has the length of its states
-    /// at least, and that nothing is left over. After that any bits decode to symbols of the alphabet.
+    /// Reads classes and tables into `words`; checks that they are valid, that every stream has the length of
+    /// its states at least, and that nothing is left over. After that any bits decode to symbols of the
+    /// alphabet.
     pub(crate) fn check(&self, alphabet: usize, words: &mut [u32]) -> Result<(), DecodeError> {
         let tables = self.tables();
         let invalid = DecodeError::InvalidField(Field::Table);
@@ -105,7 +108,8 @@ impl<'a> CodedSymbols<'a> {
         self.coded.check(self.n, alphabet, tables, slots)
     }
 
-    /// Calls `f` with each symbol in order. `words` is what [`check`](Self::check) filled, for the same alphabet.
+    /// Calls `f` with each symbol in order. `words` is what [`check`](Self::check) filled, for the same
+    /// alphabet.
     #[inline]
     pub(crate) fn for_each(&self, alphabet: usize, words: &[u32], mut f: impl FnMut(u8)) {
         self.for_each_chunk(alphabet, words, |symbols| symbols.iter().for_each(|&symbol| f(symbol)));
@@ -133,8 +137,8 @@ fn class_at(words: &[u32], segment: usize) -> usize {
 }
 
 impl<'a> Classes<'a> {
-    /// The number of classes less one in bits 0 … 3, from 1 on; log2 of the symbols of a segment less 5 in bits 4 … 7; then
-    /// the section of the differences.
+    /// The number of classes less one in bits 0 … 3, from 1 on; log2 of the symbols of a segment less 5 in
+    /// bits 4 … 7; then the section of the differences.
     fn fields(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let byte = reader.u8()?;
         let tables = usize::from(byte & 15) + 1;
@@ -225,8 +229,8 @@ impl<'a> Coded<'a> {
         Ok(Streams { reader, left: n })
     }
 
-    /// Calls `f` with the symbols in order, a few at a time. Segments have `segment` symbols each, and `class` says which
-    /// of the `slots` decode one.
+    /// Calls `f` with the symbols in order, a few at a time. Segments have `segment` symbols each, and
+    /// `class` says which of the `slots` decode one.
     #[inline(always)]
     fn for_each_chunk(
         &self,

@@ -1,4 +1,5 @@
-//! How a section is cut: into blocks that keep states apart, so that threads can code them on their own, and into lanes.
+//! How a section is cut: into blocks that keep states apart, so that threads can code them on their own, and
+//! into lanes.
 
 use crate::coding::entropy::rans::MAX_LANES_LOG2;
 
@@ -26,8 +27,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape for `n` symbols that cost `bits`: as many lanes as cost, over all blocks, no more than 1/256 of the bits,
-    /// after the blocks have grown until they bear all of them.
+    /// The shape for `n` symbols that cost `bits`: as many lanes as cost, over all blocks, no more than 1/256
+    /// of the bits, after the blocks have grown until they bear all of them.
     pub(super) fn best(n: usize, bits: u64) -> Shape {
         let blocks = |log2: u32| (n as u64).div_ceil(1 << log2).max(1);
         let bears = |block_log2, lanes_log2| (blocks(block_log2) * BITS_PER_LANE) << lanes_log2 <= bits;

@@ -10,13 +10,14 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 /// Symbols of the smallest block that this writer makes.
 const LEAST_BLOCK: usize = 1 << 18;
 
-/// Bytes above its limit that writing a section may use: lengths are written with room to spare and then moved together.
+/// Bytes above its limit that writing a section may use: lengths are written with room to spare and then
+/// moved together.
 pub(crate) const SLACK: usize = 2 * MAX_VARINT_BYTES;
 
 /// Largest section with one table, its length included, for `n` symbols out of `alphabet`.
 ///
-/// A present symbol has at least one of the 4096 slots, so none costs more than 12 bits, and a table entry takes no
-/// more than 25 bits; every block flushes up to 32 states of four bytes.
+/// A present symbol has at least one of the 4096 slots, so none costs more than 12 bits, and a table entry
+/// takes no more than 25 bits; every block flushes up to 32 states of four bytes.
 pub(crate) fn max_section_bytes(n: usize, alphabet: usize) -> Option<usize> {
     let blocks = n.div_ceil(LEAST_BLOCK);
     let streams =
@@ -34,8 +35,9 @@ pub(crate) fn max_classed_section_bytes(n: usize, alphabet: usize) -> Option<usi
 /// Largest section of a single symbol, its length included: a shape, a table of up to 37 bits, and one state.
 pub(crate) const MAX_SINGLE_BYTES: usize = 1 + 1 + 5 + 4;
 
-/// Writes the section with one table if it takes fewer than `limit` bytes, its length included; else writes nothing and
-/// returns false. The spare part of the writer's buffer must hold [`max_section_bytes`] or `limit` + [`SLACK`] bytes.
+/// Writes the section with one table if it takes fewer than `limit` bytes, its length included; else writes
+/// nothing and returns false. The spare part of the writer's buffer must hold [`max_section_bytes`] or
+/// `limit` + [`SLACK`] bytes.
 pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, writer: &mut Writer<'_>) -> bool {
     let mut counts = [0; rans::MAX_ALPHABET];
     let counts = &mut counts[..alphabet];
@@ -101,14 +103,15 @@ pub(crate) fn write_classed_symbols(
     })
 }
 
-/// Whether the ideal cost alone, which a stream meets to within 0.1 %, is so far above the limit that encoding would be
-/// in vain.
+/// Whether the ideal cost alone, which a stream meets to within 0.1 %, is so far above the limit that
+/// encoding would be in vain.
 fn cannot_stay_below(limit: usize, bits: u64) -> bool {
     let limit_bits = (limit as u64).saturating_mul(8);
     bits > limit_bits.saturating_add(limit_bits / 64)
 }
 
-/// Writes the section that `section` makes of a buffer, with its length in front, if that is below `limit` bytes.
+/// Writes the section that `section` makes of a buffer, with its length in front, if that is below `limit`
+/// bytes.
 fn write(limit: usize, writer: &mut Writer<'_>, section: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
     let spare = writer.spare();
     let room = spare.len().min(limit.saturating_add(SLACK));
@@ -134,8 +137,8 @@ fn write_tables<T: core::borrow::Borrow<Table>>(
     bits.finish()
 }
 
-/// Writes the streams behind the first `end` bytes of `out`; returns the bytes then, or `None` if they do not fit.
-/// Segments have `segment` symbols each.
+/// Writes the streams behind the first `end` bytes of `out`; returns the bytes then, or `None` if they do not
+/// fit. Segments have `segment` symbols each.
 fn write_streams<'e>(
     symbols: &[u8],
     shape: Shape,

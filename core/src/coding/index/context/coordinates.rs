@@ -1,4 +1,5 @@
-//! One decision for each coordinate, whether it has an entry, and before them one for each row, whether it has any.
+//! One decision for each coordinate, whether it has an entry, and before them one for each row, whether it
+//! has any.
 
 use crate::coding::entropy::logistic::log;
 use crate::coding::entropy::mixer::{LearningWeights, Prior, Word, decide, decide_alone, seen};
@@ -11,15 +12,17 @@ const MIN_ROW: usize = 8;
 const MAX_ROW: usize = 1 << 16;
 const PLAIN_ROW: usize = 64;
 
-/// Cases of what a model sees: how many entries the column had, how dense the last coordinates were, whether the last one
-/// had an entry; how long ago that was, how many rows ago the column had one; what the row of the last entries has here,
-/// how often this row was unlike it, and like it; whether the last rows had entries, how many are expected in this.
+/// Cases of what a model sees: how many entries the column had, how dense the last coordinates were, whether
+/// the last one had an entry; how long ago that was, how many rows ago the column had one; what the row of
+/// the last entries has here, how often this row was unlike it, and like it; whether the last rows had
+/// entries, how many are expected in this.
 const BY_DENSITY: usize = 8 * 16 * 2;
 const BY_DISTANCE: usize = 16 * 32;
 const BY_ROW: usize = 4 * 4 * 8;
 const BY_ROWS: usize = 8 * EXPECTED;
 
-/// P(a row has entries) at first, out of 2¹⁶, for digits of 16 times their expected number: about 1 − exp(−number).
+/// P(a row has entries) at first, out of 2¹⁶, for digits of 16 times their expected number: about 1 −
+/// exp(−number).
 const ROW_HAS_ENTRIES: [u32; EXPECTED] = [1300, 5500, 10_600, 19_500, 33_200, 49_600, 61_700, 65_300, 65_400];
 const EXPECTED: usize = 9;
 
@@ -62,8 +65,8 @@ pub(super) fn column_words(len: usize) -> usize {
 
 /// What the models see while they go through the coordinates of a part.
 pub(super) struct Coordinates<'m> {
-    /// For each column, eight times how many entries it had, with the digits of that number, and the row of the last one by its
-    /// number among those with entries, or never.
+    /// For each column, eight times how many entries it had, with the digits of that number, and the row of
+    /// the last one by its number among those with entries, or never.
     columns: &'m mut [[u32; 2]],
     /// Column of the next coordinate.
     column: usize,
@@ -101,7 +104,8 @@ impl<'m> Coordinates<'m> {
         }
     }
 
-    /// Codes the positions, which are all of the part's. Kept out of its caller, so that the loop has the registers.
+    /// Codes the positions, which are all of the part's. Kept out of its caller, so that the loop has the
+    /// registers.
     #[inline(never)]
     pub(super) fn code(
         mut self,

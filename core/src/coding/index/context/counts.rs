@@ -22,8 +22,8 @@ impl<'m> Counts<'m> {
         Some(Self { models: CountModels::new(memory)?, last: 0 })
     }
 
-    /// Codes how many of the `left` entries not yet coded are in `part`, of a unit of `len` elements: `count` of them. The
-    /// last part has them all.
+    /// Codes how many of the `left` entries not yet coded are in `part`, of a unit of `len` elements: `count`
+    /// of them. The last part has them all.
     pub(super) fn code(
         &mut self,
         coder: &mut impl BitCoder,

@@ -1,15 +1,15 @@
 //! Positions under adaptive models, in a range coder.
 //!
-//! Positions cluster: whole tensors, rows and columns of a gradient are large together. So the entries of each tensor
-//! are counted first. `context` codes each gap by its number of digits under three models at once, which see how long the
-//! gaps of this tensor are expected to be, how long the last ones were, and how far away the next column is in which
-//! there was an entry before; the digits below the second are as good as random and coded as they are. `context-max` asks
-//! of every row whether it has entries, and of every coordinate of those that do: under three models again, which see how
-//! dense column and surroundings are, how far back entries are in either direction, and how well this row repeats the one
-//! before.
+//! Positions cluster: whole tensors, rows and columns of a gradient are large together. So the entries of
+//! each tensor are counted first. `context` codes each gap by its number of digits under three models at
+//! once, which see how long the gaps of this tensor are expected to be, how long the last ones were, and how
+//! far away the next column is in which there was an entry before; the digits below the second are as good as
+//! random and coded as they are. `context-max` asks of every row whether it has entries, and of every
+//! coordinate of those that do: under three models again, which see how dense column and surroundings are,
+//! how far back entries are in either direction, and how well this row repeats the one before.
 //!
-//! Positions without such order would cost more than their number alone tells; for them there is a second way, one
-//! probability for all coordinates. The first decision of a section tells the two apart.
+//! Positions without such order would cost more than their number alone tells; for them there is a second
+//! way, one probability for all coordinates. The first decision of a section tells the two apart.
 
 mod columns;
 mod coordinates;
@@ -63,8 +63,8 @@ impl Adaptive {
             }
     }
 
-    /// Writes the section to the front of `out`; its length, more than that of `out` if it does not fit. `None` if the
-    /// positions cannot be written at all. `indices` are what they were before; `memory` has
+    /// Writes the section to the front of `out`; its length, more than that of `out` if it does not fit.
+    /// `None` if the positions cannot be written at all. `indices` are what they were before; `memory` has
     /// [`scratch_words`](Self::scratch_words).
     ///
     /// The adaptive form is kept unless it is longer than the memoryless one by more than a 64th part.

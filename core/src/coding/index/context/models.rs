@@ -100,8 +100,8 @@ impl<'m> CountModels<'m> {
         Some(Self { by_size, by_share })
     }
 
-    /// Codes the digits of a tensor's count, at most `max`, one decision a digit, under two models: by the digits of its
-    /// `size`, and by `share`, see [`Counts`](super::counts::Counts).
+    /// Codes the digits of a tensor's count, at most `max`, one decision a digit, under two models: by the
+    /// digits of its `size`, and by `share`, see [`Counts`](super::counts::Counts).
     pub(super) fn digits(
         &mut self,
         coder: &mut impl BitCoder,

@@ -14,8 +14,9 @@ pub(crate) const FIT_WORDS: usize = 3 * BINS;
 /// Refinements of the fit; the squared error moves by less than 1 % after these.
 const LLOYD_ROUNDS: u32 = 24;
 
-/// A histogram of magnitudes over their float bits, which are a piecewise linear logarithm, the same on every platform. Bins
-/// never cross a power of two, so the floats of one are evenly spaced and their mean follows from integers.
+/// A histogram of magnitudes over their float bits, which are a piecewise linear logarithm, the same on every
+/// platform. Bins never cross a power of two, so the floats of one are evenly spaced and their mean follows
+/// from integers.
 pub(super) struct Histogram<'s> {
     low: u32,
     high: u32,
@@ -93,7 +94,8 @@ impl<'s> Histogram<'s> {
         (f64::from(count), f64::from_bits(u64::from(upper) << 32 | u64::from(lower)))
     }
 
-    /// Lloyd's iteration from magnitudes spaced evenly in the logarithm, on the means of the bins. Uses up the histogram.
+    /// Lloyd's iteration from magnitudes spaced evenly in the logarithm, on the means of the bins. Uses up
+    /// the histogram.
     ///
     /// # Determinism
     /// Counts are integers; sums are f64, in ascending order; centroids are rounded to bfloat16 at the end.
@@ -112,9 +114,9 @@ impl<'s> Histogram<'s> {
         book
     }
 
-    /// The same between the bfloat16 next to the smallest value, not above it, and that next to the largest, not below it:
-    /// every value has a magnitude on either side. No magnitude is 0, so the smallest bfloat16 is the least of them. `log2` is
-    /// not 0, and no value is above the largest bfloat16.
+    /// The same between the bfloat16 next to the smallest value, not above it, and that next to the largest,
+    /// not below it: every value has a magnitude on either side. No magnitude is 0, so the smallest bfloat16
+    /// is the least of them. `log2` is not 0, and no value is above the largest bfloat16.
     pub(super) fn fit_covering(&mut self, full: Full, log2: u32) -> Codebook {
         let mut book = Codebook { magnitudes: [0.0; MAX_MAGNITUDES], log2, full };
         let first = bf16::from_bits(((self.low >> 16) as u16).max(1)).to_f32();
@@ -172,8 +174,9 @@ fn pin(magnitudes: &mut [f32], first: f32, last: f32) {
     }
 }
 
-/// Rounds to what the wire carries, keeps the order, and keeps the smallest magnitude within twice the smallest value, so
-/// that every value has a magnitude at which its error is exact and no larger than the value.
+/// Rounds to what the wire carries, keeps the order, and keeps the smallest magnitude within twice the
+/// smallest value, so that every value has a magnitude at which its error is exact and no larger than the
+/// value.
 fn settle(magnitudes: &mut [f32], low: f32) {
     let mut floor = bf16::from_bits(1);
     for (i, magnitude) in magnitudes.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! A sign and one of a few magnitudes, fitted to the values of the unit.
 //!
-//! The section is `book` (one byte: log2 of the number of magnitudes in the low nibble, `packing` in the high one),
-//! the magnitudes as bfloat16, ascending, and one symbol an entry: magnitude number · 2 + sign.
+//! The section is `book` (one byte: log2 of the number of magnitudes in the low nibble, `packing` in the high
+//! one), the magnitudes as bfloat16, ascending, and one symbol an entry: magnitude number · 2 + sign.
 
 mod fit;
 mod prefix;
@@ -94,7 +94,8 @@ fn magnitude_counts(symbols: &[u8]) -> [u32; MAX_MAGNITUDES] {
     counts
 }
 
-/// A codebook without the magnitudes that a part of the entries does not use, and what becomes of their numbers.
+/// A codebook without the magnitudes that a part of the entries does not use, and what becomes of their
+/// numbers.
 struct Reduced {
     book: Codebook,
     /// For each number in the whole book that in the reduced one.
@@ -128,8 +129,8 @@ fn from_changes(symbols: &mut [u8]) {
     }
 }
 
-/// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where `is_small` is that
-/// of signs or of changes, whichever costs fewer bits, signs if neither does.
+/// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where
+/// `is_small` is that of signs or of changes, whichever costs fewer bits, signs if neither does.
 fn write_rans(
     symbols: &mut [u8],
     alphabet: usize,
@@ -155,9 +156,9 @@ impl Codebook {
         &self.magnitudes[..1 << self.log2]
     }
 
-    /// The symbol of `value` and what it decodes to: that of the magnitude with this number, the nearest one, or, where
-    /// the error there is not exact, the next smaller at which it is. Never a magnitude above twice the value, so no error
-    /// is larger than the value itself.
+    /// The symbol of `value` and what it decodes to: that of the magnitude with this number, the nearest one,
+    /// or, where the error there is not exact, the next smaller at which it is. Never a magnitude above twice
+    /// the value, so no error is larger than the value itself.
     #[inline]
     fn symbol(&self, value: f32, nearest: usize) -> Option<(u8, f32)> {
         let magnitudes = self.magnitudes();
@@ -188,9 +189,9 @@ impl Codebook {
         Some(Reduced { book: Self { magnitudes, log2, full: self.full }, to, from })
     }
 
-    /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not used where
-    /// that makes the book smaller, then the symbols in the smallest packing.
-    /// Signs are coded as changes only where `is_small`.
+    /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not
+    /// used where that makes the book smaller, then the symbols in the smallest packing. Signs are coded as
+    /// changes only where `is_small`.
     pub(super) fn write(
         &self,
         symbols: &mut [u8],
@@ -228,7 +229,8 @@ impl Codebook {
         true
     }
 
-    /// Writes the symbols in the smallest packing, the first of equals; returns which, or `None` if none fits.
+    /// Writes the symbols in the smallest packing, the first of equals; returns which, or `None` if none
+    /// fits.
     fn write_symbols(
         &self,
         symbols: &mut [u8],

@@ -1,8 +1,8 @@
 //! Prefix codes for the few magnitudes of a small codebook: no states, and a table of three bits a magnitude.
 //!
-//! The section is a varint with its bytes, then one bit string: the length of the code of each magnitude in three bits, and
-//! for each entry its sign and the code of its magnitude. Codes are canonical: shorter ones first, then lower numbers; the
-//! first digit is the first bit.
+//! The section is a varint with its bytes, then one bit string: the length of the code of each magnitude in
+//! three bits, and for each entry its sign and the code of its magnitude. Codes are canonical: shorter ones
+//! first, then lower numbers; the first digit is the first bit.
 
 use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::error::{DecodeError, Field};
@@ -30,8 +30,8 @@ impl Code {
     /// The code with the fewest bits for these counts, of which at least two are not 0.
     ///
     /// # Source
-    /// Huffman, A Method for the Construction of Minimum-Redundancy Codes (Proceedings of the IRE 40, 1952). Of equal
-    /// weights the node that was made first is joined first, magnitudes in their order before all.
+    /// Huffman, A Method for the Construction of Minimum-Redundancy Codes (Proceedings of the IRE 40, 1952).
+    /// Of equal weights the node that was made first is joined first, magnitudes in their order before all.
     pub(super) fn new(counts: &[u32]) -> Self {
         let magnitudes = counts.len();
         // A node is the set of magnitudes below it, and its weight; nodes without weight are no more.
@@ -68,7 +68,8 @@ impl Code {
         }
     }
 
-    /// Calls `f(magnitude, code, length)` for each code in ascending order; the first digit of a code is its lowest bit.
+    /// Calls `f(magnitude, code, length)` for each code in ascending order; the first digit of a code is its
+    /// lowest bit.
     fn for_each(&self, mut f: impl FnMut(usize, u32, u32)) {
         let mut next = 0u32;
         for length in 1..=MAX_BITS {

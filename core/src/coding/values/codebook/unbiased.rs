@@ -1,20 +1,24 @@
-//! Stochastic rounding to a codebook that covers all values: each becomes one of the two magnitudes around it.
+//! Stochastic rounding to a codebook that covers all values: each becomes one of the two magnitudes around
+//! it.
 
 use super::fit::Histogram;
 use super::{Codebook, Entries, log2_for};
 use crate::built::Full;
 use crate::rng::Stream;
 
-/// Magnitudes must be below this, the first above the largest bfloat16: so every one has a magnitude that is not below it.
+/// Magnitudes must be below this, the first above the largest bfloat16: so every one has a magnitude that is
+/// not below it.
 pub(crate) const COVERED_BOUND: f32 = f32::from_bits(0x7f7f_0001);
 
 /// 2³², of which a draw is a whole number.
 const DRAWS: f64 = 4_294_967_296.0;
 
-/// Fits a codebook that covers the values of all entries and rounds each by the draw of its position in the unit.
+/// Fits a codebook that covers the values of all entries and rounds each by the draw of its position in the
+/// unit.
 ///
-/// Unbiased: a value v between the magnitudes a and b becomes b with the probability (v − a) / (b − a), to within 2⁻³²,
-/// and its variance is (b − v)·(v − a). Magnitudes below 2⁻¹³³, the smallest bfloat16, become that.
+/// Unbiased: a value v between the magnitudes a and b becomes b with the probability (v − a) / (b − a), to
+/// within 2⁻³², and its variance is (b − v)·(v − a). Magnitudes below 2⁻¹³³, the smallest bfloat16, become
+/// that.
 pub(in crate::coding::values) fn prepare_unbiased(
     full: Full,
     max_log2: u32,

@@ -1,4 +1,5 @@
-//! The frames as a Cortex-M4F makes them, and how much RAM that took. Prints through the debugger (semihosting).
+//! The frames as a Cortex-M4F makes them, and how much RAM that took. Prints through the debugger
+//! (semihosting).
 #![no_std]
 #![no_main]
 

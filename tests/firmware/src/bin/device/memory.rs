@@ -27,7 +27,8 @@ pub(crate) fn static_bytes() -> usize {
 pub(crate) fn paint_stack() {
     let free = &raw const __ebss as usize..cortex_m::register::msp::read() as usize - MARGIN;
     for address in free.step_by(4) {
-        // SAFETY: RAM between the statics and the stack pointer holds nothing yet, and the linker script aligns it.
+        // SAFETY: RAM between the statics and the stack pointer holds nothing yet, and the linker script
+        // aligns it.
         unsafe { write_volatile(address as *mut u32, PAINT) }
     }
 }
