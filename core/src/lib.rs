@@ -29,14 +29,16 @@
 //! ```
 //!
 //! # The life of a frame
-//! A flat gradient and its [`LayoutRef`], cut into [`Unit`]s, go through a [`Gather`] codec with a [`StepKey`] that names
-//! every random draw; [`Frame::parse`] checks received bytes once, completely, and [`Frame::add_scaled_to`] adds them up.
-//! Codecs whose payloads may be summed are [`Linear`] and ride on all-reduce instead.
+//! A flat gradient and its [`LayoutRef`], cut into [`Unit`]s, go through a [`Gather`] codec with a
+//! [`StepKey`] that names every random draw; [`Frame::parse`] checks received bytes once, completely, and
+//! [`Frame::add_scaled_to`] adds them up. Codecs whose payloads may be summed are [`Linear`] and ride on
+//! all-reduce instead.
 //!
-//! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their parameters, [`registry`] the
-//! list of all, [`rounds`] what linear and gossip codecs need, [`packets`] frames for datagrams, [`format`](mod@format) the parts of a
-//! message, [`rules`] several codecs for one model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`]
-//! means, norms and loops of the caller's, [`random`] the draws.
+//! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their
+//! parameters, [`registry`] the list of all, [`rounds`] what linear and gossip codecs need, [`packets`]
+//! frames for datagrams, [`format`](mod@format) the parts of a message, [`rules`] several codecs for one
+//! model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`] means,
+//! norms and loops of the caller's, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |
@@ -46,8 +48,8 @@
 //! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; rules by tensor name; implies `full` |
 //! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
-//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is refused with
-//! `NotBuilt`, and everything else has the same bytes.
+//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is
+//! refused with `NotBuilt`, and everything else has the same bytes.
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 FENCE = re.compile(r"^\s*(```|~~~)")
 LINK = re.compile(r"(?<!\\)\[(?:[^\[\]`]|`[^`]*`|\[[^\]]*\])*\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)")
+OPENING = re.compile(r"^\s*#!?\[.*doc = \"```")
 COMMENT = re.compile(r"^\s*//[/!]?(?: |$)")
 
 
@@ -70,7 +71,10 @@ def long_lines(path, text, width):
     lines = text.split("\n")
     is_rust = path.suffix == ".rs"
     if is_rust:
-        lines = [line if COMMENT.match(line) else "" for line in lines]
+        # An attribute may open a block of code, one form of it after the other.
+        opens = [OPENING.search(line) is not None for line in lines]
+        opens = [now and not before for before, now in zip([False, *opens], opens)]
+        lines = ["```" if opened else line if COMMENT.match(line) else "" for line, opened in zip(lines, opens)]
         # A block of code in a comment ends with the comment.
         lines = [re.sub(r"^(\s*//[/!]?) ?(\s*(?:```|~~~).*)$", r"\2", line) for line in lines]
     for number, line in without_code(lines):
@@ -92,6 +96,8 @@ def self_test():
     assert list(long_lines(Path("a.md"), lines, 15)) == ["a.md:3: 23 characters, 15 are allowed"]
     rust = "let a_long_name = 1; // fine\n/// a comment that is long\n/// ```\n/// code in it that is long\n/// ```\n"
     assert list(long_lines(Path("a.rs"), rust, 15)) == ["a.rs:2: 26 characters, 15 are allowed"]
+    opened = '#[cfg_attr(a, doc = "```")]\n#[cfg_attr(b, doc = "```ignore")]\n/// code that is very long\n/// ```\n'
+    assert not list(long_lines(Path("a.rs"), opened, 15))
 
 
 def main():

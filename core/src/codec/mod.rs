@@ -111,28 +111,44 @@ pub(crate) fn begin_unit(
 /// use gradwire::rounds::{LinearScratch, Payload, Reduction};
 /// use gradwire::{Grad, LayoutRef, Linear, Source, StepKey, Unit};
 ///
-/// // Two workers, one after the other; an exchange sends the payloads over a network instead. let (codec,
-/// layout, unit) = (MaxNorm::new(8).unwrap(), LayoutRef::flat(3), Unit::whole(3)); let needed =
-/// codec.round_scratch_len(unit.len); let grads = [[1.0, -0.5, 0.25], [0.5, 0.5, -0.25]]; let mut memory =
-/// [(); 2].map(|()| (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints])); let [a, b] =
-/// &mut memory; let mut scratch = [a, b].map(|(words, floats, ints)| LinearScratch { words, floats, ints
-/// }); let begin = |rank: usize, scratch: &mut LinearScratch<'_>| { let key = StepKey { seed: 1, step: 0,
-/// source: Source::Rank(rank as u32) }; codec.begin(key, &layout, &unit, Grad::F32(&grads[rank]), None,
-/// scratch).unwrap() }; let mut rounds = [begin(0, &mut scratch[0]), begin(1, &mut scratch[1])]; let mut
-/// means = [[0.0; 3]; 2]; loop { let [mine, theirs] = &mut scratch; match (codec.payload(&rounds[0], mine),
-/// codec.payload(&rounds[1], theirs), rounds[0].reduction) { (Payload::F32(a), Payload::F32(b),
-/// Reduction::MaxF32) => { a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (a.max(*b), a.max(*b))); }
-/// (Payload::I32(a), Payload::I32(b), Reduction::SumI32) => { a.iter_mut().zip(b).for_each(|(a, b)| (*a,
-/// *b) = (*a + *b, *a + *b)); } other => panic!("{other:?}"), } let next = [0, 1].map(|rank| {
-/// codec.advance(&layout, rounds[rank], &mut scratch[rank], 2, &mut means[rank], None) }); let
-/// [Some(first), Some(second)] = next else { break }; rounds = [first, second]; } assert_eq!(means[0],
-/// means[1]); assert!((means[0][0] - 0.75).abs() < 0.02);
+/// // Two workers, one after the other; an exchange sends the payloads over a network instead.
+/// let (codec, layout, unit) = (MaxNorm::new(8).unwrap(), LayoutRef::flat(3), Unit::whole(3));
+/// let needed = codec.round_scratch_len(unit.len);
+/// let grads = [[1.0, -0.5, 0.25], [0.5, 0.5, -0.25]];
+/// let mut memory = [(); 2].map(|()| (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints]));
+/// let [a, b] = &mut memory;
+/// let mut scratch = [a, b].map(|(words, floats, ints)| LinearScratch { words, floats, ints });
+/// let begin = |rank: usize, scratch: &mut LinearScratch<'_>| {
+///     let key = StepKey { seed: 1, step: 0, source: Source::Rank(rank as u32) };
+///     codec.begin(key, &layout, &unit, Grad::F32(&grads[rank]), None, scratch).unwrap()
+/// };
+/// let mut rounds = [begin(0, &mut scratch[0]), begin(1, &mut scratch[1])];
+/// let mut means = [[0.0; 3]; 2];
+/// loop {
+///     let [mine, theirs] = &mut scratch;
+///     match (codec.payload(&rounds[0], mine), codec.payload(&rounds[1], theirs), rounds[0].reduction) {
+///         (Payload::F32(a), Payload::F32(b), Reduction::MaxF32) => {
+///             a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (a.max(*b), a.max(*b)));
+///         }
+///         (Payload::I32(a), Payload::I32(b), Reduction::SumI32) => {
+///             a.iter_mut().zip(b).for_each(|(a, b)| (*a, *b) = (*a + *b, *a + *b));
+///         }
+///         other => panic!("{other:?}"),
+///     }
+///     let next = [0, 1].map(|rank| {
+///         codec.advance(&layout, rounds[rank], &mut scratch[rank], 2, &mut means[rank], None)
+///     });
+///     let [Some(first), Some(second)] = next else { break };
+///     rounds = [first, second];
+/// }
+/// assert_eq!(means[0], means[1]);
+/// assert!((means[0][0] - 0.75).abs() < 0.02);
 /// ```
 ///
-/// The exchange calls [`begin`](Self::begin), and then repeats: reduce [`payload`](Self::payload) in place by the round's
-/// reduction, then [`advance`](Self::advance), until no round is left. An exchange that cannot finish calls
-/// [`abandon`](Self::abandon), which keeps everything back in the memory. The scratch memory is the unit's own from
-/// `begin` to the end.
+/// The exchange calls [`begin`](Self::begin), and then repeats: reduce [`payload`](Self::payload) in place by
+/// the round's reduction, then [`advance`](Self::advance), until no round is left. An exchange that cannot
+/// finish calls [`abandon`](Self::abandon), which keeps everything back in the memory. The scratch memory is
+/// the unit's own from `begin` to the end.
 pub trait Linear: Send + Sync {
     /// Working memory of one unit of `len` elements.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen;

@@ -19,10 +19,12 @@ use crate::limits::Limits;
 /// use gradwire::format::Outline;
 /// use gradwire::codecs::Dense;
 ///
-/// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]); let key = StepKey { seed: 1, step: 7,
-/// source: Source::Rank(0) }; let mut encoder = Encoder::new(); let frame = encoder.encode(&Dense::Bf16, key,
-/// &layout, &units, Grad::F32(&[1.0, 2.0, 3.0]), None).unwrap(); let outline = Outline::read(frame,
-/// &Limits::for_layout(&layout)).unwrap(); let unit = outline.units().next().unwrap();
+/// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]);
+/// let key = StepKey { seed: 1, step: 7, source: Source::Rank(0) };
+/// let mut encoder = Encoder::new();
+/// let frame = encoder.encode(&Dense::Bf16, key, &layout, &units, Grad::F32(&[1.0, 2.0, 3.0]), None).unwrap();
+/// let outline = Outline::read(frame, &Limits::for_layout(&layout)).unwrap();
+/// let unit = outline.units().next().unwrap();
 /// assert_eq!((outline.step(), unit.kind, unit.held, unit.body_bytes), (7, "dense", 3, 7));
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -71,11 +71,17 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
 /// let grad = Grad::F32(&grad);
 ///
-/// let mut packets = codec.packets(key, &layout, &units, grad, Some(&mut memory), &mut scratch,
-/// size).unwrap(); let (mut packet, mut sum, mut count) = ([0; 64], [0.0; 100], 0); while let Some(bytes) =
-/// packets.next_into(&mut packet) { let mut words = [0; 128]; let frame = Frame::parse(&packet[..bytes],
-/// &layout, &Limits::for_layout(&layout), &mut words).unwrap(); frame.add_scaled_to(1.0, &mut sum); count +=
-/// 1; } assert_eq!(count, 3); assert_eq!((sum[79], sum[80], sum[99]), (0.0, 80.0, 99.0));
+/// let mut packets =
+///     codec.packets(key, &layout, &units, grad, Some(&mut memory), &mut scratch, size).unwrap();
+/// let (mut packet, mut sum, mut count) = ([0; 64], [0.0; 100], 0);
+/// while let Some(bytes) = packets.next_into(&mut packet) {
+///     let mut words = [0; 128];
+///     let frame = Frame::parse(&packet[..bytes], &layout, &Limits::for_layout(&layout), &mut words).unwrap();
+///     frame.add_scaled_to(1.0, &mut sum);
+///     count += 1;
+/// }
+/// assert_eq!(count, 3);
+/// assert_eq!((sum[79], sum[80], sum[99]), (0.0, 80.0, 99.0));
 /// assert_eq!((memory.residual()[79], memory.residual()[80]), (79.0, 0.0));
 /// ```
 pub struct Packets<'a> {
