@@ -3,6 +3,7 @@
 mod compare;
 #[cfg(feature = "zmq")]
 mod remote_args;
+mod report;
 mod settings;
 mod train;
 
@@ -14,6 +15,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use self::compare::{CompareArgs, compare, quick_start};
 #[cfg(feature = "zmq")]
 use self::remote_args::RemoteArgs;
+use self::report::{ReportArgs, report};
 use self::train::{TrainArgs, train};
 use crate::codec_cli::{self, CodecArgs};
 pub use crate::command::Failure;
@@ -44,6 +46,8 @@ enum Command {
     Train(Box<TrainArgs>),
     /// Several codecs on the same task, same seeds, same budget: a table and a report
     Compare(Box<CompareArgs>),
+    /// The page of runs from their metrics.jsonl, also those of the Python package
+    Report(ReportArgs),
     /// The codecs: list them, and bench, encode, decode, inspect on your own gradients
     Codec(CodecArgs),
     /// Serve a run to workers on other machines, and train as rank 0
@@ -117,6 +121,7 @@ impl Cli {
             None => quick_start(&self.output, out),
             Some(Command::Train(args)) => train(&args, out),
             Some(Command::Compare(args)) => compare(&args, out),
+            Some(Command::Report(args)) => report(&args, out),
             Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
             #[cfg(feature = "zmq")]
             Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, out),

@@ -8,6 +8,7 @@ use crate::codec_cli::CliError;
 use crate::job::JobError;
 use crate::process::interrupt;
 use crate::range::RangeError;
+use crate::record::LogError;
 use crate::record::folder::{Folder, FolderError};
 use crate::run::{Outcome, RunError};
 
@@ -24,6 +25,9 @@ pub enum Failure {
     /// The output folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// Runs that were written down.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// A command under `codec`.
     #[error(transparent)]
     Codec(#[from] CliError),
@@ -71,7 +75,7 @@ impl Failure {
     /// 2 for bad input, of which nothing was written; 1 for what went wrong later.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Codec(_) => 2,
+            Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Log(_) | Self::Codec(_) => 2,
             #[cfg(feature = "zmq")]
             Self::Remote(RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]

@@ -4,6 +4,7 @@
 //! reports. Times are means over the workers.
 
 pub mod folder;
+mod logged;
 pub mod progress;
 mod sums;
 
@@ -16,7 +17,9 @@ use gradwire_transports::gossip::Mixed;
 use gradwire_transports::{Counters, Rank, RankSet, cost};
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use self::logged::{LogError, LoggedRun};
 pub(crate) use self::sums::Sums;
+
 use crate::checkpoint::Snapshot;
 use crate::job::Job;
 use crate::model::eval::Evaluation;

@@ -4,6 +4,7 @@
 pub mod headline;
 mod plot;
 mod results;
+pub mod runs;
 mod svg;
 pub mod table;
 

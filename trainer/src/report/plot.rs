@@ -166,7 +166,7 @@ fn cumulated(values: &[(u64, f64)]) -> Curve {
 }
 
 /// The mean of each value and those before it, over a fiftieth of the run.
-fn smoothed(values: &[(u64, f64)]) -> Curve {
+pub(super) fn smoothed(values: &[(u64, f64)]) -> Curve {
     let width = (values.len() / 50).max(1);
     let mean = |end: usize| {
         let window = &values[(end + 1).saturating_sub(width)..=end];

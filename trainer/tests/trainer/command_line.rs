@@ -200,6 +200,30 @@ fn a_folder_that_is_not_read_is_noted() {
     assert!(said.contains("Note: data_dir = here: not read, for optdigits ships"), "{said}");
 }
 
+/// A line as the hook of the Python package writes it.
+const OF_THE_HOOK: &str = r#"{"codec":"powersgd:rank=2","step":0,"epoch":0,"loss":1.5,"lr":0.1,"bytes_up":10,"bytes_down":10,"ratio":20.0,"wire_ratio":19.0,"contributors":2,"encode_ns":1,"exchange_ns":2,"decode_ns":3,"residual_norm":1.0,"density":0.5,"target_density":null}
+"#;
+
+#[test]
+fn a_report_is_made_of_metrics_of_this_program_and_of_the_hook() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = ["train", "--codec", "topk:density=0.1", "--steps", "5", "--hidden", "8", "--out", "sparse"];
+    assert!(trainer(folder.path(), &run).status.success());
+    std::fs::create_dir(folder.path().join("<b>hook")).unwrap();
+    std::fs::write(folder.path().join("<b>hook/metrics.jsonl"), OF_THE_HOOK).unwrap();
+    let made = trainer(folder.path(), &["report", "sparse", "<b>hook"]);
+    let said = String::from_utf8(made.stdout).unwrap();
+    assert!(made.status.success() && said.contains("Report: report.html"), "{said}");
+    assert!(said.contains("topk:density=0.1") && said.contains("powersgd:rank=2"), "{said}");
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert!(page.contains("&#60;b&#62;hook") && !page.contains("<b>"), "names are escaped");
+    let again = refusal_in(folder.path(), &["report", "sparse"]);
+    assert!(again.starts_with("report.html: there already"), "{again}");
+    let none = refusal_in(folder.path(), &["report", "nowhere", "--out", "other.html"]);
+    assert!(none.starts_with("nowhere: "), "{none}");
+}
+
 #[test]
 fn licences_and_version_are_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,39 @@
+//! `trainer report`: the page of runs that are done or under way, from their `metrics.jsonl`.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use crate::command::Failure;
+use crate::record::LoggedRun;
+use crate::report::runs;
+use crate::terminal;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ReportArgs {
+    /// Folders with a metrics.jsonl, or such files: of this program, or of the hook of the Python package
+    #[arg(value_name = "DIR", required = true)]
+    runs: Vec<PathBuf>,
+    /// The page [default: report.html in the working folder]
+    #[arg(long, value_name = "FILE", default_value = "report.html", hide_default_value = true)]
+    out: PathBuf,
+    /// Write over a file that is there
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn report(args: &ReportArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if args.out.exists() && !args.force {
+        let text =
+            format!("{}: there already; give another --out, or --force to write over it", args.out.display());
+        return Err(Failure::Usage(text));
+    }
+    let logged: Vec<LoggedRun> =
+        args.runs.iter().map(|path| LoggedRun::read(path)).collect::<Result<_, _>>()?;
+    fs::write(&args.out, runs::html(&logged, "Training runs"))
+        .map_err(|error| Failure::Usage(format!("{}: {error}", args.out.display())))?;
+    let (head, rows) = runs::rows(&logged);
+    write!(out, "{}", terminal::table(&head, &rows))?;
+    writeln!(out, "\nReport: {}", args.out.display())?;
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! `metrics.jsonl` of any run: one of this program, or of the hook of the Python package.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::Metrics;
+
+/// A run as its file has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoggedRun {
+    /// The name of its folder.
+    pub name: String,
+    /// The codec, where the folder says it.
+    pub codec: Option<String>,
+    /// A line for each step, by step; of steps that were done again after a resume, the last.
+    pub metrics: Vec<Metrics>,
+}
+
+/// A run cannot be read. The text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The system refused.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A line is not one of metrics.
+    #[error("{}: line {line}: {error}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Counts from 1.
+        line: usize,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// There is no line.
+    #[error("{}: no step was written down", .0.display())]
+    Empty(PathBuf),
+}
+
+/// A line, with what the hook adds to it.
+#[derive(Deserialize)]
+struct Line {
+    codec: Option<String>,
+    #[serde(flatten)]
+    metrics: Metrics,
+}
+
+/// The key of `config.toml` that a table shows.
+#[derive(Deserialize)]
+struct Config {
+    codec: Option<String>,
+}
+
+impl LoggedRun {
+    /// Reads `metrics.jsonl` in a folder, or the file that is named itself. A last line without its end, of a
+    /// run that is under way, is left out.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError`].
+    pub fn read(path: &Path) -> Result<Self, LogError> {
+        let file = if path.is_dir() { path.join("metrics.jsonl") } else { path.to_path_buf() };
+        let text = fs::read_to_string(&file).map_err(|error| LogError::Io { path: file.clone(), error })?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut codec = None;
+        let mut steps = BTreeMap::new();
+        for (number, line) in whole.lines().enumerate() {
+            let line: Line = serde_json::from_str(line).map_err(|error| LogError::Line {
+                path: file.clone(),
+                line: number + 1,
+                error,
+            })?;
+            codec = line.codec.or(codec);
+            steps.insert(line.metrics.step, line.metrics);
+        }
+        if steps.is_empty() {
+            return Err(LogError::Empty(file));
+        }
+        let codec = codec.or_else(|| codec_of_config(&file));
+        Ok(Self { name: name_of(&file), codec, metrics: steps.into_values().collect() })
+    }
+}
+
+/// The folder's name, and the file's where that is not the usual one.
+fn name_of(file: &Path) -> String {
+    let usual = file.file_name().is_some_and(|name| name == "metrics.jsonl");
+    let named = if usual {
+        file.canonicalize().ok().and_then(|file| file.parent().map(Path::to_path_buf))
+    } else {
+        None
+    };
+    let named = named.as_deref().unwrap_or(file);
+    named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn codec_of_config(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file.with_file_name("config.toml")).ok()?;
+    toml::from_str::<Config>(&text).ok()?.codec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#""epoch":0,"lr":0.1,"bytes_up":10,"bytes_down":10,"ratio":2.0,"wire_ratio":1.5,"contributors":2,
+"encode_ns":1,"exchange_ns":2,"decode_ns":3,"residual_norm":1.0,"density":0.5,"target_density":null}"#;
+
+    fn line(step: u64, loss: &str, more: &str) -> String {
+        format!("{{{more}\"step\":{step},\"loss\":{loss},{}", LINE.replace('\n', "")) + "\n"
+    }
+
+    fn run_of(text: &str) -> Result<LoggedRun, LogError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("sparse");
+        fs::create_dir(&inner).expect("a folder");
+        fs::write(inner.join("metrics.jsonl"), text).expect("written");
+        LoggedRun::read(&inner)
+    }
+
+    #[test]
+    fn the_last_line_of_a_step_counts_and_half_a_line_does_not() {
+        let text = [
+            line(0, "3.0", "\"codec\":\"topk\","),
+            line(1, "2.0", ""),
+            line(1, "null", ""),
+            line(2, "1.0", "").trim_end().to_owned(),
+        ];
+        let run = run_of(&text.concat()).expect("a run");
+        assert_eq!((run.name.as_str(), run.codec.as_deref()), ("sparse", Some("topk")));
+        assert_eq!(run.metrics.iter().map(|line| line.step).collect::<Vec<_>>(), [0, 1]);
+        assert!(run.metrics[1].loss.is_nan());
+    }
+
+    #[test]
+    fn what_is_no_run_is_named() {
+        let text = |error: Result<LoggedRun, LogError>| error.expect_err("no run").to_string();
+        assert!(text(run_of("")).ends_with("metrics.jsonl: no step was written down"));
+        let wrong = line(0, "1.0", "") + "{\"step\":1}\n";
+        let told = text(run_of(&wrong));
+        assert!(told.contains("metrics.jsonl: line 2: missing field"), "{told}");
+        assert!(text(LoggedRun::read(Path::new("nowhere"))).starts_with("nowhere: "));
+    }
+}
