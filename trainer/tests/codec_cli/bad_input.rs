@@ -67,7 +67,7 @@ fn bad_spellings_name_the_key_and_what_it_allows() {
     for (codec, reason) in [
         ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
         ("tpok", "unknown codec 'tpok': expected one of none, f16"),
-        ("qsgd:level=3", "qsgd has no key 'level': expected one of bits bucket"),
+        ("qsgd:level=3", "qsgd has no key 'level': expected one of bits levels bucket"),
         ("none:memory=ef", "memory=ef: none sends everything"),
         ("topk:density=0.1\n", "density=0.1\\n: expected a fraction"),
     ] {
