@@ -65,7 +65,11 @@ pub(super) fn bytes_label(value: f64) -> String {
 
 /// A number without superfluous digits.
 pub(super) fn plain_label(value: f64) -> String {
-    let digits = if value.abs() >= 10.0 { 0 } else { 4 };
+    let digits = match value.abs() {
+        large if large >= 1000.0 => 0,
+        middle if middle >= 10.0 => 2,
+        _ => 4,
+    };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
@@ -227,7 +231,7 @@ mod tests {
 
     #[test]
     fn labels_are_short() {
-        assert_eq!([0.0, 0.05, 2.5, 97.5, 600.0].map(plain_label), ["0", "0.05", "2.5", "98", "600"]);
+        assert_eq!([0.0, 0.05, 2.5, 97.5, 600.0].map(plain_label), ["0", "0.05", "2.5", "97.5", "600"]);
         assert_eq!([1e3, 1.5e6].map(bytes_label), ["1 kB", "1.5 MB"]);
     }
 }
