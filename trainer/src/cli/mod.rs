@@ -80,9 +80,12 @@ pub fn main(
 
 /// What the parser says, or where it cannot know why, what it means.
 fn usage(error: &clap::Error) -> String {
-    let text = first_paragraph(&error.to_string());
+    let whole = error.to_string();
+    let text = first_paragraph(&whole);
+    // A server and its workers take their keys along.
+    let is_of_a_run = ["train", "compare"].iter().any(|name| whole.contains(&format!("trainer {name} ")));
     match error.kind() {
-        ErrorKind::ArgumentConflict if text.contains("'--resume ") => {
+        ErrorKind::ArgumentConflict if is_of_a_run && text.contains("'--resume ") => {
             "--resume takes no other option: the settings of the run are in its folder".to_owned()
         }
         #[cfg(not(feature = "zmq"))]

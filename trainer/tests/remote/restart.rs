@@ -169,7 +169,7 @@ fn a_server_leaves_the_folder_that_a_run_leaves() {
         assert!(run.join(name).is_file(), "{name}");
     }
     let report = fs::read_to_string(run.join("report.html")).unwrap();
-    assert!(report.contains("Training loss by step"), "a server keeps no steps, but its folder has them");
+    assert!(report.contains("Training loss by step"), "the report has curves");
     assert_eq!(hash, in_one_process("topk:density=0.01", "sgd", 60, (WORLD, 48)));
     let refused = |arguments: &[&str], why: &str| {
         let mut process = Process::start("refused", trainer().args(arguments));
