@@ -9,6 +9,9 @@ import pytest
 from gradwire import Codec, Frame, Layout, Memory, decode, inspect
 
 EVERY = pytest.mark.parametrize("line", golden.ALL, ids=lambda line: line.name)
+# Only an exchange asks for the mean over senders.
+CONTRIBUTORS = [line for line in golden.ALL if "divisor" not in line.fields]
+ENCODED = pytest.mark.parametrize("line", CONTRIBUTORS, ids=lambda line: line.name)
 
 
 def memory_before(line: golden.Golden, codec: Codec, layout: Layout) -> Memory | None:
@@ -38,7 +41,7 @@ def test_frames_decode_to_the_stated_values(line: golden.Golden) -> None:
     assert Frame(line.frame, line.shapes).held == fields["held"]
 
 
-@EVERY
+@ENCODED
 def test_inputs_encode_to_the_same_bytes(line: golden.Golden) -> None:
     codec, layout = Codec(line.fields["codec"]), Layout(line.shapes)
     memory = memory_before(line, codec, layout)
