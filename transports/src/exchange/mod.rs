@@ -566,26 +566,9 @@ impl Exchange {
         let tag = Tag::new(transport.membership().epoch, key.step);
         transport.retire(tag);
         self.underway.clear();
-        let (underway, clock) = (&mut self.underway, Clock::default());
-        let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
-        let mut measure = self.measure.as_mut();
-        measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
-        let (divisor, foreign) = (self.divisor, self.foreign.as_ref().and_then(Foreign::as_gather));
-        let mut step = Step {
-            transport,
-            underway,
-            spec,
-            foreign,
-            layout,
-            units,
-            divisor,
-            key,
-            tag,
-            deadline,
-            clock,
-            measure,
-        };
-        let started = match &mut self.route {
+        self.measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
+        let (mut step, route) = self.step(transport, Started { key, tag, clock: Clock::default() }, deadline);
+        let started = match route {
             State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
             State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
             State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory),
@@ -619,30 +602,37 @@ impl Exchange {
     ) -> Result<Report, ExchangeError> {
         assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
         let started = self.started.take().ok_or(ExchangeError::NotStarted)?;
-        let Started { key, tag, clock } = started;
-        let (spec, layout, units) = (&self.spec, &self.layout, self.units.as_slice());
-        let (underway, measure, divisor) = (&mut self.underway, self.measure.as_mut(), self.divisor);
-        let foreign = self.foreign.as_ref().and_then(Foreign::as_gather);
-        let mut step = Step {
-            transport,
-            underway,
-            spec,
-            foreign,
-            layout,
-            units,
-            divisor,
-            key,
-            tag,
-            deadline,
-            clock,
-            measure,
-        };
-        let finished = match &mut self.route {
+        let (mut step, route) = self.step(transport, started, deadline);
+        let finished = match route {
             State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
             State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),
             State::AllReduce(reduce) => reduce.finish(&mut step, mean, &mut memory),
             State::Server(server) => server.finish(&mut step, mean, &mut memory),
         };
         undo_if_void(self.before.as_ref(), finished, memory)
+    }
+
+    /// The step that is under way, and the route that does its work.
+    fn step<'a>(
+        &'a mut self,
+        transport: &'a mut dyn Transport,
+        Started { key, tag, clock }: Started,
+        deadline: Deadline,
+    ) -> (Step<'a>, &'a mut State) {
+        let step = Step {
+            transport,
+            underway: &mut self.underway,
+            spec: &self.spec,
+            foreign: self.foreign.as_ref().and_then(Foreign::as_gather),
+            layout: &self.layout,
+            units: &self.units,
+            divisor: self.divisor,
+            key,
+            tag,
+            deadline,
+            clock,
+            measure: self.measure.as_mut(),
+        };
+        (step, &mut self.route)
     }
 }
