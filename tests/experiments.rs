@@ -1,6 +1,7 @@
 //! Codecs of other crates: their frames keep every law that frames of this crate keep, and what they get
 //! wrong is refused.
 
+use gradwire::arithmetic::gain::Trial;
 use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Experimental, ParseBody, Refused, UnitBody, UnitSource,
     frame_scratch_len_with,
@@ -318,6 +319,21 @@ fn readers_without_the_parser_refuse_an_experiment_and_those_with_it_read_all_ot
     assert!(known.parser().is_none());
     let frame = encode(&known, Grad::F32(&values(1, layout().len())), None, 0).unwrap();
     assert_eq!(parse(&frame, codec.parser(), &limits(), |_| ()), Ok(()));
+}
+
+#[test]
+fn a_trial_of_an_experiment_says_what_its_encode_sends() {
+    let (codec, layout, grad) = (Experimental(Peaks::default()), layout(), values(1, layout().len()));
+    let (layout, units, grad) = (layout.as_ref(), units(), Grad::F32(&grad));
+    let key = StepKey { seed: 1, step: 2, source: Source::Rank(3) };
+    let mut memory = Memory::new(vec![0.25; layout.len()]);
+    let mut trial = Trial::new();
+    let tried = trial.encode(&codec, key, &layout, &units, grad, Some(&memory)).unwrap();
+    assert!(tried.gain.sent > 0.0 && tried.gain.sent < tried.gain.whole, "{:?}", tried.gain);
+    assert!(memory.residual().iter().all(|kept| *kept == 0.25), "the memory is as it was");
+    let mut encoder = Encoder::new();
+    let frame = encoder.encode(&codec, key, &layout, &units, grad, Some(&mut memory)).unwrap();
+    assert_eq!(tried.frame, frame);
 }
 
 #[test]

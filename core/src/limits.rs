@@ -27,6 +27,17 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// None, to read back a frame that this process has just written.
+    #[cfg(feature = "full")]
+    pub(crate) const NONE: Self = Self {
+        max_elements: usize::MAX,
+        max_body_bytes: usize::MAX,
+        max_entries: usize::MAX,
+        max_units: usize::MAX,
+        max_scratch_words: usize::MAX,
+        max_magnitude: f32::MAX,
+    };
+
     /// What an honest frame for `layout` can need at the most: every coordinate once, with its position and
     /// as f32, in units that are tensors or larger.
     ///

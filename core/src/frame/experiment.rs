@@ -178,16 +178,6 @@ fn longest(units: &[Unit]) -> usize {
     units.iter().map(|unit| unit.len).max().unwrap_or(0)
 }
 
-/// What a frame is read back with: what it may ask for was compared with the codec's bounds before.
-const NO_LIMITS: Limits = Limits {
-    max_elements: usize::MAX,
-    max_body_bytes: usize::MAX,
-    max_entries: usize::MAX,
-    max_units: usize::MAX,
-    max_scratch_words: usize::MAX,
-    max_magnitude: f32::MAX,
-};
-
 /// The read-only inputs of one encode call.
 struct Encoding<'a> {
     codec: &'a dyn EncodeBody,
@@ -298,7 +288,8 @@ impl Encoding<'_> {
         scratch: &mut Scratch<'_>,
     ) -> Result<(), EncodeError> {
         let (p, words) = scratch.words.split_at_mut(longest(self.units));
-        let parsed = Frame::parse_with(bytes, self.layout, &NO_LIMITS, Some(self.codec), words);
+        // What it may ask for was compared with the codec's bounds before.
+        let parsed = Frame::parse_with(bytes, self.layout, &Limits::NONE, Some(self.codec), words);
         let frame = parsed.map_err(|error| self.error_of(error))?;
         let held = frame.units().map(|unit| (unit.id(), unit.range()));
         if !held.eq(self.units.iter().map(|unit| (unit.id, unit.range()))) {

@@ -52,16 +52,6 @@ pub struct Tried<'t> {
     pub gain: Gain,
 }
 
-/// What stands in the way of no frame of our own.
-const ANY: Limits = Limits {
-    max_elements: usize::MAX,
-    max_body_bytes: usize::MAX,
-    max_entries: usize::MAX,
-    max_units: usize::MAX,
-    max_scratch_words: usize::MAX,
-    max_magnitude: f32::MAX,
-};
-
 impl Trial {
     /// Empty buffers.
     #[must_use]
@@ -95,7 +85,8 @@ impl Trial {
             copy.with_momentum(momentum.as_mut_slice())
         });
         let frame = encoder.encode(codec, key, layout, units, grad, copy.as_mut())?;
-        let parsed = decoder.parse(frame, layout, &ANY).expect("a frame that was just written decodes");
+        let parsed = decoder.parse_with(frame, layout, &Limits::NONE, codec.parser());
+        let parsed = parsed.expect("a frame that was just written decodes");
         let gain = match &copy {
             Some(copy) => of_frame_and_residual(&parsed, copy.residual()),
             None => of_frame_and_gradient(&parsed, grad),
