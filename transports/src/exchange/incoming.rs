@@ -138,14 +138,18 @@ impl Incoming {
     pub(super) fn give_back(&mut self, own: &[u8], step: &Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
         let Some(memory) = memory else { return };
         let (layout, parser) = (step.layout.as_ref(), step.codec().parser());
-        let limits = match parser {
-            Some(_) => Requirements::of(step, step.codec()).limits,
-            None => Limits::for_layout(&layout),
-        };
         // The bytes are those that this rank encoded itself.
-        if let Ok(frame) = self.decoder.parse_with(own, &layout, &limits, parser) {
+        if let Ok(frame) = self.decoder.parse_with(own, &layout, &own_limits(step), parser) {
             memory.give_back(&frame);
         }
+    }
+}
+
+/// What frames of this rank keep to.
+pub(super) fn own_limits(step: &Step<'_>) -> Limits {
+    match step.codec().parser() {
+        Some(_) => Requirements::of(step, step.codec()).limits,
+        None => Limits::for_layout(&step.layout.as_ref()),
     }
 }
 

@@ -16,14 +16,12 @@ impl Measure {
     pub(super) fn add(
         &mut self,
         (own, parser): (&[u8], Option<&dyn ParseBody>),
-        layout: &LayoutRef<'_>,
+        (layout, limits): (&LayoutRef<'_>, &Limits),
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
         // The bytes are those that this rank encoded itself; where nobody accepts them, the step fails.
-        let Ok(frame) = self.decoder.parse_with(own, layout, &Limits::for_layout(layout), parser) else {
-            return;
-        };
+        let Ok(frame) = self.decoder.parse_with(own, layout, limits, parser) else { return };
         self.sum += match memory {
             Some(memory) => of_frame_and_residual(&frame, memory.residual()),
             None => of_frame_and_gradient(&frame, grad),

@@ -8,7 +8,7 @@ use gradwire::{Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::report::Report;
-use super::step::{Clock, Step};
+use super::step::Step;
 use super::void::{Void, VoidMessage, void_frame};
 use crate::tag::Tag;
 
@@ -244,21 +244,7 @@ impl<R: InParts> Pipeline<R> {
         }
         self.route.conclude(step, &self.parts, mean)?;
         let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
-        let (held, Clock { encode, exchange, decode }) = (self.route.held(), step.clock);
-        let (refused, capped, packets) = Default::default();
-        let gain = step.measure.as_ref().map(|measure| measure.sum);
-        Ok(Report {
-            contributors,
-            refused,
-            capped,
-            frame_bytes,
-            packets,
-            held,
-            gain,
-            encode,
-            exchange,
-            decode,
-        })
+        Ok(step.report(contributors, frame_bytes, self.route.held(), step.clock))
     }
 
     /// Returns the first parts to the memory.

@@ -195,21 +195,9 @@ impl Server {
         let (contributors, frame_bytes) = (self.contributors(), self.own.bytes());
         let sent = if step.spec.packets.is_some() { self.own.count() } else { 0 };
         let packets = PacketTally { sent, lost: sent - self.packet_set.ones() };
-        let Clock { encode, exchange, decode } = clock;
         let capped = self.norm_cap.as_ref().map_or_else(Vec::new, |cap| cap.capped().to_vec());
-        let gain = step.measure.as_ref().map(|measure| measure.sum);
-        Ok(Report {
-            contributors,
-            refused,
-            capped,
-            frame_bytes,
-            packets,
-            held,
-            gain,
-            encode,
-            exchange,
-            decode,
-        })
+        let report = step.report(contributors, frame_bytes, held, clock);
+        Ok(Report { refused, capped, packets, ..report })
     }
 
     /// Who arrived, as a set.

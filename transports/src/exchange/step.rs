@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use gradwire::format::Divisor;
 use gradwire::{Gather, Grad, Layout, Memory, Spec, StepKey, Unit};
 
+use super::incoming::own_limits;
 use super::measure::Measure;
+use super::report::Report;
 use super::underway::Underway;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -59,11 +61,26 @@ impl<'a> Step<'a> {
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
-        let parser = self.codec().parser();
+        if self.measure.is_none() {
+            return;
+        }
+        let (parser, limits, layout) = (self.codec().parser(), own_limits(self), self.layout.as_ref());
         let Some(measure) = self.measure.as_deref_mut() else { return };
-        let layout = self.layout.as_ref();
-        let add = |frame| measure.add((frame, parser), &layout, grad, memory);
+        let add = |frame| measure.add((frame, parser), (&layout, &limits), grad, memory);
         timed(&mut self.clock.encode, || own.for_each(add));
+    }
+
+    /// What this rank has to say of the step where no server refuses, caps or takes packets.
+    pub(super) fn report(
+        &self,
+        contributors: RankSet,
+        frame_bytes: usize,
+        held: usize,
+        Clock { encode, exchange, decode }: Clock,
+    ) -> Report {
+        let (refused, capped, packets) = Default::default();
+        let gain = self.measure.as_ref().map(|measure| measure.sum);
+        Report { contributors, refused, capped, frame_bytes, packets, held, gain, encode, exchange, decode }
     }
 
     /// Sends a message of a pipeline.
