@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Why a gradient could not be encoded. Whatever the variant, codec and memory are as they were before the
-/// call; what the output buffer holds is unspecified.
+/// call. The content of the output buffer is unspecified.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeError {
@@ -14,17 +14,17 @@ pub enum EncodeError {
         /// Bytes the caller lent.
         actual: usize,
     },
-    /// No momentum was lent, or no state of one of the units, or no factors, and the codec needs it.
+    /// The codec needs momentum, a state of each unit, or factors, and the memory lacks them.
     MemoryIncomplete,
     /// A memory was lent to a codec that cannot keep exactly what it does not send: stochastic QSGD, unbiased
     /// random-k.
     MemoryRefused,
-    /// The codec has rounds between all workers, and no frames.
+    /// The codec has only rounds between all workers, and no frames.
     NoFrames,
-    /// What this codec sends cannot be cut into packets: it has no frames of ranges, or its index coder marks
+    /// The codec's output cannot be cut into packets: it has no frames of ranges, or its index coder marks
     /// every coordinate.
     NoPackets,
-    /// A packet may have to hold `needed` bytes to hold anything of these units.
+    /// A packet must have room for `needed` bytes to be sure to hold a part of these units.
     PacketTooSmall {
         /// The smallest packet size that always suffices.
         needed: usize,
@@ -45,7 +45,7 @@ pub enum EncodeError {
         unit: u32,
         /// First coordinate of the unit, counted from the start of the layout.
         index: usize,
-        /// What it says.
+        /// The reason, from the experiment.
         why: &'static str,
     },
     /// The working memory of a linear codec's unit is smaller than
@@ -54,7 +54,7 @@ pub enum EncodeError {
         /// What the unit needs.
         needed: crate::rounds::LinearScratchLen,
     },
-    /// The codec needs a part that this build leaves out: the feature `full` has it.
+    /// The codec needs a part that this build leaves out. The feature `full` adds it.
     NotBuilt,
     /// A unit, a message or a count does not fit the fields of the wire format.
     TooLarge,
@@ -113,8 +113,8 @@ impl fmt::Display for EncodeError {
 impl core::error::Error for EncodeError {}
 
 impl EncodeError {
-    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays;
-    /// those of encoding are 1 to 99.
+    /// The number of this kind of error, for callers without Rust's enums. A number never changes its
+    /// meaning; those of encoding are 1 to 99.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -136,8 +136,8 @@ impl EncodeError {
     }
 }
 
-/// Why a byte string is not a frame that the caller can accept. Nothing was changed, and nothing was sized
-/// from the bytes before the caller's [`Limits`](crate::Limits) and the bytes present had both allowed it.
+/// Why a byte string is not a frame that the caller can accept. Nothing was changed. Nothing was sized from
+/// the bytes before both the caller's [`Limits`](crate::Limits) and the bytes present allowed it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -150,11 +150,11 @@ pub enum DecodeError {
         /// What the bytes give.
         computed: u32,
     },
-    /// The [experiment](crate::experiments) that was handed to the reader refuses the body of a unit.
+    /// The [experiment](crate::experiments) whose parser the caller passed refuses the body of a unit.
     Experiment {
         /// Identifier of the unit.
         unit: u32,
-        /// What it says.
+        /// The reason, from the experiment.
         why: &'static str,
     },
     /// A field has a value that its definition in FORMAT.md does not allow.
@@ -175,14 +175,14 @@ pub enum DecodeError {
     LimitExceeded(Limit),
     /// A value is NaN or infinite.
     NonFiniteValue,
-    /// The frame needs a part that this build leaves out: the feature `full` has it.
+    /// The frame needs a part that this build leaves out. The feature `full` adds it.
     NotBuilt,
     /// The scratch memory is smaller than [`frame_scratch_len`](crate::format::frame_scratch_len) asks for.
     ScratchTooSmall {
         /// Words of 32 bits that this frame needs.
         needed: usize,
     },
-    /// Bytes are left over behind the frame or behind one of its sections, or padding bits are not zero.
+    /// Bytes are left over after the frame or after one of its sections, or padding bits are not zero.
     TrailingBytes,
     /// The bytes end before the frame does.
     Truncated {
@@ -197,23 +197,23 @@ pub enum DecodeError {
     UnknownFlag(u16),
     /// A unit reaches beyond the layout.
     UnitOutOfRange,
-    /// The version is not one that this reader knows.
+    /// This reader does not know the version.
     UnsupportedVersion(u8),
     /// A [void frame](crate::format::VoidFrame): its sender has no gradient in this step.
     Void,
 }
 
-/// The field that an [`DecodeError::InvalidField`] speaks of, named as in FORMAT.md.
+/// The field that a [`DecodeError::InvalidField`] names, as in FORMAT.md.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// A varint with superfluous bytes, or one that does not fit its type.
+    /// A varint with superfluous bytes, or too large for its type.
     Varint,
     /// `unit_count`: zero.
     UnitCount,
     /// `unit`: beyond 32 bits.
     Unit,
-    /// `kind`: unknown, or not one that the frame's codec makes.
+    /// `kind`: unknown, or not a kind of the frame's codec.
     Kind,
     /// `k`: more entries than coordinates.
     Entries,
@@ -227,7 +227,7 @@ pub enum Field {
     Bucket,
     /// `packing`: unknown, or not possible with this width.
     Packing,
-    /// A level above the number of levels that is stated.
+    /// A level above the stated number of levels.
     Level,
     /// A scale is negative, or its largest level overflows.
     Scale,
@@ -235,22 +235,21 @@ pub enum Field {
     Rice,
     /// Codebook size outside its range, or entries that do not ascend.
     Codebook,
-    /// `shift`, the heads of values in planes: outside their range, or heads that are not all finite.
+    /// `shift` or the heads of values in planes: outside their range, or a head that is not finite.
     Planes,
-    /// `shape` of a rANS section: more lanes than there can be.
+    /// `shape` of a rANS section: too many lanes.
     Lanes,
-    /// `classes` of a rANS section: only one, or classes where there can be none.
+    /// `classes` of a rANS section: only one class, or classes where none are allowed.
     Classes,
     /// A frequency table that does not sum to its total.
     Table,
-    /// The bitmap holds another number of ones than `k`.
+    /// The number of ones in the bitmap is not `k`.
     Bitmap,
     /// A saved memory whose kind or length differs from the one it is loaded into.
     Memory,
 }
 
-/// The limit that a [`DecodeError::LimitExceeded`] speaks of, named as the field of
-/// [`Limits`](crate::Limits).
+/// The limit that a [`DecodeError::LimitExceeded`] names, as the field of [`Limits`](crate::Limits).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -304,8 +303,8 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 impl DecodeError {
-    /// The number of this kind of error, for callers without Rust's enums. A number is given once and stays;
-    /// those of decoding are 101 to 199.
+    /// The number of this kind of error, for callers without Rust's enums. A number never changes its
+    /// meaning; those of decoding are 101 to 199.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

@@ -1,8 +1,8 @@
 //! Gradient compression codecs with a specified, checksummed wire format.
 //!
-//! A gradient goes in, a *frame* comes out: one self-describing message that any reader of FORMAT.md can
-//! decode. What a lossy codec does not send is kept in a [`Memory`] and added to the next gradient, so
-//! nothing is lost in silence.
+//! A codec turns a gradient into a *frame*: one self-describing message that any reader of FORMAT.md can
+//! decode. A lossy codec keeps what it does not send in a [`Memory`] and adds it to the next gradient, so
+//! nothing is lost silently.
 //!
 #![cfg_attr(feature = "alloc", doc = "```")]
 #![cfg_attr(not(feature = "alloc"), doc = "```ignore")]
@@ -30,15 +30,15 @@
 //!
 //! # The life of a frame
 //! A flat gradient and its [`LayoutRef`], cut into [`Unit`]s, go through a [`Gather`] codec with a
-//! [`StepKey`] that names every random draw; [`Frame::parse`] checks received bytes once, completely, and
-//! [`Frame::add_scaled_to`] adds them up. Codecs whose payloads may be summed are [`Linear`] and ride on
+//! [`StepKey`] that identifies every random draw. [`Frame::parse`] checks received bytes once, completely,
+//! and [`Frame::add_scaled_to`] adds them up. Codecs whose payloads may be summed are [`Linear`] and use
 //! all-reduce instead.
 //!
-//! At the root stands what one step needs. The rest is grouped: [`codecs`] has the methods with their
-//! parameters, [`registry`] the list of all, [`rounds`] what linear and gossip codecs need, [`packets`]
-//! frames for datagrams, [`format`](mod@format) the parts of a message, [`rules`] several codecs for one
-//! model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`] means,
-//! norms and loops of the caller's, [`random`] the draws.
+//! The root holds what one step needs. The modules hold the rest: [`codecs`] the methods with their
+//! parameters, [`registry`] the list of all codecs, [`rounds`] what linear and gossip codecs need,
+//! [`packets`] frames for datagrams, [`format`](mod@format) the parts of a message, [`rules`] several codecs
+//! for one model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`]
+//! means, norms and loops of the caller, [`random`] the draws.
 //!
 //! # Features
 //! | feature | adds |
@@ -48,8 +48,8 @@
 //! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; rules by tensor name; implies `full` |
 //! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
-//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller; what it leaves out is
-//! refused with `NotBuilt`, and everything else has the same bytes.
+//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller. It then refuses what
+//! it leaves out with `NotBuilt`, and everything else has the same bytes.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -113,18 +113,18 @@ pub use rng::key::{Source, StepKey};
 pub use scratch::{Scratch, ScratchLen};
 pub use spec::{Spec, UnitPolicy};
 
-/// What is done to whole gradients besides encoding them.
+/// Operations on whole gradients other than encoding.
 pub mod arithmetic;
 
 /// Codecs of other crates.
 ///
-/// FORMAT.md keeps the codec numbers 0xf0 to 0xfe free for them, each with a kind of body of its own. A codec
+/// FORMAT.md reserves the codec numbers 0xf0 to 0xfe for them, each with a kind of body of its own. A codec
 /// implements [`ParseBody`], which reads such bodies, and [`EncodeBody`], which writes them; `Experimental`
 /// makes a [`Gather`] codec of the two. Header, units, checksum, limits, residual and give-back are those of
-/// every other codec: the crate keeps what a frame decodes to away from the residual, so sent and kept add up
+/// every other codec. The crate subtracts what a frame decodes to from the residual, so sent and kept add up
 /// whatever the codec does.
 ///
-/// Frames of an experiment are refused by every reader that is not handed its parser: `Frame::parse_with`,
+/// A reader refuses frames of an experiment unless it gets the experiment's parser: `Frame::parse_with`,
 /// `Decoder::parse_with`, `Header::parse_with`. Writing and reading them needs the feature `full`.
 ///
 /// [`ParseBody`]: experiments::ParseBody
@@ -138,7 +138,7 @@ pub mod experiments {
     pub use crate::wire::ids::Experiment;
 }
 
-/// The parts of a message, for readers that look before they decode.
+/// The parts of a message, for readers that inspect before they decode.
 pub mod format {
     pub use crate::error::{Field, Limit};
     pub use crate::frame::header::{Divisor, HEADER_BYTES, Header};
@@ -157,13 +157,13 @@ pub mod packets {
     pub use crate::owned::packets::PacketEncoder;
 }
 
-/// Random draws that depend on nothing but their key and position.
+/// Random draws that depend only on their key and position.
 pub mod random {
     pub use crate::rng::Stream;
     pub use rand_core;
 }
 
-/// Codecs whose payloads are summed, or exchanged between neighbours, round by round.
+/// Codecs whose payloads are summed over workers, or exchanged between neighbours, round by round.
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
     pub use crate::memory::MemoryView;

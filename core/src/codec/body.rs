@@ -8,16 +8,16 @@ use crate::wire::reader::Reader;
 #[cfg(feature = "alloc")]
 use alloc::vec::Vec;
 
-/// The structure of one unit's body. Reading it costs a few bytes a section; [`check`](Self::check) does the
-/// work that grows with the unit, and after it nothing can fail.
+/// The structure of one unit's body. Reading it costs a few bytes for each section. [`check`](Self::check)
+/// does the work that grows with the unit; after it nothing can fail.
 pub(crate) trait Body<'a>: Copy + Sized {
     /// How such bodies are marked in a frame.
     const KIND: Kind;
 
-    /// Reads where the sections of the body are, in a frame of `codec` and `step`.
+    /// Finds the sections of the body, in a frame of `codec` and `step`.
     ///
     /// # Errors
-    /// What is wrong with the structure, by [`DecodeError`].
+    /// The fault in the structure, by [`DecodeError`].
     fn read(codec: CodecId, unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
 
     /// Entries that are decoded into scratch memory.
@@ -32,25 +32,25 @@ pub(crate) trait Body<'a>: Copy + Sized {
     /// checks every value.
     ///
     /// # Errors
-    /// What is wrong with the values, by [`DecodeError`].
+    /// The fault in the values, by [`DecodeError`].
     fn check(&self, span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError>;
 
     /// Calls `f` with position and value of each coordinate that is sent, ascending.
     fn for_each(&self, scratch: &[u32], f: impl FnMut(usize, f32));
 
-    /// Coordinates that are sent, of a unit of `len`.
+    /// Number of coordinates sent, of a unit of `len`.
     fn held(&self, len: usize) -> usize {
         len
     }
 
-    /// Where the entries are, if that is known ahead of them.
+    /// Positions of the entries, if they are known before the values.
     fn positions<'s>(&self, scratch: &'s [u32]) -> &'s [u32] {
         let _ = scratch;
         &[]
     }
 
-    /// Whether [`add_scaled_to`](Self::add_scaled_to) is there: for bodies that can do better than value by
-    /// value.
+    /// Whether [`add_scaled_to`](Self::add_scaled_to) is implemented: for bodies that can do better than
+    /// value by value.
     const ADDS: bool = false;
 
     /// Adds `weight` times every value to the accumulator.
@@ -65,7 +65,7 @@ pub(crate) trait Body<'a>: Copy + Sized {
         Vec::new()
     }
 
-    /// What it is made of, for people to read.
+    /// The parts of the body, for people to read.
     fn info(&self) -> BodyInfo;
 }
 

@@ -1,4 +1,4 @@
-//! Units that are decided once and then cut into pieces, each a unit of its own on the wire.
+//! Units that are encoded once and then cut into pieces. Each piece is a unit of its own on the wire.
 
 use crate::codec::unit::UnitInput;
 use crate::coding::values::Prepared;
@@ -42,12 +42,13 @@ impl fmt::Display for PacketSize {
     }
 }
 
-/// What is sent of one unit, decided once; what grows with the unit is in the scratch memory.
+/// The entries or levels that were chosen for one unit. The scratch memory holds what grows with the unit.
 #[derive(Debug)]
 pub struct Decided {
-    /// Atoms of the unit. An *atom* is what cannot be cut: an entry of a sparse unit, a coordinate of others.
+    /// Atoms of the unit. An *atom* cannot be cut: it is an entry of a sparse unit, or a coordinate of any
+    /// other unit.
     pub(crate) atoms: usize,
-    /// What the entries' values are sent as, of sparse units.
+    /// How the values of the entries are sent, for sparse units.
     pub(crate) values: Option<Prepared>,
 }
 
@@ -77,13 +78,13 @@ pub trait Cut {
     /// Largest body of a piece with a single atom, out of a unit of `len` elements.
     fn least_body_bytes(&self, len: usize) -> usize;
 
-    /// Working memory for what is decided of a unit of `len` elements.
+    /// Working memory for the choices of [`decide`](Self::decide), for a unit of `len` elements.
     fn decided_scratch_len(&self, len: usize) -> ScratchLen;
 
-    /// Decides what is sent of a unit, without a memory, and leaves it in the scratch memory.
+    /// Chooses what is sent of a unit, without a memory, and leaves it in the scratch memory.
     ///
     /// # Errors
-    /// Those of [`Corrected::fold`](crate::corrected::Corrected::fold).
+    /// The errors of [`Corrected::fold`](crate::corrected::Corrected::fold).
     fn decide(&self, input: UnitInput<'_, '_>, scratch: &mut Scratch<'_>) -> Result<Decided, EncodeError>;
 
     /// Coordinates of a unit of `len` elements that the piece with these atoms covers. Pieces that follow
@@ -93,11 +94,11 @@ pub trait Cut {
         atoms
     }
 
-    /// Where a piece that begins with atom `at` may end, and where else if none of these fits.
+    /// Where a piece that begins with atom `at` may end, and the alternative if none of these fits.
     fn cuts(&self, decided: &Decided, at: usize, size: PacketSize) -> (Cuts, Option<Cuts>);
 
-    /// How many of these atoms fit bodies of at most `room(coordinates)` bytes, where that is known without
-    /// trying. `len` is that of the unit.
+    /// How many of these atoms fit bodies of at most `room(coordinates)` bytes, if that is known without
+    /// trying. `len` is the length of the unit.
     fn fitting(
         &self,
         atoms: Range<usize>,
@@ -119,7 +120,7 @@ pub trait Cut {
         writer: &mut Writer<'_>,
     ) -> bool;
 
-    /// Takes out of the unit's memory what the piece with these atoms holds.
+    /// Takes the content of the piece with these atoms out of the unit's memory.
     fn commit_piece(
         &self,
         decided: &Decided,

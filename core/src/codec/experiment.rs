@@ -1,4 +1,4 @@
-//! Bodies of codecs of other crates: what such a crate has to say of them, and what this one makes sure of.
+//! Bodies of codecs of other crates: what such a crate must state about them, and what this crate checks.
 
 use crate::built::Full;
 use crate::codec::body::BodyInfo;
@@ -37,12 +37,12 @@ pub struct UnitBody<'b> {
     pub bytes: &'b [u8],
 }
 
-/// What the structure of a body says of it.
+/// What the structure of a body says about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyOutline {
     /// Bytes of the body: where the next unit begins.
     pub bytes: usize,
-    /// Coordinates that the body holds, of the unit's at the most.
+    /// Coordinates that the body holds, at most those of the unit.
     pub held: usize,
     /// Words of scratch memory that decoding takes.
     pub scratch_words: usize,
@@ -50,12 +50,12 @@ pub struct BodyOutline {
 
 /// How bodies of an experiment are parsed: the reading half of a codec of another crate.
 ///
-/// What arrives comes from a stranger. The crate calls [`outline`](Self::outline) for every unit of a frame,
-/// compares what it asks for with the caller's [`Limits`](crate::Limits) and with the bytes that are there,
-/// and only then lends the scratch memory for [`check`](Self::check). It then visits the body once and makes
-/// sure that positions ascend inside of the unit, that values are finite and within the limits, and that
-/// there are as many as `outline` says. So a body that passes is one that [`visit`](Self::visit) decodes
-/// without failing, as long as all three functions depend on nothing but their arguments and `self`.
+/// The bytes come from an unknown sender. The crate calls [`outline`](Self::outline) for every unit of a
+/// frame and compares the result with the caller's [`Limits`](crate::Limits) and with the bytes that are
+/// there. Only then does it lend the scratch memory for [`check`](Self::check). It then visits the body once
+/// and checks that positions ascend inside the unit, that values are finite and within the limits, and that
+/// there are as many as `outline` says. So [`visit`](Self::visit) decodes a body that passes without failing,
+/// as long as all three functions depend only on their arguments and `self`.
 pub trait ParseBody: Send + Sync {
     /// The number of the codec, and of its kind of body.
     fn experiment(&self) -> Experiment;
@@ -65,20 +65,18 @@ pub trait ParseBody: Send + Sync {
         "experiment"
     }
 
-    /// Reads where the body ends and what it takes to decode it. Takes a few bytes and no time that grows
-    /// with what they claim.
+    /// Reads where the body ends and what decoding it takes. It reads a few bytes, and takes no time that
+    /// grows with what they claim.
     ///
     /// # Errors
-    /// What is wrong with the structure. Bytes that are missing need no check here: say how many there must
-    /// be.
+    /// The fault in the structure. Missing bytes need no check here: return how many there must be.
     fn outline(&self, body: &UnitBody<'_>) -> Result<BodyOutline, Refused>;
 
-    /// Decodes what [`visit`](Self::visit) needs into `scratch`, which has the words that
-    /// [`outline`](Self::outline) asked for and unspecified content, and checks everything that `visit`
-    /// relies on.
+    /// Decodes what [`visit`](Self::visit) needs into `scratch`, and checks everything that `visit` relies
+    /// on. `scratch` has as many words as [`outline`](Self::outline) asked for, with unspecified content.
     ///
     /// # Errors
-    /// What is wrong with the content.
+    /// The fault in the content.
     fn check(&self, body: &UnitBody<'_>, scratch: &mut [u32]) -> Result<(), Refused> {
         let _ = (body, scratch);
         Ok(())
@@ -103,7 +101,7 @@ pub struct UnitSource<'u> {
 
 /// How bodies of an experiment are written: the other half of a codec of another crate.
 /// [`Experimental`](crate::experiments::Experimental) makes a [`Gather`](crate::Gather) codec of both, and
-/// keeps residual and law.
+/// keeps the residual according to its law.
 pub trait EncodeBody: ParseBody {
     /// How sent and kept add up; [`Law::NotKept`] refuses a memory.
     fn law(&self) -> Law;
@@ -185,7 +183,7 @@ impl<'a> Parser<'a> {
         (parser.experiment().codec() == codec).then(|| parser.experiment().kind())
     }
 
-    /// The body of that kind at the front of what is left, if it is one of this experiment.
+    /// The body at the front of the bytes that are left, if it belongs to this experiment.
     pub(crate) fn read(
         self,
         kind: Kind,
@@ -230,7 +228,7 @@ impl<'a> ExperimentBody<'a> {
         Ok(Self { parser, body, outline, _full: full })
     }
 
-    /// Those that count against the limit: of a body that holds every coordinate, none do.
+    /// Entries that count against the limit. A body that holds every coordinate counts as none.
     pub(crate) fn entries(&self) -> usize {
         if self.outline.held < self.body.unit.len { self.outline.held } else { 0 }
     }
@@ -248,7 +246,7 @@ impl<'a> ExperimentBody<'a> {
         self.parser.experiment().kind()
     }
 
-    /// Lets the experiment check its body, and checks what it makes of it.
+    /// Lets the experiment check its body, and checks the decoded values.
     pub(crate) fn check(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         let id = self.body.unit.id;
         self.parser.check(&self.body, scratch).map_err(|why| DecodeError::refused(id, why))?;

@@ -1,10 +1,10 @@
 //! The three kinds of codec, told apart by type.
 //!
 //! * [`Gather`](crate::Gather): a frame for each worker; frames are gathered and added as they are decoded.
-//! * [`Linear`]: payloads of all workers may be summed, so the codec rides on all-reduce, round by round.
+//! * [`Linear`]: payloads of all workers may be summed, so the codec uses all-reduce, round by round.
 //! * [`Gossip`]: the same between two neighbours, on the difference of their models.
 //!
-//! A gather codec does not fit where an all-reduce is asked for: the compiler says so.
+//! The compiler refuses a gather codec where an all-reduce is needed.
 
 mod body;
 mod cut;
@@ -32,7 +32,7 @@ pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
 pub use unit::{Capabilities, Law};
 pub(crate) use unit::{EncodeUnit, UnitInput};
 
-/// What is done with the payload of one round.
+/// How the payloads of one round are combined.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
@@ -44,13 +44,13 @@ pub enum Reduction {
     MaxF32,
     /// Smallest of i32 payloads.
     MinI32,
-    /// The bits that are set in the u32 payloads of all workers: votes, of which one against is enough.
+    /// Bitwise and of the u32 payloads of all workers: votes, of which one against is enough.
     And,
     /// f32 payloads change places between two neighbours.
     Neighbour,
 }
 
-/// What one round lends to the exchange, to be replaced in place by its reduction over all workers.
+/// What one round lends to the exchange, which replaces it in place by its reduction over all workers.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum Payload<'a> {
@@ -62,8 +62,8 @@ pub enum Payload<'a> {
     U32(&'a mut [u32]),
 }
 
-/// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec; what it carries along is in
-/// the scratch memory.
+/// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec. The scratch memory holds its
+/// data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Counts the rounds of the unit from 0.
@@ -102,7 +102,7 @@ pub(crate) fn begin_unit(
     Corrected::new(grad, residual, unit.start, bound).fold(Isa::best(), 0, p).map(drop)
 }
 
-/// A codec whose payloads may be summed over workers: it rides on all-reduce.
+/// A codec whose payloads may be summed over workers, and which can therefore use all-reduce.
 ///
 /// # Examples
 #[cfg_attr(feature = "alloc", doc = "```")]
@@ -145,25 +145,25 @@ pub(crate) fn begin_unit(
 /// assert!((means[0][0] - 0.75).abs() < 0.02);
 /// ```
 ///
-/// The exchange calls [`begin`](Self::begin), and then repeats: reduce [`payload`](Self::payload) in place by
-/// the round's reduction, then [`advance`](Self::advance), until no round is left. An exchange that cannot
-/// finish calls [`abandon`](Self::abandon), which keeps everything back in the memory. The scratch memory is
-/// the unit's own from `begin` to the end.
+/// The exchange calls [`begin`](Self::begin). Then it repeats two steps until no round is left: it reduces
+/// [`payload`](Self::payload) in place by the round's reduction, and calls [`advance`](Self::advance). An
+/// exchange that cannot finish calls [`abandon`](Self::abandon), which keeps everything in the memory. The
+/// scratch memory belongs to the unit from `begin` to the end.
 pub trait Linear: Send + Sync {
     /// Working memory of one unit of `len` elements.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
 
-    /// Coordinates of a unit of `len` elements that the mean speaks of; the others stay with the memory.
+    /// Coordinates of a unit of `len` elements that the mean covers. The others stay in the memory.
     fn held(&self, len: usize) -> usize;
 
-    /// How many workers a sum may have contributions of, at the most: where whole numbers are summed in a
-    /// word, that none overflows. An exchange among more refuses the codec.
+    /// The most workers whose contributions a sum may have, so that no word overflows in which whole numbers
+    /// are summed. An exchange among more workers refuses the codec.
     fn most_contributors(&self) -> u32 {
         u32::MAX
     }
 
     /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory
-    /// is not changed before [`advance`](Self::advance) or [`abandon`](Self::abandon).
+    /// does not change before [`advance`](Self::advance) or [`abandon`](Self::abandon).
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say.
@@ -183,9 +183,9 @@ pub trait Linear: Send + Sync {
     /// The payload of the round, to be replaced in place by its reduction over all workers.
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
 
-    /// Takes the reduced payload of `contributors` workers and returns the next round. When there is none,
-    /// `mean` (one element a coordinate of the unit) holds the mean over the contributors, and the memory
-    /// what is kept.
+    /// Takes the reduced payload of `contributors` workers and returns the next round. If no round is left,
+    /// it returns `None`: `mean` (one element a coordinate of the unit) then holds the mean over the
+    /// contributors, and the memory holds what is kept.
     ///
     /// # Panics
     /// When `mean` or the memory has another length than the unit, or `contributors` is zero or more than
@@ -211,7 +211,7 @@ pub trait Linear: Send + Sync {
     }
 }
 
-/// Two neighbours, by rank; `low` is below `high`. Both ends name an edge alike.
+/// Two neighbours, by rank; `low` is below `high`. Both ends use the same edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
     /// The lower rank.
@@ -222,9 +222,9 @@ pub struct Edge {
 
 /// A codec between two neighbours, on the difference of their models instead of on gradients.
 ///
-/// Both ends call [`begin`](Self::begin) with the same key and edge, and then repeat: send
-/// [`payload`](Self::payload) to the neighbour, receive its payload, [`advance`](Self::advance), until no
-/// round is left. All edges of a step use the models of its start.
+/// Both ends call [`begin`](Self::begin) with the same key and edge. Then they repeat three steps until no
+/// round is left: send [`payload`](Self::payload) to the neighbour, receive its payload,
+/// [`advance`](Self::advance). All edges of a step use the models at its start.
 pub trait Gossip: Send + Sync {
     /// Working memory of one unit of `len` elements.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
@@ -249,8 +249,8 @@ pub trait Gossip: Send + Sync {
     /// What this end sends in the round.
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
 
-    /// Takes the neighbour's payload and returns the next round; when there is none, `model` has moved
-    /// towards the neighbour's by `weight`, the edge's entry of the mixing matrix.
+    /// Takes the neighbour's payload and returns the next round. If no round is left, it returns `None`:
+    /// `model` has then moved towards the neighbour's by `weight`, the edge's entry of the mixing matrix.
     ///
     /// # Panics
     /// When `theirs` has another length than the payload, or `model` than the unit.

@@ -8,10 +8,11 @@ use core::fmt;
 
 /// A codec that has a spelling. Everything that lists, help and generic tests say of it comes from here.
 pub(crate) trait Spelled: Described + Copy + Sized + 'static {
-    /// The names that spellings begin with, and the number of each on the wire where it has one of its own.
+    /// The names that spellings begin with. A name that has a codec number of its own on the wire comes with
+    /// it.
     const NAMES: &'static [(&'static str, Option<CodecId>)];
 
-    /// How bodies of its frames are laid out, besides those of units that are sent dense.
+    /// How the bodies of its frames are laid out, except those of units that are sent dense.
     const KIND: Kind;
 
     /// The keys, separated by spaces, in the order in which they are listed.
@@ -20,8 +21,8 @@ pub(crate) trait Spelled: Described + Copy + Sized + 'static {
     /// What the codec does, in one line.
     const SUMMARY: &'static str;
 
-    /// Spellings that between them reach everything the codec can do: golden frames, property tests, benches
-    /// and fuzz targets go by them.
+    /// Spellings that together reach everything the codec can do. Golden frames, property tests, benches and
+    /// fuzz targets use them.
     const EXAMPLES: &'static [&'static str];
 
     /// The codec of a spelling, `name` being one of [`NAMES`](Self::NAMES).
@@ -37,7 +38,7 @@ pub(crate) trait Spelled: Described + Copy + Sized + 'static {
     }
 }
 
-/// What can be asked of a codec of any type.
+/// Questions that any codec must answer, whatever its type.
 pub(crate) trait Described {
     /// The name that its spelling begins with.
     fn name(&self) -> &'static str;
@@ -45,15 +46,15 @@ pub(crate) trait Described {
     /// Prints the main parameters, and every other that differs from its default.
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result;
 
-    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in
-    /// the last place; and none where error feedback would not converge. With momentum for codecs that have
-    /// momentum.
+    /// The memory that the codec uses by default. Biased codecs use error feedback. Unbiased codecs use none,
+    /// and neither do casts, whose bias is half a unit in the last place, nor codecs with which error
+    /// feedback would not converge. Codecs that have momentum use error feedback with momentum.
     fn default_memory(&self) -> MemoryChoice;
 
     /// Why these parameters, or they and this memory, do not go together, if they do not.
     fn conflict(&self, memory: MemoryChoice) -> Option<&'static str>;
 
-    /// Why what the codec sends cannot be cut into packets, if it cannot.
+    /// Why the codec's output cannot be cut into packets, if it cannot.
     fn packet_conflict(&self) -> Option<&'static str>;
 
     /// Epochs of warm-up where none are given.
@@ -61,12 +62,12 @@ pub(crate) trait Described {
         0
     }
 
-    /// Whether tensors of one dimension are sent dense where nothing is said.
+    /// Whether tensors of one dimension are sent dense by default.
     fn default_dense_1d(&self) -> bool {
         false
     }
 
-    /// Whether every tensor is a unit of its own where nothing is said.
+    /// Whether every tensor is a unit of its own by default.
     fn default_per_tensor(&self) -> bool {
         false
     }
@@ -81,7 +82,7 @@ pub(crate) trait Described {
         Some(self.density()?.count(len))
     }
 
-    /// The value coder, of codecs whose frames hold chosen coordinates.
+    /// The value coder, for codecs whose frames hold chosen coordinates.
     fn sparse_values(&self) -> Option<ValueChoice> {
         None
     }
@@ -92,13 +93,13 @@ pub(crate) trait Described {
         None
     }
 
-    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply
-    /// it.
+    /// Whether the codec sends a sum of several gradients as steps of SGD, so that no other optimizer may
+    /// apply it.
     fn accumulates_steps(&self) -> bool {
         false
     }
 
-    /// Whether its mean is that of the gradients as they are, so that it may ride on a plain all-reduce as
+    /// Whether its mean is that of the unchanged gradients, so that a plain all-reduce can compute it as
     /// well.
     fn is_plain_sum(&self) -> bool {
         false
@@ -112,14 +113,15 @@ pub(crate) const SUMMED: &str =
 /// `memory=momentum` for a codec without.
 pub(crate) const NO_MOMENTUM: &str = "memory=momentum: it belongs to dgc, with a momentum above 0";
 
-/// One codec of the list of all.
+/// One codec in the list of all codecs.
 #[derive(Clone, Copy, Debug)]
 pub struct CodecEntry {
-    /// The names that spellings begin with, and the number of each on the wire where it has one of its own.
+    /// The names that spellings begin with. A name that has a codec number of its own on the wire comes with
+    /// it.
     pub names: &'static [(&'static str, Option<CodecId>)],
     /// `gather`, `linear` or `gossip`.
     pub kind: &'static str,
-    /// How bodies of its frames are laid out, besides those of units that are sent dense.
+    /// How the bodies of its frames are laid out, except those of units that are sent dense.
     pub(crate) body: Kind,
     /// The keys, separated by spaces.
     pub keys: &'static str,

@@ -1,4 +1,4 @@
-//! What a codec has to say about one unit, and what others may ask about the codec.
+//! What a codec does with one unit, and what others may ask about the codec.
 
 use crate::built::Full;
 use crate::codec::cut::Cut;
@@ -14,7 +14,7 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::{CodecId, Kind};
 use crate::wire::writer::Writer;
 
-/// What a codec is handed for one unit: the unit's own slices, and the layout that it is a range of.
+/// The input of a codec for one unit: the unit's own slices, and the layout in which it is a range.
 pub struct UnitInput<'i, 'm> {
     pub(crate) key: StepKey,
     pub(crate) layout: &'i LayoutRef<'i>,
@@ -22,9 +22,9 @@ pub struct UnitInput<'i, 'm> {
     pub(crate) grad: Grad<'i>,
     /// With all the parts that the codec needs.
     pub(crate) memory: Option<&'i mut Memory<'m>>,
-    /// The codec's, where there is a memory that holds it.
+    /// The codec's momentum, if a memory holds it.
     pub(crate) momentum: Option<Momentum>,
-    /// What the codec remembers of the unit, where the memory that holds it cannot be lent.
+    /// What the codec remembers of the unit, if the memory that holds it cannot be lent.
     pub(crate) state: Option<&'i mut UnitState>,
     /// Threads that share the work.
     #[cfg(feature = "parallel")]
@@ -76,22 +76,22 @@ impl<'i> UnitInput<'i, '_> {
     }
 }
 
-/// How what a codec sends and what it keeps add up to p, which is fl(residual + gradient).
+/// How what a codec sends and what it keeps add up to p = fl(residual + gradient).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Law {
-    /// sent + kept = p, bit for bit. What is given back restores p.
+    /// sent + kept = p, bit for bit. Giving back what was sent restores p.
     Exact,
-    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be far larger than p, so
-    /// that the difference is no float. What is given back restores p within 2⁻²³·(|p| + |sent|). An encode
-    /// that fails changes nothing, as ever.
+    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be so much larger than p
+    /// that the difference is not an f32. Giving back what was sent restores p within 2⁻²³·(|p| + |sent|). An
+    /// encode that fails still changes nothing.
     Rounded,
-    /// Nothing may be kept: what is sent is unbiased, or rounded to where the error is no float. A memory is
+    /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.
     NotKept,
 }
 
-/// What others need to know of a codec with its parameters. They ask; they never go by names.
+/// What others need to know of a codec with its parameters. They ask for these; they never depend on names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Capabilities {
     /// The number of the method on the wire.
@@ -100,14 +100,14 @@ pub struct Capabilities {
     pub(crate) kind: Kind,
     /// How sent and kept add up.
     pub law: Law,
-    /// Whether it makes frames, and not rounds alone.
+    /// Whether it makes frames, besides rounds.
     pub has_frames: bool,
     /// Whether it keeps a [state](UnitState) of each unit.
     pub adapts: bool,
     /// Whether it needs a part that only a build with the feature `full` has.
     pub needs_full: bool,
-    /// Whether the memory changes before every value was seen, so that all of them have to be
-    /// [checked](Corrected::check_all) first: worth it where one pass can then do all the rest.
+    /// Whether the memory changes before every value was seen. All values must then be
+    /// [checked](Corrected::check_all) first. This pays if one pass can do all the rest.
     pub(crate) adds_early: bool,
 }
 
@@ -149,28 +149,29 @@ pub trait EncodeUnit: Send + Sync {
         f32::INFINITY
     }
 
-    /// Lengths of the factors and arrays that it keeps of a whole gradient, which is cut into `units` units;
-    /// all lengths that depend on the layout, but for residual, momentum and states. A memory may come
-    /// without them: whoever needs one looks for it, whole, before anything changes.
+    /// Lengths of the factors and arrays that the codec keeps for a whole gradient, which is cut into `units`
+    /// units. These are all lengths that depend on the layout, except residual, momentum and states. A memory
+    /// may come without them: code that needs one checks that it is there and complete before anything
+    /// changes.
     fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
         let _ = (layout, units, keeper);
         StateLen::default()
     }
 
     /// What the codec makes of a gradient before it is added to the residual, if it
-    /// [adds early](Capabilities::adds_early). Units that are sent dense do without.
+    /// [adds early](Capabilities::adds_early). Units that are sent dense do not use it.
     fn momentum(&self) -> Option<Momentum> {
         None
     }
 
-    /// The codec as one whose units can be decided once and then cut into pieces: in a full build alone, so
-    /// that no other links what cuts them.
+    /// The codec as a codec whose units can be decided once and then cut into pieces. Only a full build has
+    /// it, so that no other build links the code that cuts.
     fn as_cut(&self) -> Option<&dyn Cut> {
         None
     }
 
     /// Writes the body and commits the memory. The only errors are those of [`Corrected::fold`], raised
-    /// before the memory is changed.
+    /// before the memory changes.
     fn encode_body(
         &self,
         input: UnitInput<'_, '_>,

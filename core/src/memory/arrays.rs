@@ -3,40 +3,40 @@
 use super::{Memory, MemoryView, Storage};
 use core::ops::Range;
 
-/// Name and length of one array of a [`Memory`], beside the parts that every memory may have.
+/// Name and length of one array of a [`Memory`], in addition to the parts that every memory may have.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ArrayLen {
-    /// Its name, of 1 to 255 bytes; the codec's own affair.
+    /// Its name, of 1 to 255 bytes, which the codec chooses.
     pub name: &'static str,
     /// Number of its elements.
     pub len: usize,
-    /// Whether it has one element a coordinate of the layout, in the layout's order: then it moves with the
+    /// Whether it has one element a coordinate of the layout, in the layout's order. If so, it moves with the
     /// tensors to [another layout](Memory::remap).
     pub by_coordinate: bool,
 }
 
-/// Who keeps a memory: what the lengths of its arrays may depend on, besides the codec, the layout and the
+/// Who keeps a memory. The lengths of its arrays may depend on this, besides the codec, the layout and the
 /// units.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keeper {
-    /// One that encodes gradients of its own.
+    /// A rank that encodes gradients of its own.
     #[default]
     Worker,
-    /// The one that encodes what goes back to the workers.
+    /// The rank that encodes what goes back to the workers.
     Server,
-    /// One that gossips.
+    /// A rank that gossips.
     Neighbour {
-        /// Edges to its neighbours; an array for each edge has them behind each other, by ascending rank of
-        /// the neighbour.
+        /// Number of edges to its neighbours. An array for the edges holds one part for each, one after the
+        /// other, by ascending rank of the neighbour.
         edges: usize,
     },
 }
 
 /// Lengths of what a codec keeps beyond residual, momentum and unit states, as
-/// [it says](crate::Codec::state_len): one array of factors, and up to [`MAX_ARRAYS`](Self::MAX_ARRAYS)
-/// arrays with names.
+/// [the codec says](crate::Codec::state_len): one array of factors, and up to
+/// [`MAX_ARRAYS`](Self::MAX_ARRAYS) arrays with names.
 ///
 /// # Examples
 /// ```
@@ -57,25 +57,25 @@ impl StateLen {
     /// How many arrays with names a codec may have.
     pub const MAX_ARRAYS: usize = 4;
 
-    /// With [factors](Memory::factors).
+    /// Adds [factors](Memory::factors).
     #[must_use]
     pub fn with_factors(self, factors: usize) -> Self {
         Self { factors, ..self }
     }
 
-    /// With an array of `len` elements, unless it is empty.
+    /// Adds an array of `len` elements, unless it is empty.
     ///
     /// # Panics
-    /// Beyond [`MAX_ARRAYS`](Self::MAX_ARRAYS).
+    /// If there would be more than [`MAX_ARRAYS`](Self::MAX_ARRAYS).
     #[must_use]
     pub fn with_array(self, name: &'static str, len: usize) -> Self {
         self.with(ArrayLen { name, len, by_coordinate: false })
     }
 
-    /// With an array of one element a coordinate of a layout of `len`, unless it is empty.
+    /// Adds an array of one element a coordinate of a layout of `len`, unless it is empty.
     ///
     /// # Panics
-    /// Beyond [`MAX_ARRAYS`](Self::MAX_ARRAYS).
+    /// If there would be more than [`MAX_ARRAYS`](Self::MAX_ARRAYS).
     #[must_use]
     pub fn with_array_by_coordinate(self, name: &'static str, len: usize) -> Self {
         self.with(ArrayLen { name, len, by_coordinate: true })
@@ -95,7 +95,7 @@ impl StateLen {
         self.factors
     }
 
-    /// The arrays, none of them empty.
+    /// The arrays. None of them is empty.
     #[must_use]
     pub fn arrays(&self) -> &[ArrayLen] {
         &self.arrays[..self.count]
@@ -103,13 +103,13 @@ impl StateLen {
 }
 
 impl<'a> Memory<'a> {
-    /// With arrays that have names, one behind the other in `values`. A saved memory with arrays has
+    /// Adds arrays that have names, one after the other in `values`. A saved memory with arrays has
     /// [another version](Self::save).
     ///
     /// # Panics
-    /// When an array is empty, its name is empty, longer than 255 bytes or taken twice, there are more than
-    /// 255 arrays, one has an element a coordinate and another length than the residual, or `values` has
-    /// another length than all together.
+    /// If an array is empty; if a name is empty, longer than 255 bytes or used twice; if there are more than
+    /// 255 arrays; if an array has one element a coordinate and another length than the residual; or if the
+    /// length of `values` is not the sum of all lengths.
     ///
     /// # Examples
     #[cfg_attr(feature = "alloc", doc = "```")]
@@ -142,7 +142,7 @@ impl<'a> Memory<'a> {
         Self { arrays: table, values, ..self }
     }
 
-    /// Names and lengths of the arrays, in the order in which they lie.
+    /// Names and lengths of the arrays, in the order in which they are stored.
     #[must_use]
     pub fn arrays(&self) -> &[ArrayLen] {
         &self.arrays

@@ -8,7 +8,7 @@ use core::fmt;
 pub enum SaveError {
     /// The buffer holds `actual` bytes; the memory takes `needed`.
     BufferTooSmall {
-        /// Bytes that [`saved_bytes`](crate::Memory::saved_bytes) asks for; `usize::MAX` where they cannot be
+        /// Bytes that [`saved_bytes`](crate::Memory::saved_bytes) asks for; `usize::MAX` if they cannot be
         /// counted.
         needed: usize,
         /// Bytes that the caller lent.
@@ -36,7 +36,7 @@ impl fmt::Display for SaveError {
 
 impl core::error::Error for SaveError {}
 
-/// A factor that a residual cannot [decay](crate::Memory::decay) by: below 0, above 1 or NaN. Nothing was
+/// A factor by which a residual cannot [decay](crate::Memory::decay): below 0, above 1 or NaN. Nothing was
 /// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecayError;

@@ -21,27 +21,28 @@ pub use storage::Storage;
 /// What a codec keeps from step to step, in [`Storage`] that the caller lends (an array, a slice, a `Vec`) or
 /// hands over (a `Vec`). Start from zeros.
 ///
-/// * The residual, one element a coordinate: what was not sent yet. A codec that is handed a memory encodes
-///   p = fl(residual + gradient) and leaves p less what it sent, exactly: at every step sent + kept =
-///   fl(residual + gradient), bit for bit.
-/// * The momentum, one element a coordinate, for codecs that own it: what stands above for the gradient is
-///   then the step that momentum makes of it. It is no part of what is sent and kept.
+/// * The residual, one element a coordinate: what was not sent yet. A codec that gets a memory encodes p =
+///   fl(residual + gradient) and leaves exactly p less what it sent: at every step sent + kept = fl(residual
+///   + gradient), bit for bit.
+/// * The momentum, one element a coordinate, for codecs that own it. The gradient in the line above is then
+///   the step that momentum makes of the gradient. Momentum is not part of what is sent and kept.
 /// * [`UnitState`]s, one for each unit by its identifier, for codecs that adapt to a unit.
 /// * Factors, as many as [the codec says](crate::Codec::state_len), for codecs that begin a step with those
-///   of the last.
-/// * [Arrays](Self::with_arrays) that the codec names and sizes, for what else it keeps: of each edge of a
-///   gossip, at a server.
+///   of the previous step.
+/// * [Arrays](Self::with_arrays) that the codec names and sizes, for other state: of each edge of a gossip,
+///   or at a server.
 ///
-/// A codec uses the parts that it needs and leaves the others alone; a part that is missing is an error. An
-/// encode that fails leaves all of them as they were, bit for bit. Sparsifiers add the gradient to the
-/// residual in the same pass that selects, so they make sure beforehand that every sum is finite, which costs
-/// a read of the gradient. It is enough because a memory knows how large its residual and its momentum can
-/// be, once an encode has left them there; what came from elsewhere ([`new`](Self::new),
-/// [`load`](Self::load), [`give_back`](Self::give_back)) is read as well, once. So keep one memory from step
-/// to step.
+/// A codec uses the parts that it needs and leaves the others alone. A missing part is an error. An encode
+/// that fails leaves all parts as they were, bit for bit.
 ///
-/// With a changing learning rate the residual, which is in units of the gradient, is
-/// [rescaled](Self::rescale) by the ratio of rates.
+/// Sparsifiers add the gradient to the residual in the same pass that selects. So they first check that every
+/// sum is finite, which costs a read of the gradient. Reading the gradient is enough, because a memory knows
+/// how large its residual and its momentum can be once an encode has left them there. What came from
+/// elsewhere ([`new`](Self::new), [`load`](Self::load), [`give_back`](Self::give_back)) is read as well,
+/// once. So keep one memory from step to step.
+///
+/// The residual is in units of the gradient. If the learning rate changes, [rescale](Self::rescale) the
+/// residual by the ratio of rates.
 ///
 /// # Examples
 /// ```
@@ -64,23 +65,23 @@ pub use storage::Storage;
 #[derive(Debug)]
 pub struct Memory<'a> {
     residual: Storage<'a, f32>,
-    /// No magnitude of the residual is above this; infinite where nothing is known.
+    /// No magnitude of the residual is above this; infinite if nothing is known.
     magnitude_bound: f32,
     momentum: Option<Storage<'a, f32>>,
-    /// No magnitude of the momentum is above this; infinite where nothing is known.
+    /// No magnitude of the momentum is above this; infinite if nothing is known.
     momentum_bound: FullBound,
-    /// Empty where the codec has none.
+    /// Empty if the codec has none.
     states: Storage<'a, UnitState>,
-    /// Of the whole layout; empty where the codec has none.
+    /// Of the whole layout; empty if the codec has none.
     factors: Storage<'a, f32>,
-    /// What else the codec keeps, by name; empty where the codec has none.
+    /// What else the codec keeps, by name; empty if the codec has none.
     arrays: Storage<'a, ArrayLen>,
-    /// Of all arrays, one behind the other.
+    /// Of all arrays, one after the other.
     values: Storage<'a, f32>,
 }
 
-/// What a [`Memory`] keeps of a part of the gradient, to read: [`Memory::view`] makes it, and so may who
-/// keeps the parts elsewhere.
+/// What a [`Memory`] keeps of a part of the gradient, to read. [`Memory::view`] makes it; a caller that keeps
+/// the parts elsewhere can make one too.
 ///
 /// # Examples
 /// ```
@@ -96,9 +97,9 @@ pub struct MemoryView<'a> {
     pub residual: &'a [f32],
     /// The momentum, one element a coordinate of the part, if there is one.
     pub momentum: Option<&'a [f32]>,
-    /// The states of all units, by identifier; empty where there are none.
+    /// The states of all units, by identifier; empty if there are none.
     pub states: &'a [UnitState],
-    /// The factors of the whole layout; empty where there are none.
+    /// The factors of the whole layout; empty if there are none.
     pub factors: &'a [f32],
     arrays: &'a [ArrayLen],
     values: &'a [f32],
@@ -111,31 +112,31 @@ impl<'a> MemoryView<'a> {
         Self { residual, momentum: None, states: &[], factors: &[], arrays: &[], values: &[] }
     }
 
-    /// With momentum, one element a coordinate.
+    /// Adds momentum, one element a coordinate.
     ///
     /// # Panics
-    /// When it has another length than the residual.
+    /// If it has another length than the residual.
     #[must_use]
     pub fn with_momentum(self, momentum: &'a [f32]) -> Self {
         assert_eq!(self.residual.len(), momentum.len(), "residual and momentum differ in length");
         Self { momentum: Some(momentum), ..self }
     }
 
-    /// With the states of the units whose identifiers are below `states.len()`.
+    /// Adds the states of the units whose identifiers are below `states.len()`.
     #[must_use]
     pub fn with_states(self, states: &'a [UnitState]) -> Self {
         Self { states, ..self }
     }
 
-    /// With the factors of the whole layout.
+    /// Adds the factors of the whole layout.
     #[must_use]
     pub fn with_factors(self, factors: &'a [f32]) -> Self {
         Self { factors, ..self }
     }
 }
 
-/// What an adaptive codec remembers of one unit: four words, zeros before the first step, whose meaning is
-/// the codec's.
+/// What an adaptive codec remembers of one unit: four words, which are zeros before the first step. The codec
+/// defines their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UnitState {
     words: [u32; 4],
@@ -165,10 +166,10 @@ impl<'a> Memory<'a> {
         Self { residual, magnitude_bound, momentum: None, momentum_bound, states, factors, arrays, values }
     }
 
-    /// With momentum, one element a coordinate.
+    /// Adds momentum, one element a coordinate.
     ///
     /// # Panics
-    /// When it has another length than the residual.
+    /// If it has another length than the residual.
     #[must_use]
     pub fn with_momentum(self, momentum: impl Into<Storage<'a, f32>>) -> Self {
         let momentum = momentum.into();
@@ -176,19 +177,19 @@ impl<'a> Memory<'a> {
         Self { momentum: Some(momentum), momentum_bound: FullBound::UNKNOWN, ..self }
     }
 
-    /// With the states of the units whose identifiers are below `states.len()`.
+    /// Adds the states of the units whose identifiers are below `states.len()`.
     #[must_use]
     pub fn with_states(self, states: impl Into<Storage<'a, UnitState>>) -> Self {
         Self { states: states.into(), ..self }
     }
 
-    /// With the factors of the whole layout.
+    /// Adds the factors of the whole layout.
     #[must_use]
     pub fn with_factors(self, factors: impl Into<Storage<'a, f32>>) -> Self {
         Self { factors: factors.into(), ..self }
     }
 
-    /// What is kept back, one element a coordinate.
+    /// The residual, one element a coordinate.
     #[must_use]
     pub fn residual(&self) -> &[f32] {
         &self.residual
@@ -206,7 +207,7 @@ impl<'a> Memory<'a> {
         &self.states
     }
 
-    /// The factors of the whole layout; empty where there are none.
+    /// The factors of the whole layout; empty if there are none.
     #[must_use]
     pub fn factors(&self) -> &[f32] {
         &self.factors
@@ -217,16 +218,16 @@ impl<'a> Memory<'a> {
         &mut self.factors
     }
 
-    /// What is kept back, one element a coordinate, to be changed: for [`Linear`](crate::Linear) codecs of
-    /// other crates. How large its values can be is then unknown, so the next encode that adds to it reads it
-    /// once more.
+    /// The residual, one element a coordinate, for [`Linear`](crate::Linear) codecs of other crates to
+    /// change. How large its values can be is then unknown, so the next encode that adds to it reads it once
+    /// more.
     pub fn residual_mut(&mut self) -> &mut [f32] {
         self.magnitude_bound = f32::INFINITY;
         &mut self.residual
     }
 
-    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut); how large the momentum
-    /// can be is then unknown as well, until [`set_momentum_bound`](Self::set_momentum_bound) says it.
+    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut). How large the momentum
+    /// can be is then unknown as well, until [`set_momentum_bound`](Self::set_momentum_bound) states it.
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
         self.magnitude_bound = f32::INFINITY;
         self.momentum_bound = FullBound::UNKNOWN;
@@ -238,13 +239,13 @@ impl<'a> Memory<'a> {
         self.states.get_mut(usize::try_from(unit).ok()?)
     }
 
-    /// What is kept back, and the state of a unit, for codecs.
+    /// The residual, and the state of a unit, for codecs.
     pub(crate) fn residual_and_state(&mut self, unit: u32) -> (&[f32], Option<&mut UnitState>) {
         let state = usize::try_from(unit).ok().and_then(|unit| self.states.get_mut(unit));
         (&self.residual, state)
     }
 
-    /// The momentum of these coordinates starts anew.
+    /// Sets the momentum of these coordinates to zero.
     pub(crate) fn mask_momentum(&mut self, coordinates: &[u32]) {
         if let Some(momentum) = self.momentum.as_deref_mut() {
             for (i, &coordinate) in coordinates.iter().enumerate() {
@@ -256,7 +257,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// No magnitude of the residual is above this; infinite where nothing is known.
+    /// No magnitude of the residual is above this; infinite if nothing is known.
     pub(crate) fn magnitude_bound(&self) -> f32 {
         self.magnitude_bound
     }
@@ -267,7 +268,7 @@ impl<'a> Memory<'a> {
         self.magnitude_bound = bound;
     }
 
-    /// No magnitude of the momentum is above this; infinite where nothing is known.
+    /// No magnitude of the momentum is above this; infinite if nothing is known.
     pub(crate) fn momentum_bound(&self) -> f32 {
         self.momentum_bound.get()
     }
@@ -299,12 +300,12 @@ impl<'a> Memory<'a> {
     }
 
     /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of
-    /// coordinates alone, but the states of all units, the factors and the arrays of the whole layout, since
-    /// a unit finds its own there by its identifier and its place.
+    /// coordinates; and the states of all units, the factors and the arrays of the whole layout, because a
+    /// unit finds its own there by its identifier and its place.
     ///
-    /// What is done to the part is done to this memory: it lends its storage. How large its residual can be
-    /// is then known to the part, and to the whole no more, so the next encode with the whole reads the
-    /// residual once. Coordinates outside of the range stay as they are.
+    /// The part lends the storage of this memory, so a change of the part changes this memory. Afterwards
+    /// only the part knows how large its residual can be, so the next encode with the whole memory reads the
+    /// residual once. Coordinates outside the range stay as they are.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -323,9 +324,9 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it: cut
-    /// as [`slice`](Self::slice) cuts, but nothing is lent to be changed, so the memory still knows how large
-    /// its residual can be.
+    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it. It is
+    /// cut as by [`slice`](Self::slice), but nothing is lent to be changed, so the memory still knows how
+    /// large its residual can be.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -336,10 +337,10 @@ impl<'a> Memory<'a> {
         MemoryView { momentum: self.momentum().map(|momentum| &momentum[range]), ..view }
     }
 
-    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that what is kept back
-    /// weighs as much in the parameters as it did when it was kept. Momentum works at the rate of the step
-    /// that uses it, and stays; so do factors, of which directions count and not lengths, and arrays, of
-    /// which the codec alone knows what they are.
+    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that it weighs as much
+    /// in the parameters as it did when it was kept. Momentum stays as it is, because it works at the rate of
+    /// the step that uses it. So do factors, because their directions count and not their lengths, and
+    /// arrays, because only the codec knows what they are.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
@@ -349,11 +350,10 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Multiplies the residual by `factor`, one rounding a coordinate, so that what was kept back long ago
-    /// weighs less: what is encoded next is factor·residual + gradient. 1 changes nothing, and 0 starts the
-    /// residual anew, from +0 everywhere. What decays is lost for good: with factors below 1, sent and kept
-    /// no longer add up to all gradients. The difference of [`norm`](Self::norm) before and after says how
-    /// much it was.
+    /// Multiplies the residual by `factor`, one rounding a coordinate, so that older residuals weigh less:
+    /// the next encode sends factor·residual + gradient. 1 changes nothing. 0 sets the residual to +0
+    /// everywhere. What decays is lost for good: with factors below 1, sent and kept no longer add up to all
+    /// gradients. The difference of [`norm`](Self::norm) before and after gives the amount.
     ///
     /// Momentum, states, factors and arrays stay.
     ///
@@ -362,8 +362,8 @@ impl<'a> Memory<'a> {
     ///
     /// # Source
     /// Wu, Huang, Huang, Zhang: Error Compensated Quantized SGD (arXiv 1806.08054), where the accumulated
-    /// error has the weight α in what is encoded and decays by β. Called before every encode, both are
-    /// `factor` here. With 0 every so many steps it is the plain reset of a residual that has gone stale.
+    /// error has the weight α in what is encoded and decays by β. If this is called before every encode, both
+    /// are `factor`. A factor of 0 at regular intervals is the plain reset of a stale residual.
     ///
     /// # Examples
     /// ```

@@ -48,7 +48,7 @@ impl Moved {
     }
 }
 
-/// A tensor of the old layout that has no place in the new one, with what was kept back of it.
+/// A tensor of the old layout that has no place in the new one, with its part of the residual and momentum.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropped<'a> {
@@ -68,25 +68,25 @@ pub struct Dropped<'a> {
 pub(crate) type FactorLen<'f> = &'f dyn Fn(&TensorRef<'_>) -> usize;
 
 impl Memory<'_> {
-    /// Moves what this memory holds for the layout `old` to `into`, a memory for the layout `new`, whatever
-    /// that held before: for a model whose tensors were added, removed, renamed or put in another order.
-    /// Nothing is lost in silence: `dropped` is called with every tensor of `old` that has no place in `new`,
-    /// in the order of `old`, and what is returned counts all of it.
+    /// Moves what this memory holds for the layout `old` to `into`, a memory for the layout `new`, and
+    /// overwrites what that held. It is for a model whose tensors were added, removed, renamed or put in
+    /// another order. Nothing is lost silently: `dropped` is called with every tensor of `old` that has no
+    /// place in `new`, in the order of `old`, and the returned value counts all of it.
     ///
-    /// * Residual and momentum move tensor by tensor, bit for bit, to the tensor of the same name and shape;
-    ///   of several with the same name, the first goes to the first, the second to the second. New tensors
-    ///   begin with zeros. A tensor whose shape changed counts as one that was removed and one that is new,
-    ///   since nothing says which of its coordinates is which. Where a layout does not know its shapes
+    /// * Residual and momentum move tensor by tensor, bit for bit, to the tensor of the same name and shape.
+    ///   Among several with the same name, the first goes to the first and the second to the second. New
+    ///   tensors begin with zeros. A tensor whose shape changed counts as one removed and one new tensor,
+    ///   because nothing says which coordinate is which. If a layout does not know its shapes
     ///   ([`LayoutRef::opaque`]), tensors move only between layouts of the same fingerprint.
-    /// * Unit states belong to units, not to tensors. Where both memories have as many states as their layout
+    /// * Unit states belong to units, not to tensors. If both memories have as many states as their layout
     ///   has tensors, every unit of a [`UnitPolicy`](crate::UnitPolicy) is one tensor (`unit=tensor`), and
-    ///   its state moves with it. Else they all begin anew, from zeros, unless no tensor changed its place
-    ///   and their number is the same: then all are kept.
-    /// * Factors begin anew, from zeros, unless no tensor changed its place and their number is the same.
-    ///   With the codec at hand, [`remapped`](Self::remapped) moves those of each tensor.
-    /// * [Arrays](Self::arrays) move to the array of the same name: tensor by tensor where they have an
-    ///   element a coordinate, whole where no tensor changed its place and their number is the same. Else
-    ///   they begin anew, from zeros.
+    ///   its state moves with it. Otherwise all states are kept if no tensor changed its place and their
+    ///   number is the same, and begin at zero if not.
+    /// * Factors are kept if no tensor changed its place and their number is the same; otherwise they begin
+    ///   at zero. With the codec at hand, [`remapped`](Self::remapped) moves those of each tensor.
+    /// * [Arrays](Self::arrays) move to the array of the same name. One with an element a coordinate moves
+    ///   tensor by tensor. Any other moves whole, if no tensor changed its place and its length is the same.
+    ///   Otherwise an array begins at zero.
     ///
     /// # Panics
     /// When one of the memories has another length than its layout, or only one of them has momentum.
@@ -236,7 +236,7 @@ fn move_factors(
     let Some(len) = len else { return 0 };
     let before =
         |layout: &LayoutRef<'_>, end: usize| layout.tensors().take(end).map(|tensor| len(&tensor)).sum();
-    // Factors that are not those of one tensor after the other have no place.
+    // Factors that do not lie tensor by tensor have no place.
     if before(old, usize::MAX) != from.len() || before(new, usize::MAX) != into.len() {
         return 0;
     }

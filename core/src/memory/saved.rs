@@ -20,11 +20,11 @@ const HAS_MOMENTUM: u8 = 2;
 const HAS_STATES: u8 = 4;
 const HAS_FACTORS: u8 = 8;
 
-/// Magic, version, kind, fingerprint and length in front, the checksum behind.
+/// Magic, version, kind, fingerprint and length at the front, the checksum at the end.
 const OVERHEAD: usize = 2 + 1 + 1 + 8 + 8 + 4;
 const STATE_BYTES: usize = 16;
 
-/// What a saved memory holds, as bytes that passed every check.
+/// The content of a saved memory, as bytes that passed every check.
 struct Saved<'b> {
     residual: &'b [u8],
     momentum: &'b [u8],
@@ -78,9 +78,9 @@ impl Memory<'_> {
         self.lengths().bytes()
     }
 
-    /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`;
-    /// returns the bytes. The version is 3 where the memory has [arrays](Self::arrays), else 1, with the same
-    /// bytes as ever.
+    /// Writes the memory with its version, the layout's fingerprint and a checksum to the front of `out`, and
+    /// returns the number of bytes. The version is 3 if the memory has [arrays](Self::arrays). Otherwise it
+    /// is 1, with the same bytes as before arrays existed.
     ///
     /// # Errors
     /// [`SaveError::BufferTooSmall`] when `out` has fewer than [`saved_bytes`](Self::saved_bytes),
@@ -126,9 +126,9 @@ impl Memory<'_> {
     /// Restores what [`save`](Self::save) wrote, bit for bit.
     ///
     /// # Errors
-    /// `BadMagic`, `UnsupportedVersion`, `InvalidField(Memory)` for other parts, another length, another
-    /// number of states or factors or other arrays, `LayoutMismatch`, `Truncated`, `TrailingBytes`,
-    /// `ChecksumMismatch`, `NonFiniteValue`. The memory is then as it was.
+    /// `BadMagic`, `UnsupportedVersion`, `LayoutMismatch`, `Truncated`, `TrailingBytes`, `ChecksumMismatch`,
+    /// `NonFiniteValue`, or `InvalidField(Memory)` for other parts, another length, another number of states
+    /// or factors, or other arrays. The memory is then as it was.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
@@ -212,7 +212,7 @@ impl Memory<'_> {
                 return Err(other);
             }
         }
-        // The caller holds as much: no product overflows.
+        // The caller holds this many bytes, so no product overflows.
         let residual = reader.take(4 * self.residual.len())?;
         let momentum = reader.take(4 * self.momentum().map_or(0, <[f32]>::len))?;
         let states = reader.take(STATE_BYTES * self.states.len())?;

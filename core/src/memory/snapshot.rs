@@ -4,9 +4,9 @@ use crate::built::FullBound;
 use crate::memory::{Memory, UnitState};
 use alloc::vec::Vec;
 
-/// A copy of all that a [`Memory`] holds, for steps that may turn out to be void: taken before the step, and
-/// given back to the memory if the step is. Residual and momentum cannot be computed back from what an encode
-/// leaves of them: [`give_back`](Memory::give_back) restores fl(residual + gradient), not the residual.
+/// A copy of all that a [`Memory`] holds, for steps that may turn out to be void. Take it before the step,
+/// and restore it if the step is void. Residual and momentum cannot be computed from what an encode leaves:
+/// [`give_back`](Memory::give_back) restores fl(residual + gradient), not the residual.
 ///
 /// Takes 4 bytes for each element of residual, momentum, factors and arrays, and 16 for each unit state; a
 /// [`take`](Self::take) copies as much. The buffers grow once and are reused.
@@ -61,7 +61,7 @@ impl Snapshot {
         }
     }
 
-    /// Copies what the memory holds, in place of what was copied before.
+    /// Copies what the memory holds, and discards the previous copy.
     pub fn take(&mut self, memory: &Memory<'_>) {
         copy(&memory.residual, &mut self.residual);
         copy(memory.momentum().unwrap_or_default(), &mut self.momentum);
@@ -72,7 +72,7 @@ impl Snapshot {
         self.momentum_bound = memory.momentum_bound;
     }
 
-    /// Makes the memory hold again, bit for bit, what it held when it was copied.
+    /// Makes the memory hold again, bit for bit, what it held when the copy was taken.
     ///
     /// # Panics
     /// When a part of the memory has another length than the part that was copied.
