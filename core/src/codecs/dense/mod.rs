@@ -27,8 +27,8 @@ pub(crate) use view::DenseFields;
 
 /// Every coordinate of the unit, in order.
 ///
-/// The casts round to nearest, ties to even. Their bias is at most half a unit in the last place, so they use
-/// no error feedback unless asked to. Half precision refuses magnitudes from 65520 up, which would round to
+/// The casts round to nearest, ties to even. Their bias is at most half a unit in the last place, so by
+/// default they use no error feedback. Half precision refuses magnitudes from 65520 up, which would round to
 /// infinity: scale the gradient down first.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,8 +41,8 @@ pub enum Dense {
     Bf16,
 }
 
-/// Elements that are cast together: with their casts they fit the first cache level. Asking for the next ones
-/// in one go is slower than what the processor reads ahead by itself.
+/// Elements that are cast together: with their casts they fit the first cache level. Requesting the next ones
+/// all at once is slower than what the processor reads ahead by itself.
 const CAST: usize = 1024;
 
 /// Working memory for a unit of `len` elements.
@@ -150,7 +150,7 @@ impl Run<'_> {
         Ok(largest)
     }
 
-    /// [`write`](Self::write) on several threads, where that pays.
+    /// [`write`](Self::write) on several threads, if that pays.
     #[cfg(feature = "parallel")]
     fn write_in_parts(
         mut self,
@@ -184,9 +184,10 @@ impl Run<'_> {
     }
 }
 
-/// The residual becomes what the casts of these values leave. Returns its largest magnitude.
+/// Sets the residual to the rounding errors of these values. Returns its largest magnitude.
 fn keep(format: ValueFormat, p: &[u32], residual: &mut [f32]) -> f32 {
-    // A small machine does not repeat in code what the loop says already: a finite value less itself is zero.
+    // A small machine needs no separate case: the loop gives zero for a value less itself, if the value is
+    // finite.
     if Full::build().is_some() && format == ValueFormat::F32 {
         residual.fill(0.0);
         return 0.0;
@@ -194,7 +195,7 @@ fn keep(format: ValueFormat, p: &[u32], residual: &mut [f32]) -> f32 {
     let mut largest = 0.0f32;
     for (residual, &bits) in residual.iter_mut().zip(p) {
         let value = f32::from_bits(bits);
-        // Exact: what a value rounds to lies between its half and its double, or is zero.
+        // Exact: the result of rounding lies between half the value and its double, or is zero.
         *residual = value - narrow::rounded(format, value);
         largest = largest.max(residual.abs());
     }

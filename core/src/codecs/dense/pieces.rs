@@ -32,7 +32,7 @@ impl Cut for Dense {
         super::scratch_len(len)
     }
 
-    /// What is sent stays where it is until it is written.
+    /// The values that are sent stay where they are until they are written.
     fn decide(&self, input: UnitInput<'_, '_>, _scratch: &mut Scratch<'_>) -> Result<Decided, EncodeError> {
         Ok(Decided { atoms: input.unit.len, values: None })
     }
@@ -64,8 +64,8 @@ impl Cut for Dense {
         true
     }
 
-    /// What rounding lost stays; exact, as what a value rounds to lies between its half and its double, or is
-    /// zero.
+    /// The rounding error stays. It is exact, because the result of rounding lies between half the value and
+    /// its double, or is zero.
     fn commit_piece(
         &self,
         _decided: &Decided,

@@ -58,7 +58,8 @@ impl<'a> Body<'a> for DenseFields<'a> {
 }
 
 impl Dense {
-    /// Whether dense units of a codec may have values of that format: f32, or what the codec casts to.
+    /// Whether dense units of a codec may have values of that format: f32, or the format of the codec's
+    /// casts.
     fn sends(codec: CodecId, format: ValueFormat) -> bool {
         let [_, f16, bf16] = Self::IDS;
         match format {

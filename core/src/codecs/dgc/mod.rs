@@ -1,4 +1,4 @@
-//! Deep Gradient Compression: momentum ahead of the residual, and a threshold taken from a sample.
+//! Deep Gradient Compression: momentum before the residual, and a threshold taken from a sample.
 
 mod select;
 mod spelling;
@@ -14,23 +14,23 @@ use crate::momentum::Momentum;
 use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
 use crate::wire::ids::CodecId;
 
-/// Deep Gradient Compression. Momentum works on each worker, ahead of the residual (which the paper calls
-/// velocity): the residual accumulates steps instead of gradients, and where an entry is sent, its momentum
-/// starts anew (momentum factor masking). So the optimizer must not have momentum of its own for the units
-/// that are compressed; it keeps that of units that are sent dense, as tensors of one dimension are.
+/// Deep Gradient Compression. Momentum works on each worker, before the residual (which the paper calls
+/// velocity): the residual accumulates steps instead of gradients. Where an entry is sent, its momentum
+/// becomes 0 (momentum factor masking). So the optimizer must not have momentum of its own for the units that
+/// are compressed. It keeps its momentum for units that are sent dense, such as tensors of one dimension.
 ///
-/// Coordinates are those that reach a threshold taken from an evenly spaced sample: between 0.8·k and 1.3·k
-/// of them, where k = clamp(round(density·n), 1, n). Of more than 1.3·k the k largest are sent; a threshold
-/// that leaves fewer than 0.8·k is lowered to 0.8 of itself, up to ten times. A zero is never sent.
+/// The codec sends the coordinates that reach a threshold taken from an evenly spaced sample: between 0.8·k
+/// and 1.3·k of them, where k = clamp(round(density·n), 1, n). If more than 1.3·k reach it, the k largest are
+/// sent. A threshold that leaves fewer than 0.8·k is lowered to 0.8 of itself, up to ten times. A zero is
+/// never sent.
 ///
 /// At every step sent + kept = fl(residual + step), bit for bit, where the [step](Momentum) is what momentum
-/// makes of the gradient. Masked momentum is dropped, on purpose, and a frame that is given back does not
-/// bring it back.
+/// makes of the gradient. Masked momentum is dropped on purpose, and giving a frame back does not restore it.
 ///
 /// # Source
-/// Lin, Han, Mao, Wang, Dally: Deep Gradient Compression (arXiv 1712.01887), algorithms 1 to 4. Differences:
-/// in the band up to 1.3·k all that reach the threshold are sent, none is dropped for its position; and
-/// clipping bounds the norm of the gradient, not its elements one by one.
+/// Lin, Han, Mao, Wang, Dally: Deep Gradient Compression (arXiv 1712.01887), algorithms 1 to 4. Two
+/// differences: in the band up to 1.3·k all that reach the threshold are sent, and none is dropped for its
+/// position; and clipping bounds the norm of the gradient, not its elements one by one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dgc {
     density: Density,
@@ -55,13 +55,14 @@ impl Dgc {
         Self { momentum, ..self }
     }
 
-    /// With this share of a unit in the sample, or as many as it takes for two of them to be among the k.
+    /// Sets the share of a unit in the sample. The sample is larger if it takes more for two of its elements
+    /// to be among the k.
     #[must_use]
     pub fn with_sample(self, sample: Density) -> Self {
         Self { sample, ..self }
     }
 
-    /// With a limit above 0 on the norm of the sum of all workers' gradients; see
+    /// Sets a limit above 0 on the norm of the sum of all workers' gradients; see
     /// [`local_clip`](Self::local_clip).
     #[must_use]
     pub fn with_clip(self, clip: Option<f32>) -> Self {
@@ -86,9 +87,9 @@ impl Dgc {
         self.clip
     }
 
-    /// The norm that one of `workers` shortens its whole gradient to (see
-    /// [`clip_norm`](crate::arithmetic::clip_norm)) before it encodes: limit·workers^(−1/2), since the sum of
-    /// N independent gradients is √N times as long.
+    /// The norm to which one of `workers` shortens its whole gradient before it encodes (see
+    /// [`clip_norm`](crate::arithmetic::clip_norm)): limit·workers^(−1/2), because the sum of N independent
+    /// gradients is √N times as long.
     ///
     /// # Source
     /// Lin et al., section 3.3.

@@ -1,4 +1,4 @@
-//! Which coordinates: those that reach a threshold taken from a sample.
+//! Selection of the coordinates that reach a threshold taken from a sample.
 
 use super::Dgc;
 use crate::codecs::topk::{Quota, radix_cut};
@@ -10,14 +10,14 @@ use crate::rng::Stream;
 /// The threshold is lowered at most so often.
 const ROUNDS: usize = 10;
 
-/// What it is multiplied by.
+/// The factor that lowers the threshold.
 const LOWER: f32 = 0.8;
 
 /// Too few are less than 8 tenths of k, too many more than 13 tenths.
 const FEWEST_TENTHS: usize = 8;
 const MOST_TENTHS: u64 = 13;
 
-/// Entries of the sample that should be among the k, at the least.
+/// Entries of the sample that should be among the k, at least.
 const FEWEST_IN_SAMPLE: u32 = 2;
 
 /// k entries are wanted out of `len`; up to 13 tenths of k are sent.
@@ -39,7 +39,7 @@ pub(super) fn samples(dgc: &Dgc, len: usize) -> usize {
 /// ```
 ///
 /// # Errors
-/// Those of [`Pass::add_and_select`].
+/// The errors of [`Pass::add_and_select`].
 pub(super) fn select(
     isa: Isa,
     dgc: &Dgc,
@@ -62,8 +62,9 @@ pub(super) fn select(
     Ok(())
 }
 
-/// Magnitude bits of the ⌈density·s⌉-th largest of s elements of the unit, or 1 where that is zero: those at
-/// ⌊(i·len + offset)/s⌋ for i below s, which are evenly spaced and, for an offset below len, all different.
+/// Magnitude bits of the ⌈density·s⌉-th largest of s elements of the unit, or 1 if that is zero. The elements
+/// are those at ⌊(i·len + offset)/s⌋ for i below s: evenly spaced and, for an offset below len, all
+/// different.
 fn sampled_threshold(dgc: &Dgc, pass: &Pass<'_>, stream: &Stream, room: &mut [u32]) -> u32 {
     let sample = &mut room[..samples(dgc, pass.len())];
     if sample.is_empty() {

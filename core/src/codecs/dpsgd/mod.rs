@@ -13,8 +13,8 @@ use crate::scratch::{LinearScratch, LinearScratchLen};
 /// 2¹²⁶: the difference of two values below it is finite.
 const BOUND: f32 = f32::from_bits((127 + 126) << 23);
 
-/// The whole model as f32, one round: x ← x + w·(x' − x), where x' is the neighbour's model. The sum of the
-/// two models does not change but for rounding, and with w = 1/2 both end at their mean.
+/// The whole model as f32, in one round: x ← x + w·(x' − x), where x' is the neighbour's model. The sum of
+/// the two models changes only by rounding, and with w = 1/2 both end at their mean.
 ///
 /// # Source
 /// Lian et al.: Can Decentralized Algorithms Outperform Centralized Algorithms? (D-PSGD, arXiv 1705.09056),

@@ -19,19 +19,19 @@ pub(crate) use view::SignsFields;
 
 /// EF-signSGD: every coordinate is sent as its sign times the mean magnitude of the unit, ‖p‖₁/n.
 ///
-/// Biased: needs error feedback, under which it converges as SGD does. ‖C(p) − p‖² = (1 − δ)·‖p‖² with δ =
-/// ‖p‖₁² / (n·‖p‖₂²), so a scale for each tensor is the default. Zeros, of either sign, are sent as positive.
+/// Biased: needs error feedback, with which it converges as SGD does. ‖C(p) − p‖² = (1 − δ)·‖p‖² with δ =
+/// ‖p‖₁² / (n·‖p‖₂²), so by default each tensor has its own scale. Zeros of either sign are sent as positive.
 ///
-/// What is kept is fl(p − sent), one rounding a coordinate ([`Law::Rounded`]): a value far below the scale
-/// leaves a difference that is no float.
+/// The memory keeps fl(p − sent), one rounding a coordinate ([`Law::Rounded`]): for a value far below the
+/// scale, the exact difference is not an f32.
 ///
 /// # Determinism
 /// The sum of magnitudes has eight strides in f64, added as for a norm.
 ///
 /// # Source
 /// Karimireddy, Rebjock, Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes
-/// (arXiv 1901.09847), algorithm 1. The learning rate stays with the optimizer: what is sent is not
-/// multiplied by it.
+/// (arXiv 1901.09847), algorithm 1. The learning rate stays with the optimizer: the codec does not multiply
+/// by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EfSign;
 
@@ -48,7 +48,7 @@ fn is_negative(p: u32) -> bool {
     p > 1 << 31
 }
 
-/// What a coordinate decodes to.
+/// The decoded value of a coordinate.
 fn decoded(p: u32, scale: f32) -> f32 {
     if is_negative(p) { -scale } else { scale }
 }
@@ -65,7 +65,7 @@ fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
     Ok(if source.len() == 0 { 0.0 } else { (total_of(sums.sum) / len) as f32 })
 }
 
-/// Writes a bit a coordinate, 1 for what is below zero. `p` begins at a whole byte.
+/// Writes one bit a coordinate, 1 for values below zero. `p` begins at a whole byte.
 fn write_signs(p: &[u32], writer: &mut Writer<'_>) {
     for eight in p.chunks(8) {
         let bits = eight.iter().enumerate().map(|(i, &p)| u8::from(is_negative(p)) << i);
@@ -118,7 +118,7 @@ impl EncodeUnit for EfSign {
                 write_signs(p, writer);
             }
             if let Some(memory) = &mut memory {
-                // Where there is a residual, p is in the room.
+                // If there is a residual, p is in the room.
                 let residual = &mut memory.residual_mut()[first..first + room.len()];
                 largest = largest.max(keep(room, scale, residual));
             }

@@ -12,8 +12,8 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// Coordinates of a piece whose scale is zero, at the most, for each byte of a packet: it takes no more bytes
-/// however long it is, but the search for the largest has to end.
+/// The most coordinates, for each byte of a packet, of a piece whose scale is zero. Such a piece takes the
+/// same bytes whatever its length, but the search for the largest piece has to end.
 const COORDINATES_PER_BYTE: usize = 1024;
 
 /// The scale, in the scratch memory.

@@ -1,4 +1,4 @@
-//! QSGD whose range all workers share, so that levels may be summed as integers by all-reduce.
+//! QSGD with one range that all workers share, so that all-reduce may sum levels as integers.
 
 mod spelling;
 
@@ -20,18 +20,18 @@ use core::num::NonZeroU32;
 
 /// Stochastic rounding to multiples of R/s, where R is the largest magnitude of the unit over *all* workers.
 ///
-/// Two rounds: R by a maximum over one f32, then the sum of the levels. Levels travel as they are summed:
-/// each plus s, in a field of bitlen(2·N·s) bits, as many fields as fit the 31 lower bits of an i32. The sum
-/// over N workers fills its field at the most, so neither fields nor words overflow, whatever the gradients.
-/// At N = 4 and 4 bits that is 5 coordinates a word, 6.4 bits each, where f32 takes 32.
+/// Two rounds: R by a maximum over one f32, then the sum of the levels. A level plus s travels in a field of
+/// bitlen(2·N·s) bits, with as many fields as fit the 31 lower bits of an i32. The sum over N workers at most
+/// fills its field, so neither fields nor words overflow, whatever the gradients. At N = 4 and 4 bits that is
+/// 5 coordinates a word, 6.4 bits each, where f32 takes 32.
 ///
 /// Unbiased, so it takes no error feedback. A unit whose R is below 2⁻¹⁰⁰ is sent as zeros. Frames hold what
 /// one worker alone would contribute: those of [`Qsgd`] with one bucket and norm `max`.
 ///
 /// # Source
 /// Mao et al.: Unbiased Single-scale and Multi-scale Quantizers for Distributed Optimization (arXiv
-/// 2109.12497), QSGDMaxNorm; with s = 2^(bits−1) − 1 where bits are given, and fields wide enough for the
-/// sum, which the authors' int8 all-reduce overflows.
+/// 2109.12497), QSGDMaxNorm. Two differences: s = 2^(bits−1) − 1 if bits are given; and fields are wide
+/// enough for the sum, which overflows the authors' int8 all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxNorm {
     bits: LevelBits,
@@ -40,7 +40,7 @@ pub struct MaxNorm {
 /// Bits of an i32 that fields may fill: the sign stays clear.
 const WORD_BITS: u32 = 31;
 
-/// Words of scratch memory behind p: the stream of the draws, and the number of workers.
+/// Words of scratch memory after p: the stream of the draws, and the number of workers.
 const STATE_WORDS: usize = 5;
 
 impl MaxNorm {
@@ -77,7 +77,7 @@ impl MaxNorm {
     /// Bits of a field in which `workers` levels are summed.
     ///
     /// # Panics
-    /// When there are more workers than [`most_contributors`](Linear::most_contributors) says.
+    /// If there are more workers than [`most_contributors`](Linear::most_contributors) says.
     fn field_bits(self, workers: u32) -> u32 {
         let largest = 2 * u64::from(workers) * u64::from(self.levels());
         let bits = u64::BITS - largest.leading_zeros();
@@ -176,7 +176,7 @@ impl Linear for MaxNorm {
         len
     }
 
-    /// As many as have a sum of levels that fits a word, ⌊(2³¹ − 1) / 2s⌋: 8,454,660 at 8 bits.
+    /// The most workers whose sum of levels fits a word, ⌊(2³¹ − 1) / 2s⌋: 8,454,660 at 8 bits.
     fn most_contributors(&self) -> u32 {
         i32::MAX as u32 / (2 * self.levels())
     }
@@ -231,7 +231,7 @@ impl Linear for MaxNorm {
         Some(Round { index: 1, reduction: Reduction::SumI32, payload_len, ..round })
     }
 
-    /// There is no memory to keep anything in.
+    /// There is no memory in which to keep anything.
     fn abandon(&self, _round: Round, _scratch: &mut LinearScratch<'_>, _memory: Option<&mut Memory<'_>>) {}
 }
 

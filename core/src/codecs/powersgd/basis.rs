@@ -1,7 +1,6 @@
-//! Columns made orthonormal, alike on every worker.
+//! Columns made orthonormal, in the same way on every worker.
 
-/// A column of which less than this is left, against what it was, is spanned by those before it: some 2⁶
-/// roundings of f32.
+/// The columns before it span a column if less than this share of it is left: some 2⁶ roundings of f32.
 const SPANNED: f64 = 1.0 / (1 << 18) as f64;
 
 /// 2⁻¹⁰⁰: columns that are shorter count as zero, since too few of their bits are left.
@@ -15,8 +14,8 @@ const LEAST: f64 = f32::from_bits((127 - 100) << 23) as f64;
 /// ```
 ///
 /// # Source
-/// Gram and Schmidt, modified and with one repetition: Giraud, Langou, Rozložník: The loss of orthogonality
-/// in the Gram-Schmidt orthogonalization process (Computers and Mathematics with Applications 50, 2005).
+/// Gram and Schmidt, modified, with one repetition: Giraud, Langou, Rozložník: The loss of orthogonality in
+/// the Gram-Schmidt orthogonalization process (Computers and Mathematics with Applications 50, 2005).
 pub(super) fn orthonormalise(columns: &mut [f32], rows: usize) {
     for k in 0..columns.len() / rows {
         let (done, rest) = columns.split_at_mut(k * rows);

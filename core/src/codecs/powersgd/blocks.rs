@@ -1,23 +1,23 @@
-//! Which parts of a unit are matrices, and where their factors stand.
+//! Which parts of a unit are matrices, and where their factors are stored.
 
 use super::PowerSgd;
 use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
 use core::ops::Range;
 
-/// The factors of one matrix: P of rows × rank, Q of cols × rank, column behind column.
+/// The factors of one matrix: P of rows × rank, Q of cols × rank, column after column.
 #[derive(Clone, Debug)]
 pub(super) struct Factors {
     pub(super) rows: usize,
     pub(super) cols: usize,
     rank: usize,
-    /// Where Q stands among those of the unit.
+    /// Where Q is stored among the factors of the unit.
     pub(super) q: Range<usize>,
 }
 
 impl Factors {
-    /// Those of a tensor of this shape, if it is worth them: `shape[0]` rows, all other dimensions as
-    /// columns.
+    /// The factors of a tensor of this shape, if compressing it pays: `shape[0]` rows, all other dimensions
+    /// as columns.
     pub(super) fn of(codec: &PowerSgd, shape: &[usize]) -> Option<Self> {
         let &[rows, _, ..] = shape else { return None };
         let len = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
@@ -66,7 +66,7 @@ impl<'l> Blocks<'l> {
         self.matrices().map(|(_, factors)| factors.q_len()).sum()
     }
 
-    /// Those that are compressed.
+    /// The tensors that are compressed.
     pub(super) fn matrices(self) -> impl Iterator<Item = (Block, Factors)> {
         self.filter_map(|mut block| block.factors.take().map(|factors| (block, factors)))
     }

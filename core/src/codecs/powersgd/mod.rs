@@ -22,30 +22,30 @@ use basis::{complete, orthonormalise};
 use blocks::{Blocks, Factors};
 
 /// PowerSGD: the mean of the workers' matrices M of n × m, as a product P·Qᵀ of rank r, by one step of the
-/// power iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal alike,
-/// and Mᵀ·P.
+/// power iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal in the
+/// same way, and Mᵀ·P.
 ///
-/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed where its factors are
-/// less than one `min_rate`th of it, r·(n + m)·`min_rate` < n·m; all others, vectors among them, travel whole
-/// in the first round. So does everything before the step `start`. A tensor that the unit cuts travels whole
-/// as well.
+/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed if its factors take
+/// less than one `min_rate`th of it, r·(n + m)·`min_rate` < n·m. All other tensors, vectors among them, are
+/// sent whole in the first round. So is a tensor that the unit cuts, and so is everything before the step
+/// `start`.
 ///
-/// The memory holds the residual and, as its *factors*, the Q of the last step, from which the next begins
-/// (warm start). Columns of Q that are zero, as all are before the first step, are drawn anew, alike on every
-/// worker. What is kept is fl(p − mean), one rounding a coordinate: the workers' sum of what they sent and
-/// keep is that of p but for rounding.
+/// The memory holds the residual and, as its *factors*, the Q of the previous step, from which the next step
+/// begins (warm start). Columns of Q that are zero, as all are before the first step, are drawn anew, the
+/// same on every worker. The memory keeps fl(p − mean), one rounding a coordinate. The sum over workers of
+/// sent and kept is the sum of p, except for rounding.
 ///
-/// There are no frames: one worker alone cannot say what it contributes.
+/// There are no frames: one worker alone does not know what it contributes.
 ///
 /// # Determinism
 /// Sums have one order: M·Q in eight strides along a row, Mᵀ·P down the rows; inner products of columns in
-/// f64, top to bottom. Every worker that is handed the same sums has the same mean.
+/// f64, top to bottom. Every worker that gets the same sums computes the same mean.
 ///
 /// # Source
-/// Vogels, Karimireddy, Jaggi: PowerSGD (arXiv 1905.13727), algorithms 1 and 2. Ours: Q is orthonormalised
-/// before use, so that magnitudes stay those of M; columns that others span are dropped and drawn anew, where
-/// the authors add a small constant to the norm. `min_rate` and `start` are those of PyTorch's communication
-/// hook.
+/// Vogels, Karimireddy, Jaggi: PowerSGD (arXiv 1905.13727), algorithms 1 and 2. Two differences: Q is
+/// orthonormalised before use, so that magnitudes stay those of M; and columns that others span are dropped
+/// and drawn anew, where the authors add a small constant to the norm. `min_rate` and `start` are those of
+/// PyTorch's communication hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PowerSgd {
     rank: u16,
@@ -59,7 +59,7 @@ const BOUND: f32 = f32::from_bits((127 + 88) << 23);
 impl PowerSgd {
     /// The largest rank.
     pub const MAX_RANK: u16 = 256;
-    /// How many times smaller a matrix must become, where nothing else is said.
+    /// How many times smaller a matrix must become, by default.
     pub const MIN_RATE: u32 = 2;
 
     /// `rank` from 1 to [`MAX_RANK`](Self::MAX_RANK), else `None`; from step 0, [`MIN_RATE`](Self::MIN_RATE).
@@ -86,7 +86,7 @@ impl PowerSgd {
         self.rank
     }
 
-    /// How many times smaller a matrix must become at the least.
+    /// How many times smaller a matrix must become, at least.
     #[must_use]
     pub fn min_rate(&self) -> u32 {
         self.min_rate
@@ -104,7 +104,7 @@ impl PowerSgd {
         tensors.filter_map(|tensor| Factors::of(self, tensor.shape)).map(|factors| factors.q_len()).sum()
     }
 
-    /// Where the factors of the unit's matrices stand in those of the layout.
+    /// Where the factors of the unit's matrices are stored among those of the layout.
     fn factors_of(&self, layout: &LayoutRef<'_>, unit: &Unit) -> Range<usize> {
         self.factors_before(layout, unit.start)..self.factors_before(layout, unit.start + unit.len)
     }
@@ -114,7 +114,7 @@ impl PowerSgd {
         Blocks::new(self, layout, *unit, is_whole)
     }
 
-    /// Makes every P of the summed payload orthonormal and writes Mᵀ·P behind each other to `q`.
+    /// Makes every P of the summed payload orthonormal and writes each Mᵀ·P to `q`, one after the other.
     fn project_back(blocks: Blocks<'_>, p: &[u32], first: &mut [f32], q: &mut [f32]) {
         for (block, factors) in blocks.matrices() {
             let columns = &mut first[block.first];
@@ -162,8 +162,9 @@ impl EncodeUnit for PowerSgd {
     }
 }
 
-/// M·Q and what travels whole, then Mᵀ·P. Scratch floats: the first payload from the front, the second up to
-/// the end. What abandons a step leaves the warm start: any Q will do to begin with.
+/// First round: M·Q and the tensors that are sent whole. Second round: Mᵀ·P. Scratch floats: the first
+/// payload at the front, the second at the end. Abandoning a step leaves the warm start as it is, because any
+/// Q will do to begin with.
 impl Linear for PowerSgd {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
         // Both factors of a matrix are less than the matrix.
@@ -251,7 +252,7 @@ impl Linear for PowerSgd {
             for (block, _) in blocks().matrices() {
                 keep(&p[block.range.clone()], &mean[block.range.clone()], &mut residual[block.range]);
             }
-            // What is not finite came from elsewhere, and the mean will be refused.
+            // A value that is not finite came from another worker, and the mean will be refused.
             if !is_whole && q.iter().all(|value| value.is_finite()) {
                 memory.factors_mut()[self.factors_of(layout, &round.unit)][..q_len].copy_from_slice(q);
             }

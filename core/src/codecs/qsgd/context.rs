@@ -1,9 +1,9 @@
 //! Norms and levels as decisions under adaptive probabilities, for parts of a unit that are too short for
 //! tables of their own.
 //!
-//! The digits of a level are decided under the averages of the levels before it, one that remembers few and
-//! one that remembers more; its sign under the two signs before it; the exponent of a norm under that of the
-//! norm before it. One stream holds the norm of each bucket ahead of its levels.
+//! The averages of the levels before a level decide the probabilities of its digits: one average remembers
+//! few levels and one remembers more. The two signs before a sign decide its probability, and the previous
+//! exponent that of the exponent of a norm. One stream holds the norm of each bucket before its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::LevelBits;
@@ -22,35 +22,34 @@ const EXPONENTS: core::ops::RangeInclusive<u32> = 1..=254;
 /// Half octaves of an average, in 256ths of a level: 127 levels are in the last.
 const CLASSES: usize = 30;
 
-/// By how many places less an average moves towards a level: one that remembers little, one that remembers
-/// more.
+/// The shifts by which an average moves towards a level: one average remembers few levels, the other more.
 const FAST: u32 = 1;
 const SLOW: u32 = 4;
 
-/// Updates that words seem to have behind them before the first.
+/// Updates that a word counts as seen before its first.
 const FAST_COUNT: u32 = 4;
 const SLOW_COUNT: u32 = 6;
 
-/// Numbers of the first words of digits behind the leading one, in a context of levels; before them are those
-/// of how many digits there are.
+/// Index of the first word for digits after the leading one, in a context of levels. The words before it are
+/// for the number of digits.
 const FIRST_DIGIT: usize = 6;
 
-/// Number of the decision which way an exponent goes; before it are those of how far.
+/// Index of the decision on the direction of an exponent; the words before it are for the distance.
 const DIRECTION: usize = 15;
 
-/// Updates that the words of signs seem to have behind them: most gradients have signs without any order.
+/// Updates that the words of signs count as seen: most gradients have signs without any order.
 const SIGN_COUNT: u32 = 20;
 
 /// Largest stream of one coordinate, its length included: 33 bits of a norm, and 49 of a level.
 pub(super) const MAX_SINGLE_BYTES: usize = 1 + 12;
 
-/// A word that is 1 with probability `p` / 2¹⁶ as if it had been updated so often.
+/// A word that is 1 with probability `p` / 2¹⁶, as if it had been updated `count` times.
 const fn word(p: u32, count: u32) -> u32 {
     p << COUNT_BITS | count
 }
 
-/// Words of the contexts of levels: a level has more than j digits with probability m / (m + 0.45·2ʲ), m the
-/// least average of the class; the first digit behind the leading one is 1 in three of eight.
+/// Words of the contexts of levels. A level has more than j digits with probability m / (m + 0.45·2ʲ), where
+/// m is the least average of the class. The first digit after the leading one is 1 in three of eight cases.
 #[allow(clippy::indexing_slicing, reason = "while compiling")]
 const fn first_words(count: u32) -> [Context; CLASSES] {
     let mut contexts = [[word(24_000, count); DECISIONS]; CLASSES];
@@ -87,7 +86,7 @@ fn class(average: i32) -> usize {
     class.max(average.min(1)) as usize
 }
 
-/// All that is learnt in a stream.
+/// All models that learn in a stream.
 struct Models {
     /// Bits of the largest level.
     digits_of_largest: u32,
@@ -204,7 +203,7 @@ impl Models {
 pub(super) struct Form {
     pub(super) bits: LevelBits,
     pub(super) bucket: usize,
-    /// Coordinates of the first bucket, of which a part may have been cut off.
+    /// Coordinates of the first bucket, which may have been cut.
     pub(super) first: usize,
 }
 
@@ -220,7 +219,7 @@ impl Form {
         })
     }
 
-    /// Bytes of a body with a stream of so many.
+    /// Bytes of a body with a stream of `stream` bytes.
     fn body_bytes(self, stream: usize) -> usize {
         let counted = usize::from(self.bits.counted().is_some());
         let varints = [self.bucket, self.first, stream].map(|field| varint_len(field as u64));
@@ -228,8 +227,9 @@ impl Form {
     }
 }
 
-/// Encodes levels for as long as `goes_on` says so, which is told of each run of coordinates that a few more
-/// bytes, or none, have encoded: the coordinates before it, and those with it.
+/// Encodes levels for as long as `goes_on` returns true. It is called after each run of coordinates that took
+/// a few more bytes, or none, with the encoder, the number of coordinates before the run, and the number
+/// including it.
 fn encode<'o>(
     form: Form,
     levels: &Levels<'_>,
@@ -283,7 +283,7 @@ pub(super) fn fitting(form: Form, levels: &Levels<'_>, room: impl Fn(usize) -> u
     fitting
 }
 
-/// Writes what follows the bucket size, if the whole body then takes no more than `room` bytes.
+/// Writes what follows the bucket size, if the whole body then takes at most `room` bytes.
 pub(super) fn write(form: Form, levels: &Levels<'_>, room: usize, writer: &mut Writer<'_>) -> bool {
     writer.varint(form.first as u64);
     let spare = writer.spare();
@@ -324,14 +324,14 @@ impl<'a> ContextLevels<'a> {
         self.stream.len()
     }
 
-    /// Whether buckets begin where those of other packings do.
+    /// Whether buckets begin at the same coordinates as in other packings.
     #[cfg(feature = "alloc")]
     pub(super) fn has_whole_buckets(&self, len: usize) -> bool {
         self.form.first == self.form.bucket || len <= self.form.first
     }
 
-    /// Decodes `len` coordinates: hands each norm to `norm`, which gives what `field` is handed with each
-    /// field of its bucket. Buckets whose norm is 0 have fields of 0.
+    /// Decodes `len` coordinates. Passes each norm to `norm`, whose result is passed to `field` with each
+    /// field of the bucket. Buckets whose norm is 0 have fields of 0.
     pub(super) fn decode<T: Copy>(
         &self,
         len: usize,

@@ -18,8 +18,8 @@ pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
     bits | packing << 4
 }
 
-/// What stands ahead of the norms: the form, the norm and its coding, the number of levels where the form
-/// does not say it, and the size of a bucket.
+/// What precedes the norms: the form, the norm and its coding, the number of levels if the form does not
+/// state it, and the size of a bucket.
 pub(super) fn write_head(qsgd: &Qsgd, packing: u8, coding: u8, writer: &mut Writer<'_>) {
     writer.u8(form_byte(qsgd, packing));
     writer.u8(norm_byte(qsgd, coding));
@@ -56,7 +56,7 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
     buckets.checked_mul(4)?.checked_add(levels)?.checked_add(3 + 3 * MAX_VARINT_BYTES)
 }
 
-/// What a body needs beside the caller's buffers, in words and in bytes.
+/// What a body needs besides the caller's buffers, in words and in bytes.
 struct Needs {
     /// Words for p and bytes for fields of one piece.
     piece: usize,
@@ -139,8 +139,8 @@ impl<'b> Body<'b> {
         })
     }
 
-    /// The same of norms and levels that `fill` makes: it fills norms and fixed packing, if there is to be
-    /// one, and leaves symbols, if they are wanted.
+    /// The same for norms and levels that `fill` makes: it fills norms and the fixed packing, if there is to
+    /// be one, and leaves symbols, if they are wanted.
     pub(super) fn write_filled(
         mut self,
         writer: &mut Writer<'_>,
@@ -163,8 +163,9 @@ impl<'b> Body<'b> {
         Ok(())
     }
 
-    /// Codes the symbols as asked for, in place of the norms and the fixed packing that were written last
-    /// where that is smaller; returns packing and coding of the norms if they are others.
+    /// Codes the symbols as the entropy choice says. Under `auto` the result replaces the norms and the fixed
+    /// packing, which were written last, only if it is smaller. Returns packing and coding of the norms if
+    /// they changed.
     fn code(self, norms: usize, fixed: usize, writer: &mut Writer<'_>) -> Option<(u8, u8)> {
         let alphabet = self.qsgd.alphabet();
         let levels = Levels {
@@ -209,8 +210,8 @@ struct Levels<'b> {
 }
 
 impl Levels<'_> {
-    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which stands behind the norms at
-    /// the end of what was written; the first of equals.
+    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which follows the norms at the end
+    /// of the written bytes; the first of equals.
     fn choose(
         self,
         norms: usize,

@@ -68,13 +68,13 @@ pub(super) fn decide(
 }
 
 impl Levels<'_> {
-    /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces end anywhere;
-    /// `first` is where they begin in the unit.
+    /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces may end
+    /// anywhere. `first` is their first position in the unit.
     pub(crate) fn fitting(&self, qsgd: &Qsgd, first: usize, room: impl Fn(usize) -> usize) -> usize {
         context::fitting(form_at(qsgd, first), self, room)
     }
 
-    /// Writes the body, if it takes no more than `room` bytes; `first` is where it begins in the unit, and
+    /// Writes the body, if it takes at most `room` bytes. `first` is its first position in the unit, and
     /// `symbols` has room for one symbol a coordinate.
     pub(crate) fn write(
         &self,
@@ -100,7 +100,7 @@ impl Levels<'_> {
         packing.is_some()
     }
 
-    /// Symbols of the buckets whose norm is not zero, at the front of `symbols`; returns how many.
+    /// Writes the symbols of the buckets whose norm is not zero to the front of `symbols`; returns how many.
     pub(super) fn gather_symbols(&self, qsgd: &Qsgd, symbols: &mut [u8]) -> usize {
         let buckets = self.fields.chunks(qsgd.bucket.get() as usize).zip(self.norms);
         buckets.filter(|(_, norm)| **norm != [0; 4]).fold(0, |coded, (fields, _)| {
@@ -109,7 +109,8 @@ impl Levels<'_> {
         })
     }
 
-    /// Writes the levels in the packing asked for; returns which, or `None` if it does not fit.
+    /// Writes the levels in the packing that was asked for. Returns the packing, or `None` if it does not
+    /// fit.
     fn pack(&self, qsgd: &Qsgd, symbols: &mut [u8], room: usize, writer: &mut Writer<'_>) -> Option<u8> {
         let fixed = pack::fixed_bytes(qsgd.bits, self.fields.len())?;
         let coded = self.gather_symbols(qsgd, symbols);

@@ -17,7 +17,7 @@ pub(super) const CODING_STREAM: u8 = 2;
 /// Bits of an f32 below its exponent.
 pub(super) const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 
-/// Exponents of finite values; that of infinities cannot be written.
+/// Exponents of finite values; the exponent of infinity cannot be written.
 const EXPONENTS: usize = 255;
 
 /// Largest coding of `buckets` norms in planes.
@@ -95,7 +95,7 @@ impl<'a> Norms<'a> {
         }
     }
 
-    /// How many there are, those among the levels aside.
+    /// Number of norms that are stored outside the levels.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Plain(norms) => norms.len(),
@@ -109,7 +109,7 @@ impl<'a> Norms<'a> {
         matches!(self, Self::Plain(_))
     }
 
-    /// Bytes on the wire, those of lengths aside.
+    /// Bytes on the wire, except those of lengths.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Plain(norms) => norms.as_flattened().len(),
@@ -118,7 +118,7 @@ impl<'a> Norms<'a> {
         }
     }
 
-    /// Words that [`check`](Self::check) decodes into: one a norm, if it has to.
+    /// Words into which [`check`](Self::check) decodes: one a norm, if it must decode them.
     pub(super) fn words(&self) -> usize {
         match self {
             Self::Plain(_) => 0,

@@ -20,7 +20,7 @@ pub(super) const PACKING_CONTEXT: u8 = 4;
 /// Coordinates of one byte of ternary levels: 3⁵ = 243 ≤ 256.
 pub(super) const TERNARY_PER_BYTE: usize = 5;
 
-/// Bytes of `len` levels where each has the same width.
+/// Bytes of `len` levels that all have the same width.
 pub(super) fn fixed_bytes(bits: LevelBits, len: usize) -> Option<usize> {
     match bits {
         LevelBits::Ternary => Some(len.div_ceil(TERNARY_PER_BYTE)),
@@ -55,14 +55,14 @@ fn split(symbol: u8) -> (u32, u64) {
     (u32::from(symbol).div_ceil(2), u64::from(symbol & 1 == 0))
 }
 
-/// Bytes that [`elias`] writes behind the length.
+/// Bytes that [`elias`] writes after the length.
 pub(super) fn elias_bytes(symbols: &[u8]) -> usize {
     let levels = symbols.iter().map(|&symbol| split(symbol).0);
     let bits: u64 = levels.map(|level| u64::from(elias::len(level + 1)) + u64::from(level > 0)).sum();
     bits.div_ceil(8) as usize
 }
 
-/// Elias omega of level + 1, then a sign bit where the level is not 0; the length in bytes stands in front.
+/// Elias omega of level + 1, then a sign bit if the level is not 0. The length in bytes comes first.
 pub(super) fn elias(symbols: &[u8], writer: &mut Writer<'_>) {
     let bytes = elias_bytes(symbols);
     writer.varint(bytes as u64);

@@ -15,9 +15,9 @@ pub(crate) const LEAST_NORM: f32 = f32::from_bits((127 - 100) << 23);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Norm {
-    /// Euclidean: what the paper's theorems use.
+    /// Euclidean, as in the paper's theorems.
     L2 = 0,
-    /// Largest magnitude: far less variance at equal width, what the paper's experiments use.
+    /// Largest magnitude, as in the paper's experiments: far less variance at equal width.
     #[default]
     Max = 1,
 }
@@ -36,14 +36,14 @@ pub enum EntropyChoice {
     Elias,
     /// Interleaved rANS over the unit's own level frequencies.
     Rans,
-    /// The same with up to 16 tables, of which each 64 levels have the one that suits them, and with the
-    /// norms' exponents coded: for gradients that are spread unevenly. A bucket of zeros costs next to
-    /// nothing. In packets, which are too short for tables, norms and levels are decisions of a range coder
-    /// under probabilities that adapt from level to level: several times as slow.
+    /// The same with up to 16 tables. Each run of 64 levels uses the table that suits it, and the norms'
+    /// exponents are coded: for gradients that are spread unevenly. A bucket of zeros costs next to nothing.
+    /// Packets are too short for tables. There norms and levels are decisions of a range coder, under
+    /// probabilities that adapt from level to level, which takes several times as long.
     Adaptive,
 }
 
-/// How many levels there are, and with that the width of one.
+/// The number of levels, and so the width of a level.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LevelBits {
@@ -51,7 +51,7 @@ pub enum LevelBits {
     Bits(u8),
     /// One level per sign, five coordinates a byte.
     Ternary,
-    /// So many levels per sign, 1 to 127, in as many bits as the largest needs, and one for the sign. Needs
+    /// This many levels per sign, 1 to 127, in as many bits as the largest needs, and one for the sign. Needs
     /// the feature `full`.
     Levels(u8),
 }
@@ -63,8 +63,8 @@ impl LevelBits {
         (2..=8).contains(&bits).then_some(Self::Bits(bits))
     }
 
-    /// `levels` per sign, from 1 to 127, else `None`: as bits where these are all that so many bits hold, 1,
-    /// 3, 7, …, 127.
+    /// `levels` per sign, from 1 to 127, otherwise `None`. The result is a number of bits if `levels` is the
+    /// most that it can hold: 1, 3, 7, …, 127.
     ///
     /// # Examples
     /// ```
@@ -110,7 +110,7 @@ impl LevelBits {
         }
     }
 
-    /// The number that bodies state where they do not state the width alone.
+    /// The number that bodies state if the width alone does not give it.
     pub(super) fn counted(self) -> Option<u8> {
         match self {
             Self::Levels(levels) if Full::build().is_some() => Some(levels),
@@ -122,13 +122,13 @@ impl LevelBits {
 /// QSGD: buckets of consecutive coordinates, each scaled by its own norm R and rounded to multiples of R/s.
 ///
 /// Unbiased with stochastic rounding, so it needs no error feedback: E‖Q − v‖² ≤ min(d/s², √d/s)·‖v‖² for the
-/// Euclidean norm and d elements a bucket. With nearest rounding it is a contraction wherever
+/// Euclidean norm and d elements a bucket. With nearest rounding it is a contraction if
 /// [`proves_contraction`](Self::proves_contraction) says so, and takes error feedback.
 ///
 /// Buckets whose norm is below 2⁻¹⁰⁰ (and those of a norm of zero) are sent as zeros.
 ///
 /// # Source
-/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2; ternary
+/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2. Ternary
 /// levels with norm `max` are TernGrad's (Wen et al., arXiv 1705.07878) without clipping. Elias codes are the
 /// dense form, on level + 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -178,7 +178,7 @@ impl Qsgd {
         Self { rounding, ..self }
     }
 
-    /// How many levels there are.
+    /// The number of levels.
     #[must_use]
     pub fn bits(&self) -> LevelBits {
         self.bits
@@ -219,14 +219,14 @@ impl Qsgd {
         self.rounding
     }
 
-    /// Whether these parameters make a contraction, ‖C(v) − v‖² ≤ (1 − δ)·‖v‖² with δ > 0, whose error is
-    /// exact, as error feedback needs.
+    /// Whether these parameters make a contraction, ‖C(v) − v‖² ≤ (1 − δ)·‖v‖² with δ > 0, with an exact
+    /// error, as error feedback needs.
     ///
     /// Nearest rounding never moves a coordinate by more than its magnitude, because zero is a level. Under
     /// norm `max` the largest coordinate of each bucket is a level itself, so its whole energy is kept. Under
-    /// the Euclidean norm the largest is at least R/√d, and is kept to more than half where that rounds to
-    /// level 1: 4·s² > d. Stochastic rounding may send a small coordinate as a level far above it, whose
-    /// error is not a float.
+    /// the Euclidean norm the largest is at least R/√d. More than half of it is kept if that rounds to level
+    /// 1: 4·s² > d. Stochastic rounding may send a small coordinate as a level far above it, whose error is
+    /// not an f32.
     #[must_use]
     pub fn proves_contraction(&self) -> bool {
         let s = self.bits.built().levels();

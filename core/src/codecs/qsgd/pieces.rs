@@ -1,4 +1,4 @@
-//! Pieces of a unit of levels: whole buckets, or a part of one bucket where a whole one does not fit; under
+//! Pieces of a unit of levels: whole buckets, or a part of one bucket if a whole one does not fit; under
 //! context, any run of coordinates.
 
 use super::Qsgd;
@@ -13,8 +13,8 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// Coordinates of a part of a bucket, at the most, for each byte of a packet: levels that are all alike take
-/// next to nothing, but the search for the largest part has to end.
+/// The most coordinates, for each byte of a packet, of a part of a bucket. Equal levels take next to nothing,
+/// but the search for the largest part has to end.
 const COORDINATES_PER_BYTE: usize = 64;
 
 /// The same of a piece under context, where buckets of zeros take next to nothing.
@@ -24,7 +24,7 @@ const STREAMED_PER_BYTE: usize = 1024;
 const BLOCK: usize = 256;
 
 impl Content {
-    /// A norm takes four bytes, so there are only so many buckets.
+    /// A norm takes four bytes, which bounds the number of buckets.
     fn cuts(&self, at: usize, size: PacketSize) -> (Cuts, Option<Cuts>) {
         let len = self.len;
         if self.qsgd.cuts_anywhere() {

@@ -23,7 +23,7 @@ const L2_BOUND: f32 = f32::from_bits((127 + 111) << 23);
 const MAX_BOUND: f32 = f32::from_bits((127 + 126) << 23);
 
 /// Coordinates that are quantised together: whole bytes in every packing, whole blocks of draws, whole
-/// buckets of the usual sizes, and little enough for the first cache level.
+/// buckets of the usual sizes, and few enough for the first cache level.
 pub(super) const PIECE: usize = 2560;
 
 /// The values of a unit from coordinate `first` on.
@@ -36,7 +36,7 @@ pub(super) struct Values<'v> {
 }
 
 impl<'v> Values<'v> {
-    /// Those of the whole unit.
+    /// The values of the whole unit.
     pub(super) fn of(input: &'v mut UnitInput<'_, '_>) -> Self {
         let residual = input.memory.as_deref_mut().map(Memory::residual_mut);
         Self { first: 0, grad: input.grad, residual, start: input.unit.start }
@@ -81,7 +81,7 @@ pub(super) struct Quantizer<'q> {
     fields: &'q mut [u8],
     /// Room for one symbol a coordinate, if they are wanted.
     symbols: &'q mut [u8],
-    /// Symbols so far: those of all buckets whose norm is not zero.
+    /// Number of symbols so far, in all buckets whose norm is not zero.
     coded: usize,
 }
 
@@ -124,7 +124,7 @@ impl<'q> Quantizer<'q> {
         Ok(())
     }
 
-    /// The norms of the whole unit, and a field for each of its coordinates; the memory is not lent.
+    /// The norms of the whole unit, and a field for each of its coordinates. No memory is lent.
     pub(super) fn decide(
         &mut self,
         mut values: Values<'_>,
@@ -194,8 +194,8 @@ impl<'q> Quantizer<'q> {
         Ok(if norm < LEAST_NORM { 0.0 } else { norm })
     }
 
-    /// Quantises one piece, keeps what rounding took, and packs or gathers the levels. `fixed` is the packing
-    /// of all values, or empty.
+    /// Quantises one piece, keeps the rounding errors, and packs or gathers the levels. `fixed` is the
+    /// packing of all values, or empty.
     fn quantize_piece(
         &mut self,
         values: &mut Values<'_>,
@@ -233,8 +233,7 @@ impl<'q> Quantizer<'q> {
         Ok(())
     }
 
-    /// The residual becomes p less what the levels of a piece decode to. A memory has p made in scratch
-    /// memory.
+    /// Sets the residual to p less the decoded levels of a piece. With a memory, p is in scratch memory.
     fn keep(&self, values: &mut Values<'_>, piece: Range<usize>, norms: &[[u8; 4]]) {
         let levels = self.qsgd.bits.built().levels() as f32;
         let Some(residual) = &mut values.residual else { return };
@@ -259,7 +258,7 @@ mod in_parts {
     use alloc::vec::Vec;
 
     impl Quantizer<'_> {
-        /// [`quantize`](Quantizer::quantize), in parts where that pays.
+        /// [`quantize`](Quantizer::quantize), in parts if that pays.
         pub(in crate::codecs::qsgd) fn quantize_in_parts(
             &mut self,
             threads: usize,
@@ -323,7 +322,7 @@ mod in_parts {
         }
     }
 
-    /// Symbols of these coordinates: those of buckets whose norm is not zero.
+    /// Number of symbols of these coordinates: those in buckets whose norm is not zero.
     fn coded_in(qsgd: &Qsgd, range: Range<usize>, norms: &[[u8; 4]]) -> usize {
         let parts = cut_by_bucket(range, qsgd.bucket.get() as usize);
         parts.filter(|(bucket, _)| norms[*bucket] != [0; 4]).map(|(_, at)| at.len()).sum()

@@ -1,4 +1,4 @@
-//! Levels as received, written again by every coder: what each would have taken is what it takes.
+//! Received levels, written again by every coder. So the size under each coder is exact.
 
 use super::encode::{self, Body};
 use super::fields::Levels;
@@ -12,7 +12,7 @@ use core::num::NonZeroU32;
 
 impl LevelsFields<'_> {
     /// Bodies with the same norms and levels, one from each coder: fixed width (two bits also as ternary
-    /// levels), Elias, rANS, adaptive. None where the first bucket is a part of one. `scratch` is what
+    /// levels), Elias, rANS, adaptive. None if the first bucket is cut. `scratch` is what
     /// [`check`](Self::check) filled.
     pub(super) fn rewritten(&self, scratch: &[u32]) -> Vec<Vec<u8>> {
         let Some((norms, fields)) = self.norms_and_fields(scratch) else { return Vec::new() };

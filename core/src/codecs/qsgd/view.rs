@@ -47,7 +47,7 @@ enum Packing<'a> {
     Context(ContextLevels<'a>, Full),
 }
 
-/// Entropy coders skip the buckets whose norm is zero; fields of fixed width stand for all.
+/// Entropy coders skip the buckets whose norm is zero; fields of fixed width cover all buckets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Buckets {
     All,
@@ -151,8 +151,7 @@ impl<'a> LevelsFields<'a> {
         Ok(Self { len, bits, bucket, norms, packing })
     }
 
-    /// Norms first, where they have to be decoded, then what decodes symbols; or the values of all
-    /// coordinates.
+    /// Norms first, if they must be decoded, then the tables of symbols; or the values of all coordinates.
     fn words(&self) -> usize {
         let coded = match self.packing {
             Packing::Rans(coded, _) => coded.scratch_words(),
@@ -217,7 +216,8 @@ impl<'a> LevelsFields<'a> {
         if largest <= levels { Ok(()) } else { Err(DecodeError::InvalidField(Field::Level)) }
     }
 
-    /// Fields hold no level above the largest, of which there are such where a number of levels is stated.
+    /// A field can hold a level above the largest only if the number of levels is stated. Checks that none
+    /// does.
     fn check_fixed(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         check_padding(bytes, self.len as u64 * u64::from(self.bits.built().width()))?;
         if Full::build().and_then(|_| self.bits.counted()).is_none() {
@@ -243,7 +243,7 @@ impl<'a> LevelsFields<'a> {
         self.norms.iter(norms).zip(sizes).filter(|&(norm, _)| norm != 0.0).map(|(_, size)| size).sum()
     }
 
-    /// Every byte holds five digits, and those behind the last coordinate are zero.
+    /// Every byte holds five digits, and those after the last coordinate are zero.
     fn check_ternary(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         let used = (self.len.wrapping_sub(1) % TERNARY_PER_BYTE) as u32 + 1;
         let is_padded = bytes.last().is_none_or(|&last| u32::from(last) < 3u32.pow(used));
@@ -251,8 +251,8 @@ impl<'a> LevelsFields<'a> {
         if is_padded && is_valid { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
 
-    /// Any bits decode to levels in range; what is left over behind them would be a second frame for the same
-    /// levels.
+    /// Any bits decode to levels in range. Bits left over after them would make a second frame for the same
+    /// levels, so they are refused.
     fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(bytes);
         let available = bytes.len() as u64 * 8;
@@ -261,7 +261,7 @@ impl<'a> LevelsFields<'a> {
             take_elias(&mut bits, self.levels());
             left -= 1;
         }
-        // Behind the end all bits are 0, and each of them a level of 0.
+        // Past the end all bits are 0, and each is a level of 0.
         let used = bits.position() + left;
         if used > available {
             return Err(DecodeError::Truncated { needed: used.div_ceil(8) as usize, actual: bytes.len() });
@@ -269,8 +269,8 @@ impl<'a> LevelsFields<'a> {
         check_padding(bytes, used)
     }
 
-    /// Calls `f` with position and value of every coordinate, in order; those of a bucket whose norm is zero
-    /// may be left out.
+    /// Calls `f` with position and value of every coordinate, in order. It may skip those of a bucket whose
+    /// norm is zero.
     #[inline]
     fn for_each_value(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         if let Packing::Context(..) = self.packing {
@@ -471,7 +471,7 @@ impl<'a> LevelsFields<'a> {
         });
     }
 
-    /// Position and scale of every coordinate of the buckets asked for.
+    /// Position and scale of every coordinate of the chosen buckets.
     fn coordinates<'w>(
         &self,
         norms: &'w [u32],

@@ -1,5 +1,5 @@
-//! Random-k with a shared seed: every worker sends the same coordinates, so values alone are sent, and may be
-//! summed.
+//! Random-k with a shared seed: every worker sends the same coordinates, so only values are sent, and they
+//! may be summed.
 
 mod spelling;
 mod view;
@@ -23,7 +23,7 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 pub(crate) use view::SeededFields;
 
-/// What the values are multiplied by: the key `estimator=` of a spelling.
+/// The factor on the values: the key `estimator=` of a spelling.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Estimator {
@@ -36,7 +36,7 @@ pub enum Estimator {
 }
 
 /// Random-k: k = clamp(round(density·n), 1, n) coordinates, drawn without replacement from the shared stream
-/// of (seed, step, unit), alike on every rank. Each k-subset is equally likely.
+/// of (seed, step, unit), the same on every rank. Each k-subset is equally likely.
 ///
 /// # Source
 /// Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1; Wangni et al.:
@@ -76,7 +76,7 @@ impl RandomK {
         self.estimator
     }
 
-    /// What a value is multiplied by before it is sent.
+    /// The factor on a value before it is sent.
     fn factor(&self, k: usize, len: usize) -> f32 {
         match self.estimator {
             Estimator::Contraction => 1.0,
@@ -101,7 +101,7 @@ fn bitmap_words(len: usize) -> usize {
 /// Writes a uniformly drawn k-subset of the coordinates below `len` to `indices` (k elements), ascending.
 /// `bitmap` has [`bitmap_words`] words.
 ///
-/// For j = len − k … len − 1: draw t below j + 1; take t, or j where t is already taken (Floyd).
+/// For j = len − k … len − 1: draw t below j + 1; take t, or j if t is already taken (Floyd).
 fn sample(stream: &Stream, len: usize, indices: &mut [u32], bitmap: &mut [u32]) {
     bitmap.fill(0);
     let first = len - indices.len();

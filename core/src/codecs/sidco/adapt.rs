@@ -1,18 +1,18 @@
-//! How the number of stages follows what the threshold really leaves.
+//! How the number of stages follows what the threshold really selects.
 
 use crate::memory::UnitState;
 
 /// Steps from one adaptation to the next.
 const WINDOW: u32 = 5;
 
-/// Mean ratios of what was left to what was wanted outside of which another number of stages is tried.
+/// Mean ratios of selected to wanted entries. Outside them another number of stages is tried.
 const TOO_MANY: f32 = 1.2;
 const TOO_FEW: f32 = 0.8;
 
 /// Set in word 0 where the number of stages falls from one try to the next.
 const FALLING: u32 = 1 << 8;
 
-/// What is remembered of a unit.
+/// What the codec remembers of a unit.
 ///
 /// | word | holds |
 /// | --- | --- |
@@ -21,7 +21,7 @@ const FALLING: u32 = 1 << 8;
 /// | 2 | sum of their ratios, an f32 |
 /// | 3 | 0 |
 ///
-/// Any words are taken.
+/// Any words are valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stages {
     pub(super) stages: u32,
@@ -47,14 +47,14 @@ impl Stages {
         UnitState::from_words([stages, self.steps, self.ratios.to_bits(), 0])
     }
 
-    /// After a step that left `ratio` times what was wanted. Every fifth step: the next number of stages,
-    /// where the mean ratio is below 0.8 or above 1.2. The first number that leaves as much as is wanted is
-    /// kept.
+    /// After a step that selected `ratio` times what was wanted. Every fifth step: the next number of stages,
+    /// if the mean ratio is below 0.8 or above 1.2. The first number within these limits is kept.
     ///
     /// # Source
-    /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1, which takes one stage fewer where too many are
-    /// left, and one more where too few are. That is right for light tails. Heavy ones need the opposite, and
-    /// what a number of stages leaves may rise and fall again, so ours tries all of them in turn.
+    /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1, which takes one stage fewer if too many are
+    /// selected, and one more if too few. That is right for light tails. Heavy tails need the opposite, and
+    /// the number selected may rise and fall again as stages are added. So ours tries all numbers of stages
+    /// in turn.
     pub(super) fn after(self, ratio: f32, most: u32) -> Self {
         let next = Self { steps: self.steps + 1, ratios: self.ratios + ratio, ..self };
         if next.steps < WINDOW {
@@ -82,7 +82,7 @@ mod tests {
     const CURVES: usize = 10_000;
     const STEPS: usize = 500;
 
-    /// What each number of stages leaves, over what is wanted: entry M − 1 is that of M stages.
+    /// The ratio of selected to wanted entries for each number of stages: entry M − 1 is that of M stages.
     type Curve = Vec<f32>;
 
     /// A stream of uniform numbers in 0 … 1, Weyl's sequence mixed as in SplitMix64.
@@ -101,8 +101,8 @@ mod tests {
             (0..12).map(|_| self.draw()).sum::<f64>() - 6.0
         }
 
-        /// A walk of the logarithm of the ratio, which begins as a Gaussian and moves by half as much from M
-        /// to M + 1.
+        /// A random walk of the logarithm of the ratio. It begins as a Gaussian and moves by half as much
+        /// from M to M + 1.
         fn curve(&mut self, most: u32) -> Curve {
             let mut logarithm = 0.0;
             (0..most)
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Where the paper's rule is after so many steps.
+    /// The number of stages that the paper's rule reaches after this many steps.
     fn settled_as_in_the_paper(curve: &Curve, most: u32) -> u32 {
         (0..STEPS as u32 / WINDOW).fold(1, |stages, _| paper(stages, curve[stages as usize - 1], most))
     }

@@ -15,18 +15,18 @@ const ONE_IN: usize = 4;
 /// likely to go.
 const LIKELY: f64 = 1.0 / 3.0;
 
-/// Values of the sample whose median stands for that of what was kept.
+/// Sample size for the median of the values that were kept.
 const MEDIAN_SAMPLE: usize = 512;
 
 /// The threshold that about k elements exceed, in `stages` stages.
 ///
-/// Zeros are never sent, so they are left out of the fit: the share is that of the others.
+/// Zeros are never sent, so they are left out of the fit, and the share is a share of the other elements.
 ///
 /// # Errors
-/// Those of [`Pass::values`].
+/// The errors of [`Pass::values`].
 ///
-/// The first stage after the first reads every value, and keeps those that exceed its threshold in `kept`;
-/// later stages read what was kept.
+/// The first stage after the initial one reads every value, and keeps those that exceed its threshold in
+/// `kept`. Later stages read only these.
 ///
 /// # Source
 /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1.
@@ -68,7 +68,7 @@ pub(super) fn threshold(
     Ok(threshold)
 }
 
-/// Moments of all magnitudes that are not zero, and the mean of their logarithms where the fit needs it.
+/// Moments of all magnitudes that are not zero, and the mean of their logarithms if the fit needs it.
 fn first_moments(isa: Isa, pass: &mut Pass<'_>, fit: Fit) -> Result<(Moments, f64), EncodeError> {
     let (mut excesses, mut logarithms) = (Excesses::new(1, 0.0), Logarithms::new());
     let mut room = [0; BLOCK];
@@ -98,7 +98,7 @@ fn excesses(
         excesses.add_candidates(kept.candidates);
         return Ok(excesses.moments());
     }
-    // Where that was a mistake, it is not made again.
+    // If that was a mistake, it is not made again.
     kept.begin(if kept.least.is_none() { least_above(likely) } else { least });
     let mut room = [0; BLOCK];
     for block in pass.blocks() {
@@ -119,7 +119,7 @@ pub(super) struct Kept<'k, 'c> {
 }
 
 impl<'k, 'c> Kept<'k, 'c> {
-    /// Nothing yet, and room for what will be kept.
+    /// Nothing yet, and room for the values to keep.
     pub(super) fn new(candidates: &'k mut Candidates<'c>) -> Self {
         Self { candidates, least: None }
     }
@@ -129,7 +129,7 @@ impl<'k, 'c> Kept<'k, 'c> {
         len.div_ceil(ONE_IN)
     }
 
-    /// Leaves those of at least `least` as candidates; `None` if not all of them were kept.
+    /// Leaves the values of at least `least` as candidates; `None` if not all of them were kept.
     pub(super) fn narrowed(&mut self, isa: Isa, least: u32) -> Option<&mut Candidates<'c>> {
         if self.narrow_to(isa, least) { Some(self.candidates) } else { None }
     }
@@ -146,9 +146,9 @@ impl<'k, 'c> Kept<'k, 'c> {
         (self.candidates.len, self.least) = (0, Some(least));
     }
 
-    /// Adds a block of elements, whose first is number `first`. Where there is no room for all of them, it
-    /// keeps about the larger half of what was kept so far, and what is as large from then on: later stages
-    /// ask for less than half of what the first leaves.
+    /// Adds a block of elements, whose first is number `first`. If there is no room for all of them, it keeps
+    /// about the larger half of what was kept so far, and from then on only values as large: later stages ask
+    /// for less than half of what the first selects.
     fn add(&mut self, isa: Isa, first: usize, p: &[u32]) {
         let free = |kept: &Self| kept.candidates.indices.len() - kept.candidates.len;
         let needed = p.len() + CANDIDATE_SLACK;
@@ -163,7 +163,7 @@ impl<'k, 'c> Kept<'k, 'c> {
         kernels::keep_from(isa, kernels::floats_of(p), None, first as u32, least, self.candidates);
     }
 
-    /// The magnitude above the median of a sample of what was kept.
+    /// The magnitude above the median of a sample of the kept values.
     fn magnitude_above(&self, sample: &mut [u32; MEDIAN_SAMPLE]) -> u32 {
         let values = &self.candidates.values[..self.candidates.len];
         let sampled = values.iter().step_by(values.len().div_ceil(MEDIAN_SAMPLE).max(1));
@@ -192,8 +192,8 @@ mod tests {
     use crate::Grad;
     use std::{vec, vec::Vec};
 
-    /// The threshold, and whether it still knows what reaches it: then that is exactly what the candidates
-    /// are.
+    /// The threshold, and whether the values that reach it are still known; if so, the candidates are exactly
+    /// these.
     fn estimated(values: &[f32], fit: Fit, stages: u32, room: usize) -> (u64, bool) {
         let isa = Isa::best();
         let (mut indices, mut kept_values) = (vec![0; room], vec![0; room]);

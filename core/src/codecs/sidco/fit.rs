@@ -15,10 +15,10 @@ pub enum Fit {
     Pareto,
 }
 
-/// Below this shape a generalised Pareto distribution is taken for its limit, the exponential one.
+/// Below this shape a generalised Pareto distribution is treated as its limit, the exponential one.
 const SMALLEST_SHAPE: f64 = 1e-6;
 
-/// A gamma distribution of a larger shape is taken for its mean: so do magnitudes that hardly differ.
+/// A gamma distribution of a larger shape is treated as its mean, because its magnitudes hardly differ.
 const LARGEST_SHAPE: f64 = 100.0;
 
 /// The excess that a share `delta` of an exponential distribution exceeds.
@@ -29,7 +29,7 @@ pub(super) fn exponential(mean: f64, delta: f64) -> f64 {
     -mean * libm::log(delta)
 }
 
-/// The same of a generalised Pareto distribution fitted by moments; the mean where there is no variance.
+/// The same for a generalised Pareto distribution fitted by moments; the mean if there is no variance.
 ///
 /// # Source
 /// The same, corollary 1.3 and lemma 2.
@@ -51,7 +51,7 @@ pub(super) fn pareto(moments: &Moments, delta: f64) -> f64 {
 /// form.
 ///
 /// # Source
-/// The same, corollary 1.2; the quantile itself instead of its approximation.
+/// The same, corollary 1.2, but with the quantile itself instead of its approximation.
 pub(super) fn gamma(mean: f64, mean_logarithm: f64, delta: f64) -> f64 {
     let s = libm::log(mean) - mean_logarithm;
     let shape = (3.0 - s + libm::sqrt((s - 3.0) * (s - 3.0) + 24.0 * s)) / (12.0 * s);
@@ -64,7 +64,7 @@ pub(super) fn gamma(mean: f64, mean_logarithm: f64, delta: f64) -> f64 {
 /// Newton steps on the logarithm of the tail; it is nearly straight, so few are needed.
 const NEWTON_STEPS: usize = 24;
 
-/// The x whose upper tail Q(shape, x) has the logarithm `log_tail`, below 0.
+/// The x at which the upper tail Q(shape, x) has the logarithm `log_tail`, below 0.
 fn gamma_quantile(shape: f64, log_tail: f64) -> f64 {
     let log_gamma = libm::lgamma(shape);
     let mut x = (-log_tail - log_gamma).max(0.5 * shape);
@@ -77,7 +77,7 @@ fn gamma_quantile(shape: f64, log_tail: f64) -> f64 {
     x
 }
 
-/// Terms of a series or a continued fraction, at the most.
+/// The most terms of a series or a continued fraction.
 const TERMS: usize = 500;
 
 /// ln Q(a, x), the logarithm of the regularised upper incomplete gamma function.

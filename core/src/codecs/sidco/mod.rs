@@ -22,21 +22,23 @@ use estimate::Kept;
 
 pub use fit::Fit;
 
-/// SIDCo: sends what exceeds a threshold at which, by a distribution fitted to the magnitudes in one or more
-/// stages, about k = clamp(round(density·n), 1, n) elements are left. A zero is never sent, and not fitted.
+/// SIDCo: sends the elements that exceed a threshold. The threshold comes from a distribution fitted to the
+/// magnitudes in one or more stages, so that about k = clamp(round(density·n), 1, n) elements exceed it. A
+/// zero is never sent, and not fitted.
 ///
-/// Where more than 2·k exceed the threshold, the k largest are sent; a threshold that leaves fewer than k/2
-/// is lowered to 0.7 of itself, up to four times. [Capped](Self::with_cap), it never sends more than k.
+/// If more than 2·k exceed the threshold, the k largest are sent. A threshold that fewer than k/2 exceed is
+/// lowered to 0.7 of itself, up to four times. [Capped](Self::with_cap), the codec never sends more than k.
 ///
-/// The number of stages is fixed, or adapts to each unit: then a memory keeps its state. Every five steps
-/// that sent less than 0.8 or more than 1.2 times k, a unit tries the next number; all are tried in turn, and
-/// the first within that band is kept.
+/// The number of stages is fixed or adapts to each unit; if it adapts, a memory keeps its state. After every
+/// five steps that sent less than 0.8 or more than 1.2 times k, a unit tries the next number. It tries all
+/// numbers in turn, and keeps the first within that band.
 ///
 /// # Source
 /// Abdelmoniem, Elzanaty, Alouini, Canini: An Efficient Statistical-based Gradient Compression Technique for
-/// Distributed Training Systems (MLSys 2021). Ours are: zeros left out, the bounds of k/2 and 2·k and the
-/// cap, state per unit, and stages in turn: the paper's rule, fewer stages where too much is left and more
-/// where too little is, never settles on heavy tails.
+/// Distributed Training Systems (MLSys 2021). Ours differs in five points: zeros are left out; there are
+/// bounds of k/2 and 2·k; there is a cap; each unit has its state; and numbers of stages are tried in turn.
+/// The paper's rule, fewer stages if too much is selected and more if too little, never settles on heavy
+/// tails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sidco {
     density: Density,
@@ -49,7 +51,7 @@ pub struct Sidco {
 /// A threshold is lowered at most so often.
 const ROUNDS: usize = 4;
 
-/// What it is multiplied by.
+/// The factor that lowers the threshold.
 const LOWER: f64 = 0.7;
 
 impl Sidco {
@@ -72,7 +74,7 @@ impl Sidco {
         Self { stages, ..self }
     }
 
-    /// Whether the k largest are taken wherever more exceed the threshold.
+    /// Whether only the k largest are sent if more exceed the threshold.
     #[must_use]
     pub fn with_cap(self, is_capped: bool) -> Self {
         Self { is_capped, ..self }
@@ -96,19 +98,20 @@ impl Sidco {
         self.is_capped
     }
 
-    /// What is found; the cap comes after it, so that stages adapt alike with and without.
+    /// The number to select. The cap applies after it, so that stages adapt in the same way with and without
+    /// the cap.
     fn quota(&self, len: usize) -> Quota {
         let k = self.density.count(len);
         Quota { k, most: k.saturating_mul(2).min(len) }
     }
 
-    /// At most ⌈log2(1/density)⌉ stages adapt: each leaves a half at the least.
+    /// At most ⌈log2(1/density)⌉ stages adapt, because each selects at least a half.
     fn most_stages(&self) -> u32 {
         self.density.population(1).next_power_of_two().trailing_zeros().max(1)
     }
 
-    /// Leaves the entries to send in `candidates`; returns what exceeded the threshold over what was wanted,
-    /// 2 at the most.
+    /// Leaves the entries to send in `candidates`. Returns the number that exceeded the threshold over the
+    /// number wanted, 2 at most.
     fn select_from(
         &self,
         pass: &mut Pass<'_>,
@@ -155,7 +158,7 @@ impl Sparsifier for Sidco {
         if self.is_capped { k } else { most }
     }
 
-    /// Where there are several stages, with room for what the first leaves.
+    /// With several stages, includes room for what the first selects.
     fn capacity(&self, len: usize) -> usize {
         let capacity = self.quota(len).capacity(len);
         if self.stages.is_some_and(|stages| stages.get() == 1) {

@@ -3,10 +3,10 @@
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Candidates, Isa, MomentSums, STRIDES};
 
-/// What the fits need to know of the magnitudes that exceed a threshold, less that threshold.
+/// The moments that the fits need, of the magnitudes that exceed a threshold, less that threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Moments {
-    /// How many there are.
+    /// Number of magnitudes.
     pub(super) count: u64,
     /// Their mean.
     pub(super) mean: f64,
@@ -19,7 +19,7 @@ pub(super) struct Moments {
 pub(super) struct Excesses {
     /// Magnitude bits of the smallest that count, never 0.
     least: u32,
-    /// What is subtracted from each.
+    /// Subtracted from each magnitude.
     threshold: f64,
     sums: MomentSums,
 }
@@ -34,7 +34,7 @@ impl Excesses {
         kernels::add_moments(isa, p, self.least, self.threshold, &mut self.sums);
     }
 
-    /// Adds all candidates, which are what is to count.
+    /// Adds all candidates; every one of them counts.
     pub(super) fn add_candidates(&mut self, candidates: &Candidates<'_>) {
         let (positions, values) =
             (&candidates.indices[..candidates.len], &candidates.values[..candidates.len]);
@@ -50,8 +50,8 @@ impl Excesses {
     }
 }
 
-/// Sum of the logarithms of all magnitudes that are not zero: their product as mantissas in [1, 2) and
-/// exponents, eight strides of each, made normal after every block.
+/// Sum of the logarithms of all magnitudes that are not zero. It keeps their product as mantissas in [1, 2)
+/// and exponents, eight strides of each, normalised after every block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logarithms {
     mantissas: [f64; STRIDES],
@@ -110,7 +110,7 @@ mod tests {
                 let mut excesses = Excesses::new(least, threshold);
                 bits(&values).chunks(1024).for_each(|block| excesses.add(isa, block));
                 let moments = excesses.moments();
-                // What is kept of the elements has the same sums, bit for bit.
+                // The kept elements have the same sums, bit for bit.
                 let p = bits(&values);
                 let (mut indices, mut kept): (Vec<u32>, Vec<u32>) =
                     (0..).zip(p).filter(|(_, bits)| bits & MAGNITUDE >= least).unzip();

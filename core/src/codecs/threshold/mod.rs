@@ -17,8 +17,8 @@ use crate::wire::ids::CodecId;
 ///
 /// # Source
 /// Dutta et al.: On the Discrepancy between the Theoretical Analysis and Practical Implementations of
-/// Compressed Communication for Distributed Deep Learning (arXiv 1911.08250). The threshold is never lowered
-/// to the largest value of the unit, as some implementations do, with its sign.
+/// Compressed Communication for Distributed Deep Learning (arXiv 1911.08250). Some implementations lower the
+/// threshold to the largest value of the unit, with its sign; ours never does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     value: f32,

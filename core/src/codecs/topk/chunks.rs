@@ -1,4 +1,4 @@
-//! So many coordinates of every chunk.
+//! The same number of coordinates from every chunk.
 
 use super::select::{compact, cut};
 use crate::corrected::Pass;
@@ -6,8 +6,7 @@ use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 
-/// A unit cut into chunks of equal length, of which the last may be shorter, each with its own number of
-/// entries.
+/// A unit cut into chunks of equal length, each with its own number of entries. The last may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     pub(super) density: Density,
@@ -16,7 +15,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Entries of a unit of `len` elements, at the most.
+    /// The most entries of a unit of `len` elements.
     pub(super) fn most_entries(self, len: usize) -> usize {
         len / self.len * self.density.count(self.len) + self.density.count(len % self.len)
     }
@@ -27,11 +26,11 @@ impl Chunks {
         room.saturating_add(CANDIDATE_SLACK)
     }
 
-    /// Leaves the largest magnitudes of each chunk, as many as the density asks for of its length, or all
-    /// that are not zero where these are fewer. `spare` is working memory.
+    /// Leaves the largest magnitudes of each chunk: as many as the density gives for its length, or all that
+    /// are not zero if there are fewer. `spare` is working memory.
     ///
     /// # Errors
-    /// Those of [`Pass::add_and_select`].
+    /// The errors of [`Pass::add_and_select`].
     pub(super) fn select(
         self,
         isa: Isa,

@@ -23,11 +23,11 @@ pub(crate) use reach::Quota;
 pub(crate) use select::radix_cut;
 
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or
-/// all that are not zero where these are fewer. Ties go to the lowest index; a zero is never sent.
+/// all that are not zero if there are fewer. Ties go to the lowest index; a zero is never sent.
 ///
-/// With [chunks](Self::with_chunk) the same of every chunk of the unit: k = clamp(round(density·chunk), 1,
-/// chunk) of each, and of the last, which may be shorter, as many as its own length asks for. No part of the
-/// unit then waits for ever, and the work of one chunk does not depend on another.
+/// With [chunks](Self::with_chunk), the same for every chunk of the unit: k = clamp(round(density·chunk), 1,
+/// chunk) of each. The last chunk may be shorter; its k follows from its own length. No part of the unit then
+/// waits for ever, and the work of one chunk does not depend on another.
 ///
 /// Biased: needs error feedback. ‖C(x) − x‖² ≤ (1 − k/n)·‖x‖² with exact values.
 ///

@@ -1,4 +1,5 @@
-//! The selection alone: which coordinates would be sent, while residual and momentum stay as they are.
+//! Selection without a change: the coordinates that would be sent, while residual and momentum stay as they
+//! are.
 
 pub(crate) use super::select::capacity;
 use super::select::{compact, cut, sampled_bound};
@@ -22,15 +23,15 @@ impl<'c> Peek<'c> {
         Self { isa: Isa::best(), candidates: Candidates { indices, values, len: 0 }, spare }
     }
 
-    /// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, and returns the sum
-    /// of all squares. The choice is that of [`top_k`](super::select::top_k).
+    /// Leaves the `k` largest magnitudes, or all that are not zero if there are fewer, and returns the sum of
+    /// all squares. The choice is that of [`top_k`](super::select::top_k).
     ///
     /// # Errors
-    /// Those of [`Corrected::fold`].
+    /// The errors of [`Corrected::fold`].
     pub(crate) fn select(&mut self, source: &Corrected<'_>, k: usize) -> Result<f64, EncodeError> {
         let values_at = |first| {
             let mut values = [0; RUN];
-            // A value that must be refused is refused where all of them are read.
+            // The pass that reads all values refuses those that must be refused.
             let _ = source.fold(Isa::Baseline, first, &mut values);
             values
         };
@@ -67,8 +68,8 @@ impl<'c> Peek<'c> {
         Ok(total_of(sums))
     }
 
-    /// Leaves the `k` largest of those that are left. Returns the smallest magnitude that a later element
-    /// must have to be one of them: with that of the smallest it would lose the tie.
+    /// Leaves the `k` largest of the elements that are left. Returns the smallest magnitude with which a
+    /// later element can still be one of them: one more than the smallest, with which it would lose the tie.
     pub(crate) fn reduce(&mut self, k: usize) -> u32 {
         let Self { isa, candidates, spare } = self;
         if candidates.len <= k {
@@ -79,7 +80,7 @@ impl<'c> Peek<'c> {
         cut.magnitude.saturating_add(1)
     }
 
-    /// The sum of the squares of those that are left.
+    /// The sum of the squares of the elements that are left.
     pub(crate) fn squares(&self) -> f64 {
         let mut sums: Squares = [0.0; 8];
         kernels::add_squares(self.isa, &self.candidates.values[..self.candidates.len], &mut sums);

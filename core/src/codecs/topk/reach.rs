@@ -23,11 +23,11 @@ impl Quota {
     }
 
     /// Leaves every element whose magnitude bits are at least `least`, which is not 0, and returns their
-    /// number; or leaves the `k` largest, ties to the lowest index, and returns `None`, where they are more
-    /// than `most`. `spare` is working memory; `k` elements are enough.
+    /// number. If they are more than `most`, leaves the `k` largest, ties to the lowest index, and returns
+    /// `None`. `spare` is working memory; `k` elements are enough.
     ///
     /// # Errors
-    /// Those of [`Pass::add_and_select`].
+    /// The errors of [`Pass::add_and_select`].
     pub(crate) fn select(
         self,
         isa: Isa,

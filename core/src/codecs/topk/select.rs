@@ -6,8 +6,8 @@ use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
 
-/// Where a selection cuts: everything above `magnitude`, and the first `ties` coordinates of exactly that
-/// magnitude.
+/// Where a selection cuts: it takes everything above `magnitude`, and the first `ties` coordinates of exactly
+/// that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) magnitude: u32,
@@ -17,11 +17,11 @@ pub(crate) struct Cut {
 /// Digits of a magnitude's 31 bits, highest first, as (shift, bits).
 const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 
-/// The cut that leaves the `k` largest magnitudes, or all that are not zero where these are fewer.
+/// The cut that leaves the `k` largest magnitudes, or all that are not zero if there are fewer.
 ///
-/// Where there are many, a sample of them brackets the answer, and only what is inside of the bracket is
-/// looked at closely. `spare` is room for that. A build for small machines has the other way alone, with the
-/// same result.
+/// If there are many, a sample brackets the answer, and only the values inside the bracket are examined
+/// closely, with `spare` as room for them. A build for small machines has only the other way, with the same
+/// result.
 ///
 /// # Source
 /// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
@@ -35,7 +35,7 @@ pub(super) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
 const BRACKET_SAMPLE: usize = 1024;
 const BRACKET_REACH: usize = 48;
 
-/// The cut, unless it is outside of the bracket or `spare` has no room for what is inside.
+/// The cut, unless it lies outside the bracket or `spare` has no room for what is inside.
 fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut> {
     let stride = p.len() / BRACKET_SAMPLE;
     let sample = spare.get_mut(..BRACKET_SAMPLE).filter(|_| stride >= 8)?;
@@ -55,8 +55,8 @@ fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut
     Some(radix_cut(&spare[..inside], wanted))
 }
 
-/// The same by radix selection: the histogram of the highest digit says in which of its values the k-th
-/// largest lies; the next digit is counted among those alone, and so on. Four reads of `p` at the most, no
+/// The same by radix selection: the histogram of the highest digit shows which of its values the k-th largest
+/// has; the next digit is counted among those elements alone, and so on. At most four reads of `p`, and no
 /// data-dependent worst case.
 pub(crate) fn radix_cut(p: &[u32], k: usize) -> Cut {
     let mut prefix = 0u32;
@@ -99,8 +99,8 @@ fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     (0, above)
 }
 
-/// Moves the `k` candidates that the cut leaves, or all that are not zero where these are fewer, to the
-/// front, in order.
+/// Moves the `k` candidates that the cut leaves, or all that are not zero if there are fewer, to the front,
+/// in order.
 pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
     if Full::build().is_some() {
         kernels::compact(isa, candidates, cut.magnitude);
@@ -123,17 +123,16 @@ pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: us
     candidates.len = kept;
 }
 
-/// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice as many as
-/// are wanted, so that a slightly low bound does no harm, and at least two blocks more; never more than there
+/// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice the number
+/// wanted, so that a slightly low bound does no harm, and at least two blocks more; never more than there
 /// are.
 pub(crate) fn capacity(k: usize, len: usize) -> usize {
     let wanted = k.saturating_mul(2).max(k.saturating_add(2 * BLOCK));
     wanted.min(len).saturating_add(CANDIDATE_SLACK)
 }
 
-/// Leaves the `k` largest magnitudes, or all that are not zero where these are fewer, in `candidates`. One
-/// pass where the sample was not misleading, two where it was. `spare` is working memory; `k` elements are
-/// enough.
+/// Leaves the `k` largest magnitudes, or all that are not zero if there are fewer, in `candidates`. It takes
+/// one pass, or two if the sample was misleading. `spare` is working memory; `k` elements are enough.
 ///
 /// ```text
 /// least := a magnitude that a sample says about k elements, rather more than fewer, reach
@@ -147,7 +146,7 @@ pub(crate) fn capacity(k: usize, len: usize) -> usize {
 /// and loses the tie.
 ///
 /// # Errors
-/// Those of [`Pass::add_and_select`].
+/// The errors of [`Pass::add_and_select`].
 pub(super) fn top_k(
     isa: Isa,
     pass: &mut Pass<'_>,
@@ -208,11 +207,11 @@ fn collect(
 /// Elements of the sample, in runs of neighbours.
 const SAMPLE: usize = 1 << 15;
 
-/// A magnitude that more than k elements reach, as far as a sample can tell; 1 where it cannot.
+/// A magnitude that more than k elements reach, as far as a sample can tell; otherwise 1.
 ///
-/// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, where large
-/// values are neighbours, up to √(8·m): the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides
-/// how many candidates there are to choose from, never which are chosen.
+/// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, if large values
+/// are neighbours, up to √(8·m). So the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how
+/// many candidates there are to choose from, never which are chosen.
 pub(super) fn sampled_bound(
     len: usize,
     k: usize,
@@ -241,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
     use std::{vec, vec::Vec};
 
-    /// Sort by magnitude, ties by index; zeros are never taken.
+    /// Sorts by magnitude, ties by index; never takes zeros.
     fn naive(p: &[f32], k: usize) -> Vec<u32> {
         let magnitude = |i: u32| p[i as usize].to_bits() & MAGNITUDE;
         let mut order: Vec<u32> = (0..p.len() as u32).filter(|&i| magnitude(i) != 0).collect();
@@ -251,7 +250,7 @@ mod tests {
         order
     }
 
-    /// What is selected from p as a gradient, and as the sum of a residual and a gradient of one half each.
+    /// What is selected from p as a gradient, and as the sum of a residual and a gradient, one half each.
     fn selected(isa: Isa, p: &[f32], k: usize) -> Vec<u32> {
         let alone = selected_by(isa, Pass::new(Grad::F32(p), None, 0, f32::INFINITY), p, k);
         let half: Vec<f32> = p.iter().map(|value| value / 2.0).collect();

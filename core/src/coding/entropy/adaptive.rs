@@ -43,7 +43,7 @@ const LEAST: i32 = 96;
 const MOST: i32 = (1 << 16) - LEAST;
 
 /// Codes a decision under the average of the probabilities of some contexts, weighted by `weights` and by how
-/// much each has seen, and updates them. At least one has seen something.
+/// much each has seen, and updates them. At least one context must have seen something.
 #[inline(always)]
 pub(crate) fn decide<const N: usize>(
     coder: &mut impl BitCoder,
@@ -59,8 +59,8 @@ pub(crate) fn decide<const N: usize>(
     bit
 }
 
-/// The same with weights of 1 for two contexts, which mostly have seen as much as they count, and how their
-/// decision is coded.
+/// The same for two contexts with weights of 1, which mostly have reached the end of their count. `code`
+/// codes the decision under the probability that it gets.
 #[inline(always)]
 pub(crate) fn decide_between(
     contexts: &mut [&mut Context; 2],
@@ -74,7 +74,7 @@ pub(crate) fn decide_between(
         contexts.iter_mut().zip(words).for_each(|(context, word)| context[number] = updated(word, bit));
         return bit;
     }
-    // Weights that are alike cancel, and all rates are the last.
+    // Equal weights cancel, and all rates are the last.
     let bit = code(((words[0] >> COUNT_BITS) + (words[1] >> COUNT_BITS)) >> 1);
     for (context, word) in contexts.iter_mut().zip(words) {
         context[number] = moved(word, bit, RATE[COUNT_MASK as usize]) << COUNT_BITS | COUNT_MASK;
@@ -111,7 +111,7 @@ const RECIPROCAL: [u32; 128] = {
     reciprocal
 };
 
-/// The word behind a decision that came out as `bit`.
+/// The word after a decision whose result was `bit`.
 #[inline]
 fn updated(word: u32, bit: bool) -> u32 {
     let count = word & COUNT_MASK;

@@ -82,8 +82,8 @@ pub(crate) fn len(v: u32) -> u32 {
 /// Consumes one code and returns its value, or `max` if that is smaller; `max` is at least 1.
 ///
 /// Total: any bits give a value in 1..=`max`. A group that would need more than 32 digits ends the code at
-/// its first digit and counts as a value above every `max`. At most 43 bits are consumed; past the end zeros
-/// are read, so the value is 1.
+/// its first digit and counts as a value above every `max`. At most 43 bits are consumed. Bits past the end
+/// read as zero, so the value there is 1.
 #[inline]
 pub(crate) fn take(reader: &mut BitReader<'_>, max: u32) -> u32 {
     debug_assert!(max >= 1, "the code has no zero");

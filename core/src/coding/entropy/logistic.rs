@@ -1,7 +1,7 @@
 //! Probabilities as logarithms of their odds, in integers.
 //!
-//! A logarithm is a straight line between the powers of two: that costs nothing to speak of, needs no table,
-//! and its inverse is exact.
+//! A logarithm is a straight line between the powers of two. This costs next to nothing, needs no table, and
+//! has an exact inverse.
 //!
 //! # Source
 //! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), `stretch` and
@@ -10,7 +10,7 @@
 use crate::kernels::scalar::mixing::PLACES;
 pub(crate) use crate::kernels::scalar::mixing::log;
 
-/// What a logarithm grows by with each digit.
+/// The growth of a logarithm with each digit.
 const OCTAVE: u64 = 1 << PLACES;
 
 /// Logarithms of odds that are told apart, on either side of 0.

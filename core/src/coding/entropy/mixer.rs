@@ -2,8 +2,8 @@
 //!
 //! # Source
 //! Mahoney: Adaptive weighing of context models for lossless data compression (CS-2005-16), equations 1 to 3.
-//! Here what is mixed is how far each model is from a common prior, so that a model that has seen nothing
-//! says nothing.
+//! Here each model contributes its distance from a common prior, so a model that has seen nothing contributes
+//! nothing.
 
 use super::logistic::probability;
 use super::range::BitCoder;
@@ -17,8 +17,8 @@ use core::hint::select_unpredictable;
 /// The largest probability of a decision, out of 2¹⁶, so that every entry costs something.
 const MOST_LIKELY: u32 = (1 << 16) - 96;
 
-/// Sets of weights, and a change of one of them that is still due: each decision goes by weights as they were
-/// one decision ago, so that it does not wait for the one before it.
+/// Sets of weights, and a change to one of them that is not applied yet. Each decision uses the weights as
+/// they were one decision ago, so that it does not wait for the decision before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearningWeights<const SETS: usize> {
     sets: [Weights; SETS],
@@ -39,7 +39,7 @@ impl<const SETS: usize> LearningWeights<SETS> {
     }
 }
 
-/// What a decision is expected to be before any model is asked.
+/// The expectation for a decision before any model contributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prior {
     log_odds: i32,
@@ -47,7 +47,7 @@ pub(crate) struct Prior {
 }
 
 impl Prior {
-    /// For odds of 1 whose logarithm is given in 128ths.
+    /// For the odds of a 1, given as their logarithm in 128ths.
     #[inline(always)]
     pub(crate) fn new(log_odds: i32) -> Self {
         let log_odds = log_odds.clamp(-2047, 2047);

@@ -1,6 +1,7 @@
 //! Entropy coders: small numbers in, bits out; knows nothing of frames.
 //!
-//! All coders are total on the decoding side: any bits decode to the asked number of values, each in range.
+//! All coders are total on the decoding side: any bits decode to the requested number of values, each in
+//! range.
 
 pub(crate) mod adaptive;
 pub(crate) mod elias;

@@ -1,7 +1,7 @@
-//! A range coder: each decision, and each symbol, costs as much as its probability says it is worth.
+//! A range coder: each decision and each symbol takes as many bits as its probability implies.
 //!
-//! Encoder and decoder are two [`BitCoder`]s, so that a model is written once and serves both. Bytes behind
-//! the end of a stream read as 0, and any bytes decode.
+//! Encoder and decoder are two [`BitCoder`]s, so that a model is written once and serves both. Bytes past the
+//! end of a stream read as 0, and any bytes decode.
 //!
 //! # Source
 //! Martin: Range encoding (Video & Data Recording Conference, 1979), with binary decisions as in the JBIG2
@@ -20,8 +20,7 @@ const BOTTOM: u32 = 1 << 24;
 /// The most bits that one step of [`BitCoder::bits`] takes: the range keeps at least twelve.
 const STEP_BITS: u32 = 12;
 
-/// The part of a range that a symbol has: where it begins, and how much it is. The last symbol has what is
-/// left.
+/// The part of a range that belongs to a symbol: its start, and its size. The last symbol has what is left.
 #[inline(always)]
 fn part(range: u32, shares: &Shares, symbol: usize) -> (u32, u32) {
     let unit = range >> PROBABILITY_BITS;
@@ -30,20 +29,21 @@ fn part(range: u32, shares: &Shares, symbol: usize) -> (u32, u32) {
     (start, end - start)
 }
 
-/// Codes decisions: the encoder takes what it is told, the decoder ignores that and returns what it reads.
+/// Codes decisions: the encoder writes its argument; the decoder ignores the argument and returns what it
+/// reads.
 pub(crate) trait BitCoder {
     /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
     fn bit(&mut self, p: u32, bit: bool) -> bool;
 
-    /// The same of a decision that is about as likely as not, so that nobody foresees it: read without a
-    /// branch.
+    /// The same for a decision that is about as likely as not, so that no branch predictor can foresee it:
+    /// read without a branch.
     #[inline(always)]
     fn even_bit(&mut self, p: u32, bit: bool) -> bool {
         self.bit(p, bit)
     }
 
-    /// The same as [`bit`](Self::bit), and what follows from it: behind a branch, so that where the decision
-    /// is foreseen what follows does not wait for it.
+    /// The same as [`bit`](Self::bit), and the work that follows from it, after a branch. If the branch is
+    /// predicted, that work does not wait for the decision.
     #[inline(always)]
     fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
         if self.bit(p, bit) { then(true) } else { then(false) }
@@ -68,7 +68,7 @@ pub(crate) trait BitCoder {
     }
 }
 
-/// Writes a stream to the front of a buffer. What does not fit is counted and dropped.
+/// Writes a stream to the front of a buffer. Bytes that do not fit are counted and dropped.
 #[derive(Debug)]
 pub(crate) struct RangeEncoder<'o> {
     out: &'o mut [u8],
@@ -151,7 +151,7 @@ impl<'o> RangeEncoder<'o> {
         self.len + 4 - (last.trailing_zeros() / 8) as usize
     }
 
-    /// As many bytes, or up to four more.
+    /// This many bytes, or up to four more.
     #[inline]
     pub(crate) fn most_bytes(&self) -> usize {
         self.len + 4

@@ -1,8 +1,8 @@
 //! Adaptive probabilities of sixteen symbols, and how several models of the same symbol become one.
 //!
-//! A model holds for each symbol the share of those before it. Shares of several models are averaged, and an
-//! update moves all shares of a model at once, so that neither has a branch, and one step of the range coder
-//! codes a symbol.
+//! A model holds, for each symbol, the share of the symbols before it. Shares of several models are averaged,
+//! and an update moves all shares of a model at once. So neither has a branch, and one step of the range
+//! coder codes a symbol.
 //!
 //! # Source
 //! Giesen: Models for adaptive arithmetic coding (2015), for the update; averages weighted by how much a
@@ -13,11 +13,11 @@ use crate::kernels::halves_of;
 pub(crate) use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use crate::kernels::shares::{learn, mix};
 
-/// Each symbol has this share of 2¹⁶ at the least, whatever the models say, and they share the rest.
+/// Each symbol has at least this share of 2¹⁶, whatever the models say, and the symbols share the rest.
 const LEAST: u16 = 24;
 const REST: u32 = (1 << 16) - LEAST as u32 * SYMBOLS as u32;
 
-/// What is certain of the shares.
+/// The shares that every symbol has for certain.
 const LEAST_SHARES: Shares = {
     let mut shares = [0; SYMBOLS];
     let mut symbol = 0;
@@ -92,7 +92,7 @@ pub(crate) struct SymbolModels<'m, const N: usize> {
     pub(crate) shares: &'m mut [Shares; N],
 }
 
-/// Words of memory of so many models.
+/// Words of memory of this many models.
 pub(crate) const fn model_words(models: usize) -> usize {
     models * (1 + SYMBOLS / 2)
 }
@@ -185,8 +185,8 @@ mod tests {
         }
     }
 
-    /// Models learn what comes, whichever symbol it is, until it costs no more than the least shares of the
-    /// others.
+    /// Models learn the symbol that comes, whichever it is, until it costs no more than the least shares of
+    /// the others.
     #[test]
     fn a_symbol_that_always_comes_costs_next_to_nothing() {
         for symbol in 0..SYMBOLS {

@@ -77,9 +77,8 @@ pub enum IndexChoice {
     /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the
     /// slowest links.
     ContextMax,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the
-    /// predictable bits are entropy coded, and of those from a codebook changes of sign, where that is
-    /// shorter.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`. If that is shorter, the predictable bits of
+    /// f32, f16 and bf16 values are entropy coded too, and so are changes of sign of values from a codebook.
     Small,
     /// As `small`, with `context-max` among the coders.
     Smallest,
@@ -146,9 +145,9 @@ impl IndexChoice {
         }
     }
 
-    /// Writes the section of `indices`, ascending and inside `span`, which are what they were before; returns
-    /// the coder: by exact section bytes, never by features or machine. `None`, and nothing is written, if it
-    /// takes more than `room` bytes. `memory` has [`scratch_words`](Self::scratch_words).
+    /// Writes the section of `indices`, ascending and inside `span`, which do not change. Returns the coder,
+    /// chosen by exact section bytes, never by features or machine. If the section takes more than `room`
+    /// bytes, returns `None` and writes nothing. `memory` has [`scratch_words`](Self::scratch_words).
     pub(crate) fn write(
         self,
         indices: &mut [u32],
@@ -168,8 +167,7 @@ impl IndexChoice {
         })
     }
 
-    /// The cheapest of the coders whose sections are measured without writing them; the first named of
-    /// equals.
+    /// The cheapest of the coders that measure sections without writing them; the first of equals.
     fn plan(self, indices: &[u32], len: usize) -> Option<Plan> {
         match self {
             Self::Raw => Some(Plan::raw(indices, len)),
@@ -189,8 +187,8 @@ fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
 }
 
-/// Writes the shortest section of some coders, the first of equals, if it takes no more than `room` bytes,
-/// its length included, and returns the coder; else writes nothing. The spare part of the writer's buffer
+/// Writes the shortest section of some coders, the first of equals, if it takes at most `room` bytes, its
+/// length included, and returns the coder; otherwise writes nothing. The spare part of the writer's buffer
 /// holds `room` bytes.
 fn write_modelled(
     coders: &[Adaptive],
@@ -209,7 +207,7 @@ fn write_modelled(
             return shorter;
         }
     }
-    // Written behind the longest length that it can have, where most sections stay.
+    // Written after room for the longest length that it can have; most sections stay there.
     let start = (1..=room).find(|&start| varint_len((room - start) as u64) <= start)?;
     let spare = writer.spare();
     let bytes = first.write(indices, span, memory, &mut spare[start..room])?;
@@ -225,7 +223,7 @@ fn write_modelled(
     })
 }
 
-/// A coder whose section is measured before it is written: its exact bytes.
+/// A coder that measures its section before it writes it: its exact bytes.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Raw(usize),
@@ -286,8 +284,7 @@ impl IndexCoder {
             Self::Bitmap => bitmap::section_bytes(len),
             Self::Rice | Self::Context(_) | Self::ContextMax(_) => reader.varint_usize()?,
         };
-        // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the
-        // least.
+        // The bytes present back the memory for `k` positions: under Rice an entry takes at least a bit.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
             Self::Rice => k.div_ceil(8),
@@ -299,7 +296,7 @@ impl IndexCoder {
         reader.take(bytes)
     }
 
-    /// Words of working memory that decoding takes, beside the positions.
+    /// Words of working memory that decoding takes, besides the positions.
     pub(crate) fn scratch_words(self, len: usize) -> usize {
         match self {
             Self::Raw | Self::Bitmap | Self::Rice => 0,
@@ -329,7 +326,7 @@ impl IndexCoder {
     }
 }
 
-// A full build compares all coders; a small one has the same code, but for what it leaves out.
+// A full build compares all coders. A small build has the same code without the coders that it leaves out.
 #[cfg(all(test, feature = "full"))]
 mod tests {
     extern crate std;
@@ -369,7 +366,7 @@ mod tests {
         IndexChoice::Smallest,
     ];
 
-    /// All coders round-trip, and the choices are never longer than what they choose from.
+    /// All coders round-trip, and a choice is never longer than its alternatives.
     fn all_round_trip(indices: &[u32], span: Span<'_>) {
         let [raw, bitmap, rice, context, max, auto, small, smallest] =
             ALL.map(|choice| round_trip(choice, indices, span));

@@ -6,9 +6,10 @@
 //! lows:       for each entry the lower r bits of its gap
 //! highs:      for each entry gap >> r zeros and a one
 //! ```
-//! where the gap of an entry is its position less that of the entry before it, less one (the first entry: its
-//! position). Planes instead of whole codes, because fixed-width fields and unary runs each have a fast loop
-//! of their own, and because a hostile run of zeros can then cost no more than the bytes it is made of.
+//! The gap of an entry is its position less that of the entry before it, less one; the gap of the first entry
+//! is its position. The section holds planes instead of whole codes for two reasons: fixed-width fields and
+//! unary runs each have a fast loop of their own, and a hostile run of zeros can cost no more than its own
+//! bytes.
 
 use crate::bits::{BitReader, BitWriter, check_padding};
 use crate::built::Full;
@@ -17,8 +18,8 @@ use crate::kernels::{
     self, BlockSums, BlockTally, Isa, LEAF, ONES, PlaneBits, SIZES, TALLIED, TURN, TurnBlocks,
 };
 
-/// Entries of a block as a power of two, where no other size is much shorter: small enough to follow the
-/// layers of a model, large enough that five bits a block stay below 1 % of the section.
+/// Entries of a block as a power of two, if no other size is much shorter: small enough to follow the layers
+/// of a model, large enough that five bits a block stay below 1 % of the section.
 const USUAL_LOG2: u32 = 7;
 
 /// Block sizes: a reader accepts all, a writer tries all.
@@ -37,8 +38,8 @@ pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
     Some(bits / 8 + 8)
 }
 
-/// Calls `f` with the gaps of ascending positions, of which the first is counted from `next`: a turn at a
-/// time, or one, which takes less code.
+/// Calls `f` with the gaps of ascending positions, the first counted from `next`: a turn at a time, or one at
+/// a time, which takes less code.
 fn for_each_turn(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u32])) {
     if Full::build().is_none() {
         return for_each_gap(indices, next, |gap| f(&[gap]));
@@ -82,8 +83,8 @@ fn best_parameter(isa: Isa, block: &[u32], next: u32) -> (u32, u32) {
     sums.best(block.len())
 }
 
-/// The same in little code. The bits of a block, Σ (gap >> r) + entries·(r + 1), are convex in r: where they
-/// do not fall any more they never will.
+/// The same in less code. The bits of a block, Σ (gap >> r) + entries·(r + 1), are convex in r: once they
+/// stop falling, they never fall again.
 fn best_parameter_step_by_step(block: &[u32], next: u32) -> (u32, u32) {
     let entries = block.len() as u32;
     let sum = |r: u32| {
@@ -111,8 +112,8 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    /// Those of the section that is written: of 128 entries a block, unless the best of all sizes saves more
-    /// than 1/128 of the section, and more than a byte.
+    /// The planes of the section that is written: with 128 entries a block, unless the best of all sizes
+    /// saves more than 1/128 of the section, and more than a byte.
     pub(super) fn measure(indices: &[u32]) -> Self {
         let tally = Full::build().map(|_| tally(Isa::best(), indices));
         let (mut best, mut least) = (Self::default(), usize::MAX);
@@ -198,7 +199,8 @@ pub(super) fn write(indices: &[u32], planes: Planes, section: &mut [u8]) {
     debug_assert!(complete, "the planes were measured before they were written");
 }
 
-/// A section taken apart: entries of a block, and the planes. The parameters say how long the low plane is.
+/// A section taken apart: entries of a block, and the planes. The parameters determine the length of the low
+/// plane.
 struct Sections<'a> {
     block: usize,
     parameters: &'a [u8],
@@ -232,7 +234,7 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
     let (isa, entries) = (Isa::best(), indices.len());
     let Sections { block, parameters, lows, highs } = Sections::split(section, entries)?;
     let mut reader = BitReader::new(parameters);
-    // What was read of the planes, in bits, and the first position that is not behind the reader.
+    // The position in each plane, in bits, and the first position not yet passed.
     let (mut low_bits, mut high_bits, mut next) = (0u64, 0u64, 0u64);
     let (mut ones, mut best) = ([0; ONES], [0; TURN / LEAF]);
     // A turn is several blocks, or a part of one. A small machine has no code for several.
@@ -270,7 +272,7 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
         high_bits += start;
         next += kernels::positions(isa, ones, lows, low_bit, (block, &best), first, slots) + n as u64;
     }
-    // Positions ascend: what was computed modulo 2³² is what it says, if the last is below `len`.
+    // Positions ascend: arithmetic modulo 2³² gave the true positions if the last is below `len`.
     if next > len as u64 {
         return Err(DecodeError::IndexOutOfRange);
     }

@@ -9,9 +9,9 @@ use crate::keys::Words;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
-    /// Up with the probability that makes it unbiased. Draws of 16 bits: the bias of one coordinate is at
-    /// most 2⁻¹⁷ levels; draws of 32 bits for a codebook, which then covers all values, from a magnitude not
-    /// above the smallest to one not below the largest.
+    /// Rounds up with the probability that makes the result unbiased. Levels use draws of 16 bits: the bias
+    /// of one coordinate is at most 2⁻¹⁷ levels. A codebook uses draws of 32 bits, and then covers all
+    /// values, from a magnitude not above the smallest to one not below the largest.
     #[default]
     Stochastic,
     /// To the nearest level, halves up. Biased, and fit for error feedback.
@@ -70,7 +70,7 @@ impl ValueChoice {
         match self {
             Self::F32 => ValueFormat::F32,
             Self::Bf16 => ValueFormat::Bf16,
-            // What this build lacks was refused.
+            // What this build lacks was refused earlier.
             Self::F16 => Full::build().map_or(ValueFormat::F32, ValueFormat::F16),
             Self::Q8 | Self::Q4 | Self::Q2 => Full::build().map_or(ValueFormat::F32, ValueFormat::Codebook),
         }
@@ -116,7 +116,7 @@ impl ValueFormat {
         }
     }
 
-    /// Name as in a codec spelling, where it has one.
+    /// Name as in a codec spelling, if it has one.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -129,7 +129,7 @@ impl ValueFormat {
         }
     }
 
-    /// Bytes of one value, where that does not depend on the frame.
+    /// Bytes of one value, if it does not depend on the frame.
     pub(crate) fn fixed_bytes(self) -> Option<usize> {
         match self {
             Self::F32 => Some(4),
@@ -138,7 +138,7 @@ impl ValueFormat {
         }
     }
 
-    /// The same values in planes, where this build has any.
+    /// The same values in planes, if this build has them.
     pub(super) fn in_planes(self) -> Option<Self> {
         let full = Full::build()?;
         match self {

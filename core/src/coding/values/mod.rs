@@ -1,8 +1,8 @@
 //! Value coders: the values of the entries of a sparse unit, exact or in few bits.
 //!
-//! Every coder is total and conserving: for each entry it either gives a decoded value `d`, not zero, whose
-//! error `p − d` is exactly a float, or it leaves the entry out. What is left out stays in the residual
-//! whole; so what is sent and what is kept add up to what was there, bit for bit, for every coder and input.
+//! Every coder is total and conserving. For each entry it either gives a decoded value `d`, not zero, such
+//! that the error `p − d` is exactly an f32, or it leaves the entry out. The value of such an entry stays in
+//! the residual whole. So sent and kept add up to p, bit for bit, for every coder and input.
 
 pub(crate) mod codebook;
 mod entries;
@@ -39,7 +39,7 @@ impl ValueChoice {
         self.format().fixed_bytes().unwrap_or(codebook::ENTRY_BYTES)
     }
 
-    /// Words of scratch memory, beside those of the entries, that [`prepare`](Self::prepare) needs.
+    /// Words of scratch memory, besides those of the entries, that [`prepare`](Self::prepare) needs.
     pub(crate) fn fit_words(self) -> usize {
         if self.codebook_log2().is_some() { codebook::FIT_WORDS } else { 0 }
     }
@@ -49,10 +49,10 @@ impl ValueChoice {
         narrow::overflow_bound(self.format())
     }
 
-    /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent
-    /// without loss of conservation: the first [`Prepared::kept`] elements of every slice are then the
-    /// entries that are sent. Where there are draws, a codebook is rounded to by them, and every entry is
-    /// sent. `is_small` says whether few bytes are worth the time.
+    /// Fits the coder to the entries, decides the decoded value of each, and drops those whose error would
+    /// not be exact. The first [`Prepared::kept`] elements of every slice are then the entries that are sent.
+    /// With draws, a codebook rounds by them, and every entry is sent. `is_small` says whether few bytes are
+    /// worth the time.
     pub(crate) fn prepare(
         self,
         entries: &mut Entries<'_>,
@@ -99,8 +99,8 @@ impl Prepared {
         format.unwrap_or(self.format)
     }
 
-    /// Writes the values of some of the kept entries, if they take no more than `room` bytes; returns the
-    /// format that they are in: by exact bytes, in planes only where that takes fewer.
+    /// Writes the values of some of the kept entries, if they take at most `room` bytes. Returns their
+    /// format, chosen by exact bytes: planes only if they take fewer.
     pub(crate) fn write_part(
         &self,
         decoded: &[u32],

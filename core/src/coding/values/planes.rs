@@ -3,9 +3,9 @@
 //! sign; tails are noise.
 //!
 //! The section is `shift` and the number of heads less 1 (a byte each), the first head as a varint, a rANS
-//! section of one symbol a value, and a bit string of the tails. A magnitude is head << `shift` | tail; a
-//! symbol is 2 · (head − first head), and 1 more where the sign is not that of the value before, which is
-//! positive ahead of the first.
+//! section of one symbol a value, and a bit string of the tails. A magnitude is head << `shift` | tail. A
+//! symbol is 2 · (head − first head), plus 1 if the sign differs from that of the value before; the sign
+//! before the first value is positive.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::{ValueFormat, check_magnitude};
@@ -44,7 +44,7 @@ fn infinity(format: ValueFormat) -> u32 {
     }
 }
 
-/// The bits of the magnitude of a value that the format holds, given as those of an f32.
+/// The bits, in `format`, of the magnitude of a value given as the bits of an f32.
 fn narrowed(format: ValueFormat, bits: u32) -> u32 {
     let value = f32::from_bits(bits & MAGNITUDE);
     match format {
@@ -54,7 +54,7 @@ fn narrowed(format: ValueFormat, bits: u32) -> u32 {
     }
 }
 
-/// What the bits of a magnitude stand for.
+/// The value that the bits of a magnitude stand for.
 fn widened(format: ValueFormat, magnitude: u32) -> f32 {
     match format {
         ValueFormat::F16Planes(_) => f16::from_bits(magnitude as u16).to_f32(),
@@ -83,13 +83,13 @@ struct Cut {
     shift: u32,
     /// The first head.
     low: u32,
-    /// How many heads there are.
+    /// Number of heads.
     heads: u32,
 }
 
 impl Cut {
-    /// The cut with the fewest bits for these values, the one with the longest tails of equals; `None` if
-    /// exponents alone are too many heads. Leaves the symbols of the finest cut behind.
+    /// The cut with the fewest bits for these values, the one with the longest tails among equals; `None` if
+    /// the exponents alone are too many heads. Leaves the symbols of the finest cut.
     fn best(format: ValueFormat, values: &[u32], symbols: &mut [u8]) -> Option<Self> {
         let magnitudes = values.iter().map(|bits| bits & MAGNITUDE);
         let (low, high) = magnitudes.fold((u32::MAX, 0), |(low, high), bits| (low.min(bits), high.max(bits)));
@@ -153,8 +153,8 @@ impl Cut {
     }
 }
 
-/// Writes values, given as the bits of what they decode to, in the planes of `format`, if that takes fewer
-/// than `limit` bytes; else writes nothing. `symbols` is room for one a value.
+/// Writes values, given as the bits of their decoded values, in the planes of `format`, if that takes fewer
+/// than `limit` bytes; otherwise writes nothing. `symbols` is room for one a value.
 pub(super) fn write(
     format: ValueFormat,
     values: &[u32],

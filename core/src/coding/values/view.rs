@@ -129,7 +129,7 @@ fn bf16_values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
     bytes.as_chunks::<2>().0.iter().map(|&chunk| bf16::from_le_bytes(chunk).to_f32())
 }
 
-/// One integer maximum says whether there is anything to find: magnitude bits order like magnitudes,
+/// One integer maximum shows whether there is anything to find: magnitude bits order like magnitudes,
 /// infinities and NaN above all.
 fn check_f32(bytes: &[u8], max_magnitude: f32) -> Result<(), DecodeError> {
     let max = kernels::max_magnitude_bytes(Isa::best(), bytes.as_chunks().0);
@@ -139,7 +139,7 @@ fn check_f32(bytes: &[u8], max_magnitude: f32) -> Result<(), DecodeError> {
     check_magnitudes(f32_values(bytes), max_magnitude)
 }
 
-/// As [`check_f32`], for two formats whose magnitude bits order in the same way.
+/// As [`check_f32`], for two formats with magnitude bits that order in the same way.
 fn check_narrow(bytes: &[u8], widen: impl Fn(u16) -> f32, max_magnitude: f32) -> Result<(), DecodeError> {
     let max = kernels::max_magnitude_narrow(Isa::best(), bytes.as_chunks().0);
     check_magnitude(widen(max), max_magnitude)

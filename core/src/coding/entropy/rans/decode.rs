@@ -8,8 +8,8 @@ use core::hint::select_unpredictable;
 
 /// Decodes a stream symbol after symbol, in as many calls as the caller likes.
 ///
-/// Total: any bytes decode to any number of symbols, each of them one that has slots. Bytes past the end, of
-/// states and of words, read as zero.
+/// Total: any bytes decode to any number of symbols, each of which has slots. Bytes past the end, of states
+/// and of words, read as zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder<'a> {
     isa: Isa,
@@ -18,7 +18,7 @@ pub(crate) struct Decoder<'a> {
     /// Lane of the next symbol, modulo the largest number of lanes.
     next: usize,
     words: &'a [u8],
-    /// Bytes of `words` taken, which may exceed those there are.
+    /// Bytes of `words` taken, which may exceed the length of `words`.
     taken: usize,
 }
 
@@ -53,8 +53,8 @@ impl<'a> Decoder<'a> {
         tail.iter_mut().for_each(|symbol| *symbol = self.next(slots));
     }
 
-    /// Decodes rounds by vectors, as far as there are any and as long as they cannot run out of words;
-    /// returns what is left. The next symbol belongs to the first lane.
+    /// Decodes rounds by vectors, while there are rounds and while words cannot run out; returns what is
+    /// left. The next symbol belongs to the first lane.
     fn rounds<'o>(&mut self, slots: &[u32; SLOTS], out: &'o mut [u8]) -> &'o mut [u8] {
         if self.lanes < MAX_LANES {
             return out;
@@ -76,15 +76,16 @@ impl<'a> Decoder<'a> {
         symbol
     }
 
-    /// Whether everything decoded so far is a whole, undamaged stream: every lane has come back to the state
-    /// that encoding began with, and every word has been taken. Finds most damage, not all.
+    /// Whether everything decoded so far is a whole, undamaged stream: every lane is back at the state in
+    /// which encoding began, and every word has been taken. Finds most damage, not all.
     #[cfg(test)]
     pub(crate) fn is_intact(&self) -> bool {
         self.taken == self.words.len() && self.states == [LOWER; MAX_LANES]
     }
 
-    /// Decodes groups of eight symbols, the first of which belongs to a lane that is a multiple of eight, or
-    /// to the first of less than eight lanes. `L` lanes, or a power of two up to `SETS` of sets of `L`.
+    /// Decodes groups of eight symbols. The first belongs to a lane that is a multiple of eight, or to the
+    /// first lane if there are fewer than eight. There are `L` lanes, or a power of two, up to `SETS`, of
+    /// sets of `L`.
     fn groups<const L: usize, const SETS: usize>(
         &mut self,
         slots: &[u32; SLOTS],
@@ -111,7 +112,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The bytes of `words` that a group may take, from `taken` on. `spare`, all zeros, serves near their end.
+/// The bytes of `words` that a group may take, from `taken` on. Near their end it copies what is left to
+/// `spare`, which is all zeros.
 #[inline(always)]
 fn window_at<'w>(words: &'w [u8], taken: usize, spare: &'w mut [u8; GROUP_BYTES]) -> &'w [u8; GROUP_BYTES] {
     let rest = words.get(taken..).unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::kernels::{self, Isa};
 use core::hint::select_unpredictable;
 
 /// The quotient x / f is x·m >> k with k = 32 + ceil(log2(f)) and m = ceil(2^k / f), which has 33 bits, the
-/// highest one always set. With e = m·f − 2^k it is exact where x·e < 2^k; as e < f, and x < f·2^20 once
+/// highest one always set. With e = m·f − 2^k it is exact if x·e < 2^k. As e < f, and x < f·2^20 once
 /// renormalised, x·e < f²·2^20 <= 2^k because f <= 2^12. Then also x·m = (x·2^k + x·e) / f < (x + 1)·2^k / f
 /// <= 2^(k + 20) <= 2^64.
 pub(super) fn entry(f: u16, start: u32) -> Entry {
@@ -16,7 +16,8 @@ pub(super) fn entry(f: u16, start: u32) -> Entry {
     [reciprocal, (f as u32 - 1) << 20 | (32 + log) << 12 | start]
 }
 
-/// Fills the entries of all symbols. In place: returned by value, the 2 KiB would exist twice.
+/// Fills the entries of all symbols. It fills them in place because 2 KiB returned by value would exist
+/// twice.
 pub(crate) fn fill_entries(entries: &mut Entries, table: &Table) {
     let mut start = 0;
     for (slot, &f) in entries.iter_mut().zip(&table.freqs) {
@@ -36,8 +37,8 @@ pub(crate) struct Encoder<'o> {
 }
 
 impl<'o> Encoder<'o> {
-    /// An encoder of a stream of at most `n` symbols, which has 4 bytes a lane and at most 2 a symbol; a
-    /// `lanes_log2` above 5 counts as 5. What `out` holds behind the stream is unspecified.
+    /// An encoder of a stream of at most `n` symbols, which takes 4 bytes a lane and at most 2 a symbol. A
+    /// `lanes_log2` above 5 counts as 5. The content of `out` after the stream is unspecified.
     pub(crate) fn new(isa: Isa, n: usize, lanes_log2: u32, out: &'o mut [u8]) -> Self {
         let lanes = lanes(lanes_log2);
         // The move is no further than it can need to be.
@@ -73,8 +74,8 @@ impl<'o> Encoder<'o> {
     }
 }
 
-/// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, as far as
-/// there are any and as long as there is room to spare.
+/// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, while there
+/// are any and while there is room to spare.
 fn encode_rounds(
     isa: Isa,
     symbols: &[u8],
@@ -115,7 +116,7 @@ fn encode_groups<const L: usize, const SETS: usize>(
     (seen == PRESENT).then_some(free)
 }
 
-/// Encodes at most [`GROUP`] symbols, the first of which belongs to the first of the `states`, into words
+/// Encodes at most [`GROUP`] symbols, of which the first belongs to the first of the `states`, into words
 /// that end with `out`; returns how many bytes before them are free. `seen` keeps [`PRESENT`] if every symbol
 /// has slots.
 #[inline(always)]

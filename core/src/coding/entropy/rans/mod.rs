@@ -1,8 +1,8 @@
 //! Static order-0 rANS over up to 256 symbols, with interleaved states.
 //!
-//! All states are `u32` in [2^16, 2^32), frequencies sum to M = 2^12, and a state is renormalised by 16-bit
-//! little-endian words, of which no symbol ever needs more than one. Symbol i belongs to lane i mod lanes;
-//! all lanes share one sequence of words. With f the frequency of a symbol and c the sum of those before it:
+//! All states are `u32` in [2^16, 2^32), frequencies sum to M = 2^12, and 16-bit little-endian words
+//! renormalise a state; no symbol ever needs more than one word. Symbol i belongs to lane i mod lanes; all
+//! lanes share one sequence of words. With f the frequency of a symbol and c the sum of those before it:
 //! ```text
 //! encode, from the last symbol to the first:      decode, from the first symbol to the last:
 //!   if x >= f << 20: emit x & 0xffff; x >>= 16      slot = x & 0xfff; symbol = the one whose slots hold it
@@ -10,9 +10,9 @@
 //!                                                   if x < 1 << 16: x = x << 16 | next word
 //! ```
 //! A stream is the final state of every encoder lane (`u32`, little-endian, lane 0 first) and then the words
-//! in the order in which the decoder takes them, that is, in the reverse of the order of emission. The
-//! encoder begins with 2^16 in every lane, so a decoder that has seen an intact stream ends there, with every
-//! word taken ([`Decoder::is_intact`]).
+//! in the order in which the decoder takes them, which is the reverse of the order of emission. The encoder
+//! begins with 2^16 in every lane. So a decoder that has read an intact stream ends there, with every word
+//! taken ([`Decoder::is_intact`]).
 //!
 //! Everything is integer arithmetic: tables, sizes and bytes are the same on every platform.
 //!

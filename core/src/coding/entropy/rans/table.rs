@@ -1,4 +1,4 @@
-//! The table of frequencies: which is best for some counts, what it costs, and how it is spelled out.
+//! The table of frequencies: the best table for given counts, its cost, and its spelling on the wire.
 
 use crate::bits::{BitReader, BitWriter};
 use crate::kernels::scalar::rans::{SCALE_BITS, SLOTS};
@@ -29,7 +29,8 @@ impl Table {
             freqs[0] = SLOTS as u16;
             return Table { freqs };
         }
-        // Symbols whose share is below one slot get one, which leaves less to the others: until all have one.
+        // Symbols whose share is below one slot get one slot, which leaves less to the others. Repeats until
+        // all have a slot.
         let mut slots = SLOTS as u64;
         let mut before = 0;
         while before != slots {
@@ -53,8 +54,8 @@ impl Table {
         Table { freqs }
     }
 
-    /// Bits that coding a message with these symbol counts takes, which is the sum of count·(12 − log2(f)),
-    /// rounded down. A stream has 16 to 32 bits a lane more, give or take 0.1 % (see the tests).
+    /// Bits that coding a message with these symbol counts takes: the sum of count·(12 − log2(f)), rounded
+    /// down. A stream has 16 to 32 bits a lane more, give or take 0.1 % (see the tests).
     ///
     /// `counts[s]` is how often symbol s occurs; symbols without slots are left out.
     ///
@@ -127,9 +128,9 @@ impl Table {
         }
     }
 
-    /// Reads what [`write`](Self::write) wrote for the same `alphabet`. `None` if the bits are no table: its
-    /// frequencies do not sum to [`SLOTS`], it names a symbol outside the alphabet, the alphabet does not
-    /// hold 1 to 256 symbols, or the bytes end before it does. A table has only one spelling.
+    /// Reads what [`write`](Self::write) wrote for the same `alphabet`. Returns `None` if the bits are not a
+    /// table: its frequencies do not sum to [`SLOTS`], it names a symbol outside the alphabet, the alphabet
+    /// does not hold 1 to 256 symbols, or the bytes end too early. A table has only one spelling.
     pub(crate) fn read(reader: &mut BitReader<'_>, alphabet: usize) -> Option<Table> {
         let mut freqs = [0; MAX_ALPHABET];
         let used = freqs.get_mut(..alphabet)?;
@@ -157,8 +158,8 @@ impl Table {
         (!reader.overran()).then_some(Table { freqs })
     }
 
-    /// Fills what [`Decoder`] looks symbols up in: for every slot, frequency − 1 in the upper 12 bits, the
-    /// slot's place among those of its symbol in the next 12, and the symbol in the lowest 8.
+    /// Fills the lookup table of [`Decoder`]: for every slot, frequency − 1 in the upper 12 bits, the slot's
+    /// place among those of its symbol in the next 12, and the symbol in the lowest 8.
     pub(crate) fn fill_lookup(&self, slots: &mut [u32; SLOTS]) {
         let mut rest = slots.as_mut_slice();
         for (symbol, &f) in self.freqs.iter().enumerate() {
@@ -183,8 +184,9 @@ fn inverse_gain(f: u16) -> u64 {
     (f << GAIN_BITS) + (1 << (GAIN_BITS - 1)) - (1 << (GAIN_BITS - 1)) / (6 * f + 3)
 }
 
-/// Makes the frequencies of the symbols that occur sum to [`SLOTS`], one slot at a time, where it saves most
-/// or costs least. Savings fall as a frequency grows, so these greedy steps keep an optimal table optimal.
+/// Makes the frequencies of the symbols that occur sum to [`SLOTS`], one slot at a time, at the symbol that
+/// saves most or costs least. Savings fall as a frequency grows, so these greedy steps keep an optimal table
+/// optimal.
 fn correct_sum(freqs: &mut [u16], counts: &[u32]) {
     let sum: usize = freqs.iter().copied().map(usize::from).sum();
     // Savings are fractions, count / inverse gain.

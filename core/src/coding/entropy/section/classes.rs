@@ -1,4 +1,4 @@
-//! Which classes a section has, and which of them a segment belongs to: fewest bits, by integers alone.
+//! Chooses the classes of a section, and the class of each segment, for the fewest bits, with integers alone.
 //!
 //! ```text
 //! class of each segment = bitlen(sum of its symbols) · most / 16
@@ -45,7 +45,7 @@ pub(super) fn most_classes(len: usize) -> usize {
     MAX_CLASSES.min(1 + len / SYMBOLS_PER_CLASS)
 }
 
-/// Scratch memory in which classes are chosen.
+/// Scratch memory for the choice of classes.
 pub(crate) struct ClassRoom<'r> {
     most: usize,
     counts: &'r mut [Counts],
@@ -101,10 +101,10 @@ const COST_WORDS: usize = MAX_ALPHABET * CLASS_LANES;
 /// What every symbol costs in every class, in 2⁻¹⁶ bits.
 type Costs = [[u32; CLASS_LANES]; MAX_ALPHABET];
 
-/// What a segment costs that belongs to a class nobody else is in: more than any other.
+/// The cost of a segment in a class that no other segment has: more than any other cost.
 const NOBODY: u32 = 1 << 31;
 
-/// The symbols whose segments look for their classes.
+/// The symbols, and the classes tried for their segments.
 struct Search<'s> {
     isa: Isa,
     symbols: &'s [u8],
@@ -130,8 +130,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// What each symbol costs in each class, learnt from the symbols counted in every `stride`-th segment;
-    /// returns what a segment costs for belonging to the class.
+    /// The cost of each symbol in each class, learnt from the symbols counted in every `stride`-th segment.
+    /// Returns the cost of a segment's class itself.
     fn learn(
         &self,
         stride: usize,
@@ -150,8 +150,8 @@ impl<'s> Search<'s> {
         core::array::from_fn(|class| members.cost_q16(class as u8).unwrap_or(NOBODY))
     }
 
-    /// Moves every `stride`-th segment to the class in which it costs least, ties to the lowest, and counts
-    /// its symbols there.
+    /// Moves every `stride`-th segment to the class with the least cost, ties to the lowest, and counts its
+    /// symbols there.
     fn assign(
         &self,
         costs: &Costs,
@@ -272,8 +272,8 @@ impl Chosen<'_> {
         self.tables().zip(self.counts).map(|(table, counts)| table.cost_bits(&counts[..self.alphabet])).sum()
     }
 
-    /// Hands the differences between neighbouring classes to `write`, modulo the number of classes, which is
-    /// beside them.
+    /// Passes the differences between neighbouring classes to `write`, modulo the number of classes, which
+    /// comes with them.
     pub(super) fn with_differences<T>(&mut self, write: impl FnOnce(&[u8], usize) -> T) -> T {
         let used = self.counts.len() as u8;
         let mut previous = 0;
@@ -291,7 +291,7 @@ impl Chosen<'_> {
         written
     }
 
-    /// What the encoder needs, for all classes, and the class of each segment.
+    /// The encoder entries for all classes, and the class of each segment.
     pub(super) fn entries(&mut self) -> (&[Entries], &[u8]) {
         let tables = self.counts.iter().map(|counts| Table::from_counts(&counts[..self.alphabet]));
         let entries = self.entries.as_chunks_mut().0.as_chunks_mut().0;

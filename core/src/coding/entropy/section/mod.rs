@@ -1,11 +1,13 @@
-//! A run of symbols in rANS as it stands in a frame: its length, how it is cut, its tables, and blocks of
+//! A run of symbols in rANS as a frame holds it: its length, how it is cut, its tables, and blocks of
 //! streams.
 //!
 //! `varint` bytes of the section; the [shape](shape::Shape); classes, if it has any; a table for each class,
-//! or one, as one bit string; for each block but the last a varint with the bytes of its stream; the streams.
+//! or one table, as one bit string; for each block but the last a varint with the bytes of its stream; the
+//! streams.
 //!
-//! With classes, every segment of the symbols belongs to one of up to 16, each with a table of its own: what
-//! is spread unevenly costs less. The differences between neighbouring classes are a section themselves.
+//! With classes, every segment of the symbols belongs to one of up to 16 classes, each with a table of its
+//! own, so that unevenly spread symbols cost less. The differences between neighbouring classes are a section
+//! themselves.
 
 mod classes;
 mod shape;
@@ -63,8 +65,8 @@ impl<'a> CodedSymbols<'a> {
         Ok(section)
     }
 
-    /// Takes the section of `n` symbols, or as many as [`with_len`](Self::with_len) says later, off the
-    /// reader.
+    /// Takes the section of `n` symbols off the reader. [`with_len`](Self::with_len) may set another number
+    /// later.
     pub(crate) fn classed_fields(n: usize, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.varint_usize()?;
         let mut reader = Reader::new(reader.take(bytes)?);
@@ -95,8 +97,8 @@ impl<'a> CodedSymbols<'a> {
         self.tables() * SLOT_WORDS + segments.div_ceil(CLASSES_PER_WORD)
     }
 
-    /// Reads classes and tables into `words`; checks that they are valid, that every stream has the length of
-    /// its states at least, and that nothing is left over. After that any bits decode to symbols of the
+    /// Reads classes and tables into `words`. Checks that they are valid, that every stream has at least the
+    /// length of its states, and that nothing is left over. After that any bits decode to symbols of the
     /// alphabet.
     pub(crate) fn check(&self, alphabet: usize, words: &mut [u32]) -> Result<(), DecodeError> {
         let tables = self.tables();
@@ -218,7 +220,7 @@ impl<'a> Coded<'a> {
         streams.reader.finish()
     }
 
-    /// The bytes behind the tables.
+    /// The bytes after the tables.
     fn streams(&self, n: usize, alphabet: usize, tables: usize) -> Result<Streams<'a>, DecodeError> {
         let mut bits = BitReader::new(self.body);
         for _ in 0..tables {

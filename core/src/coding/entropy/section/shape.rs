@@ -6,7 +6,7 @@ use crate::coding::entropy::rans::MAX_LANES_LOG2;
 /// log2 of the symbols of the smallest block that the `shape` byte can name.
 const LEAST_BLOCK_LOG2: u32 = 16;
 
-/// log2 of the symbols of a block, unless so few bits are in one that lanes would show.
+/// log2 of the symbols of a block, unless a block has so few bits that the cost of the lanes shows.
 const BLOCK_LOG2: u32 = 18;
 
 /// log2 of the symbols of the largest block.
@@ -27,8 +27,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape for `n` symbols that cost `bits`: as many lanes as cost, over all blocks, no more than 1/256
-    /// of the bits, after the blocks have grown until they bear all of them.
+    /// The shape for `n` symbols that cost `bits`. It has the most lanes whose cost over all blocks is at
+    /// most 1/256 of the bits, after the blocks have grown until they can bear all lanes.
     pub(super) fn best(n: usize, bits: u64) -> Shape {
         let blocks = |log2: u32| (n as u64).div_ceil(1 << log2).max(1);
         let bears = |block_log2, lanes_log2| (blocks(block_log2) * BITS_PER_LANE) << lanes_log2 <= bits;

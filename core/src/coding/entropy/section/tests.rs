@@ -85,7 +85,7 @@ fn truncated_and_longer_sections_are_refused() {
     assert!(check(0, section).is_err());
 }
 
-/// Bytes of the section with classes, which must decode to what it was made of, and the number of its tables.
+/// Bytes of the section with classes, which must decode to its symbols, and the number of its tables.
 fn classed_round_trip(symbols: &[u8], alphabet: usize) -> (usize, usize) {
     let mut out = vec![0xa5; max_classed_section_bytes(symbols.len(), alphabet).unwrap()];
     let needed = ClassRoom::scratch_len(symbols.len());

@@ -16,8 +16,8 @@ pub(crate) const SLACK: usize = 2 * MAX_VARINT_BYTES;
 
 /// Largest section with one table, its length included, for `n` symbols out of `alphabet`.
 ///
-/// A present symbol has at least one of the 4096 slots, so none costs more than 12 bits, and a table entry
-/// takes no more than 25 bits; every block flushes up to 32 states of four bytes.
+/// A present symbol has at least one of the 4096 slots, so none costs more than 12 bits. A table entry takes
+/// at most 25 bits. Every block flushes up to 32 states of four bytes.
 pub(crate) fn max_section_bytes(n: usize, alphabet: usize) -> Option<usize> {
     let blocks = n.div_ceil(LEAST_BLOCK);
     let streams =
@@ -35,8 +35,8 @@ pub(crate) fn max_classed_section_bytes(n: usize, alphabet: usize) -> Option<usi
 /// Largest section of a single symbol, its length included: a shape, a table of up to 37 bits, and one state.
 pub(crate) const MAX_SINGLE_BYTES: usize = 1 + 1 + 5 + 4;
 
-/// Writes the section with one table if it takes fewer than `limit` bytes, its length included; else writes
-/// nothing and returns false. The spare part of the writer's buffer must hold [`max_section_bytes`] or
+/// Writes the section with one table if it takes fewer than `limit` bytes, its length included; otherwise
+/// writes nothing and returns false. The spare part of the writer's buffer must hold [`max_section_bytes`] or
 /// `limit` + [`SLACK`] bytes.
 pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, writer: &mut Writer<'_>) -> bool {
     let mut counts = [0; rans::MAX_ALPHABET];
@@ -104,7 +104,7 @@ pub(crate) fn write_classed_symbols(
 }
 
 /// Whether the ideal cost alone, which a stream meets to within 0.1 %, is so far above the limit that
-/// encoding would be in vain.
+/// encoding is pointless.
 fn cannot_stay_below(limit: usize, bits: u64) -> bool {
     let limit_bits = (limit as u64).saturating_mul(8);
     bits > limit_bits.saturating_add(limit_bits / 64)
@@ -137,8 +137,8 @@ fn write_tables<T: core::borrow::Borrow<Table>>(
     bits.finish()
 }
 
-/// Writes the streams behind the first `end` bytes of `out`; returns the bytes then, or `None` if they do not
-/// fit. Segments have `segment` symbols each.
+/// Writes the streams after the first `end` bytes of `out`. Returns the bytes then used, or `None` if they do
+/// not fit. Segments have `segment` symbols each.
 fn write_streams<'e>(
     symbols: &[u8],
     shape: Shape,

@@ -1,4 +1,4 @@
-//! The columns of a matrix in which there was an entry before.
+//! The columns of a matrix that had an entry before.
 
 use crate::gradient::layout::Part;
 
@@ -24,7 +24,7 @@ impl<'m> Columns<'m> {
         words + summary
     }
 
-    /// No columns of `part` yet; `None` where it is no matrix, or has one row only.
+    /// No columns of `part` yet; `None` if it is not a matrix, or has only one row.
     pub(super) fn new(memory: &'m mut [u32], part: &Part) -> Option<Self> {
         let width =
             part.width.filter(|&width| (1..=MAX_WIDTH).contains(&width) && width <= part.len() / 2)?;
@@ -57,7 +57,7 @@ impl<'m> Columns<'m> {
         Some(word as u32 * 32 + self.words[word].trailing_zeros())
     }
 
-    /// How many coordinates behind `column`, in this row or the next, the first such column is.
+    /// The number of coordinates from `column` to the next such column, in this row or the next.
     #[inline]
     pub(super) fn distance(&self, column: u32) -> Option<u32> {
         match self.next(column) {

@@ -7,15 +7,15 @@ use crate::coding::entropy::range::BitCoder;
 use crate::error::DecodeError;
 use crate::gradient::layout::Part;
 
-/// Lengths that a row of a tensor can have; all else is taken in rows of [`PLAIN_ROW`].
+/// Lengths that a row of a tensor can have; everything else is cut into rows of [`PLAIN_ROW`].
 const MIN_ROW: usize = 8;
 const MAX_ROW: usize = 1 << 16;
 const PLAIN_ROW: usize = 64;
 
-/// Cases of what a model sees: how many entries the column had, how dense the last coordinates were, whether
-/// the last one had an entry; how long ago that was, how many rows ago the column had one; what the row of
-/// the last entries has here, how often this row was unlike it, and like it; whether the last rows had
-/// entries, how many are expected in this.
+/// Cases that a model distinguishes. First model: how many entries the column had, how dense the last
+/// coordinates were, whether the last one had an entry. Second: how long ago the last entry was, how many
+/// rows ago the column had one. Third: what the last row with entries has here, how often this row was unlike
+/// it, and like it. For rows: whether the last rows had entries, how many entries are expected in this row.
 const BY_DENSITY: usize = 8 * 16 * 2;
 const BY_DISTANCE: usize = 16 * 32;
 const BY_ROW: usize = 4 * 4 * 8;
@@ -36,11 +36,11 @@ const FORGET: u32 = 5;
 /// Larger distances to the last entry are not told apart.
 const MOST_SINCE: u32 = 1023;
 
-/// So many rows ago, or more, or never.
+/// This many rows ago, or more, or never.
 const LONG_AGO: u32 = 16;
 const NEVER: u32 = 1 << 31;
 
-/// All that is learnt in a section.
+/// All models that learn in a section.
 pub(super) struct CoordinateModels<'m> {
     words: &'m mut [Word; BY_DENSITY + BY_DISTANCE + BY_ROW],
     by_rows: &'m mut [Word; BY_ROWS],
@@ -63,7 +63,7 @@ pub(super) fn column_words(len: usize) -> usize {
     2 * MAX_ROW.min(len / 2).max(PLAIN_ROW)
 }
 
-/// What the models see while they go through the coordinates of a part.
+/// What the models see while they process the coordinates of a part.
 pub(super) struct Coordinates<'m> {
     /// For each column, eight times how many entries it had, with the digits of that number, and the row of
     /// the last one by its number among those with entries, or never.
@@ -74,7 +74,7 @@ pub(super) struct Coordinates<'m> {
     /// Coordinates of the part not yet passed, and its entries among them.
     span: u32,
     left: u32,
-    /// Rows begun, and those of them with entries; whether the last three had any.
+    /// Rows begun, and how many of them have entries; whether the last three had any.
     begun: u32,
     full: u32,
     last_rows: u32,
@@ -104,8 +104,8 @@ impl<'m> Coordinates<'m> {
         }
     }
 
-    /// Codes the positions, which are all of the part's. Kept out of its caller, so that the loop has the
-    /// registers.
+    /// Codes the positions, which are all positions of the part. It stays out of line so that the loop has
+    /// the registers.
     #[inline(never)]
     pub(super) fn code(
         mut self,
@@ -236,7 +236,7 @@ fn digits_of(value: u32) -> u32 {
     u32::from(DIGITS[value as usize % DIGITS.len()])
 }
 
-/// Digits of a number, and no more than so many, of ten at the most.
+/// Digits of a number, at most `most`, and ten at most.
 #[inline(always)]
 fn up_to(most: u32, value: u32) -> u32 {
     digits_of(value.min((1 << most) - 1))

@@ -47,7 +47,7 @@ impl<'m> Counts<'m> {
     }
 }
 
-/// Codes what is below the first of a number's `digits`.
+/// Codes the digits of a number after the first of its `digits`.
 #[inline]
 pub(super) fn lower_digits(coder: &mut impl BitCoder, digits: u32, value: u32) -> u32 {
     match digits {

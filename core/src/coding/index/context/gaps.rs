@@ -7,16 +7,16 @@ use crate::coding::entropy::range::BitCoder;
 use crate::error::DecodeError;
 use crate::gradient::layout::Part;
 
-/// The entry is in the next column in which there was one before.
+/// The entry is in the next column that had an entry before.
 const AT_COLUMN: u32 = 0;
 
-/// Any more digits are counted one by one. Below, symbol s stands for a gap of s − 1 digits.
+/// More digits than this are counted one by one. A symbol s below this stands for a gap of s − 1 digits.
 const MANY_DIGITS: u32 = 15;
 
 /// The running mean of the digits of gaps has four binary places.
 const PLACES: u32 = 4;
 
-/// What the models see while they go through the entries of a part.
+/// What the models see while they process the entries of a part.
 pub(super) struct Gaps<'m> {
     columns: Option<Columns<'m>>,
     /// Column of the next coordinate.
@@ -78,7 +78,7 @@ impl<'m> Gaps<'m> {
                 of_digits(coder, models, digits, gap)
             }
         };
-        // Every entry behind this one needs a coordinate.
+        // Every entry after this one needs a coordinate.
         if gap <= self.span - self.left { Ok(gap) } else { Err(DecodeError::IndexOutOfRange) }
     }
 
@@ -93,7 +93,7 @@ impl<'m> Gaps<'m> {
         }
     }
 
-    /// The digits that a symbol stands for: those beyond its own are counted one by one.
+    /// The number of digits of a gap: those beyond what a symbol expresses are counted one by one.
     #[inline]
     fn all_digits(&self, coder: &mut impl BitCoder, symbol: u32, gap: u32) -> u32 {
         let mut all = symbol - 1;
@@ -105,7 +105,7 @@ impl<'m> Gaps<'m> {
         all
     }
 
-    /// Goes on behind an entry.
+    /// Moves past an entry.
     #[inline]
     fn pass(&mut self, gap: u32) {
         if let Some(columns) = &mut self.columns {
@@ -123,7 +123,7 @@ impl<'m> Gaps<'m> {
     }
 }
 
-/// Codes a gap of so many `digits`: the second is known to some degree, the others are not.
+/// Codes a gap of `digits` digits: the second is predictable to some degree, the others are not.
 #[inline]
 fn of_digits(coder: &mut impl BitCoder, models: &mut GapModels<'_>, digits: u32, gap: u32) -> u32 {
     if digits < 2 {

@@ -1,8 +1,8 @@
 //! Gaps under one probability for all coordinates: k / len.
 //!
 //! Then a gap is geometric, and its binary digits are independent: digit j is 1 with probability r / (1 + r)
-//! for r = (1 − k/len)^(2^j). Whatever the positions, that is len · H(k/len) bits at the most, H the binary
-//! entropy: hardly more than their number alone tells.
+//! for r = (1 − k/len)^(2^j). Whatever the positions, that takes at most len · H(k/len) bits, H the binary
+//! entropy: hardly more than the number of entries alone implies.
 
 use crate::coding::entropy::range::BitCoder;
 use crate::error::DecodeError;
@@ -59,7 +59,7 @@ impl Digits {
     }
 }
 
-/// What the positions of a unit of `len` elements are worth: log₂(len/k) bits for each entry and
+/// The information in the positions of a unit of `len` elements: log₂(len/k) bits for each entry and
 /// log₂(len/(len − k)) for each coordinate that is passed on the way to the last, rounded down.
 pub(super) fn bits(indices: &[u32], len: usize) -> u64 {
     let k = indices.len();

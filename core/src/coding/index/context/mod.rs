@@ -1,15 +1,18 @@
 //! Positions under adaptive models, in a range coder.
 //!
 //! Positions cluster: whole tensors, rows and columns of a gradient are large together. So the entries of
-//! each tensor are counted first. `context` codes each gap by its number of digits under three models at
-//! once, which see how long the gaps of this tensor are expected to be, how long the last ones were, and how
-//! far away the next column is in which there was an entry before; the digits below the second are as good as
-//! random and coded as they are. `context-max` asks of every row whether it has entries, and of every
-//! coordinate of those that do: under three models again, which see how dense column and surroundings are,
-//! how far back entries are in either direction, and how well this row repeats the one before.
+//! each tensor are counted first.
 //!
-//! Positions without such order would cost more than their number alone tells; for them there is a second
-//! way, one probability for all coordinates. The first decision of a section tells the two apart.
+//! `context` codes each gap by its number of digits under three models at once. They see how long the gaps of
+//! this tensor are expected to be, how long the last ones were, and how far away the next column is that had
+//! an entry before. The digits below the second are as good as random, and are coded as they are.
+//!
+//! `context-max` codes one decision for every row, whether it has entries, and one for every coordinate of a
+//! row that does. It uses three models too. They see how dense column and surroundings are, how far back
+//! entries are in either direction, and how well this row repeats the one before.
+//!
+//! Positions without such order would cost more than their number alone implies. For them there is a second
+//! form, with one probability for all coordinates. The first decision of a section selects the form.
 
 mod columns;
 mod coordinates;
@@ -27,7 +30,7 @@ use counts::Counts;
 use gaps::Gaps;
 use models::{COUNT_WORDS, GAP_WORDS, GapModels};
 
-/// What the adaptive form of a section is made of.
+/// How the adaptive form of a section codes positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adaptive {
     /// One symbol for each gap: `context`.
@@ -39,7 +42,7 @@ pub(super) enum Adaptive {
 /// Probability, out of 2¹⁶, that a section is memoryless.
 const MEMORYLESS: u32 = 1 << 12;
 
-/// Entries that a byte can hold at the most: no decision costs less than 1/512 of a bit.
+/// The most entries that a byte can hold, because no decision costs less than 1/512 of a bit.
 const ENTRIES_PER_BYTE: usize = 1 << 12;
 
 /// A section above this many bytes is never written.
@@ -48,7 +51,7 @@ pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
     Some(k.checked_mul(digits as usize + 3)? / 8 + 16)
 }
 
-/// A section of `k` entries has this many bytes at the least.
+/// The fewest bytes of a section of `k` entries.
 pub(super) fn min_section_bytes(k: usize) -> usize {
     k.div_ceil(ENTRIES_PER_BYTE).saturating_sub(1)
 }
@@ -63,8 +66,8 @@ impl Adaptive {
             }
     }
 
-    /// Writes the section to the front of `out`; its length, more than that of `out` if it does not fit.
-    /// `None` if the positions cannot be written at all. `indices` are what they were before; `memory` has
+    /// Writes the section to the front of `out`. Returns its length, which exceeds that of `out` if it does
+    /// not fit, or `None` if the positions cannot be written at all. `indices` do not change; `memory` has
     /// [`scratch_words`](Self::scratch_words).
     ///
     /// The adaptive form is kept unless it is longer than the memoryless one by more than a 64th part.
@@ -83,7 +86,8 @@ impl Adaptive {
         Some(bytes)
     }
 
-    /// Bytes of the adaptive form, whether or not it fits `out`; so below.
+    /// Bytes of the adaptive form, whether or not it fits `out`; the same holds for the functions that
+    /// follow.
     fn write_adaptive(
         self,
         indices: &mut [u32],
@@ -151,7 +155,7 @@ fn write_memoryless(indices: &mut [u32], len: usize, out: &mut [u8]) -> Option<u
     Some(encoder.finish())
 }
 
-/// What is learnt in a section, and memory for the columns of a part.
+/// All models that learn in a section, and memory for the columns of a part.
 enum Models<'m> {
     Gaps(GapModels<'m>, &'m mut [u32]),
     Coordinates(CoordinateModels<'m>, &'m mut [u32]),
@@ -170,7 +174,7 @@ impl<'m> Models<'m> {
         })
     }
 
-    /// Codes the positions of a part, of one at the least.
+    /// Codes the positions of a part, at least one.
     fn code(
         &mut self,
         coder: &mut impl BitCoder,

@@ -8,7 +8,7 @@ use crate::coding::entropy::shares::{SYMBOLS, Shares, SymbolModels, model_words,
 /// Cases of each thing that a model of gaps sees.
 pub(super) const CASES: usize = 14;
 
-/// Models of gaps, one kind behind the other.
+/// Models of gaps, one kind after the other.
 const EXPECTED: usize = CASES;
 const COLUMN_AND_EXPECTED: usize = CASES * CASES;
 const COLUMN_AND_RECENT: usize = CASES * CASES;
@@ -25,12 +25,13 @@ pub(super) const COUNT_WORDS: usize = (COUNT_BY_SIZE + COUNT_BY_SHARE) * DECISIO
 /// How much each kind of model of gaps counts.
 const WEIGHTS: [u16; 3] = [1, 2, 3];
 
-/// Updates that something seems to have behind it before the first: what is known of gaps, and of counts.
+/// Updates that models count as seen before their first: those of gaps, and those of counts.
 const EXPECTED_COUNT: u32 = 12;
 const SECOND_COUNT: u32 = 20;
 const SHARE_COUNT: u32 = 1;
 
-/// P(1) of a gap's second digit at first, out of 2¹⁶: among gaps of as many digits there are more short ones.
+/// Initial P(1) of a gap's second digit, out of 2¹⁶: among gaps of equally many digits there are more short
+/// ones.
 const SECOND: u32 = 27_500;
 
 /// Adaptive probabilities of gaps.
@@ -45,7 +46,7 @@ pub(super) struct CountModels<'m> {
     by_share: &'m mut [Context; COUNT_BY_SHARE],
 }
 
-/// What is known when a gap is coded, each below [`CASES`].
+/// What is known before a gap is coded, each below [`CASES`].
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// Digits of the gap that is to be expected.
@@ -80,7 +81,7 @@ impl<'m> GapModels<'m> {
         self.symbols.code(coder, numbers, WEIGHTS, symbol as usize) as u32
     }
 
-    /// Codes the second digit of a gap of so many.
+    /// Codes the second digit of a gap of `digits` digits.
     #[inline]
     pub(super) fn second_digit(&mut self, coder: &mut impl BitCoder, digits: u32, digit: bool) -> bool {
         decide_alone(coder, &mut self.second[digits as usize % SYMBOLS], digit)
@@ -123,7 +124,7 @@ impl<'m> CountModels<'m> {
     }
 }
 
-/// What is known of gaps before the first: most have as many digits as expected, some fewer, few more.
+/// Initial shares for gaps: most have as many digits as expected, some fewer, few more.
 const EXPECTED_SHARES: [Shares; CASES] = {
     let mut shares = [[0; SYMBOLS]; CASES];
     let mut expected = 0;
@@ -149,7 +150,7 @@ const EXPECTED_SHARES: [Shares; CASES] = {
     shares
 };
 
-/// A tensor's count has as many digits as its share of all entries, more or less.
+/// A tensor's count has about as many digits as its share of all entries.
 fn share_context(share_digits: usize) -> Context {
     core::array::from_fn(|digit| {
         let p = if digit < share_digits { 50_000 } else { 20_000 };

@@ -67,8 +67,8 @@ fn parameters_of_memoryless_gaps_are_the_textbook_ones() {
     }
 }
 
-/// Every size in one pass is every size by itself, also where there are gaps of all lengths, blocks of all
-/// fillings and more than one block of the largest size.
+/// Measuring all sizes in one pass gives the same as measuring each alone, also with gaps of all lengths,
+/// blocks of all fillings and more than one block of the largest size.
 #[test]
 fn all_sizes_of_blocks_are_measured_exactly() {
     let scales: [fn(usize) -> u32; 4] =
@@ -168,8 +168,8 @@ fn the_longest_gaps_round_trip_in_blocks_of_every_size() {
     }
 }
 
-/// Nanoseconds an entry of the least of many runs, for positions without order at each density: in the blocks
-/// that are chosen, and in those of some sizes.
+/// Nanoseconds an entry, the least of many runs, for positions without order at each density: in the blocks
+/// that are chosen, and in blocks of some sizes.
 #[test]
 #[ignore = "a measurement, for a release build: -- --ignored --nocapture nanoseconds_an_entry"]
 fn nanoseconds_an_entry_of_measuring_writing_and_reading() {

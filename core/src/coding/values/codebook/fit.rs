@@ -15,13 +15,13 @@ pub(crate) const FIT_WORDS: usize = 3 * BINS;
 const LLOYD_ROUNDS: u32 = 24;
 
 /// A histogram of magnitudes over their float bits, which are a piecewise linear logarithm, the same on every
-/// platform. Bins never cross a power of two, so the floats of one are evenly spaced and their mean follows
-/// from integers.
+/// platform. Bins never cross a power of two, so the floats in one bin are evenly spaced and their mean
+/// follows from integers.
 pub(super) struct Histogram<'s> {
     low: u32,
     high: u32,
     shift: u32,
-    /// For each bin the number of its values, and the sum of the bits below `shift`, lower and upper half.
+    /// For each bin: the number of its values, and the sum of the bits below `shift`, lower and upper half.
     bins: &'s mut [[u32; 3]],
 }
 
@@ -34,7 +34,7 @@ impl<'s> Histogram<'s> {
             .fold((u32::MAX, 0), |(low, high), bits| (low.min(bits), high.max(bits)));
         let (low, high) = (low.min(high), high);
         let fits = |shift: &u32| (high >> shift) - (low >> shift) < BINS as u32;
-        // Bins of 22 bits are few enough for all magnitudes there are.
+        // Bins of 22 bits are few enough for all possible magnitudes.
         let shift = (0..22).find(fits).unwrap_or(22);
         let (bins, _) = words[..FIT_WORDS].as_chunks_mut();
         bins.fill([0; 3]);
@@ -114,9 +114,10 @@ impl<'s> Histogram<'s> {
         book
     }
 
-    /// The same between the bfloat16 next to the smallest value, not above it, and that next to the largest,
-    /// not below it: every value has a magnitude on either side. No magnitude is 0, so the smallest bfloat16
-    /// is the least of them. `log2` is not 0, and no value is above the largest bfloat16.
+    /// The same, but with the first magnitude at the nearest bfloat16 not above the smallest value, and the
+    /// last at the nearest not below the largest, so that every value has a magnitude on either side. No
+    /// magnitude is 0, so the first is at least the smallest bfloat16. `log2` is not 0, and no value is above
+    /// the largest bfloat16.
     pub(super) fn fit_covering(&mut self, full: Full, log2: u32) -> Codebook {
         let mut book = Codebook { magnitudes: [0.0; MAX_MAGNITUDES], log2, full };
         let first = bf16::from_bits(((self.low >> 16) as u16).max(1)).to_f32();
@@ -137,7 +138,7 @@ impl<'s> Histogram<'s> {
         book
     }
 
-    /// Moves every magnitude to the mean of the values nearest to it; one that has none stays.
+    /// Moves every magnitude to the mean of the values nearest to it. A magnitude without values stays.
     fn refine(&self, points: usize, magnitudes: &mut [f32]) {
         let mut next = 0;
         for i in 0..magnitudes.len() {
@@ -174,9 +175,8 @@ fn pin(magnitudes: &mut [f32], first: f32, last: f32) {
     }
 }
 
-/// Rounds to what the wire carries, keeps the order, and keeps the smallest magnitude within twice the
-/// smallest value, so that every value has a magnitude at which its error is exact and no larger than the
-/// value.
+/// Rounds to bfloat16 as the wire needs, keeps the order, and keeps the smallest magnitude within twice the
+/// smallest value. So every value has a magnitude at which its error is exact and no larger than the value.
 fn settle(magnitudes: &mut [f32], low: f32) {
     let mut floor = bf16::from_bits(1);
     for (i, magnitude) in magnitudes.iter_mut().enumerate() {

@@ -48,14 +48,14 @@ fn fixed_bytes(log2: u32, k: usize) -> Option<usize> {
 }
 
 pub(super) fn max_section_bytes(log2: u32, k: usize) -> Option<usize> {
-    // Other packings are taken only where they are smaller, but rANS is tried in the buffer.
+    // Other packings are used only if they are smaller, but rANS is tried in the buffer.
     fixed_bytes(log2, k)?.checked_add((2 << log2) + 1 + 2 * MAX_VARINT_BYTES)
 }
 
 /// Bytes of a section with a single entry: the book, one magnitude, and a sign.
 pub(super) const ENTRY_BYTES: usize = 1 + 2 + 1;
 
-/// As many magnitudes as are asked for, rounded up to a power of two, as a power of two.
+/// The requested number of magnitudes, rounded up to a power of two, as its exponent.
 fn log2_for(magnitudes: usize) -> u32 {
     usize::BITS - magnitudes.saturating_sub(1).leading_zeros()
 }
@@ -110,7 +110,7 @@ fn renumber(symbols: &mut [u8], numbers: &[u8; MAX_MAGNITUDES]) {
     }
 }
 
-/// Puts in the place of each sign whether it is not the one before; the sign ahead of the first is positive.
+/// Replaces each sign by whether it differs from the one before; the sign before the first is positive.
 fn to_changes(symbols: &mut [u8]) {
     let mut before = 0;
     for symbol in symbols {
@@ -129,8 +129,8 @@ fn from_changes(symbols: &mut [u8]) {
     }
 }
 
-/// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where
-/// `is_small` is that of signs or of changes, whichever costs fewer bits, signs if neither does.
+/// Writes the symbols in rANS, if that takes fewer than `limit` bytes, and returns the packing. With
+/// `is_small` it is the cheaper of signs and changes of sign, signs if both cost the same bits.
 fn write_rans(
     symbols: &mut [u8],
     alphabet: usize,
@@ -156,9 +156,9 @@ impl Codebook {
         &self.magnitudes[..1 << self.log2]
     }
 
-    /// The symbol of `value` and what it decodes to: that of the magnitude with this number, the nearest one,
-    /// or, where the error there is not exact, the next smaller at which it is. Never a magnitude above twice
-    /// the value, so no error is larger than the value itself.
+    /// The symbol of `value` and its decoded value. It uses the magnitude with this number, the nearest one;
+    /// if the error there is not exact, it uses the next smaller magnitude at which it is. A magnitude is
+    /// never above twice the value, so no error is larger than the value itself.
     #[inline]
     fn symbol(&self, value: f32, nearest: usize) -> Option<(u8, f32)> {
         let magnitudes = self.magnitudes();
@@ -189,9 +189,9 @@ impl Codebook {
         Some(Reduced { book: Self { magnitudes, log2, full: self.full }, to, from })
     }
 
-    /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not
-    /// used where that makes the book smaller, then the symbols in the smallest packing. Signs are coded as
-    /// changes only where `is_small`.
+    /// Writes the section, if it takes at most `room` bytes: the magnitudes, without unused ones if that
+    /// makes the book smaller, then the symbols in the smallest packing. Signs are coded as changes only with
+    /// `is_small`.
     pub(super) fn write(
         &self,
         symbols: &mut [u8],

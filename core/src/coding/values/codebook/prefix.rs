@@ -27,11 +27,12 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The code with the fewest bits for these counts, of which at least two are not 0.
+    /// The code with the fewest bits for these counts; at least two of them are not 0.
     ///
     /// # Source
     /// Huffman, A Method for the Construction of Minimum-Redundancy Codes (Proceedings of the IRE 40, 1952).
-    /// Of equal weights the node that was made first is joined first, magnitudes in their order before all.
+    /// Among equal weights the node that was made first is joined first; magnitudes come first, in their
+    /// order.
     pub(super) fn new(counts: &[u32]) -> Self {
         let magnitudes = counts.len();
         // A node is the set of magnitudes below it, and its weight; nodes without weight are no more.
@@ -53,7 +54,7 @@ impl Code {
         Self { lengths, magnitudes }
     }
 
-    /// Reads the lengths; they must be those of a complete code.
+    /// Reads the lengths, which must be those of a complete code.
     fn read(bits: &mut BitReader<'_>, log2: u32) -> Result<Self, DecodeError> {
         let (mut lengths, magnitudes) = ([0; MAX_MAGNITUDES], 1usize << log2.min(MAX_LOG2));
         for length in lengths.iter_mut().take(magnitudes) {
@@ -149,7 +150,8 @@ pub(super) struct PrefixView<'a> {
 }
 
 impl PrefixView<'_> {
-    /// The code is complete, all entries are there, and what is left is padding. After that any bits decode.
+    /// Checks that the code is complete, that all entries are there, and that what is left is padding. After
+    /// that any bits decode.
     pub(super) fn check(&self) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(self.section);
         let code = Code::read(&mut bits, self.log2)?;

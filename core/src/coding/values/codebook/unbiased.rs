@@ -10,7 +10,7 @@ use crate::rng::Stream;
 /// not below it.
 pub(crate) const COVERED_BOUND: f32 = f32::from_bits(0x7f7f_0001);
 
-/// 2³², of which a draw is a whole number.
+/// 2³²: a draw is a whole number below it.
 const DRAWS: f64 = 4_294_967_296.0;
 
 /// Fits a codebook that covers the values of all entries and rounds each by the draw of its position in the
@@ -18,7 +18,7 @@ const DRAWS: f64 = 4_294_967_296.0;
 ///
 /// Unbiased: a value v between the magnitudes a and b becomes b with the probability (v − a) / (b − a), to
 /// within 2⁻³², and its variance is (b − v)·(v − a). Magnitudes below 2⁻¹³³, the smallest bfloat16, become
-/// that.
+/// 2⁻¹³³.
 pub(in crate::coding::values) fn prepare_unbiased(
     full: Full,
     max_log2: u32,
