@@ -1,12 +1,12 @@
-//! What a small machine leaves out: the feature `full`.
+//! The feature `full`: what a build for a small machine leaves out.
 
 use crate::error::DecodeError;
 
 /// Proof that nothing is left out of this build.
 ///
-/// Without the feature `full` there is no value of this type, so the compiler drops everything that can only
-/// be reached with one. Who asks for it, a codec or a frame, is refused: no build ever gives another result
-/// than the others.
+/// Without the feature `full` there is no value of this type, so the compiler drops everything that only such
+/// a value can reach. A codec or a frame that needs it is refused: no build ever gives another result than
+/// the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full(Build);
 
@@ -174,9 +174,9 @@ mod tests {
     fn frames_that_need_a_full_build_are_refused_in_any_other() {
         let sparse = encode(&topk(ValueChoice::F32)).unwrap();
         let levels = encode(&qsgd(EntropyChoice::Fixed)).unwrap();
-        // Behind `coding` of the sparse body stand a byte of positions and a value, before it `k` and the
-        // kind; behind `norm` of the levels body stand two bytes of bucket size, a norm and a byte of levels,
-        // before it `form`.
+        // After `coding` of the sparse body come a byte of positions and a value; before it are `k` and the
+        // kind. After `norm` of the levels body come two bytes of bucket size, a norm and a byte of levels;
+        // before it is `form`.
         for (frame, codec, from_end, byte) in [
             (&sparse, CodecId::new(3), 6, 3 << 4),
             (&sparse, CodecId::new(3), 6, 4 << 4),

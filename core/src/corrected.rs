@@ -1,5 +1,5 @@
-//! What a codec encodes: p = fl(residual + gradient), or fl(residual + step) with momentum, computed block by
-//! block where it is needed.
+//! The values that a codec encodes: p = fl(residual + gradient), or fl(residual + step) with momentum,
+//! computed block by block when needed.
 
 use crate::built::{Full, FullBound};
 use crate::error::EncodeError;
@@ -15,14 +15,14 @@ use core::ops::Range;
 /// Elements that are looked at together: small enough for the first cache level.
 pub(crate) const BLOCK: usize = 1024;
 
-/// The same where each is looked at once, by one loop: so many that beginning the loop costs nothing.
+/// The same for one loop that reads each value once: so many values that starting the loop costs nothing.
 const WIDE_BLOCK: usize = 8 * BLOCK;
 
 /// Neighbours that are sampled together, so that they cost one or two cache lines.
 pub(crate) const RUN: usize = 8;
 
-/// Elements that are read in one go where nothing is written: the processor's own reading ahead starts anew
-/// with each.
+/// Elements that are read in one go while nothing is written: the processor's own reading ahead restarts with
+/// each such run.
 const CHUNK: usize = 1 << 18;
 
 /// Narrow gradients are widened on the stack this many at a time.
@@ -55,7 +55,7 @@ impl<'a> Corrected<'a> {
         Self { grad, residual, largest, momentum: None, momentum_bound: FullBound::UNKNOWN, start, bound }
     }
 
-    /// The same, with momentum ahead of the residual.
+    /// The same, with momentum before the residual.
     ///
     /// # Panics
     /// When the lengths differ.
@@ -65,12 +65,12 @@ impl<'a> Corrected<'a> {
         Self { momentum, ..self }
     }
 
-    /// The same, of whose momentum no magnitude is above `momentum_bound`.
+    /// The same; no magnitude of the momentum is above `momentum_bound`.
     pub(crate) fn with_momentum_bound(self, momentum_bound: f32) -> Self {
         Self { momentum_bound: FullBound::new(momentum_bound), ..self }
     }
 
-    /// The same, of whose residual no magnitude is above `largest`.
+    /// The same; no magnitude of the residual is above `largest`.
     pub(crate) fn with_largest(self, largest: f32) -> Self {
         Self { largest, ..self }
     }
@@ -136,8 +136,8 @@ impl<'a> Corrected<'a> {
         .map(|()| largest)
     }
 
-    /// The bits of p for the elements `first … first + room.len()`: where the gradient is held, if that is
-    /// what they are, else in `room`. And the largest of their magnitudes.
+    /// The bits of p for the elements `first … first + room.len()`: those of the gradient where it is stored,
+    /// if p is the gradient, otherwise in `room`. And the largest of their magnitudes.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -171,7 +171,7 @@ impl<'a> Corrected<'a> {
         })
     }
 
-    /// The bits of p, where it is held.
+    /// The bits of p, if they are stored.
     #[inline(always)]
     fn held(&self, first: usize, len: usize) -> Option<&'a [u32]> {
         match (self.grad, self.residual) {
@@ -180,8 +180,8 @@ impl<'a> Corrected<'a> {
         }
     }
 
-    /// Makes sure of every value and changes nothing. Where bounds on residual and momentum are known, it
-    /// reads the gradient alone; see [`largest_sum`](Self::largest_sum).
+    /// Checks every value and changes nothing. If bounds on residual and momentum are known, it reads only
+    /// the gradient; see [`largest_sum`](Self::largest_sum).
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -199,8 +199,8 @@ impl<'a> Corrected<'a> {
         })
     }
 
-    /// [`check_all`](Self::check_all) in parts, on so many threads; of several errors that of the first
-    /// coordinate.
+    /// [`check_all`](Self::check_all) in parts, on this many threads; among several errors it returns that of
+    /// the first coordinate.
     #[cfg(feature = "parallel")]
     pub(crate) fn check_all_on(&self, threads: usize) -> Result<(), EncodeError> {
         let (len, step) = (self.len(), threads::part_len(threads, self.len(), 1));
@@ -226,15 +226,15 @@ impl<'a> Corrected<'a> {
         f32::from_bits(max)
     }
 
-    /// A magnitude that no p exceeds, or a NaN, where no magnitude of the gradient exceeds `grad`, itself
-    /// possibly a NaN.
+    /// A magnitude that no p exceeds, or a NaN, if no magnitude of the gradient exceeds `grad`, which may be
+    /// a NaN itself.
     ///
     /// This is p computed from the three bounds, and needs no margin for rounding. Every operation between
-    /// gradient, momentum, residual and p is a sum or a product with the factor, which is positive.
-    /// Rounding to nearest is monotone and symmetric, so |a| ≤ A and |b| ≤ B give |fl(a + b)| ≤ fl(A + B)
-    /// and |fl(m·a)| ≤ fl(m·A): by induction over the operations, each intermediate value computed from the
-    /// bounds is itself a bound. An overflow there makes an infinity, which is not below any bound on p,
-    /// and so does no harm.
+    /// gradient, momentum, residual and p is a sum or a product with the factor, which is positive. Rounding
+    /// to nearest is monotone and symmetric, so |a| ≤ A and |b| ≤ B give |fl(a + b)| ≤ fl(A + B) and
+    /// |fl(m·a)| ≤ fl(m·A). By induction over the operations, each intermediate value computed from the
+    /// bounds is itself a bound. An overflow there makes an infinity. It does no harm, because it is not
+    /// below any bound on p.
     fn largest_sum(&self, grad: f32) -> f32 {
         let step = |(rule, _): (Momentum, _)| rule.apply(self.momentum_bound.get(), grad).1;
         self.largest + Full::build().and(self.momentum).map_or(grad, step)
@@ -245,7 +245,7 @@ impl<'a> Corrected<'a> {
         if let Grad::F32(values) = self.grad { misalignment(values) } else { 0 }
     }
 
-    /// Whether magnitudes of at most `max`, as bits, are what a value may have.
+    /// Whether values may have magnitudes of at most `max`, as bits.
     fn is_within_bound(&self, max: u32) -> bool {
         // Magnitude bits order like magnitudes, infinities and NaN above all.
         max < self.bound.to_bits()
@@ -305,10 +305,10 @@ fn widen(grad: Grad<'_>, out: &mut [f32]) {
     }
 }
 
-/// The values of one unit as a selection goes through them. Where there is a residual, the first pass adds
-/// the gradient to it. [`Corrected::check_all`] must have passed before: no value is checked here.
+/// The values of one unit for a selection. If there is a residual, the first pass adds the gradient to it.
+/// [`Corrected::check_all`] must have passed before: no value is checked here.
 pub(crate) struct Pass<'a> {
-    /// The gradient alone.
+    /// Only the gradient.
     source: Corrected<'a>,
     residual: Option<&'a mut [f32]>,
     /// With the largest magnitude bits of the elements seen so far.
@@ -339,13 +339,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The same, on so many threads.
+    /// The same, on this many threads.
     #[cfg(feature = "parallel")]
     pub(crate) fn with_threads(self, threads: usize) -> Self {
         Self { threads, ..self }
     }
 
-    /// The same, with momentum ahead of the residual.
+    /// The same, with momentum before the residual.
     ///
     /// # Panics
     /// When the lengths differ.
@@ -406,10 +406,9 @@ impl<'a> Pass<'a> {
         blocks_of(BLOCK, self.len(), 0)
     }
 
-    /// The same for [`keep_from`](Self::add_and_select), which finds the same whatever the blocks are: the
-    /// first is shorter, so that no vector of the others lies across two cache lines. They are wide where
-    /// they may be: where there is `room` for their candidates, time and again, and nothing else goes through
-    /// them first.
+    /// The blocks for [`keep_from`](Self::add_and_select), whose result does not depend on blocks. The first
+    /// is shorter, so that no vector of the others lies across two cache lines. Uses wide blocks when `room`
+    /// holds the candidates of at least two blocks and no momentum pass is needed.
     pub(crate) fn aligned_blocks(&self, room: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let residual = self.residual.as_deref().map(misalignment);
         let is_wide = room >= 2 * WIDE_BLOCK && self.momentum.is_none();
@@ -466,8 +465,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// [`keep_from`](Self::add_and_select) for all blocks of a first pass, in parts. False if it did not pay,
-    /// or if there was no room in the candidates for what a part found: then they are empty.
+    /// [`keep_from`](Self::add_and_select) for all blocks of a first pass, in parts. Returns false if it did
+    /// not pay, or if the candidates had no room for what a part found; they are then empty.
     ///
     /// # Errors
     /// As [`keep_from`](Self::add_and_select).
@@ -519,8 +518,8 @@ impl<'a> Pass<'a> {
         Ok(fits)
     }
 
-    /// Goes through a part whose first element is number `first`, to its end; false if there was no room for
-    /// what it found.
+    /// Processes a part whose first element is number `first`, to its end; returns false if there was no room
+    /// for what it found.
     #[cfg(feature = "parallel")]
     fn keep_all(
         &mut self,
@@ -544,7 +543,7 @@ impl<'a> Pass<'a> {
     /// Appends the elements of the block `first … first + len` whose magnitude bits are at least `least`.
     ///
     /// # Errors
-    /// Without a residual, those of [`Corrected::fold`].
+    /// Without a residual, the errors of [`Corrected::fold`].
     pub(crate) fn add_and_select(
         &mut self,
         isa: Isa,

@@ -1,5 +1,5 @@
-//! Laws of parts that no public function reaches alone, for the fuzz targets. Compiled under `cfg(fuzzing)`
-//! only.
+//! Laws of parts that no public function reaches alone, for the fuzz targets. Compiled only under
+//! `cfg(fuzzing)`.
 
 use crate::bits::{BitReader, BitWriter};
 use crate::coding::entropy::section::{CodedSymbols, SLOT_WORDS, max_section_bytes, write_symbols};
@@ -10,7 +10,7 @@ use crate::wire::writer::Writer;
 use crate::{Source, StepKey};
 use alloc::{vec, vec::Vec};
 
-/// Any bits decode to values in range; what was coded decodes to itself.
+/// Any bits decode to values in range; coded values decode to themselves.
 pub fn bits_and_entropy(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
     let max = u32::from(first) + 1;

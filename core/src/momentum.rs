@@ -1,16 +1,16 @@
-//! Momentum of one worker, ahead of compression.
+//! Momentum of one worker, before compression.
 
 use crate::built::Full;
 
-/// What a worker makes of its gradient g with what it remembers of the gradients before, u:
+/// The step that a worker makes of its gradient g and its momentum u, which holds the earlier gradients:
 ///
 /// ```text
 /// plain      u = fl(fl(m·u) + g)    step = u
 /// Nesterov   u = fl(m·fl(u + g))    step = fl(u + g), with u as it is now
 /// ```
 ///
-/// Summed over the steps, what is kept back then holds for every coordinate what dense momentum would have
-/// moved it by: the correction that delayed coordinates need.
+/// Summed over the steps, the residual then holds, for every coordinate, the distance by which dense momentum
+/// would have moved it: the correction that delayed coordinates need.
 ///
 /// # Source
 /// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.2; Nesterov's form as in the authors'

@@ -39,8 +39,8 @@ impl Scratch<'_> {
     }
 }
 
-/// Working memory of one unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::rounds::Gossip) codec, its
-/// own from the first round to the last.
+/// Working memory of one unit of a [`Linear`](crate::Linear) or [`Gossip`](crate::rounds::Gossip) codec, from
+/// its first round to its last.
 #[derive(Debug)]
 pub struct LinearScratch<'a> {
     /// At least [`LinearScratchLen::words`] elements.

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 use rayon::prelude::*;
 
-/// Elements from which on handing a part to another thread pays.
+/// From this number of elements on, giving a part to another thread pays.
 const LEAST: usize = 1 << 15;
 
 /// Parts for each thread, so that one which is held up has less left to do than the others.
 const PARTS_PER_THREAD: usize = 4;
 
-/// Elements of each part but the last: a multiple of `grain`. At least `len` where it does not pay to cut.
+/// Elements of each part except the last: a multiple of `grain`. At least `len` if cutting does not pay.
 pub(crate) fn part_len(threads: usize, len: usize, grain: usize) -> usize {
     if threads == 1 {
         return len;

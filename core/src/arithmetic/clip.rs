@@ -2,8 +2,8 @@
 
 use crate::kernels::{Isa, sum_of_squares_f32};
 
-/// Shortens the gradient to the norm `limit`, if it is longer, and returns the norm that it had: every
-/// element is multiplied by limit/norm, rounded to f32. One that is not finite stays as it is, for a codec to
+/// Shortens the gradient to the norm `limit`, if it is longer, and returns its norm before: every element is
+/// multiplied by limit/norm, rounded to f32. A gradient that is not finite stays as it is, for a codec to
 /// refuse.
 ///
 /// # Determinism

@@ -2,8 +2,8 @@
 
 use crate::kernels::{self, Isa};
 
-/// Divides a sum by the number of its contributors, each coordinate once and rounded once, and returns the
-/// first coordinate that is not finite then, if there is one. The sum is divided all the same.
+/// Divides a sum by the number of its contributors, each coordinate once and rounded once. Returns the first
+/// coordinate of the result that is not finite, if there is one. The sum is divided all the same.
 ///
 /// # Examples
 /// ```
@@ -16,9 +16,9 @@ pub fn divide(sum: &mut [f32], contributors: usize) -> Option<usize> {
     if kernels::divide(Isa::best(), sum, contributors as f32) { None } else { first_non_finite(sum) }
 }
 
-/// Divides each coordinate of a sum by a count of its own, rounded once, where the count is not 0; elsewhere
-/// the mean is +0.0. Returns the first coordinate that is not finite then, if there is one. With the number
-/// of frames that held each coordinate it is the mean over senders
+/// Divides each coordinate of a sum by a count of its own, rounded once, if the count is not 0; otherwise the
+/// mean is +0.0. Returns the first coordinate of the result that is not finite, if there is one. With the
+/// number of frames that held each coordinate it is the mean over senders
 /// ([`Divisor::Senders`](crate::format::Divisor::Senders)).
 ///
 /// # Panics
@@ -72,7 +72,7 @@ mod tests {
         }
     }
 
-    /// All exponents, subnormal numbers and both zeros among them, with digits that have to be rounded away.
+    /// All exponents, including subnormal numbers and both zeros, with digits that have to be rounded away.
     #[test]
     fn every_count_divides_as_the_operator_does() {
         let values: Vec<f32> =

@@ -1,4 +1,4 @@
-//! What is done to whole gradients besides encoding them.
+//! Operations on whole gradients other than encoding.
 
 pub(crate) mod clip;
 pub mod gain;

@@ -2,13 +2,13 @@
 
 use crate::kernels::{Isa, Loop, run_for};
 
-/// Runs a loop of the caller's, compiled for the widest vectors that this machine has. Without it, a program
-/// for x86-64 is compiled for the oldest of these machines, whose vectors have four f32; with it, the loop is
-/// compiled for eight and for sixteen as well. Without `std` there is no detection at run time, and what the
-/// program is compiled for counts.
+/// Runs a loop of the caller, compiled for the widest vectors of this machine. A program for x86-64 is
+/// normally compiled for the oldest of these machines, whose vectors have four f32; this also compiles the
+/// loop for eight and for sixteen. Without `std` there is no detection at run time, and the target of the
+/// compilation decides.
 ///
 /// # Determinism
-/// The same Rust code is compiled each time, and none of its float arithmetic is reordered or contracted:
+/// The same Rust code is compiled each time, and none of its float arithmetic is reordered or contracted, so
 /// every machine gives the same bits.
 ///
 /// # Examples

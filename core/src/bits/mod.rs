@@ -33,7 +33,7 @@ fn load_tail(rest: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The first `used` bits must be there, and behind them fewer than eight, all of them zero.
+/// Checks that the first `used` bits are there, that fewer than eight follow, and that these are zero.
 pub(crate) fn check_padding(bytes: &[u8], used: u64) -> Result<(), DecodeError> {
     // Where bits are missing the difference wraps, and is too large as well.
     let zeros = bytes.last().map_or(0, |last| last.leading_zeros().min(7));

@@ -5,12 +5,12 @@ use super::{MAX_FIELD_BITS, load_padded};
 /// Reads bit fields from bytes that may come from a stranger: no call fails or panics, and bits past the end
 /// read as zero.
 ///
-/// The position is all the state there is. Each call loads the eight bytes around it, so that fields of known
-/// width depend on each other only through one addition.
+/// The position is the only state. Each call loads the eight bytes around it, so that fields of known width
+/// depend on each other only through one addition.
 #[derive(Clone, Debug)]
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// Bits consumed, which may exceed those there are.
+    /// Bits consumed, which may exceed the bits present.
     position: u64,
 }
 

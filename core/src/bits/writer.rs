@@ -5,8 +5,9 @@ use super::MAX_FIELD_BITS;
 /// Writes bit fields into a buffer that the caller lends.
 ///
 /// Every field is stored with one unconditional eight-byte store, so bytes after the last one written may be
-/// overwritten with zeros; the bytes that [`finish`](Self::finish) counts do not depend on what the buffer
-/// held. Writing past the end is harmless: nothing more is stored and `finish` returns `None`.
+/// overwritten with zeros. The bytes that [`finish`](Self::finish) counts do not depend on the earlier
+/// content of the buffer. Writing past the end is harmless: nothing more is stored, and `finish` returns
+/// `None`.
 pub(crate) struct BitWriter<'a> {
     out: &'a mut [u8],
     /// Whole bytes put so far; more than `out` holds once the writer has overflowed.

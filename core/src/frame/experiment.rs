@@ -1,4 +1,4 @@
-//! Frames of codecs of other crates: written, read back, and only then taken out of the memory.
+//! Frames of codecs of other crates. They are written, read back, and only then taken out of the memory.
 
 use crate::codec::{EncodeBody, EncodeUnit, Law, PacketSize, ParseBody, Refused, UnitInput, UnitSource};
 use crate::codecs::dense::Dense;
@@ -21,11 +21,11 @@ use crate::wire::ids::{CodecId, Kind};
 use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
-/// A codec of another crate as one whose frames are gathered.
+/// Makes a [`Gather`] codec of a codec of another crate.
 ///
-/// Every unit's values, p = fl(residual + gradient), go through [`EncodeBody::encode_body`]; units that are
-/// sent dense go as f32. The frame is then read back as any receiver would read it, and the residual becomes
-/// p less what was read: so a body that receivers would refuse, or one that breaks the codec's
+/// [`EncodeBody::encode_body`] gets every unit's values, p = fl(residual + gradient). Units that are sent
+/// dense are sent as f32. The frame is then read back as any receiver would read it, and the residual becomes
+/// p less the values read. So a body that receivers would refuse, or that breaks the codec's
 /// [law](EncodeBody::law), is an error at the sender, and the memory is as it was.
 ///
 /// Codecs of other crates have a residual and nothing else in the memory, and no packets.
@@ -280,7 +280,7 @@ impl Encoding<'_> {
         Ok(())
     }
 
-    /// Reads the frame back, and takes what it holds out of the memory.
+    /// Reads the frame back, and takes its content out of the memory.
     fn commit(
         &self,
         bytes: &[u8],
@@ -288,7 +288,7 @@ impl Encoding<'_> {
         scratch: &mut Scratch<'_>,
     ) -> Result<(), EncodeError> {
         let (p, words) = scratch.words.split_at_mut(longest(self.units));
-        // What it may ask for was compared with the codec's bounds before.
+        // The codec's bounds were compared with these limits before.
         let parsed = Frame::parse_with(bytes, self.layout, &Limits::NONE, Some(self.codec), words);
         let frame = parsed.map_err(|error| self.error_of(error))?;
         let held = frame.units().map(|unit| (unit.id(), unit.range()));
@@ -316,7 +316,7 @@ impl Encoding<'_> {
         Ok(())
     }
 
-    /// What a receiver would say of the frame, as an error of the sender.
+    /// The error of a receiver, as an error of the sender.
     fn error_of(&self, error: DecodeError) -> EncodeError {
         let why = match error {
             DecodeError::Experiment { why, .. } => why,
@@ -333,7 +333,7 @@ fn refused(unit: &Unit, Refused(why): Refused) -> EncodeError {
     EncodeError::Experiment { unit: unit.id, index: unit.start, why }
 }
 
-/// Whether p less what is sent is what the law says: exactly a float, or rounded to one.
+/// Whether p less what is sent follows the law: exactly an f32, or rounded to one.
 fn keeps(law: Law, p: f32, sent: f32) -> bool {
     let kept = p - sent;
     if law != Law::Exact {

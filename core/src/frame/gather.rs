@@ -32,15 +32,15 @@ use crate::wire::ids::CodecId;
 /// assert!(bytes < 40);
 /// ```
 ///
-/// Codecs hold parameters and no state: what a method remembers from step to step is in the [`Memory`], which
-/// the caller lends, saves and restores.
+/// Codecs hold parameters and no state. The state of a method is in the [`Memory`], which the caller lends,
+/// saves and restores.
 pub trait Gather: Send + Sync {
     /// The number of the method on the wire.
     fn id(&self) -> CodecId;
 
-    /// What reads the bodies that only this codec makes, of a codec of [another crate](crate::experiments);
-    /// `None` of all others, whose frames every reader knows. To parse a frame then takes no more words than
-    /// [`scratch_len`](Self::scratch_len) of its units has.
+    /// The parser of the bodies that only this codec makes, for a codec of
+    /// [another crate](crate::experiments). `None` for all others, because every reader knows their frames.
+    /// Parsing a frame then takes no more words than [`scratch_len`](Self::scratch_len) of its units has.
     fn parser(&self) -> Option<&dyn ParseBody> {
         None
     }
@@ -55,9 +55,9 @@ pub trait Gather: Send + Sync {
     /// Writes one frame with all `units` of the flat gradient `grad` to the front of `out` and returns its
     /// bytes.
     ///
-    /// With a memory, what is encoded is p = fl(residual + gradient), and the residual becomes p less what
-    /// the frame decodes to, exactly. `grad` and the memory have `layout.len()` elements; units are ascending
-    /// and do not overlap. Every worker's frame holds the same units.
+    /// With a memory, the codec encodes p = fl(residual + gradient), and the residual becomes exactly p less
+    /// what the frame decodes to. `grad` and the memory have `layout.len()` elements; units are ascending and
+    /// do not overlap. Every worker's frame holds the same units.
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say; the memory is then as it was, bit for bit.
@@ -83,12 +83,12 @@ pub trait Gather: Send + Sync {
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen;
 
     /// The same content as several frames of at most `size` bytes, each of which decodes alone: for links
-    /// that lose packets. The memory is lent until the last packet was drawn; see [`Packets`].
+    /// that lose packets. The memory is lent until the last packet has been drawn; see [`Packets`].
     ///
     /// # Errors
     /// `NoPackets` for a codec that cannot be cut, `NotBuilt` without the feature `full`, `PacketTooSmall`,
-    /// and those of [`encode`](Self::encode) but for its output buffer; the memory is then as it was, bit for
-    /// bit. Nothing fails later.
+    /// and those of [`encode`](Self::encode) except for its output buffer. The memory is then as it was, bit
+    /// for bit. Nothing fails later.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.

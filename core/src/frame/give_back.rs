@@ -4,13 +4,13 @@ use crate::frame::Frame;
 use crate::memory::Memory;
 
 impl Memory<'_> {
-    /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual.
-    /// Given back right after the encode that made it, the residual is fl(residual + gradient) of that step
-    /// again, bit for bit. What it was before that step is in a [`Snapshot`](crate::state::Snapshot), if one
-    /// was taken.
+    /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual. If
+    /// this follows right after the encode that made the frame, the residual is fl(residual + gradient) of
+    /// that step again, bit for bit. The residual before that step is in a
+    /// [`Snapshot`](crate::state::Snapshot), if one was taken.
     ///
-    /// Momentum and states stay as the encode left them: momentum that was cleared where the frame sent
-    /// starts anew, since the frame does not hold it.
+    /// Momentum and states stay as the encode left them. Momentum that became 0 where the frame sent stays 0,
+    /// because the frame does not hold it.
     ///
     /// # Panics
     /// When the memory has another length than the frame's layout.

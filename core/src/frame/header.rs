@@ -20,7 +20,7 @@ pub(crate) const MAGIC: [u8; 2] = *b"GW";
 /// The one version this reader knows.
 pub(crate) const VERSION: u8 = 1;
 
-/// The checksum covers the header in front of it and the body behind it.
+/// The checksum covers the header before it and the body after it.
 const CHECKED_HEADER_BYTES: usize = 20;
 
 /// How received frames become a mean. Written in every frame, so that two ends cannot divide differently.
@@ -35,15 +35,15 @@ pub enum Divisor {
 }
 
 impl Divisor {
-    /// Makes a whole frame ask for this divisor, and its checksum right. Codecs ask for
-    /// [`Contributors`](Self::Contributors). A [void frame](crate::format::VoidFrame) is in no mean and stays
-    /// as it is.
+    /// Sets the divisor of a complete frame, and corrects its checksum. Codecs write
+    /// [`Contributors`](Self::Contributors). A [void frame](crate::format::VoidFrame) enters no mean and
+    /// stays as it is.
     ///
     /// # Errors
     /// As [`Header::parse`]; the frame is then as it was.
     ///
     /// # Panics
-    /// When fewer bytes than the header states are behind it.
+    /// If fewer bytes follow the header than it states.
     ///
     /// # Examples
     /// ```
@@ -77,7 +77,7 @@ const FLAG_SENDERS: u16 = 1;
 /// Flag bit 2: a [void frame](crate::format::VoidFrame). No other flag goes with it.
 const FLAG_VOID: u16 = 4;
 
-/// The fields of the header. [`parse`](Self::parse) reads them without decoding anything behind them.
+/// The fields of the header. [`parse`](Self::parse) reads them without decoding what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Version of the format.
@@ -88,13 +88,13 @@ pub struct Header {
     pub divisor: Divisor,
     /// Whether this is a [void frame](crate::format::VoidFrame), which holds no gradient.
     pub is_void: bool,
-    /// Units behind the header: at least one, and none in a void frame.
+    /// Units after the header: at least one, and none in a void frame.
     pub unit_count: u16,
     /// Fingerprint of the sender's layout.
     pub fingerprint: u64,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub body_bytes: u32,
-    /// CRC-32C of all bytes but these four.
+    /// CRC-32C of all bytes except these four.
     pub checksum: u32,
 }
 

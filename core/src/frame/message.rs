@@ -46,8 +46,8 @@ pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen 
     needs.fold(ScratchLen::default(), ScratchLen::max)
 }
 
-/// Whether the units may stand in one message: one at the least, ascending, apart, inside the layout, and
-/// within the fields of the wire.
+/// Whether one message may hold these units: at least one, ascending, disjoint, inside the layout, and within
+/// the fields of the wire.
 pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), EncodeError> {
     let mut cursor = Cursor::default();
     for unit in units {
@@ -63,7 +63,7 @@ pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), 
     if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
 }
 
-/// What is encoded, without what is changed.
+/// The read-only inputs of one encode call.
 pub(crate) struct Encoding<'a> {
     pub(crate) codec: &'a dyn EncodeUnit,
     pub(crate) key: StepKey,
@@ -76,7 +76,7 @@ pub(crate) struct Encoding<'a> {
 }
 
 impl<'a> Encoding<'a> {
-    /// On the caller's thread alone.
+    /// Uses only the caller's thread.
     pub(crate) fn new(
         codec: &'a dyn EncodeUnit,
         key: StepKey,
@@ -112,7 +112,7 @@ impl<'a> Encoding<'a> {
         self.write(memory, scratch, out)
     }
 
-    /// Writes the frame and commits the memory. Behind all checks it does not fail.
+    /// Writes the frame and commits the memory. After all checks it cannot fail.
     pub(crate) fn write(
         &self,
         memory: Option<&mut Memory<'_>>,
@@ -127,7 +127,7 @@ impl<'a> Encoding<'a> {
         Ok(HEADER_BYTES + body_bytes)
     }
 
-    /// What the caller lends must be for this layout, and for a codec that takes it.
+    /// Checks that what the caller lends fits this layout, and that the codec accepts it.
     pub(crate) fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
         if let Some(memory) = memory {
@@ -171,9 +171,9 @@ impl<'a> Encoding<'a> {
         if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
     }
 
-    /// The last value may be the one that must be refused when the memory of the first is already changed. So
-    /// all values are made sure of first, at the price of reading the gradient twice; and the residual,
-    /// unless the memory knows how large its values can be.
+    /// The last value may be the one to refuse, when the memory of the first has already changed. So all
+    /// values are checked first, which costs another read of the gradient, and of the residual unless the
+    /// memory knows how large its values can be.
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.magnitude_bound());
         let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());

@@ -1,7 +1,7 @@
 //! The wire format, version 1. FORMAT.md is the authority; names here are the names there.
 //!
-//! Bytes are parsed once, completely, and are trusted afterwards: [`Frame::parse`] checks all that can be
-//! wrong, and what it returns cannot fail.
+//! Bytes are parsed once, completely, and are trusted afterwards: [`Frame::parse`] checks everything that can
+//! be wrong, and the frame that it returns cannot fail.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 #[cfg(feature = "full")]
@@ -111,7 +111,7 @@ fn open_for<'a>(
     }
 }
 
-/// Header, limits, length and checksum: everything that can be said before the units are looked at.
+/// Checks header, limits, length and checksum: everything that can be checked before the units.
 fn open<'a>(bytes: &'a [u8], limits: &Limits, parser: Parser<'_>) -> Result<(Header, &'a [u8]), DecodeError> {
     let header = Header::read(bytes, parser)?;
     let body_bytes = header.body_bytes as usize;
@@ -135,8 +135,7 @@ fn open<'a>(bytes: &'a [u8], limits: &Limits, parser: Parser<'_>) -> Result<(Hea
     Ok((header, body))
 }
 
-/// A frame of which header, checksum and structure are known to be right, and how much scratch memory it
-/// needs.
+/// A frame with correct header, checksum and structure, and the scratch memory that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened<'a, 'l> {
     header: Header,
@@ -164,7 +163,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         self.words
     }
 
-    /// What the frame leaves of limits that it keeps, for the frames that follow it in one message.
+    /// What the frame leaves of limits that it meets, for the frames that follow it in one message.
     #[cfg(feature = "alloc")]
     pub(crate) fn left_of(&self, limits: &Limits) -> Limits {
         let mut left = Limits {
@@ -224,8 +223,8 @@ pub fn frame_scratch_len_with(
     Opened::new(bytes, layout, limits, Parser::new(parser)).map(|opened| opened.scratch_words())
 }
 
-/// The end of a frame's last unit: how many elements a layout must have at the least. For frames whose layout
-/// is not at hand; [`LayoutRef::opaque`] then stands for it.
+/// The end of a frame's last unit, which is the fewest elements that its layout can have. For frames whose
+/// layout is not at hand; [`LayoutRef::opaque`] then replaces it.
 ///
 /// # Errors
 /// As [`frame_scratch_len`], but for the layout.
@@ -307,17 +306,18 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Checks `bytes` completely. What is returned decodes without failing.
+    /// Checks `bytes` completely. The frame that it returns decodes without failing.
     ///
     /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse
-    /// unit takes at most one word an entry and 133,320 more; a seeded unit one word an entry and one bit a
-    /// coordinate; a unit of levels under context one word a coordinate, any other at most 65,536 words, one
-    /// byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11.1, has the exact numbers.
+    /// unit takes at most one word an entry and 133,320 more. A seeded unit takes one word an entry and one
+    /// bit a coordinate. A unit of levels takes one word a coordinate under context, and otherwise at most
+    /// 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11.1, has
+    /// the exact numbers.
     ///
     /// # Errors
     /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing
-    /// is changed but the contents of `scratch`. `Void` for a [void frame](crate::format::VoidFrame), which
-    /// holds nothing to be added.
+    /// changes except the content of `scratch`. `Void` for a [void frame](crate::format::VoidFrame), which
+    /// holds nothing to add.
     pub fn parse(
         bytes: &'a [u8],
         layout: &LayoutRef<'_>,
@@ -328,7 +328,7 @@ impl<'a> Frame<'a> {
     }
 
     /// As [`parse`](Self::parse), for a frame of any codec of this crate, and of one
-    /// [experiment](crate::experiments): the one whose bodies `parser` reads, usually the
+    /// [experiment](crate::experiments): the experiment whose bodies `parser` reads, usually the
     /// [`Gather::parser`](crate::Gather::parser) of its codec.
     ///
     /// `scratch` holds at least [`frame_scratch_len_with`](crate::experiments::frame_scratch_len_with) words.
@@ -368,7 +368,7 @@ impl<'a> Frame<'a> {
         let mut walk = Walk::new(self.header, self.body, self.layout_len, self.parser).ok();
         let mut rest = self.scratch;
         core::iter::from_fn(move || {
-            // Parsing succeeded on the same bytes, so there is nothing left to fail.
+            // Parsing the same bytes succeeded, so nothing can fail here.
             let walk = walk.as_mut()?;
             let (unit, body) = walk.next().ok()??;
             let bytes = walk.body_bytes;
@@ -445,16 +445,16 @@ impl<'a> FrameUnit<'a> {
         self.body.add_scaled_to(self.scratch, weight, acc);
     }
 
-    /// What the unit is made of.
+    /// The parts of the unit.
     #[must_use]
     pub fn info(&self) -> UnitInfo {
         self.info_of(self.body, self.bytes)
     }
 
-    /// What the unit would be made of under each level coder: the same norms and levels, encoded once more by
-    /// fixed width, ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this
-    /// order. `values` has the coder's name. Empty for units that hold no levels, and for pieces of one that
-    /// begin inside a bucket.
+    /// The parts of the unit under each level coder: the same norms and levels, encoded once more by fixed
+    /// width, ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this order.
+    /// `values` has the coder's name. Empty for units without levels, and for pieces that begin inside a
+    /// bucket.
     ///
     /// Takes about as long as encoding the unit with each of them, and allocates in proportion to its length.
     #[cfg(feature = "alloc")]
@@ -488,8 +488,8 @@ pub struct UnitInfo {
     pub body_bytes: usize,
     /// Name and bytes of the index section, or of the norms of a levels unit.
     pub index: Option<(&'static str, usize)>,
-    /// Name and bytes of the value or level section. Levels are `fixed`, `ternary`, `elias`, `rans`,
-    /// `adaptive`, which is rANS with several tables or coded norms, or `context`, whose bytes include the
-    /// norms.
+    /// Name and bytes of the value or level section. Names for levels are `fixed`, `ternary`, `elias`,
+    /// `rans`, `adaptive` (rANS with several tables or coded norms) and `context` (whose bytes include the
+    /// norms).
     pub values: Option<(&'static str, usize)>,
 }

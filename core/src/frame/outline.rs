@@ -1,4 +1,4 @@
-//! What a frame says of itself, read without the memory that decoding it takes.
+//! What a frame says about itself, read without the memory that decoding takes.
 
 use super::{FrameUnit, UnitInfo, Walk, open, scratch_words};
 use crate::codec::Parser;
@@ -6,7 +6,7 @@ use crate::error::DecodeError;
 use crate::frame::header::Header;
 use crate::limits::Limits;
 
-/// A frame whose header, checksum and structure are right; positions and values were not looked at, and may
+/// A frame whose header, checksum and structure are correct. Positions and values were not checked, and may
 /// be wrong.
 ///
 /// For inspection without the layout. Takes time in proportion to the bytes of the frame, whatever they
@@ -58,11 +58,11 @@ impl<'a> Outline<'a> {
         self.step
     }
 
-    /// What the units are made of, in ascending order.
+    /// The parts of the units, in ascending order.
     pub fn units(&self) -> impl Iterator<Item = UnitInfo> + use<'a> {
         let mut walk = Walk::new(self.header, self.body, usize::MAX, Parser::NONE).ok();
         core::iter::from_fn(move || {
-            // Reading succeeded on the same bytes, so there is nothing left to fail.
+            // Reading the same bytes succeeded, so nothing can fail here.
             let walk = walk.as_mut()?;
             let (unit, body) = walk.next().ok()??;
             let bytes = walk.body_bytes;

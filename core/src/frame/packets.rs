@@ -1,8 +1,8 @@
 //! A gradient as several frames, each complete and no longer than a packet.
 //!
-//! What is sent of a unit is decided once, over the whole unit, exactly as for one frame: the same k, the
-//! same codebook, the same levels. Then it is cut into pieces, ranges of the unit that are units of their own
-//! on the wire. Each packet takes as much as fits by exact bytes.
+//! The codec decides once, over the whole unit, what is sent, exactly as for one frame: the same k, the same
+//! codebook, the same levels. Then it cuts the unit into pieces. A piece is a range of the unit, and a unit
+//! of its own on the wire. Each packet takes as much as fits, by exact bytes.
 
 use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
@@ -23,16 +23,16 @@ use crate::wire::writer::{Writer, varint_len};
 use core::fmt;
 use core::ops::Range;
 
-/// Bytes that an entropy coder may write beyond what it keeps.
+/// Bytes that an entropy coder may write beyond those that it keeps.
 const SLACK: usize = 32;
 
-/// Working memory for the packets of these units: what is decided of one, and room for one body.
+/// Working memory for the packets of these units: the choices for one unit, and room for one body.
 pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit], size: PacketSize) -> ScratchLen {
     let unit = decided_len(codec, units);
     ScratchLen { words: unit.words, bytes: unit.bytes.saturating_add(size.bytes() + SLACK) }
 }
 
-/// Working memory for what is decided of any of these units, or for encoding it where it cannot be cut.
+/// Working memory for the choices for any of these units, or for encoding it if it cannot be cut.
 fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
     let needs = units.iter().map(|unit| {
         let codec = codec_of(codec, unit);
@@ -46,11 +46,11 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// The packets of one gradient, to be drawn one after the other into the caller's buffer.
 ///
 /// Every packet is a frame: [`Frame::parse`](crate::Frame::parse) decodes it alone, in any order, whether or
-/// not the others arrive. Added up, the packets hold what one frame of the same gradient would hold.
+/// not the others arrive. The sum of the packets holds what one frame of the same gradient would hold.
 ///
-/// The memory is kept packet by packet: before the first it is fl(residual + gradient), and every packet
-/// takes out exactly what it holds. So what was not drawn is kept back, and a packet that was lost is
-/// returned by [`Memory::give_back`] alone.
+/// The memory changes packet by packet: before the first it is fl(residual + gradient), and every packet
+/// takes out exactly its content. So the memory keeps what was not drawn, and [`Memory::give_back`] returns a
+/// lost packet alone.
 ///
 /// # Examples
 #[cfg_attr(feature = "full", doc = "```")]
@@ -139,7 +139,7 @@ pub(crate) fn begin<'a>(
     let (bytes, body) = scratch.bytes.split_at_mut(decided_len(codec, units).bytes);
     let words = &mut *scratch.words;
     let mut memory = memory.map(|memory| {
-        // What the packets leave of it is not known before the last was drawn.
+        // What the packets leave of it is known only after the last was drawn.
         memory.residual_mut();
         memory.slice(0..layout.len())
     });
@@ -164,7 +164,7 @@ fn add_gradient(grad: Grad<'_>, rule: Option<Momentum>, mut memory: Memory<'_>) 
     }
 }
 
-/// Bytes of a packet that holds one atom of the unit, at the most.
+/// The most bytes of a packet that holds one atom of the unit.
 fn least_packet_bytes(codec: &dyn EncodeUnit, key: StepKey, unit: &Unit) -> usize {
     let fields = [u64::from(unit.id), (unit.start + unit.len) as u64, unit.len as u64, key.step];
     let header: usize = HEADER_BYTES + fields.map(varint_len).iter().sum::<usize>() + 1;
@@ -223,11 +223,11 @@ impl<'a> Packets<'a> {
         Some((unit, codec_of(self.codec, unit).as_cut()?))
     }
 
-    /// What is sent of the unit, decided when it is first asked for.
+    /// The choices for the unit, made on the first call.
     fn decided(&mut self) -> Option<&Decided> {
         if self.decided.is_none() {
             let (unit, codec) = self.unit_and_codec()?;
-            // With a memory, what is encoded is what it holds by now.
+            // With a memory, the codec encodes what the memory holds now.
             let (grad, state) = match &mut self.memory {
                 Some(memory) => {
                     let (residual, state) = memory.residual_and_state(unit.id);
@@ -262,8 +262,8 @@ impl<'a> Packets<'a> {
         unit.start + within.start..unit.start + within.end
     }
 
-    /// The end of the largest piece that fits behind the `written` bytes of the body, and its bytes; the
-    /// piece is then written. `None` if not even one atom fits.
+    /// The end of the largest piece that fits after the `written` bytes of the body, and its bytes; the piece
+    /// is then written. `None` if not even one atom fits.
     fn largest_piece(&mut self, cursor: Cursor, written: usize) -> Option<(usize, usize)> {
         let (start, (_, codec)) = (self.atom, self.unit_and_codec()?);
         let decided = self.decided.as_ref()?;
@@ -296,8 +296,8 @@ impl<'a> Packets<'a> {
         None
     }
 
-    /// How many atoms from `start` on, of `most`, fit behind the `written` bytes of the body, if that is
-    /// known without trying.
+    /// How many atoms from `start` on, of `most`, fit after the `written` bytes of the body, if that is known
+    /// without trying.
     fn fitting(&mut self, cursor: Cursor, written: usize, start: usize, most: usize) -> Option<usize> {
         let (unit, codec) = self.unit_and_codec()?;
         let left = self.size.bytes().saturating_sub(HEADER_BYTES + written);
@@ -306,8 +306,8 @@ impl<'a> Packets<'a> {
         codec.fitting(start..start + most, unit.len, self.bytes, &room)
     }
 
-    /// Writes the unit header and the body of a piece behind the `written` bytes of the packet's body, if
-    /// they fit; returns their bytes.
+    /// Writes the unit header and the body of a piece after the `written` bytes of the packet's body, if they
+    /// fit; returns their bytes.
     fn write_piece(&mut self, mut cursor: Cursor, written: usize, atoms: Range<usize>) -> Option<usize> {
         let (unit, codec) = self.unit_and_codec()?;
         let covered = self.covered(atoms.clone());
@@ -328,7 +328,7 @@ impl<'a> Packets<'a> {
         fits.then_some(writer.len())
     }
 
-    /// Takes out of the memory what a piece holds.
+    /// Takes the content of a piece out of the memory.
     fn commit(&mut self, atoms: Range<usize>) {
         let Some((unit, codec)) = self.unit_and_codec() else { return };
         let (Some(memory), Some(decided)) = (&mut self.memory, &self.decided) else { return };

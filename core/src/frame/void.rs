@@ -1,4 +1,4 @@
-//! What a rank sends in place of a frame when it has no gradient to send.
+//! The message that a rank sends in place of a frame when it has no gradient to send.
 
 use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
@@ -10,11 +10,11 @@ use crate::wire::ids::CodecId;
 use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
-/// A message in place of the frame of a step: the gradient of its sender cannot be encoded, so nobody need
-/// wait for it.
+/// A message in place of the frame of a step. The gradient of its sender cannot be encoded, so no rank needs
+/// to wait for it.
 ///
-/// It holds no units. [`Frame::parse`](crate::Frame::parse) refuses it as `Void`, so that nobody takes it for
-/// a gradient of zeros.
+/// It holds no units. [`Frame::parse`](crate::Frame::parse) refuses it as `Void`, so that no reader mistakes
+/// it for a gradient of zeros.
 ///
 /// # Examples
 /// ```
@@ -45,8 +45,8 @@ impl VoidFrame {
     /// Bytes of the longest one.
     pub const MAX_BYTES: usize = HEADER_BYTES + 2 * MAX_VARINT_BYTES;
 
-    /// What a rank has to say of a gradient that was refused with `error`; `None` for errors that are not the
-    /// gradient's.
+    /// The void frame for a gradient that was refused with `error`; `None` for errors that the gradient did
+    /// not cause.
     #[must_use]
     pub fn of(codec: CodecId, step: u64, error: &EncodeError) -> Option<Self> {
         match *error {
@@ -89,8 +89,8 @@ impl VoidFrame {
         }
     }
 
-    /// Checks `bytes` completely; `None` for a frame that is not void, of which only header, length and
-    /// checksum were checked.
+    /// Checks `bytes` completely. `None` for a frame that is not void; only its header, length and checksum
+    /// were checked.
     ///
     /// # Errors
     /// Every way in which bytes fail to be a void frame for this layout; `IndexOutOfRange` for a coordinate

@@ -56,8 +56,8 @@ impl core::error::Error for LayoutError {}
 
 /// The ordered list of tensors of a flat gradient, borrowed from the caller. Needs no heap.
 ///
-/// Tensors lie one behind the other from offset 0, without gaps. Both ends of a wire hold the same layout;
-/// the [fingerprint](Self::fingerprint) in every frame tells when they do not.
+/// Tensors follow each other from offset 0, without gaps. Both ends of a wire hold the same layout; the
+/// [fingerprint](Self::fingerprint) in every frame shows if they do not.
 ///
 /// # Examples
 /// ```
@@ -80,7 +80,7 @@ pub struct LayoutRef<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Tensors<'a> {
     Flat([usize; 1]),
-    /// One tensor stands for shapes that are not known.
+    /// One tensor in place of unknown shapes.
     Opaque([usize; 1]),
     Borrowed(&'a [TensorRef<'a>]),
     #[cfg(feature = "alloc")]
@@ -101,7 +101,7 @@ impl<'a> LayoutRef<'a> {
         })
     }
 
-    /// A single nameless one-dimensional tensor of `len` elements: for those who know nothing of the shapes.
+    /// A single nameless one-dimensional tensor of `len` elements, for callers without shapes.
     #[must_use]
     pub fn flat(len: usize) -> Self {
         let shape = [len];
@@ -109,9 +109,9 @@ impl<'a> LayoutRef<'a> {
         Self { tensors: Tensors::Flat(shape), len, fingerprint }
     }
 
-    /// A layout of which nothing is known but its length and its fingerprint, as when a frame is read from a
-    /// file without the shapes that it was made for: one nameless tensor, and the fingerprint taken on trust.
-    /// Positions under `index=context` cannot be read without shapes:
+    /// A layout with a known length and fingerprint and nothing else, as when a frame is read from a file
+    /// without its shapes: one nameless tensor, and the fingerprint taken on trust. Positions under
+    /// `index=context` cannot be read without shapes:
     /// [`DecodeError::LayoutUnknown`](crate::DecodeError::LayoutUnknown).
     #[must_use]
     pub fn opaque(len: usize, fingerprint: u64) -> Self {
@@ -189,7 +189,7 @@ pub(crate) struct Part {
     pub(crate) end: usize,
     /// Coordinates for each number of the first of two or more dimensions.
     pub(crate) row: Option<usize>,
-    /// The same, where there are exactly two.
+    /// The same, if there are exactly two.
     pub(crate) width: Option<usize>,
     /// Where in its row the first coordinate is.
     pub(crate) into_row: usize,
@@ -314,7 +314,7 @@ mod owned {
             Ok(Self { tensors, len, fingerprint })
         }
 
-        /// A layout of tensors placed one behind the other in the order given.
+        /// A layout of tensors placed one after the other in the given order.
         ///
         /// # Errors
         /// [`LayoutError::Overflow`] when the elements do not fit `usize`.

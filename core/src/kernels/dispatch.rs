@@ -1,5 +1,5 @@
-//! One function for every kernel: it checks what all instruction sets rely on, and calls the loop for the one
-//! that is asked for.
+//! One function for every kernel: it checks what all instruction sets rely on, and calls the loop for the
+//! requested instruction set.
 
 pub(super) mod blocks;
 pub(super) mod cast;

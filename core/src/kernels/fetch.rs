@@ -1,11 +1,11 @@
-//! Fetching what is about to be used.
+//! Prefetching.
 
-/// How many entries ahead of its turn a position is worth [`fetch`]ing: more than memory is late by, less
-/// than the first cache level holds lines.
+/// How many entries in advance a position is worth [`fetch`]ing: enough to hide the latency of memory, and
+/// fewer than the first cache level holds lines.
 pub(crate) const FETCH_AHEAD: usize = 96;
 
-/// Tells the processor that the element `index` is about to be used. A hint: it changes nothing but time, and
-/// does nothing for an index behind the end.
+/// Tells the processor that the element `index` will soon be used. It is a hint: it changes only the time,
+/// and does nothing for an index past the end.
 #[inline(always)]
 pub(crate) fn fetch<T>(values: &[T], index: usize) {
     fetch_line(values.as_ptr().wrapping_add(index).cast());

@@ -17,9 +17,9 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// The best that this machine has. Without `std` there is no detection at run time: what the program is
-    /// compiled for counts. `--cfg gradwire_kernel="avx2"` or `"scalar"` makes a program that uses no more
-    /// than that.
+    /// The best instruction set of this machine. Without `std` there is no detection at run time, and the
+    /// target of the compilation decides. `--cfg gradwire_kernel="avx2"` or `"scalar"` makes a program that
+    /// uses nothing beyond that.
     #[inline]
     pub(crate) fn best() -> Self {
         #[cfg(all(target_arch = "x86_64", not(gradwire_kernel = "scalar")))]
@@ -38,7 +38,7 @@ impl Isa {
         Self::Baseline
     }
 
-    /// All that this machine has, for tests.
+    /// All instruction sets of this machine, for tests.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn available() -> impl Iterator<Item = Self> {
         let wide: [Option<Self>; _] = [
@@ -77,7 +77,7 @@ fn has_avx512() -> bool {
     has_avx2() && has!("avx512f", "avx512bw", "avx512dq", "avx512vl")
 }
 
-/// Whether there are carry-less products of whole vectors beside AVX-512.
+/// Whether there are carry-less products of whole vectors in addition to AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) fn has_vpclmulqdq() -> bool {
@@ -91,7 +91,7 @@ fn has_neon() -> bool {
     cfg!(target_endian = "little") && has!("neon", "crc")
 }
 
-/// Compiles one plain loop for every instruction set and calls the one asked for. The body stays the same
+/// Compiles one plain loop for every instruction set and calls the requested one. The body stays the same
 /// Rust code, which neither reorders nor contracts float arithmetic, so every version gives the same bits.
 macro_rules! compile_for_each_isa {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident($isa:ident, $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:path;) => {
@@ -130,17 +130,17 @@ pub(super) use compile_for_each_isa;
 /// A loop over whole vectors that [`vectorised`](crate::arithmetic::vectorised) compiles for each instruction
 /// set.
 ///
-/// What [`run`](Self::run) does is compiled for an instruction set where it is inlined: mark it, and the
+/// The body of [`run`](Self::run) is compiled for an instruction set where it is inlined. Mark it, and the
 /// functions that it calls for every element, with `#[inline(always)]`.
 pub trait Loop {
-    /// What it returns.
+    /// The result of the loop.
     type Output;
 
     /// The loop, in plain Rust.
     fn run(self) -> Self::Output;
 }
 
-/// Compiles the loop for every instruction set and runs the version for the one asked for.
+/// Compiles the loop for every instruction set and runs the requested version.
 #[allow(unsafe_code, reason = "calls of functions for instruction sets that were detected")]
 #[inline]
 pub(crate) fn run_for<L: Loop>(isa: Isa, work: L) -> L::Output {

@@ -1,10 +1,11 @@
-//! The loops that touch every element. [`scalar`] and [`plain`] define every result; what is in `scalar` is
-//! compiled for each instruction set that is worth it, and the few loops that compilers do not vectorise are
-//! written out in a folder for each kind of machine and have to match it bit for bit. `dispatch` is the one
-//! place that chooses.
+//! The loops that touch every element. [`scalar`] and [`plain`] define every result. The loops in `scalar`
+//! are compiled for each instruction set that is worth it. The few loops that compilers do not vectorise are
+//! written out in a folder for each architecture and must match the plain ones bit for bit. `dispatch` is the
+//! only place that chooses.
 //!
-//! Files name the file that defines what they take, and take it from below: `isa`, `fetch`, `views` <-
-//! `scalar` <- `x86_64`, `aarch64`, `plain` <- `dispatch` <- this file, which only names what others may use.
+//! A file names the file that defines its imports, and imports only from files to its left: `isa`, `fetch`,
+//! `views` <- `scalar` <- `x86_64`, `aarch64`, `plain` <- `dispatch` <- this file, which only names what
+//! others may use.
 
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "loads, stores and calls of functions for instruction sets that were detected")]

@@ -1,5 +1,5 @@
-//! Small steps that are too short to choose an instruction set for at run time: where every machine of a kind
-//! has vectors, those of its own folder take the place of these. These define what comes out.
+//! Small steps that are too short to choose an instruction set for at run time. On architectures where every
+//! machine has vectors, versions in the architecture's folder replace these. These define the results.
 
 pub(crate) mod mixing;
 pub(crate) mod shares;

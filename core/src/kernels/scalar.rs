@@ -1,5 +1,5 @@
-//! The plain loops that define every result, and what they and the vectors share. Inlined into one function
-//! for each instruction set; see `compile_for_each_isa`.
+//! The plain loops that define every result, and the parts that they and the vectors share. Inlined into one
+//! function for each instruction set; see `compile_for_each_isa`.
 
 pub(crate) mod blocks;
 pub(crate) mod cast;

@@ -15,8 +15,8 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use std::{vec, vec::Vec};
 
-/// Lengths around every vector width, around the turns of selections, and what is left over; under Miri,
-/// which takes minutes for a thousand elements, only the turns of AVX2.
+/// Lengths around every vector width, around the turns of selections, and their remainders. Miri takes
+/// minutes for a thousand elements, so under Miri only the turns of AVX2.
 const LENGTHS: [usize; 19] = if cfg!(miri) {
     [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 130, 530]
 } else {
@@ -28,7 +28,7 @@ fn floats(len: usize) -> Vec<f32> {
     (0..len as u64).map(|i| (stream.u64_at(i) as i32 as f32) * 1e-9).collect()
 }
 
-/// Runs `kernel` for every instruction set and compares what it returns with the baseline's.
+/// Runs `kernel` for every instruction set and compares the result with the baseline's.
 fn same_everywhere<T: PartialEq + core::fmt::Debug>(kernel: impl Fn(Isa) -> T) {
     let expected = kernel(Isa::Baseline);
     Isa::available().for_each(|isa| assert_eq!(kernel(isa), expected, "{isa:?}"));
@@ -430,7 +430,7 @@ fn stochastic_draws_belong_to_coordinates_and_not_to_calls() {
     }
 }
 
-/// All half-precision values, infinities and NaN among them, their neighbours in f32, the midpoints between
+/// All half-precision values, including infinities and NaN, their neighbours in f32, the midpoints between
 /// two, and one of every few thousand of all f32.
 #[test]
 fn casts_are_those_of_the_half_crate() {

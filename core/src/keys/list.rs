@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::Deref;
 
-/// What stands between the values of a list.
+/// Separates the values of a list.
 const JOIN: char = '+';
 
 /// One to `N` values, in the order in which they are spelled. Needs no heap, so that a codec that holds one
@@ -15,8 +15,8 @@ pub(crate) struct List<T, const N: usize> {
 }
 
 impl<T: Copy + Default, const N: usize> List<T, N> {
-    /// What `read` makes of the texts between the `+`; `None` where it takes one of them not, or there are
-    /// more than `N`.
+    /// Applies `read` to the texts between the `+`; `None` if it refuses one of them, or there are more than
+    /// `N`.
     pub(super) fn parse(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Self> {
         let mut list = Self { items: [T::default(); N], len: 0 };
         for item in text.split(JOIN) {

@@ -22,7 +22,7 @@ use core::str::FromStr;
 use list::List;
 use name::Name;
 
-/// What a codec keeps back: the key `memory=`.
+/// The memory of a codec: the key `memory=`.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryChoice {
@@ -30,7 +30,7 @@ pub enum MemoryChoice {
     None,
     /// Error feedback: what is not sent is added to the next gradient.
     ErrorFeedback,
-    /// Error feedback behind momentum of the worker's own, as `dgc` has it.
+    /// Error feedback after momentum of the worker's own, as `dgc` has it.
     Momentum,
 }
 
@@ -42,7 +42,7 @@ pub enum SpecError<'a> {
     UnknownCodec {
         /// The name.
         name: &'a str,
-        /// Names that there are.
+        /// The names that exist.
         known: &'static [&'static str],
     },
     /// The codec has no such key.
@@ -58,7 +58,7 @@ pub enum SpecError<'a> {
     DuplicateKey(&'a str),
     /// A key that has no default was not given.
     MissingKey(&'static str),
-    /// The value is not one that the key allows.
+    /// The key does not allow the value.
     BadValue {
         /// The key.
         key: &'a str,
@@ -174,7 +174,7 @@ impl<'a> Keys<'a> {
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "true")))
     }
 
-    /// A key as it stands in the spelling, and its value, if it is given.
+    /// A key as it is written in the spelling, and its value, if it is given.
     fn find(self, key: &str) -> Option<(&'a str, &'a str)> {
         self.pairs().find(|(other, _)| *other == key)
     }
@@ -237,13 +237,13 @@ impl<'a> Keys<'a> {
         self.value(key, "a fraction from 1e-9 to 1", |value| value.parse().ok().and_then(Density::new))
     }
 
-    /// A switch, off where it is not given.
+    /// A switch, off by default.
     pub(crate) fn flag(self, key: &str) -> Result<Option<bool>, SpecError<'a>> {
         self.word(key, &FLAG)
     }
 }
 
-/// The keys of codecs whose units can be chosen, behind those of their own.
+/// The keys of codecs whose units can be chosen, after those of their own.
 macro_rules! with_unit_keys {
     ($own:expr) => {
         concat!($own, " memory unit dense_below dense_1d max_packet_bytes")
@@ -254,7 +254,7 @@ pub(crate) use with_unit_keys;
 /// The range of numbers that 32 bits hold, zero left out.
 pub(crate) const POSITIVE: &str = "a whole number from 1 to 4294967295";
 
-/// Writes `key=value` pairs behind a name.
+/// Writes `key=value` pairs after a name.
 pub(crate) struct Printer<'f, 'o> {
     pub(crate) f: &'f mut fmt::Formatter<'o>,
     pub(crate) separator: char,

@@ -1,5 +1,5 @@
-//! Names in spellings, as those of tensors: any text, in which the characters that separate keys and values
-//! are escaped.
+//! Names in spellings, such as those of tensors: any text, with escapes for the characters that separate keys
+//! and values.
 
 use core::fmt::{self, Write};
 use core::str::Chars;
@@ -27,8 +27,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The characters that a name stands for; `None` in the place of one that is no character, or reserved and
-/// not escaped.
+/// The characters of a name; `None` in place of a character that is not valid, or reserved and not escaped.
 pub(crate) fn unescape(name: &str) -> impl Iterator<Item = Option<char>> {
     let mut rest = name.chars();
     core::iter::from_fn(move || {
@@ -38,7 +37,7 @@ pub(crate) fn unescape(name: &str) -> impl Iterator<Item = Option<char>> {
     })
 }
 
-/// The character whose bytes follow, from the digits of the first on.
+/// The character whose bytes follow, starting with the digits of the first.
 fn escaped(rest: &mut Chars<'_>) -> Option<char> {
     let mut bytes = [byte(rest)?; 4];
     let len = match bytes[0] {
@@ -68,7 +67,7 @@ pub(crate) struct Name<const N: usize> {
 }
 
 impl<const N: usize> Name<N> {
-    /// The name that a value spells; `None` for one that is empty, too long or not well escaped.
+    /// The name that a value spells; `None` if it is empty, too long or badly escaped.
     pub(super) fn parse(value: &str) -> Option<Self> {
         let mut name = Self::default();
         for character in unescape(value) {

@@ -1,4 +1,4 @@
-//! Lists and names, on the keys of a codec that there is not.
+//! Lists and names, on the keys of a codec that does not exist.
 
 extern crate std;
 use super::list::List;

@@ -15,8 +15,8 @@ use crate::scratch::Scratch;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The packets of a gradient, all of them, kept until the next: so that each can be sent, and given back if
-/// it was lost. Allocates on the first call, and then only when gradients take more.
+/// All packets of a gradient, kept until the next gradient, so that each can be sent, and given back if it
+/// was lost. Allocates on the first call, and later only when gradients take more.
 #[derive(Clone, Debug, Default)]
 pub struct PacketEncoder {
     words: Vec<u32>,
@@ -36,7 +36,7 @@ impl PacketEncoder {
     /// Encodes a gradient; see [`Gather::packets`]. Returns how many packets it takes.
     ///
     /// # Errors
-    /// As [`Gather::packets`], but for its buffers, which grow. There are then no packets.
+    /// As [`Gather::packets`], except that its buffers grow. After an error there are no packets.
     #[allow(clippy::too_many_arguments, reason = "those of Gather::packets")]
     pub fn encode<G: Gather + ?Sized>(
         &mut self,
@@ -60,7 +60,7 @@ impl PacketEncoder {
         Ok(self.ends.len())
     }
 
-    /// How many packets there are.
+    /// The number of packets.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
@@ -72,7 +72,7 @@ impl PacketEncoder {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// One packet, if there are so many.
+    /// The packet with this number, if there is one.
     #[must_use]
     pub fn packet(&self, at: usize) -> Option<&[u8]> {
         Some(&self.packets[self.range(at)?])

@@ -14,14 +14,14 @@ use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
 
-/// The same codec on the threads of the rayon pool that the caller is in: its frames, its errors and what it
-/// leaves in a memory are the same, bit for bit, however many threads there are.
+/// The same codec on the threads of the rayon pool in which the caller runs. Its frames, its errors and the
+/// memory that it leaves are the same, bit for bit, for any number of threads.
 ///
-/// Units are cut into parts of 32,768 elements or more. What is done in parts: making sure of all values,
-/// casts and the checksum of what they wrote, the selection pass of [`TopK`](crate::codecs::TopK), norms,
-/// rounding and fixed packing of [`Qsgd`](crate::codecs::Qsgd). The rest is done as without: a selection
-/// among the candidates, index coders, entropy coders, the passes of DGC and SIDCo, and packets. The lists of
-/// parts are allocated at each call.
+/// Units are cut into parts of 32,768 elements or more. These run in parts: the check of all values, casts
+/// and the checksum of their output, the selection pass of [`TopK`](crate::codecs::TopK), norms, rounding and
+/// fixed packing of [`Qsgd`](crate::codecs::Qsgd). These run on one thread: selection among the candidates,
+/// index coders, entropy coders, the passes of DGC and SIDCo, and packets. The lists of parts are allocated
+/// at each call.
 ///
 /// # Examples
 /// ```

@@ -5,8 +5,8 @@ use crate::owned::buffers::grow;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 use alloc::vec::Vec;
 
-/// Working memory of one unit, its own from the first round to the last. Allocates when it
-/// [grows](Self::grow), and then only for larger units.
+/// Working memory of one unit, from its first round to its last. Allocates when it [grows](Self::grow), and
+/// later only for larger units.
 #[derive(Clone, Debug, Default)]
 pub struct RoundBuffers {
     words: Vec<u32>,
@@ -21,7 +21,7 @@ impl RoundBuffers {
         Self::default()
     }
 
-    /// Makes room for at least this much; what is there already stays.
+    /// Makes room for at least this much; the content stays.
     pub fn grow(&mut self, needed: LinearScratchLen) {
         grow(&mut self.words, needed.words);
         grow(&mut self.floats, needed.floats);

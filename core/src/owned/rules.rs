@@ -63,19 +63,19 @@ impl RulesEncoder {
         Self::default()
     }
 
-    /// Encodes the frames of all groups, one behind the other in the order of their rules. Where there is one
-    /// rule, these are the bytes that [`Encoder`](crate::Encoder) makes.
+    /// Encodes the frames of all groups, one after the other in the order of their rules. With one rule,
+    /// these are the bytes that [`Encoder`](crate::Encoder) makes.
     ///
     /// With a memory, each group keeps in it what its spelling says, and groups with `memory=none` are
     /// encoded as without. `grad` and the memory have `layout.len()` elements.
     ///
     /// # Errors
-    /// As [`Gather::encode`](crate::Gather::encode), but for its buffers, which grow. There are then no
-    /// frames of any group, and the memory is as it was, bit for bit: all groups are checked, to the last
+    /// As [`Gather::encode`](crate::Gather::encode), except that its buffers grow. After an error there are
+    /// no frames of any group, and the memory is as it was, bit for bit: all groups are checked, to the last
     /// value, before the first changes anything. With several groups that takes a read of the whole gradient.
     ///
     /// # Panics
-    /// When the groups are those of another layout, or `grad` or the memory has another length than it.
+    /// If the groups are those of another layout, or `grad` or the memory has another length than it.
     ///
     /// # Determinism
     /// Same groups, key, layout, gradient and memory: same bytes, on every machine.
@@ -180,13 +180,13 @@ impl RulesDecoder {
     }
 
     /// Checks the frames of all groups completely: each as [`Frame::parse`] does, and that it is the frame of
-    /// its group. What is returned decodes without failing. The limits hold for all frames together.
+    /// its group. The frames that it returns decode without failing. The limits hold for all frames together.
     ///
     /// # Errors
     /// [`GroupsDecodeError`].
     ///
     /// # Panics
-    /// When the groups are those of another layout.
+    /// If the groups are those of another layout.
     ///
     /// # Examples
     /// ```
@@ -221,7 +221,7 @@ impl RulesDecoder {
     }
 }
 
-/// Headers, checksums and structure of the frames of all groups, of which nothing is left over.
+/// Checks headers, checksums and structure of the frames of all groups, and that nothing is left over.
 fn open_all<'a, 'l>(
     groups: &Groups,
     mut bytes: &'a [u8],
@@ -240,8 +240,8 @@ fn open_all<'a, 'l>(
     if bytes.is_empty() { Ok(all) } else { Err(GroupsDecodeError::TrailingBytes) }
 }
 
-/// The first frame, as its header says where it ends, and what is behind it. A frame that is cut has nothing
-/// behind it.
+/// The first frame, which ends where its header says, and the bytes after it. Nothing follows a frame that is
+/// cut.
 fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let end = usize::try_from(Header::parse(bytes)?.frame_bytes()).unwrap_or(usize::MAX);
     Ok(bytes.split_at_checked(end).unwrap_or((bytes, &[])))
@@ -251,7 +251,7 @@ fn in_frame(group: &Group, error: DecodeError) -> GroupsDecodeError {
     GroupsDecodeError::Frame { rule: group.rule, error }
 }
 
-/// Whether a frame is that of its group: its codec, all of its units, and the step and divisor of the first
+/// Whether a frame belongs to its group: its codec, all of its units, and the step and divisor of the first
 /// frame.
 fn check_group(group: &Group, frame: &Frame<'_>, first: &Frame<'_>) -> Result<(), GroupsDecodeError> {
     let (rule, found) = (group.rule, frame.header().codec);
@@ -296,8 +296,8 @@ impl<'a> GroupFrames<'a> {
         self.frames.iter().for_each(|frame| frame.add_scaled_to(weight, acc));
     }
 
-    /// Returns the frames of groups that keep something back to the memory, as [`Memory::give_back`] does.
-    /// Values of groups with `memory=none` have no place there, and are lost.
+    /// Returns the frames of groups that keep a residual to the memory, as [`Memory::give_back`] does. Values
+    /// of groups with `memory=none` have no place there, and are lost.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
@@ -311,7 +311,7 @@ impl<'a> GroupFrames<'a> {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsDecodeError {
-    /// The group's frame is none that the caller can accept, or is missing.
+    /// The caller cannot accept the group's frame, or it is missing.
     Frame {
         /// Of the group.
         rule: usize,
@@ -337,7 +337,7 @@ pub enum GroupsDecodeError {
         /// Of the group.
         rule: usize,
     },
-    /// Bytes are left over behind the last group's frame.
+    /// Bytes are left over after the last group's frame.
     TrailingBytes,
 }
 
@@ -360,7 +360,7 @@ impl core::error::Error for GroupsDecodeError {}
 
 impl GroupsDecodeError {
     /// The number of this kind of error, for callers without Rust's enums: that of the [`DecodeError`] in a
-    /// frame, else one of its own, of 151 to 199. A number is given once and stays.
+    /// frame, otherwise one of 151 to 199. A number never changes its meaning.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

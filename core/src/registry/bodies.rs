@@ -14,8 +14,7 @@ use alloc::vec::Vec;
 
 macro_rules! define_bodies {
     ($($variant:ident($body:ident $(:: $path:ident)*),)*) => {
-        /// The body of one unit; see [`Body`]. One of an experiment is read by what the caller has handed
-        /// over.
+        /// The body of one unit; see [`Body`]. The caller's parser reads the body of an experiment.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum AnyBody<'a> {
             $($variant($body $(:: $path)* <'a>),)*
@@ -117,7 +116,7 @@ macro_rules! define_bodies {
 
 list_bodies!(define_bodies);
 
-/// Adds what a body holds, in its own way if it has one.
+/// Adds the values of a body, in its own way if it has one.
 fn add<'a, B: Body<'a>>(body: &B, scratch: &[u32], weight: f32, acc: &mut [f32]) {
     if B::ADDS {
         return body.add_scaled_to(scratch, weight, acc);

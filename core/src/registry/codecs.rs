@@ -1,4 +1,4 @@
-//! Every codec in one value: what a spelling stands for.
+//! One type for every codec: the result of reading a spelling.
 
 use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
 use crate::codecs::dense::{Dense, DenseSum};
@@ -13,8 +13,8 @@ use crate::momentum::Momentum;
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
 
-/// A codec whose frames the crate can write. Not nameable outside of it: a codec without a number on the wire
-/// could not be decoded.
+/// A codec whose frames the crate can write. It cannot be named outside the crate, because a codec without a
+/// number on the wire could not be decoded.
 pub trait AsUnitCodec: Send + Sync {
     /// What encodes one unit.
     fn as_unit_codec(&self) -> &dyn EncodeUnit;
@@ -55,7 +55,7 @@ macro_rules! define_codecs {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum LinearCodec {
-            /// Dense f32 as a sum: `none` where an all-reduce is at hand.
+            /// Dense f32 as a sum: `none` on an all-reduce.
             DenseSum(DenseSum),
             $(#[doc = concat!("See [`", stringify!($linear), "`](crate::codecs::", stringify!($linear), ").")] $linear($linear_type),)*
         }
@@ -75,7 +75,7 @@ macro_rules! define_codecs {
         ];
 
         impl Codec {
-            /// The codec of a name and its keys, with the keys; `None` if there is none of that name.
+            /// The codec of a name and its keys, with the keys; `None` if no codec has that name.
             pub(crate) fn parse<'a>(name: &'a str, pairs: &'a str) -> Option<Result<(Self, Keys<'a>), SpecError<'a>>> {
                 $(if let Some(parsed) = parse::<$gather_type>(name, pairs) {
                     return Some(parsed.map(|(codec, keys)| (Self::Gather(GatherCodec::$gather(codec)), keys)));
@@ -210,7 +210,7 @@ pub(crate) fn kind_of(codec: CodecId) -> Option<Kind> {
 }
 
 impl CodecId {
-    /// The name of the codec that has this number; `None` if there is none.
+    /// The name of the codec that has this number; `None` if no codec has it.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let mut names = CODECS.iter().flat_map(|entry| entry.names);
@@ -230,7 +230,7 @@ impl AsUnitCodec for Codec {
         match self {
             Self::Gather(gather) => gather.as_unit_codec(),
             Self::Linear(linear) => linear.as_unit_codec(),
-            // What is handed to it, dense.
+            // The values that it gets, dense.
             Self::Gossip(_) => &Dense::F32,
         }
     }
@@ -252,27 +252,27 @@ impl Codec {
         self.as_unit_codec().capabilities()
     }
 
-    /// Error feedback for biased codecs, none for unbiased ones and for casts, whose bias is half a unit in
-    /// the last place; and none where error feedback would not converge. With momentum for codecs that have
-    /// momentum.
+    /// The memory that the codec uses by default. Biased codecs use error feedback. Unbiased codecs use none,
+    /// and neither do casts, whose bias is half a unit in the last place, nor codecs with which error
+    /// feedback would not converge. Codecs that have momentum use error feedback with momentum.
     #[must_use]
     pub fn default_memory(&self) -> MemoryChoice {
         self.described().default_memory()
     }
 
-    /// Epochs of warm-up where a spelling gives none.
+    /// Epochs of warm-up by default.
     #[must_use]
     pub fn default_warmup(&self) -> u32 {
         self.described().default_warmup()
     }
 
-    /// Whether tensors of one dimension are sent dense where a spelling does not say.
+    /// Whether tensors of one dimension are sent dense by default.
     #[must_use]
     pub fn default_dense_1d(&self) -> bool {
         self.described().default_dense_1d()
     }
 
-    /// Whether every tensor is a unit of its own where a spelling does not say.
+    /// Whether every tensor is a unit of its own by default.
     #[must_use]
     pub fn default_per_tensor(&self) -> bool {
         self.described().default_per_tensor()
@@ -296,8 +296,8 @@ impl Codec {
         self.described().density()
     }
 
-    /// How many coordinates a frame of these units should hold: what the density asks for of those that are
-    /// compressed, all of those that are sent dense; `None` for a codec without a density.
+    /// How many coordinates a frame of these units should hold: the number that the density gives for
+    /// compressed units, and all coordinates of dense ones; `None` for a codec without a density.
     #[must_use]
     pub fn target_count(&self, units: &[Unit]) -> Option<usize> {
         self.density()?;
@@ -307,7 +307,7 @@ impl Codec {
             .sum()
     }
 
-    /// The value coder, of codecs whose frames hold chosen coordinates.
+    /// The value coder, for codecs whose frames hold chosen coordinates.
     #[must_use]
     pub fn sparse_values(&self) -> Option<ValueChoice> {
         self.described().sparse_values()
@@ -320,8 +320,8 @@ impl Codec {
         self.described().local_clip(workers)
     }
 
-    /// Whether what is sent adds up several gradients as steps of SGD, so that no other optimizer may apply
-    /// it.
+    /// Whether the codec sends a sum of several gradients as steps of SGD, so that no other optimizer may
+    /// apply it.
     #[must_use]
     pub fn accumulates_steps(&self) -> bool {
         self.described().accumulates_steps()
@@ -340,7 +340,7 @@ impl Codec {
         self.as_unit_codec().state_len(layout, units, keeper)
     }
 
-    /// The codec as one that rides on all-reduce, if its payloads may be summed: linear codecs, and `none`.
+    /// The codec for all-reduce, if its payloads may be summed: linear codecs, and `none`.
     #[must_use]
     pub fn as_linear(&self) -> Option<LinearCodec> {
         match self {

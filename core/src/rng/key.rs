@@ -8,7 +8,7 @@ use crate::rng::{Purpose, Stream};
 pub enum Source {
     /// Draws of one rank, unrelated to those of any other. Ranks below 2³⁰ − 1.
     Rank(u32),
-    /// Draws that every rank repeats alike, as codecs for all-reduce need.
+    /// Draws that every rank repeats in the same way, as codecs for all-reduce need.
     Shared,
 }
 
@@ -21,8 +21,8 @@ impl Source {
     }
 }
 
-/// Names every random draw of one step on one rank, together with the unit. The same key, unit and gradient
-/// give the same bytes on every machine; resuming a run needs no other counter.
+/// Identifies every random draw of one step on one rank, together with the unit. The same key, unit and
+/// gradient give the same bytes on every machine; resuming a run needs no other counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepKey {
     /// Seed of the run.
@@ -39,7 +39,8 @@ impl StepKey {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Rounding)
     }
 
-    /// The draws that choose coordinates in `unit`; always shared, so that every rank chooses alike.
+    /// The draws that choose coordinates in `unit`. They are always shared, so that every rank chooses the
+    /// same.
     pub(crate) fn shared_selection(&self, unit: u32) -> Stream {
         Stream::new(self.seed, self.step, unit, Source::Shared.word(), Purpose::Selection)
     }
@@ -49,8 +50,8 @@ impl StepKey {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Selection)
     }
 
-    /// Draws for the caller's own use (initial weights, shuffles, masks), apart from all that codecs draw.
-    /// `unit` keeps several uses in one step apart.
+    /// Draws for the caller's own use (initial weights, shuffles, masks), separate from all draws of codecs.
+    /// `unit` separates several uses in one step.
     #[must_use]
     pub fn stream(&self, unit: u32) -> Stream {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Caller)

@@ -1,5 +1,5 @@
-//! The counter-based generator that every random draw of a codec comes from. What the draws are is said in
-//! `stream`, which knows nothing of instruction sets; here one is chosen for many of them.
+//! The counter-based generator of every random draw of a codec. `stream` defines the draws and knows nothing
+//! of instruction sets; this module chooses one for many draws.
 
 pub(crate) mod stream;
 
@@ -12,8 +12,8 @@ pub use stream::Stream;
 impl Stream {
     /// The 16-bit draws of positions `8·i …`, in order, as many as `draws` has room for.
     ///
-    /// What 16 bits leave of a bias: an event of probability q, taken where a draw is below q·2¹⁶, has the
-    /// next multiple of 2⁻¹⁶ for its probability.
+    /// 16 bits leave a small bias: an event of probability q, taken if a draw is below q·2¹⁶, really has the
+    /// next multiple of 2⁻¹⁶ as its probability.
     pub fn fill_u16(&self, i: u64, draws: &mut [u16]) {
         kernels::fill_u16(Isa::best(), self, i, draws);
     }

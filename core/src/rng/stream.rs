@@ -1,7 +1,7 @@
 //! Streams of draws, from Philox4x32 with seven rounds.
 //!
-//! A draw depends on nothing but (seed, step, unit, source, purpose, position), so it does not depend on
-//! vector width, thread count or what was drawn before, and a resumed run needs no hidden counter.
+//! A draw depends only on (seed, step, unit, source, purpose, position). So it does not depend on vector
+//! width, thread count or earlier draws, and a resumed run needs no hidden counter.
 
 use crate::built::Full;
 use core::convert::Infallible;
@@ -65,7 +65,7 @@ fn philox_lanes(words: &mut [[u32; 8]; 4], mut key: [u32; 2]) {
     }
 }
 
-/// What the draws of a stream are for. Two purposes of one key never share a draw.
+/// The use of the draws of a stream. Two purposes of one key never share a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Stochastic rounding: draw `i` belongs to coordinate `i` of the unit.
@@ -92,8 +92,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// `source` is the rank, or `u32::MAX >> 2` for draws that all ranks share. Only its lower 30 bits count;
-    /// the upper two hold the purpose, so that 128 bits of key material go through the bijection unhashed.
+    /// `source` is the rank, or `u32::MAX >> 2` for draws that all ranks share. Only its lower 30 bits count.
+    /// The upper two hold the purpose, so that 128 bits of key material go through the bijection unhashed.
     pub(crate) fn new(seed: u64, step: u64, unit: u32, source: u32, purpose: Purpose) -> Self {
         let tail = (source & (u32::MAX >> 2)) | ((purpose as u32) << 30);
         let material = [step as u32, (step >> 32) as u32, unit, tail];
@@ -107,7 +107,7 @@ impl Stream {
         [self.key, self.upper]
     }
 
-    /// The stream whose [`words`](Self::words) these are, from its first draw.
+    /// The stream with these [`words`](Self::words), from its first draw.
     pub(crate) fn from_words([key, upper]: [[u32; 2]; 2]) -> Self {
         Self { key, upper, position: 0 }
     }

@@ -96,7 +96,8 @@ fn related_streams() -> Vec<Stream> {
     keys.iter().flat_map(|key| purposes.map(|purpose| stream(key, purpose))).collect()
 }
 
-/// Where streams are looked at: the beginning, and around every power of two, for shifts by as much.
+/// The positions that the tests examine: the beginning, and around every power of two, for shifts of that
+/// size.
 fn positions() -> impl Iterator<Item = u64> {
     (0..256).chain((9..64).flat_map(|log2| (0..4u64).map(move |i| (1 << log2) - 2 + i)))
 }

@@ -65,9 +65,9 @@ pub(crate) fn max_body_bytes(coding: SparseCoding, k: usize, len: usize) -> Opti
     index.checked_add(values)?.checked_add(MAX_VARINT_BYTES + 1)
 }
 
-/// Working memory for a unit of `len` elements: candidates in two parts of `capacity` elements each; for each
-/// of at most `k` entries what its value decodes to; and what fitting a codebook needs first, and the models
-/// of the index coder then.
+/// Working memory for a unit of `len` elements: candidates in two parts of `capacity` elements each; the
+/// decoded value of each of at most `k` entries; and memory that first fits a codebook and then holds the
+/// models of the index coder.
 pub(crate) fn scratch_len(coding: SparseCoding, k: usize, len: usize, capacity: usize) -> ScratchLen {
     let bytes = if coding.has_symbols() { k } else { 0 };
     let more = coding.values.fit_words().max(coding.index.scratch_words(len));
@@ -84,7 +84,7 @@ pub(crate) fn split_scratch<'s>(
     (Candidates { indices, values, len: 0 }, Scratch { words, bytes: scratch.bytes })
 }
 
-/// The candidates, with memory for what becomes of them.
+/// The candidates, with memory for their coded form.
 fn entries<'e>(coding: SparseCoding, candidates: Candidates<'e>, scratch: Scratch<'e>) -> Entries<'e> {
     let k = candidates.len;
     let (decoded, fit) = scratch.words.split_at_mut(k);
@@ -98,7 +98,7 @@ fn entries<'e>(coding: SparseCoding, candidates: Candidates<'e>, scratch: Scratc
 }
 
 /// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it
-/// loses what each entry decodes to, and the momentum where there is one. Cannot fail.
+/// loses the decoded value of each entry, and the momentum there, if any. Cannot fail.
 pub(crate) fn encode_selected(
     coding: SparseCoding,
     input: UnitInput<'_, '_>,

@@ -9,7 +9,7 @@ use crate::wire::writer::{Writer, varint_len};
 use core::ops::Range;
 
 /// The entries of a unit, in the scratch memory: positions from word 0, bits of the values from word
-/// `stride`, bits of what they decode to from word 2·`stride`, symbols from byte 0.
+/// `stride`, bits of their decoded values from word 2·`stride`, symbols from byte 0.
 pub(super) struct Entries<'d> {
     pub(super) coding: SparseCoding,
     pub(super) stride: usize,
@@ -21,11 +21,11 @@ struct Stored<'s> {
     indices: &'s mut [u32],
     decoded: &'s mut [u32],
     symbols: &'s mut [u8],
-    /// Behind what all entries decode to.
+    /// The words after the decoded values of all entries.
     models: &'s mut [u32],
 }
 
-/// An entry takes a bit at the least.
+/// An entry takes at least a bit.
 pub(super) fn cuts(left: usize, size: PacketSize) -> Cuts {
     Cuts { grain: 1, most: left.min(8 * size.bytes()) }
 }
@@ -81,8 +81,8 @@ impl Entries<'_> {
         true
     }
 
-    /// Where an entry was sent, residual = p − decoded, which is exact, and the momentum starts anew if the
-    /// codec has any; `memory` is that of the unit.
+    /// Where an entry was sent, residual = p − decoded, which is exact, and the momentum becomes 0 if the
+    /// codec has any. `memory` is that of the unit.
     pub(super) fn commit(
         &self,
         entries: Range<usize>,

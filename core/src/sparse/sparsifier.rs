@@ -16,7 +16,7 @@ use crate::wire::ids::CodecId;
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// A codec whose units are sparse: sparsifiers differ in which coordinates they choose, and in nothing else.
+/// A codec whose units are sparse. Sparsifiers differ only in the coordinates that they choose.
 pub(crate) trait Sparsifier: Send + Sync {
     /// The number of the method on the wire.
     const ID: CodecId;
@@ -24,7 +24,7 @@ pub(crate) trait Sparsifier: Send + Sync {
     /// How positions and values are written.
     fn coding(&self) -> SparseCoding;
 
-    /// Entries of a unit of `len` elements, at the most.
+    /// The most entries of a unit of `len` elements.
     fn most_entries(&self, len: usize) -> usize;
 
     /// Elements of each part of the candidates, for a unit of `len`.
@@ -40,7 +40,7 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
-    /// Whether what it chooses by needs a part that only a full build has.
+    /// Whether the choice needs a part that only a full build has.
     fn needs_full(&self) -> bool {
         false
     }
@@ -49,7 +49,7 @@ pub(crate) trait Sparsifier: Send + Sync {
     /// the memory. `spare` is working memory, one word for each of the most entries.
     ///
     /// # Errors
-    /// Those of [`Pass::add_and_select`](crate::corrected::Pass::add_and_select).
+    /// The errors of [`Pass::add_and_select`](crate::corrected::Pass::add_and_select).
     fn select(
         &self,
         input: &mut UnitInput<'_, '_>,

@@ -6,7 +6,7 @@ use crate::coding::values::{Rounding, ValueChoice};
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
 use core::fmt;
 
-/// The keys of a sparsifier, behind those of its own.
+/// The keys of a sparsifier, after those of its own.
 macro_rules! sparse_keys {
     ($own:expr) => {
         crate::keys::with_unit_keys!(concat!($own, " index values rounding"))
@@ -14,12 +14,12 @@ macro_rules! sparse_keys {
 }
 pub(crate) use sparse_keys;
 
-/// What every sparsifier says of its coding.
+/// What every sparsifier states about its coding.
 macro_rules! coding_methods {
     ($codec:ty) => {
         impl $codec {
-            /// Values rounded to the codebook of `q8`, `q4` or `q2` so: to the
-            /// [nearest](crate::coding::values::Rounding::Nearest) where nothing is said, or stochastically,
+            /// Sets how values are rounded to the codebook of `q8`, `q4` or `q2`: to the
+            /// [nearest](crate::coding::values::Rounding::Nearest), which is the default, or stochastically,
             /// which is unbiased and takes no memory. Other values are always rounded to the nearest.
             #[must_use]
             pub fn with_rounding(self, rounding: crate::coding::values::Rounding) -> Self {
@@ -48,7 +48,7 @@ macro_rules! coding_methods {
 }
 pub(crate) use coding_methods;
 
-/// The same of the density of those that have one.
+/// The same for the density, for sparsifiers that have one.
 macro_rules! density_methods {
     ($codec:ty) => {
         impl $codec {
@@ -88,7 +88,7 @@ impl SparseCoding {
         if self.is_stochastic() { MemoryChoice::None } else { MemoryChoice::ErrorFeedback }
     }
 
-    /// Why this coding does not go with a memory, or in itself; what the codec has to say of the memory comes
+    /// Why this coding does not work with a memory, or at all. The codec's own conflicts with the memory come
     /// first.
     pub(crate) fn conflict(self, memory: MemoryChoice) -> Option<&'static str> {
         if memory != MemoryChoice::None && self.is_stochastic() {

@@ -43,7 +43,8 @@ impl<'a> Body<'a> for SparseFields<'a> {
         self.k
     }
 
-    /// One word an entry for its position, and what the index coder needs first and the value coder then.
+    /// One word an entry for its position, and the words that the index coder needs first and the value coder
+    /// afterwards.
     fn scratch_words(&self) -> usize {
         self.sections.map_or(0, |sections| {
             self.k.saturating_add(sections.values.scratch_words().max(sections.coder.scratch_words(self.len)))

@@ -15,7 +15,7 @@ impl Memory<'static> {
         Self::for_keeper(spec, layout, Keeper::Worker)
     }
 
-    /// The same, of any who keeps a memory.
+    /// The same, for any keeper of a memory.
     #[must_use]
     pub fn for_keeper(spec: &Spec, layout: &LayoutRef<'_>, keeper: Keeper) -> Option<Self> {
         let memory = match spec.memory {
@@ -28,18 +28,18 @@ impl Memory<'static> {
         Some(memory.with_parts_of(spec, layout, keeper))
     }
 
-    /// The memory that groups ask for, of a worker and the whole gradient of that layout, as before the first
-    /// step; `None` where no group keeps anything.
+    /// The memory that groups need, for a worker and the whole gradient of that layout, as before the first
+    /// step; `None` if no group keeps anything.
     ///
-    /// It is one memory with every part that any group needs. All parts are found by a place in the whole
+    /// It is one memory with every part that any group needs. Every part is found by a place in the whole
     /// model (residual and momentum by coordinate, states by unit, arrays by coordinate or unit), so groups
-    /// never meet there; and one memory is saved, moved to another layout and rescaled as ever. What belongs
-    /// to a group that does not keep it stays as it is, which is zeros unless the rules were changed in
-    /// between: what was kept of a tensor that has `memory=none` now is not sent any more.
+    /// never overlap. It is saved, moved to another layout and rescaled like any memory. A group that does
+    /// not keep a part leaves its share unchanged: zeros, unless the rules changed in between. What was kept
+    /// of a tensor that now has `memory=none` is not sent any more.
     ///
     /// # Panics
-    /// When the groups are those of another layout; and when two of them need factors, or arrays of one name,
-    /// of different lengths: no codec with frames has any.
+    /// If the groups are those of another layout, or if two of them need factors, or arrays of one name, of
+    /// different lengths. No codec with frames has any.
     #[must_use]
     pub fn for_groups(groups: &Groups, layout: &LayoutRef<'_>) -> Option<Self> {
         groups.assert_for(layout);
@@ -86,11 +86,11 @@ impl Memory<'static> {
 
 impl Memory<'_> {
     /// This memory, which is for the layout `old`, [moved](Self::remap) to a new memory for the layout `new`,
-    /// with what became of it and the tensors that have no place there. The new memory has momentum where
-    /// this one has it, and the states, factors and arrays that the spelling asks for.
+    /// with a report of what moved and the tensors that have no place there. The new memory has momentum if
+    /// this one has it, and the states, factors and arrays that the spelling needs.
     ///
-    /// Factors move too: those of each tensor with the tensor, unless the spelling asks for other factors
-    /// than this memory has, as with another rank; then they all begin anew.
+    /// Factors move too, those of each tensor with the tensor. If the spelling needs other factors than this
+    /// memory has, as with another rank, all factors begin at zero.
     ///
     /// # Panics
     /// When this memory has another length than `old`.

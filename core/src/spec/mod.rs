@@ -20,7 +20,7 @@ const UNIT: Words<bool> = Words { words: &["model", "tensor"], values: &[false, 
 /// How the layout is cut into units: the keys `unit=`, `dense_below=` and `dense_1d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct UnitPolicy {
-    /// Every tensor is a unit (`unit=tensor`); else neighbours that are treated alike are one unit
+    /// Every tensor is a unit (`unit=tensor`); otherwise neighbours that are treated alike are one unit
     /// (`unit=model`).
     pub per_tensor: bool,
     /// Tensors with fewer elements are sent dense.
@@ -64,7 +64,7 @@ impl UnitPolicy {
     }
 }
 
-/// A codec with its memory and its units: what a spelling says.
+/// A codec with its memory and its units, as a spelling gives them.
 ///
 /// # Examples
 /// ```
@@ -88,7 +88,7 @@ pub struct Spec {
     pub units: UnitPolicy,
     /// Epochs in which the density falls to that of the codec: the key `warmup=`.
     pub warmup: u32,
-    /// Largest packet, where a gradient is to be sent as [several frames](crate::Gather::packets): the key
+    /// Largest packet, if a gradient is to be sent as [several frames](crate::Gather::packets): the key
     /// `max_packet_bytes=`.
     pub packets: Option<PacketSize>,
 }
@@ -112,7 +112,7 @@ impl Spec {
         }
     }
 
-    /// Reads a spelling: a name, then `:key=value` and further pairs behind commas.
+    /// Reads a spelling: a name, then `:key=value`, and further pairs after commas.
     ///
     /// # Errors
     /// [`SpecError`], which names the key and what is allowed.

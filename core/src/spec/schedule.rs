@@ -3,8 +3,8 @@
 use crate::gradient::density::Density;
 
 /// The density of an epoch, counted from 0, while a run warms up for `epochs` epochs: density^((epoch +
-/// 1)/(epochs + 1)), to the nearest billionth, and `density` itself from then on. Sent coordinates fall by
-/// the same factor from epoch to epoch.
+/// 1)/(epochs + 1)), to the nearest billionth, and `density` itself from then on. The number of coordinates
+/// sent falls by the same factor from epoch to epoch.
 ///
 /// # Determinism
 /// The power is `libm`'s: the same on every machine.

@@ -8,8 +8,8 @@ pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     kernels::crc32c(Isa::best(), crc, bytes)
 }
 
-/// CRC-32C of two pieces one behind the other, from that of each: the first moves over as many zeros as the
-/// second has bytes.
+/// CRC-32C of two pieces in a row, from the CRC of each: the first moves over as many zeros as the second has
+/// bytes.
 pub(crate) fn joined(first: u32, second: u32, second_bytes: usize) -> u32 {
     let (mut moved, mut power, mut bytes) = (first, X_8, second_bytes);
     while bytes > 0 {

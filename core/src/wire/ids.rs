@@ -3,12 +3,12 @@
 /// The method that made a frame, as its number on the wire.
 ///
 /// Numbers 0xf0 … 0xfe are for [experiments](crate::experiments) and never assigned; 0xff is reserved. A
-/// reader refuses both, the first unless its caller hands it what reads their bodies.
+/// reader refuses both, the first unless its caller gives it a parser of their bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodecId(u8);
 
 impl CodecId {
-    /// The method of that number, whether or not there is one.
+    /// The method of that number, whether or not it exists.
     #[must_use]
     pub const fn new(number: u8) -> Self {
         Self(number)
@@ -22,7 +22,7 @@ impl CodecId {
 }
 
 /// The number of a codec of another crate: its id on the wire, and the kind of the bodies that only it makes.
-/// Never assigned by FORMAT.md; those who use one agree on what it means.
+/// FORMAT.md never assigns it; its users agree on what it means.
 ///
 /// # Examples
 /// ```

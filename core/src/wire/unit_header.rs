@@ -68,7 +68,7 @@ impl Cursor {
         Ok((unit, kind))
     }
 
-    /// Moves behind `unit`.
+    /// Moves past `unit`.
     pub(crate) fn pass(&mut self, unit: &Unit) {
         self.next_id = u64::from(unit.id).saturating_add(1);
         self.next_start = unit.start.saturating_add(unit.len);

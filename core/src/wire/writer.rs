@@ -6,12 +6,12 @@ use crate::wire::checksum::{crc32c, joined};
 /// Appends fields to the caller's buffer.
 ///
 /// The buffer was checked against the codec's bound before the first field is written, so running over it is
-/// a bug of the bound; it panics by slice index rather than write a broken frame.
+/// a bug in the bound. The writer then panics by slice index rather than write a broken frame.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut [u8],
     len: usize,
-    /// Bytes whose checksum is known, and it.
+    /// Bytes whose checksum is known, and that checksum.
     summed: usize,
     sum: u32,
 }
@@ -29,8 +29,8 @@ impl<'a> Writer<'a> {
         self.len
     }
 
-    /// Sums up what was written so far, while it is in the cache. It must not change any more. Small
-    /// machines, most of which have no cache, sum up everything in the end.
+    /// Sums up the bytes written so far, while they are in the cache. They must not change any more. Small
+    /// machines, most of which have no cache, sum up everything at the end.
     pub(crate) fn sum_up(&mut self) {
         if Full::build().is_none() {
             return;
@@ -39,14 +39,14 @@ impl<'a> Writer<'a> {
         self.summed = self.len;
     }
 
-    /// What follows what was summed up has this checksum.
+    /// Records that the bytes after those summed up have this checksum.
     #[cfg(feature = "parallel")]
     pub(crate) fn summed_up(&mut self, sum: u32, bytes: usize) {
         self.sum = joined(self.sum, sum, bytes);
         self.summed += bytes;
     }
 
-    /// The checksum of everything written, continuing that of what stands in front.
+    /// The checksum of everything written, continuing that of the bytes before it.
     pub(crate) fn checksum(&self, front: u32) -> u32 {
         let rest = &self.out[self.summed..self.len];
         if self.summed == 0 || Full::build().is_none() {
@@ -71,7 +71,7 @@ impl<'a> Writer<'a> {
         self.out[position] = value;
     }
 
-    /// What was written so far.
+    /// The bytes written so far.
     pub(crate) fn written(&self) -> &[u8] {
         &self.out[..self.len]
     }

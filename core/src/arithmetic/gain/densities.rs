@@ -30,16 +30,16 @@ fn most(densities: &[Density], len: usize) -> usize {
     densities.iter().map(|density| density.count(len)).max().unwrap_or(0)
 }
 
-/// Writes to `gains` what top-k would send at each of the `densities`, with values as they are, and changes
-/// nothing: the gain of [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this memory.
+/// Writes to `gains` the gain of top-k at each of the `densities`, and changes nothing. It is the gain of
+/// [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this memory.
 ///
-/// The gradient is read once, in the pass that selects at the largest density. What is sent at the others is
-/// selected among what is sent there, so each of them costs a look at those entries alone. Units that are
-/// sent dense are sent whole. Densities stand in any order.
+/// The gradient is read once, in the pass that selects at the largest density. The other densities select
+/// among what is sent there, so each of them costs only a look at those entries. Units that are sent dense
+/// are sent whole. Densities may have any order.
 ///
-/// `grad`, and the memory if there is one, have the length of the layout that the units are ranges of. With
-/// `momentum` p is what [`Dgc`](crate::codecs::Dgc) would choose from: the step that momentum makes of the
-/// gradient, and the residual; as there, units that are sent dense do without.
+/// `grad`, and the memory if there is one, have the length of the layout in which the units are ranges. With
+/// `momentum`, p is the sum from which [`Dgc`](crate::codecs::Dgc) would choose: the residual, and the step
+/// that momentum makes of the gradient. Units that are sent dense do not use momentum, as with `Dgc`.
 ///
 /// # Errors
 /// `NotBuilt` without the feature `full`; `UnitOutOfOrder`, `TooLarge`, `ScratchTooSmall`; `MemoryIncomplete`
@@ -100,7 +100,7 @@ pub fn of_densities(
     Ok(())
 }
 
-/// What a unit would encode.
+/// The values that a unit would encode.
 fn values_of<'a>(
     unit: &Unit,
     grad: Grad<'a>,

@@ -10,9 +10,9 @@ use crate::kernels::{self, Isa};
 
 /// The gain of the encode that wrote `frame` and left `residual`, one element a coordinate of the layout.
 ///
-/// What was encoded was sent + kept, coordinate by coordinate, so nothing else is asked for. Codecs of the
-/// class [rounded](crate::registry::Law::Rounded) have kept fl(p − sent), and p is known but for that
-/// rounding. Reads the residual once; a frame of packets gives the gain of its own coordinates.
+/// What was encoded is sent + kept, coordinate by coordinate, so no other input is needed. Codecs of the
+/// class [rounded](crate::registry::Law::Rounded) keep fl(p − sent), so p is known except for that rounding.
+/// Reads the residual once. A frame of packets gives the gain of its own coordinates.
 ///
 /// # Panics
 /// When `residual` has another length than the layout.
@@ -53,8 +53,8 @@ fn sent_and_kept(unit: &FrameUnit<'_>, residual: &[f32]) -> Gain {
     Gain { sent: sent.total(), whole: whole.total() }
 }
 
-/// The gain of the encode that made `frame` of `grad` without a memory. A gradient that is not finite, of
-/// which there is no such frame, gives a NaN. Reads the gradient once.
+/// The gain of the encode that made `frame` of `grad` without a memory. A gradient that is not finite has no
+/// such frame, and gives a NaN. Reads the gradient once.
 ///
 /// # Panics
 /// When `grad` has another length than the layout.
@@ -76,7 +76,7 @@ pub fn of_frame_and_gradient(frame: &Frame<'_>, grad: Grad<'_>) -> Gain {
 /// ‖p‖².
 ///
 /// # Errors
-/// Those of [`Corrected::fold`].
+/// The errors of [`Corrected::fold`].
 pub(super) fn squares(source: &Corrected<'_>) -> Result<f64, EncodeError> {
     let (mut whole, mut room) = (SquareSum::new(), [0; BLOCK]);
     for first in (0..source.len()).step_by(BLOCK) {

@@ -1,4 +1,4 @@
-//! How much of a gradient is sent: what those go by who set the density of each step.
+//! How much of a gradient is sent: for callers that set the density of each step.
 //!
 //! | | memory | one pass over the gradient gives |
 //! | --- | --- | --- |
@@ -8,8 +8,8 @@
 //!
 //! # Source
 //! Tyagi, Swany: GraVAC: Adaptive Compression for Communication-Efficient Distributed DL Training (arXiv
-//! 2305.12201), where the gain is E‖g_c‖² / E‖g_ef‖², g_ef the gradient with error feedback added and g_c
-//! what is sent of it.
+//! 2305.12201), where the gain is E‖g_c‖² / E‖g_ef‖², g_ef the gradient with error feedback added and g_c the
+//! part of it that is sent.
 
 mod densities;
 mod frame;
@@ -24,10 +24,10 @@ pub use trial::{Trial, Tried};
 
 use core::ops::AddAssign;
 
-/// What is sent of a gradient, and all there is to send, as sums of squares: ‖C(p)‖² and ‖p‖², where p =
+/// The part of a gradient that is sent, and the whole of it, as sums of squares: ‖C(p)‖² and ‖p‖², where p =
 /// fl(residual + gradient).
 ///
-/// Gains of units, steps and workers are added, and then [`ratio`](Self::ratio) is that of all of them
+/// Gains of units, steps and workers can be added; [`ratio`](Self::ratio) is then the ratio for all of them
 /// together.
 ///
 /// # Determinism
@@ -35,15 +35,15 @@ use core::ops::AddAssign;
 /// the same on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gain {
-    /// ‖C(p)‖², of what the frame decodes to.
+    /// ‖C(p)‖², of the decoded frame.
     pub sent: f64,
     /// ‖p‖².
     pub whole: f64,
 }
 
 impl Gain {
-    /// ‖C(p)‖² / ‖p‖²; 1 where there is nothing to send. From 0 to 1 where coordinates are chosen and sent as
-    /// they are; unbiased codecs send more than there is.
+    /// ‖C(p)‖² / ‖p‖²; 1 if there is nothing to send. From 0 to 1 if coordinates are chosen and sent as they
+    /// are; unbiased codecs send more than there is.
     ///
     /// # Examples
     /// ```

@@ -12,12 +12,12 @@ use crate::owned::buffers::{Decoder, Encoder};
 use crate::rng::key::StepKey;
 use alloc::vec::Vec;
 
-/// Encodes with a copy of the memory: what a codec would send, in how many bytes and with which gain, while
-/// the memory stays as it is. For any codec that makes frames.
+/// Encodes with a copy of the memory: shows what a codec would send, in how many bytes and with which gain,
+/// while the memory stays as it is. For any codec that makes frames.
 ///
-/// A trial takes as long as the encode, a copy of the memory and a read of what it leaves, and decodes its
-/// own frame. Top-k at several densities is cheaper by [`of_densities`](super::of_densities). Allocates on
-/// the first call, and then only when the gradient grows.
+/// A trial takes the time of the encode, of a copy of the memory and of a read of what it leaves, and decodes
+/// its own frame. Top-k at several densities is cheaper by [`of_densities`](super::of_densities). Allocates
+/// on the first call, and later only when the gradient grows.
 ///
 /// # Examples
 /// ```
@@ -46,7 +46,7 @@ pub struct Trial {
 /// What an encode would have sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried<'t> {
-    /// The frame, byte for byte what the encode would have written.
+    /// The frame, byte for byte as the encode would write it.
     pub frame: &'t [u8],
     /// How much of the gradient it holds.
     pub gain: Gain,

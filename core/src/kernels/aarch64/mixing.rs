@@ -18,7 +18,8 @@ impl PriorLanes {
     /// As `plain::mixing::PriorLanes::new`.
     #[inline(always)]
     pub(crate) fn new(log_odds: i32, unseen: Word) -> Self {
-        // SAFETY: this module is compiled where NEON is always there; so below.
+        // SAFETY: this module is compiled only where NEON is always present; the same holds for the blocks
+        // that follow.
         unsafe { Self { log_odds: vdupq_n_s32(log_odds), unseen: vdupq_n_u32(unseen) } }
     }
 }
@@ -118,7 +119,7 @@ fn learn_neon(mixture: Mixture, bit: bool) -> [Word; INPUTS] {
     };
     let most = vdupq_n_u32(COUNT_MASK);
     let count = vandq_u32(known, most);
-    // What is true is −1.
+    // True is −1.
     let count = vsubq_u32(count, vcltq_u32(count, most));
     let mut learnt = [0; INPUTS + 1];
     // SAFETY: four words.

@@ -9,7 +9,7 @@ use core::arch::aarch64::*;
 /// Draws, and so elements, of one turn: four blocks of the generator.
 const TURN: usize = 32;
 
-/// Units of a level: what the fixed-point sum counts.
+/// Units of a level, as the fixed-point sum counts them.
 const UNITS: f32 = 65_536.0;
 
 /// [`quantize`](crate::kernels::quantize) for NEON, which the caller has detected.
@@ -62,7 +62,7 @@ fn level(bits: uint32x4_t, draws: uint32x4_t, bucket: &Bucket, is_nearest: bool)
     if !is_nearest {
         return sum;
     }
-    // As the plain loop: what is below half of level 1 is level 0.
+    // As the plain loop: a value below half of level 1 is level 0.
     let is_zero = vcltq_f32(vaddq_f32(magnitude, magnitude), vdupq_n_f32(bucket.scale));
     vbicq_u32(sum, is_zero)
 }

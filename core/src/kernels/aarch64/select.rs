@@ -51,7 +51,8 @@ impl Kept {
         Self { count: (0x4332_3221_3221_2110u64 >> (4 * mask) & 7) as usize, places }
     }
 
-    /// Writes those of `words` to the front of `out`, and what is not defined up to a vector.
+    /// Writes the words in `words` whose lane is kept to the front of `out`, and undefined words up to a
+    /// whole vector.
     ///
     /// # Safety
     /// A vector can be written to `out`.

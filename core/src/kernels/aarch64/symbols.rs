@@ -28,7 +28,7 @@ pub(in crate::kernels) fn histogram(symbols: &[u8], counts: &mut [u32]) {
     scalar::histogram(rest, counts);
 }
 
-/// How often `first` and the symbols behind it occur.
+/// How often `first` and the symbols after it occur.
 #[target_feature(enable = "neon")]
 fn count(lines: &[[u8; LINE]], first: u8) -> [u16; TOGETHER] {
     let wanted = [0, 1, 2, 3].map(|i| vdupq_n_u8(first + i));

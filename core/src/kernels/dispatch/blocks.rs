@@ -19,7 +19,7 @@ pub(crate) fn best_blocks(isa: Isa, gaps: &[u32; TALLIED], entries: usize, block
 }
 
 compile_for_each_isa! {
-    /// Adds the next blocks to what blocks of every size take. Only the last turn may have fewer than
+    /// Adds the next blocks to the sizes of blocks of every size. Only the last turn may have fewer than
     /// [`TALLIED`] entries.
     pub(crate) fn tally_blocks(isa, blocks: &TurnBlocks, tally: &mut BlockTally) = scalar::tally_blocks;
 }

@@ -11,9 +11,9 @@ use crate::rng::stream::Stream;
 
 /// Rounds the values whose bits are `p` to levels, one byte each: the level, and the sign in bit 7.
 ///
-/// With a stream, stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw, both as
-/// multiples of 2⁻¹⁶ (a rounded to nearest, so the bias of one element is at most 2⁻¹⁷ levels). Without,
-/// nearest, halves up.
+/// With a stream, rounding is stochastic: level ⌊a + u⌋ for a = min(|p|·inverse, levels) and u a 16-bit draw,
+/// both as multiples of 2⁻¹⁶ (a rounded to nearest, so the bias of one element is at most 2⁻¹⁷ levels).
+/// Without a stream, it is to nearest, halves up.
 ///
 /// # Panics
 /// When the lengths differ.

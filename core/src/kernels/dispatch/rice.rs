@@ -6,8 +6,8 @@ use crate::kernels::scalar::rice as scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::rice as x86_64;
 
-/// Rice codes of the gaps in blocks of so many, each with its parameter r ≤ 31: the lower r bits of each gap
-/// to `lows`, and to `highs` as many zeros as the rest of it says and a one.
+/// Rice codes of the gaps in blocks of equal size, each with its parameter r ≤ 31: the lower r bits of each
+/// gap go to `lows`, and its upper part, as that many zeros and a one, to `highs`.
 pub(crate) fn put_gaps(
     isa: Isa,
     gaps: &[u32],

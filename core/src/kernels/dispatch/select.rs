@@ -9,8 +9,8 @@ use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates};
 use crate::kernels::x86_64::select as x86_64;
 
 /// Appends every element of p whose magnitude bits are at least `least`, with its position counted from
-/// `first`. Returns the largest magnitude bits of all. p is the gradient or, where there is a residual,
-/// fl(residual + gradient), which the residual becomes.
+/// `first`. Returns the largest magnitude bits of all. p is the gradient or, with a residual, fl(residual +
+/// gradient), which becomes the residual.
 ///
 /// # Panics
 /// When the lengths differ or the candidates have no room for every element and [`CANDIDATE_SLACK`] more.

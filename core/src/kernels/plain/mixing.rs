@@ -1,11 +1,11 @@
-//! What a mixture of three probabilities weighs, and what it learns.
+//! Weighs a mixture of three probabilities, and updates it.
 
 use crate::kernels::scalar::mixing::{COMPLEMENT_WIDTH, P_BITS, log};
 use crate::kernels::scalar::mixing::{
     COUNT_BITS, COUNT_MASK, INPUTS, LEARNING_SHIFT, OF_COUNT, WEIGHT_SHIFT, Weights, Word, updated,
 };
 
-/// The logarithm of the odds that are expected, and what stands for a word that was never updated.
+/// The logarithm of the expected odds, and the value of a word that was never updated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PriorLanes {
     log_odds: i32,
@@ -70,7 +70,7 @@ impl Mixture {
         Change(self.inputs.map(|input| (error * input + half) >> LEARNING_SHIFT))
     }
 
-    /// The words behind a decision that came out as `bit`.
+    /// The words after a decision whose result was `bit`.
     #[inline(always)]
     pub(crate) fn learn(self, bit: bool) -> [Word; INPUTS] {
         self.known.map(|word| updated(word, bit))

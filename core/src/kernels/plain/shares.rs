@@ -2,7 +2,7 @@
 
 use crate::kernels::scalar::shares::Shares;
 
-/// `base`, and of each of `shares` as much, out of 2¹⁶, as its weight says.
+/// `base`, plus each of `shares` times its weight, out of 2¹⁶.
 #[inline(always)]
 pub(crate) fn mix<const N: usize>(base: &Shares, shares: [&Shares; N], weights: [u16; N]) -> Shares {
     core::array::from_fn(|i| {
@@ -17,7 +17,7 @@ pub(crate) fn count_up_to(shares: &Shares, most: u16) -> usize {
     shares.iter().filter(|&&share| share <= most).count()
 }
 
-/// Takes `rate`, out of 2¹⁶, of each share away, and adds `step` to those behind number `symbol`.
+/// Takes `rate`, out of 2¹⁶, of each share away, and adds `step` to the shares after number `symbol`.
 #[inline(always)]
 pub(crate) fn learn(shares: &mut Shares, rate: u16, step: u16, symbol: usize) {
     for (number, share) in shares.iter_mut().enumerate() {

@@ -4,19 +4,19 @@
 /// Parameters, 0 … 31.
 const PARAMETERS: usize = 32;
 
-/// Entries of the smallest blocks, and how many sizes there are, each twice the one before.
+/// Entries of the smallest blocks, and the number of sizes, each twice the one before.
 pub(crate) const LEAF: usize = 16;
 pub(crate) const SIZES: usize = 13;
 
-/// Entries that are tallied at once, and how many sizes of blocks these hold: sixteen leaves, eight pairs of
-/// them, four, two, and all. One behind the other they are the nodes of a turn.
+/// Entries that are tallied at once, and the number of block sizes in them: sixteen leaves, eight pairs of
+/// leaves, four, two, and all. In a row they are the nodes of a turn.
 pub(crate) const TALLIED: usize = 256;
 const INNER: usize = 5;
 const NODES: usize = 32;
 const FIRST_NODE: [usize; INNER + 1] = [0, 16, 24, 28, 30, 31];
 
-/// The leaf of each of the first nodes: their numbers in bits from behind, so that the two halves of a block
-/// are always half of the nodes of their size apart.
+/// The leaf of each of the first nodes: their numbers with reversed bits, so that the two halves of a block
+/// are always half the nodes of their size apart.
 pub(in crate::kernels) const LEAVES: [usize; LEAF] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
 /// Bits of the low and of the high parts.
@@ -31,7 +31,7 @@ pub(crate) struct PlaneBits {
 pub(crate) struct BlockSums([u32; PARAMETERS]);
 
 impl BlockSums {
-    /// Those of two blocks together.
+    /// The sums of two blocks together.
     #[inline(always)]
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, other)| *sum = sum.wrapping_add(*other));
@@ -65,13 +65,14 @@ pub(crate) struct TurnBlocks {
 }
 
 impl TurnBlocks {
-    /// The best parameter of the block of so many leaves, as a power of two, that begins with this leaf.
+    /// The best parameter of the block that begins with this leaf and has this many leaves, as a power of
+    /// two.
     pub(crate) fn parameter(&self, leaves_log2: u32, leaf: usize) -> u32 {
         self.parameters[FIRST_NODE[leaves_log2 as usize] + LEAVES[leaf]]
     }
 }
 
-/// What the same gaps take in blocks of every size, each block with its best parameter.
+/// The size of the same gaps in blocks of every size, each block with its best parameter.
 ///
 /// A block of 2·B entries is two of B, and so are its sums Σ (gap >> r) for all r: one pass knows all sizes.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ pub(crate) struct BlockTally {
     /// Bits of blocks of up to [`TALLIED`] entries, by node.
     lows: [u64; NODES],
     highs: [u64; NODES],
-    /// Those of larger blocks, by size.
+    /// The sizes of larger blocks, by size.
     larger: [PlaneBits; SIZES],
     /// Sums of blocks whose other half has not come yet, by size.
     halves: [BlockSums; SIZES],
@@ -127,7 +128,7 @@ impl BlockTally {
     }
 }
 
-/// Sums for the leaves, in their order as nodes, and for the larger blocks behind.
+/// Sums for the leaves, in their order as nodes, and then for the larger blocks.
 #[inline(always)]
 fn nodes_of(leaves: &[u32; LEAF]) -> [u32; NODES] {
     let mut nodes = [0; NODES];

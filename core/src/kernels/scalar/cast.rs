@@ -32,7 +32,7 @@ pub(in crate::kernels) fn add_f16(values: &[[u8; 2]], weight: f32, acc: &mut [f3
 }
 
 /// A half-precision value as f32, without branches: the mantissa and exponent bits are read as a float 2¹¹²
-/// times too small, which subnormals survive as well as normals. Infinities and NaN get their exponent
+/// times too small, which is right for subnormals and normals alike. Infinities and NaN get their exponent
 /// afterwards.
 #[inline(always)]
 fn widen_f16(bits: u16) -> f32 {
@@ -62,8 +62,9 @@ pub(in crate::kernels) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
     }
 }
 
-/// Bits of a value as half precision, without branches. Normal results round as [`put_bf16`] does, and end
-/// with infinity; a sum with ½, whose last place is the smallest half-precision value, rounds the others.
+/// Bits of a value as half precision, without branches. Normal results round as [`put_bf16`] does; those that
+/// are too large become infinity. A sum with ½, whose last place is the smallest half-precision value, rounds
+/// the others.
 #[inline(always)]
 fn narrow_f16(bits: u32) -> u16 {
     let magnitude = bits & MAGNITUDE;

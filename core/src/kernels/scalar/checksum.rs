@@ -5,7 +5,7 @@ use crate::built::Full;
 /// Reflected polynomial 0x1edc6f41.
 pub(crate) const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Bits that one table look-up moves the state by; fewer where there is little room for the table.
+/// Bits by which one table look-up moves the state; fewer if there is little room for the table.
 const STEP_BITS: usize = if Full::build().is_some() { 8 } else { 4 };
 
 #[allow(

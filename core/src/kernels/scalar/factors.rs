@@ -1,5 +1,4 @@
-//! Products of a matrix M, whose rows lie one behind the other as bits of f32, with the columns of a thin
-//! factor.
+//! Products of a matrix M, whose rows follow each other as bits of f32, with the columns of a thin factor.
 
 /// Strides of an inner product along a row.
 const STRIDES: usize = 8;

@@ -72,7 +72,7 @@ pub(in crate::kernels) fn pack_ternary(fields: &[u8], out: &mut [u8]) {
 /// The lowest bit of every byte.
 const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
 
-/// The five fields of every byte of [`pack_ternary`], and three that belong to nobody.
+/// The five fields of every byte of [`pack_ternary`], and three unused bytes.
 static FIVE_FIELDS: [[u8; 8]; 256] = {
     let mut table = [[0; 8]; 256];
     let mut i = 0;

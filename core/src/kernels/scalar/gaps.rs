@@ -3,14 +3,14 @@
 use crate::bits::load_padded;
 use crate::built::Full;
 
-/// Ones that [`ones`](crate::kernels::ones) is asked for at most.
+/// The most ones that [`ones`](crate::kernels::ones) is asked for.
 pub(crate) const TURN: usize = 128;
 
 /// Room for [`ones`](crate::kernels::ones): it stops after the word in which it found enough, and stores
 /// whole vectors.
 pub(crate) const ONES: usize = TURN + 64 + 16;
 
-/// Words are looked at as long as what is found in them fits 32 bits.
+/// Words are searched as long as the places found in them fit 32 bits.
 const REACH: u64 = u32::MAX as u64 - 63;
 
 /// See [`ones`](crate::kernels::ones). `spread(word, first, out)` writes `first` plus the number of each bit
@@ -85,13 +85,13 @@ pub(in crate::kernels) fn positions(
     sum
 }
 
-/// The first number behind ascending ones; `otherwise`, where there is none.
+/// The first number after ascending ones; `otherwise` if there is none.
 #[inline(always)]
 pub(crate) fn behind(ascending: &[u32], otherwise: u32) -> u32 {
     ascending.last().map_or(otherwise, |last| last.wrapping_add(1))
 }
 
-/// [`positions`] of one block, whose first gap begins where the ones are counted from.
+/// [`positions`] of one block, whose first gap begins at the place from which the ones are counted.
 #[inline(always)]
 pub(in crate::kernels) fn positions_of_block(
     ones: &[u32],

@@ -1,5 +1,5 @@
-//! Words that hold probabilities, weights of a mixture of them, and the logarithms of their odds. What
-//! mixtures are for stands in `entropy::mixer`.
+//! Words that hold probabilities, weights of a mixture of them, and the logarithms of their odds.
+//! `entropy::mixer` explains what mixtures are for.
 
 /// Digits of a probability.
 pub(crate) const P_BITS: u32 = 22;
@@ -7,7 +7,7 @@ pub(crate) const P_BITS: u32 = 22;
 /// Logarithms have seven binary places.
 pub(crate) const PLACES: u32 = 7;
 
-/// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven behind the first one.
+/// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven after the first one.
 #[inline(always)]
 pub(crate) const fn log(value: u32) -> i32 {
     let digits = (value | (value == 0) as u32).ilog2();
@@ -30,9 +30,9 @@ pub(crate) const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 pub(crate) const LEAST: u32 = 64;
 pub(crate) const MOST: u32 = (1 << P_BITS) - LEAST;
 
-/// What follows from how often a word was updated: in the upper half by how much of the way an update moves
-/// its probability towards what came, out of 2¹⁶: 1 / (count + 1.6); in the lower half how much it counts,
-/// out of 2⁸: count / (count + 1.5).
+/// Factors by how often a word was updated. Upper half: how far an update moves the probability towards the
+/// result, out of 2¹⁶: 1 / (count + 1.6). Lower half: how much the word counts, out of 2⁸: count / (count +
+/// 1.5).
 pub(crate) static OF_COUNT: [u32; 1 << COUNT_BITS] = {
     let mut of_count = [0; 1 << COUNT_BITS];
     let mut count = 0;

@@ -41,8 +41,8 @@ fn add_chunk(chunk: &[u32; STRIDES], least: u32, threshold: f64, sums: &mut Mome
     }
 }
 
-/// [`add_moments`] of the elements at these positions alone, all of which count; adds to each sum what it
-/// would add, in the same order.
+/// [`add_moments`] of the elements at these positions only, all of which count. It adds to each sum what
+/// `add_moments` would add, in the same order.
 pub(crate) fn add_moments_at(positions: &[u32], values: &[u32], threshold: f64, sums: &mut MomentSums) {
     // Side by side, so that one vector holds both sums of a stride.
     let mut both: [[f64; 2]; STRIDES] = core::array::from_fn(|i| [sums.sum[i], sums.squares[i]]);

@@ -26,7 +26,7 @@ pub(in crate::kernels) fn add_steps(
     largest
 }
 
-/// Largest magnitude bits of what was written.
+/// Largest magnitude bits of the values written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     pub(crate) momentum: u32,

@@ -44,7 +44,7 @@ fn put_lows_by<const N: usize>(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>) {
     }
 }
 
-/// gap >> r zeros and a one for each gap, eight at a time where they are short.
+/// gap >> r zeros and a one for each gap, eight at a time if they are short.
 #[inline(always)]
 pub(in crate::kernels) fn put_highs(gaps: &[u32], r: u32, highs: &mut BitWriter<'_>) {
     let (groups, rest) = if Full::build().is_some() { gaps.as_chunks::<8>() } else { (&[][..], gaps) };

@@ -3,13 +3,13 @@
 use crate::kernels::fetch::fetch;
 use crate::kernels::scalar::checksum::POLYNOMIAL;
 
-/// Bytes of one of three neighbouring runs whose checksums are computed side by side: the instruction has
-/// three cycles of latency and one of throughput. Three of them are no more than a cast's block of 2 KiB,
-/// which is summed up while it is in the first cache level; longer runs gain nothing.
+/// Bytes of each of three neighbouring runs whose checksums are computed side by side, because the
+/// instruction has three cycles of latency and one of throughput. Three runs are no more than a cast's block
+/// of 2 KiB, which is summed up while it is in the first cache level; longer runs gain nothing.
 const RUN: usize = 680;
 
-/// Words of each of three runs between which the next [`LINES`] of the runs behind them are fetched: a
-/// processor hardly reads ahead by itself where three streams go through the same kilobytes.
+/// Words of each of three runs after which the next [`LINES`] of the runs are fetched: a processor hardly
+/// reads ahead by itself for three streams through the same kilobytes.
 const STEP: usize = 5;
 const LINES: usize = 2;
 const LINE: usize = 64;

@@ -1,4 +1,4 @@
-//! What is kept of a gradient.
+//! The elements that a selection keeps of a gradient.
 
 use crate::kernels::scalar::floats::MAGNITUDE;
 
@@ -10,7 +10,7 @@ pub(crate) struct Candidates<'a> {
     pub(crate) len: usize,
 }
 
-/// Elements behind the last candidate that [`keep_from`] and [`keep_between`] may overwrite: one vector.
+/// Elements after the last candidate that [`keep_from`] and [`keep_between`] may overwrite: one vector.
 pub(crate) const CANDIDATE_SLACK: usize = 16;
 
 pub(in crate::kernels) fn keep_from(

@@ -1,4 +1,4 @@
-//! The shares of sixteen symbols. What they are for stands in `entropy::shares`.
+//! The shares of sixteen symbols. `entropy::shares` explains what they are for.
 
 /// Symbols of a model.
 pub(crate) const SYMBOLS: usize = 16;

@@ -37,7 +37,7 @@ pub(in crate::kernels) fn max_magnitude(p: &[u32]) -> u32 {
     p.iter().fold(0, |max, &bits| max.max(bits & MAGNITUDE))
 }
 
-/// Eight strided partial sums of squares; what is added to them begins at a multiple of eight.
+/// Eight strided partial sums of squares. Blocks added to them begin at a multiple of eight.
 pub(crate) type Squares = [f64; 8];
 
 /// Halves are added to halves: 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
@@ -58,7 +58,7 @@ pub(in crate::kernels) fn sum_of_squares_f32(values: &[f32]) -> f64 {
     total_of(wide.iter().fold(narrow, |total, sums| core::array::from_fn(|i| total[i] + sums[i])))
 }
 
-/// Where a sum is long: four vectors of them are added to at a time, so that none waits for the sum before.
+/// For long sums: four vectors are added to at a time, so that no sum waits for the one before.
 const WIDE_STRIDES: usize = 32;
 
 #[inline(always)]
@@ -82,7 +82,7 @@ fn strided_squares<T, const STRIDES: usize>(
 
 #[inline(always)]
 pub(in crate::kernels) fn divide(values: &mut [f32], divisor: f32) -> bool {
-    // The reciprocal of a power of two is exact, so the product is the quotient, and takes a fraction of its
+    // The reciprocal of a power of two is exact, so the product equals the quotient, in a fraction of its
     // time.
     let is_power_of_two = divisor >= 1.0 && divisor.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
     if is_power_of_two {

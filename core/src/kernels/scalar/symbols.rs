@@ -1,4 +1,4 @@
-//! Symbols of levels: how often they occur, what they cost, what they add.
+//! Symbols of levels: how often they occur, their cost, and their sums.
 
 /// Most symbols that an alphabet can have.
 pub(crate) const MAX_ALPHABET: usize = 256;
@@ -6,7 +6,7 @@ pub(crate) const MAX_ALPHABET: usize = 256;
 /// Classes whose costs are summed side by side.
 pub(crate) const CLASS_LANES: usize = 16;
 
-/// Symbols from which on it pays to count in several tables.
+/// From this number of symbols on, counting in several tables pays.
 const MANY: usize = 1024;
 
 /// Long runs are counted in four tables by turns: neighbours are often the same symbol, and one counter would

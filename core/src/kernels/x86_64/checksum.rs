@@ -16,7 +16,7 @@ pub(in crate::kernels) fn crc32c_by_products(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < LEAST_BYTES {
         return crc32c(crc, bytes);
     }
-    // SAFETY: the caller has detected what is asked for.
+    // SAFETY: the caller has detected the required instructions.
     !unsafe { over_products(!crc, bytes) }
 }
 
@@ -38,7 +38,8 @@ const fn power(n: usize) -> i64 {
     (state as i64) << 1
 }
 
-/// Sixteen bytes weigh as much as these products of their halves do where the next fold begins.
+/// These products of the halves of sixteen bytes weigh as much as the bytes, at the place where the next fold
+/// begins.
 ///
 /// # Source
 /// Gopal et al.: Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction (Intel, 2009).

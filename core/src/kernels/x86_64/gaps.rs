@@ -75,7 +75,7 @@ pub(in crate::kernels) fn positions(
 
 const LANES: usize = 16;
 
-/// Fields of so many bits at the most are summed in 32 bits, over a whole turn: each lane adds `TURN / LANES`
+/// Fields of at most this many bits are summed in 32 bits, over a whole turn: each lane adds `TURN / LANES`
 /// of them.
 const NARROW: u32 = u32::BITS - (TURN / LANES).next_power_of_two().ilog2();
 
@@ -91,7 +91,7 @@ fn positions_avx512(
     let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let last = _mm512_set1_epi32(LANES as i32 - 1);
     let one = _mm512_set1_epi32(1);
-    // Blocks are whole vectors but for the end of the last. Each vector begins behind the one before.
+    // Blocks are whole vectors except at the end of the last. Each vector begins after the one before.
     let groups_log2 = (block / LANES).ilog2();
     let ((groups, rest), (slots, rest_slots)) = (ones.as_chunks::<LANES>(), out.as_chunks_mut::<LANES>());
     let (mut bit, mut wide_sum, mut sums) = (first_bit, 0, _mm512_setzero_si512());

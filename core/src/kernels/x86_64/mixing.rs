@@ -18,7 +18,8 @@ impl PriorLanes {
     /// As `plain::mixing::PriorLanes::new`.
     #[inline(always)]
     pub(crate) fn new(log_odds: i32, unseen: Word) -> Self {
-        // SAFETY: this module is compiled where SSE2 is always there; so below.
+        // SAFETY: this module is compiled only where SSE2 is always present; the same holds for the blocks
+        // that follow.
         unsafe { Self { log_odds: all(log_odds as u32), unseen: all(unseen) } }
     }
 }
@@ -34,7 +35,8 @@ pub(crate) struct Mixture {
 /// As `plain::mixing::weigh`.
 #[inline(always)]
 pub(crate) fn weigh(words: [Word; INPUTS], prior: PriorLanes, weights: &Weights) -> (Mixture, i32) {
-    // SAFETY: this module is compiled where SSE2 is always there; so below.
+    // SAFETY: this module is compiled only where SSE2 is always present; the same holds for the blocks that
+    // follow.
     unsafe { weigh_sse2(words, prior, weights) }
 }
 
@@ -120,7 +122,7 @@ fn learn_sse2(mixture: Mixture, bit: bool) -> [Word; INPUTS] {
         _mm_sub_epi32(p, part(_mm_sub_epi32(p, all(LEAST)), rates))
     };
     let count = _mm_and_si128(known, all(COUNT_MASK));
-    // What is true is −1.
+    // True is −1.
     let count = _mm_sub_epi32(count, _mm_cmpgt_epi32(all(COUNT_MASK), count));
     let learnt = _mm_or_si128(_mm_slli_epi32::<{ COUNT_BITS as i32 }>(p), count);
     [

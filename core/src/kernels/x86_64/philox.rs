@@ -1,9 +1,9 @@
 //! The generator in registers: a turn makes as many blocks as a vector has 64-bit lanes.
 //!
-//! Words sit in the lower halves of lanes; the upper halves hold what a product left there, which the next
+//! Words are in the lower halves of lanes. The upper halves hold what a product left there, which the next
 //! product ignores. The lowest word of a position is a factor of one product of the first round, which
-//! therefore grows from turn to turn by a constant; of the other three of the first two rounds, two change
-//! with the higher word alone.
+//! therefore grows from turn to turn by a constant. Of the other three products of the first two rounds, two
+//! change only with the higher word.
 
 use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::x86_64::*;
@@ -25,14 +25,14 @@ macro_rules! blocks {
             position: u64,
             /// Turns until the higher word of a position changes.
             left: u64,
-            /// The product of the lowest word in the first round, and what a turn adds to it.
+            /// The product of the lowest word in the first round, and the amount that a turn adds to it.
             product: $vector,
             growth: $vector,
             multipliers: [$vector; 2],
             /// What each round adds to words 0 and 2, and in the first two all else that is the same in every
             /// block.
             keys: [[$vector; 2]; ROUNDS],
-            /// What the second and the third round add to word 2 as long as the higher word stays.
+            /// The amounts that the second and the third round add to word 2 while the higher word stays.
             second: $vector,
             third: $vector,
         }
@@ -78,7 +78,7 @@ macro_rules! blocks {
                 let product = $multiply(word, self.multipliers[0]);
                 self.second = $xor($shift_right::<32>(product), self.keys[1][1]);
                 self.third = $xor(product, self.keys[2][1]);
-                // Where it changes inside a turn, that turn stands alone.
+                // If it changes inside a turn, that turn is computed alone.
                 self.left = (((1 << 32) - (self.position & 0xffff_ffff)) / Self::LANES).max(1);
             }
 
@@ -108,7 +108,8 @@ macro_rules! blocks {
                 }
                 let a = $multiply(w0, multipliers[0]);
                 let b = $multiply(w2, multipliers[1]);
-                // A product with its halves exchanged is both words but for what is added to the lower one.
+                // A product with its halves exchanged is both words, except for the amount added to the lower
+                // one.
                 let lower = $set(0xffff_ffff);
                 [
                     $xor($shuffle::<0xb1>(b), $and(with_w1, lower)),

@@ -13,7 +13,7 @@ use core::arch::x86_64::*;
 const AVX2_TURN: usize = 32;
 const AVX512_TURN: usize = 64;
 
-/// Units of a level: what the fixed-point sum counts.
+/// Units of a level, as the fixed-point sum counts them.
 const UNITS: f32 = 65_536.0;
 
 /// [`quantize`](crate::kernels::quantize) for an instruction set above the baseline, which the caller has
@@ -85,7 +85,7 @@ fn levels_avx512<const NEAREST: bool>(bits: __m512i, draws: __m512i, bucket: &Bu
     let rounded = _mm512_castps_si512(_mm512_add_ps(scaled, _mm512_set1_ps(scalar::ROUND_MAGIC)));
     let mut sum = _mm512_add_epi32(rounded, draws);
     if NEAREST {
-        // As the plain loop: what is below half of level 1 is level 0.
+        // As the plain loop: a value below half of level 1 is level 0.
         let doubled = _mm512_add_ps(magnitude, magnitude);
         let counts = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(doubled, _mm512_set1_ps(bucket.scale));
         sum = _mm512_maskz_mov_epi32(counts, sum);
@@ -110,7 +110,7 @@ fn draws_avx512(blocks: &mut Avx512Blocks) -> [__m512i; 4] {
     ]
 }
 
-/// Eight blocks, one behind the other, from both halves of each.
+/// Eight blocks, one after the other, from both halves of each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn in_order_avx512([first, second]: [__m512i; 2]) -> [__m512i; 2] {
@@ -130,8 +130,8 @@ fn quantize_avx2(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
 
 /// Whole turns, each with its draws.
 ///
-/// The upper half of a vector holds elements eight places behind those of the lower one, as draws come out
-/// when they are unpacked.
+/// The upper half of a vector holds elements eight places after those of the lower half, as draws are in that
+/// order when they are unpacked.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turns_avx2<const NEAREST: bool>(
@@ -187,7 +187,7 @@ fn levels_avx2<const NEAREST: bool>(bits: __m256i, draws: __m256i, bucket: &Buck
     if !NEAREST {
         return sum;
     }
-    // As the plain loop: what is below half of level 1 is level 0.
+    // As the plain loop: a value below half of level 1 is level 0.
     let doubled = _mm256_add_ps(magnitude, magnitude);
     let is_zero = _mm256_cmp_ps::<_CMP_LT_OQ>(doubled, _mm256_set1_ps(bucket.scale));
     _mm256_andnot_si256(_mm256_castps_si256(is_zero), sum)

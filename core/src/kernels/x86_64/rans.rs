@@ -13,8 +13,8 @@ const SLOT_MASK: i32 = SLOTS as i32 - 1;
 /// Symbols of an alphabet whose entries fit registers.
 const FEW: usize = 16;
 
-/// Decodes the first rounds of `out`, as long as a round cannot run out of words; returns how many, and moves
-/// `taken`, the bytes of `words` that are used.
+/// Decodes the first rounds of `out`, while words cannot run out in a round. Returns how many rounds, and
+/// moves `taken`, the number of used bytes of `words`.
 ///
 /// # Panics
 /// When `isa` is the baseline.
@@ -140,7 +140,7 @@ const EXPAND: [u64; 256] = {
     table
 };
 
-/// For each mask of eight lanes, the lanes of the mask in order, behind each other at the end of eight
+/// For each mask of eight lanes, the lanes of the mask in order, one after the other at the end of eight
 /// places.
 const GATHER_LAST: [u64; 256] = {
     let mut table = [0; 256];
@@ -193,11 +193,10 @@ fn store_symbols([a, b, c, d]: [__m256i; 4], symbols: &mut [u8; ROUND]) {
     unsafe { _mm256_storeu_si256(symbols.as_mut_ptr().cast(), packed) };
 }
 
-/// Encodes rounds from the last to the first into words that end with the first `free` bytes of `out`, as
-/// long as there is room for all the words that a round can leave; returns how many rounds are left, and
-/// moves `free`.
+/// Encodes rounds from the last to the first into words that end with the first `free` bytes of `out`, while
+/// there is room for the words of a whole round. Returns how many rounds are left, and moves `free`.
 ///
-/// `seen` keeps those bits that the entries of all symbols have.
+/// `seen` keeps the bits that the entries of all symbols have in common.
 ///
 /// # Panics
 /// When `isa` is the baseline.
@@ -357,7 +356,7 @@ fn encode_avx2<const FEW_SYMBOLS: bool>(
                 }
             };
             all = _mm256_and_si256(all, packed);
-            // There is no unsigned comparison: what is not full is the smaller of the two.
+            // There is no unsigned comparison: a state that is not full is the smaller of the two.
             let bound = _mm256_or_si256(packed, _mm256_set1_epi32(0xf_ffff));
             let is_not_full = _mm256_cmpeq_epi32(_mm256_min_epu32(x, bound), x);
             let full = !_mm256_movemask_ps(_mm256_castsi256_ps(is_not_full)) as usize & 0xff;
@@ -365,7 +364,7 @@ fn encode_avx2<const FEW_SYMBOLS: bool>(
             let words = _mm256_permutevar8x32_epi32(lows, indices(GATHER_LAST[full]));
             let words = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             // SAFETY: `free` was at least the bytes of a round, and each quarter before has taken at most its
-            // share of them; what is stored before the words is overwritten or given up.
+            // share of them; the bytes stored before the words are overwritten or dropped.
             unsafe { _mm_storeu_si128(out.as_mut_ptr().add(*free - 16).cast(), words) };
             *free -= 2 * full.count_ones() as usize;
             let x = _mm256_blendv_epi8(_mm256_srli_epi32::<16>(x), x, is_not_full);
@@ -392,7 +391,7 @@ fn encode_avx2<const FEW_SYMBOLS: bool>(
     left
 }
 
-/// The first sixteen entries: their reciprocals, and what they pack, in two vectors each.
+/// The first sixteen entries: their reciprocals, and their packed fields, in two vectors each.
 #[target_feature(enable = "avx2")]
 fn few_entries(entries: &Entries) -> [__m256i; 4] {
     let mut words = [[0u32; 8]; 4];

@@ -77,7 +77,7 @@ fn put_gaps_avx2(
         // SAFETY: a group is two vectors.
         unsafe { _mm256_loadu_si256(group.as_ptr().add(8 * half).cast()) }
     };
-    // The lower 16 bits of each, of those that the mask has.
+    // The lower 16 bits of each lane that the mask has.
     let halves = |group: &[u32; GROUP], mask| {
         let half = |half| _mm256_and_si256(load(group, half), _mm256_set1_epi32(mask));
         let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(half(0), half(1)));
@@ -124,10 +124,10 @@ fn pressed(fields: __m128i, mask: u64) -> [u64; 2] {
     [_pext_u64(front as u64, mask), _pext_u64(back as u64, mask)]
 }
 
-/// See [`put_gaps`](crate::kernels::put_gaps). Of a group, `bytes` and `words` are the bits of the mask,
-/// which is for eight bytes, in the lowest 8 and 16 bits of each gap, as many as fit at a time.
-/// `codes(group, r)` are the ones of a group and its bits, where these are at most [`MAX_FIELD_BITS`], and
-/// more than that where they are more.
+/// See [`put_gaps`](crate::kernels::put_gaps). `bytes` and `words` are the bits of a group's mask, which is
+/// for eight bytes, in the lowest 8 and 16 bits of each gap, as many as fit at a time. `codes(group, r)`
+/// gives the ones of a group and the number of its bits, if that is at most [`MAX_FIELD_BITS`]; otherwise it
+/// gives a larger number.
 ///
 /// They are handed on as they are: inside of a closure of this function, which knows of no instruction set,
 /// they would stay calls.

@@ -25,8 +25,8 @@ pub(in crate::kernels) fn keep_from(
 
 const LANES: usize = 16;
 
-/// Vectors that are compared before the kept elements of any are appended: whether a vector holds one is then
-/// a bit to find, where a branch for each would be mispredicted.
+/// Vectors that are compared before the kept elements of any are appended. Finding a vector that holds one is
+/// then a search for a bit; a branch for each vector would be mispredicted.
 const VECTORS: usize = 64;
 
 /// # Safety
@@ -50,7 +50,7 @@ unsafe fn keep_from_avx512<const ADD: bool>(
         let end = whole.min(turn + VECTORS * LANES);
         let mut kept = [0u16; VECTORS];
         for (kept, at) in kept.iter_mut().zip((turn..end).step_by(LANES)) {
-            // SAFETY: at + 16 ≤ whole ≤ length of `grad`, and of `residual` where it is used.
+            // SAFETY: at + 16 ≤ whole ≤ length of `grad`, and of `residual` if it is used.
             let p = unsafe {
                 let grad = _mm512_loadu_ps(grad.as_ptr().add(at));
                 if ADD {
@@ -136,7 +136,7 @@ unsafe fn keep_from_avx2<const ADD: bool>(
         let end = whole.min(turn + VECTORS * AVX2_LANES);
         let mut kept = [0u8; VECTORS];
         for (kept, at) in kept.iter_mut().zip((turn..end).step_by(AVX2_LANES)) {
-            // SAFETY: at + 8 ≤ whole ≤ length of `grad`, and of `residual` where it is used.
+            // SAFETY: at + 8 ≤ whole ≤ length of `grad`, and of `residual` if it is used.
             let p = unsafe {
                 let grad = _mm256_loadu_ps(grad.as_ptr().add(at));
                 if ADD {
@@ -193,8 +193,8 @@ pub(super) fn lanes_of(kept: u8) -> __m256i {
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(lanes as i64))
 }
 
-/// A bit for each lane that is at least the bound. There is no unsigned comparison: it is the larger of the
-/// two then.
+/// A bit for each lane that is at least the bound. There is no unsigned comparison; such a lane is the larger
+/// of the two.
 #[target_feature(enable = "avx2")]
 fn reaching(magnitudes: __m256i, bound: __m256i) -> u8 {
     let is_kept = _mm256_cmpeq_epi32(_mm256_max_epu32(magnitudes, bound), magnitudes);

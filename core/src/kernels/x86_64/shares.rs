@@ -6,7 +6,8 @@ use core::arch::x86_64::*;
 /// As `plain::shares::mix`.
 #[inline(always)]
 pub(crate) fn mix<const N: usize>(base: &Shares, shares: [&Shares; N], weights: [u16; N]) -> Shares {
-    // SAFETY: this module is compiled where SSE2 is always there; so below.
+    // SAFETY: this module is compiled only where SSE2 is always present; the same holds for the blocks that
+    // follow.
     unsafe { mix_sse2(base, shares, weights) }
 }
 

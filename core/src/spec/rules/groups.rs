@@ -1,4 +1,4 @@
-//! What rules make of a layout: groups of tensors that are sent alike.
+//! Groups of tensors that are sent in the same way: the result of applying rules to a layout.
 
 use super::Rules;
 use crate::gradient::layout::{LayoutRef, TensorRef};
@@ -33,8 +33,8 @@ impl Group {
 /// A layout cut into groups by [`Rules`]: the groups in the order of their rules. A rule without tensors has
 /// no group.
 ///
-/// Within a group, tensors are cut into units as the spelling says. A unit is a range, so it ends where a
-/// tensor of another group lies between: with `unit=model` a group is as many units as it has stretches.
+/// Within a group, the spelling says how tensors are cut into units. A unit is a range, so it ends where a
+/// tensor of another group lies between: with `unit=model` a group has as many units as it has stretches.
 ///
 /// # Examples
 /// ```
@@ -112,14 +112,14 @@ impl Groups {
         &self.groups
     }
 
-    /// Units of all groups together; identifiers are below this.
+    /// Number of units of all groups together; identifiers are below this.
     #[must_use]
     pub fn unit_count(&self) -> usize {
         self.unit_count
     }
 
     /// # Panics
-    /// When the groups are those of another layout.
+    /// If the groups are those of another layout.
     pub(crate) fn assert_for(&self, layout: &LayoutRef<'_>) {
         assert_eq!(self.fingerprint, layout.fingerprint(), "groups and layout differ");
     }

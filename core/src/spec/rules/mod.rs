@@ -13,7 +13,7 @@ use core::fmt;
 
 pub use groups::{Group, Groups};
 
-/// What stands between rules, and between a pattern and its spelling.
+/// Separates rules, and a pattern from its spelling.
 const BETWEEN: char = ';';
 const GIVES: char = '=';
 
@@ -50,12 +50,13 @@ impl Rule {
 /// Rules by tensor name, in order: the first whose pattern fits a name says how that tensor is sent. The last
 /// rule is for all tensors that no other fits.
 ///
-/// Spelled in one text: `PATTERN=SPELLING`, separated by `;`, and at the end a spelling alone. So one
-/// spelling alone is a text of rules too. A pattern is that of Python's `fnmatch.fnmatchcase`: `*` stands for
-/// any text, `?` for any character, `[abc]` and `[a-z]` for one of these, `[!abc]` for one of all others. As
-/// in the names of a spelling, `%`, `,`, `=`, `:`, `+`, `;`, white space and control characters are escaped:
-/// `dense:0` is `dense%3A0`. White space around a rule is passed over. In a shell, put all of it in single
-/// quotes.
+/// They are spelled in one text: `PATTERN=SPELLING`, separated by `;`, and at the end a spelling alone. So
+/// one spelling alone is a text of rules too.
+///
+/// A pattern is that of Python's `fnmatch.fnmatchcase`: `*` stands for any text, `?` for any character,
+/// `[abc]` and `[a-z]` for one of these, `[!abc]` for a character that is none of these. As in the names of a
+/// spelling, `%`, `,`, `=`, `:`, `+`, `;`, white space and control characters are escaped: `dense:0` is
+/// `dense%3A0`. White space around a rule is ignored. In a shell, put the whole text in single quotes.
 ///
 /// ```text
 /// rules   = *(pattern "=" spelling ";") [("*" "=")] spelling
@@ -78,12 +79,12 @@ impl Rule {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// One at the least; the last is for all.
+    /// At least one; the last is for all.
     rules: Vec<Rule>,
 }
 
 impl From<Spec> for Rules {
-    /// One rule for all tensors. What cannot be sent by rules is refused where it is encoded.
+    /// One rule for all tensors. A codec that cannot be used in rules is refused when it encodes.
     fn from(spec: Spec) -> Self {
         Self { rules: alloc::vec![Rule { pattern: ALL.into(), spec }] }
     }
@@ -126,7 +127,7 @@ impl Rules {
         Ok(all)
     }
 
-    /// Adds a rule behind the others.
+    /// Adds a rule after the others.
     fn push(&mut self, rule: Rule) -> Result<(), RulesProblem<'static>> {
         if self.rules.iter().any(|before| before.pattern == ALL || before.pattern == rule.pattern) {
             return Err(RulesProblem::NeverReached);
@@ -144,7 +145,7 @@ impl Rules {
         if is_complete { Ok(self) } else { Err(RulesError { rule, why: RulesProblem::NotForAll }) }
     }
 
-    /// The rules in order, one at the least; the last is for all.
+    /// The rules in order, at least one; the last is for all.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -175,7 +176,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// Reads one rule: a `=` ahead of any `:` ends a pattern, as names of codecs hold none and patterns
+    /// Reads one rule: a `=` before any `:` ends a pattern, because names of codecs hold none and patterns
     /// escape both.
     fn parse(text: &str) -> Result<Self, RulesProblem<'_>> {
         let at = text.find([GIVES, ':']).filter(|&at| text[at..].starts_with(GIVES));
@@ -212,7 +213,7 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Why a text is not one of rules: which rule, and what is wrong with it.
+/// Why a text is not valid rules: the rule, and what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulesError<'a> {
     /// The rule as it was written.
@@ -225,7 +226,7 @@ pub struct RulesError<'a> {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesProblem<'a> {
-    /// There is no spelling.
+    /// The spelling is missing.
     Empty,
     /// The pattern is empty or not well escaped.
     Pattern,

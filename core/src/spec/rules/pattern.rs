@@ -3,14 +3,14 @@
 use core::str::Chars;
 
 /// Whether a pattern fits the whole of a name, letter case included: `*` stands for any text, `?` for any
-/// character, `[abc]` and `[a-z]` for one of those, `[!abc]` for one of all others; `]` stands for itself
-/// right behind `[` or `[!`, and so does a `[` that nothing closes. So `[*]` is a star. As Python's
-/// `fnmatch.fnmatchcase`.
+/// character, `[abc]` and `[a-z]` for one of those, `[!abc]` for a character that is none of those. `]`
+/// stands for itself right after `[` or `[!`, and so does a `[` that nothing closes. So `[*]` is a star. As
+/// Python's `fnmatch.fnmatchcase`.
 ///
-/// Takes steps in proportion to the product of both lengths, at the most.
+/// Takes steps at most in proportion to the product of both lengths.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.chars(), name.chars());
-    // What follows the last star, and the name from where that star may take one character more.
+    // The pattern after the last star, and the name from where that star may take one character more.
     let mut retry: Option<(Chars<'_>, Chars<'_>)> = None;
     loop {
         let mut ahead = pattern.clone();
@@ -36,8 +36,8 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether the element of the pattern that begins with `first` takes the character; `rest` goes behind the
-/// element.
+/// Whether the element of the pattern that begins with `first` takes the character; `rest` then begins after
+/// the element.
 fn takes(first: char, rest: &mut Chars<'_>, character: char) -> bool {
     if first == '?' {
         return true;
@@ -47,7 +47,7 @@ fn takes(first: char, rest: &mut Chars<'_>, character: char) -> bool {
     has(set, character) != is_negated
 }
 
-/// What stands in brackets behind `[`, if they are closed; `rest` then goes behind them.
+/// The content of brackets after `[`, if they are closed; `rest` then begins after them.
 fn set<'p>(rest: &mut Chars<'p>) -> Option<&'p str> {
     let text = rest.as_str();
     let own = usize::from(text.starts_with('!'));
