@@ -1,8 +1,9 @@
 //! What an exchange costs on a link, as plain formulas: α for a message, bytes over bandwidth for its length.
 //!
 //! B is the length of the dense vector and b that of a frame, in bytes; N is the world, α the one-way latency
-//! and BW the bandwidth. Links are full duplex and alike, and nothing overlaps unless a name says so. These
-//! are lower bounds: packet headers, ramp-up and the arithmetic of a reduction are not in them.
+//! and BW the bandwidth. All links are full duplex and equally fast, and nothing overlaps unless a name says
+//! so. The results are lower bounds: they leave out packet headers, ramp-up and the arithmetic of a
+//! reduction.
 
 /// A link of the cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,8 +77,8 @@ pub fn sparse_all_reduce_bytes(world: usize, n: usize, density: f64) -> f64 {
     peers(world) / world as f64 * frames
 }
 
-/// Bytes of a frame of ρ·n entries at random coordinates: n·(H(ρ) + ρ·`value_bits`)/8, where
-/// H(ρ) = −ρ·log2 ρ − (1−ρ)·log2(1−ρ) bits a coordinate say which are sent. Headers are not in it.
+/// Bytes of a frame of ρ·n entries at random coordinates: n·(H(ρ) + ρ·`value_bits`)/8. H(ρ) = −ρ·log2 ρ −
+/// (1−ρ)·log2(1−ρ) bits a coordinate say which are sent. Headers are not included.
 pub fn sparse_frame_bytes(n: usize, density: f64, value_bits: f64) -> f64 {
     let bits_of = |share: f64| if share > 0.0 { -share * libm::log2(share) } else { 0.0 };
     let positions = bits_of(density) + bits_of(1.0 - density);
@@ -88,15 +89,15 @@ pub fn sparse_frame_bytes(n: usize, density: f64, value_bits: f64) -> f64 {
 ///
 /// Real gradients agree on coordinates more than random sets do, so this is an upper estimate for them.
 pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
-    // Written with expm1 and ln_1p, because (1−ρ)^N loses all digits of a small ρ.
-    // From `libm`, so that ranks on different machines choose alike.
+    // Written with expm1 and ln_1p, because (1−ρ)^N loses all digits of a small ρ. From `libm`, so that ranks
+    // on different machines make the same choice.
     -libm::expm1(world as f64 * libm::log1p(-density)) * n as f64
 }
 
 /// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s: 8·(2(N−1)/N·B −
-/// (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 where frames are more bytes than the ring's.
+/// (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 if frames are more bytes than the ring's.
 ///
-/// Every rank decodes the frames of all, its own included. Against a bf16 ring, `dense_bytes` is half.
+/// Every rank decodes all frames, its own included. Against a bf16 ring, `dense_bytes` is half.
 pub fn break_even_gather_gbps(
     world: usize,
     dense_bytes: f64,
@@ -109,7 +110,7 @@ pub fn break_even_gather_gbps(
 }
 
 /// The bandwidth below which a reduced payload of b bytes takes less time than a dense ring, in Gbit/s:
-/// 8·2(N−1)/N·(B − b) / (t_enc + t_dec), with bytes in GB; 0 where the payload is not shorter.
+/// 8·2(N−1)/N·(B − b) / (t_enc + t_dec), with bytes in GB; 0 if the payload is not shorter.
 ///
 /// Against a bf16 ring, `dense_bytes` is half.
 pub fn break_even_linear_gbps(

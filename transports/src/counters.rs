@@ -1,4 +1,4 @@
-//! Bytes and messages, counted where they are sent and taken.
+//! Bytes and messages, counted where they are sent and received.
 
 use std::ops::{AddAssign, Sub};
 
@@ -9,7 +9,7 @@ pub struct Traffic {
     pub messages: u64,
     /// Payload as given to `send`, in bytes.
     pub payload_bytes: u64,
-    /// What the transport adds to carry the payload, in bytes.
+    /// Bytes that the transport adds to carry the payload.
     pub envelope_bytes: u64,
 }
 
@@ -47,8 +47,8 @@ impl Sub for Traffic {
 
 /// What one rank sent and received since it was made.
 ///
-/// A sent message counts when it leaves this rank, whether or not it arrives; a received one counts when it
-/// is handed to the caller, so what was dropped as a duplicate or as too old is in no `down`.
+/// A sent message counts when it leaves this rank, whether or not it arrives. A received message counts when
+/// the caller gets it, so no `down` includes a dropped duplicate or a message that is too old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sent.
@@ -67,7 +67,7 @@ impl AddAssign for Counters {
 impl Sub for Counters {
     type Output = Self;
 
-    /// What was added since `earlier`.
+    /// The counts added since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self { up: self.up - earlier.up, down: self.down - earlier.down }
     }

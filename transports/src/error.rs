@@ -11,21 +11,21 @@ use crate::tag::Tag;
 pub enum TransportError {
     /// The deadline passed before the message arrived.
     Timeout {
-        /// Who was to send it.
+        /// The expected sender.
         from: Rank,
-        /// What was waited for.
+        /// The tag of the expected message.
         tag: Tag,
     },
     /// The deadline passed before the receiver had room for the message; it was not sent.
     NoRoom {
-        /// Whose inbox stayed full.
+        /// The rank whose inbox stayed full.
         to: Rank,
         /// The message that was not sent.
         tag: Tag,
     },
     /// The peer is gone, and nothing more will come from it.
     Disconnected {
-        /// Who is gone.
+        /// The rank that is gone.
         rank: Rank,
     },
     /// The message is larger than this transport carries.
@@ -41,7 +41,7 @@ pub enum TransportError {
     },
     /// A message of a collective has a length that the collective cannot have sent.
     WrongLength {
-        /// Who sent it.
+        /// The sender.
         from: Rank,
         /// Which message.
         tag: Tag,
@@ -52,14 +52,14 @@ pub enum TransportError {
     },
     /// A member agrees on other scalars than this rank: other types or folds, or another number of them.
     OtherScalars {
-        /// Who does.
+        /// The rank that does.
         from: Rank,
         /// Where.
         tag: Tag,
     },
     /// The rank is not in the membership, or is this rank itself.
     NotAPeer {
-        /// Who was named.
+        /// The rank that was named.
         rank: Rank,
     },
     /// A collective was called with the tag of another epoch than the membership's.
@@ -74,9 +74,9 @@ pub enum TransportError {
         /// The tag it was called with.
         tag: Tag,
     },
-    /// The tag is older than what this rank still takes.
+    /// The tag is older than those that this rank still accepts.
     Retired {
-        /// What was asked for.
+        /// The requested tag.
         tag: Tag,
     },
     /// This end was closed.

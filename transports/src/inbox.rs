@@ -1,17 +1,17 @@
-//! Messages that arrived and were not yet asked for: bounded for each sender, handed out in rank order.
+//! Messages that arrived and were not yet requested: bounded for each sender, returned in rank order.
 
 use std::collections::VecDeque;
 
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// How many messages lately taken are remembered, to tell late duplicates from new messages.
+/// How many recently taken messages are remembered, to tell late duplicates from new messages.
 const REMEMBERED: usize = 512;
 /// Room made at the start, so that an ordinary run never grows the list.
 const EXPECTED: usize = 64;
 
-/// What an inbox keeps for one sender. It always takes one message, of any length, from a sender of which it
-/// keeps nothing; so the bound on its memory is, for each sender, the larger of `bytes` and the longest
+/// How much an inbox stores for one sender. If it stores nothing from a sender, it accepts one message of any
+/// length from it. So the bound on its memory is, for each sender, the larger of `bytes` and the longest
 /// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxLimits {
@@ -24,13 +24,13 @@ pub struct InboxLimits {
 /// Whether a message may enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// There is room.
+    /// There was room.
     Accepted,
-    /// Its sender must wait until some of its messages were taken.
+    /// Its sender must wait until some of its messages are taken.
     Full,
     /// The same sender sent this tag already; drop it.
     Duplicate,
-    /// It is older than what is still taken; drop it.
+    /// It is older than messages that are still accepted; drop it.
     Stale,
 }
 
@@ -141,12 +141,12 @@ impl Inbox {
         (found == tag).then(|| (from, self.remove(at)))
     }
 
-    /// Whether messages with `tag` are no longer taken.
+    /// Whether messages with `tag` are no longer accepted.
     pub fn is_retired(&self, tag: Tag) -> bool {
         tag < self.oldest
     }
 
-    /// Drops what is older than `before`, now and when it arrives later. Dropped buffers go to `recycle`.
+    /// Drops messages older than `before`, now and when they arrive later. Dropped buffers go to `recycle`.
     pub fn retire(&mut self, before: Tag, mut recycle: impl FnMut(Vec<u8>)) {
         self.oldest = self.oldest.max(before);
         let stale = self.held.partition_point(|held| held.key.0 < before);

@@ -1,16 +1,16 @@
 //! Moves gradient frames between the ranks that train a model together.
 //!
 //! Read in this order:
-//! 1. [`Rank`], [`Membership`] and [`Tag`]: who takes part, and what a message is about.
+//! 1. [`Rank`], [`Membership`] and [`Tag`]: the ranks that take part, and the identity of a message.
 //! 2. [`Transport`]: the contract of everything that moves bytes, blocking with deadlines.
 //! 3. [`collective`]: barrier, gather, broadcast and the ring all-reduce, each with one written order of its
 //!    sums.
 //! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
 //! 5. [`gossip`]: models that move towards those of their neighbours, without a mean.
 //! 6. [`local`]: threads of one process as ranks, with an [`inbox`] each.
-//! 7. `mpi` and `zmq`, each behind a feature: ranks in processes and on machines of their own.
+//! 7. `mpi` and `zmq`, each behind a feature: ranks as processes and on several machines.
 //! 8. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
-//! 9. [`cost`]: what a link of a given speed makes of all this, as formulas.
+//! 9. [`cost`]: formulas for the time of all this on a link of a given speed.
 //!
 //! | feature | adds |
 //! | --- | --- |
@@ -40,7 +40,7 @@
 //!     assert_eq!(thread.join().unwrap(), [6.0, 2.0]);
 //! }
 //! ```
-// In `mpi/library.rs` alone it is allowed.
+// Only `mpi/library.rs` allows it.
 #![deny(unsafe_code)]
 #![cfg_attr(not(feature = "mpi"), forbid(unsafe_code))]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! Where one rank's messages arrive: an inbox, spare buffers and who is gone, behind one lock.
+//! Where one rank's messages arrive: an inbox, spare buffers and the ranks that are gone, behind one lock.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub(crate) struct Mailbox {
     slot: Mutex<Slot>,
     /// A message came, or a sender went.
     arrived: Condvar,
-    /// A message was taken, or the owner went.
+    /// A message was taken, or the owner left.
     room: Condvar,
 }
 
@@ -25,7 +25,7 @@ struct Slot {
     owner_gone: bool,
     /// By position of the sender.
     senders_gone: Vec<bool>,
-    /// What the owner waits for.
+    /// The message for which the owner waits.
     awaited: Option<(Rank, Tag)>,
 }
 
@@ -52,7 +52,7 @@ impl Mailbox {
         let Some(mut buffer) = self.reserve((to, from), tag, payload.len(), deadline)? else { return Ok(()) };
         buffer.extend_from_slice(payload);
         let mut slot = self.lock();
-        // Only this sender fills its room, so what was admitted still is, unless the owner retired it
+        // Only this sender fills its room, so an admitted message still fits, unless the owner retired it
         // meanwhile.
         match slot.inbox.insert(from, tag, buffer) {
             Ok(()) => self.tell(&slot, from, tag),
@@ -83,7 +83,7 @@ impl Mailbox {
         }
     }
 
-    /// Waits for the message of `from`, who stands at `position`.
+    /// Waits for the message of `from`, whose position is `position`.
     pub(crate) fn take(
         &self,
         (from, position): (Rank, usize),
@@ -119,8 +119,8 @@ impl Mailbox {
         self.lock().spares.take(len)
     }
 
-    /// Takes a message in without waiting; gives it back when there is no room for it now. Duplicates and
-    /// what is too old are dropped.
+    /// Takes a message in without waiting; returns it if there is no room for it now. Drops duplicates and
+    /// messages that are too old.
     #[cfg(feature = "mpi")]
     pub(crate) fn offer(&self, from: Rank, tag: Tag, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         let slot = &mut *self.lock();
@@ -132,7 +132,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Wakes the owner if this is what it waits for.
+    /// Wakes the owner if it waits for this message.
     fn tell(&self, slot: &Slot, from: Rank, tag: Tag) {
         if slot.awaited == Some((from, tag)) {
             self.arrived.notify_one();

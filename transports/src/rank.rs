@@ -1,4 +1,4 @@
-//! Who takes part: ranks, sorted sets of ranks, and the membership of an epoch.
+//! The ranks that take part: ranks, sorted sets of ranks, and the membership of an epoch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,12 +72,12 @@ impl FromIterator<Rank> for RankSet {
     }
 }
 
-/// Who belongs to the run during one epoch. Every change of the ranks has a new, larger epoch.
+/// The ranks of the run during one epoch. Every change of the ranks has a new, larger epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Counts the changes of membership.
     pub epoch: u32,
-    /// Everyone who takes part, the asking rank included.
+    /// All ranks that take part, the asking rank included.
     pub ranks: RankSet,
 }
 

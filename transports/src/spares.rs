@@ -2,8 +2,8 @@
 
 /// How many buffers wait at most.
 const MOST: usize = 64;
-/// A message takes a used buffer only up to this multiple of its length, or up to `SMALL` bytes; otherwise
-/// short messages that nobody takes could hold on to the memory of long ones.
+/// A message takes a used buffer only up to this multiple of its length, or up to `SMALL` bytes. Otherwise
+/// short messages that no rank takes could keep the memory of long ones.
 const SLACK: usize = 4;
 /// One page.
 const SMALL: usize = 4096;
@@ -35,7 +35,7 @@ impl Spares {
         buffer
     }
 
-    /// Keeps a buffer for later; when there are too many, the smallest give way.
+    /// Keeps a buffer for later; if there are too many, drops the smallest.
     pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0 || capacity > self.most_bytes {

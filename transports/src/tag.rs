@@ -1,13 +1,13 @@
-//! What a message is about, and until when to wait for it.
+//! The identity of a message, and the deadline of a wait for it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Names one message between two ranks. Ordered by epoch, then step, unit and chunk.
 ///
-/// A sender uses a tag once for each receiver; a message that repeats one is taken for a duplicate and
+/// A sender uses a tag once for each receiver; a message that repeats one counts as a duplicate and is
 /// dropped. Chunks from [`Tag::FIRST_COLLECTIVE_CHUNK`] upward belong to the collectives, which derive one
-/// tag for each of their messages from the tag they are given.
+/// tag for each of their messages from the tag that they are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
     /// The membership epoch in which the message was sent.
@@ -58,7 +58,7 @@ impl Deadline {
     /// Waits as long as the peer lives.
     pub const NEVER: Self = Self(None);
 
-    /// Already reached: a call takes what is there and does not wait.
+    /// Already reached: a call takes a message that is there and does not wait.
     pub fn now() -> Self {
         Self(Some(Instant::now()))
     }
@@ -68,7 +68,7 @@ impl Deadline {
         Self(Some(instant))
     }
 
-    /// After `wait` from now; one that the clock cannot represent is [`Deadline::NEVER`].
+    /// After `wait` from now; [`Deadline::NEVER`] if the clock cannot represent it.
     pub fn after(wait: Duration) -> Self {
         Self(Instant::now().checked_add(wait))
     }
@@ -83,7 +83,7 @@ impl Deadline {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// The one that comes first.
+    /// The earlier of the two.
     pub fn earlier(self, other: Self) -> Self {
         match (self.0, other.0) {
             (Some(a), Some(b)) => Self(Some(a.min(b))),

@@ -11,35 +11,34 @@ use crate::tag::{Deadline, Tag};
 /// Moves messages between ranks, blocking with deadlines; knows nothing of codecs.
 ///
 /// # Messages
-/// - A message is any byte string up to [`max_message_bytes`](Self::max_message_bytes), the empty one
-///   included, named by sender, receiver and [`Tag`]. It arrives whole or not at all.
-/// - `recv` asks for one sender and one tag. What arrives for another tag is kept until it is asked for, in
-///   an inbox of bounded size; no message ever answers a `recv` for another tag, however late it comes.
-/// - A message whose sender and tag equal those of one in the inbox, or of one that was taken lately, is a
+/// - A message is any byte string up to [`max_message_bytes`](Self::max_message_bytes), including the empty
+///   one. Sender, receiver and [`Tag`] identify it. It arrives whole or not at all.
+/// - `recv` asks for one sender and one tag. A message with another tag stays in an inbox of bounded size
+///   until it is requested. A `recv` never returns a message with another tag, however late it comes.
+/// - A message whose sender and tag equal those of a message in the inbox, or of one taken recently, is a
 ///   duplicate and is dropped. The first one counts.
 /// - `send` does not wait for the receiver to call `recv`, only for room in its inbox: an inbox that holds
-///   nothing from a sender takes one message of any legal size from it. So ranks that send to each other
+///   nothing from a sender accepts one message of any legal size from it. So ranks that send to each other
 ///   first and receive afterwards do not block, as long as each has one message in flight to each other.
 ///
 /// # Membership
 /// Ranks are names, not indices, and [`membership`](Self::membership) may change between two calls of one
 /// rank, with a larger epoch. Collectives work on the membership at their start and refuse a tag of another
-/// epoch. Fail-stop transports end the job when a member dies; fail-recover ones go on in the next epoch.
-/// Both give [`TransportError::Disconnected`] to those who wait for a rank that is known to be gone, and
-/// [`TransportError::Timeout`] where nobody knows.
+/// epoch. Fail-stop transports end the job when a member dies; fail-recover transports continue in the next
+/// epoch. Both return [`TransportError::Disconnected`] to a rank that waits for a rank known to be gone, and
+/// [`TransportError::Timeout`] if that is not known.
 ///
 /// # Collectives
-/// The provided collectives use `send` and `recv` alone. A transport may override them, but only with
-/// functions of the same result, bit for bit. Every member calls the same collectives, and with the same tag;
-/// two calls of one collective in the same step and unit need different chunks below
-/// [`Tag::COLLECTIVE_CHUNKS`].
+/// The provided collectives use only `send` and `recv`. A transport may override them, but only with
+/// functions of the same result, bit for bit. Every member calls the same collectives with the same tag. Two
+/// calls of one collective in the same step and unit need different chunks below [`Tag::COLLECTIVE_CHUNKS`].
 ///
 /// # Determinism
 /// No result depends on the order in which messages arrive. Sums have the written order of
 /// [`collective::reduce_scatter`].
 ///
 /// # Examples
-/// What arrives for another tag waits until it is asked for.
+/// A message with another tag waits until it is requested.
 /// ```
 /// use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, local};
 ///
@@ -56,32 +55,32 @@ use crate::tag::{Deadline, Tag};
 /// assert_eq!(late, Err(TransportError::Timeout { from: Rank(1), tag: second }));
 /// ```
 pub trait Transport: Send {
-    /// Who this end is.
+    /// The rank of this end.
     fn rank(&self) -> Rank;
 
-    /// Who takes part now, this rank included. Allocates nothing.
+    /// The ranks that take part now, this rank included. Allocates nothing.
     fn membership(&self) -> Membership;
 
     /// The longest payload that `send` takes, in bytes.
     fn max_message_bytes(&self) -> usize;
 
-    /// What the transport adds to carry a payload of `payload_bytes`, in bytes.
+    /// Bytes that the transport adds to carry a payload of `payload_bytes`.
     fn envelope_bytes(&self, payload_bytes: usize) -> usize;
 
     /// Sends `payload` to `to`; the slice is the caller's again on return.
     ///
     /// # Errors
-    /// `NotAPeer`, `TooLarge`; `NoRoom` when the receiver's inbox stayed full until the deadline;
-    /// `Disconnected` when the receiver is known to be gone; `Closed`. After an error the message has not
-    /// been sent.
+    /// `NotAPeer`, `TooLarge`; `NoRoom` if the receiver's inbox stayed full until the deadline;
+    /// `Disconnected` if the receiver is known to be gone; `Closed`. After an error the message has not been
+    /// sent.
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError>;
 
-    /// Sends a message that may be lost: it arrives as one of [`send`](Self::send), or never. A transport
-    /// that sends again what was lost on the way does not do so for this one once `until` has passed, and
-    /// neither waits longer for room.
+    /// Sends a message that may be lost: it arrives like a message of [`send`](Self::send), or never. A
+    /// transport that repeats lost messages does not repeat this one once `until` has passed, and no
+    /// transport waits longer for room.
     ///
     /// # Errors
-    /// Those of `send` but for `NoRoom`: what finds no room is lost.
+    /// The errors of `send` except `NoRoom`: a message that finds no room is lost.
     fn send_packet(
         &mut self,
         to: Rank,
@@ -97,12 +96,12 @@ pub trait Transport: Send {
 
     /// Waits for the message of `from` with `tag` and puts it in `into`, which it clears first.
     ///
-    /// A transport may exchange the vector's storage for its own, so its capacity can change; used again and
-    /// again, a warm `recv` allocates nothing. With a deadline that has passed it takes what is there and
-    /// does not wait.
+    /// A transport may exchange the vector's storage for its own, so its capacity can change. If the vector
+    /// is reused, a warm `recv` allocates nothing. With a deadline that has passed it takes a message that is
+    /// there and does not wait.
     ///
     /// # Errors
-    /// `Timeout`; `NotAPeer`; `Disconnected` when the sender is gone and this message is not in the inbox;
+    /// `Timeout`; `NotAPeer`; `Disconnected` if the sender is gone and this message is not in the inbox;
     /// `Retired` for a tag older than the mark of [`retire`](Self::retire); `Closed`. `into` is then
     /// unchanged.
     fn recv(
@@ -113,22 +112,22 @@ pub trait Transport: Send {
         deadline: Deadline,
     ) -> Result<(), TransportError>;
 
-    /// Moves what can be moved without waiting; called while computing, it lets messages travel meanwhile.
+    /// Moves messages without waiting. Calls during a computation let messages travel meanwhile.
     ///
     /// # Errors
     /// `Closed`.
     fn try_progress(&mut self) -> Result<(), TransportError>;
 
-    /// Forgets every message with a tag smaller than `before`, those that arrive later included.
+    /// Forgets every message with a tag smaller than `before`, including messages that arrive later.
     ///
-    /// Called once a step, it keeps what nobody asked for from filling the inbox.
+    /// Called once a step, it keeps unrequested messages from filling the inbox.
     fn retire(&mut self, before: Tag);
 
-    /// Leaves the run in an orderly way: what was sent is delivered, peers learn that this rank is gone.
+    /// Leaves the run in an orderly way: sent messages are delivered, and peers learn that this rank is gone.
     ///
     /// # Errors
-    /// `Closed` when it was closed before; `Timeout` when a peer had not confirmed in time what was sent to
-    /// it. This end is closed all the same.
+    /// `Closed` if it was closed before; `Timeout` if a peer did not confirm in time what was sent to it.
+    /// This end is closed all the same.
     fn close(&mut self, deadline: Deadline) -> Result<(), TransportError>;
 
     /// What this rank sent and received so far.
@@ -156,7 +155,8 @@ pub trait Transport: Send {
         collective::broadcast(self, root, tag, data, deadline)
     }
 
-    /// Collects at `root` what arrives before the deadline; returns whose payloads `root` has.
+    /// Collects at `root` the payloads that arrive before the deadline; returns the ranks whose payloads
+    /// `root` has.
     ///
     /// # Errors
     /// See [`collective::gather`].
@@ -171,7 +171,7 @@ pub trait Transport: Send {
         collective::gather(self, root, tag, payload, out, deadline)
     }
 
-    /// Gives every member the payloads of all, of any lengths; returns whose they are.
+    /// Gives every member the payloads of all, of any lengths; returns the ranks that sent them.
     ///
     /// # Errors
     /// See [`collective::all_gather`].
@@ -185,7 +185,7 @@ pub trait Transport: Send {
         collective::all_gather(self, tag, payload, out, deadline)
     }
 
-    /// Folds a few scalars of all ranks, by which they then decide alike; every member ends with the same
+    /// Folds a few scalars of all ranks, so that all make the same decision; every member ends with the same
     /// bits.
     ///
     /// # Errors
@@ -232,7 +232,7 @@ pub trait Transport: Send {
         collective::reduce_scatter(self, tag, data, scratch, deadline)
     }
 
-    /// Reduces equal-length vectors; every member ends with the same bits. Returns who contributed.
+    /// Reduces equal-length vectors; every member ends with the same bits. Returns the contributors.
     ///
     /// # Errors
     /// See [`collective::all_reduce`].
@@ -253,10 +253,10 @@ pub trait Transport: Send {
     /// the library adds.
     ///
     /// # Errors
-    /// `Unsupported` where there is no such library; else those of [`all_reduce`](Self::all_reduce).
+    /// `Unsupported` if there is no such library; otherwise those of [`all_reduce`](Self::all_reduce).
     ///
     /// # Determinism
-    /// Every member ends with the same bits, as far as the library keeps to what the MPI standard recommends;
+    /// Every member ends with the same bits, as far as the library follows the MPI standard's recommendation;
     /// other transports, and other worlds, may give other bits.
     fn native_all_reduce(
         &mut self,

@@ -20,7 +20,7 @@ pub enum Fold {
     Sum,
 }
 
-/// One number of a type that all ranks name alike.
+/// One number, of a type that is the same at all ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// An f32.
@@ -90,7 +90,7 @@ impl Scalar {
         .settled()
     }
 
-    /// One NaN for all: which of its bits an addition keeps is the machine's affair.
+    /// One NaN for all: machines differ in the bits of a NaN that an addition keeps.
     fn settled(self) -> Self {
         match self {
             Self::F32(value) if value.is_nan() => Self::F32(f32::from_bits(0x7fc0_0000)),
@@ -101,14 +101,14 @@ impl Scalar {
 }
 
 /// Folds the scalars of all ranks, each by its own fold; every member ends with the same bits. Returns the
-/// members, all of whom contributed.
+/// members, who all contributed.
 ///
 /// An [`all_gather`] of 9 bytes a scalar, and counts as one where tags are concerned: N−1 messages each way,
 /// one round trip.
 ///
 /// # Errors
-/// Those of [`all_gather`]; `OtherScalars` when a member has other types or folds, or another number of them.
-/// The scalars are then as they were.
+/// The errors of [`all_gather`]; `OtherScalars` if a member has other types or folds, or another number of
+/// them. The scalars are then as they were.
 ///
 /// # Determinism
 /// Folds go over ranks ascending, at every rank; a sum depends on the membership, and on nothing else.

@@ -29,7 +29,7 @@ impl Gathered {
         self.ranks.binary_search(&rank).ok().map(|at| self.payloads[at].as_slice())
     }
 
-    /// How many payloads there are.
+    /// The number of payloads.
     pub fn len(&self) -> usize {
         self.ranks.len()
     }
@@ -43,7 +43,7 @@ impl Gathered {
         self.ranks.clear();
     }
 
-    /// The buffer for the next payload; it belongs to nobody until `keep` names its sender.
+    /// The buffer for the next payload. It has no sender until `keep` names one.
     fn next_buffer(&mut self) -> &mut Vec<u8> {
         let at = self.ranks.len();
         if at == self.payloads.len() {
@@ -64,16 +64,16 @@ impl Gathered {
     }
 }
 
-/// Gives every member the payloads of all; returns the members, all of whom contributed.
+/// Gives every member the payloads of all. Returns the members, who all contributed.
 ///
-/// Each rank sends its payload to every peer, starting with the one after it, so that not all send to the
-/// same one first; then it takes the others' in rank order. `out` holds this rank's own payload too. A
-/// payload may be empty, and one that is still is a contribution.
+/// Each rank sends its payload to every peer, starting with the rank after its own, so that not all send to
+/// the same rank first. Then it takes the others' payloads in rank order. `out` holds this rank's own payload
+/// too. A payload may be empty; an empty one is still a contribution.
 ///
 /// # Errors
-/// Those of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`. It is all or nothing: if one payload is
-/// missing, ranks could disagree about whose it was, so no rank gets a partial result; `out` then holds what
-/// had arrived and must not be used for a mean. A rank that had all payloads may succeed where another fails.
+/// The errors of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`. The call is all or nothing: if one payload
+/// is missing, ranks could disagree about which, so no rank gets a partial result. `out` then holds what had
+/// arrived and must not be used for a mean. A rank that had all payloads may succeed where another fails.
 ///
 /// # Determinism
 /// `out` is in rank order whatever arrived first.
@@ -102,18 +102,19 @@ pub fn all_gather<T: Endpoint + ?Sized>(
     Ok(group.members.ranks)
 }
 
-/// Collects at `root` what arrives before the deadline; returns whose payloads `root` has, its own included.
+/// Collects at `root` the payloads that arrive before the deadline. Returns the ranks whose payloads `root`
+/// has, its own included.
 ///
 /// Unlike [`all_gather`] it may be partial, because one rank alone decides who took part and can tell the
-/// others. A member that is late or gone is absent from the result and is no error. At the other ranks `out`
-/// ends empty and the returned set too.
+/// others. A member that is late or gone is missing from the result, which is not an error. At the other
+/// ranks `out` and the returned set end empty.
 ///
 /// # Errors
-/// At `root`, those of `recv` except `Timeout` and `Disconnected`; elsewhere, those of `send`. `NotAPeer`
-/// when `root` is no member, `WrongEpoch`, `TagOutOfRange`.
+/// At `root`, the errors of `recv` except `Timeout` and `Disconnected`; elsewhere, those of `send`.
+/// `NotAPeer` if `root` is not a member, `WrongEpoch`, `TagOutOfRange`.
 ///
 /// # Determinism
-/// `out` is in rank order whatever arrived first; who is late depends on the clock.
+/// `out` is in rank order, in whatever order payloads arrived; which rank is late depends on the clock.
 pub fn gather<T: Endpoint + ?Sized>(
     transport: &mut T,
     root: Rank,

@@ -1,17 +1,17 @@
-//! What a collective needs of a transport, and the membership that it works on.
+//! What a collective needs from a transport, and the membership on which it works.
 
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 
 /// One rank's end, as far as collectives need it: who is there, and messages. Every
-/// [`Transport`](crate::Transport) is one, and what is said there of these four holds here. Where both traits
-/// are in scope, a call has to name the one it means.
+/// [`Transport`](crate::Transport) is one, and its documentation of these four calls holds here. If both
+/// traits are in scope, a call has to name the trait.
 pub trait Endpoint {
-    /// Who this end is.
+    /// The rank of this end.
     fn rank(&self) -> Rank;
 
-    /// Who takes part now, this rank included.
+    /// The ranks that take part now, this rank included.
     fn membership(&self) -> Membership;
 
     /// Sends a message.

@@ -1,8 +1,8 @@
-//! Collectives made of `send` and `recv`: the definition that every override has to match.
+//! Collectives made of `send` and `recv`. They define the results that every override has to match.
 //!
 //! Positions are the places of ranks in the sorted membership, 0 … N−1. A collective sends at most one
-//! message at a time over each link, so it never needs more room in an inbox than the contract of
-//! [`Transport`](crate::Transport) promises.
+//! message at a time over each link, so the room in an inbox that [`Transport`](crate::Transport) promises is
+//! enough.
 
 mod agree;
 mod gather;

@@ -85,7 +85,7 @@ impl Reduce<'_> {
         vectorised(Replace { data: self, range, incoming });
     }
 
-    /// Makes a finished segment what the others will read from the wire.
+    /// Replaces a finished segment by the values that the others will read from the wire.
     pub(super) fn settle(&mut self, range: Range<usize>) {
         if let Self::SumF32(data, Wire::Bf16) = self {
             vectorised(Settle(&mut data[range]));
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(max_f32(f32::NEG_INFINITY, -3.0), -3.0);
     }
 
-    /// One element at a time there are no vectors.
+    /// An element at a time uses no vectors.
     #[test]
     fn whole_vectors_give_the_bits_of_one_element_at_a_time() {
         let special = [f32::NAN, -0.0, 0.0, f32::INFINITY, f32::NEG_INFINITY, 1e-40, f32::MAX];
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(data, [1.0, 1.015_625, -3.0]);
     }
 
-    /// Each loop in one run beside the same loop as the compiler makes it for every x86-64.
+    /// Times each loop against the same loop as the compiler makes it for every x86-64.
     #[test]
     #[ignore = "measures times"]
     fn how_much_faster_whole_vectors_are() {

@@ -23,9 +23,9 @@ impl Scratch {
     }
 }
 
-/// One rank's view of a reduction around the ring of the members, hop by hop: in each hop one segment goes
-/// ahead and another comes from behind. In the first N−1 hops segments are summed; in N−1 more, of an
-/// all-reduce, the sums travel round.
+/// One rank's view of a reduction around the ring of the members, hop by hop. In each hop one segment is sent
+/// to the next member and another comes from the previous one. In the first N−1 hops segments are summed. In
+/// N−1 more hops of an all-reduce, the sums travel round.
 #[derive(Debug)]
 pub(crate) struct Ring {
     group: Group,
@@ -38,7 +38,7 @@ impl Ring {
         Ok(Self { group: Group::of(transport, tag)?, tag, kind })
     }
 
-    /// That of [`all_reduce`].
+    /// The ring of [`all_reduce`].
     pub(crate) fn of_all_reduce<T: Endpoint + ?Sized>(
         transport: &T,
         tag: Tag,
@@ -46,7 +46,7 @@ impl Ring {
         Self::new(transport, tag, Kind::AllReduce)
     }
 
-    /// Hops in which segments are summed.
+    /// Number of hops in which segments are summed.
     fn sums(&self) -> usize {
         self.group.world() - 1
     }
@@ -62,12 +62,13 @@ impl Ring {
         segment(data.len(), world, (self.group.me + world - behind % world) % world)
     }
 
-    /// How far behind the segment lies that goes ahead; the one that comes lies one place further.
+    /// How many places before this rank's own the segment lies that is sent; the segment that comes lies one
+    /// place further.
     fn away(&self, hop: usize) -> usize {
         if hop < self.sums() { hop + 1 } else { hop - self.sums() }
     }
 
-    /// Writes what goes ahead in a hop; returns to whom, and its tag.
+    /// Writes the segment to send in a hop; returns its receiver and its tag.
     pub(crate) fn write(
         &self,
         hop: usize,
@@ -78,7 +79,7 @@ impl Ring {
         Ok((self.group.after(1), self.tag.derive(self.kind, hop)?))
     }
 
-    /// Who sends what comes in a hop, and its tag.
+    /// The sender and the tag of the segment that comes in a hop.
     pub(crate) fn source(&self, hop: usize) -> Result<(Rank, Tag), TransportError> {
         Ok((self.group.before(1), self.tag.derive(self.kind, hop)?))
     }
@@ -138,9 +139,8 @@ pub(super) fn recv_exactly<T: Endpoint + ?Sized>(
     require_len((from, tag), expected, into.len())
 }
 
-/// Reduces vectors of equal length; position p of N ends with the result in segment p, whose range is
-/// returned with the members, all of whom contributed. The other segments then hold partial results of no
-/// use.
+/// Reduces vectors of equal length. Position p of N ends with the result in segment p. Returns the range of
+/// that segment, and the members, who all contributed. The other segments then hold unusable partial results.
 ///
 /// ```text
 /// segment p = elements [⌊p·n/N⌋, ⌊(p+1)·n/N⌋)                  see `segment`
@@ -151,9 +151,9 @@ pub(super) fn recv_exactly<T: Endpoint + ?Sized>(
 /// Messages: N−1 each way, of one segment each. Segments may be empty; they travel all the same.
 ///
 /// # Errors
-/// Those of `send` and `recv`; `WrongLength` when a message does not fit (a damaged message, or a vector of
-/// another length at a peer); `WrongEpoch`, `TagOutOfRange`. After an error the vector holds partial results:
-/// callers that need the old values keep a copy.
+/// The errors of `send` and `recv`; `WrongLength` if a message does not fit (a damaged message, or a vector
+/// of another length at a peer); `WrongEpoch`, `TagOutOfRange`. After an error the vector holds partial
+/// results: callers that need the old values keep a copy.
 ///
 /// # Determinism
 /// The result of segment s is the left fold over positions s+1, s+2, …, N−1, 0, …, s:
@@ -182,11 +182,11 @@ pub fn reduce_scatter<T: Endpoint + ?Sized>(
 /// segment but p+1.
 ///
 /// # Errors
-/// Those of [`reduce_scatter`]. After an error the vector holds partial results.
+/// The errors of [`reduce_scatter`]. After an error the vector holds partial results.
 ///
 /// # Determinism
-/// The order of every sum is that of [`reduce_scatter`]. With [`Wire::Bf16`](super::Wire::Bf16) the finished
-/// segment is rounded to bfloat16, at its owner too. With N = 1 nothing changes and nothing is rounded.
+/// Every sum has the order of [`reduce_scatter`]. With [`Wire::Bf16`](super::Wire::Bf16) the finished segment
+/// is rounded to bfloat16, at its owner too. With N = 1 nothing changes and nothing is rounded.
 pub fn all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,

@@ -10,11 +10,11 @@ use crate::tag::{Deadline, Tag};
 
 /// Waits until every member has called it; returns the members.
 ///
-/// Dissemination: in round r each rank sends an empty message 2^r places ahead and waits for the one from 2^r
-/// places behind, for 2^r < N. After ⌈log2 N⌉ rounds each has heard of all.
+/// Dissemination: in round r each rank sends an empty message to the rank 2^r places ahead and waits for the
+/// message from the rank 2^r places before it, for 2^r < N. After ⌈log2 N⌉ rounds each has heard of all.
 ///
 /// # Errors
-/// Those of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`.
+/// The errors of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`.
 pub fn barrier<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
@@ -38,8 +38,8 @@ pub fn barrier<T: Endpoint + ?Sized>(
 /// highest bit, then passes it on to p + 2^r for every 2^r > p with p + 2^r < N, smallest first.
 ///
 /// # Errors
-/// Those of `send` and `recv`, `NotAPeer` when `root` is no member, `WrongEpoch`, `TagOutOfRange`. A rank
-/// that fails may already have passed the data on.
+/// The errors of `send` and `recv`, `NotAPeer` if `root` is not a member, `WrongEpoch`, `TagOutOfRange`. A
+/// rank that fails may already have passed the data on.
 pub fn broadcast<T: Endpoint + ?Sized>(
     transport: &mut T,
     root: Rank,

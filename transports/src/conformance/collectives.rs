@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a collective refuses tags that are not its own", run: foreign_tags },
 ];
 
-/// How much later than the others a rank comes to a barrier.
+/// How much later than the others a rank arrives at a barrier.
 const LATE: Duration = Duration::from_millis(240);
 
 /// What `rank` contributes: `rank` bytes, so that lengths differ and rank 0 sends nothing.
@@ -47,7 +47,7 @@ fn barrier_waits(peer: &mut Peer<'_>) {
         }
         assert_eq!(peer.transport.barrier(barrier, patience()).unwrap().as_slice(), ranks);
         if peer.rank() != late {
-            // Who left too early would still have to wait for it.
+            // A rank that leaves too early would still have to wait for it.
             let by = Deadline::after(LATE / 3);
             peer.transport
                 .recv(late, came, &mut Vec::new(), by)
@@ -109,8 +109,8 @@ fn gather_is_partial(peer: &mut Peer<'_>) {
         // Comes when the root has closed the round.
         peer.recv(root, go_on);
     }
-    // All but the late are there before the root starts to wait, so its deadline decides about the late one
-    // alone.
+    // All ranks except the late one have sent before the root starts to wait, so its deadline affects only
+    // the late one.
     if peer.rank() != root {
         let own = payload(peer.rank(), 0);
         let sent = peer.transport.gather(root, tag, &own, &mut out, patience()).unwrap();

@@ -1,4 +1,4 @@
-//! Ranks that leave. Each check ends its world, so it gets one of its own.
+//! Ranks that leave. Each check ends its world, so it gets a world of its own.
 
 use std::time::Instant;
 
@@ -37,8 +37,8 @@ fn last_messages(peer: &mut Peer<'_>) {
     assert!(start.elapsed() < SLACK, "a departure was noticed late");
 }
 
-/// The last rank leaves; the others must fail in `collective`, and leave too, as ranks do whose job has
-/// ended: a rank that waits for one that is still there hears of it that way.
+/// The last rank leaves. The others must fail in `collective`, and leave too, as ranks do when their job has
+/// ended: this tells a rank that waits for a rank still present.
 fn all_fail(peer: &mut Peer<'_>, collective: impl FnOnce(&mut Peer<'_>) -> Result<RankSet, TransportError>) {
     let start = Instant::now();
     if peer.rank() != leaver(peer) {

@@ -1,4 +1,4 @@
-//! `send` and `recv`: what arrives, what does not, and when.
+//! `send` and `recv`: which messages arrive, which do not, and when.
 
 use std::time::Instant;
 
@@ -215,7 +215,7 @@ fn counters(peer: &mut Peer<'_>) {
             assert_eq!(peer.transport.counters() - before, expected);
         }
     }
-    // An error counts nothing, and neither does a message that nobody took.
+    // An error counts nothing, and neither does a message that no rank took.
     for other in peer.others() {
         peer.send(other, peer.tag(10), b"not taken");
         expected.up += Traffic::message(9, peer.transport.envelope_bytes(9));

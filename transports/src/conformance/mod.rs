@@ -1,8 +1,8 @@
 //! One suite that checks every clause of the contract of [`Transport`].
 //!
-//! A check is a function that every rank of a world runs at the same time and that panics where the contract
-//! is broken. [`run`] gives each rank a thread; a transport whose ranks are processes calls [`run_rank`] in
-//! each of them, and each of the [`departures`], which take a rank away, in a world of its own.
+//! A check is a function that every rank of a world runs at the same time. It panics if the transport breaks
+//! the contract. [`run`] gives each rank a thread. A transport whose ranks are processes calls [`run_rank`]
+//! in each of them, and runs each of the [`departures`], which take a rank away, in a world of its own.
 //!
 //! # Examples
 //! ```
@@ -38,8 +38,8 @@ pub fn checks() -> Vec<Check> {
     [messages::CHECKS, collectives::CHECKS, reductions::CHECKS].concat()
 }
 
-/// Every check in which ranks leave. Each needs a world of its own; a rank that has not left at its end
-/// leaves then.
+/// Every check in which ranks leave. Each needs a world of its own; a rank that has not left at the end of
+/// the check leaves then.
 pub fn departures() -> Vec<Check> {
     departures::CHECKS.to_vec()
 }

@@ -11,15 +11,15 @@ use crate::transport::Transport;
 pub struct Check {
     /// The clause, as a sentence.
     pub name: &'static str,
-    /// What a rank does.
+    /// The part of each rank.
     pub run: fn(&mut Peer<'_>),
 }
 
-/// How long a check waits for what must come.
+/// How long a check waits for a message that must come.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a check waits for what must not come.
+/// How long a check waits for a message that must not come.
 pub(super) const BRIEFLY: Duration = Duration::from_millis(40);
-/// How much later than asked a deadline may be noticed, on a busy machine.
+/// How late a deadline may be noticed on a busy machine.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 
 /// A rank in a check: its transport and tags that no other check uses.

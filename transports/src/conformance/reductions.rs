@@ -31,7 +31,7 @@ fn lengths(world: usize) -> [usize; 7] {
 /// More steps than there are lengths.
 const STEPS_OF_LENGTHS: u64 = 100;
 
-/// Runs `check` for each length, with tags and inputs of its own.
+/// Runs `check` for each length, with separate tags and inputs.
 fn for_each_length(peer: &mut Peer<'_>, mut check: impl FnMut(&mut Peer<'_>, u64, Inputs)) {
     for (step, len) in lengths(peer.world()).into_iter().enumerate() {
         check(peer, step as u64, Inputs { seed: 77 + step as u64, len });
@@ -242,8 +242,8 @@ fn ring_bytes(peer: &mut Peer<'_>) {
         let before = peer.transport.counters();
         all_reduce(peer, step, Reduce::SumI32(&mut inputs.i32(me)));
         let elements = |position: usize| segment(inputs.len, world, position % world).len();
-        // What goes ahead: every segment but this rank's own, then every one but its successor's. What comes
-        // from behind is the same for the rank behind.
+        // A rank sends every segment except its own, then every one except its successor's. It receives the
+        // same from the rank before it.
         let up = 2 * inputs.len - elements(me) - elements(me + 1);
         let down = 2 * inputs.len - elements(me + world - 1) - elements(me);
         let messages = 2 * (world as u64 - 1);
@@ -309,7 +309,7 @@ fn native(peer: &mut Peer<'_>) {
     });
 }
 
-/// Whether there is no such operation.
+/// Whether the transport has no such operation.
 fn native_of(peer: &mut Peer<'_>, step: u64, chunk: u32, data: Reduce<'_>) -> bool {
     let tag = peer.tag(step).chunk(chunk);
     match peer.transport.native_all_reduce(tag, data, patience()) {

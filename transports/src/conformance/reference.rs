@@ -1,4 +1,5 @@
-//! Inputs that every rank can compute, and what a reduction of them must give, written for clarity.
+//! Inputs that every rank can compute, and the result that a reduction of them must give, written for
+//! clarity.
 
 use half::bf16;
 
@@ -57,11 +58,11 @@ fn order(len: usize, world: usize, at: usize) -> impl Iterator<Item = usize> {
     (1..=world).map(move |ahead| (owner + ahead) % world)
 }
 
-/// What a tree all-reduce of these vectors must give: pairs, then pairs of pairs; whoever has no partner
-/// waits.
+/// The result that a tree all-reduce of these vectors must give: pairs, then pairs of pairs; a vector without
+/// a partner waits.
 ///
 /// # Panics
-/// When there is no vector.
+/// If there is no vector.
 pub fn expected_tree_sum_f32(inputs: &[Vec<f32>], wire: Wire) -> Vec<f32> {
     let sent = |value: f32| if wire == Wire::Bf16 { bf16::from_f32(value).to_f32() } else { value };
     let mut sums = inputs.to_vec();
@@ -84,7 +85,7 @@ fn reduce<T: Copy>(inputs: &[Vec<T>], mut fold: impl FnMut(T, T) -> T) -> Vec<T>
 }
 
 /// The sum of all positions' vectors in the written order. With `settled`, as every rank has it after an
-/// all-reduce; without, as the owner of a segment has it after a reduce-scatter.
+/// all-reduce; otherwise as the owner of a segment has it after a reduce-scatter.
 pub fn expected_sum_f32(inputs: &[Vec<f32>], wire: Wire, settled: bool) -> Vec<f32> {
     let round = |x: f32| if wire == Wire::Bf16 { bf16::from_f32(x).to_f32() } else { x };
     let sum = reduce(inputs, |partial, own| round(partial) + own);
@@ -96,7 +97,7 @@ pub fn expected_sum_i32(inputs: &[Vec<i32>]) -> Vec<i32> {
     reduce(inputs, |a, b| (i64::from(a) + i64::from(b)) as i32)
 }
 
-/// The largest of all positions' vectors: NaN where there is one, +0 before −0.
+/// The largest of all positions' vectors: NaN if one of them is NaN, +0 before −0.
 pub fn expected_max(inputs: &[Vec<f32>]) -> Vec<f32> {
     let key = |x: &f32| (x.is_nan(), *x, x.is_sign_positive());
     let larger = |a, b| if key(&a).partial_cmp(&key(&b)).is_some_and(|order| order.is_ge()) { a } else { b };

@@ -18,7 +18,7 @@ use crate::tag::Tag;
 pub(super) struct AllGather {
     incoming: Incoming,
     frames: Vec<Frames>,
-    /// Used with [`Divisor::Senders`] alone.
+    /// Used only with [`Divisor::Senders`].
     senders: Senders,
     held: usize,
 }
@@ -133,7 +133,7 @@ impl InParts for AllGather {
 }
 
 impl AllGather {
-    /// The first rank with whose frame the sum at `index` is no longer finite. `sum` is overwritten.
+    /// The first rank whose frame makes the sum at `index` no longer finite. `sum` is overwritten.
     fn culprit(
         &mut self,
         step: &mut Step<'_>,
@@ -154,8 +154,8 @@ impl AllGather {
     }
 }
 
-/// Checks a rank's frame of a part, adds it and counts what it holds, where that matters; how many
-/// coordinates this rank sends, if it is its own.
+/// Checks a rank's frame of a part, adds it and, if senders count, counts what it holds. For this rank's own
+/// frame, returns how many coordinates it sends.
 fn add(
     incoming: &mut Incoming,
     step: &mut Step<'_>,

@@ -1,5 +1,5 @@
 //! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and
-//! round by round. Around a ring all units of a part travel at the same time, a hop in each turn.
+//! round by round. Around a ring all units of a part travel at the same time, one hop in each turn.
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
@@ -45,7 +45,7 @@ pub(super) struct AllReduce<C = Rounds> {
     held: usize,
 }
 
-/// One unit's working memory, its own from the start of a step to its finish.
+/// One unit's working memory, from the start of a step to its finish.
 #[derive(Debug, Default)]
 struct UnitBuffers {
     buffers: RoundBuffers,
@@ -62,7 +62,7 @@ impl<C: HasRounds> AllReduce<C> {
         Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 
-    /// Goes on with another codec. Units grow what it needs when they begin.
+    /// Continues with another codec. Units make room for it when they begin.
     pub(super) fn set_codec(&mut self, codec: C) {
         self.codec = codec;
     }
@@ -94,7 +94,7 @@ impl<C: HasRounds> AllReduce<C> {
         Ok(self.units[at].round.is_none())
     }
 
-    /// Sends the next hop of a unit's round; whether there is one.
+    /// Sends the next hop of a unit's round; returns whether there was one.
     fn send_hop(&mut self, step: &mut Step<'_>, (at, unit): (usize, &Unit)) -> Result<bool, TransportError> {
         let (has_hops, state) = (self.has_hops(), &mut self.units[at]);
         let Some(round) = state.round.filter(|_| has_hops) else { return Ok(false) };
@@ -114,7 +114,7 @@ impl<C: HasRounds> AllReduce<C> {
         Ok(true)
     }
 
-    /// Takes in the hop of a unit that is under way; alone there is none.
+    /// Takes in the hop of a unit in flight; a rank alone has none.
     fn take_hop(
         &mut self,
         step: &mut Step<'_>,
@@ -252,7 +252,7 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         }
     }
 
-    /// Every unit keeps everything back, those that were done as well.
+    /// Every unit keeps everything, also units that were done.
     fn give_back(&mut self, _: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
             if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
@@ -307,7 +307,7 @@ mod tests {
     use crate::tag::Deadline;
     use crate::transport::Transport;
 
-    /// The smallest gradient in sixteenths, and no less than zero where nobody's is negative: one round of
+    /// The smallest gradient in sixteenths, and not less than zero if no worker's is negative: one round of
     /// votes, one of minima.
     #[derive(Debug)]
     struct Votes;

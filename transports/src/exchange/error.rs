@@ -1,4 +1,4 @@
-//! What can go wrong while gradients become a mean.
+//! What can go wrong on the way from gradients to a mean.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// The codec has rounds between all workers and no frames, so it rides on all-reduce alone.
+    /// The codec has rounds between all workers and no frames, so it works only with all-reduce.
     NoFrames {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// There are more workers than the codec's payloads can be summed of.
+    /// There are more workers than the codec's payloads can sum.
     TooManyWorkers {
         /// Name of the codec.
         codec: &'static str,
-        /// How many there are.
+        /// The number of workers.
         workers: usize,
         /// How many there may be.
         most: u32,
@@ -35,8 +35,8 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// A mean over senders ([`Divisor::Senders`](gradwire::format::Divisor::Senders)) is asked for where
-    /// there is none.
+    /// A mean over senders ([`Divisor::Senders`](gradwire::format::Divisor::Senders)) was requested where it
+    /// does not exist.
     NoSenders {
         /// Why.
         why: &'static str,
@@ -60,10 +60,10 @@ pub enum ExchangeError {
     Packets,
     /// A norm cap is a finite multiple of the median, at least 1.
     NormCap {
-        /// What was asked for.
+        /// The requested multiple.
         multiple: f32,
     },
-    /// A norm cap is asked for with packets, which are added before the norm of all is known.
+    /// A norm cap was requested with packets, which are added before the norm of the whole is known.
     CappedPackets,
     /// The codec works between two neighbours and makes no mean over all.
     Gossip {
@@ -81,9 +81,9 @@ pub enum ExchangeError {
     NotStarted,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
-    /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is
-    /// missing, this rank cannot know whether its frame entered the mean: the frame is given back, and may
-    /// then count twice.
+    /// A message did not arrive or could not be sent. If the answer of a parameter server is missing, this
+    /// rank cannot know whether its frame entered the mean. It gives the frame back, which may then count
+    /// twice.
     Transport(TransportError),
     /// The frame of `rank` was refused.
     Frame {
@@ -106,20 +106,20 @@ pub enum ExchangeError {
         /// Who sent it.
         rank: Rank,
     },
-    /// The mean is not finite. `rank` is the first whose frame made it so, where that can be known.
+    /// The mean is not finite. `rank` is the first whose frame made it so, if that can be known.
     NonFiniteMean {
         /// First coordinate that is not finite.
         index: usize,
         /// The rank to blame.
         rank: Option<Rank>,
     },
-    /// The step is void; around a server, `NoQuorum` says so. The gradient of `rank` cannot be encoded, as it
-    /// said itself. Its own error is `Encode`.
+    /// The step is void; around a server, `NoQuorum` says so. `rank` reported that its gradient cannot be
+    /// encoded; its own error is `Encode`.
     Void {
-        /// Who said so.
+        /// The rank that reported it.
         rank: Rank,
-        /// First coordinate of its gradient that is not finite, or too large for the format it would be sent
-        /// in; or the first of a unit that a codec of another crate refuses.
+        /// First coordinate of its gradient that is not finite, or too large for the format that would carry
+        /// it; or the first of a unit that a codec of another crate refuses.
         index: usize,
     },
     /// The payload of a neighbour is not finite.
@@ -129,20 +129,20 @@ pub enum ExchangeError {
         /// First element of the payload that is not finite.
         index: usize,
     },
-    /// The owner of some coordinates refused what it was sent of them, so it has no sum.
+    /// The owner of some coordinates refused a part that it was sent, so there is no sum of them.
     NoSum {
         /// The owner.
         rank: Rank,
     },
-    /// Too few frames reached the server in time; nobody's entered a mean.
+    /// Too few frames reached the server in time; no frame entered a mean.
     NoQuorum {
         /// Frames that did.
         arrived: usize,
         /// Frames needed.
         quorum: usize,
-        /// Frames that arrived and were refused, and why. Known to the server alone.
+        /// Frames that arrived and were refused, and why. Only the server knows them.
         refused: Vec<(Rank, DecodeError)>,
-        /// The first rank that said that its gradient cannot be encoded, and the coordinate that is to blame.
+        /// The first rank that reported that its gradient cannot be encoded, and the coordinate.
         void: Option<(Rank, usize)>,
     },
     /// The server's answer names ranks that are not members, or is cut short.
@@ -153,8 +153,8 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether the step is void: a gradient is not finite or too large to be sent, that of this rank or, as
-    /// it said itself, that of another.
+    /// Whether the step is void: a gradient is not finite or too large to be sent, either this rank's or that
+    /// of a rank that reported it.
     pub fn is_void(&self) -> bool {
         use EncodeError::{NonFiniteInput, ValueOverflow};
         matches!(

@@ -10,7 +10,7 @@ use gradwire::{Gather, Linear, Unit};
 /// A codec of another crate, by the name of its type.
 pub(super) enum Foreign {
     Gather(Box<dyn Gather>, &'static str),
-    /// It is with the route, which alone has a use for it.
+    /// The route holds it, because only the route uses it.
     Linear(&'static str),
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Incoming {
     decoder: Decoder,
 }
 
-/// What a frame must be to enter the sum.
+/// What a frame must satisfy to enter the sum.
 #[derive(Clone, Copy)]
 pub(super) struct Requirements<'a> {
     pub(super) key: StepKey,
@@ -30,7 +30,7 @@ pub(super) struct Requirements<'a> {
 }
 
 impl<'a> Requirements<'a> {
-    /// Frames of `codec` with the units of the step. The byte limit is what the codec can make at the most.
+    /// Frames of `codec` with the units of the step. The byte limit is the most that the codec can make.
     pub(super) fn of<'s: 'a>(step: &Step<'s>, codec: &'a dyn Gather) -> Self {
         Self::holding(step, codec, step.units)
     }
@@ -52,7 +52,7 @@ impl<'a> Requirements<'a> {
         Self { divisor: step.divisor, ..Self::holding(step, codec, units) }
     }
 
-    /// What the workers send in the step: whole frames, or packets of the size that the spelling asks for.
+    /// What the workers send in the step: whole frames, or packets of the size in the spelling.
     pub(super) fn up(step: &Step<'a>) -> Self {
         let whole = Self::part(step, step.codec(), step.units);
         let Some(bytes) = step.spec.packets.map(PacketSize::bytes) else { return whole };
@@ -105,7 +105,7 @@ impl Incoming {
         Ok(frame)
     }
 
-    /// Adds what the frame of `rank` decodes to; nothing, where it is refused.
+    /// Adds the decoded frame of `rank`; nothing if the frame is refused.
     pub(super) fn add(
         &mut self,
         rank: Rank,
@@ -118,8 +118,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Writes what the frame of `rank` decodes to over `out`, which stays as it was where the frame is
-    /// refused.
+    /// Overwrites `out` with the decoded frame of `rank`; `out` stays as it was if the frame is refused.
     pub(super) fn write(
         &mut self,
         rank: Rank,
@@ -138,7 +137,7 @@ impl Incoming {
     pub(super) fn give_back(&mut self, own: &[u8], step: &Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
         let Some(memory) = memory else { return };
         let (layout, parser) = (step.layout.as_ref(), step.codec().parser());
-        // The bytes are those that this rank encoded itself.
+        // These are bytes that this rank encoded itself.
         if let Ok(frame) = self.decoder.parse_with(own, &layout, &own_limits(step), parser) {
             memory.give_back(&frame);
         }
@@ -153,7 +152,7 @@ pub(super) fn own_limits(step: &Step<'_>) -> Limits {
     }
 }
 
-/// What the void frame of `rank` says.
+/// The content of the void frame of `rank`.
 fn void_error(rank: Rank, bytes: &[u8], layout: &LayoutRef<'_>, own: u64) -> ExchangeError {
     match VoidFrame::parse(bytes, layout) {
         Ok(Some(VoidFrame { step, index, .. })) if step == own => ExchangeError::Void { rank, index },

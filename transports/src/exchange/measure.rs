@@ -1,4 +1,4 @@
-//! How much of its gradient a rank sends in a step, where that is asked for.
+//! How much of its gradient a rank sends in a step, if that is measured.
 
 use gradwire::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
 use gradwire::experiments::ParseBody;
@@ -12,7 +12,7 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Adds that of a frame of this rank; the memory is as the encode left it.
+    /// Adds the gain of a frame of this rank; the memory is as the encode left it.
     pub(super) fn add(
         &mut self,
         (own, parser): (&[u8], Option<&dyn ParseBody>),
@@ -20,7 +20,7 @@ impl Measure {
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
-        // The bytes are those that this rank encoded itself; where nobody accepts them, the step fails.
+        // These are bytes that this rank encoded itself; if they are refused, the step fails.
         let Ok(frame) = self.decoder.parse_with(own, layout, limits, parser) else { return };
         self.sum += match memory {
             Some(memory) => of_frame_and_residual(&frame, memory.residual()),

@@ -1,7 +1,7 @@
 //! How the gradients of a step become one mean over the workers.
 //!
-//! An [`Exchange`] belongs to one rank. [`start`](Exchange::start) encodes and sends,
-//! [`finish`](Exchange::finish) receives, decodes and divides; what a rank computes between the two overlaps
+//! An [`Exchange`] belongs to one rank. [`start`](Exchange::start) encodes and sends;
+//! [`finish`](Exchange::finish) receives, decodes and divides. Work that a rank does between the two overlaps
 //! with the network.
 //!
 //! | route | codecs | order of the sum | bytes each rank sends |
@@ -16,28 +16,27 @@
 //! Around the ring all units travel at the same time, and with [`Exchange::pipelined`] encoding, travel and
 //! decoding overlap.
 //!
-//! Frames are added as they are decoded, so memory does not grow with the number of workers; the divisor is
-//! the number of workers whose frame entered the sum. The owner of a frame decodes its own bytes like
-//! everyone else.
+//! Frames are added as they are decoded, so memory does not grow with the number of workers. The divisor is
+//! the number of workers whose frame entered the sum. A rank decodes its own frame as every other rank does.
 //!
 //! # Codecs of other crates
 //! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that
-//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`];
-//! [`Exchange::with_linear`] any [`Linear`] one. The example `own_codec` has a codec in one file.
+//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`].
+//! [`Exchange::with_linear`] takes any [`Linear`] codec. The example `own_codec` has a codec in one file.
 //!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
-//! ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the
-//! mean is divided by the number of workers whose packet with it arrived, and the server's answer names to
-//! each worker those of its packets that did not. Other routes have nobody who could say so to all.
+//! ([`Transport::send_packet`]). A lost packet is a lost range, not a lost step. Each coordinate of the mean
+//! is divided by the number of workers whose packet with it arrived, and the server's answer names to each
+//! worker those of its packets that did not arrive. Other routes have no rank that could tell all others.
 //!
 //! # Void steps
-//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step: every other
-//! rank's step fails with [`ExchangeError::Void`], which names the rank and the coordinate. Where frames
-//! travel, a [void frame](gradwire::format::VoidFrame) stands in the place of the rank's frame; where
-//! payloads travel, it is a message of its own, which the others look for while they wait. Around a server
-//! the error is [`ExchangeError::NoQuorum`], which names rank and coordinate too; a server that has its
-//! quorum without that rank goes on without it. Only the library behind [`Route::Native`] cannot be told.
+//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step. Every other
+//! rank's step fails with [`ExchangeError::Void`], which names the rank and the coordinate. On routes that
+//! carry frames, a [void frame](gradwire::format::VoidFrame) takes the place of the rank's frame. On routes
+//! that carry payloads, it is a message of its own, which the others look for while they wait. Around a
+//! server the error is [`ExchangeError::NoQuorum`], which names rank and coordinate too; a server that has a
+//! quorum without that rank continues without it. Only the library behind [`Route::Native`] cannot be told.
 //!
 //! | | the rank itself | all others |
 //! | --- | --- | --- |
@@ -45,12 +44,13 @@
 //! | [`Exchange::undoing_void_steps`] | the memory is as it was | the memory is as it was |
 //!
 //! So by default the gradients of the others are sent with those of a later step, where error feedback keeps
-//! them; the other way they are dropped, as trainers expect that skip a step whose loss was scaled too far.
+//! them. With the option they are dropped, which suits trainers that skip a step whose loss was scaled too
+//! far.
 //!
 //! # Conservation
-//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, a frame or
+//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, or a frame or
 //! packet that was lost, that the server refused, or that it did not wait for. With a norm cap, off by
-//! default, a server leaves out a part of frames that are too long; that part is lost, and [`Report::capped`]
+//! default, a server leaves out a part of frames that are too long. That part is lost, and [`Report::capped`]
 //! says whose it was and how much. So what was sent is what was applied, what is kept, and what was reported
 //! as lost.
 
@@ -138,8 +138,8 @@ use self::underway::Underway;
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
-    /// With a codec of another crate, the units of [`with_gather`](Exchange::with_gather) and what follows
-    /// from `none`.
+    /// With a codec of another crate, the units of [`with_gather`](Exchange::with_gather) and the defaults of
+    /// `none`.
     spec: Spec,
     foreign: Option<Foreign>,
     layout: Layout,
@@ -147,10 +147,10 @@ pub struct Exchange {
     route: State,
     divisor: Divisor,
     underway: Underway,
-    /// What the memory was before the step, where void steps are undone.
+    /// The memory before the step, if void steps are undone.
     before: Option<Snapshot>,
     started: Option<Started>,
-    /// What measures gains, where that is asked for.
+    /// Measures gains, if that was requested.
     measure: Option<Measure>,
 }
 
@@ -170,7 +170,7 @@ struct Started {
     clock: Clock,
 }
 
-/// About what a value takes.
+/// Approximate bits of a value.
 fn value_bits(values: ValueChoice) -> f64 {
     match values {
         ValueChoice::Q2 => 2.0,
@@ -181,7 +181,7 @@ fn value_bits(values: ValueChoice) -> f64 {
     }
 }
 
-/// Refuses a mean over senders where nobody counts them, or where all ranks send the same coordinates.
+/// Refuses a mean over senders if the route does not count them, or if all ranks send the same coordinates.
 fn require_senders(route: &State, spec: &Spec, divisor: Divisor) -> Result<(), ExchangeError> {
     let why = match route {
         _ if divisor == Divisor::Contributors => return Ok(()),
@@ -195,7 +195,7 @@ fn require_senders(route: &State, spec: &Spec, divisor: Divisor) -> Result<(), E
     Err(ExchangeError::NoSenders { why })
 }
 
-/// Makes the memory what it was before a step that is void.
+/// Restores the memory as it was before a step that is void.
 fn undo_if_void<T>(
     before: Option<&Snapshot>,
     result: Result<T, ExchangeError>,
@@ -219,7 +219,7 @@ fn require_mean(codec: &Codec, is_summed: bool) -> Result<(), ExchangeError> {
     }
 }
 
-/// The codec as one whose payloads can be summed.
+/// The codec as a codec whose payloads can be summed.
 fn require_linear(codec: &Codec) -> Result<LinearCodec, ExchangeError> {
     codec.as_linear().ok_or(ExchangeError::NotLinear { codec: codec.name() })
 }
@@ -242,8 +242,8 @@ impl Exchange {
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
     /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all;
     /// `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense; `NoFrames` for a route
-    /// of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without
-    /// a server; `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
+    /// of frames with a codec that has only rounds; `Packets` for packets on a route without a server;
+    /// `NormCap` for a multiple below 1 or not finite; `CappedPackets` for a norm cap with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -271,13 +271,13 @@ impl Exchange {
         Self { spec, foreign, layout, units, route, divisor, underway, before, started, measure }
     }
 
-    /// An exchange of gradients of that layout with frames of any codec, of another crate too: see
-    /// [`experiments`](gradwire::experiments). By [`Route::AllGather`] or [`Route::Server`].
+    /// An exchange of gradients of that layout with frames of any codec, including codecs of other crates:
+    /// see [`experiments`](gradwire::experiments). By [`Route::AllGather`] or [`Route::Server`].
     ///
-    /// What a spelling says besides the codec, the caller says: `units` is how the gradient is cut, for all
-    /// ranks alike, and the memory is the one that the codec asks for, for experiments
-    /// `Memory::new(vec![0.0; layout.len()])` or none. A memory that does not go with the codec is refused by
-    /// [`start`](Self::start). The codec stays; [`set_codec`](Self::set_codec) refuses every other.
+    /// The caller supplies what a spelling would say besides the codec. `units` is how the gradient is cut,
+    /// the same at all ranks. The memory is the one that the codec needs; for experiments it is
+    /// `Memory::new(vec![0.0; layout.len()])` or none. [`start`](Self::start) refuses a memory that does not
+    /// fit the codec. The codec stays; [`set_codec`](Self::set_codec) refuses every other.
     ///
     /// # Errors
     /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `NormCap` as
@@ -299,8 +299,8 @@ impl Exchange {
         }
     }
 
-    /// An exchange of gradients of that layout with the sums of any linear codec, of another crate too: by
-    /// [`Route::AllReduce`], [`Route::Tree`] or [`Route::Native`]. Units, memory and
+    /// An exchange of gradients of that layout with the sums of any linear codec, including codecs of other
+    /// crates: by [`Route::AllReduce`], [`Route::Tree`] or [`Route::Native`]. Units, memory and
     /// [`set_codec`](Self::set_codec) are as in [`with_gather`](Self::with_gather); units that are sent dense
     /// are plain sums.
     ///
@@ -358,12 +358,12 @@ impl Exchange {
         Ok(self)
     }
 
-    /// The same, with the gain of each step in its [report](Report::gain): how much of this rank's gradient,
-    /// with what was kept back added, its own frames or packets hold. [`Gain`]s of all ranks are added for
+    /// The same, with the gain of each step in its [report](Report::gain): the share of p, this rank's
+    /// gradient plus its residual, that its own frames or packets hold. Add the [`Gain`]s of all ranks for
     /// that of the step.
     ///
-    /// It costs one more decode of the own frames and one read of the residual, or of the gradient where
-    /// there is no memory; the time counts as encoding. Nothing is measured of payloads that are summed.
+    /// This costs one more decode of the rank's own frames and one read of the residual, or of the gradient
+    /// without a memory; the time counts as encoding. Payloads that are summed are not measured.
     #[must_use]
     pub fn measuring_gain(mut self) -> Self {
         if !matches!(self.route, State::AllReduce(_)) {
@@ -372,20 +372,19 @@ impl Exchange {
         self
     }
 
-    /// The same, with the mean over senders, for [`Divisor::Senders`]: every coordinate is divided by the
-    /// number of ranks whose frame held it, and is +0.0 where none did. Every member does the same: a frame
-    /// that asks for another divisor is refused. Frames count as senders of what they hold, whatever the
-    /// values, units that are sent dense of every coordinate.
+    /// The same, with the mean over senders for [`Divisor::Senders`]: every coordinate is divided by the
+    /// number of ranks whose frame held it, and is +0.0 if none did. Every member must do the same: a frame
+    /// that asks for another divisor is refused. A frame counts as a sender of every coordinate that it
+    /// holds, whatever the values. A unit that is sent dense holds every coordinate.
     ///
-    /// Each worker's residual is what it is without: sent + kept is what there was. But the mean is no longer
-    /// 1/N of all that was sent: a coordinate that one rank of N sends moves the parameters N times as far.
-    /// What holds is Σ sent = mean · senders, coordinate by coordinate, but for the roundings of sum and
-    /// division.
+    /// Each worker's residual is the same as without: sent + kept = residual + gradient. But the mean is no
+    /// longer 1/N of everything sent: a coordinate that one rank of N sends moves the parameters N times as
+    /// far. Σ sent = mean · senders holds for each coordinate, except for the roundings of sum and division.
     ///
     /// # Errors
     /// `NoSenders` for `Divisor::Senders` with packets, with a codec that sends every coordinate or the same
-    /// ones at every rank, and by routes other than [`Route::AllGather`] and [`Route::Server`]; with a
-    /// server, the downlink's frames are no part of a mean, and stay as they are.
+    /// ones at every rank, and on routes other than [`Route::AllGather`] and [`Route::Server`]. With a
+    /// server, the downlink's frames are not part of a mean, and stay as they are.
     pub fn with_divisor(mut self, divisor: Divisor) -> Result<Self, ExchangeError> {
         require_senders(&self.route, &self.spec, divisor)?;
         self.divisor = divisor;
@@ -394,11 +393,11 @@ impl Exchange {
 
     /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was
     /// before the step: residual, momentum, unit states, factors and arrays. Nothing of a void step is then
-    /// ever applied, the gradients of the other ranks neither. Every member does the same.
+    /// ever applied, not even the gradients of the other ranks. Every member must do the same.
     ///
-    /// Costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a coordinate,
-    /// 8 with momentum ([`Snapshot`] says it for all parts). A step that spans several exchanges takes a
-    /// [`Snapshot`] of its own instead.
+    /// This costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a
+    /// coordinate, 8 with momentum ([`Snapshot`] has the size of all parts). A step that spans several
+    /// exchanges takes a [`Snapshot`] of its own instead.
     #[must_use]
     pub fn undoing_void_steps(mut self) -> Self {
         self.before = Some(Snapshot::new());
@@ -408,7 +407,7 @@ impl Exchange {
     /// All-reduce where the codec allows it, a server for packets, else all-gather.
     pub fn best_route(spec: &Spec) -> Route {
         if spec.packets.is_some() {
-            // A worker may lose all of them, and the others go on.
+            // A worker may lose all of them, and the others continue.
             return Route::Server(ServerOptions { quorum: 1, ..ServerOptions::default() });
         }
         match spec.codec.as_linear() {
@@ -417,12 +416,12 @@ impl Exchange {
         }
     }
 
-    /// The same with a known link between `world` ranks, for a gradient of `len` elements: sparse all-reduce
-    /// where the codec has a density and the cost model predicts less time for it than for all-gather, each
-    /// with the frames that random coordinates would have.
+    /// The same with a known link between `world` ranks, for a gradient of `len` elements. The result is
+    /// sparse all-reduce if the codec has a density and the cost model predicts less time for it than for
+    /// all-gather, each with the frames that random coordinates would have.
     ///
     /// # Determinism
-    /// The same on every machine, so that all ranks choose alike.
+    /// The same on every machine, so that all ranks make the same choice.
     pub fn route_over(spec: &Spec, len: usize, world: usize, link: &Link) -> Route {
         let route = Self::best_route(spec);
         let (Route::AllGather, Some(density), Some(values)) =
@@ -436,18 +435,18 @@ impl Exchange {
         if is_cheaper { Route::SparseAllReduce } else { route }
     }
 
-    /// Sets the codec of the steps from here on; schedules and controllers call this between steps, with
-    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or a choice of their own. Every member sets the same one
+    /// Sets the codec of the steps from here on. Schedules and controllers call this between steps, with
+    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or their own choice. Every member must set the same codec
     /// for the same steps: frames of another codec are refused.
     ///
-    /// The units stay, those that are sent dense included, and so does what the spelling says of memory and
-    /// packets. The memory must be one that suits both codecs: both or neither keep a
-    /// [state](gradwire::state::UnitState) of each unit, and both keep as many factors. What a step gives and
-    /// keeps is then what a new exchange with that codec would have given and kept, from the same memory.
+    /// The units stay, including those that are sent dense, and so do the spelling's memory and packets. The
+    /// memory must suit both codecs: both or neither keep a [state](gradwire::state::UnitState) of each unit,
+    /// and both keep the same number of factors. A step then gives and keeps what a new exchange with that
+    /// codec would have given and kept, from the same memory.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `OtherMemory` for a codec that keeps other parts;
-    /// `Conflict` where the spelling's memory or packets do not go with it; those of [`new`](Self::new) for a
+    /// `Conflict` if the spelling's memory or packets do not work with it; those of [`new`](Self::new) for a
     /// codec that does not fit the route. Nothing has changed then.
     pub fn set_codec(&mut self, codec: Codec) -> Result<(), ExchangeError> {
         if self.started.is_some() {
@@ -485,7 +484,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// [Sets](Self::set_codec) the codec at another density, where it has one.
+    /// [Sets](Self::set_codec) the codec at another density, if it has one.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish.
@@ -505,8 +504,8 @@ impl Exchange {
         }
     }
 
-    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback.
-    /// Only the server's is ever used; a run that goes on elsewhere saves it and loads it.
+    /// The server's residual of its means in [`Route::Server`], if its downlink has error feedback. Only the
+    /// server's is ever used; a run that continues elsewhere saves it and loads it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -514,8 +513,8 @@ impl Exchange {
         }
     }
 
-    /// The norms of frames that the median of [`ServerOptions::norm_cap`] is taken over, oldest first, at
-    /// most 64; empty without a cap, and at workers. A server that goes on elsewhere saves them and hands
+    /// The norms of frames over which the median of [`ServerOptions::norm_cap`] is taken, oldest first, at
+    /// most 64; empty without a cap, and at workers. A server that continues elsewhere saves them and passes
     /// them to [`restore_norms`](Self::restore_norms).
     pub fn norms(&self) -> Vec<f64> {
         match &self.route {
@@ -524,8 +523,8 @@ impl Exchange {
         }
     }
 
-    /// Goes on from what [`norms`](Self::norms) was; without a cap, nothing changes. Norms that are not
-    /// finite and positive are left out.
+    /// Continues from the result of [`norms`](Self::norms); without a cap, nothing changes. Norms that are
+    /// not finite and positive are left out.
     pub fn restore_norms(&mut self, norms: &[f64]) {
         if let State::Server(server) = &mut self.route {
             server.restore_norms(norms);
@@ -538,13 +537,13 @@ impl Exchange {
     }
 
     /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the
-    /// spelling asks for, as [`Memory::for_spec`] makes it.
+    /// spelling needs, as [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
     /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
-    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with
+    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) except `NonFiniteMean`, with
     /// everything in the memory.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! A bound on how much of the mean one member can be: what is much longer than the others' frames is scaled
+//! A bound on the share of one member in the mean: frames that are much longer than the others' are scaled
 //! down.
 
 use std::fmt;
@@ -8,22 +8,22 @@ use gradwire::Frame;
 use super::error::ExchangeError;
 use crate::rank::Rank;
 
-/// Norms that the running median is taken over.
+/// Number of norms over which the running median is taken.
 const WINDOW: usize = 64;
 /// Norms below which a median says too little.
 const ENOUGH: usize = 8;
 
-/// A frame that was too long, and entered the sum scaled down to the cap. What is missing is lost: its sender
-/// is not told.
+/// A frame that was too long, and entered the sum scaled down to the cap. The rest is lost: its sender is not
+/// told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capped {
-    /// Whose frame.
+    /// The sender of the frame.
     pub rank: Rank,
     /// Its Euclidean norm as it was decoded.
     pub norm: f64,
     /// The running median that it was held against.
     pub median: f64,
-    /// Norm of what did not enter the sum.
+    /// Norm of the part that did not enter the sum.
     pub lost_norm: f64,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Capped {
     }
 }
 
-/// The norms of the last frames, and what was scaled down because of them.
+/// The norms of the last frames, and the frames that were scaled down.
 #[derive(Debug)]
 pub(super) struct NormCap {
     multiple: f64,
@@ -56,13 +56,13 @@ impl NormCap {
         Ok(Self { multiple: multiple.into(), norms, oldest: 0, sorted, capped: Vec::new() })
     }
 
-    /// The norms that the median is taken over, oldest first.
+    /// The norms over which the median is taken, oldest first.
     pub(super) fn norms(&self) -> Vec<f64> {
         let (newer, older) = self.norms.split_at(self.oldest);
         [older, newer].concat()
     }
 
-    /// Goes on from [`norms`](Self::norms). What can be none is left out.
+    /// Continues from [`norms`](Self::norms). Values that cannot be norms are left out.
     pub(super) fn restore(&mut self, norms: &[f64]) {
         self.norms.clear();
         self.oldest = 0;
@@ -73,13 +73,13 @@ impl NormCap {
         self.capped.clear();
     }
 
-    /// What was scaled down in this step.
+    /// The frames that were scaled down in this step.
     pub(super) fn capped(&self) -> &[Capped] {
         &self.capped
     }
 
-    /// The weight of a frame in the sum, 1 for all that are not too long; its norm counts from the next frame
-    /// on.
+    /// The weight of a frame in the sum, 1 for every frame that is not too long; its norm counts from the
+    /// next frame on.
     pub(super) fn weigh(&mut self, rank: Rank, frame: &Frame<'_>) -> f32 {
         self.weigh_norm(rank, norm(frame))
     }
@@ -105,8 +105,8 @@ impl NormCap {
         self.oldest = (self.oldest + 1) % WINDOW;
     }
 
-    /// The median, of an even number the lower of the two, so that whoever sends half of all frames does not
-    /// choose it.
+    /// The median; of an even number of norms the lower of the two, so that a rank that sends half of all
+    /// frames does not choose it.
     fn median(&mut self) -> Option<f64> {
         if self.norms.len() < ENOUGH {
             return None;
@@ -117,7 +117,7 @@ impl NormCap {
     }
 }
 
-/// The Euclidean norm of what a frame decodes to, summed in f64, coordinates ascending.
+/// The Euclidean norm of a decoded frame, summed in f64, coordinates ascending.
 fn norm(frame: &Frame<'_>) -> f64 {
     let mut squares = 0.0;
     for unit in frame.units() {

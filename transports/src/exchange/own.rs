@@ -1,4 +1,4 @@
-//! What this rank sends in a step: one frame, or packets, kept until it is known what became of them.
+//! What this rank sends in a step: one frame, or packets, kept until their fate is known.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
 use gradwire::{Encoder, Grad, Memory, Spec};
@@ -49,7 +49,7 @@ impl Own {
         }
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Frame(_) => 1,
@@ -71,7 +71,7 @@ impl Own {
         self.parts().map(|part| Ok(held(&incoming.parse(me, part, &layout, &expected)?))).sum()
     }
 
-    /// Returns to the memory what did not arrive.
+    /// Returns the parts that did not arrive to the memory.
     pub(super) fn give_back(
         &self,
         incoming: &mut Incoming,

@@ -34,7 +34,7 @@ impl PacketSet {
         out.extend_from_slice(&self.bits);
     }
 
-    /// Reads what was said of `count` packets; nothing said means none. Returns the rest of the message.
+    /// Reads which of `count` packets are meant; an absent set means none. Returns the rest of the message.
     pub(super) fn read<'m>(&mut self, message: &'m [u8], count: usize) -> Option<&'m [u8]> {
         let (len, rest) = message.split_first_chunk()?;
         let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;

@@ -1,4 +1,4 @@
-//! Packets on their way to the server: each may be lost, and is then missing alone.
+//! Packets on their way to the server. Each may be lost alone.
 //!
 //! | message | tag | arrives |
 //! | --- | --- | --- |
@@ -7,7 +7,7 @@
 //! | that all were sent, empty | chunk 4 | surely |
 //!
 //! The server takes packets in any order. It stops waiting for a worker when all of its packets are here,
-//! when the worker has sent all and they are not, or at the end of its patience.
+//! when the worker has sent all and they have not arrived, or at the end of its patience.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ impl Packets {
         }
     }
 
-    /// How many packets the worker says there are; nothing when it says nothing in time, or more than a
+    /// The number of packets that the worker announces; nothing if it announces none in time, or more than a
     /// gradient can have.
     fn announced(
         &mut self,

@@ -1,4 +1,4 @@
-//! What one rank has to say of a step.
+//! What one rank reports about a step.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use gradwire::arithmetic::gain::Gain;
 use super::norm_cap::Capped;
 use crate::rank::{Rank, RankSet};
 
-/// What one rank has to say of a step's exchange.
+/// What one rank reports about the exchange of a step.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Whose gradients the mean is made of.
+    /// The ranks whose gradients are in the mean.
     pub contributors: RankSet,
-    /// Frames that this rank refused, and why. Known to the server alone.
+    /// Frames that this rank refused, and why. Only the server knows them.
     pub refused: Vec<(Rank, DecodeError)>,
-    /// Frames that were scaled down to [`ServerOptions::norm_cap`](super::ServerOptions::norm_cap). Known to
-    /// the server alone.
+    /// Frames that were scaled down to [`ServerOptions::norm_cap`](super::ServerOptions::norm_cap). Only the
+    /// server knows them.
     pub capped: Vec<Capped>,
     /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a
     /// sparse all-reduce.
@@ -41,6 +41,6 @@ pub struct Report {
 pub struct PacketTally {
     /// Packets that this rank sent.
     pub sent: usize,
-    /// Those that are not in the mean: lost on the way, late or refused. They were given back.
+    /// Packets that are not in the mean: lost on the way, late or refused. They were given back.
     pub lost: usize,
 }

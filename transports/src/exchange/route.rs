@@ -14,15 +14,15 @@ pub enum Route {
     /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and
     /// succeed at another: a rank whose step failed must leave the run or fetch the parameters anew.
     AllGather,
-    /// Every rank owns blocks of the coordinates: it is sent what the others' frames hold of them, sums, and
-    /// sends the sums to all. For codecs that send few coordinates; the mean has the bits of
-    /// [`Route::AllGather`]. Blocks in which nearly nothing is zero travel dense. A rank whose part was
+    /// Every rank owns blocks of the coordinates. It receives the values of the others' frames in its blocks,
+    /// sums them, and sends the sums to all. For codecs that send few coordinates; the mean has the bits of
+    /// [`Route::AllGather`]. Blocks in which almost no value is zero travel dense. A rank whose part was
     /// refused tells all others, for whom the step then fails too.
     ///
     /// # Source
     /// Renggli et al.: SparCML (arXiv 1802.08021), split and all-gather with its switch to dense; Li,
     /// Hoefler: Near-Optimal Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598),
-    /// whose balanced regions are blocks dealt in turn here. Nothing is dropped on the way.
+    /// whose balanced regions are here blocks dealt in turn. Nothing is dropped on the way.
     SparseAllReduce,
     /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`]
     /// does.
@@ -36,8 +36,8 @@ pub enum Route {
         /// What an f32 takes between two hops.
         wire: Wire,
     },
-    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, where it has
-    /// one: in an order that only the library knows, so with other bits than elsewhere.
+    /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, if it has one.
+    /// Only the library knows its order of sums, so the bits differ from those of other routes.
     Native {
         /// What an f32 takes in the library's sums.
         wire: Wire,
@@ -51,21 +51,22 @@ pub enum Route {
 pub struct ServerOptions {
     /// Which rank serves.
     pub server: Rank,
-    /// Frames, the server's own included, without which a step fails; 0 stands for all.
+    /// Number of frames, the server's own included, without which a step fails; 0 means all.
     pub quorum: usize,
-    /// How long the server waits for frames; it then goes on with those it has. A worker's packets that did
+    /// How long the server waits for frames; it then continues with those it has. A worker's packets that did
     /// not get through by then are not sent again. `None`: until the deadline of the step.
     pub patience: Option<Duration>,
     /// How the mean is sent back; error feedback, if the spelling has any, is kept by the server.
     pub downlink: Spec,
-    /// A frame whose Euclidean norm is more than this multiple, at least 1, of a running median enters the
-    /// sum scaled down to it, the server's own too. `None`: none is. Only the server's setting matters.
+    /// A frame whose Euclidean norm exceeds this multiple of a running median enters the sum scaled down to
+    /// it, the server's own too. The multiple is at least 1. `None`: no frame is scaled. Only the server's
+    /// setting matters.
     ///
-    /// The median is that of the last 64 decoded norms before the frame, zeros left out and the lower one of
-    /// two; the first 8 pass. [`Exchange::norms`](super::Exchange::norms) saves them for a server that is
-    /// started again. What is cut off is lost, not given back: with error feedback it would come again with
-    /// the next frame. One member can then move a mean no further than that multiple of the others' median,
-    /// in a direction of its choice.
+    /// The median is that of the last 64 decoded norms before the frame, zeros left out, the lower of two
+    /// middle ones; the first 8 frames pass. [`Exchange::norms`](super::Exchange::norms) saves them for a
+    /// server that is started again. What is cut off is lost, not given back: with error feedback it would
+    /// come again with the next frame. One member can then move a mean no further than that multiple of the
+    /// others' median, in a direction of its choice.
     pub norm_cap: Option<f32>,
 }
 

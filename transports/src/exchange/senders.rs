@@ -1,4 +1,4 @@
-//! How many frames held each coordinate, for the mean over those that sent.
+//! How many frames held each coordinate, for the mean over senders.
 
 use gradwire::arithmetic::divide_by_counts;
 use gradwire::{Frame, Unit};
@@ -10,7 +10,7 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Nobody has sent anything of these units yet.
+    /// No rank has sent anything of these units yet.
     pub(super) fn begin(&mut self, len: usize, units: &[Unit]) {
         self.counts.resize(len, 0);
         units.iter().for_each(|unit| self.counts[unit.range()].fill(0));

@@ -1,4 +1,4 @@
-//! One rank gathers the frames, makes the mean, and sends it back with the names of those who are in it.
+//! One rank gathers the frames, makes the mean, and sends it back with the names of the contributors.
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
@@ -27,23 +27,23 @@ const VERDICT_CHUNK: u32 = 1;
 pub(super) struct Server {
     options: ServerOptions,
     own: Own,
-    /// Those of the workers, where gradients are cut into packets.
+    /// Those of the workers, if gradients are cut into packets.
     packets: Packets,
     /// Which of this rank's own packets are in the mean.
     packet_set: PacketSet,
     norm_cap: Option<NormCap>,
-    /// Used with [`Divisor::Senders`] alone.
+    /// Used only with [`Divisor::Senders`].
     senders: Senders,
     incoming: Incoming,
-    /// Who had nothing to send in this step, the first of them.
+    /// The first rank that had nothing to send in this step.
     void: Option<Void>,
-    /// What was received last, in a buffer that the transport takes back for the next.
+    /// The message received last, in a buffer that the transport takes back for the next.
     buffer: Vec<u8>,
     /// What the server sends back: longer than what it receives, so in a buffer of its own.
     verdict: Vec<u8>,
-    /// Whose frames are in the mean of this step, ascending.
+    /// The ranks whose frames are in the mean of this step, ascending.
     arrived: Vec<Rank>,
-    /// The same as a set: that of the step before is named again where it has not changed.
+    /// The same as a set. It is that of the step before if nothing has changed.
     contributors: RankSet,
     downlink: Downlink,
 }
@@ -94,7 +94,7 @@ impl Server {
         self.options.quorum = quorum;
     }
 
-    /// What the median of [`ServerOptions::norm_cap`] is taken over.
+    /// The norms over which the median of [`ServerOptions::norm_cap`] is taken.
     pub(super) fn norms(&self) -> Vec<f64> {
         self.norm_cap.as_ref().map_or_else(Vec::new, NormCap::norms)
     }
@@ -111,7 +111,7 @@ impl Server {
     ) -> Result<(), ExchangeError> {
         let server = self.options.server;
         if let Err(error) = self.own.encode(step, grad, memory) {
-            // Who cannot be told waits until its deadline; the error is the gradient's all the same.
+            // A rank that cannot be told waits until its deadline; the error is still that of the gradient.
             let _ = self.say_void(step, &error);
             return Err(error);
         }
@@ -136,7 +136,7 @@ impl Server {
         }
         self.void = Some(Void { rank, index: void.index });
         let members = step.transport.membership().ranks;
-        // None of anybody's packets is in the mean.
+        // No packet of any rank is in the mean.
         self.packets.begin_step(members.len());
         self.answer(step, &members, false)
     }
@@ -200,7 +200,7 @@ impl Server {
         Ok(Report { refused, capped, packets, ..report })
     }
 
-    /// Who arrived, as a set.
+    /// The ranks that arrived, as a set.
     fn contributors(&mut self) -> RankSet {
         if self.contributors.as_slice() != self.arrived {
             self.contributors = self.arrived.iter().copied().collect();
@@ -363,7 +363,8 @@ impl Server {
         Ok(())
     }
 
-    /// The server applies what it sent, not what it had, so that all replicas stay alike.
+    /// The server applies the mean that it sent, not the one that it computed, so that all replicas stay
+    /// equal.
     fn apply_downlink(
         &mut self,
         step: &Step<'_>,
@@ -401,7 +402,7 @@ impl Server {
     }
 }
 
-/// Notes that something of a rank was refused; the first reason stands for all.
+/// Records a refusal for a rank; the first reason counts.
 fn refuse(refused: &mut Refused, error: ExchangeError) -> Result<(), ExchangeError> {
     match error {
         ExchangeError::Frame { rank, error } => {

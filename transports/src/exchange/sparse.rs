@@ -1,4 +1,5 @@
-//! Sparse all-reduce: coordinates are dealt to owners, who sum what all ranks send of them and tell everyone.
+//! Sparse all-reduce: coordinates are dealt to owners. An owner sums what all ranks send of its coordinates
+//! and sends the sums to everyone.
 
 use std::ops::Range;
 
@@ -19,11 +20,11 @@ const LEAST_BLOCK: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct SparseAllReduce {
-    /// What is sent: all that is not zero, as it is.
+    /// Codec of the messages: every value that is not zero, unchanged.
     lossless: Threshold,
     packer: Encoder,
     incoming: Incoming,
-    /// What the own frames decode to.
+    /// The decoded values of this rank's own frames.
     values: Vec<f32>,
     buffer: Vec<u8>,
     parts: Vec<PartState>,
@@ -43,7 +44,7 @@ struct PartState {
     is_summed: bool,
 }
 
-/// What an owner has to say of its blocks, told by the length: none is as long as a header.
+/// An owner's message about its blocks. Its length tells which: only a frame is as long as a header.
 #[derive(Debug, PartialEq)]
 enum Sum<'b> {
     Frame(&'b [u8]),
@@ -73,7 +74,7 @@ impl SparseAllReduce {
         Some(Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 })
     }
 
-    /// Writes what the own frame decodes to, and deals the blocks.
+    /// Writes the decoded values of the own frame, and deals the blocks.
     fn spread_own(&mut self, step: &mut Step<'_>, part: Part<'_>, world: usize) -> Result<(), ExchangeError> {
         let PartState { own, owned, is_summed } = &mut self.parts[part.at];
         *is_summed = false;
@@ -141,7 +142,8 @@ impl SparseAllReduce {
         }
     }
 
-    /// Sends the own sums to everyone, or why there are none: nobody waits for a sum that does not come.
+    /// Sends the own sums to everyone, or the reason why there are none, so that no rank waits for a sum that
+    /// does not come.
     fn tell(
         &mut self,
         step: &mut Step<'_>,
@@ -210,7 +212,7 @@ impl InParts for SparseAllReduce {
         encode(&mut self.parts[part.at].own, step, part.units, grad, memory)
     }
 
-    /// Sends every owner but this one its blocks of what the own frame decodes to.
+    /// Sends every other owner its blocks of the decoded own frame.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let members = step.transport.membership().ranks;
         let mut encode = step.clock.encode;
@@ -250,7 +252,7 @@ impl InParts for SparseAllReduce {
         Ok(false)
     }
 
-    /// Owners have made sure that sums are finite.
+    /// Owners have checked that sums are finite.
     fn conclude(&mut self, step: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
         let world = step.transport.membership().world();
         let broken = timed(&mut step.clock.decode, || divide(mean, world));
@@ -292,12 +294,13 @@ fn add(values: &[f32], unit: &Unit, sums: &mut [f32]) {
     sums[unit.range()].iter_mut().zip(&values[unit.range()]).for_each(|(sum, value)| *sum += value);
 }
 
-/// Deals blocks of equal length in turn, so that a loud part of the gradient does not fall to one owner.
+/// Deals blocks of equal length in turn, so that a part of the gradient with many entries does not fall to
+/// one owner.
 fn deal(range: Range<usize>, owned: &mut [Vec<Unit>]) {
     let (world, len) = (owned.len(), range.len());
     let block = len.div_ceil(BLOCKS_EACH * world).max(LEAST_BLOCK.min(len.div_ceil(world))).max(1);
     owned.iter_mut().for_each(Vec::clear);
-    // Every owner has a block: a message has a unit at the least.
+    // Every owner has a block, because a message has at least one unit.
     for id in 0..len.div_ceil(block).max(world) {
         let start = (id * block).min(len);
         let (start, len) = (range.start + start, block.min(len - start));

@@ -19,17 +19,17 @@ pub(super) struct Step<'a> {
     pub(super) transport: &'a mut dyn Transport,
     pub(super) underway: &'a mut Underway,
     pub(super) spec: &'a Spec,
-    /// The codec of frames, where it is not that of the spelling but one of another crate.
+    /// The codec of frames, if it is not that of the spelling but of another crate.
     pub(super) foreign: Option<&'a dyn Gather>,
     pub(super) layout: &'a Layout,
     pub(super) units: &'a [Unit],
-    /// What the workers' frames ask for.
+    /// The divisor for which the workers' frames ask.
     pub(super) divisor: Divisor,
     pub(super) key: StepKey,
     pub(super) tag: Tag,
     pub(super) deadline: Deadline,
     pub(super) clock: Clock,
-    /// What measures the gain of the own frames, where that is asked for.
+    /// Measures the gain of the own frames, if that was requested.
     pub(super) measure: Option<&'a mut Measure>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Step<'a> {
         (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
     }
 
-    /// Measures the gain of frames of this rank, if that is asked for, when they have just been encoded.
+    /// Measures the gain of frames of this rank right after they were encoded, if that was requested.
     pub(super) fn measure<'f>(
         &mut self,
         own: impl Iterator<Item = &'f [u8]>,
@@ -70,7 +70,7 @@ impl<'a> Step<'a> {
         timed(&mut self.clock.encode, || own.for_each(add));
     }
 
-    /// What this rank has to say of the step where no server refuses, caps or takes packets.
+    /// What this rank reports about the step if no server refuses, caps or takes packets.
     pub(super) fn report(
         &self,
         contributors: RankSet,

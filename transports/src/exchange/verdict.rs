@@ -1,4 +1,4 @@
-//! What the server answers: who is in the mean, which packets of the receiver are, and the mean.
+//! The server's answer: the contributors to the mean, which packets of the receiver are in it, and the mean.
 
 use gradwire::LayoutRef;
 
@@ -7,8 +7,7 @@ use super::void::{Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set,
-/// then the frame of the mean. No contributors: the step failed, and nothing follows but who made it void, if
-/// somebody did.
+/// then the frame of the mean. No contributors: the step failed, and only the rank that made it void and its void frame follow, if there is one.
 pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
@@ -19,20 +18,20 @@ pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame
     }
 }
 
-/// Adds who made the step void: the rank as u32 LE, and its void frame.
+/// Adds the rank that made the step void, as u32 LE, and its void frame.
 pub(super) fn write_void(rank: Rank, message: &VoidMessage, out: &mut Vec<u8>) {
     out.extend_from_slice(&rank.0.to_le_bytes());
     out.extend_from_slice(message.bytes());
 }
 
-/// Who made the step void, if the end of a verdict without contributors says so.
+/// The rank that made the step void, if the end of a verdict without contributors names one.
 pub(super) fn read_void(rest: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<Void> {
     let (rank, message) = rest.split_first_chunk()?;
     Void::read(Rank(u32::from_le_bytes(*rank)), message, layout, step)
 }
 
-/// Writes the contributors, who must be members, to `arrived`, and what became of `count` packets to
-/// `packet_set`, where there is one; returns the rest of the message.
+/// Writes the contributors, who must be members, to `arrived`, and the fate of `count` packets to
+/// `packet_set`, if there is one; returns the rest of the message.
 pub(super) fn read<'v>(
     verdict: &'v [u8],
     members: &RankSet,

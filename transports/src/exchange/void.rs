@@ -1,9 +1,9 @@
-//! A rank whose gradient cannot be encoded says so, so that nobody waits for it: the step is void for all.
+//! A rank whose gradient cannot be encoded says so, so that no rank waits for it: the step is void for all.
 //!
-//! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the
-//! frame that the rank would have sent next, so whoever waits for that one finds it. Where payloads travel,
-//! it is a note: a message of its own, in a unit that no round has. Who waits there for a message that does
-//! not come looks for notes again and again; who gets what it waits for never looks.
+//! The rank sends a void frame (FORMAT.md, section 4.2). On routes that carry frames, it takes the place of
+//! the frame that the rank would have sent next, so a rank that waits for that frame finds it. On routes that
+//! carry payloads, it is a note: a message of its own, in a unit that no round has. A rank that waits there
+//! in vain looks for notes again and again; a rank that gets its message never looks.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::transport::Transport;
 /// ends a job when a peer stops answering still sees a long wait.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 
-/// Who cannot take part in a step, and the coordinate that is to blame.
+/// The rank that cannot take part in a step, and the coordinate that cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Void {
     pub(super) rank: Rank,
@@ -37,7 +37,7 @@ impl Void {
     }
 }
 
-/// What this rank says of a gradient that was refused; `None` where something else failed.
+/// This rank's void frame for a gradient that was refused; `None` if something else failed.
 pub(super) fn void_frame(step: &Step<'_>, error: &ExchangeError) -> Option<VoidFrame> {
     let ExchangeError::Encode(error) = error else { return None };
     VoidFrame::of(step.codec().id(), step.key.step, error)
@@ -63,7 +63,7 @@ impl VoidMessage {
         &self.bytes[..self.len]
     }
 
-    /// Tells every peer. One that is gone does not keep the others from hearing it.
+    /// Tells every peer. A peer that is gone does not keep the others from hearing it.
     pub(super) fn tell(&self, step: &mut Step<'_>, tag: Tag) -> Result<(), TransportError> {
         let members = step.transport.membership().ranks;
         let mut told = Ok(());
@@ -85,12 +85,12 @@ pub(super) fn note_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(0)
 }
 
-/// A transport whose waits end when somebody sends a note.
+/// A transport whose waits end when a note arrives.
 pub(super) struct Watched<'a> {
     pub(super) transport: &'a mut dyn Transport,
     /// The tag of the step.
     pub(super) step: Tag,
-    /// The note, and whose it is.
+    /// The note and its sender.
     pub(super) note: &'a mut Option<(Rank, Vec<u8>)>,
 }
 
@@ -109,7 +109,7 @@ impl Watched<'_> {
         from.is_some()
     }
 
-    /// As a transport's `recv`; but `Timeout` when there is a note, which is then in `note`.
+    /// As a transport's `recv`, but returns `Timeout` when there is a note, which is then in `note`.
     pub(super) fn wait(
         &mut self,
         from: Rank,

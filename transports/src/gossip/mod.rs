@@ -1,9 +1,9 @@
-//! Models move towards those of their neighbours; nobody waits for all.
+//! Models move towards those of their neighbours; no rank waits for all.
 //!
 //! A [`Mixer`] belongs to one rank. After its own optimizer step the rank calls [`mix`](Mixer::mix): one or
-//! more rounds with each neighbour of the [`Topology`], all of which start from the models before the call.
-//! Replicas stay different, their mean stays where it was (but for rounding), and their distance shrinks by
-//! the graph's second largest eigenvalue at each step.
+//! more rounds with each neighbour in the [`Topology`], all of which start from the models before the call.
+//! Replicas stay different. Their mean stays where it was (except for rounding), and their distance shrinks
+//! by the graph's second largest eigenvalue at each step.
 
 mod topology;
 
@@ -23,10 +23,10 @@ use crate::transport::Transport;
 
 pub use self::topology::Topology;
 
-/// What one rank has to say of one mixing step.
+/// What one rank reports about one mixing step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
-    /// Whose models this rank's moved towards, ascending.
+    /// The neighbours whose models entered this rank's model, ascending.
     pub neighbours: RankSet,
     /// Bytes of the payloads that this rank sent, over all neighbours.
     pub sent_bytes: usize,
@@ -48,7 +48,7 @@ pub struct Mixer {
     outgoing: Vec<u8>,
 }
 
-/// What the topology says of this rank in one membership.
+/// What the topology means for this rank in one membership.
 #[derive(Clone, Debug)]
 struct Surroundings {
     members: Membership,
@@ -57,7 +57,7 @@ struct Surroundings {
     weight: f32,
 }
 
-/// One unit on its way between this rank and one neighbour, with working memory of its own.
+/// One unit on its way between this rank and one neighbour, with its own working memory.
 #[derive(Debug, Default)]
 struct Conversation {
     buffers: RoundBuffers,
@@ -125,7 +125,7 @@ impl Mixer {
     ///
     /// # Errors
     /// `Encode` for a model that is not finite; `Transport`; `NonFinitePayload`. The model is then as it was.
-    /// A neighbour that had all it needed may have moved all the same: the mean of the models has then moved
+    /// A neighbour that had all it needed may have moved all the same. The mean of the models has then moved
     /// too, by at most the edge's weight times their difference.
     ///
     /// # Panics
@@ -206,7 +206,7 @@ impl Mixer {
         Ok(sent)
     }
 
-    /// Takes the payloads of all, so that the model moves only when nothing can fail any more.
+    /// Takes the payloads of all neighbours, so that the model moves only when nothing can fail any more.
     fn receive(
         &mut self,
         transport: &mut dyn Transport,

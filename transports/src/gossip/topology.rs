@@ -1,4 +1,4 @@
-//! Who is whose neighbour.
+//! Which ranks are neighbours.
 
 /// A graph over the members of a run, by their positions 0 … N−1. Every member has the same number of
 /// neighbours.

@@ -12,10 +12,10 @@ use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// How often a rank that waits for a peer behind a cut looks whether it was healed.
+/// How often a rank that waits for a peer behind a cut checks whether the cut was healed.
 const HEAL_POLL: Duration = Duration::from_millis(1);
 
-/// Probabilities, from 0 to 1, that a message suffers a fault. Each is drawn on its own; a dropped message
+/// Probabilities, from 0 to 1, that a message suffers a fault. Each is drawn independently; a dropped message
 /// suffers nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultPlan {
@@ -32,11 +32,11 @@ pub struct FaultPlan {
     pub truncate: f64,
     /// One random bit of it is flipped.
     pub flip: f64,
-    /// Only [packets](Transport::send_packet) suffer faults: what is sent to arrive, arrives.
+    /// Only [packets](Transport::send_packet) suffer faults; all other messages arrive.
     pub only_packets: bool,
 }
 
-/// What was done to messages so far.
+/// The faults so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultTally {
     /// Not sent, by chance.
@@ -58,13 +58,13 @@ pub struct FaultTally {
 pub struct Partition(Arc<Mutex<BTreeSet<Rank>>>);
 
 impl Partition {
-    /// From now on nothing that this rank sends to `peer` leaves it, and it sees nothing that comes from
-    /// `peer`. What `peer` sends meanwhile is seen after the healing, unless `peer` cuts this rank off too.
+    /// From now on no message from this rank leaves for `peer`, and this rank sees no message from `peer`. It
+    /// sees what `peer` sends meanwhile after the healing, unless `peer` cuts this rank off too.
     pub fn cut(&self, peer: Rank) {
         self.peers().insert(peer);
     }
 
-    /// Ends the cut. What was swallowed stays lost.
+    /// Ends the cut. Swallowed messages stay lost.
     pub fn heal(&self, peer: Rank) {
         self.peers().remove(&peer);
     }
@@ -87,12 +87,12 @@ struct Message {
     is_packet: bool,
 }
 
-/// Drops, repeats, delays and damages what is sent through it.
+/// Drops, repeats, delays and damages messages that are sent through it.
 ///
 /// # Determinism
-/// What happens to the j-th message that a rank sends to a peer depends on the seed, the two ranks and j
-/// alone, and what happens to a packet on the seed, the two ranks and its tag: so a run that is taken up
-/// again loses the same ones.
+/// The fate of the j-th message that a rank sends to a peer depends only on the seed, the two ranks and j.
+/// The fate of a packet depends only on the seed, the two ranks and its tag, so a resumed run loses the same
+/// packets.
 #[derive(Debug)]
 pub struct FaultInjector<T> {
     inner: T,
@@ -121,7 +121,7 @@ impl<T: Transport> FaultInjector<T> {
         self.partition.clone()
     }
 
-    /// What was done so far.
+    /// The faults so far.
     pub fn tally(&self) -> FaultTally {
         self.tally
     }
@@ -200,16 +200,16 @@ impl<T: Transport> FaultInjector<T> {
         pass(&mut self.inner, to, tag, payload, (deadline, is_packet))?;
         if duplicate {
             self.tally.duplicated += 1;
-            // The message was sent; what becomes of its double is no error of the caller's.
+            // The message was sent; the fate of its duplicate is not an error for the caller.
             let _ = pass(&mut self.inner, to, tag, payload, (Deadline::now(), is_packet));
         }
         self.release(Some(to));
         Ok(())
     }
 
-    /// Sends what was held back for `to`, or for everyone. Its senders were told long ago that it is on its
-    /// way, so no error of it is theirs: what finds no room is tried again later, what finds no receiver is
-    /// lost.
+    /// Sends the messages held back for `to`, or for everyone. Their senders were told long ago that they are
+    /// on their way, so an error is not theirs: a message that finds no room is tried again later, and a
+    /// message without a receiver is lost.
     fn release(&mut self, to: Option<Rank>) {
         let mut at = 0;
         while let Some(held) = self.held.get(at) {
@@ -302,7 +302,7 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inner.close(deadline)
     }
 
-    /// Those of the transport inside: what really left and what was handed out.
+    /// The counters of the transport inside: messages that really left and that the caller received.
     fn counters(&self) -> Counters {
         self.inner.counters()
     }
@@ -317,7 +317,7 @@ impl<T: Transport> Transport for FaultInjector<T> {
     }
 }
 
-/// Sends a message as what it is.
+/// Sends a message or a packet as such.
 fn pass(
     transport: &mut impl Transport,
     to: Rank,

@@ -9,9 +9,9 @@ use crate::transport::Transport;
 
 /// Counts what passes through it, for each peer, up and down apart.
 ///
-/// Payloads count as given to `send` and as handed out by `recv`; an error counts nothing. Envelopes are what
-/// the transport inside says that it adds. A native all-reduce has no messages: what the transport inside
-/// counted for it is in [`Transport::counters`] of the meter, but in no peer's account.
+/// Payloads count as given to `send` and as returned by `recv`; an error counts nothing. The transport inside
+/// says what envelopes add. A native all-reduce has no messages: its bytes are in [`Transport::counters`] of
+/// the meter, but in no peer's account.
 ///
 /// # Examples
 /// ```
@@ -54,7 +54,7 @@ impl<T: Transport> Meter<T> {
         &self.inner
     }
 
-    /// The transport inside. What is sent through it directly is not counted.
+    /// The transport inside. Messages sent through it directly are not counted.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }

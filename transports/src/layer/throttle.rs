@@ -34,7 +34,7 @@ impl LinkSpeed {
     }
 }
 
-/// A token bucket, told by the moment at which all that was put in has flowed through.
+/// A token bucket, represented by the moment at which everything put in has flowed through.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     free_at: Instant,
@@ -65,8 +65,8 @@ impl Network {
     }
 
     /// Both links carry the message at the same time; the slower one decides when its last bit is through. A
-    /// downlink is charged in the order of sending even where an uplink holds a message back: it never stands
-    /// idle for one.
+    /// downlink is charged in the order of sending, even if an uplink holds a message back, so it never idles
+    /// for one.
     fn depart(&mut self, from: Rank, to: Rank, bytes: u64, now: Instant) -> Instant {
         let speed = self.speed;
         let up = self.link(from, now).0.pass(now, bytes, &speed);
@@ -83,10 +83,9 @@ impl Network {
 
 /// Carries each message as late as a link of the given speed would.
 ///
-/// `send` returns at once, as from a socket with a large buffer; the message is seen by `recv` when its last
-/// bit has passed the sender's uplink and the receiver's downlink, in the order of sending, and the latency
-/// is over. So messages travel while ranks compute, and a server that many send to is as slow as its one
-/// link.
+/// `send` returns at once, as from a socket with a large buffer. `recv` sees the message when its last bit
+/// has passed the sender's uplink and the receiver's downlink, in the order of sending, and the latency is
+/// over. So messages travel while ranks compute, and a server with many senders is as slow as its one link.
 #[derive(Debug)]
 pub struct Throttle<T> {
     inner: T,
@@ -195,8 +194,8 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.close(deadline)
     }
 
-    /// Those of the transport inside; a message that is still under way here counts as received once it was
-    /// asked for.
+    /// The counters of the transport inside; a message still in flight here counts as received once it was
+    /// requested.
     fn counters(&self) -> Counters {
         self.inner.counters()
     }
@@ -230,7 +229,7 @@ mod tests {
     fn a_message_takes_latency_and_length_over_rate() {
         let (mut network, now) = network(LinkSpeed::new(8e6, ms(30)));
         assert_eq!(network.depart(Rank(0), Rank(1), 400_000, now), now + ms(430));
-        // The way back is free; the way there is taken until the last bit has left, not until it has arrived.
+        // The way back is free. The way there is busy until the last bit has left, not until it has arrived.
         assert_eq!(network.depart(Rank(1), Rank(0), 100_000, now), now + ms(130));
         assert_eq!(network.depart(Rank(0), Rank(1), 100_000, now + ms(410)), now + ms(540));
         assert_eq!(network.depart(Rank(0), Rank(1), 1, now + ms(415)), now + ms(540) + ms(1) / 1000);

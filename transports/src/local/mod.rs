@@ -4,14 +4,14 @@
 //! has one lock, held only to enter or leave a message.
 //!
 //! # Memory
-//! For each sender a rank keeps at most the larger of `inbox.bytes` and one message of `max_message_bytes`,
-//! in buffers of at most four times that (or 4 KiB a message), and besides at most 64 spare buffers of
+//! For each sender a rank stores at most the larger of `inbox.bytes` and one message of `max_message_bytes`,
+//! in buffers of at most four times that (or 4 KiB a message). It also stores at most 64 spare buffers of
 //! `inbox.bytes` in all. Nothing is reserved before it is used.
 //!
 //! # Failure
-//! A transport that is dropped, by a panic too, is gone for good: who waits for it gets
-//! [`TransportError::Disconnected`] once its last messages are taken. The survivors can go on in a new epoch
-//! with [`LocalTransport::adopt`].
+//! A transport that is dropped, also by a panic, is gone for good: a rank that waits for it gets
+//! [`TransportError::Disconnected`] once it has taken the last messages. The survivors can continue in a new
+//! epoch with [`LocalTransport::adopt`].
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// What goes along with each payload: the sender and the tag.
+/// What accompanies each payload: the sender and the tag.
 const ENVELOPE_BYTES: usize = size_of::<u32>() + Tag::BYTES;
 
 /// Bounds on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalLimits {
-    /// What a rank keeps for each sender.
+    /// How much a rank stores for each sender.
     pub inbox: InboxLimits,
     /// The longest payload.
     pub max_message_bytes: usize,
@@ -98,8 +98,8 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// Goes on with fewer ranks in a later epoch, for instance without one that is gone. The caller sees to
-    /// it that every member adopts the same membership.
+    /// Continues with fewer ranks in a later epoch, for instance without a rank that is gone. The caller must
+    /// make every member adopt the same membership.
     ///
     /// # Errors
     /// `NotAPeer` when this rank is not in it, or when it names a rank that this process never had. Nothing

@@ -1,4 +1,4 @@
-//! How a job ends when one of its ranks cannot go on: all at once, with a message and a code.
+//! How a job ends when one of its ranks cannot continue: all ranks at once, with a message and a code.
 
 use std::fmt::Display;
 use std::io::{Write, stderr};
@@ -11,28 +11,28 @@ use std::time::Duration;
 use super::exit_code::PANIC_EXIT_CODE;
 use super::library;
 
-/// How long the communication thread has to end the job before another thread does so in its place.
+/// How long the communication thread has to end the job before another thread does so.
 const GRACE: Duration = Duration::from_secs(1);
 const UNKNOWN_RANK: u32 = u32::MAX;
 
 /// This process, as messages name it.
 static RANK: AtomicU32 = AtomicU32::new(UNKNOWN_RANK);
 static COMMUNICATION_THREAD: OnceLock<ThreadId> = OnceLock::new();
-/// 0: nobody asked.
+/// 0: no rank asked.
 static REQUESTED: AtomicU8 = AtomicU8::new(0);
 
-/// Says why on standard error and ends every process of the job with `code`; 0 is taken for 1.
+/// Prints the reason on standard error and ends every process of the job with `code`; 0 is replaced by 1.
 ///
-/// The communication thread does it, since MPI is its alone. Where that hangs inside the library, this thread
-/// does it after a second; and if the library does not return from its abort, the process is ended by an
-/// alarm five seconds later, which the launcher takes for a failure too.
+/// The communication thread does it, because only it may use MPI. If it hangs inside the library, this thread
+/// does it after a second. If the library does not return from its abort, an alarm ends the process five
+/// seconds later, which the launcher treats as a failure too.
 pub fn abort(code: u8, why: &dyn Display) -> ! {
     let rank = RANK.load(Ordering::Relaxed);
     let message = match rank {
         UNKNOWN_RANK => format!("{why}\n"),
         rank => format!("rank {rank}: {why}\n"),
     };
-    // In one piece, as other ranks speak too. Nobody is left to tell when standard error is closed.
+    // In one piece, because other ranks print too. If standard error is closed, there is no one left to tell.
     let _ = stderr().write_all(message.as_bytes());
     end(code.max(1))
 }
@@ -53,9 +53,9 @@ pub(super) fn end_if_requested() {
     }
 }
 
-/// Makes a panic of any thread end the job, after the message that it would print anyway. Without this, a
-/// panic on one rank leaves the others waiting for ever: MPI's finalization, which unwinding would run, waits
-/// for all.
+/// Makes a panic of any thread end the job, after the message that it would print anyway. Otherwise a panic
+/// on one rank leaves the others waiting for ever: MPI's finalization, which unwinding would run, waits for
+/// all.
 pub(super) fn on_panic() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.swap(true, Ordering::Relaxed) {
@@ -68,7 +68,7 @@ pub(super) fn on_panic() {
     }));
 }
 
-/// The calling thread is the one that MPI belongs to.
+/// The calling thread is the one that may use MPI.
 pub(super) fn is_communication_thread() {
     let _ = COMMUNICATION_THREAD.set(thread::current().id());
 }

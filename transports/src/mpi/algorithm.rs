@@ -1,4 +1,4 @@
-//! What can be known of the all-reduce that the library itself has.
+//! What is known about the library's own all-reduce.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -16,8 +16,8 @@ pub struct NativeAllReduce {
 }
 
 impl NativeAllReduce {
-    /// Asks the running library through its tools interface, so that neither the environment nor a file of
-    /// settings is taken for what the library has made of it.
+    /// Asks the running library through its tools interface. So the result is what the library uses, not what
+    /// the environment or a settings file asks for.
     pub(super) fn of_running_library() -> Self {
         let version = mpi::environment::library_version().unwrap_or_default();
         Self { library: short(&version), algorithm: open_mpi_algorithm().or_else(mpich_algorithm) }
@@ -33,8 +33,7 @@ impl fmt::Display for NativeAllReduce {
     }
 }
 
-/// Settings count only when the switch beside them is on, and as long as the component that they belong to is
-/// in use.
+/// Settings count only while the switch that enables them is on, and while their component is in use.
 fn open_mpi_algorithm() -> Option<String> {
     let is_on = matches!(setting(c"coll_tuned_use_dynamic_rules")?.as_str(), "1" | "true" | "t");
     let components = setting(c"coll").unwrap_or_default();
@@ -44,7 +43,7 @@ fn open_mpi_algorithm() -> Option<String> {
     (is_on && is_in_use && algorithm != "ignore").then_some(algorithm)
 }
 
-/// MPICH tells a number, whose meaning differs between versions; its name stands in the variable that set it.
+/// MPICH reports a number, whose meaning differs between versions; its name is in the variable that set it.
 fn mpich_algorithm() -> Option<String> {
     let number = setting(c"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM").filter(|number| number != "0")?;
     Some(std::env::var("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM").unwrap_or(format!("number {number}")))

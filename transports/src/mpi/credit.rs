@@ -1,19 +1,19 @@
-//! How much may be sent to a rank before it has to be seen to take something.
+//! How much may be sent to a rank before it must confirm that it takes messages.
 
 use super::library::End;
 
 /// Bytes that the library may hold for a receiver that takes nothing.
 const MOST: usize = 64 << 10;
-/// What a message counts for at the least: the library keeps a record of it besides.
+/// The least that a message counts for, because the library also keeps a record of it.
 const LEAST_COST: usize = 1 << 10;
 
 /// What may still be sent to one rank without asking. Messages are taken in the order in which they are sent,
-/// so one that is known to be taken answers for all before it.
+/// so a confirmation of one covers all before it.
 #[derive(Debug)]
 pub(super) struct Credit {
     most: usize,
     left: usize,
-    /// Messages under way that will be known to be taken.
+    /// Messages in flight for which a confirmation was requested.
     asked: usize,
 }
 
@@ -35,13 +35,13 @@ impl Credit {
         End::Handed
     }
 
-    /// The same for a message that has to be seen to be taken, whatever is left.
+    /// The same for a message that needs a confirmation, whatever is left.
     pub(super) fn ask(&mut self) -> End {
         self.asked += 1;
         End::Taken
     }
 
-    /// A message that was asked for was taken.
+    /// A message for which a confirmation was requested was taken.
     pub(super) fn confirm(&mut self) {
         self.asked -= 1;
         self.left = self.most;
@@ -68,7 +68,7 @@ mod tests {
         let mut credit = Credit::new(2 * LEAST_COST);
         assert_eq!([(); 4].map(|()| credit.end_of(1)), [End::Handed, End::Handed, End::Taken, End::Taken]);
         credit.confirm();
-        // The last is still under way, so nothing is known of what comes behind it.
+        // The last is still in flight, so nothing is known of the messages after it.
         assert_eq!(credit.end_of(1), End::Taken);
         credit.confirm();
         credit.confirm();

@@ -1,8 +1,8 @@
 //! The communication thread: the only one that calls MPI.
 //!
 //! It moves messages while the caller computes, so both ends make progress without being asked. While the
-//! caller waits and there is traffic it polls as MPI programs do, giving way to other threads; otherwise it
-//! sleeps between looks, the longer the less moves.
+//! caller waits and there is traffic, it polls as MPI programs do, yielding to other threads. Otherwise it
+//! sleeps between polls, longer the less traffic there is.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,16 +19,16 @@ use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// How long the thread polls without sleeping after something moved, if the caller waits. Not for longer,
-/// because where there are more ranks than cores a rank that polls takes the time of one that computes.
+/// How long the thread polls without sleeping after something moved, if the caller waits. Not longer, because
+/// with more ranks than cores a rank that polls takes the time of a rank that computes.
 const LIVELY: Duration = Duration::from_micros(100);
 /// How long it sleeps between two looks while something is under way: short against a step, long against the
 /// cost of a look.
 const NAP: Duration = Duration::from_micros(100);
-/// The same while nobody waits and nothing is known to be under way: what comes then has time.
+/// The same while no caller waits and nothing is known to be in flight: what comes then is not urgent.
 const IDLE_NAP: Duration = Duration::from_micros(500);
-/// How long it sleeps at the most while nobody waits for it: an eighth of the time for which nothing has
-/// moved, so that what comes meanwhile is late by that share at the most.
+/// The longest sleep while no caller waits for it. It sleeps for an eighth of the time for which nothing has
+/// moved, so a message that comes meanwhile is late by at most that share.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct Engine {
@@ -52,17 +52,17 @@ struct Sending {
     end: End,
 }
 
-/// What comes from one rank: one message at a time, in the order in which it was sent.
+/// The state of what comes from one rank: one message at a time, in the order in which it was sent.
 enum Peer {
     /// Nothing is known to come.
     Quiet,
-    /// The end of a message, or all of it, is being taken.
+    /// The end of a message, or all of it, is arriving.
     Begun(Transfer),
-    /// A long payload is being taken.
+    /// A long payload is arriving.
     InPieces(Tag, Transfer),
     /// Taken; the inbox has no room for it.
     Waiting(Tag, Vec<u8>),
-    /// Has said farewell, or is this rank itself.
+    /// The rank has said farewell, or is this rank itself.
     Gone,
 }
 
@@ -143,7 +143,7 @@ impl Engine {
         moved
     }
 
-    /// Makes room for what is done.
+    /// Makes room for finished work.
     fn settle(&mut self) -> bool {
         let mut moved = false;
         for Sending { to, transfer, end } in self.sending.extract_if(.., |sending| sending.transfer.is_done())
@@ -157,7 +157,7 @@ impl Engine {
         moved
     }
 
-    /// Takes what has come.
+    /// Receives what has come.
     fn receive(&mut self) -> bool {
         let is_anything_new = self.library.is_anything_there();
         let mut moved = false;
@@ -169,7 +169,7 @@ impl Engine {
         moved
     }
 
-    /// Takes what comes from one rank one stage further, if it can be.
+    /// Advances the state of one rank by one stage, if possible.
     fn advance(&mut self, from: usize, is_anything_new: bool) -> bool {
         let (next, moved) = match std::mem::replace(&mut self.peers[from], Peer::Quiet) {
             Peer::Quiet if !is_anything_new => (Peer::Quiet, false),
@@ -203,7 +203,7 @@ impl Engine {
         let mut farewell = arrival.receive(Vec::new());
         // It is empty and has been matched, so this is a matter of one or two looks.
         while !farewell.is_done() {}
-        // In this order: who waits for it is told behind what also stops sends to it.
+        // In this order: a rank that waits for it is told after sends to it have been stopped.
         self.hand_over.left(from);
         self.mailbox.sender_left(from);
         Peer::Gone
@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Puts a message into the inbox; one that nobody will ask for any more is dropped.
+    /// Puts a message into the inbox; drops it if no call will ask for it any more.
     fn deliver(&self, from: usize, tag: Tag, payload: Vec<u8>) -> Result<(), Vec<u8>> {
         if self.hand_over.is_leaving() {
             return Ok(());
@@ -233,10 +233,11 @@ impl Engine {
         self.mailbox.offer(Rank(from as u32), tag, payload)
     }
 
-    /// Sums what was lent. Blocks inside the library, which moves messages under way meanwhile.
+    /// Sums the lent slice. Blocks inside the library, which meanwhile moves messages in flight.
     fn reduce(&mut self) -> bool {
         let Some(loan) = self.hand_over.lent() else { return false };
-        // What the caller posted before it lent: without it a peer may never come to its own call.
+        // First sends what the caller posted before it lent the slice: without it a peer may never reach its
+        // own call.
         self.send();
         self.library.sum(&loan);
         self.hand_over.give_back();

@@ -1,4 +1,4 @@
-//! What travels behind a payload: its tag and its length.
+//! What travels after a payload: its tag and its length.
 
 use crate::tag::Tag;
 

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MpiError {
-    /// MPI was started in this process before, which it can be once.
+    /// MPI was started in this process before. It can be started only once.
     StartedBefore,
     /// The library cannot be used from a program with threads.
     NoThreads,

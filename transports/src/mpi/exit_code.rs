@@ -1,4 +1,4 @@
-//! What a job that ends before its time exits with.
+//! Exit codes of a job that ends early.
 
 /// Exit code of a job in which a rank panicked: that of Rust's own panics.
 pub const PANIC_EXIT_CODE: u8 = 101;

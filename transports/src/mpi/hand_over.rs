@@ -15,7 +15,7 @@ use crate::tag::{Deadline, Tag};
 /// Something to send.
 #[derive(Debug)]
 pub(super) enum Parcel {
-    /// A payload with its envelope behind it.
+    /// A payload followed by its envelope.
     Message(Vec<u8>),
     /// Nothing more will come.
     Farewell,
@@ -24,7 +24,7 @@ pub(super) enum Parcel {
 #[derive(Debug)]
 pub(super) struct HandOver {
     slot: Mutex<Slot>,
-    /// There is something for the communication thread.
+    /// The communication thread has work.
     work: Condvar,
     /// The communication thread is done with something.
     done: Condvar,
@@ -42,9 +42,9 @@ struct Slot {
     gone: Vec<bool>,
     leaving: bool,
     ended: bool,
-    /// Whether the communication thread is asked to look now.
+    /// Whether the communication thread should look now.
     nudged: bool,
-    /// Callers that can go on only when the communication thread has done something.
+    /// Number of callers that can continue only after the communication thread has done something.
     waiting: usize,
 }
 
@@ -123,8 +123,8 @@ impl HandOver {
         }
     }
 
-    /// Sends a farewell to everyone behind what is still to be sent, and waits until all of it is taken. The
-    /// error names a rank that has not done so.
+    /// Sends a farewell to everyone after the messages still to be sent, and waits until all of it is taken.
+    /// The error names a rank that has not done so.
     pub(super) fn leave(&self, me: usize, deadline: Deadline) -> Result<(), TransportError> {
         let mut slot = self.lock();
         for to in (0..slot.unsent.len()).filter(|to| *to != me) {
@@ -142,8 +142,8 @@ impl HandOver {
         Ok(())
     }
 
-    /// Lends a slice until the communication thread gives it back. Whether it did in time: if not, it is
-    /// still lent.
+    /// Lends a slice until the communication thread returns it. Returns whether it did in time: if not, the
+    /// slice is still lent.
     #[must_use]
     pub(super) fn lend(&self, loan: Loan, deadline: Deadline) -> bool {
         let mut slot = self.lock();
@@ -198,7 +198,7 @@ impl HandOver {
 
     // --- the communication thread's side ------------------------------------------
 
-    /// Moves what is to be sent into `parcels`, in the order in which it was given.
+    /// Moves the messages to be sent into `parcels`, in the order in which they were given.
     pub(super) fn collect(&self, parcels: &mut Vec<(usize, Parcel)>) {
         parcels.append(&mut self.lock().outgoing);
     }
@@ -232,7 +232,7 @@ impl HandOver {
         self.lock().leaving
     }
 
-    /// Whether this rank's farewell, and all before it, was taken by everyone.
+    /// Whether everyone has taken this rank's farewell, and everything before it.
     pub(super) fn has_left(&self) -> bool {
         let slot = self.lock();
         slot.leaving && slot.unsent.iter().all(|unsent| unsent.parcels == 0)
@@ -243,7 +243,7 @@ impl HandOver {
         self.done.notify_all();
     }
 
-    /// Whether a caller can go on only when the communication thread has done something.
+    /// Whether a caller can continue only after the communication thread has done something.
     pub(super) fn is_awaited(&self) -> bool {
         self.lock().waiting > 0
     }

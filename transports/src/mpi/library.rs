@@ -42,8 +42,8 @@ pub(super) fn end_job(code: u8) -> ! {
 /// When a message is done, as far as its sender is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// When the library needs its bytes no more. What is not taken may be in the library's own memory over
-    /// there, which has no bound.
+    /// When the library no longer needs its bytes. A message that is not taken may be in the library's memory
+    /// at the receiver, which has no bound.
     Handed,
     /// When the receiver has begun to take it, which costs an acknowledgement.
     Taken,
@@ -60,7 +60,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Starts MPI for this thread alone.
+    /// Starts MPI for this thread only.
     pub(super) fn start(piece_bytes: usize, prefer_ring: bool) -> Result<Self, MpiError> {
         if prefer_ring {
             set_where_unset(&RING);
@@ -93,7 +93,7 @@ impl Library {
         usize::try_from(self.world.size()).unwrap_or(0)
     }
 
-    /// Sends a payload with its envelope behind it, in pieces if it is long.
+    /// Sends a payload followed by its envelope, in pieces if it is long.
     pub(super) fn send(&self, to: usize, message: Vec<u8>, end: End) -> Transfer {
         let mut transfer = Transfer::of(message);
         let message = transfer.bytes.as_slice();
@@ -139,7 +139,7 @@ impl Library {
         request
     }
 
-    /// Whether a message of anyone waits to be taken.
+    /// Whether a message of any rank waits.
     pub(super) fn is_anything_there(&self) -> bool {
         self.world.any_process().immediate_probe().is_some()
     }
@@ -151,7 +151,7 @@ impl Library {
         Some(Arrival { message, bytes, is_farewell: status.tag() == FAREWELL })
     }
 
-    /// Begins to take the pieces of a payload into `buffer`, whose capacity is at least its length.
+    /// Begins to receive the pieces of a payload into `buffer`, whose capacity is at least its length.
     pub(super) fn receive_pieces(&self, from: usize, payload_bytes: usize, buffer: Vec<u8>) -> Transfer {
         let mut transfer = Transfer::into(buffer, payload_bytes);
         for start in (0..payload_bytes).step_by(self.piece_bytes) {
@@ -199,8 +199,8 @@ impl Library {
     }
 }
 
-/// What makes each library's all-reduce the one that moves the fewest bytes: a ring, or where there is none
-/// (MPICH) the halving and doubling of the same volume.
+/// Settings that make each library's all-reduce the one that moves the fewest bytes: a ring or, if there is
+/// none (MPICH), the halving and doubling of the same volume.
 const RING: [(&str, &str); 3] = [
     ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1"),
     ("OMPI_MCA_coll_tuned_allreduce_algorithm", "4"),
@@ -226,7 +226,7 @@ fn count(len: usize) -> c_int {
     c_int::try_from(len).expect("single MPI messages are cut to what a C int can count")
 }
 
-/// A message that waits to be taken.
+/// A message that waits.
 pub(super) struct Arrival {
     message: Message,
     pub(super) bytes: usize,
@@ -234,7 +234,7 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// Begins to take the message into `buffer`, whose capacity is at least its length.
+    /// Begins to receive the message into `buffer`, whose capacity is at least its length.
     pub(super) fn receive(mut self, buffer: Vec<u8>) -> Transfer {
         let mut transfer = Transfer::into(buffer, self.bytes);
         let mut request = null_request();
@@ -258,7 +258,7 @@ impl Arrival {
 /// Bytes on their way out or in. The library works on them until it says that it is done.
 pub(super) struct Transfer {
     bytes: Vec<u8>,
-    /// What the vector's length is once all is done; for what goes out, that is its length already.
+    /// The vector's length once all is done; for outgoing messages that is already its length.
     len: usize,
     requests: Vec<ffi::MPI_Request>,
 }
@@ -313,7 +313,7 @@ impl Drop for Transfer {
     }
 }
 
-/// A slice that its owner has lent to the communication thread, and waits for.
+/// A slice that its owner has lent to the communication thread, and for which it waits.
 #[derive(Debug)]
 pub(super) struct Loan {
     kind: c_int,

@@ -2,12 +2,12 @@
 //!
 //! One thread of each process, the communication thread, starts MPI and is the only one that calls it
 //! (`MPI_THREAD_FUNNELED` is enough). Messages move while the caller computes. They are tagged, bounded and
-//! counted as everywhere: MPI's own tags are too narrow, so the tag travels behind the payload. Sums are the
-//! ring of [`collective`](crate::collective), in its written order;
+//! counted as on every transport. MPI's own tags are too narrow, so the tag travels after the payload. Sums
+//! are the ring of [`collective`](crate::collective), in its written order;
 //! [`native_all_reduce`](crate::Transport::native_all_reduce) is the library's own.
 //!
 //! # Fail-stop
-//! A job lives and dies as a whole: nobody can leave it but by [`Transport::close`], which everyone calls in
+//! A job lives and dies as a whole: a rank can leave it only by [`Transport::close`], which everyone calls in
 //! the end.
 //!
 //! | what happens on one rank | the job ends with |
@@ -18,20 +18,20 @@
 //! | it stops answering, because it is stopped or hangs | [`WATCHDOG_EXIT_CODE`], after [`MpiOptions::patience`] |
 //! | it is killed, or calls `exit` | what the launcher makes of it, never 0: with glibc, `exit(0)` becomes [`DROPPED_EXIT_CODE`] |
 //!
-//! A deadline that the caller gives is an error as on every transport, and the job goes on; the watchdog is
-//! for waits that last longer than that. So [`MpiOptions::patience`] has to exceed the longest time for which
-//! a healthy rank leaves the others waiting. To go on after a failure is to start the job again.
+//! If a deadline of the caller passes, that is an error as on every transport, and the job continues. The
+//! watchdog is for waits that last longer. So [`MpiOptions::patience`] must exceed the longest time for which
+//! a healthy rank leaves the others waiting. After a failure, start the job again.
 //!
 //! # Memory
-//! For each sender a rank keeps what [`InboxLimits`](crate::inbox::InboxLimits) allow and one message more,
-//! and as much again for each receiver. The library may hold up to 64 KiB from each sender besides, and what
-//! its protocol sends ahead of the messages that wait there. A message is copied once by its sender.
+//! For each sender a rank stores what [`InboxLimits`](crate::inbox::InboxLimits) allow and one message more,
+//! and as much again for each receiver. The library may also hold up to 64 KiB from each sender, and what its
+//! protocol sends ahead of the messages that wait there. A sender copies each message once.
 //!
 //! # Slow links
 //! Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind what its sender has
 //! put on the link: at 100 Mbit/s a ring can take twice as long. The parameters `btl_tcp_eager_limit`,
-//! `btl_tcp_rndv_eager_limit` and `btl_tcp_max_send_size` of `mpirun --mca`, all at 1048576, have what is
-//! shorter sent at once, from buffers of that size.
+//! `btl_tcp_rndv_eager_limit` and `btl_tcp_max_send_size` of `mpirun --mca`, all at 1048576, make it send
+//! shorter messages at once, from buffers of that size.
 
 mod abort;
 mod algorithm;
@@ -90,7 +90,7 @@ pub struct MpiTransport {
     closed: bool,
 }
 
-/// What the communication thread says when MPI runs.
+/// The communication thread's report when MPI runs.
 struct Started {
     rank: usize,
     world: usize,
@@ -100,8 +100,8 @@ struct Started {
 }
 
 impl MpiTransport {
-    /// Starts MPI and joins the job, with the ranks of `MPI_COMM_WORLD` in epoch 0. Alone, without a
-    /// launcher, it is a job of one rank. From now on a panic in any thread ends the job.
+    /// Starts MPI and joins the job, with the ranks of `MPI_COMM_WORLD` in epoch 0. Without a launcher, it is
+    /// a job of one rank. From now on a panic in any thread ends the job.
     ///
     /// # Errors
     /// `StartedBefore`, `NoThreads`.
@@ -131,7 +131,7 @@ impl MpiTransport {
         })
     }
 
-    /// What is known of the all-reduce behind [`native_all_reduce`](Transport::native_all_reduce).
+    /// What is known about the all-reduce behind [`native_all_reduce`](Transport::native_all_reduce).
     pub fn native(&self) -> &NativeAllReduce {
         &self.native
     }
@@ -168,8 +168,8 @@ impl MpiTransport {
         }
     }
 
-    /// A library does not tell what it sends; a ring's bytes are counted, the fewest that any algorithm
-    /// needs.
+    /// A library does not report what it sends. The bytes of a ring are counted, the fewest that any
+    /// algorithm needs.
     fn count_ring(&mut self, len: usize, element_bytes: usize) {
         let (world, me) = (self.members.world(), self.rank.0 as usize);
         if world == 1 {
@@ -200,7 +200,7 @@ fn communicate(options: &MpiOptions, started: &Sender<Result<Started, MpiError>>
     let mailbox = Arc::new(Mailbox::new(world, options.limits));
     let engine = Engine::new(library, Arc::clone(&hand_over), Arc::clone(&mailbox), options);
     let native = NativeAllReduce::of_running_library();
-    // Nobody listens when starting took longer than the patience; the job is being ended then.
+    // If starting took longer than the patience, no one listens, and the job is already being ended.
     let _ = started.send(Ok(Started { rank, world, native, hand_over, mailbox }));
     engine.run();
 }
@@ -238,7 +238,7 @@ impl Transport for MpiTransport {
         self.max_message_bytes
     }
 
-    /// Tag and length; what MPI adds is its own affair.
+    /// Tag and length. What MPI adds is not counted.
     fn envelope_bytes(&self, _payload_bytes: usize) -> usize {
         ENVELOPE_BYTES
     }
@@ -276,7 +276,7 @@ impl Transport for MpiTransport {
         Ok(())
     }
 
-    /// Has the communication thread look at once; it looks often without being asked.
+    /// Makes the communication thread look at once; it also looks often by itself.
     fn try_progress(&mut self) -> Result<(), TransportError> {
         self.ensure_open()?;
         self.hand_over.nudge();
@@ -299,9 +299,9 @@ impl Transport for MpiTransport {
         self.counters
     }
 
-    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has
-    /// not, a minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a
-    /// ring: the library does not tell what it sends.
+    /// The library computes sums of f32, of bfloat16 and of i32. The ring computes maxima, whose rules for
+    /// NaN MPI does not have, and minima and conjunctions, which are short. Bytes are counted as those of a
+    /// ring, because the library does not report what it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,

@@ -8,16 +8,17 @@ use crate::inbox::InboxLimits;
 /// Bounds, and how the library is started. The same at every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MpiOptions {
-    /// What a rank keeps for each sender, and what waits at a rank for each receiver.
+    /// How much a rank stores for each sender, and how much waits at a rank for each receiver.
     pub limits: InboxLimits,
     /// The longest payload.
     pub max_message_bytes: usize,
-    /// The longest single MPI message, at most what a C `int` counts; longer payloads travel in pieces of it.
+    /// The longest single MPI message, at most what a C `int` counts; longer payloads travel in pieces of
+    /// this length.
     pub piece_bytes: usize,
     /// How long a rank may leave another waiting before the job is ended.
     pub patience: Duration,
-    /// Asks the library to use its ring for its own all-reduce, or what moves as few bytes, unless the
-    /// environment of the process says otherwise. To do so it sets variables of the environment: no other
+    /// Asks the library to use its ring for its own all-reduce, or an algorithm that moves as few bytes,
+    /// unless the environment of the process says otherwise. For this it sets environment variables: no other
     /// thread may be inside C code that reads them, which is easiest before there is another thread.
     pub prefer_ring: bool,
 }

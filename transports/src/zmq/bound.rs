@@ -19,11 +19,11 @@ use crate::rank::{Membership, Rank};
 use crate::spares::Spares;
 use crate::tag::Deadline;
 
-/// An end that listens, if it has to, and has not yet joined the others.
+/// An end that listens, if it must, and has not yet joined the others.
 pub struct Bound {
     context: Context,
     options: ZmqOptions,
-    /// The socket and its monitor, and where it listens.
+    /// The socket and its monitor, and the address on which it listens.
     router: Option<(Socket, Socket)>,
     endpoint: Option<String>,
     zap: Option<Socket>,
@@ -45,7 +45,7 @@ impl Bound {
         Self::with(options, has_curve())
     }
 
-    /// As [`new`](Self::new), for a libzmq that is said to have CURVE or not to have it.
+    /// As [`new`](Self::new), for a libzmq that is declared to have CURVE or not.
     pub(super) fn with(options: ZmqOptions, has_curve: bool) -> Result<Self, ZmqError> {
         options.check(has_curve)?;
         let context = Context::new();
@@ -66,20 +66,20 @@ impl Bound {
         Ok(())
     }
 
-    /// Where this end listens; none when it only connects.
+    /// The address on which this end listens; none if it only connects.
     pub fn endpoint(&self) -> Option<&str> {
         self.endpoint.as_deref()
     }
 
-    /// Says where `rank` listens, in place of what the roster says.
+    /// Sets the address on which `rank` listens, in place of the roster's.
     pub fn locate(&mut self, rank: Rank, endpoint: &str) {
         let mut entry = self.options.roster.get(rank).cloned().unwrap_or_default();
         entry.endpoint = Some(endpoint.to_owned());
         self.options.roster = self.options.roster.clone().with(rank, entry);
     }
 
-    /// Connects, greets, and waits until all peers are there; with [`Returns::AtAnyTime`] an end that listens
-    /// waits for nobody. The membership is then that of the roster, in epoch 0.
+    /// Connects, greets, and waits until all peers are there. With [`Returns::AtAnyTime`], an end that
+    /// listens waits for no peer. The membership is then that of the roster, in epoch 0.
     ///
     /// # Errors
     /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`.
@@ -151,7 +151,7 @@ impl Bound {
     }
 }
 
-/// Tells those who wait that the thread has ended.
+/// Tells waiting callers that the thread has ended.
 struct End(Arc<Shared>);
 
 impl Drop for End {

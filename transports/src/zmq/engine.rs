@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(2);
 const TICK: Duration = Duration::from_millis(100);
 /// How long an end that refused another one, and ends for it, waits until that one has heard why.
 const UNTIL_TOLD: Duration = Duration::from_secs(10);
-/// How long an end that leaves waits at the most for a peer that leaves too to hang up first.
+/// The longest time that an end that leaves waits for a peer that leaves too to hang up first.
 const UNTIL_PARTED: Duration = Duration::from_secs(1);
 /// Between two greetings that were not answered.
 const GREET_AGAIN: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ pub(super) enum Path {
     Connects { socket: Socket, monitor: Socket, is_greeted: bool, greet_at: Instant },
 }
 
-/// What the thread alone knows of a peer. In the order of [`State::peers`].
+/// What only the thread knows of a peer. In the order of [`State::peers`].
 pub(super) struct PeerRecord {
     pub(super) rank: Rank,
     pub(super) path: Path,
@@ -51,9 +51,9 @@ pub(super) struct PeerRecord {
 }
 
 impl PeerRecord {
-    /// Whether this end leaves too, and has to wait for a peer that said its last word and has not hung up.
-    /// Were this end the first to hang up, a socket that connects to it would drop what it has not read yet,
-    /// as libzmq does where nothing is to be queued without a connection: the answer to that last word. Then
+    /// Whether this end leaves too, and must wait for a peer that said its last word and has not hung up. If
+    /// this end hung up first, a socket that connects to it would drop what it has not read yet, as libzmq
+    /// does when nothing may be queued without a connection. That includes the answer to the last word, so
     /// the peer would wait in vain.
     fn is_parting(&self, state: &State, now: Instant) -> bool {
         let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED;
@@ -165,7 +165,7 @@ impl Engine {
         self.router = Some((socket, monitor));
     }
 
-    /// Whose the connection is: by its key, or without keys by what it said.
+    /// The peer of a connection: by its key, or without keys by its own claim.
     fn seat_of(&self, id: &[u8], user: Option<&str>) -> Option<usize> {
         let by_route = || {
             self.records.iter().position(
@@ -218,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Opens a session, or takes it up again. Nothing changes when it is refused.
+    /// Opens a session, or resumes it. Nothing changes when it is refused.
     fn on_hello(
         &mut self,
         socket: &Socket,
@@ -231,7 +231,7 @@ impl Engine {
         };
         let at = match (&self.options.security, record) {
             (Security::Curve(_), Some(at)) if self.records[at].rank == greeting.from => at,
-            // Never by what a greeting claims: a key without a record has no rank.
+            // Never by the claim in a greeting: a key without a record has no rank.
             (Security::Curve(_), record) => {
                 let own = record.map_or("none".to_owned(), |at| self.records[at].rank.to_string());
                 return Err(differs("rank of the key", own, greeting.from));
@@ -256,7 +256,7 @@ impl Engine {
         let Some(link) = &mut peer.link else { return Err(Refusal::UnknownSession) };
         let welcomed = link.on_greeting(greeting.ack, now);
         let ack = link.incoming.ack();
-        // Who comes back because it did not hear that its last word has arrived, is told so again.
+        // A peer that comes back because it did not hear that its last word has arrived is told so again.
         let left = link.incoming.is_over().then_some(now);
         if let Err(violation) = welcomed {
             self.break_link(&mut state, at, violation);
@@ -279,7 +279,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes sure that the peer's session is that of the greeting.
+    /// Makes the peer's session that of the greeting.
     fn admit(
         &mut self,
         state: &mut State,
@@ -317,8 +317,8 @@ impl Engine {
         self.strangers.refused(who, refusal.to_string());
     }
 
-    /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has
-    /// heard why: it says hello again when the connection breaks before the refusal came through.
+    /// A run that waits for all cannot begin with a peer that does not fit. This end stays until that peer
+    /// has heard why: it says hello again when the connection breaks before the refusal came through.
     fn fail(&mut self, record: Option<usize>, session: u64, difference: &Difference) {
         let Some(at) = record.filter(|_| self.options.returns == Returns::Never) else { return };
         let (peer, difference) = (self.records[at].rank, difference.clone());
@@ -435,7 +435,7 @@ impl Engine {
         }
         let (peer, has_begun) = (peer.rank, state.has_begun);
         let refusal = match refusal {
-            // Tried again, until the deadline of whoever waits.
+            // Tried again, until the deadline of the waiting caller.
             Refusal::Taken => return,
             Refusal::Differs(difference) => Refusal::Differs(difference.reversed()),
             other => other,
@@ -532,7 +532,7 @@ impl Engine {
         state.closing.is_some_and(|deadline| is_told && (is_settled || deadline.has_passed()))
     }
 
-    /// Does what the caller asked for.
+    /// Does what the caller ordered.
     fn obey(&mut self, state: &mut State) {
         for order in std::mem::take(&mut state.orders) {
             match order {
@@ -547,7 +547,7 @@ impl Engine {
         }
     }
 
-    /// Goes by another list of peers.
+    /// Applies another list of peers.
     fn readmit(&mut self, state: &mut State, roster: Roster) {
         for at in 0..self.records.len() {
             let rank = self.records[at].rank;
@@ -570,7 +570,7 @@ impl Engine {
         self.options.roster = roster.with(self.options.rank, own);
     }
 
-    /// Hands over what waited for room, and notes who has said its last word.
+    /// Delivers messages that waited for room, and notes peers that said their last word.
     fn settle(&mut self, state: &mut State, at: usize, now: Instant) {
         let State { arrivals, peers, .. } = state;
         let peer = &mut peers[at];

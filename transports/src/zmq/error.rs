@@ -40,9 +40,9 @@ pub enum ZmqError {
     },
     /// libzmq refused.
     Socket {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What libzmq said.
+        /// libzmq's message.
         error: String,
     },
     /// The two ends do not agree on the layout, the codec, the version of the protocol, or another term. Both
@@ -55,21 +55,21 @@ pub enum ZmqError {
     },
     /// The peer does not let this end in.
     Refused {
-        /// Who refused.
+        /// The peer that refused.
         peer: Rank,
         /// Why.
         why: String,
     },
     /// The peer does not know this end's key, or does not let it in.
     Denied {
-        /// Who denied it.
+        /// The peer that denied it.
         peer: Rank,
         /// Where.
         endpoint: String,
     },
     /// Some peers could not be reached, or did not come, before the deadline.
     NotAllThere {
-        /// Those that are missing.
+        /// The peers that are missing.
         missing: Vec<Rank>,
     },
 }

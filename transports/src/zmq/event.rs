@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::rank::Rank;
 
-/// Something that whoever runs the job should know. What strangers cause is told at most once a second, with
-/// its number.
+/// An event for the operator of the job. Events that strangers cause are reported at most once a second, with
+/// their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -34,12 +34,12 @@ pub enum Event {
     },
     /// The list of peers was replaced, and another key, or none, may speak for a rank.
     Listed {
-        /// Whose.
+        /// The rank.
         rank: Rank,
         /// What became of it.
         what: &'static str,
     },
-    /// Somebody was not let in.
+    /// A peer was not let in.
     Refused {
         /// Its rank, or its address and key.
         who: String,
@@ -48,7 +48,7 @@ pub enum Event {
         /// How often since this was told last.
         times: u64,
     },
-    /// Somebody who was let in sent what makes no sense; it was dropped.
+    /// A peer that was let in sent an invalid message, which was dropped.
     Garbage {
         /// Its rank.
         who: String,
@@ -74,7 +74,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Who hears of events. Called on the transport's own thread, so it must be quick.
+/// The receiver of events. It is called on the transport's own thread, so it must be quick.
 #[derive(Clone)]
 pub struct Log(Arc<dyn Fn(&Event) + Send + Sync>);
 
@@ -90,7 +90,7 @@ impl Log {
 }
 
 impl Default for Log {
-    /// Nobody.
+    /// No receiver.
     fn default() -> Self {
         Self::new(|_| {})
     }

@@ -10,7 +10,7 @@ use crate::rank::Rank;
 use crate::spares::Spares;
 use crate::tag::Tag;
 
-/// One gap is reported so often at the most.
+/// Time before the same gap is reported again.
 const REPEAT_GAP_AFTER: Duration = Duration::from_millis(200);
 
 /// Messages that arrived for this rank, and buffers for those to come.
@@ -35,16 +35,16 @@ struct Partial {
     bytes: Vec<u8>,
 }
 
-/// How a peer broke the protocol; the link cannot go on.
+/// How a peer broke the protocol; the link cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// A message longer than what is carried.
+    /// A message longer than the limit.
     TooLarge { bytes: u64, limit: usize },
     /// A chunk that does not continue the message before it, or has another length than it must have.
     WrongChunk,
     /// A packet after the last one.
     AfterBye,
-    /// An acknowledgement of what was never sent.
+    /// An acknowledgement of something never sent.
     NeverSent,
 }
 
@@ -96,7 +96,7 @@ impl Incoming {
         }
     }
 
-    /// Whether the peer said that nothing follows, and all that it sent before is in the inbox.
+    /// Whether the peer said that nothing follows, and everything that it sent before is in the inbox.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -131,7 +131,7 @@ impl Incoming {
         self.assemble(from, (tag, total, offset), bytes, arrivals)
     }
 
-    /// Takes what stands for a message that is not sent any more, if it is the next one.
+    /// Takes the packet that replaces a message that is not sent any more, if it is the next one.
     pub(super) fn on_skip(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
         if !self.is_next(seq, now) {
             return Ok(());
@@ -143,7 +143,7 @@ impl Incoming {
         self.skip()
     }
 
-    /// A message that is skipped has one chunk, so it stands between two others.
+    /// A skipped message has one chunk, so it lies between two others.
     fn skip(&self) -> Result<(), Violation> {
         match (self.is_over, &self.partial) {
             (true, _) => Err(Violation::AfterBye),
@@ -222,7 +222,7 @@ impl Incoming {
         if partial.tag != tag || partial.total as u64 != total || here as u64 != offset || !fits {
             return Err(Violation::WrongChunk);
         }
-        // Doubled, so that no more is reserved than twice what has arrived, and never more than the whole.
+        // Doubled, so that at most twice what has arrived is reserved, and never more than the whole.
         let want = (2 * (here + chunk.len())).min(partial.total);
         partial.bytes.reserve_exact(want - here);
         partial.bytes.extend_from_slice(chunk);

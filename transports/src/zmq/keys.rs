@@ -14,7 +14,7 @@ const Z85: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 const PUBLIC: &str = "gradwire-public ";
 const SECRET: &str = "gradwire-secret ";
 
-/// Who somebody is: 32 bytes, written as 40 characters of z85.
+/// The identity of a peer: 32 bytes, written as 40 characters of z85.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; 32]);
 
@@ -55,9 +55,9 @@ fn z85(bytes: &[u8; 32]) -> String {
     ::zmq::z85_encode(bytes).unwrap_or_default()
 }
 
-/// By hand, and without allocating, since every packet of a connection brings the key of its sender:
-/// `z85_decode` of the crate leaks its argument, and wraps around where five characters stand for more than
-/// 32 bits.
+/// Written by hand and without allocating, because every packet of a connection brings the key of its sender.
+/// `z85_decode` of the crate leaks its argument, and wraps around if five characters stand for more than 32
+/// bits.
 ///
 /// # Source
 /// ZeroMQ RFC 32: five digits of base 85 for four bytes, big-endian.
@@ -108,11 +108,11 @@ impl KeyPair {
         &self.secret
     }
 
-    /// Writes `path` with both keys, readable by its owner alone, and `path` with `.pub` after its name with
-    /// the public one. Existing files are never written over.
+    /// Writes `path` with both keys, readable only by its owner, and `path` with `.pub` after its name with
+    /// the public one. Existing files are never overwritten.
     ///
     /// # Errors
-    /// `KeyFile`; what was written is then removed.
+    /// `KeyFile`; files written so far are then removed.
     pub fn write(&self, path: &Path) -> Result<PathBuf, ZmqError> {
         let mut public_path = path.as_os_str().to_owned();
         public_path.push(".pub");

@@ -1,5 +1,5 @@
-//! One session with one peer: both halves, and what is known of it. No sockets, so that every order of events
-//! can be tried.
+//! One session with one peer: both halves, and what is known of it. It has no sockets, so that tests can try
+//! every order of events.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Link {
         }
     }
 
-    /// The session goes on over a new connection.
+    /// The session continues over a new connection.
     pub(super) fn on_greeting(&mut self, ack: Ack, now: Instant) -> Result<bool, Violation> {
         (self.is_open, self.ack_due) = (true, true);
         Ok(self.outgoing.on_greeting(ack, now)?)
@@ -73,7 +73,7 @@ impl Link {
         self.incoming.settle(from, arrivals)
     }
 
-    /// What to say of what has arrived, if something is new or nothing was said for `heartbeat`.
+    /// The acknowledgement to send, if something is new or nothing was sent for `heartbeat`.
     pub(super) fn ack(&mut self, heartbeat: Duration, now: Instant) -> Option<Vec<u8>> {
         let is_due = self.ack_due || now.saturating_duration_since(self.acked_at) >= heartbeat;
         is_due.then(|| Packet::ack(self.session, self.incoming.ack()))
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// A sender, a receiver, and what is on its way between them; faults by seed.
+    /// A sender, a receiver, and the packets on their way between them; faults by seed.
     struct World {
         sender: Link,
         receiver: Link,
@@ -155,8 +155,8 @@ mod tests {
             self.draws.below(100) < percent
         }
 
-        /// One round: the sender sends what it may, everything on the way arrives, damaged in its order or
-        /// not at all.
+        /// One round: the sender sends what it may, and everything on the way arrives, out of order or not at
+        /// all.
         fn round(&mut self, percent: u64) {
             self.now += Duration::from_millis(50);
             while let Some(packet) = self.sender.outgoing.packet(9, self.now) {

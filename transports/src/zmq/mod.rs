@@ -5,32 +5,32 @@
 //! end has a ROUTER, a connecting end one DEALER for each peer that listens ([`Topology`]).
 //!
 //! # Who may come in
-//! With [`Security::Curve`], a connection proves its key to libzmq (CURVE) and must find it in the [`Roster`]
-//! (ZAP). A peer's rank is the one that the roster gives to its key, whatever its messages say; the routing
-//! id of a connection is drawn by the listening end. Without keys everything is open, so [`Security::Plain`]
-//! has to be asked for and stays on the loopback interface unless that is waived too. A program that is
-//! linked with a libzmq without CURVE refuses to begin a secured run ([`ZmqError::NoCurve`]).
+//! With [`Security::Curve`], a connection proves its key to libzmq (CURVE), and the [`Roster`] must contain
+//! that key (ZAP). A peer's rank is the one that the roster gives to its key, whatever its messages say. The
+//! listening end draws the routing id of a connection. Without keys everything is open, so
+//! [`Security::Plain`] must be requested, and stays on the loopback interface unless that is waived too. A
+//! program that is linked with a libzmq without CURVE refuses to begin a secured run ([`ZmqError::NoCurve`]).
 //!
 //! # Greeting
 //! The connecting end says hello: version, session, ranks, [`Terms`]. The listening end welcomes it or
 //! refuses it, and names the first term on which the two differ; both get [`ZmqError::Differs`]. An end that
-//! fails for it stays until the other one has heard why, 10 s at most.
+//! fails because of this stays until the other end has heard why, for at most 10 s.
 //!
 //! # Delivery
 //! A message is cut into numbered chunks, which are kept until the other end has acknowledged them. When a
-//! connection breaks, libzmq makes a new one, and the greeting on it says where to go on: nothing is lost,
+//! connection breaks, libzmq makes a new one, and the greeting on it says where to continue: nothing is lost,
 //! and what comes twice is dropped. `send` returns when the message is queued and waits only for room in that
-//! queue. When nothing was heard of a peer for [`Timing::give_up`], its session is over: those who wait for
-//! it get [`TransportError::Disconnected`](crate::TransportError::Disconnected), and what was queued for it
-//! is dropped.
+//! queue. If nothing was heard of a peer for [`Timing::give_up`], its session is over: callers that wait for
+//! it get [`TransportError::Disconnected`](crate::TransportError::Disconnected), and messages queued for it
+//! are dropped.
 //!
 //! # Memory
-//! [`ZmqLimits::bytes_per_peer`] is what one peer can make this end keep. libzmq refuses frames that are too
-//! long before it makes room for them, and a message of several parts is dropped; but while such a message is
-//! not complete, libzmq keeps its parts, each within the limit, so a peer *that was let in* can make memory
-//! grow as long as it goes on sending: without keys by up to 30 times the bytes that it sends. libzmq shows
-//! such a message to nobody, counts it against no limit, and has no call that ends one connection of a
-//! ROUTER. SECURITY.md has figures, and what helps.
+//! [`ZmqLimits::bytes_per_peer`] bounds what one peer can make this end store. libzmq refuses frames that are
+//! too long before it makes room for them, and drops a message of several parts. But while such a message is
+//! not complete, libzmq stores its parts, each within the limit. So a peer *that was let in* can make memory
+//! grow as long as it sends: without keys by up to 30 times the bytes that it sends. libzmq shows such a
+//! message to no reader, counts it against no limit, and has no call that ends one connection of a ROUTER.
+//! SECURITY.md has figures, and countermeasures.
 //!
 //! # CURVE in libzmq
 //! The crate `zmq` builds a libzmq of its own, without CURVE. Two ways to have it:

@@ -11,7 +11,7 @@ use super::terms::Terms;
 use crate::inbox::InboxLimits;
 use crate::rank::Rank;
 
-/// Who is connected to whom.
+/// Which ends are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// Everyone to everyone. The one with the lower rank listens.
@@ -36,9 +36,9 @@ impl Topology {
 /// How peers prove who they are.
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// Encrypted and authenticated by CURVE; only keys of the [`Roster`] are let in, each for its own rank.
+    /// Encrypted and authenticated by CURVE. Only keys of the [`Roster`] are let in, each for its own rank.
     Curve(KeyPair),
-    /// Not at all: whoever reaches the socket may claim any rank, and read and change everything.
+    /// No proof: anyone who reaches the socket may claim any rank, and read and change everything.
     Plain {
         /// Also on other interfaces than loopback.
         beyond_loopback: bool,
@@ -51,7 +51,7 @@ pub enum Returns {
     /// Not in this run. All ranks must be there at the start.
     #[default]
     Never,
-    /// At any time, as a new session. The listening end waits for nobody at the start.
+    /// At any time, as a new session. The listening end waits for no peer at the start.
     AtAnyTime,
 }
 
@@ -62,10 +62,10 @@ pub struct ZmqLimits {
     pub chunk_bytes: usize,
     /// Chunks on the way to one peer that it has not acknowledged.
     pub window: usize,
-    /// What is kept for the caller of each sender.
+    /// How much is stored for the caller from each sender.
     pub inbox: InboxLimits,
-    /// What is kept for each receiver that is slower than its sender. An empty queue takes one message of any
-    /// legal size.
+    /// How much is stored for each receiver that is slower than its sender. An empty queue takes one message
+    /// of any legal size.
     pub outbox: InboxLimits,
     /// The longest payload; best taken from the codec's own bound.
     pub max_message_bytes: usize,
@@ -95,8 +95,8 @@ impl ZmqLimits {
         self.window + CONTROL_PACKETS
     }
 
-    /// What one peer can make this end keep, in bytes: libzmq's queues both ways, chunks that wait for room,
-    /// one message that is being put together, the inbox, and what waits to be sent to it.
+    /// The most that one peer can make this end store, in bytes: libzmq's queues both ways, chunks that wait
+    /// for room, one incomplete message, the inbox, and messages that wait to be sent to it.
     pub fn bytes_per_peer(&self) -> usize {
         let queues = self.high_water_mark().saturating_mul(self.max_frame_bytes()).saturating_mul(2);
         let kept = |queue: InboxLimits| queue.bytes.max(self.max_message_bytes);
@@ -119,13 +119,13 @@ impl ZmqLimits {
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Until a connection has proved who it is.
+    /// Until a connection has proved its identity.
     pub handshake: Duration,
     /// Between two signs of life.
     pub heartbeat: Duration,
-    /// Without a sign of life, until a connection is taken for lost.
+    /// Without a sign of life, until a connection counts as lost.
     pub silence: Duration,
-    /// Without a sign of life, until a peer is given up: its session ends, and those who wait for it get
+    /// Without a sign of life, until a peer is given up: its session ends, and callers that wait for it get
     /// `Disconnected`.
     pub give_up: Duration,
 }
@@ -141,11 +141,11 @@ impl Default for Timing {
 /// Everything a transport is told.
 #[derive(Clone, Debug)]
 pub struct ZmqOptions {
-    /// Who this end is.
+    /// The rank of this end.
     pub rank: Rank,
     /// All participants.
     pub roster: Roster,
-    /// Who is connected to whom.
+    /// Which ends are connected.
     pub topology: Topology,
     /// Keys, or their absence.
     pub security: Security,
@@ -157,18 +157,18 @@ pub struct ZmqOptions {
     pub limits: ZmqLimits,
     /// How long things may take.
     pub timing: Timing,
-    /// Who hears of events.
+    /// The receiver of events.
     pub log: Log,
 }
 
 impl ZmqOptions {
-    /// Default limits and times, nobody comes back, nobody listens to events.
+    /// Default limits and times; no peer may come back, and no receiver gets events.
     pub fn new(rank: Rank, roster: Roster, topology: Topology, security: Security, terms: Terms) -> Self {
         let (returns, limits, timing, log) = Default::default();
         Self { rank, roster, topology, security, returns, terms, limits, timing, log }
     }
 
-    /// Those who are connected to this end.
+    /// The peers that are connected to this end.
     pub(super) fn neighbours(&self) -> Vec<Rank> {
         let is_connected =
             |&rank: &Rank| rank != self.rank && self.topology.listener(self.rank, rank).is_some();
@@ -223,7 +223,8 @@ impl ZmqOptions {
         }
     }
 
-    /// The caller's terms and those of the link itself, which come last: other differences explain theirs.
+    /// The caller's terms and then those of the link itself. The link's come last because other differences
+    /// explain theirs.
     pub(super) fn all_terms(&self) -> Terms {
         let ZmqLimits { chunk_bytes, window, max_message_bytes, .. } = self.limits;
         let link =

@@ -7,8 +7,8 @@ use super::packet::{Ack, Data, Packet};
 use crate::inbox::InboxLimits;
 use crate::tag::Tag;
 
-/// Without any acknowledgement for so long, everything unacknowledged is sent again. A connection keeps the
-/// order and loses nothing, and a new one says where to go on, so this is for what should not happen.
+/// If there is no acknowledgement for this long, everything unacknowledged is sent again. A connection keeps
+/// the order and loses nothing, and a new connection says where to continue, so this should not be needed.
 const RESEND_AFTER: Duration = Duration::from_secs(4);
 const RESEND_AT_MOST_AFTER: Duration = Duration::from_secs(60);
 /// An acknowledgement is late when it takes this many times as long as those before it.
@@ -52,7 +52,7 @@ pub(super) struct Outgoing {
     acked: u64,
     /// Chunks below may be sent.
     limit: u64,
-    /// The chunk whose acknowledgement is timed, and when it was sent.
+    /// The chunk with a timed acknowledgement, and the time when it was sent.
     timed: Option<(u64, Instant)>,
     patience: Duration,
     /// When something was acknowledged, or first sent after a pause.

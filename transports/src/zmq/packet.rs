@@ -10,15 +10,15 @@
 //! | 7 | skip | session u64, seq u64 |
 //!
 //! A skip stands for a message of one chunk that is too late to be sent: it takes its number and delivers
-//! nothing. A bye is the last packet of a session; with seq 0 it also answers a refusal, so that whoever
-//! refused may end. A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a
-//! value each. Any bytes are either one of these packets or refused; nothing may be left over.
+//! nothing. A bye is the last packet of a session. With seq 0 it also answers a refusal, so that the refusing
+//! end may end. A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a value
+//! each. Any bytes are either one of these packets or refused; nothing may be left over.
 
 use super::terms::{Difference, MAX_TERMS, MAX_TEXT, Terms};
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// What this code speaks. An end that speaks another version is refused by name.
+/// The version of this code. An end of another version is refused by name.
 pub(super) const VERSION: u16 = 1;
 /// Bytes of a data packet before its payload.
 pub(super) const DATA_HEADER: usize = 1 + 8 + 8 + Tag::BYTES + 8 + 8;
@@ -43,7 +43,7 @@ pub(super) enum Packet<'a> {
     Ack { session: u64, ack: Ack },
 }
 
-/// Opens a session, or takes it up again after the connection was lost.
+/// Opens a session, or resumes it after the connection was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     /// Drawn at random by the end that connects; never used twice.
@@ -89,9 +89,9 @@ pub(super) enum Refusal {
     Taken,
     /// The session to resume is not known: that end was restarted, or has given this one up.
     UnknownSession,
-    /// The rank took part and is gone; this run takes nobody in again.
+    /// The rank took part and is gone; this run does not let a rank return.
     TooLate,
-    /// The rank broke the protocol, or sent what the caller would not have.
+    /// The rank broke the protocol, or sent what the caller refuses.
     ShutOut,
 }
 
@@ -122,7 +122,7 @@ impl std::fmt::Display for Refusal {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Terms are no longer than that; what comes from elsewhere is cut between characters.
+    // Terms are no longer than that; texts from elsewhere are cut between characters.
     let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     out.extend_from_slice(&(end as u16).to_le_bytes());
     out.extend_from_slice(&text.as_bytes()[..end]);

@@ -1,4 +1,4 @@
-//! Who may take part, under which rank, with which key, and where it listens.
+//! Which ranks may take part, each with its key and the address on which it listens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::rank::{Rank, RankSet};
 pub struct Entry {
     /// Its key; none where nothing is encrypted.
     pub key: Option<PublicKey>,
-    /// Where it listens; none for those who only connect.
+    /// The address on which it listens; none if it only connects.
     pub endpoint: Option<String>,
 }
 
 /// All participants by rank: the list of allowed keys, and the address book.
 ///
-/// As text, each line is a rank, a key (or `-`) and, for those who listen, an endpoint; lines that begin with
-/// `#` are comments.
+/// As text, each line is a rank, a key (or `-`) and, for ranks that listen, an endpoint; lines that begin
+/// with `#` are comments.
 ///
 /// # Examples
 /// ```
@@ -32,7 +32,7 @@ pub struct Entry {
 pub struct Roster(BTreeMap<Rank, Entry>);
 
 impl Roster {
-    /// Nobody.
+    /// An empty roster.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,12 +63,12 @@ impl Roster {
         self.0.keys().copied().collect()
     }
 
-    /// Whose key it is.
+    /// The rank with this key.
     pub fn rank_of(&self, key: &PublicKey) -> Option<Rank> {
         self.0.iter().find_map(|(rank, entry)| (entry.key.as_ref() == Some(key)).then_some(*rank))
     }
 
-    /// No key stands for two ranks, for then it would prove neither.
+    /// No key stands for two ranks, because it would then prove neither.
     fn check(&self) -> Result<(), String> {
         let mut keys: Vec<PublicKey> = self.0.values().filter_map(|entry| entry.key).collect();
         keys.sort_unstable();

@@ -8,8 +8,8 @@ use super::error::ZmqError;
 use super::options::{Security, ZmqOptions};
 use crate::rank::Rank;
 
-/// How long a closed socket goes on to send what it holds, acknowledgements and refusals, in milliseconds.
-/// Long only for a peer that takes nothing.
+/// How long a closed socket continues to send what it holds, acknowledgements and refusals, in milliseconds.
+/// It matters only for a peer that takes nothing.
 const LINGER: i32 = 2000;
 const RECONNECT: i32 = 50;
 const RECONNECT_AT_MOST: i32 = 500;
@@ -53,7 +53,7 @@ fn bounded(
     Ok(socket)
 }
 
-/// A socket for all who connect, and the monitor that tells of failed handshakes.
+/// A socket for all that connect, and the monitor that reports failed handshakes.
 pub(super) fn router(
     context: &Context,
     options: &ZmqOptions,
@@ -133,7 +133,7 @@ pub(super) fn bell(context: &Context) -> Result<(Socket, Socket), ZmqError> {
     make().map_err(failed("bell"))
 }
 
-/// What a monitor tells.
+/// What a monitor reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noticed {
     Connected,
@@ -144,7 +144,7 @@ pub(super) enum Noticed {
     HandshakeFailed,
 }
 
-/// The next thing that a monitor has to tell, if there is one.
+/// The next report of a monitor, if there is one.
 pub(super) fn notice(monitor: &Socket) -> Option<Noticed> {
     loop {
         let frames = monitor.recv_multipart(zmq::DONTWAIT).ok()?;

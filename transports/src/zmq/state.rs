@@ -13,13 +13,13 @@ use crate::inbox::Inbox;
 use crate::rank::Rank;
 use crate::tag::Deadline;
 
-/// Where a peer stands.
+/// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It has never been here.
     Expected,
     Here,
-    /// It was here; nobody knows whether it comes back.
+    /// It was here; whether it comes back is unknown.
     Silent,
     /// Its session is over.
     Gone,
@@ -29,7 +29,7 @@ pub(super) enum Standing {
 pub(super) struct Peer {
     pub(super) rank: Rank,
     pub(super) standing: Standing,
-    /// Its session. One that said its last word is kept, so that this can still be acknowledged.
+    /// Its session. A session whose peer said its last word is kept, so that this can still be acknowledged.
     pub(super) link: Option<Link>,
     /// Sessions so far.
     pub(super) sessions: u64,
@@ -39,8 +39,8 @@ pub(super) struct Peer {
     pub(super) is_banned: bool,
     /// Whether the list of peers still has it.
     pub(super) is_listed: bool,
-    /// The session of a hello for whose refusal this end fails, and when that was, until its sender has heard
-    /// of it.
+    /// The session of a hello because of whose refusal this end fails, and its time, until its sender has
+    /// heard of it.
     pub(super) untold: Option<(u64, Instant)>,
 }
 
@@ -75,7 +75,7 @@ impl Peer {
     }
 }
 
-/// What the caller wants of the thread, which knows the connections.
+/// What the caller orders from the thread, which knows the connections.
 #[derive(Debug)]
 pub(super) enum Order {
     ShutOut { rank: Rank, why: String },
@@ -93,7 +93,7 @@ pub(super) struct State {
     pub(super) has_begun: bool,
     /// Carried out before the thread does anything else.
     pub(super) orders: Vec<Order>,
-    /// Until when the thread may go on to deliver what is queued; then it ends.
+    /// How long the thread may continue to deliver queued messages; then it ends.
     pub(super) closing: Option<Deadline>,
     pub(super) is_stopped: bool,
     /// The thread was woken and has not looked yet.

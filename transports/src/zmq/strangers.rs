@@ -25,7 +25,7 @@ struct Story {
 pub(super) struct Strangers(BTreeMap<(Kind, String, String), Story>);
 
 impl Strangers {
-    /// Somebody was not let in.
+    /// A peer was not let in.
     pub(super) fn refused(&mut self, who: String, why: String) {
         self.count((Kind::Refused, who, why));
     }
@@ -41,7 +41,7 @@ impl Strangers {
         }
     }
 
-    /// Tells what is due.
+    /// Reports what is due.
     pub(super) fn report(&mut self, now: Instant, events: &mut Vec<Event>) {
         for ((kind, who, what), story) in &mut self.0 {
             let is_due =

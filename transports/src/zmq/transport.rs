@@ -21,7 +21,7 @@ use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// How long a transport that is dropped without having been closed goes on to deliver.
+/// How long a transport that is dropped without having been closed continues to deliver.
 const DROPPED: Duration = Duration::from_millis(250);
 /// What CURVE adds to a frame: name of the command 8, nonce 8, authenticator 16, flags 1.
 const CURVE_BYTES: usize = 33;
@@ -59,7 +59,7 @@ impl Me {
         self.is_patient && peer.standing == Standing::Expected
     }
 
-    /// Waits until every peer is there that has to be.
+    /// Waits until all required peers are there.
     pub(super) fn wait_for_all<'a>(
         &self,
         shared: &'a Shared,
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Bell {
 }
 
 impl Bell {
-    /// Rings, unless somebody did already and nobody has listened yet.
+    /// Rings, unless it already rang and no one has listened yet.
     fn ring(&self, state: &mut State) {
         if !mem::replace(&mut state.is_woken, true) {
             // A bell that cannot ring is full of rings.
@@ -115,7 +115,7 @@ pub struct LinkTally {
 }
 
 impl ZmqTransport {
-    /// Goes on with other ranks in a later epoch. The caller sees to it that every member adopts the same
+    /// Continues with other ranks in a later epoch. The caller must make every member adopt the same
     /// membership. From then on a member that begins another session is `Disconnected` until the next call.
     ///
     /// # Errors
@@ -143,22 +143,22 @@ impl ZmqTransport {
         Ok(())
     }
 
-    /// Says of which session a member's messages are, when it may have begun another one since.
+    /// States to which session a member's messages belong, when it may have begun another one since.
     pub(super) fn bind(&mut self, rank: Rank, session: u64) {
         let mut state = self.shared.lock();
         let peer = state.peers.iter_mut().find(|peer| peer.rank == rank);
         peer.into_iter().for_each(|peer| peer.bound = Some(session));
     }
 
-    /// Ends the session of `rank`, which is not let in again under its key: an end that listens calls this
+    /// Ends the session of `rank`, which is not let in again under its key. An end that listens calls this
     /// for a peer whose packets are right and whose messages are not. Returns when it is done.
     pub fn shut_out(&mut self, rank: Rank, why: &str) {
         self.order(Order::ShutOut { rank, why: why.to_owned() });
     }
 
-    /// Goes by another list of peers: who is not on it any more, or has another key on it, is gone, and who
-    /// has another key on it, or is on it again, may come in although that rank was shut out. This end's own
-    /// entry stays. Returns when it is done.
+    /// Applies another list of peers. A rank that is no longer on it, or has another key on it, is gone. A
+    /// rank with another key, or on the list again, may come in even if that rank was shut out. This end's
+    /// own entry stays. Returns when it is done.
     ///
     /// # Errors
     /// `Options` where the list has a rank that it did not have at the start, or one without a key; without
@@ -222,7 +222,7 @@ impl ZmqTransport {
         peer.link.as_ref().filter(|_| is_present).map(|link| link.session)
     }
 
-    /// Begins a new session with every peer, after all have ended; what came in earlier ones is forgotten,
+    /// Begins a new session with every peer, after all have ended. It forgets what came in earlier sessions,
     /// and the membership is again that of the roster, in epoch 0. For ends that only connect, such as the
     /// worker of a star whose server was started again.
     ///
@@ -258,7 +258,7 @@ impl ZmqTransport {
         at.map_err(|_| TransportError::Unsupported { operation: "link between two workers of a star" })
     }
 
-    /// Queues a message, when there is room for it, until it is delivered or the time has come.
+    /// Queues a message, when there is room for it, until it is delivered or the deadline has passed.
     fn queue(
         &mut self,
         to: Rank,

@@ -4,7 +4,7 @@ use super::keys::PublicKey;
 use super::roster::Roster;
 use crate::rank::Rank;
 
-/// What libzmq asked: version, request, domain, address, routing id, mechanism, credentials.
+/// The frames of libzmq's question: version, request, domain, address, routing id, mechanism, credentials.
 const QUESTION_FRAMES: usize = 7;
 
 /// The verdict on one question.
@@ -12,11 +12,11 @@ const QUESTION_FRAMES: usize = 7;
 pub(super) struct Answer {
     /// Version, request, status code, status text, user id, metadata.
     pub(super) frames: [Vec<u8>; 6],
-    /// Who was turned away, and why.
+    /// The peer that was turned away, and the reason.
     pub(super) denied: Option<(String, String)>,
 }
 
-/// Lets in the keys of the list that stand for one of `ranks`, with the key as user id, and nobody else.
+/// Lets in only the keys of the list that stand for one of `ranks`, with the key as user id.
 pub(super) fn answer(question: &[Vec<u8>], roster: &Roster, ranks: &[Rank]) -> Option<Answer> {
     let [version, request, ..] = question else { return None };
     let reply = |code: &str, text: &str, user: String| {

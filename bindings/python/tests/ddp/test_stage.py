@@ -1,4 +1,4 @@
-"""Copies from and to a device, with a device that is none: its own memory is that of the CPU, and it notes what it is asked."""
+"""Copies from and to a device, tested with a stand-in: its memory is that of the CPU, and it records every call."""
 
 from __future__ import annotations
 

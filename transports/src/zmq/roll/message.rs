@@ -1,4 +1,4 @@
-//! What server and workers tell each other beside frames and verdicts, little-endian.
+//! What server and workers tell each other besides frames and verdicts, little-endian.
 
 use super::tags::EPOCH;
 use crate::rank::Rank;
@@ -10,21 +10,21 @@ pub struct Notice {
     pub epoch: u32,
     /// The next step.
     pub step: u64,
-    /// Whether the run is over, so that there is none.
+    /// Whether the run is over, so that no step follows.
     pub is_over: bool,
-    /// Who takes part in it, ascending.
+    /// The ranks that take part in it, ascending.
     pub ranks: Vec<Rank>,
 }
 
-/// What a worker says of itself in each step.
+/// What a worker reports about itself in each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// Norm of what it keeps back: lost if it dies now.
+    /// Norm of its residual, which is lost if it dies now.
     pub residual_norm: f64,
     /// Hash of its parameters before the step; 0 when it was not computed.
     pub params_hash: u64,
-    /// Whether it leaves behind this step, with what it keeps back, so that nothing is lost and no step waits
-    /// for it.
+    /// Whether it leaves after this step and takes its residual along, so that nothing is lost and no step
+    /// waits for it.
     pub leaves: bool,
 }
 

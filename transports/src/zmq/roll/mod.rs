@@ -1,8 +1,8 @@
-//! Who takes part in which step, when workers join, leave, die and fall silent in the middle of a run.
+//! Which ranks take part in which step, when workers join, leave, die and fall silent in the middle of a run.
 //!
 //! A server and its workers run [`Exchange`](crate::exchange::Exchange)s with
-//! [`Route::Server`](crate::exchange::Route) over a star with [`Returns::AtAnyTime`](super::Returns). What is
-//! here stands around each step:
+//! [`Route::Server`](crate::exchange::Route) over a star with [`Returns::AtAnyTime`](super::Returns). This
+//! module adds what happens around each step:
 //!
 //! ```text
 //! worker                                   server
@@ -13,18 +13,19 @@
 //! finish ◄──── who is in it, mean ──────── finish: closes when all are there, or at the end of its patience
 //! next   ◄──── notice ──────────────────── close: who left, who was too late, who comes in
 //! ```
-//! - The membership of a step is fixed when the step before it closes; a [`Notice`] tells it, in an epoch of
-//!   its own.
-//! - A worker that is late is told so by the verdict: its frame is given back, it applies the mean like
-//!   everyone, and its replica stays equal. One that misses [`Rules::may_miss`] steps in a row, or whose
-//!   parameters differ, is out of the membership: it asks again, and gets the parameters of the step that
-//!   closes then.
-//! - A step without a quorum is void: everything is given back, the parameters stay, the next step follows.
-//!   It begins when there is a quorum: where fewer members are left, all are put out, and come in together.
+//! - The membership of a step is fixed when the step before it closes; a [`Notice`] announces it, in an epoch
+//!   of its own.
+//! - The verdict tells a worker that it is late: its frame is given back, it applies the mean like everyone,
+//!   and its replica stays equal. A worker that misses [`Rules::may_miss`] steps in a row, or whose
+//!   parameters differ, leaves the membership. It asks again, and gets the parameters of the step that closes
+//!   then.
+//! - A step without a quorum is void: everything is given back, the parameters stay, and the next step
+//!   follows. It begins when there is a quorum. If fewer members are left, all are put out, and come in
+//!   together.
 //! - A member whose frames are refused again and again is shut out of the run ([`Rules::may_spoil`]), and no
-//!   quorum counts it any more.
-//! - A worker that leaves in order says so in its report. It is out behind that step, which counts.
-//! - What a worker kept back dies with it. Its last report has the norm, which [`Change::Left`] passes on.
+//!   longer counts towards a quorum.
+//! - A worker that leaves in order says so in its report. It is out after that step, which counts.
+//! - A worker's residual dies with it. Its last report has the norm, which [`Change::Left`] passes on.
 
 mod message;
 mod server;
@@ -36,8 +37,8 @@ pub use server::{Change, Rules, Server};
 pub use tags::EPOCH;
 pub use worker::Worker;
 
-/// The weight of what a worker kept back, when it comes back `missed` steps later: 1 at once, falling evenly
-/// to 0 at `limit` steps. Old residuals point where the loss no longer falls.
+/// The weight of a worker's residual when it comes back `missed` steps later: 1 at once, falling evenly to 0
+/// at `limit` steps. Old residuals point in directions in which the loss no longer falls.
 ///
 /// # Examples
 /// ```

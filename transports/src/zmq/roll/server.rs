@@ -1,4 +1,4 @@
-//! The server's part of the roll: it decides who is a member of which step.
+//! The server's part of the roll: it decides which ranks are members of which step.
 
 use std::thread;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 use crate::zmq::transport::ZmqTransport;
 
-/// Between two looks for workers that ask to come in, while there are too few.
+/// Time between two checks for workers that ask to come in, while there are too few.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// When a step counts, and who stays.
+/// When a step counts, and which members stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Members, the server included, with whom a step may begin.
@@ -33,14 +33,14 @@ pub enum Change {
         /// Who.
         rank: Rank,
     },
-    /// It is gone, with what it kept back.
+    /// It is gone, with its residual.
     Left {
         /// Who.
         rank: Rank,
-        /// Norm of what it kept back when it last reported; nobody adds that any more.
+        /// Norm of its residual in its last report; no rank adds that any more.
         lost_norm: f64,
     },
-    /// It is out until it asks again; it still has what it keeps back.
+    /// It is out until it asks again; it still has its residual.
     Out {
         /// Who.
         rank: Rank,
@@ -67,7 +67,7 @@ struct Place {
     rank: Rank,
     /// The session in which it is a member.
     member: Option<u64>,
-    /// The session of its last request, and how many were answered in it.
+    /// The session of its last request, and how many requests were answered in it.
     asked: (u64, u32),
     /// Whether a request waits to be answered.
     wants_in: bool,
@@ -118,23 +118,23 @@ impl Server {
         1 + self.places.iter().filter(|place| place.member.is_some()).count()
     }
 
-    /// Members with whom the next step may begin: those of the rules, or fewer where not so many can come in
-    /// any more, because they were shut out or taken off the list. It rises again only where a step closes,
-    /// or while nobody is a member: members that were told of a step get it.
+    /// Number of members with whom the next step may begin: that of the rules, or fewer if fewer can still
+    /// come in, because others were shut out or taken off the list. It rises again only when a step closes,
+    /// or while there are no members: members that were told of a step get it.
     pub fn quorum(&self) -> usize {
         self.quorum
     }
 
-    /// Whether there are enough members, and workers that ask to become one.
+    /// Whether there are enough members, together with workers that ask to become members.
     fn is_enough(&self) -> bool {
         let is_counted = |place: &&Place| place.wants_in || place.member.is_some();
         1 + self.places.iter().filter(is_counted).count() >= self.quorum
     }
 
-    /// Waits until there is a quorum of members and of workers that ask to become one.
+    /// Waits until there is a quorum of members and of workers that ask to become members.
     ///
     /// # Errors
-    /// Those of `recv`; `Timeout` names the first rank that is missing.
+    /// The errors of `recv`; `Timeout` names the first rank that is missing.
     pub fn wait_for_quorum(
         &mut self,
         transport: &mut ZmqTransport,
@@ -179,11 +179,11 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what the members reported in the step of `tag`, and returns the norm of what each of them keeps
-    /// back. Parameters that differ from the server's own, whose hash is given, put a member out.
+    /// Takes the reports of the members in the step of `tag`, and returns the norm of the residual of each. A
+    /// member is put out if its parameters differ from the server's own, whose hash is given.
     ///
     /// # Errors
-    /// Those of `recv`.
+    /// The errors of `recv`.
     pub fn reports(
         &mut self,
         transport: &mut ZmqTransport,
@@ -250,12 +250,12 @@ impl Server {
         }
     }
 
-    /// Closes the step of `tag`, of which `contributors` are known to have taken part in time: decides who
-    /// takes part in `next_step`, tells it to the members, and sends `state` to those who come in. With no
-    /// step before it, members are told nothing, for there are none.
+    /// Closes the step of `tag`, in which `contributors` are known to have taken part in time. It decides who
+    /// takes part in `next_step`, tells the members, and sends `state` to those who come in. If there was no
+    /// step before, there are no members to tell.
     ///
     /// # Errors
-    /// Those of `send` that are no fault of one worker, and those of [`ZmqTransport::adopt`].
+    /// The errors of `send` that no single worker caused, and those of [`ZmqTransport::adopt`].
     pub fn close(
         &mut self,
         transport: &mut ZmqTransport,
@@ -302,7 +302,7 @@ impl Server {
         Ok(changes)
     }
 
-    /// Tells the members of the step that has closed what follows.
+    /// Tells the members of the closed step what follows.
     fn tell(
         &mut self,
         transport: &mut ZmqTransport,

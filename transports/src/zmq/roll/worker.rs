@@ -26,7 +26,7 @@ impl Worker {
     /// Asks to be let in when a step closes.
     ///
     /// # Errors
-    /// Those of `send`.
+    /// The errors of `send`.
     pub fn ask(&mut self, transport: &mut ZmqTransport, deadline: Deadline) -> Result<(), TransportError> {
         let session = transport.session(self.server).ok_or_else(|| self.gone())?;
         if self.asked.0 != session {
@@ -37,12 +37,12 @@ impl Worker {
         transport.send(self.server, tag, b"", deadline)
     }
 
-    /// Waits for a step to close; returns what comes next and the server's state, as it was given to
+    /// Waits for a step to close. Returns what comes next and the server's state, as it was given to
     /// [`Server::close`](super::Server::close). The transport has the new membership then. After a `Timeout`
     /// it can be called again.
     ///
     /// # Errors
-    /// Those of `recv`; `Disconnected` also when nothing was asked, or the answer makes no sense.
+    /// The errors of `recv`; `Disconnected` also if nothing was asked, or the answer makes no sense.
     pub fn answer(
         &mut self,
         transport: &mut ZmqTransport,
@@ -61,10 +61,10 @@ impl Worker {
         TransportError::Disconnected { rank: self.server }
     }
 
-    /// Says how this worker stands, in the step of `tag`.
+    /// Reports this worker's state, in the step of `tag`.
     ///
     /// # Errors
-    /// Those of `send`.
+    /// The errors of `send`.
     pub fn report(
         &mut self,
         transport: &mut ZmqTransport,
@@ -75,11 +75,11 @@ impl Worker {
         transport.send(self.server, tag.chunk(REPORT), &report.write(), deadline)
     }
 
-    /// Waits for what follows the step of `tag`. When this worker is in it, the transport has the new
-    /// membership; else it has to ask again.
+    /// Waits for what follows the step of `tag`. If this worker is in it, the transport has the new
+    /// membership; otherwise it has to ask again.
     ///
     /// # Errors
-    /// Those of `recv`; `Disconnected` also when the notice makes no sense.
+    /// The errors of `recv`; `Disconnected` also if the notice makes no sense.
     pub fn next(
         &mut self,
         transport: &mut ZmqTransport,
@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-/// Goes on in the epoch of the notice. One of the present epoch says that nothing has changed.
+/// Continues in the epoch of the notice. A notice of the present epoch says that nothing has changed.
 fn adopt(transport: &mut ZmqTransport, notice: &Notice) -> Result<(), TransportError> {
     if notice.epoch <= transport.membership().epoch {
         return Ok(());
