@@ -1,4 +1,4 @@
-//! How workers come to agree: on the mean of all gradients, or by moving towards their neighbours.
+//! How workers agree: on the mean of all gradients, or by moving towards their neighbours.
 
 use gradwire::{Layout, Memory, Spec};
 use gradwire_transports::collective::Wire;
@@ -8,16 +8,16 @@ use gradwire_transports::gossip::{Mixer, Topology};
 
 use crate::config::RunConfig;
 
-/// What a run is told.
+/// How a run was told to agree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Averaging {
-    /// Every worker applies the mean of all gradients, so that replicas are equal.
+    /// Every worker applies the mean of all gradients, so replicas are equal.
     Mean(Route),
     /// Every worker applies its own gradient, and its replica moves towards those of its neighbours.
     Gossip(Topology),
 }
 
-/// A switched Ethernet, where nothing else is said.
+/// A switched Ethernet, by default.
 const LINK_LATENCY_US: f64 = 50.0;
 
 fn link(config: &RunConfig) -> Option<Link> {
@@ -26,7 +26,7 @@ fn link(config: &RunConfig) -> Option<Link> {
 }
 
 impl Averaging {
-    /// What the configuration, which was checked, stands for, for a gradient of `len` elements.
+    /// What the checked configuration means for a gradient of `len` elements.
     pub(crate) fn of(config: &RunConfig, spec: &Spec, len: usize) -> Self {
         let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
         let topology = match config.topology.as_deref() {
@@ -50,7 +50,7 @@ impl Averaging {
         }
     }
 
-    /// One worker's part in it, in that many parts where a number is given.
+    /// One worker's part in it, in this many parts if a number is given.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ pub(crate) enum Agreement {
 }
 
 impl Agreement {
-    /// What a server keeps back of its means.
+    /// The server's residual of its means.
     pub(crate) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match self {
             Self::Mean(exchange) => exchange.downlink_memory(),
@@ -99,7 +99,7 @@ impl Agreement {
         }
     }
 
-    /// What a server's cap on norms goes by.
+    /// The state of a server's cap on norms.
     pub(crate) fn norms(&self) -> Vec<f64> {
         match self {
             Self::Mean(exchange) => exchange.norms(),
@@ -107,7 +107,7 @@ impl Agreement {
         }
     }
 
-    /// Goes on from [`norms`](Self::norms).
+    /// Continues from [`norms`](Self::norms).
     pub(crate) fn restore_norms(&mut self, norms: &[f64]) {
         if let Self::Mean(exchange) = self {
             exchange.restore_norms(norms);

@@ -29,7 +29,7 @@ pub enum JobError {
     /// The model has too many parameters.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The checkpoint to go on from.
+    /// The checkpoint from which to continue.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The codec does not go with the exchange.
@@ -43,7 +43,7 @@ impl From<RangeError> for JobError {
     }
 }
 
-/// All that the workers of a run share, and only read.
+/// Everything that the workers of a run share, and only read.
 #[derive(Debug)]
 pub struct Job {
     /// As the user will find it in `config.toml`.
@@ -110,8 +110,8 @@ impl Job {
         Ok(job)
     }
 
-    /// The optimizer, at rest. Where the codec owns the momentum, it has momentum for what is sent dense
-    /// alone.
+    /// The optimizer, before its first step. If the codec owns the momentum, the optimizer has momentum only
+    /// for what is sent dense.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl Job {
         self.codec_at(step).density()
     }
 
-    /// The share of all coordinates that a frame of that step should hold, of a codec that has a density:
-    /// what is sent dense counts.
+    /// The share of all coordinates that a frame of that step should hold, including what is sent dense, for
+    /// a codec that has a density.
     pub fn target_density(&self, step: u64) -> Option<f64> {
         let target = self.codec_at(step).target_count(&self.units())?;
         Some(target as f64 / self.layout.len() as f64)
@@ -157,7 +157,7 @@ impl Job {
         self.spec.units.units(&self.layout.as_ref()).collect()
     }
 
-    /// A fresh model; all workers' are alike.
+    /// A fresh model, the same for all workers.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The trainer proves on real tasks that compressed training converges, and says what it costs and gains.
+//! The trainer shows on real tasks that compressed training converges, and reports its cost and gain.
 //!
 //! ```text
 //! data::Batches ─► model::Model::forward_backward ─► flat gradient (clipped)

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             if let Some(launch) = Launch::detect() {
                 launch.let_first_speak();
             }
-            // Nobody is left to tell when standard error is closed.
+            // If standard error is closed, there is no one left to tell.
             let _ = writeln!(stderr(), "trainer: {failure}");
             ExitCode::from(failure.exit_code())
         }

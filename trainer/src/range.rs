@@ -13,7 +13,7 @@ pub struct RangeError {
 }
 
 impl RangeError {
-    /// Says that `key` must not be `value`, and what it may be.
+    /// States that `key` must not be `value`, and what it may be.
     pub fn new(key: &'static str, value: impl ToString, allowed: impl ToString) -> Self {
         Self { key, value: value.to_string(), allowed: allowed.to_string() }
     }

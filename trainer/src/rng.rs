@@ -1,12 +1,12 @@
 //! Seeded draws for initial weights and shuffles, from the generator that the codecs draw from.
 //!
-//! Never the tensor library's generator: that one is a single stream behind a process-wide lock, so two
-//! workers in one process would take each other's numbers.
+//! Never the tensor library's generator: it is a single stream behind a process-wide lock, so two workers in
+//! one process would take each other's numbers.
 
 use gradwire::random::Stream;
 use gradwire::{Source, StepKey};
 
-/// What a stream of draws is for. Streams of different purposes are unrelated.
+/// The use of a stream of draws. Streams of different purposes are unrelated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Purpose {
@@ -18,7 +18,7 @@ pub enum Purpose {
     Offset = 3,
 }
 
-/// A stream of pseudo-random numbers that depends on its key alone.
+/// A stream of pseudo-random numbers that depends only on its key.
 ///
 /// # Determinism
 ///

@@ -5,7 +5,7 @@ use std::io::stdout;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
 
-/// Columns of characters where the terminal does not say how many it has, and where there is none.
+/// Columns of characters if the terminal does not say how many it has, or if there is no terminal.
 const DEFAULT_WIDTH: usize = 80;
 
 /// What tables take of narrower terminals too.
@@ -37,8 +37,7 @@ fn table_of_width(titles: &[String], rows: &[Vec<String>], width: usize) -> Stri
         .collect();
     let Some((&first, others)) = widths.split_first() else { return String::new() };
     let others_width: usize = others.iter().map(|width| width + GAP).sum();
-    // Where it does not fit, two fifths of the width are left to the first column, and longer names are
-    // broken.
+    // If it does not fit, the first column gets two fifths of the width, and longer names are broken.
     let first = if first + others_width <= width { first } else { first.min(width * 2 / 5) };
     let (mut text, mut from) = (String::new(), 1);
     while from < titles.len() {
@@ -81,7 +80,7 @@ fn part(titles: &[String], rows: &[Vec<String>], first: usize, columns: std::ops
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A name that is longer than a line is broken behind its commas and spaces.
+/// A name that is longer than a line is broken after its commas and spaces.
 fn broken(name: &str, width: usize) -> String {
     let (mut text, mut used) = (String::new(), 0);
     for part in name.split_inclusive([',', ' ']) {

@@ -24,9 +24,9 @@ use crate::run::{Control, Observer, Outcome, RunError};
 ///
 /// # Errors
 ///
-/// What is wrong with the settings, and what keeps MPI from starting: before that the launcher ends the job
-/// when a process fails. `Interrupted`, when all have left. Other failures do not return, they end the whole
-/// job with their exit code.
+/// The faults of the settings, and what keeps MPI from starting: at that point the launcher ends the job when
+/// a process fails. `Interrupted`, when all have left. Other failures do not return: they end the whole job
+/// with their exit code.
 pub(crate) fn train(
     launch: Launch,
     settings: Settings,
@@ -47,7 +47,7 @@ pub(crate) fn train(
     })
 }
 
-/// Goes on from a checkpoint, which every process reads: all of them must see the folder.
+/// Continues from a checkpoint, which every process reads: all of them must see the folder.
 ///
 /// # Errors
 ///
@@ -56,7 +56,7 @@ pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Resu
     ensure_same_world(launch, found.path(), found.config().workers)?;
     let job = Job::prepare(found.config().clone())?;
     let run = found.run_folder().unwrap_or(found.path()).to_path_buf();
-    // MPI starts when all processes have come so far, so none reads what the first one writes anew.
+    // MPI starts when all processes have come this far, so none reads what the first one rewrites.
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
     in_a_job(launch, &job.config, |transport| {
         if transport.rank() != Rank(0) {
@@ -95,7 +95,7 @@ fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Resul
     )))
 }
 
-/// The settings with what the launcher decides: there is one worker in each process.
+/// The settings with the launcher's decisions: there is one worker in each process.
 fn resolve(launch: Launch, mut settings: Settings) -> Result<RunConfig, JobError> {
     let workers = settings.workers.unwrap_or(launch.world);
     require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))?;
@@ -119,7 +119,7 @@ fn in_a_job(
     ensure_one_job(launch, transport.membership().world());
     let done = unless_nobody_reads(work(&mut transport));
     match &done {
-        // All end behind the same step, so all leave.
+        // All end after the same step, so all leave.
         Ok(()) | Err(Failure::Interrupted { .. }) => {}
         Err(failure) => {
             launch.let_first_speak();
@@ -132,7 +132,7 @@ fn in_a_job(
     }
 }
 
-/// A library that does not know the launcher has every process train alone, as rank 0 of one.
+/// With a library that does not know the launcher, every process trains alone, as rank 0 of one.
 fn ensure_one_job(launch: Launch, ranks: usize) {
     if ranks != launch.world {
         launch.let_first_speak();

@@ -18,7 +18,7 @@ pub enum CheckpointError {
     /// There is no checkpoint.
     #[error("{}: no checkpoint in this folder", .0.display())]
     None(PathBuf),
-    /// What is there is damaged.
+    /// The checkpoint is damaged.
     #[error("{}: {what}{}", path.display(), before.as_ref().map(|path| format!("; the checkpoint before it can be resumed with --resume {}", path.display())).unwrap_or_default())]
     Corrupt {
         /// The file.
@@ -28,7 +28,7 @@ pub enum CheckpointError {
         /// The checkpoint before this one, if there is one.
         before: Option<PathBuf>,
     },
-    /// What is there belongs to another program, version or model.
+    /// The checkpoint belongs to another program, version or model.
     #[error("{}: {what}", path.display())]
     Foreign {
         /// The file.
@@ -48,7 +48,7 @@ impl CheckpointError {
     }
 }
 
-/// Puts the path in front of what the system says.
+/// Puts the path before the system's message.
 pub(super) fn at(path: &std::path::Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
     |error| CheckpointError::Io { path: path.to_path_buf(), error }
 }

@@ -24,10 +24,10 @@ pub struct Totals {
     pub refused_in_a_row: u64,
     /// Times that a worker died, and did not come back.
     pub departures: u64,
-    /// Norms of what workers kept back that died, less what they had when they came back, added up, in
+    /// Sum of the norms of the residuals of workers that died, less what they had when they came back, in
     /// billionths.
     pub lost_nanos: u64,
-    /// Who is away now.
+    /// The workers that are away now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub away: Vec<Away>,
 }
@@ -38,19 +38,19 @@ pub struct Totals {
 pub struct Away {
     /// Its rank.
     pub rank: u32,
-    /// Norm of what it kept back, in billionths, as it last said.
+    /// Norm of its residual, in billionths, as it last reported.
     pub lost_nanos: u64,
 }
 
-/// A single worker of a server's run, whose checkpoint holds what it keeps back and no replica: that is the
-/// server's.
+/// One worker of a server's run. Its checkpoint holds its residual and no replica, because the server has
+/// that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Single {
     /// Its rank.
     pub rank: usize,
-    /// Hash of the parameters that all replicas had. Where the server has others behind the same step, the
-    /// run took another course since, or is another one.
+    /// Hash of the parameters that all replicas had. If the server has others after the same step, the run
+    /// took another course since, or is another one.
     pub params_hash: String,
 }
 
@@ -68,7 +68,7 @@ impl Entry {
         Self { name: name.to_owned(), bytes: content.len() as u64, crc32: crc32fast::hash(content) }
     }
 
-    /// What is wrong with the content, if anything is.
+    /// The fault in the content, if there is one.
     pub(super) fn fault(&self, content: &[u8]) -> Option<String> {
         let found = Self::of(&self.name, content);
         if found.bytes != self.bytes {
@@ -88,7 +88,7 @@ pub(super) struct Manifest {
     pub(super) steps: u64,
     /// Ranks whose memories are in it.
     pub(super) workers: usize,
-    /// Whose memory it is, where it is that of one worker alone.
+    /// The worker whose memory it is, if it is that of one worker only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) worker: Option<Single>,
     /// Of the layout, as frames carry it.

@@ -1,4 +1,4 @@
-//! The state of a run on disk, from which it goes on as if nothing had happened.
+//! The state of a run on disk, from which it continues as if nothing had happened.
 //!
 //! ```text
 //! checkpoints/step-00000120/
@@ -10,14 +10,13 @@
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
-//! That of a worker over the network has `rank-N.safetensors` and the manifest alone: everything else is the
-//! server's, and the manifest says of which replicas it is a part.
+//! The checkpoint of a worker over the network has only `rank-N.safetensors` and the manifest. The server has
+//! everything else, and the manifest says to which replicas it belongs.
 //!
 //! Batches, learning rates and random draws follow from the step, so nothing of them is saved.
 //!
-//! A checkpoint is written into a folder of another name, brought to the disk file by file, and renamed at
-//! the end: whatever happens on the way, a folder `step-…` is complete, and the one before it is removed only
-//! afterwards.
+//! A checkpoint is written into a folder of another name, flushed to the disk file by file, and renamed at
+//! the end. So a folder `step-…` is always complete, and the one before it is removed only afterwards.
 
 mod error;
 mod manifest;
@@ -38,31 +37,31 @@ use crate::config::RunConfig;
 /// A run between two steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// What the run was told.
+    /// The configuration of the run.
     pub config: RunConfig,
     /// How many steps are done: the number of the next one.
     pub steps: u64,
-    /// Whose it is, where it is that of one worker of a server's run; it then holds a memory and no replica.
+    /// The worker, if it is that of one worker of a server's run; it then holds a memory and no replica.
     pub worker: Option<Single>,
-    /// What every replica has; where replicas differ, those of all ranks.
+    /// The state of every replica; if replicas differ, that of each rank.
     pub replicas: Vec<Replica>,
-    /// What each rank keeps back, as saved memories, by rank; empty where the codec keeps nothing. Of a run
-    /// over the network that of the server alone.
+    /// The memory of each rank, as saved memories, by rank; empty if the codec keeps nothing. For a run over
+    /// the network only that of the server.
     pub memories: Vec<Vec<u8>>,
     /// What each rank has not sent yet, by rank; empty but in a delayed run.
     pub gradients: Vec<Vec<f32>>,
-    /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
+    /// The server's residual of its means, as a saved memory; empty if there is none.
     pub downlink: Vec<u8>,
-    /// Norms of the last frames, which a server's cap goes by, oldest first; empty without a cap.
+    /// Norms of the last frames, for a server's cap, oldest first; empty without a cap.
     pub norms: Vec<f64>,
     /// Sums over the steps done.
     pub totals: Totals,
 }
 
-/// What one rank says of its state after a step.
+/// What one rank reports of its state after a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
-    /// From rank 0 alone, unless replicas differ.
+    /// Only from rank 0, unless replicas differ.
     pub(crate) replica: Option<Replica>,
     pub(crate) memory: Vec<u8>,
     pub(crate) gradient: Vec<f32>,

@@ -1,5 +1,5 @@
-//! What is the same at every rank, and how it looks in bytes: in the file of a checkpoint, and on its way to
-//! a worker that comes in.
+//! The state that is the same at every rank, and its bytes: in the file of a checkpoint, and on its way to a
+//! worker that comes in.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub struct Replica {
     pub params: Vec<f32>,
     /// Steps of the optimizer.
     pub optimizer_steps: u64,
-    /// What the optimizer remembers, by name.
+    /// The state of the optimizer, by name.
     pub optimizer: Vec<(String, Vec<f32>)>,
 }
 
@@ -72,8 +72,8 @@ impl Replica {
         safetensors::serialize(views.map_err(malformed)?, Some(steps)).map_err(malformed)
     }
 
-    /// Reads [`to_bytes`](Self::to_bytes): slices of all tensors of the layout, the parameters among them,
-    /// and nothing else.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes): slices of all tensors of the layout, including the
+    /// parameters, and nothing else.
     pub(crate) fn from_bytes(content: &[u8], layout: &Layout) -> Result<Self, ReplicaError> {
         let (_, header) = SafeTensors::read_metadata(content).map_err(malformed)?;
         let steps = header.metadata().as_ref().and_then(|metadata| metadata.get(STEPS)?.parse().ok());

@@ -21,7 +21,7 @@ const PREFIX: &str = "step-";
 const DRAFT: &str = ".draft-";
 /// Complete checkpoints that are kept: the newest, and one to fall back to.
 const KEPT: usize = 2;
-/// Those that a worker keeps: the server's newest may be older than its own by one.
+/// The number that a worker keeps: the server's newest may be older by one than its own.
 const KEPT_BY_WORKER: usize = KEPT + 1;
 /// Manifests above this many bytes are not ours.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
@@ -56,9 +56,9 @@ impl Store {
         Self { path: run.join(FOLDER) }
     }
 
-    /// Writes a checkpoint, and removes older ones but the newest: two are left, or three of a worker's.
-    /// Those of later steps are removed too, for they belong to a course that the run has left. Returns where
-    /// it lies.
+    /// Writes a checkpoint, and removes older ones except the newest: two are left, or three of a worker's.
+    /// Those of later steps are removed too, because they belong to a course that the run has left. Returns
+    /// its path.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Store {
         let written =
             write_draft(&draft, checkpoint, layout).and_then(|()| self.publish(&draft, checkpoint.steps));
         if written.is_err() {
-            // What is left of it takes room that may be what is missing.
+            // Remains of a failed write may take the room that is missing.
             let _ = fs::remove_dir_all(&draft);
         }
         let path = written?;
@@ -78,7 +78,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Removes all checkpoints: a run that begins in the folder of another one must not be taken for it.
+    /// Removes all checkpoints: a run that begins in the folder of another one must not be mistaken for it.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Store {
         Ok(path)
     }
 
-    /// What a process left that was killed while it wrote.
+    /// Remains of a process that was killed while it wrote.
     fn remove_drafts(&self) -> Result<(), CheckpointError> {
         for entry in fs::read_dir(&self.path).map_err(at(&self.path))? {
             let path = entry.map_err(at(&self.path))?.path();
@@ -207,7 +207,7 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
     sync(draft)
 }
 
-/// A checkpoint whose files were not read yet: enough to build the model that they belong to.
+/// A checkpoint whose files were not read yet: enough to build the model to which they belong.
 #[derive(Clone, Debug)]
 pub struct Found {
     path: PathBuf,
@@ -219,11 +219,11 @@ pub struct Found {
 ///
 /// # Errors
 ///
-/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. An older one must be named itself, so that nobody
-/// goes back without knowing.
+/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. To use an older one, name it, so that nobody goes
+/// back without knowing.
 pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     if path.join(MANIFEST).exists() {
-        // However it is named, the folder of its run is two above.
+        // However it is named, the folder of its run is two levels above.
         return Found::read(&path.canonicalize().map_err(at(path))?);
     }
     let folder = path.join(FOLDER);
@@ -277,7 +277,7 @@ impl Found {
         Ok(Self { path: path.to_path_buf(), manifest, config })
     }
 
-    /// What the run was told.
+    /// The configuration of the run.
     pub fn config(&self) -> &RunConfig {
         &self.config
     }
@@ -287,12 +287,12 @@ impl Found {
         self.manifest.steps
     }
 
-    /// Whose it is, where it is that of one worker of a server's run.
+    /// The worker, if it is that of one worker of a server's run.
     pub fn worker(&self) -> Option<&Single> {
         self.manifest.worker.as_ref()
     }
 
-    /// What goes on from it.
+    /// The command that continues from it.
     pub fn command(&self) -> &'static str {
         match (self.config.transport.as_str(), self.worker()) {
             (_, Some(_)) => "trainer join",

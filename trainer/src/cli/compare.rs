@@ -103,7 +103,8 @@ fn checked(grid: Grid) -> Result<Plan, Failure> {
 }
 
 impl CompareArgs {
-    /// What the file says, and over it what the command line does. Codecs here replace those there.
+    /// The settings of the file, overridden by those of the command line. Codecs here replace those in the
+    /// file.
     fn grid(&self) -> Result<Grid, JobError> {
         let file = self.grid.as_deref().map(Grid::read).transpose()?.unwrap_or_default();
         let own = settings(&self.settings, self.config.as_ref())?;

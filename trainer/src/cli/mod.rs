@@ -61,7 +61,7 @@ enum Command {
     Keygen(remote::KeygenArgs),
 }
 
-/// Reads the arguments, the program's name first, and does what they say.
+/// Reads the arguments, the program's name first, and runs the command.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub fn main(
     unless_nobody_reads(result)
 }
 
-/// What the parser says, or where it cannot know why, what it means.
+/// The parser's message or, if the parser cannot know the reason, what it means.
 fn usage(error: &clap::Error) -> String {
     let whole = error.to_string();
     let text = first_paragraph(&whole);
@@ -100,7 +100,7 @@ fn usage(error: &clap::Error) -> String {
 #[cfg(not(feature = "zmq"))]
 const OF_ZMQ: [&str; 3] = ["serve", "join", "keygen"];
 
-/// What the parser says before it begins to explain, in one line.
+/// The parser's message before its explanation, in one line.
 fn first_paragraph(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
     lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned()

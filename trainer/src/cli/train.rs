@@ -76,7 +76,7 @@ fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> R
     Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or give --transport local")))
 }
 
-/// Where processes are asked for, somebody has to start them.
+/// If processes are requested, a launcher must start them.
 fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     let workers = config.workers;
     let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };

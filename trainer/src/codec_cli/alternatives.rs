@@ -1,5 +1,5 @@
-//! What the sections of a sparse unit, and the body of a levels unit, would take under every coder, found by
-//! encoding what the unit holds.
+//! The size of a sparse unit's sections and of a levels unit's body under every coder, found by encoding
+//! their content.
 
 use gradwire::format::{FrameUnit, UnitInfo};
 use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
@@ -21,7 +21,7 @@ pub(super) struct Cost {
     bytes: usize,
 }
 
-/// What a unit costs under each coder that takes it.
+/// The size of a unit under each coder that accepts it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Alternatives {
@@ -80,7 +80,7 @@ impl Alternatives {
     }
 }
 
-/// What the only unit of a frame is made of that a spelling makes of `values`; `None` where it cannot.
+/// The parts of the only unit of the frame that a spelling makes of `values`; `None` if it cannot.
 fn encoded(spelling: &str, values: &[f32]) -> Option<UnitInfo> {
     let codec = Spec::parse(spelling).ok()?.codec;
     let layout = LayoutRef::flat(values.len());

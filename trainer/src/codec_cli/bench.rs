@@ -58,7 +58,7 @@ fn link_rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
-/// One codec on one file. The names are those of the JSON; sizes are in bytes, `encode_gbps` in gigabytes of
+/// One codec on one file. The names are those of the JSON. Sizes are in bytes, `encode_gbps` in gigabytes of
 /// dense f32 a second, break-even bandwidths in gigabits a second.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
@@ -126,8 +126,8 @@ pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError
     if args.json { Ok(()) } else { write_notes(args, out).map_err(CliError::Output) }
 }
 
-/// The codec of a spelling, and over a link, where it leaves the index coder open, the same with other
-/// coders.
+/// The codec of a spelling. With a link, and if the spelling leaves the index coder open, also the same codec
+/// with other coders.
 fn candidates(spelling: &str, link_gbps: Option<f64>) -> Result<(Spec, Vec<Spec>), CliError> {
     let [_, others @ ..] = CHOICES;
     let others = others.iter().filter(|_| link_gbps.is_some());
@@ -153,7 +153,7 @@ fn best_row(
     best.map(|(_, row)| row)
 }
 
-/// What a step of this codec moves.
+/// What a step of this codec sends.
 fn traffic(spec: &Spec, gradient: &Gradient, measured: &Measurement, workers: u32) -> Traffic {
     Traffic {
         workers,
@@ -164,8 +164,9 @@ fn traffic(spec: &Spec, gradient: &Gradient, measured: &Measurement, workers: u3
     }
 }
 
-/// Encodes everything once before anything is measured: a bad file at the end of the list is reported at
-/// once, and not behind minutes of results. So is a list of codecs none of which can encode anything.
+/// Encodes everything once before it measures anything, so that a bad file at the end of the list is reported
+/// at once, and not after minutes of results. The same holds for a list of codecs of which none can encode
+/// anything.
 fn rehearse_all(args: &BenchArgs, specs: &[(Spec, Vec<Spec>)]) -> Result<(), CliError> {
     let (mut works, mut first_error) = (false, None);
     for file in &args.input {
@@ -200,8 +201,8 @@ impl Failure {
     }
 }
 
-/// What a row of numbers does not say: that a codec compresses nothing, or little, since it sends tensors
-/// dense.
+/// A note on what the numbers of a row do not show: that a codec compresses nothing, or little, because it
+/// sends tensors dense.
 fn note(spec: &Spec, gradient: &Gradient) -> Option<String> {
     if matches!(spec.codec, Codec::Gather(GatherCodec::Dense(_))) {
         return None;
@@ -251,7 +252,7 @@ impl Row {
         }
     }
 
-    /// In what the bytes travel.
+    /// How the bytes are sent.
     fn sent(&self) -> String {
         let counted = |count: usize, what: &str| match count {
             1 => format!("1 {what}"),
@@ -296,7 +297,7 @@ impl Row {
     }
 }
 
-/// Size and error: what a codec does to the gradient.
+/// Size and error: the effect of a codec on the gradient.
 const SIZE_TITLES: [(&str, &str); 10] = [
     ("codec", ""),
     ("k", "entries"),
@@ -310,7 +311,7 @@ const SIZE_TITLES: [(&str, &str); 10] = [
     ("cosine", ""),
 ];
 
-/// Time: what it costs, and when that pays.
+/// Time: the cost of a codec, and when it pays.
 const TIME_TITLES: [(&str, &str); 8] = [
     ("codec", ""),
     ("encode", "ms"),

@@ -2,7 +2,7 @@
 
 use super::measure::Times;
 
-/// What a step moves, and how long encoding and decoding take. No overlap of computing and moving is assumed.
+/// What a step sends, and how long encoding and decoding take. Computing and sending do not overlap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traffic {
     /// Workers that take part.
@@ -19,12 +19,11 @@ pub(super) struct Traffic {
 
 impl Traffic {
     /// Gigabits per second of a worker's link at which sending frames takes as long as a dense ring
-    /// all-reduce with elements of f32; 0 where the dense ring is always faster. Slower links gain from the
-    /// codec.
+    /// all-reduce with elements of f32; 0 if the dense ring is always faster. On slower links the codec is
+    /// faster.
     ///
     /// With N workers, dense bytes B and frame bytes b, a ring moves 2(N−1)/N·B for each worker. Gathered
-    /// frames take (N−1)·b, one encode and N decodes; a linear codec rides on the ring itself, with one of
-    /// each.
+    /// frames take (N−1)·b, one encode and N decodes; a linear codec uses the ring itself, with one of each.
     pub(super) fn break_even_gbps(&self) -> f64 {
         self.against_ring_of(self.dense_bytes)
     }
@@ -58,7 +57,7 @@ impl Traffic {
         }
     }
 
-    /// Seconds in which a worker encodes and decodes.
+    /// Seconds that a worker takes to encode and decode.
     fn coding(&self) -> f64 {
         let decodes = if self.is_linear { 1.0 } else { f64::from(self.workers) };
         self.times.encode + decodes * self.times.decode

@@ -67,7 +67,7 @@ pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliErro
         .map_err(CliError::Output)
 }
 
-/// What the messages add to an accumulator of zeros, and what their headers say.
+/// The values that the messages add to an accumulator of zeros, and the content of their headers.
 fn decode(
     messages: &Messages,
     layout: &LayoutRef<'_>,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use gradwire::{DecodeError, EncodeError};
 use safetensors::Dtype;
 
-/// Why a command failed. Displays as one line that says what is wrong, and where.
+/// Why a command failed. Displays as one line with the fault and its place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
@@ -53,7 +53,7 @@ pub enum FileFault {
         /// Bytes that are there.
         actual: u64,
     },
-    /// It goes on after its content.
+    /// It continues after its content.
     #[error("{count} bytes after the end of the data")]
     TrailingBytes {
         /// How many bytes too many.
@@ -70,10 +70,10 @@ pub enum FileFault {
         /// Its type.
         dtype: Dtype,
     },
-    /// It needs more memory than there is.
+    /// It needs more memory than is available.
     #[error("{elements} elements do not fit into memory")]
     OutOfMemory {
-        /// Coordinates asked for.
+        /// Number of coordinates requested.
         elements: usize,
     },
     /// A frame, or a layout, covers more coordinates than the limit.
@@ -97,7 +97,7 @@ pub enum FileFault {
         codec: String,
         /// What is wrong.
         error: EncodeError,
-        /// Where that is, in terms of tensors.
+        /// The place of the fault, in terms of tensors.
         place: Place,
     },
     /// The frame that a codec made of the gradient is not valid: a fault of the codec, not of the file.
@@ -123,7 +123,7 @@ pub enum FileFault {
     },
 }
 
-/// A coordinate in terms of tensors, if there is one to speak of.
+/// A coordinate in terms of tensors, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place(pub(super) Option<(String, usize)>);
 

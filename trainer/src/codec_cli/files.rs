@@ -24,9 +24,9 @@ pub(super) fn check_length(needed: u64, actual: u64) -> Result<(), FileFault> {
     }
 }
 
-/// Writes a file whole or not at all: what `content` writes goes to a temporary file in the same folder,
-/// which then takes the name. An existing regular file is replaced; anything else of that name (a folder, a
-/// device) is left alone.
+/// Writes a file whole or not at all: the output of `content` goes to a temporary file in the same folder,
+/// which then takes the name. It replaces an existing regular file, and leaves anything else of that name (a
+/// folder, a device) alone.
 pub(super) fn write_atomically(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,

@@ -14,8 +14,8 @@ use super::files::open;
 /// Coordinates of a layout, or of frames without one, unless told otherwise: 1 GiB as f32.
 pub(super) const DEFAULT_MAX_ELEMENTS: usize = 1 << 28;
 
-/// Coordinates that a file of so many bytes may claim without a layout, unless told otherwise: what an honest
-/// frame claims, and not a gigabyte for a hundred bytes.
+/// Coordinates that a file of `bytes` bytes may claim without a layout, by default: enough for an honest
+/// frame, and not a gigabyte for a hundred bytes.
 pub(super) fn default_claim(bytes: usize) -> usize {
     (1 << 22usize).max(bytes.saturating_mul(1 << 12)).min(DEFAULT_MAX_ELEMENTS)
 }
@@ -28,8 +28,8 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Reads a file that holds messages, one after the other, and nothing else. Nothing is allocated for a
-    /// body before its header says that this is a frame, and the file is long enough for it.
+    /// Reads a file that holds messages, one after the other, and nothing else. Allocates nothing for a body
+    /// before its header proves to be that of a frame, and the file is long enough for it.
     pub(super) fn read(path: &Path) -> Result<Self, CliError> {
         let read = || -> Result<Self, FileFault> {
             let (mut file, actual) = open(path)?;
@@ -47,7 +47,7 @@ impl Messages {
         file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut self.bytes)?;
         let header = match Header::parse(&self.bytes[start..]) {
             Ok(header) => header,
-            // What follows a message and does not begin like one is no message.
+            // Bytes that follow a message and do not begin like a message are not one.
             Err(_) if start > 0 => return Err(FileFault::TrailingBytes { count: actual - start as u64 }),
             Err(error) => return Err(error.into()),
         };
@@ -66,18 +66,18 @@ impl Messages {
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all messages.
     pub(super) fn total_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How many there are.
+    /// Number of messages.
     pub(super) fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Checks that the messages are of one gradient: same codec, layout, divisor and step, their units
-    /// ascending and apart. Returns where the last unit ends. Allocates nothing, whatever they claim.
+    /// Checks that the messages belong to one gradient: same codec, layout, divisor and step, with units that
+    /// ascend and do not overlap. Returns where the last unit ends. Allocates nothing, whatever they claim.
     pub(super) fn extent(&self, max_elements: usize) -> Result<usize, FileFault> {
         let limits = claim_limits(max_elements);
         let (mut end, mut first) = (0, None);
@@ -96,7 +96,7 @@ impl Messages {
                 }
                 end = start.saturating_add(len);
             }
-            // A gap before a unit is not counted as an element, but has to be allocated for.
+            // A gap before a unit does not count as elements, but needs memory.
             if end > max_elements {
                 return Err(FileFault::TooManyElements { limit: max_elements });
             }
@@ -104,8 +104,7 @@ impl Messages {
         Ok(end)
     }
 
-    /// What stands for the layout of messages that are all there is: their own fingerprint, and the end of
-    /// their last unit.
+    /// The layout used if there are only messages: their own fingerprint, and the end of their last unit.
     pub(super) fn lone_layout(&self, max_elements: usize) -> Result<LayoutRef<'static>, FileFault> {
         let len = self.extent(max_elements)?;
         let header = Header::parse(&self.bytes)?;
@@ -125,7 +124,7 @@ pub(super) fn claim_limits(max_elements: usize) -> Limits {
     }
 }
 
-/// Limits of a frame of so many bytes without a layout that covers at most so many coordinates.
+/// Limits of a frame of `bytes` bytes without a layout that covers at most `max_elements` coordinates.
 pub(super) fn lone_limits(bytes: usize, max_elements: usize) -> Limits {
     let flat = LayoutRef::flat(max_elements);
     Limits { max_body_bytes: bytes, ..Limits::for_layout(&flat) }

@@ -20,7 +20,8 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Bytes of the header's length in front of the header.
 const LENGTH_BYTES: u64 = 8;
 
-/// Bytes of a tensor that are held beside the gradient while it is read; a multiple of every element's size.
+/// Bytes of a tensor that are in memory besides the gradient while it is read; a multiple of every element's
+/// size.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The gradient of one file.
@@ -142,14 +143,14 @@ fn widen(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// Memory for `len` values, or an error where that is more than there is.
+/// Memory for `len` values, or an error if there is not enough.
 fn reserved(len: usize) -> Result<Vec<f32>, FileFault> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| FileFault::OutOfMemory { elements: len })?;
     Ok(values)
 }
 
-/// `len` zeros, or an error where that is more than there is memory for.
+/// `len` zeros, or an error if there is not enough memory.
 pub(super) fn zeroed(len: usize) -> Result<Vec<f32>, FileFault> {
     let mut values = reserved(len)?;
     values.resize(len, 0.0);

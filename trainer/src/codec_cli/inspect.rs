@@ -35,13 +35,13 @@ pub struct InspectArgs {
     pub max_elements: Option<usize>,
 }
 
-/// Coordinates up to which a frame of so many bytes is decoded without a layout: what is common among frames,
-/// and not what any frame can claim. Of more only the structure is checked.
+/// The most coordinates for which a frame of `bytes` bytes is decoded without a layout: enough for usual
+/// frames, and not what any frame can claim. Of larger frames only the structure is checked.
 fn decoded_without_layout(bytes: usize) -> usize {
     bytes.saturating_mul(64).saturating_add(1 << 20)
 }
 
-/// Shows the frames. Of one whose checksum is wrong it shows the header, and then fails.
+/// Shows the frames. For a frame with a wrong checksum it shows the header, and then fails.
 pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliError> {
     let messages = Messages::read(&args.frame)?;
     let layout = args.layout.as_deref().map(|file| Ok((file, read_layout(file)?))).transpose()?;
@@ -85,7 +85,7 @@ fn with_layout(bytes: &[u8], layout: &LayoutRef<'_>, file: &Path) -> Result<Cont
     decode(bytes, layout, &limits).map_err(|fault| name_layout(fault, file))
 }
 
-/// Takes stock of the frame, and checks it as far as that takes no memory in proportion to what it claims.
+/// Outlines the frame, and checks it as far as that takes no memory in proportion to what it claims.
 fn without_layout(bytes: &[u8], max_elements: usize) -> Result<Content, FileFault> {
     let claims = claim_limits(max_elements);
     let outline = Outline::read(bytes, &claims).map_err(|error| too_many(error, max_elements))?;
@@ -102,7 +102,7 @@ fn without_layout(bytes: &[u8], max_elements: usize) -> Result<Content, FileFaul
     }
 }
 
-/// What a frame holds that decodes.
+/// The content of a frame that decodes.
 fn decode(bytes: &[u8], layout: &LayoutRef<'_>, limits: &Limits) -> Result<Content, FileFault> {
     let mut decoder = Decoder::new();
     let frame = decoder.parse(bytes, layout, limits)?;
@@ -110,7 +110,7 @@ fn decode(bytes: &[u8], layout: &LayoutRef<'_>, limits: &Limits) -> Result<Conte
     Ok(Content::new(frame.step(), units, bytes.len(), Checked::Completely))
 }
 
-/// What a frame says of itself.
+/// What a frame says about itself.
 fn content(outline: &Outline<'_>, bytes: &[u8], checked: Checked) -> Content {
     let units = outline.units().map(|info| UnitReport::new(&info)).collect();
     Content::new(outline.step(), units, bytes.len(), checked)

@@ -14,7 +14,7 @@ pub(super) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
 
 /// One codec on one gradient, as rank 0 would encode it at step 0, from an empty memory.
 ///
-/// A linear codec makes the frame of what this gradient alone contributes.
+/// A linear codec makes the frame that this gradient alone contributes.
 pub(super) struct Job<'g> {
     pub(super) spec: Spec,
     pub(super) key: StepKey,

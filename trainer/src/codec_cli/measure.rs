@@ -1,4 +1,4 @@
-//! What `bench` measures: the frame, its error, and medians of times taken in turns.
+//! What `bench` measures: the frame, its error, and medians of alternating times.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -103,7 +103,7 @@ trait Turns {
     fn decode(&mut self) -> Result<(), CliError>;
 }
 
-/// A codec with frames, and who receives them.
+/// A codec with frames, and their receivers.
 struct Framed<'g, 'f> {
     job: Job<'g>,
     receiver: Receiver<'f>,
@@ -146,9 +146,9 @@ impl Turns for Summed<'_> {
     }
 }
 
-/// One turn to warm the buffers, then `iters` in which a copy of the gradient, encode and decode take turns:
-/// what slows the machine down for a while slows all three. Memory and accumulator are emptied between the
-/// timed parts.
+/// One turn to warm the buffers, then `iters` turns in which a copy of the gradient, encode and decode
+/// alternate: what slows the machine down for a while slows all three. Memory and accumulator are emptied
+/// between the timed parts.
 fn time_in_turns(codec: &mut impl Turns, copy: &mut AlignedCopy, iters: u32) -> Result<Times, CliError> {
     let mut samples: [Vec<f64>; 3] = Default::default();
     for turn in 0..=iters {

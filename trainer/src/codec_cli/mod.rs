@@ -65,10 +65,10 @@ pub enum CodecCommand {
     List(ListArgs),
 }
 
-/// Runs one command and writes what it has to say to `out`. A reader of `out` that went away is not an error.
+/// Runs one command and writes its output to `out`. It is not an error if the reader of `out` went away.
 ///
 /// # Errors
-/// [`CliError`]; its text is one line that says what is wrong, and where. No file was written then.
+/// [`CliError`], whose text is one line with the fault and its place. No file was written then.
 pub fn run(args: CodecArgs, out: &mut impl Write) -> Result<(), CliError> {
     let result = match args.command {
         CodecCommand::Bench(args) => bench::run(&args, out),

@@ -1,4 +1,4 @@
-//! What a frame holds, and how far it is from the gradient.
+//! The content of a frame, and its distance from the gradient.
 
 use gradwire::Frame;
 
@@ -7,23 +7,23 @@ use gradwire::Frame;
 pub(super) struct Entries {
     /// Entries with a value.
     pub(super) sent: usize,
-    /// Bytes of positions, with everything that says how to read them; none where no positions are written.
+    /// Bytes of positions, with everything needed to read them; none if no positions are written.
     pub(super) position_bytes: Option<usize>,
     /// Bytes of values or levels, the norms that scale them included.
     pub(super) value_bytes: usize,
 }
 
 impl Entries {
-    /// Adds those of a parsed frame.
+    /// Adds the numbers of a parsed frame.
     pub(super) fn add(&mut self, frame: &Frame<'_>) {
         for info in frame.units().map(|unit| unit.info()) {
             let value_bytes = info.values.map_or(0, |(_, bytes)| bytes);
             self.sent += info.held;
             self.value_bytes += value_bytes;
             match info.index {
-                // Norms take the place of positions in what a unit of levels tells about itself.
+                // A unit of levels reports its norms in place of positions.
                 Some((_, bytes)) if info.kind == "levels" => self.value_bytes += bytes,
-                // Counts, lengths and coders included: all that is not values.
+                // Counts, lengths and coders included: everything except values.
                 Some(_) => *self.position_bytes.get_or_insert(0) += info.body_bytes - value_bytes,
                 None => {}
             }
@@ -41,7 +41,7 @@ impl Entries {
     }
 }
 
-/// Bits that each of `entries` takes of `bytes`; none where there are no entries.
+/// Bits that each of `entries` takes of `bytes`; none if there are no entries.
 pub(super) fn bits_per(bytes: usize, entries: usize) -> Option<f64> {
     (entries > 0).then(|| bytes as f64 * 8.0 / entries as f64)
 }
@@ -71,7 +71,7 @@ impl Distance {
     }
 }
 
-/// The number, unless it is none.
+/// The number, if it is finite.
 pub(super) fn finite(number: f64) -> Option<f64> {
     number.is_finite().then_some(number)
 }

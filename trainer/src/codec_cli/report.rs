@@ -11,7 +11,7 @@ use super::frame::codec_name;
 use super::quality::bits_per;
 use super::table::{Table, grouped, optional, significant};
 
-/// A frame. One whose checksum is wrong has no content worth showing.
+/// A frame. If its checksum is wrong, its content is not worth showing.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -38,7 +38,7 @@ pub(super) struct HeaderReport {
     checksum_is_right: bool,
 }
 
-/// What is behind the header.
+/// What follows the header.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Content {
     /// Step of the run.
@@ -59,8 +59,8 @@ pub(super) struct Content {
 pub(super) enum Checked {
     /// All of it.
     Completely,
-    /// Not positions and values: decoding what the frame claims would take memory out of proportion to its
-    /// bytes.
+    /// Everything except positions and values: decoding what the frame claims would take memory out of
+    /// proportion to its bytes.
     Claims,
     /// Not positions and values: the positions need the shapes.
     Shapes,
@@ -135,12 +135,12 @@ impl HeaderReport {
 }
 
 impl UnitReport {
-    /// One unit of a parsed frame, with what it would have cost under other coders.
+    /// One unit of a parsed frame, with its size under other coders.
     pub(super) fn decoded(unit: &FrameUnit<'_>) -> Self {
         Self { alternatives: Alternatives::of(unit), ..Self::new(&unit.info()) }
     }
 
-    /// What a unit says of itself.
+    /// What a unit says about itself.
     pub(super) fn new(info: &UnitInfo) -> Self {
         let bytes = info.index.map_or(0, |(_, bytes)| bytes) + info.values.map_or(0, |(_, bytes)| bytes);
         Self {
@@ -192,7 +192,7 @@ const UNIT_TITLES: [(&str, &str); 10] = [
 ];
 
 impl Content {
-    /// The units of a frame of so many bytes.
+    /// The units of a frame of `bytes` bytes.
     pub(super) fn new(step: u64, units: Vec<UnitReport>, bytes: usize, checked: Checked) -> Self {
         let n = units.iter().map(|unit| unit.len).fold(0, usize::saturating_add);
         Self { step, n, ratio: 4.0 * n as f64 / bytes as f64, checked, units }
@@ -201,7 +201,7 @@ impl Content {
 
 impl Report {
     /// Writes the header field by field, then the units as a table. `place` is the number of the frame in its
-    /// file, and how many there are.
+    /// file, and the number of frames.
     pub(super) fn write(&self, place: (usize, usize), out: &mut impl Write) -> io::Result<()> {
         match place {
             (_, 1) => writeln!(out, "{}", self.header.file)?,

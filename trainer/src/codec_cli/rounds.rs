@@ -1,5 +1,5 @@
-//! The rounds of a linear codec without frames, as one worker alone goes through them: what it contributes,
-//! and how long that takes.
+//! The rounds of a linear codec without frames, run by one worker alone: what it contributes, and how long
+//! that takes.
 
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{Round, RoundBuffers};
@@ -80,8 +80,8 @@ impl<'g> Rounds<'g> {
         begun.map_err(|error| job.explain(error))
     }
 
-    /// Goes through the rounds that were begun, with nobody else: `mean` becomes what this gradient alone
-    /// decodes to.
+    /// Runs the rounds that were begun, with no other worker: `mean` becomes what this gradient alone decodes
+    /// to.
     pub(super) fn finish(&mut self, mean: &mut [f32]) -> Contribution {
         let Self { job, codec, units } = self;
         let layout = job.gradient.layout.as_ref();

@@ -21,7 +21,7 @@ impl Table {
         Self { titles: titles.iter().map(title).collect(), rows: Vec::new() }
     }
 
-    /// Appends a row, one cell a column; those that are left out are empty.
+    /// Appends a row, one cell a column; missing cells are empty.
     pub(super) fn push(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
@@ -45,7 +45,7 @@ pub(super) fn grouped(number: usize) -> String {
     text
 }
 
-/// A number in `digits` significant digits; with an exponent where it is below a thousandth.
+/// A number in `digits` significant digits; with an exponent if it is below a thousandth.
 pub(super) fn significant(number: f64, digits: u8) -> String {
     if number == 0.0 {
         return "0".to_owned();
@@ -63,7 +63,7 @@ pub(super) fn significant(number: f64, digits: u8) -> String {
     }
 }
 
-/// A number in `digits` significant digits, or `-` where there is none.
+/// A number in `digits` significant digits, or `-` if there is none.
 pub(super) fn optional(number: Option<f64>, digits: u8) -> String {
     number.map_or_else(|| "-".to_owned(), |number| significant(number, digits))
 }

@@ -1,4 +1,4 @@
-//! What a command does where nothing else is asked for.
+//! Defaults of the commands.
 
 /// Lines of progress, in a pipe.
 pub(crate) const LINES: u64 = 20;

@@ -63,7 +63,7 @@ pub enum Failure {
         broken: usize,
         /// Runs of the comparison.
         runs: usize,
-        /// The first of them, and what is known of it.
+        /// The first of them, and its known details.
         first: String,
     },
     /// The result cannot be shown.
@@ -72,7 +72,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// 2 for bad input, of which nothing was written; 1 for what went wrong later.
+    /// 2 for bad input, for which nothing was written; 1 for a later failure.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Log(_) | Self::Codec(_) => 2,
@@ -100,7 +100,7 @@ pub(crate) fn unless_nobody_reads(result: Result<(), Failure>) -> Result<(), Fai
     }
 }
 
-/// Says how to go on after an interrupt.
+/// Adds how to continue after an interrupt.
 pub(crate) fn explained(
     outcome: Result<Outcome, RunError>,
     folder: &Folder,

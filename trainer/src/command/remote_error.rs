@@ -25,10 +25,10 @@ pub enum RemoteError {
     /// The server's state does not fit.
     #[error("the server's state: {0}")]
     State(#[from] ReplicaError),
-    /// The run was ended, or what it says cannot be written down.
+    /// The run was ended, or its record cannot be written.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The file for what every step adds up to.
+    /// The file for the sums of every step.
     #[error("{}: {what}", path.display())]
     Trace {
         /// Which file.

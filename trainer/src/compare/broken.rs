@@ -48,7 +48,7 @@ impl Broken {
         Self { seed: job.config.seed, why: Why::NotBegun, step: 0, loss: None }
     }
 
-    /// What the error of a run says, with the losses that the run left in its folder.
+    /// What the error of a run means, with the losses that the run left in its folder.
     fn of(job: &Job, error: &RunError, folder: &Folder) -> Self {
         let losses = losses(folder);
         let loss = losses.iter().rev().find(|(_, loss)| loss.is_finite()).map(|&(_, loss)| loss);
@@ -63,7 +63,7 @@ impl Broken {
         Self { seed: job.config.seed, why, step, loss }
     }
 
-    /// Whether the comparison can be resumed where this run stands.
+    /// Whether the comparison can be resumed at this run.
     pub fn is_open(&self) -> bool {
         matches!(self.why, Why::Interrupted | Why::NotBegun)
     }
@@ -90,7 +90,7 @@ impl Broken {
     }
 }
 
-/// A run that ended, for good or not. One that diverged is written down.
+/// A run that ended, with a result or without. A run that diverged is recorded.
 pub(super) fn judged(
     job: &Job,
     ended: Result<Outcome, RunError>,
@@ -124,7 +124,7 @@ fn losses(folder: &Folder) -> Vec<(u64, f64)> {
     lines.map(|line| (line.step, line.loss)).collect()
 }
 
-/// Four digits, and an exponent for what is large.
+/// Four digits, and an exponent for large numbers.
 fn short(loss: f64) -> String {
     if loss.abs() < 1e4 { format!("{loss:.4}") } else { format!("{loss:.3e}") }
 }

@@ -40,7 +40,7 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if a setting has no codec before it, or is not one that candidates may differ in.
+    /// [`ConfigError`] if a setting has no codec before it, or candidates may not differ in it.
     pub fn read(words: &[String]) -> Result<Vec<Self>, ConfigError> {
         let mut all: Vec<Self> = Vec::new();
         for word in words {
@@ -85,13 +85,13 @@ impl Candidate {
         Ok(Settings { codec: Some(self.codec.clone()), ..own.over(shared.clone()) })
     }
 
-    /// Its own settings as they stand behind the codec: ` lr=0.1 momentum=0`.
+    /// Its own settings as they follow the codec: ` lr=0.1 momentum=0`.
     pub fn own_text(&self) -> String {
         self.own.iter().map(|(key, value)| format!(" {key}={}", plain(value))).collect()
     }
 }
 
-/// Key and value of a setting; `None` for a codec, which has a colon in front of its own first key.
+/// Key and value of a setting; `None` for a codec, which has a colon before its own first key.
 pub(super) fn as_setting(word: &str) -> Option<(&str, &str)> {
     let (key, value) = word.split_once('=')?;
     (!key.contains(':')).then_some((key, value))

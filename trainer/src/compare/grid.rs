@@ -15,7 +15,7 @@ pub const FILE: &str = "grid.toml";
 /// The name of the key that holds a candidate's codec.
 const SPEC: &str = "spec";
 
-/// What is compared, before anything of it is checked.
+/// A comparison, before anything of it is checked.
 ///
 /// ```toml
 /// seeds = 3
@@ -31,7 +31,7 @@ const SPEC: &str = "spec";
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grid {
-    /// Runs of each candidate, with seeds that count up; `None` where nothing is said, which is one.
+    /// Runs of each candidate, with seeds that count up; `None` if not given, which means one.
     pub seeds: Option<u64>,
     /// What all share.
     pub settings: Settings,

@@ -40,7 +40,7 @@ pub struct Plan {
 #[derive(Debug)]
 struct Row {
     label: String,
-    /// What the folders of its runs begin with; no two rows have the same.
+    /// Prefix of the folders of its runs; no two rows have the same.
     folder: String,
     /// One for each seed.
     jobs: Vec<Job>,
@@ -66,7 +66,7 @@ pub struct Comparison {
 /// One candidate's runs.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The codec, and behind it the settings that this candidate has of its own.
+    /// The codec, followed by the settings that this candidate has of its own.
     pub label: String,
     /// The configuration of its first seed.
     pub config: RunConfig,
@@ -131,8 +131,8 @@ impl Plan {
         Self::of(Grid { seeds: Some(seeds), settings: settings.clone(), candidates, ..Grid::default() })
     }
 
-    /// As [`Plan::new`], of a grid: a candidate becomes one for each combination of the values that its
-    /// settings have. Beside a codec that owns its momentum, `none` is compared with the same momentum too.
+    /// As [`Plan::new`], for a grid: a candidate becomes one for each combination of the values of its
+    /// settings. With a codec that owns its momentum, `none` with the same momentum is compared too.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Plan {
     }
 
     /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and
-    /// the others go on; once the user interrupts, none is begun any more.
+    /// the others continue; once the user interrupts, no further run begins.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Plan {
     }
 
     /// As [`Plan::run`], in the folder of a comparison that was ended: runs that finished or diverged are
-    /// kept, those that have a checkpoint go on from it, and the others are begun.
+    /// kept, runs with a checkpoint continue from it, and the others begin.
     pub fn resume(&self, folder: &Folder) -> Comparison {
         self.comparison(|row, job| row.resume(job, folder))
     }
@@ -213,7 +213,7 @@ impl Row {
         judged(job, run_into(job, &folder, &self.name_of(job), LINES), &folder)
     }
 
-    /// Does what is left of a run.
+    /// Does the rest of a run.
     fn resume(&self, job: &Job, folder: &Folder) -> Result<Outcome, Broken> {
         let is_there = folder.file(&self.folder_of(job)).is_dir();
         let inner = is_there.then(|| folder.inner(&self.folder_of(job)).ok()).flatten();
@@ -278,7 +278,7 @@ fn load(first: Option<&RunConfig>) -> Result<Dataset, JobError> {
     Ok(source.load(config.data_dir.as_deref())?)
 }
 
-/// The name, or with a number behind it if a row has it already: file names tell less apart than labels.
+/// The name, with a number after it if a row already has the name: file names distinguish fewer labels.
 fn unused(rows: &[Row], name: &str) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);

@@ -13,8 +13,8 @@ pub const FOLDER: &str = "runs/quickstart";
 /// Runs of each codec; seeds 1, 2, …
 const SEEDS: u64 = 5;
 
-/// Four workers, plain SGD without momentum, at a rate and a length at which dense training has arrived and
-/// error feedback has had the time to send what it kept back.
+/// Four workers, plain SGD without momentum. At this rate and length dense training has converged, and error
+/// feedback has had the time to send its residual.
 pub fn settings() -> Settings {
     Settings {
         data: Some("optdigits".to_owned()),

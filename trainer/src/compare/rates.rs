@@ -12,8 +12,8 @@ impl Comparison {
         self.entries.iter().enumerate().any(is_again)
     }
 
-    /// The same, with each candidate at its best rate alone: that of the smallest loss on the validation part
-    /// at the end, mean over the seeds. The test part has no say in the choice.
+    /// The same, with each candidate only at its best rate: that of the smallest loss on the validation part
+    /// at the end, mean over the seeds. The test part does not influence the choice.
     pub fn at_best_rates(&self) -> Self {
         let mut best: Vec<&Entry> = Vec::new();
         for entry in &self.entries {
@@ -26,8 +26,8 @@ impl Comparison {
         self.with(best)
     }
 
-    /// The same, with all that trained at one rate, which is returned too: the best of dense training, or
-    /// else that of the first row.
+    /// The same, with all candidates that trained at one rate, which is returned too: the best rate of dense
+    /// training, or else that of the first row.
     pub fn at_one_rate(&self) -> (f64, Self) {
         let best = self.at_best_rates();
         let chosen = best.entries.iter().find(|entry| entry.is_dense()).or(best.entries.first());
@@ -44,7 +44,7 @@ fn differs_in_rate_alone(a: &Entry, b: &Entry) -> bool {
     a.config == RunConfig { lr: a.config.lr, ..b.config.clone() }
 }
 
-/// Infinite where there is none.
+/// Infinite if there is none.
 fn validation_loss(entry: &Entry) -> f64 {
     let last = entry.curve(|line| line.eval_loss).last().map_or(f64::INFINITY, |&(_, loss)| loss);
     if last.is_nan() { f64::INFINITY } else { last }

@@ -13,11 +13,11 @@ const LIST: &str = "hidden";
 const DENSITY: &str = "density";
 
 /// Every combination of the values that a candidate lists itself, and of those in `vary`, which are for all:
-/// settings, and `density` for codecs that have one. What a candidate says itself counts more.
+/// settings, and `density` for codecs that have one. A candidate's own values override those in `vary`.
 ///
 /// # Errors
 ///
-/// [`ConfigError`] if a key is not one that candidates may differ in, or a list is empty.
+/// [`ConfigError`] if candidates may not differ in a key, or a list is empty.
 pub(super) fn expanded(candidates: &[Candidate], vary: &Table) -> Result<Vec<Candidate>, ConfigError> {
     let mut all = Vec::new();
     for candidate in candidates {
@@ -61,8 +61,8 @@ fn values(key: &str, value: &Value) -> Result<Vec<Value>, ConfigError> {
     }
 }
 
-/// For every codec that owns its momentum, where `none` is compared too: `none` with that momentum and at
-/// that rate, unless it is there. Without it the difference between them would be the momentum's.
+/// For every codec that owns its momentum, if `none` is compared too: `none` with that momentum and at that
+/// rate, unless it is there. Without it the momentum would explain the difference between them.
 ///
 /// # Errors
 ///

@@ -106,8 +106,8 @@ fn default_rate(model: &str, is_sgd: bool) -> f64 {
     }
 }
 
-/// The spelling as the library prints it. Where a link rate would choose an index coder, one that was asked
-/// for is named even if it is the default.
+/// The spelling as the library prints it. If a link rate would choose an index coder, a requested coder is
+/// named even if it is the default.
 fn canonical(spelling: &str, has_link: bool) -> Result<String, ConfigError> {
     let refused = |what: String| ConfigError::Codec { spelling: spelling.replace(['\n', '\r'], " "), what };
     let spec = Spec::parse(spelling).map_err(|error| refused(error.to_string()))?;
@@ -200,7 +200,7 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     mpi_conflicts(config)
 }
 
-/// Gossip has a codec, an exchange and a topology of its own.
+/// Gossip has its own codec, exchange and topology.
 fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_gossip = is_gossip(codec);
@@ -323,7 +323,7 @@ fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(config.patience.is_some() && !is_mpi, "patience with transport = local: it belongs to mpi")
 }
 
-/// What does not go with the codec that owns the momentum.
+/// What does not work with a codec that owns the momentum.
 fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), ConfigError> {
     refuse(
         config.optimizer == "adamw" && codec.accumulates_steps(),
@@ -347,7 +347,7 @@ fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), Confi
     )
 }
 
-/// What is allowed, but should be known.
+/// Settings that are allowed, but that the user should know about.
 fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
     let is_sparse = spec.codec.sparse_values().is_some() || matches!(spec.codec, Codec::Linear(_));

@@ -1,12 +1,12 @@
 //! Which index coder pays on a link: bits that are saved, against the time that saves them.
 //!
 //! Positions that cluster take fewer bits under `index=small`, and fewer still under `index=smallest`, but
-//! coding them takes tens of nanoseconds each. That pays only where a link is slow, so it is done unasked
-//! only where somebody says how slow.
+//! coding them takes tens of nanoseconds each. That pays only on a slow link, so the trainer does it by
+//! default only if the user states the rate.
 
 use gradwire::Spec;
 
-/// Index coders that are taken unasked, from the fastest to the one of the fewest bits.
+/// Index coders that may be chosen by default, from the fastest to the one with the fewest bits.
 pub(crate) const CHOICES: [&str; 3] = ["auto", "small", "smallest"];
 
 /// Nanoseconds that `context` takes for an entry, each way.
@@ -22,7 +22,7 @@ const CONTEXT_MAX_NS: f64 = 15.0;
 /// each for the densities that are nearest to it.
 const SAVED_BITS: [(f64, f64, f64); 3] = [(0.03, 0.08, 0.05), (0.003, 0.21, 0.06), (0.0, 1.05, 0.12)];
 
-/// `spelling` with this index coder; `None` where it names one already, or is of a codec that has none.
+/// `spelling` with this index coder; `None` if it names one already, or its codec has none.
 pub(crate) fn with_index(spelling: &str, index: &str) -> Option<Spec> {
     Spec::parse(&spell_index(spelling, index)).ok()
 }
@@ -33,13 +33,13 @@ pub(crate) fn spell_index(spelling: &str, index: &str) -> String {
     format!("{spelling}{separator}index={index}")
 }
 
-/// The codec with the index coder that pays where each of `workers` gathers the frames of all over a link of
-/// `gbps` Gbit/s. `None` where the spelling names one, and where the codec has none or has no density, so
-/// that nothing is known before it encodes.
+/// The codec with the index coder that pays if each of `workers` gathers the frames of all over a link of
+/// `gbps` Gbit/s. `None` if the spelling names one, or if the codec has none or has no density, because then
+/// nothing is known before it encodes.
 ///
-/// A frame is sent to `workers` − 1 peers, encoded once and decoded `workers` times; nothing overlaps. Of a
-/// coder counts what positions are expected to take, not what it does to values. Only sums, products and
-/// quotients of the arguments are compared: every machine chooses alike.
+/// A frame is sent to `workers` − 1 peers, encoded once and decoded `workers` times; nothing overlaps. For
+/// each coder, only the expected size of positions counts, not its effect on values. Only sums, products and
+/// quotients of the arguments are compared, so every machine makes the same choice.
 pub(crate) fn choose(spelling: &str, workers: usize, gbps: f64) -> Option<Spec> {
     let density = with_index(spelling, CHOICES[0])?.codec.density()?.fraction();
     let gains = gains_ns(density, workers as f64, gbps);

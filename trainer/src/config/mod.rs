@@ -1,4 +1,5 @@
-//! What a run is to do: settings as the user gives them, and the complete configuration they stand for.
+//! What a run is to do: settings as the user gives them, and the complete configuration that follows from
+//! them.
 //!
 //! [`Settings`] is filled by the command line and by `--config run.toml` alike; [`RunConfig::resolve`] checks
 //! it, fills in what was left out, and gives the configuration that a run echoes as `config.toml`. Reading
@@ -246,7 +247,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::File`], with the line and what is wrong with it.
+    /// [`ConfigError::File`], with the line and the fault.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
@@ -257,13 +258,13 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// The line, and what is wrong with it.
+    /// The line, and the fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         parse_toml(text)
     }
 
-    /// These settings, and `below` where they are silent. Steps here replace epochs there, and the other way
-    /// round.
+    /// These settings, with those of `below` for keys that are not set. Steps here replace epochs there, and
+    /// the other way round.
     pub fn over(self, mut below: Self) -> Self {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
@@ -285,13 +286,14 @@ impl RunConfig {
             .map_err(|error| ConfigError::Codec { spelling: self.codec.clone(), what: error.to_string() })
     }
 
-    /// Workers whose steps are written down: all of them, or over the network the server, whom the others
-    /// tell little.
+    /// Workers whose steps are recorded: all of them, or over the network only the server, to which the
+    /// others report little.
     pub fn reporting_workers(&self) -> usize {
         if self.transport == "zmq" { 1 } else { self.workers }
     }
 
-    /// Replicas that differ from each other: one a worker with gossip, else a single one that all have.
+    /// Number of replicas that differ from each other: one a worker with gossip, otherwise a single one that
+    /// all have.
     pub fn replicas(&self) -> usize {
         if self.topology.is_some() { self.workers } else { 1 }
     }

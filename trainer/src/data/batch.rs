@@ -1,4 +1,4 @@
-//! Sharded, seeded batches that depend on the epoch and the step alone.
+//! Sharded, seeded batches that depend only on the epoch and the step.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{Dataset, Images, Part, Text};
 use crate::range::{RangeError, require};
 use crate::rng::{Draws, Purpose};
 
-/// What a model is given at once.
+/// The input of a model in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batch {
     /// Images and their classes.
@@ -50,9 +50,9 @@ impl Batch {
 /// Which items each worker sees at each step: a seeded shuffle per epoch, cut into global batches, each cut
 /// into one piece per worker.
 ///
-/// The global batch of a step is the same for every world as long as `batch * world` is. What does not fill a
-/// global batch at the end of an epoch is left out of it, so that every gradient is a mean over equally many
-/// items; the next epoch leaves out others.
+/// The global batch of a step is the same for every world as long as `batch * world` is. Items that do not
+/// fill a global batch at the end of an epoch are left out of it, so that every gradient is a mean over
+/// equally many items; the next epoch leaves out others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     seed: u64,
@@ -96,7 +96,7 @@ impl Plan {
         order
     }
 
-    /// Where in the order of its epoch this worker's items of a step stand.
+    /// The place of this worker's items of a step in the order of its epoch.
     ///
     /// # Panics
     ///
@@ -218,8 +218,8 @@ impl Dataset {
     /// A whole part in order, `items` images or windows of `context` tokens at once; the last batch may be
     /// smaller.
     ///
-    /// Every image comes once. Every token of a text but the first is predicted once: windows do not overlap,
-    /// and the last one, which may be shorter, comes alone.
+    /// Every image comes once. Every token of a text except the first is predicted once: windows do not
+    /// overlap, and the last one, which may be shorter, comes alone.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! A data set of either kind, and what a model has to know of it.
+//! A data set of either kind, and its description for a model.
 
 use super::{Images, Part, Text};
 
@@ -11,7 +11,7 @@ pub enum Dataset {
     Text(Text),
 }
 
-/// What a model has to know of a data set: the shape of its input and of its output.
+/// What a model must know about a data set: the shape of its input and of its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Channels, height and width of an image, and the number of classes.
@@ -37,7 +37,7 @@ impl Dataset {
         }
     }
 
-    /// What a model has to know.
+    /// What a model must know.
     pub fn task(&self) -> Task {
         match self {
             Self::Images(images) => Task::Images { shape: images.shape(), classes: images.classes() },

@@ -52,7 +52,7 @@ pub enum DataFault {
         /// Bytes that are there.
         actual: u64,
     },
-    /// The file goes on after its content.
+    /// The file continues after its content.
     #[error("{count} bytes after the end of the data")]
     TrailingBytes {
         /// How many bytes too many.
@@ -66,7 +66,7 @@ pub enum DataFault {
         /// Length of one record.
         record_bytes: u64,
     },
-    /// There is nothing in the file.
+    /// The file holds nothing.
     #[error("empty data set")]
     Empty,
     /// Too few tokens to predict one from another.
@@ -113,7 +113,7 @@ pub enum DataFault {
         /// Channels, height, width of these images.
         actual: [usize; 3],
     },
-    /// A line of a table is not what it should be.
+    /// A line of a table is malformed.
     #[error("line {line}: {what}")]
     BadLine {
         /// Number of the line, from 1.

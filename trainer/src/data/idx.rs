@@ -40,7 +40,7 @@ fn load_part(folder: &Path, part: &str) -> Result<ImageSet, DataError> {
     let (shape, pixels) = parse_images(&images).map_err(|fault| fault.of(&image_file))?;
     let labels = parse_labels(&labels).map_err(|fault| fault.of(&label_file))?;
     check_counts(shape, pixels, labels, &label_file).map_err(|fault| fault.of(&image_file))?;
-    // What is left to be wrong is a label.
+    // Any other fault is in a label.
     ImageSet::new(shape, pixels.to_vec(), labels.to_vec(), CLASSES).map_err(|fault| fault.of(&label_file))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn parse_labels(bytes: &[u8]) -> Result<&[u8], DataFault> {
     body(bytes, 8, u64::from(count))
 }
 
-/// Magic number checked, and the dimensions behind it.
+/// The dimensions after the magic number, which is checked.
 fn header<const N: usize>(bytes: &[u8], expected: u32) -> Result<[u32; N], DataFault> {
     let actual = bytes.len() as u64;
     let truncated = DataFault::Truncated { needed: 4 + 4 * N as u64, actual };
@@ -90,7 +90,7 @@ fn header<const N: usize>(bytes: &[u8], expected: u32) -> Result<[u32; N], DataF
     Ok(dimensions)
 }
 
-/// What follows the header, if it is exactly `needed` bytes.
+/// The bytes after the header, if they are exactly `needed` bytes.
 fn body(bytes: &[u8], header_bytes: usize, needed: u64) -> Result<&[u8], DataFault> {
     let body = &bytes[header_bytes..];
     let actual = body.len() as u64;

@@ -5,6 +5,6 @@
 pub enum Level {
     /// One character.
     Characters,
-    /// What stands between white space; every line ends with a token of its own.
+    /// Text between white space; every line ends with a token of its own.
     Words,
 }

@@ -22,7 +22,7 @@ pub const CLASSES: usize = 10;
 /// Pixels are 0 … 16.
 const FULL: u8 = 16;
 
-/// Every so many rows one is a test image.
+/// One row in this many is a test image.
 const TEST_EVERY: usize = 3;
 
 static SHIPPED: &[u8] = include_bytes!("../../data/optdigits.csv.gz");

@@ -3,10 +3,10 @@
 /// Which part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What the model learns from.
+    /// The part from which the model learns.
     Train,
-    /// What it is measured on while it learns. The test part where a data set has no third one.
+    /// The part on which it is measured while it learns. The test part if a data set has no third one.
     Valid,
-    /// What it is measured on at the end.
+    /// The part on which it is measured at the end.
     Test,
 }

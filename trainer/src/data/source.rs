@@ -44,7 +44,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// `Missing` if a folder is needed and there is none; else as the loader says.
+    /// `Missing` if a folder is needed and there is none; otherwise the errors of the loader.
     pub fn load(self, folder: Option<&Path>) -> Result<Dataset, DataError> {
         let needed = || {
             let wanted = "a folder with the files of this data set".to_owned();

@@ -10,7 +10,7 @@ const MAX_VOCABULARY: usize = 1 << 20;
 /// Ends every line of a text that is read by words.
 const END_OF_LINE: &str = "<eos>";
 
-/// Stands for what the training part does not have, if it has this word itself.
+/// Replaces words that the training part does not have, if the training part itself has this word.
 const UNKNOWN: &str = "<unk>";
 
 /// The different tokens of a text and their numbers.
@@ -41,7 +41,7 @@ impl Vocabulary {
         self.symbols.is_empty()
     }
 
-    /// What a token stands for.
+    /// The text of a token.
     ///
     /// # Panics
     ///
@@ -72,7 +72,7 @@ impl Vocabulary {
 }
 
 impl Text {
-    /// Tokenises a text of which the last tenth of the tokens is the test part.
+    /// Tokenises a text and uses the last tenth of the tokens as the test part.
     ///
     /// # Errors
     ///

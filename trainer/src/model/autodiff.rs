@@ -15,7 +15,7 @@ pub(super) trait Network: Send {
     /// Number of classes or tokens that are told apart.
     fn classes(&self) -> usize;
 
-    /// Says what is wrong with a batch that is not of the task.
+    /// Returns the fault of a batch that does not fit the task.
     fn check(&self, batch: &Batch) -> Result<(), String>;
 
     /// Scores `[predictions, classes]` of a batch that passed the check.

@@ -67,7 +67,7 @@ impl Cnn {
         Ok(Self { image, channels, hidden, classes })
     }
 
-    /// Values of one image behind the second pooling, which, like the first, drops an odd last row or column.
+    /// Values of one image after the second pooling, which, like the first, drops an odd last row or column.
     fn pooled(&self) -> usize {
         let [_, height, width] = self.image;
         self.channels[1] * (height / 4) * (width / 4)

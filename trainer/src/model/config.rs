@@ -50,7 +50,7 @@ impl ModelConfig {
         }
     }
 
-    /// Makes the model, with initial weights that depend on the seed alone.
+    /// Makes the model, with initial weights that depend only on the seed.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use crate::data::{Dataset, Part};
 use crate::model::{Model, ModelError, Score};
 
-/// What a model makes of one part of a data set.
+/// The results of a model on one part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
     score: Score,
@@ -40,7 +40,7 @@ impl Evaluation {
 ///
 /// # Errors
 ///
-/// [`ModelError::Batch`] if the data is not what the model was made for.
+/// [`ModelError::Batch`] if the model was not made for the data.
 ///
 /// # Panics
 ///

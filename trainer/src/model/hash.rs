@@ -2,7 +2,7 @@
 
 /// A 64-bit hash of the bits of the values, in order.
 ///
-/// Two vectors that differ in one bit anywhere differ in the hash but for an accident; it is no defence
+/// Two vectors that differ in a bit anywhere have different hashes, except by accident. It is no defence
 /// against anyone who looks for collisions.
 ///
 /// # Determinism
@@ -17,7 +17,7 @@ pub fn params_hash(params: &[f32]) -> u64 {
     params.iter().fold(START, |hash, value| mix(hash, value.to_bits()))
 }
 
-/// The hash of replicas that differ, from that of each, by rank.
+/// The hash of replicas that differ, made from the hash of each, by rank.
 pub fn combined_hash(hashes: impl IntoIterator<Item = u64>) -> u64 {
     hashes.into_iter().fold(START, |hash, replica| mix(mix(hash, replica as u32), (replica >> 32) as u32))
 }

@@ -80,7 +80,7 @@ impl Network for Mlp {
     }
 }
 
-/// Weight `[inputs, outputs]` and bias of a layer behind which a rectifier stands.
+/// Weight `[inputs, outputs]` and bias of a layer that a rectifier follows.
 pub(super) fn linear_specs(name: &str, inputs: usize, outputs: usize) -> [Spec; 2] {
     [
         Spec::new(format!("{name}.weight"), &[inputs, outputs], Init::he(inputs)),

@@ -54,7 +54,7 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// A network asks only for parameters of its own table, so a miss is a mistake in that network.
+    /// A network asks only for parameters of its own table, so a miss is a bug in that network.
     fn find(&self, name: &str) -> &Ranked {
         match self.specs.iter().position(|spec| spec.name == name) {
             Some(index) => &self.tensors[index],
@@ -64,7 +64,7 @@ impl<'a> Weights<'a> {
 
     /// Writes every gradient into its place of the flat slice.
     ///
-    /// All are taken before the first is written: on an error the slice is as it was.
+    /// All are read before the first is written, so on an error the slice is as it was.
     pub(super) fn read_gradients(
         &self,
         mut gradients: Gradients,

@@ -2,8 +2,8 @@
 //!
 //! # Determinism
 //!
-//! Only `+ - * /` and square roots, which IEEE 754 rounds correctly, in a written order, never fused: the
-//! same parameters on every machine from the same gradients. Powers are products, cosines come from `libm`.
+//! Only `+ - * /` and square roots, which IEEE 754 rounds correctly, in a written order, never fused. So the
+//! same gradients give the same parameters on every machine. Powers are products; cosines come from `libm`.
 
 mod adamw;
 mod schedule;
@@ -25,10 +25,10 @@ pub trait Optimizer: Send {
     /// Number of steps so far.
     fn steps(&self) -> u64;
 
-    /// What the optimizer remembers, by name: each slice is as long as the parameters.
+    /// The state of the optimizer, by name: each slice is as long as the parameters.
     fn state(&self) -> Vec<(&'static str, &[f32])>;
 
-    /// Continues where an optimizer stopped that had this state after `steps` steps.
+    /// Continues from an optimizer that had this state after `steps` steps.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ mod tests {
         (0..200).map(once).fold(f64::INFINITY, f64::min)
     }
 
-    /// One parameter at a time there are no vectors.
+    /// An element at a time uses no vectors.
     #[test]
     fn whole_vectors_give_the_bits_of_one_parameter_at_a_time() {
         let sgd =

@@ -2,7 +2,7 @@
 
 use crate::range::{RangeError, require};
 
-/// What the rate does once it is warm.
+/// How the rate changes after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decay {
     /// Stays.
@@ -95,8 +95,8 @@ impl Schedule {
         }
     }
 
-    /// The rate of the step before, divided by that of this step: what a residual is multiplied by, so that
-    /// it moves the parameters as far as it would have at the step it was kept back from.
+    /// The rate of the previous step, divided by that of this step. A residual is multiplied by it, so that
+    /// it moves the parameters as far as it would have at the step at which it was kept.
     ///
     /// 1 for step 0, and where either rate is zero.
     ///

@@ -37,7 +37,7 @@ pub struct Sgd {
     steps: u64,
     /// Empty without momentum.
     velocity: Vec<f32>,
-    /// Where there is momentum: ascending, apart.
+    /// Ranges with momentum: ascending, disjoint.
     momentum_in: Vec<Range<usize>>,
 }
 
@@ -48,7 +48,7 @@ impl Sgd {
     ///
     /// # Errors
     ///
-    /// If a setting is out of range, or Nesterov's step is asked for without momentum.
+    /// If a setting is out of range, or Nesterov's step is requested without momentum.
     pub fn new(len: usize, config: SgdConfig) -> Result<Self, RangeError> {
         let SgdConfig { momentum, nesterov, weight_decay } = config;
         require((0.0..1.0).contains(&momentum), "momentum", momentum, "at least 0, below 1")?;
@@ -59,7 +59,7 @@ impl Sgd {
         Ok(Self { config, len, steps: 0, velocity, momentum_in: vec![whole] })
     }
 
-    /// With momentum in these ranges alone, which ascend and do not overlap: elsewhere it was applied before
+    /// Sets the ranges with momentum, which ascend and do not overlap. Elsewhere momentum was applied before
     /// the mean.
     pub fn with_momentum_in(self, ranges: Vec<Range<usize>>) -> Self {
         Self { momentum_in: ranges, ..self }
@@ -224,7 +224,7 @@ mod tests {
         assert!(Sgd::new(1, SgdConfig { nesterov: true, ..Default::default() }).is_err());
     }
 
-    /// Beside the same loop as the compiler makes it for every x86-64.
+    /// Compares with the same loop as the compiler makes it for every x86-64.
     #[test]
     #[ignore = "measures times"]
     fn how_much_faster_whole_vectors_are() {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a shell reports for a program that SIGINT ended.
+/// The code that a shell reports for a program that SIGINT ended.
 pub(crate) const EXIT_CODE: u8 = 130;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -13,7 +13,7 @@ pub(crate) fn requested() -> &'static AtomicBool {
     &REQUESTED
 }
 
-/// Listens from now on. Where that is impossible, Ctrl-C ends the program at once, as it does without.
+/// Listens from now on. If that is impossible, Ctrl-C ends the program at once, as it does without this.
 pub(crate) fn listen() {
     let _ = ctrlc::set_handler(|| {
         if REQUESTED.swap(true, Ordering::Relaxed) {
@@ -22,8 +22,8 @@ pub(crate) fn listen() {
     });
 }
 
-/// As [`listen`], for a process that may be sent the same wish twice, by the terminal and by its launcher. It
-/// is the launcher who ends it when it does not end in time.
+/// As [`listen`], for a process that may get the same signal twice, from the terminal and from its launcher.
+/// The launcher ends it if it does not end in time.
 #[cfg(feature = "mpi")]
 pub(crate) fn listen_under_a_launcher() {
     let _ = ctrlc::set_handler(|| REQUESTED.store(true, Ordering::Relaxed));

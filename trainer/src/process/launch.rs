@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Variables that hold rank and number of processes: those of Open MPI, and those of the process management
-/// interface that MPICH's launchers and Slurm speak.
+/// interface that MPICH's launchers and Slurm use.
 const VARIABLES: [(&str, &str); 2] =
     [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")];
 /// Long enough for the first process to say something and for the launcher to end the others.
@@ -15,12 +15,12 @@ const FIRST_WORD: Duration = Duration::from_secs(2);
 pub struct Launch {
     /// Which one, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub world: usize,
 }
 
 impl Launch {
-    /// What the launcher says in the environment, if there is one.
+    /// The launcher's settings in the environment, if there is a launcher.
     pub fn detect() -> Option<Self> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
@@ -31,8 +31,8 @@ impl Launch {
         VARIABLES.into_iter().find_map(launch).filter(|launch| launch.rank < launch.world)
     }
 
-    /// Gives the first process time to say what all of them would, so that it is said once: when it fails,
-    /// the launcher ends the others.
+    /// Gives the first process time to print the message that all of them would print, so that it is printed
+    /// once: when it fails, the launcher ends the others.
     pub fn let_first_speak(self) {
         if self.rank > 0 {
             thread::sleep(FIRST_WORD);

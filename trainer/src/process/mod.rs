@@ -1,5 +1,5 @@
-//! What this process is told from outside: by the launcher that started it, and by the user who wants it to
-//! end.
+//! Requests from outside to this process: from the launcher that started it, and from the user who wants it
+//! to end.
 
 pub(crate) mod interrupt;
 pub mod launch;

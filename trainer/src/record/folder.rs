@@ -14,7 +14,7 @@ use crate::record::Metrics;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// There is something already.
+    /// The folder is not empty.
     #[error("{}: not empty; give another --out, or --force to write over it", .0.display())]
     NotEmpty(PathBuf),
     /// Another process writes there.
@@ -30,8 +30,8 @@ pub enum FolderError {
     },
 }
 
-/// The file whose lock says that a process writes into the folder. The system takes the lock off when that
-/// process ends, however it does; the file stays, for another process may be about to lock it.
+/// The file whose lock says that a process writes into the folder. The system releases the lock when that
+/// process ends, in whatever way. The file stays, because another process may be about to lock it.
 const LOCK: &str = ".lock";
 
 /// A folder that this program may write into, and no other process does meanwhile.
@@ -91,14 +91,14 @@ impl Folder {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_path_buf())),
-            // A file system without locks: better a run that nobody watches over than none.
+            // On a file system without locks, an unprotected run is better than none.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(fault(&name)(error)),
         }
         Ok(Self { path: path.to_path_buf(), _lock: Arc::new(file) })
     }
 
-    /// A folder in this one. What is there is written over, as this folder itself may be.
+    /// A folder in this one. Its content is overwritten, as that of this folder may be.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -148,8 +148,8 @@ impl Folder {
         }
     }
 
-    /// Continues `metrics.jsonl` after its first `steps` lines, which are returned. What a process that was
-    /// killed wrote after them is dropped.
+    /// Continues `metrics.jsonl` after its first `steps` lines, which are returned. Lines that a killed
+    /// process wrote after them are dropped.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ fn parse(text: &str, steps: u64) -> Result<(Vec<Metrics>, usize), String> {
     }
 }
 
-/// Temporary files are for their owner alone; results are for everyone whom the folder lets in.
+/// Temporary files are readable only by their owner; results are for everyone who may read the folder.
 #[cfg(unix)]
 fn make_readable(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

@@ -47,7 +47,7 @@ pub enum LogError {
     Empty(PathBuf),
 }
 
-/// A line, with what the hook adds to it.
+/// A line, with the fields that the hook adds to it.
 #[derive(Deserialize)]
 struct Line {
     codec: Option<String>,
@@ -91,7 +91,7 @@ impl LoggedRun {
     }
 }
 
-/// The folder's name, and the file's where that is not the usual one.
+/// The folder's name, followed by the file's if that is not the usual one.
 fn name_of(file: &Path) -> String {
     let usual = file.file_name().is_some_and(|name| name == "metrics.jsonl");
     let named = if usual {

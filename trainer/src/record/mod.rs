@@ -1,4 +1,4 @@
-//! What is written down of a step and of a run.
+//! The record of a step and of a run.
 //!
 //! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in
 //! reports. Times are means over the workers.
@@ -27,7 +27,7 @@ use crate::model::eval::Evaluation;
 /// What one worker says of one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StepRecord {
-    /// Known to whoever receives it.
+    /// The receiver knows it.
     #[serde(skip, default = "first_rank")]
     pub(crate) rank: Rank,
     pub(crate) step: u64,
@@ -56,10 +56,10 @@ pub(crate) struct StepRecord {
     pub(crate) decode: Duration,
     pub(crate) residual_norm: f64,
     pub(crate) hash: Option<u64>,
-    /// The first worker's alone, who keeps it.
+    /// Only of the first worker, which keeps it.
     #[serde(skip)]
     pub(crate) evaluation: Option<Evaluation>,
-    /// What this worker's part of a checkpoint is, where one is due.
+    /// This worker's part of a checkpoint, if one is due.
     pub(crate) snapshot: Option<Snapshot>,
     /// Why the step was skipped.
     pub(crate) refusal: Option<String>,
@@ -127,7 +127,7 @@ impl StepRecord {
         }
     }
 
-    /// A step behind which the model, of so many parameters, moved towards those of its neighbours.
+    /// A step after which the model, of this many parameters, moved towards those of its neighbours.
     pub(crate) fn mixed(rank: Rank, mixed: &Mixed, len: usize) -> Self {
         Self {
             frame_bytes: mixed.sent_bytes,
@@ -174,7 +174,7 @@ pub struct Metrics {
     /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends
     /// nothing.
     pub wire_ratio: Option<f64>,
-    /// Workers whose gradients are in the mean; with gossip, whose models the first one's is mixed of.
+    /// Workers whose gradients are in the mean; with gossip, workers whose models are in the first one's.
     pub contributors: usize,
     /// Mean over the workers.
     pub encode_ns: u64,
@@ -194,7 +194,7 @@ pub struct Metrics {
     /// packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
-    /// Mean loss on the validation part, where there was an evaluation.
+    /// Mean loss on the validation part, if there was an evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f64>,
     /// Share of right predictions on the validation part.
@@ -296,7 +296,7 @@ pub struct Summary {
     /// Mean loss on the test part, at the end.
     #[serde(deserialize_with = "number_or_null")]
     pub final_loss: f64,
-    /// Mean training loss over the last steps, ten at the most.
+    /// Mean training loss over the last steps, at most ten.
     #[serde(deserialize_with = "number_or_null")]
     pub train_loss: f64,
     /// Share of right predictions on the test part.
@@ -327,7 +327,7 @@ pub struct Summary {
     /// Time spent parsing and adding frames, mean over the workers.
     pub decode_seconds: f64,
     /// Links slower than this, in Gbit/s, carry a step of this run faster than a dense f32 ring, encoding and
-    /// decoding included and nothing overlapped; `null` where no bytes are saved.
+    /// decoding included and nothing overlapped; `null` if no bytes are saved.
     pub break_even_gbps: Option<f64>,
     /// Hash of the final parameters, which every replica has; with gossip, of all replicas in rank order.
     pub params_hash: String,

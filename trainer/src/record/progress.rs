@@ -1,5 +1,5 @@
-//! What the user sees while a run goes on: a bar on a terminal, plain lines in a pipe. Always on standard
-//! error, so that tables can be redirected.
+//! What the user sees during a run: a bar on a terminal, plain lines in a pipe. Always on standard error, so
+//! that tables can be redirected.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::record::Metrics;
 pub struct Progress {
     label: String,
     steps: u64,
-    /// In a pipe, a line every so many steps; none for 0.
+    /// In a pipe, steps between two lines; no lines for 0.
     every: u64,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// A run of so many steps, with this name in front of its lines; in a pipe there are `lines` of them.
-    /// With 0 nothing is shown of steps anywhere.
+    /// A run of `steps` steps, with this name before its lines; in a pipe there are `lines` of them. With 0
+    /// no progress of steps is shown anywhere.
     pub fn new(label: &str, steps: u64, lines: u64) -> Self {
         let every = if lines == 0 { 0 } else { steps.div_ceil(lines).max(1) };
         let bar = (lines > 0 && stderr().is_terminal()).then(|| bar(label, steps));

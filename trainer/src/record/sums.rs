@@ -1,4 +1,4 @@
-//! What the steps of a run add up to: as much memory for a million steps as for ten.
+//! Sums over the steps of a run: the same memory for a million steps as for ten.
 
 use std::collections::VecDeque;
 

@@ -1,13 +1,13 @@
 //! The server's checkpoints, each held back until the workers have theirs of the same step.
 //!
-//! A worker writes down what it keeps back before it sends anything of the next step. So when the frames of
-//! that step are here, both can go on from the checkpoint, whoever was killed, and to the same bits.
+//! A worker records its residual before it sends anything of the next step. So when the frames of that step
+//! are here, both ends can continue from the checkpoint, whichever was killed, and to the same bits.
 
 use crate::checkpoint::Checkpoint;
 use crate::record::Metrics;
 use crate::run::Observer;
 
-/// Passes on what it hears, checkpoints a step late.
+/// Passes on what it is told, but checkpoints a step late.
 pub(super) struct Delayed<'a> {
     observer: &'a mut dyn Observer,
     checkpoint: Option<Checkpoint>,
@@ -27,7 +27,7 @@ impl<'a> Delayed<'a> {
 impl Observer for Delayed<'_> {
     fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
         self.observer.step(metrics)?;
-        // A void step may lack the very frame that would have said that its sender is ready.
+        // A void step may lack the frame that would have said that its sender is ready.
         if metrics.contributors > 0 { self.write() } else { Ok(()) }
     }
 

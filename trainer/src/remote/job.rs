@@ -20,7 +20,7 @@ pub(super) fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> 
     RunConfig::resolve(&Settings { exchange, transport, ..settings })
 }
 
-/// What a run was told that goes on with this command.
+/// The configuration of a run that continues with this command.
 pub(super) fn resumed(found: &Found, settings: &Settings, command: &str) -> Result<RunConfig, Failure> {
     let (path, other) = (found.path().display(), found.command());
     if *settings != Settings::default() {

@@ -71,7 +71,7 @@ struct Run<'a> {
     job: &'a Job,
     worker: Worker<'a, ZmqTransport>,
     place: Place,
-    /// Where this worker's state goes, if anywhere.
+    /// Where this worker's state is saved, if anywhere.
     keep: Option<Keep>,
     trace: Option<Trace>,
     residual_age: u64,
@@ -108,7 +108,7 @@ pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) ->
     Ok(())
 }
 
-/// The rank that was asked for, or that of the state to go on from.
+/// The requested rank, or that of the state to continue from.
 fn rank(asked: Option<u32>, found: Option<&Found>, workers: usize) -> Result<Rank, Failure> {
     let known = found.and_then(|found| Some((found, u32::try_from(found.worker()?.rank).ok()?)));
     if let (Some(asked), Some((found, known))) = (asked, known)
@@ -172,8 +172,7 @@ impl<'a> Run<'a> {
     }
 
     fn reconnect(&mut self, wait: Duration) -> Result<(), RemoteError> {
-        // An answer that made no sense ends a stretch while the session still stands; asking again mends
-        // that.
+        // An invalid answer ends a stretch while the session still exists; asking again repairs that.
         if self.worker.transport().session(SERVER).is_none() {
             eprintln!("trainer: the server is gone; waiting for it");
             self.worker.transport().rejoin(Deadline::after(wait))?;
@@ -181,7 +180,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Says how to go on after an interrupt.
+    /// Adds how to continue after an interrupt.
     fn explained(&self, error: RemoteError) -> Failure {
         match (error, &self.keep) {
             (RemoteError::Run(RunError::Interrupted { steps }), Some(keep)) => {
@@ -191,7 +190,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// From being let in to being out.
+    /// The time from being let in to being out.
     fn stretch(&mut self) -> Result<End, RemoteError> {
         let Some(mut notice) = self.come_in()? else { return Ok(End::Interrupted) };
         let me = self.worker.rank();
@@ -204,7 +203,7 @@ impl<'a> Run<'a> {
             self.next = Some(notice.step + 1);
             notice = self.place.next(self.worker.transport(), tag, Deadline::NEVER)?;
             if !notice.is_over && !notice.ranks.contains(&me) {
-                // The server may be about to end, with a checkpoint behind this step.
+                // The server may be about to end, with a checkpoint after this step.
                 self.write_down(tag.step)?;
                 if leaves {
                     return Ok(End::Interrupted);
@@ -216,7 +215,7 @@ impl<'a> Run<'a> {
         Ok(End::Over)
     }
 
-    /// Asks, and takes over what the server answers; nothing when the user wants an end before it does.
+    /// Asks, and takes over the server's answer; nothing if the user wants an end before it comes.
     fn come_in(&mut self) -> Result<Option<Notice>, RemoteError> {
         self.place.ask(self.worker.transport(), Deadline::NEVER)?;
         let (notice, state) = loop {
@@ -241,7 +240,7 @@ impl<'a> Run<'a> {
         Ok(Some(notice))
     }
 
-    /// One step. A void one leaves everything as it was; the server says how to go on.
+    /// One step. A void step leaves everything as it was; the server says how to continue.
     fn step(&mut self, step: u64) -> Result<(), RemoteError> {
         let done = trace::step(&mut self.trace, &mut self.worker, step)?;
         if !matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
@@ -266,12 +265,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes down what is kept back behind a step.
+    /// Records the residual after a step.
     fn write_down(&self, step: u64) -> Result<(), RunError> {
         self.keep.as_ref().map_or(Ok(()), |keep| keep.write(self.job, &self.worker, step + 1))
     }
 
-    /// What was kept back goes with other parameters than the server's.
+    /// The residual belongs to other parameters than the server's.
     fn forget(&mut self, notice: &Notice) {
         let lost = self.worker.weigh_residual(0.0);
         eprintln!(
@@ -281,7 +280,7 @@ impl<'a> Run<'a> {
         );
     }
 
-    /// Weighs what was kept back by how long this worker was away.
+    /// Weighs the residual by how long this worker was away.
     fn age(&mut self, notice: &Notice) {
         let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
         let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));

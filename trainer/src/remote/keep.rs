@@ -1,5 +1,5 @@
-//! What a worker writes down, so that it can go on when its process has ended: what it keeps back behind the
-//! steps of the server's checkpoints, and where it leaves the run.
+//! What a worker records so that it can continue after its process has ended: its residual after the steps of
+//! the server's checkpoints, and where it leaves the run.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(super) struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// The state to go on from, if there is to be one, and what the run is told.
+    /// The state to continue from, if there is one, and the configuration of the run.
     pub(super) fn found(
         &self,
         settings: Settings,
@@ -45,7 +45,7 @@ impl KeepArgs {
         Ok((found, config))
     }
 
-    /// The folder, if there is to be one. Of a run that is over there is nothing to go on with.
+    /// The folder, if there is one. A run that is over cannot be continued.
     pub(super) fn open(&self, found: Option<&Found>, job: &Job) -> Result<Option<Keep>, Failure> {
         let run = found.and_then(Found::run_folder);
         let folder = match (&self.out, found, run) {
@@ -72,7 +72,7 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// Writes down how the worker stands before that step.
+    /// Records the worker's state before that step.
     pub(super) fn write(
         &self,
         job: &Job,
@@ -96,17 +96,17 @@ impl Keep {
         written.map(drop).map_err(|error| RunError::Observer(format!("checkpoint not written: {error}")))
     }
 
-    /// How to go on.
+    /// How to continue.
     pub(super) fn command(&self) -> String {
         format!("trainer join --resume {}", self.folder.path().display())
     }
 }
 
-/// A checkpoint with its path, for those who are told of it.
+/// A checkpoint with its path, for messages about it.
 pub(super) type Known = (PathBuf, Checkpoint);
 
 /// The checkpoint that was found and those before it, to which the server may go back; oldest first. Only the
-/// one that was found has to fit; of the others, each that does not is named.
+/// one that was found has to fit; each of the others that does not fit is named.
 pub(super) fn read(found: Found, job: &Job) -> Result<Vec<Known>, CheckpointError> {
     let (path, older) = (found.path().to_path_buf(), found.before()?);
     let newest = found.read_all(&job.layout)?;
@@ -130,9 +130,9 @@ fn warn(error: &CheckpointError) {
     eprintln!("trainer: {error}; should the server go back that far, what was kept back then is not known");
 }
 
-/// Has the worker remember what it kept back before the steps of these checkpoints. Returns the last one's,
-/// at which it stands. Of those before the last one, each that is not of this worker's codec is named, and
-/// not remembered.
+/// Makes the worker remember its residuals before the steps of these checkpoints. Returns the last one's
+/// step, at which the worker continues. Of those before the last, each that does not fit this worker's codec
+/// is named, and not remembered.
 pub(super) fn take_up(
     worker: &mut Worker<'_, ZmqTransport>,
     mut known: Vec<Known>,

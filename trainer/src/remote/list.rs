@@ -8,13 +8,13 @@ use gradwire_transports::zmq::{Roster, ZmqTransport};
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is in the file, or why it cannot be read.
+/// The content of the file, or why it cannot be read.
 type Text = Result<String, String>;
 
-/// Which file it is, and what was in it.
+/// The file, and its last content.
 pub(super) struct List {
     path: PathBuf,
-    /// What the transport was told.
+    /// The content that the transport was given.
     text: Text,
     /// At the last look.
     seen: Text,
@@ -22,13 +22,13 @@ pub(super) struct List {
 }
 
 impl List {
-    /// What is in the file now counts as read.
+    /// The present content of the file counts as read.
     pub(super) fn new(path: &Path) -> Self {
         let text = read(path);
         Self { path: path.to_path_buf(), seen: text.clone(), text, looked: Instant::now() }
     }
 
-    /// Has the transport go by the list when its file has changed. One that makes no sense changes nothing.
+    /// Makes the transport apply the list when its file has changed. An invalid list changes nothing.
     pub(super) fn look(&mut self, transport: &mut ZmqTransport) {
         if self.looked.elapsed() < LOOK_AGAIN {
             return;
@@ -45,7 +45,7 @@ impl List {
         }
     }
 
-    /// What has come into the file, once two looks have found the same: whoever writes it may be half way.
+    /// The new content of the file, once two reads have found the same, because its writer may be half way.
     fn changed(&mut self) -> Option<Text> {
         let before = std::mem::replace(&mut self.seen, read(&self.path));
         if self.seen != before || self.seen == self.text {

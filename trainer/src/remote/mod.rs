@@ -1,7 +1,7 @@
 //! Training over ZeroMQ: a server, which is rank 0 and trains too, and workers that come and go.
 //!
-//! Both ends are given the same settings of the run, which they compare when they meet: whatever differs is
-//! named. The server decides who takes part in which step, see [`gradwire_transports::zmq::roll`].
+//! Both ends get the same settings of the run, which they compare when they meet: whatever differs is named.
+//! The server decides which workers take part in which step, see [`gradwire_transports::zmq::roll`].
 
 mod args;
 mod delayed;

@@ -9,7 +9,7 @@ use crate::job::Job;
 
 /// The server's rank.
 pub(super) const SERVER: Rank = Rank(0);
-/// Settings that say where files are, not what is trained.
+/// Settings for places of files, which do not affect the training.
 const LOCAL_KEYS: [&str; 2] = ["data_dir", "transport"];
 /// More than a state says of one tensor besides its name.
 const STATE_LINE: usize = 256;
@@ -25,7 +25,7 @@ fn terms(job: &Job, downlink: &Spec) -> Terms {
     shared.fold(terms, |terms, (key, value)| terms.with(key, value.trim_matches('"')))
 }
 
-/// Bounds from what codec, downlink and state can make at the most.
+/// Bounds from the most that codec, downlink and state can make.
 fn limits(job: &Job, downlink: &Spec, may_miss: u32) -> ZmqLimits {
     let units: Vec<_> = job.spec.units.units(&job.layout.as_ref()).collect();
     let frame = |spec: &Spec| spec.codec.max_frame_bytes(&units).unwrap_or(usize::MAX);

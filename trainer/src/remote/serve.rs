@@ -89,7 +89,7 @@ struct Run<'a> {
     worker: Worker<'a, ZmqTransport>,
     roll: Server,
     trace: Option<Trace>,
-    /// Where the list of peers is, if there is one.
+    /// The list of peers, if there is one.
     list: Option<List>,
     /// Members with whom a step may begin.
     quorum: usize,
@@ -144,7 +144,7 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     present(&job, outcome, tested, &folder, out)
 }
 
-/// Who must be there, and what a worker may do before it is out.
+/// Which workers must be there, and what a worker may do before it is out.
 fn rules(args: &ServeArgs, workers: usize) -> Result<Rules, RangeError> {
     let quorum = args.quorum.unwrap_or(workers);
     require((1..=workers).contains(&quorum), "quorum", quorum, format!("1 to {workers}"))?;
@@ -202,7 +202,7 @@ fn present(
     Ok(writeln!(out, "Results and report: {}", folder.file("report.html").display())?)
 }
 
-/// What a new run is told.
+/// The configuration of a new run.
 fn begun(mut settings: Settings, listed: Option<&Roster>) -> Result<RunConfig, ConfigError> {
     if let Some(listed) = listed {
         settings.workers.get_or_insert(1 + listed.ranks().iter().filter(|&rank| rank != SERVER).count());
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
             self.set_quorum();
             let tag = Tag::new(self.worker.transport().membership().epoch, step);
             if self.roll.members() < self.quorum {
-                // Too few to train with: whoever asks is let in before the step.
+                // Too few to train with: a worker that asks is let in before the step.
                 self.close((tag, &[]), (step, false))?;
                 continue;
             }
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
             let mut record = self.step(step)?;
             self.hear(tag, hash)?;
             if is_end {
-                // What workers keep back is then that behind this step, when they ask again.
+                // When workers ask again, their residual is the one after this step.
                 self.roll.dismiss("the server ends, to go on later");
             }
             let is_last = step + 1 == self.job.steps;
@@ -298,7 +298,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until a step can begin; an end that the user wants meanwhile goes on from the last checkpoint.
+    /// Waits until a step can begin; if the user ends the run meanwhile, it continues from the last
+    /// checkpoint.
     fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
         let end = Deadline::after(self.wait);
         loop {
@@ -314,7 +315,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whoever cannot come in any more is not waited for.
+    /// Does not wait for workers that cannot come in any more.
     fn set_quorum(&mut self) {
         let quorum = self.roll.quorum();
         if quorum != self.quorum {
@@ -327,8 +328,8 @@ impl<'a> Run<'a> {
         self.worker.set_quorum(quorum);
     }
 
-    /// Takes what the members report in a step. Of a worker that was gone, and is back, it says how much is
-    /// lost after all.
+    /// Takes the reports of the members in a step. For a worker that was gone and is back, corrects how much
+    /// is lost.
     fn hear(&mut self, tag: Tag, hash: u64) -> Result<(), RemoteError> {
         for (rank, norm) in self.roll.reports(self.worker.transport(), tag, hash)? {
             if let Some(lost) = self.collected.hear_of(rank, norm) {
@@ -360,7 +361,7 @@ impl<'a> Run<'a> {
                 for capped in &record.frames_capped {
                     eprintln!("trainer: step {step}: {capped}");
                 }
-                // What the server receives, workers sent, and the other way round.
+                // The server receives what workers sent, and the other way round.
                 let bytes = record.bytes_up + record.bytes_down;
                 (record.bytes_up, record.bytes_down) = (bytes, bytes);
                 return Ok(record);
@@ -415,7 +416,7 @@ impl<'a> Run<'a> {
     /// What became of the run, and how good its model is.
     fn end(mut self) -> Result<(Outcome, Evaluation), RemoteError> {
         let tested = self.worker.evaluate(Part::Test)?;
-        // Whoever does not take the last message in time has the parameters of an earlier step.
+        // A worker that does not take the last message in time has the parameters of an earlier step.
         if let Err(error) = self.worker.transport().close(Deadline::after(FAREWELL)) {
             eprintln!("trainer: at the end: {error}");
         }

@@ -1,5 +1,5 @@
-//! What a worker made, kept and received in each step, as sums over all coordinates: enough for others to add
-//! up what all workers together did, and to see that nothing was lost in silence.
+//! What a worker made, kept and received in each step, as sums over all coordinates: enough to add up what
+//! all workers did together, and to show that nothing was lost silently.
 
 use std::fs::File;
 use std::io::Write;
@@ -41,15 +41,15 @@ struct Line {
     kept_before: f64,
     gradient: f64,
     kept_after: f64,
-    /// Norms of what is kept back. That before a step is reported as lost when the worker dies in it.
+    /// Norms of the residual. The norm before a step is reported as lost if the worker dies in it.
     norm_before: f64,
     norm_after: f64,
-    /// None of a void step.
+    /// None for a void step.
     mean: Option<f64>,
     contributors: Vec<u32>,
-    /// The server was lost before it said whose frames are in the mean, so everything was given back. Where
-    /// it had taken this one in and goes on from there, the next line begins with what was kept back behind
-    /// it.
+    /// The server was lost before it named the frames in the mean, so everything was given back. If the
+    /// server had included this worker's frame and continues from there, the next line begins with the
+    /// residual after that step.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     server_lost: bool,
 }

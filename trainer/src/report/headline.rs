@@ -1,21 +1,21 @@
 //! The result in a sentence: which codec saves most bytes and is as good as dense training.
 //!
-//! A codec is *within the spread* of dense training if its mean is not worse than dense training's by more
-//! than a tolerance, which the sentence states: the standard deviation of dense training over its seeds, but
-//! at least what one test example is worth. One seed has no deviation: the tolerance is then one standard
-//! error of dense training's accuracy, as of a share of that many test examples, and for text 1 % of its
-//! perplexity.
+//! A codec is *within the spread* of dense training if its mean is worse than dense training's by at most a
+//! tolerance, which the sentence states. The tolerance is the standard deviation of dense training over its
+//! seeds, but at least the worth of one test example. One seed has no deviation: the tolerance is then one
+//! standard error of dense training's accuracy, as of a share of that many test examples, and for text 1 % of
+//! its perplexity.
 
 use crate::compare::{Broken, Comparison, Entry};
 use crate::report::table::ratio_text;
 
-/// Of perplexity, where a single seed says nothing of its spread.
+/// Of perplexity, if a single seed gives no spread.
 const PERPLEXITY_TOLERANCE: f64 = 0.01;
 
 /// What a comparison found for one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Headline {
-    /// Whether the codec is within the spread of dense training; if none is, this is the one that came
+    /// Whether the codec is within the spread of dense training; if none is, this is the codec that came
     /// nearest.
     pub is_within: bool,
     /// The codec, with settings of its own.
@@ -69,7 +69,7 @@ fn of_rows(rows: &[&Entry]) -> Option<Headline> {
     })
 }
 
-/// A codec beside its yardstick.
+/// A codec and its yardstick.
 struct Compared<'a> {
     entry: &'a Entry,
     dense: &'a Entry,
@@ -87,14 +87,14 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// The best dense row with the momentum that the codec trains with, or where there is none, the best of all.
+/// The best dense row with the momentum that the codec trains with or, if there is none, the best of all.
 fn yardstick<'a>(entry: &Entry, rows: &[&'a Entry]) -> Option<&'a Entry> {
     let dense = || rows.iter().copied().filter(|entry| entry.is_dense());
     let best = |a: &&Entry, b: &&Entry| Measure::of(a).badness.total_cmp(&Measure::of(b).badness);
     dense().filter(|other| momentum(other) == momentum(entry)).min_by(best).or_else(|| dense().min_by(best))
 }
 
-/// That of the codec, or else of the optimizer.
+/// The codec's momentum, or else the optimizer's.
 fn momentum(entry: &Entry) -> Option<f32> {
     let own = entry.config.spec().ok().and_then(|spec| spec.codec.momentum());
     own.map(|own| own.factor()).or(entry.config.momentum.map(|momentum| momentum as f32))

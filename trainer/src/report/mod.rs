@@ -28,7 +28,7 @@ struct Page<'a> {
     task: String,
     headlines: Vec<Headline>,
     tables: Vec<Rows>,
-    /// A colour for each curve, and whose it is.
+    /// A colour for each curve, and the name of the curve.
     legend: Vec<(String, String)>,
     notes: Vec<String>,
     figures: Vec<Figure>,
@@ -46,7 +46,7 @@ struct Rows {
 
 /// A row of the table.
 struct Row {
-    /// The colour of the codec, the same everywhere in the report; none for what has no curve.
+    /// The colour of the codec, the same everywhere in the report; none for rows without a curve.
     colour: Option<String>,
     label: String,
     cells: Vec<Cell>,
@@ -58,11 +58,11 @@ struct Cell {
     text: String,
 }
 
-/// What a codec that was run does.
+/// A codec that was run, in words.
 struct CodecWords {
     name: &'static str,
     summary: &'static str,
-    /// Whether some row keeps what it does not send.
+    /// Whether some row keeps a residual.
     keeps: bool,
 }
 
@@ -88,8 +88,8 @@ pub fn html(comparison: &Comparison, title: &str) -> String {
     page.render().unwrap_or_default()
 }
 
-/// What the report shows as tables, with their titles: all rows, and before them, where several rates were
-/// tried, the best of each codec and all codecs at one.
+/// The tables of the report, with their titles: all rows and, before them if several rates were tried, the
+/// best of each codec and all codecs at one rate.
 pub fn tables(comparison: &Comparison) -> Vec<(String, Comparison)> {
     if !comparison.has_rates() {
         return vec![(String::new(), comparison.clone())];
@@ -152,7 +152,7 @@ pub fn task_line(comparison: &Comparison) -> String {
     format!("{model}, {workers} workers, {steps} steps of {batch} examples, {trained}, {seeds}.")
 }
 
-/// What each row trained with, where they differ in that.
+/// What each row trained with, if rows differ in that.
 pub fn own_training(comparison: &Comparison) -> Option<String> {
     let rows = comparison.entries.iter().map(|entry| (&entry.label, training(&entry.config)));
     let rows: Vec<(&String, String)> = rows.collect();

@@ -3,7 +3,7 @@
 use crate::compare::{Broken, Comparison, Entry};
 use crate::record::Summary;
 
-/// The columns. What a run without a result lacks is empty.
+/// The columns. Cells that a run without a result lacks are empty.
 const TITLES: [&str; 24] = [
     "row",
     "codec",
@@ -31,8 +31,8 @@ const TITLES: [&str; 24] = [
     "params_hash",
 ];
 
-/// A line of titles, and one for each run. `result` is `done`, or says why there is none. Bytes are sums over
-/// all workers, times are means over them.
+/// A line of titles, and one for each run. `result` is `done`, or says why there is no result. Bytes are sums
+/// over all workers, times are means over them.
 pub fn csv(comparison: &Comparison) -> String {
     let mut text = line(TITLES.map(str::to_owned).to_vec());
     for entry in &comparison.entries {
@@ -43,7 +43,7 @@ pub fn csv(comparison: &Comparison) -> String {
     text
 }
 
-/// Empty cells up to the number of columns, and quotes where a comma needs them.
+/// Empty cells up to the number of columns, and quotes if a comma needs them.
 fn line(mut cells: Vec<String>) -> String {
     cells.resize(TITLES.len(), String::new());
     let quoted = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {

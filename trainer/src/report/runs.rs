@@ -1,5 +1,4 @@
-//! The report of runs that this program did not do itself: all that is known of them is in their
-//! `metrics.jsonl`.
+//! The report of runs that this program did not do itself, made from their `metrics.jsonl` alone.
 
 use askama::Template;
 
@@ -141,7 +140,7 @@ fn curve(run: &LoggedRun, of: fn(&Metrics) -> f64) -> Curve {
     run.metrics.iter().map(|line| ((line.step + 1) as f64, of(line))).collect()
 }
 
-/// Without steps whose value is no number.
+/// Without steps whose value is not a number.
 fn smoothed(run: &LoggedRun, of: fn(&Metrics) -> f64) -> Curve {
     let values: Vec<(u64, f64)> =
         run.metrics.iter().map(|line| (line.step, of(line))).filter(|(_, value)| value.is_finite()).collect();

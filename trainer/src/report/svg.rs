@@ -1,7 +1,7 @@
 //! Curves as SVG.
 //!
-//! The plotting library draws with fixed colours and one font; afterwards these become the variables and the
-//! font of the page's style sheet, so that one drawing suits light and dark.
+//! The plotting library draws with fixed colours and one font. These then become the variables and the font
+//! of the page's style sheet, so that one drawing suits light and dark.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -74,7 +74,7 @@ pub(super) fn plain_label(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The chart as an `svg` element; nothing where no curve has a point that can be shown.
+/// The chart as an `svg` element; nothing if no curve has a point that can be shown.
 pub(super) fn draw(chart: &Chart<'_>, curves: &[Curve]) -> Option<String> {
     let shown = |curve: &Curve| -> Curve {
         let fits = |axis: &Axis<'_>, value: f64| value.is_finite() && (!axis.is_log || value > 0.0);

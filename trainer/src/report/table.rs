@@ -52,7 +52,7 @@ pub fn broken(comparison: &Comparison) -> Vec<String> {
     runs.map(|(label, run)| format!("{label}, seed {}: {}", run.seed, run.text())).collect()
 }
 
-/// What stands behind ±, and on which links each codec pays.
+/// The meaning of ±, and on which links each codec pays.
 pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     let summaries = || comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary);
@@ -80,7 +80,7 @@ fn bits_per_second(gbps: f64) -> String {
     scaled(gbps * 1e9, &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s")
 }
 
-/// Why there is no number: of one run in its row, of several in lines below the table.
+/// Why there is no number: for one run in its row, for several in lines below the table.
 fn row_without_result(entry: &Entry) -> Vec<String> {
     let text = match entry.broken.as_slice() {
         [one] => in_lines(&one.text()),
@@ -129,13 +129,13 @@ fn row(entry: &Entry) -> Vec<String> {
     ]
 }
 
-/// How many seeds the row stands for, where some have no result.
+/// How many seeds the row represents, if some have no result.
 fn finished(entry: &Entry) -> String {
     let (done, broken) = (entry.outcomes.len(), entry.broken.len());
     if broken == 0 { String::new() } else { format!("\n{done} of {} seeds", done + broken) }
 }
 
-/// Accuracy with the spread over the seeds, or for a single one with what it can resolve; perplexity.
+/// Accuracy with the spread over the seeds or, for a single seed, with its resolution; perplexity.
 fn quality(entry: &Entry) -> String {
     if entry.outcomes.iter().all(|run| run.summary.perplexity.is_some()) {
         let Spread { mean, deviation } = entry.spread(|run| run.perplexity.unwrap_or(f64::NAN));

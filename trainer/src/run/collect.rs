@@ -1,4 +1,4 @@
-//! Where the records of all workers come together: metrics, comparison of the replicas, and the summary.
+//! Collects the records of all workers: metrics, comparison of the replicas, and the summary.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::model::eval::Evaluation;
 use crate::model::hash::{combined_hash, params_hash};
 use crate::record::{Metrics, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes};
 
-/// What has come together of a run.
+/// The collected records of a run.
 pub(crate) struct Collected {
     sums: Sums,
     /// Every step, where the outcome is to have them.
@@ -30,8 +30,8 @@ pub(crate) struct Collected {
     before: Duration,
 }
 
-/// Takes records until all workers have ended. After a failure it tells the workers to stop and goes on
-/// listening, so that none of them waits for it.
+/// Takes records until all workers have ended. After a failure it tells the workers to stop and continues to
+/// listen, so that none of them waits for it.
 pub(crate) fn collect(
     mut collected: Collected,
     job: &Job,
@@ -77,8 +77,8 @@ impl Collected {
         Self { metrics: Some(metrics.to_vec()), ..Self::summing(started, checkpoint, sums) }
     }
 
-    /// As [`since`](Self::since), but keeps what the steps add up to and no step: a run of any length takes
-    /// the same memory.
+    /// As [`since`](Self::since), but keeps the sums of the steps and no step: a run of any length takes the
+    /// same memory.
     pub(crate) fn summing(started: Instant, checkpoint: Option<&Checkpoint>, sums: Sums) -> Self {
         let totals = checkpoint.map(|checkpoint| checkpoint.totals.clone()).unwrap_or_default();
         let before = Duration::from_nanos(totals.elapsed_ns);
@@ -174,7 +174,7 @@ impl Collected {
         Err(RunError::Refused { step, why: why.clone() })
     }
 
-    /// A worker is gone, with what it kept back.
+    /// A worker is gone, with its residual.
     #[cfg(feature = "zmq")]
     pub(crate) fn lose(&mut self, Rank(rank): Rank, norm: f64) {
         let lost_nanos = nanos(norm);
@@ -183,8 +183,7 @@ impl Collected {
         self.totals.away.push(Away { rank, lost_nanos });
     }
 
-    /// A worker says what it keeps back. Of one that was gone, that is not lost; returns the norm of what
-    /// still is.
+    /// A worker reports its residual. If it was gone, that is not lost; returns the norm of what still is.
     #[cfg(feature = "zmq")]
     pub(crate) fn hear_of(&mut self, Rank(rank): Rank, norm: f64) -> Option<f64> {
         let at = self.totals.away.iter().position(|away| away.rank == rank)?;
@@ -287,7 +286,7 @@ mod tests {
         // From its file, with a part of it for its absence.
         assert_eq!(collected.hear_of(Rank(1), 3.0), Some(1.0));
         assert_eq!(note(&collected), says(2, "4.000000"));
-        // With nothing, and with more than it had said.
+        // With no residual, and with more than it had reported.
         assert_eq!(
             [(2, 0.0), (3, 9.0)].map(|(rank, norm)| collected.hear_of(Rank(rank), norm)),
             [Some(2.0), Some(0.0)]

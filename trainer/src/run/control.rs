@@ -8,7 +8,7 @@ use crate::record::Metrics;
 /// Where a run begins and what may end it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Control<'a> {
-    /// Go on from here, with the metrics of the steps done.
+    /// Continue from here, with the metrics of the steps done.
     pub start: Option<(&'a Checkpoint, &'a [Metrics])>,
     /// When it becomes true, the step in progress is finished, a checkpoint is made, and the run ends.
     pub interrupt: Option<&'a AtomicBool>,

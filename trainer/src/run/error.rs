@@ -5,7 +5,7 @@ use gradwire_transports::Rank;
 use crate::job::JobError;
 use crate::step::StepError;
 
-/// So many refused steps in a row end the run: it will not recover by itself.
+/// This many refused steps in a row end the run: it will not recover by itself.
 pub(super) const MAX_REFUSED_IN_A_ROW: u64 = 10;
 
 /// Why a run ended early.
@@ -38,7 +38,7 @@ pub enum RunError {
     ReplicasDiffer {
         /// After which step.
         step: u64,
-        /// Parameter hashes, and who has them.
+        /// Parameter hashes, and the ranks that have them.
         groups: Vec<(u64, Vec<Rank>)>,
     },
     /// The mean was refused again and again.
@@ -63,14 +63,14 @@ pub enum RunError {
         /// Of which step.
         step: u64,
     },
-    /// What was observed could not be written.
+    /// The observer could not write.
     #[error("{0}")]
     Observer(String),
 }
 
 impl RunError {
-    /// The step at which a gradient or a mean was no number, again and again or for good; `None` for every
-    /// other failure.
+    /// The step at which a gradient or a mean was not finite, repeatedly or for good; `None` for every other
+    /// failure.
     pub fn divergence(&self) -> Option<u64> {
         match self {
             Self::Worker { step, error: StepError::Diverged { .. }, .. } | Self::Refused { step, .. } => {

@@ -41,7 +41,7 @@ fn written(error: &FolderError) -> RunError {
 }
 
 /// Runs a job and writes `config.toml`, `metrics.jsonl`, `summary.json` and checkpoints into the folder. In a
-/// pipe, progress is told in so many lines.
+/// pipe, progress takes `lines` lines.
 ///
 /// # Errors
 ///
@@ -52,11 +52,12 @@ pub fn run_into(job: &Job, folder: &Folder, label: &str, lines: u64) -> Result<O
 
 /// As [`run_into`], with a run of the caller's.
 ///
-/// A run that kept no steps gets those that were written down.
+/// A run that kept no steps gets those in the file.
 ///
 /// # Errors
 ///
-/// Those of the run, and if a file cannot be written, or checkpoints of a run before not be removed.
+/// The errors of the run, and an error if a file cannot be written, or checkpoints of an earlier run cannot
+/// be removed.
 pub fn write_down<E: From<RunError>>(
     job: &Job,
     folder: &Folder,
@@ -70,7 +71,7 @@ pub fn write_down<E: From<RunError>>(
     watched(job, folder, metrics, label, lines, run)
 }
 
-/// As [`run_into`], but goes on from a checkpoint of a run into the same folder.
+/// As [`run_into`], but continues from a checkpoint of a run into the same folder.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Who is told of the steps of a run.
+//! Observers, which are told of the steps of a run.
 
 use crate::checkpoint::Checkpoint;
 use crate::record::Metrics;

@@ -1,11 +1,11 @@
-//! What is left of a run, and what each worker adds to that.
+//! The result of a run, and each worker's part of it.
 
 use gradwire_transports::Counters;
 
 use crate::model::eval::Evaluation;
 use crate::record::{Metrics, Summary};
 
-/// What a run leaves in memory.
+/// The result of a run, in memory.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The run in one object.
@@ -16,7 +16,7 @@ pub struct Outcome {
     pub counters: Vec<Counters>,
 }
 
-/// What a worker says at the end.
+/// A worker's report at the end.
 pub(crate) struct Final {
     pub(crate) counters: Counters,
     pub(crate) evaluation: Option<Evaluation>,

@@ -1,11 +1,11 @@
-//! A run whose workers are processes: each [`follow`]s, and the first one [`lead`]s, which is to work as the
-//! others do and to put together what they tell.
+//! A run whose workers are processes. Each [`follow`]s, and the first one [`lead`]s: it works as the others
+//! do and combines their reports.
 //!
-//! Workers tell the first one of a step when they have done it; the first one listens when it has done the
-//! next, so that nobody waits for a record. Before each step it gives its word to all whether the run goes on
-//! behind that step: whoever has done the step knows, and all end behind the same one. Where a checkpoint is
-//! due, the first one listens at once: what the others keep back comes with their records, and may be long.
-//! Records and words are no part of the traffic that a run reports.
+//! Workers report a step to the first one when they have done it. The first one listens when it has done the
+//! next step, so that nobody waits for a record. Before each step it tells all whether the run continues
+//! after that step. So a worker that has done the step knows, and all end after the same one. If a checkpoint
+//! is due, the first one listens at once, because the residuals come with the records, and may be long.
+//! Records and these messages are not part of the traffic that a run reports.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -24,7 +24,7 @@ use crate::job::Job;
 use crate::record::StepRecord;
 use crate::step::{StepError, Worker};
 
-/// Who listens.
+/// The rank that listens.
 const FIRST: Rank = Rank(0);
 
 /// The record of a step, and the word before it. Above all steps that are trained, so that it is not retired
@@ -85,7 +85,7 @@ impl<'a, T: Transport> Connections<'a, T> for Follower<'_> {
     }
 }
 
-/// Works as the first rank, hears of all, and returns the whole run. When any rank wants an end, all finish
+/// Works as the first rank, listens to all, and returns the whole run. When any rank wants an end, all finish
 /// their step, and a checkpoint is made of it.
 ///
 /// # Errors

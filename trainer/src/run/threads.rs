@@ -1,8 +1,8 @@
 //! A run whose workers are threads of this process.
 //!
-//! Workers meet in the exchange alone, which waits for frames by rank and not by time, so what they compute
-//! does not depend on which thread runs when. The thread that called [`run`] puts the records of a step
-//! together when all are there, compares the replicas, and tells an [`Observer`].
+//! Workers meet only in the exchange, which waits for frames by rank and not by time, so what they compute
+//! does not depend on which thread runs when. The thread that called [`run`] combines the records of a step
+//! when all are there, compares the replicas, and tells an [`Observer`].
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,8 +82,8 @@ fn losses(job: &Job) -> FaultPlan {
 struct Ending {
     /// At once: the run has failed.
     stop: AtomicBool,
-    /// Before this step: the user wants it. Rank 0 sets it before it sends its part of the step in front, so
-    /// whoever has finished that step knows.
+    /// The user wants the run to end before this step. Rank 0 sets it before it sends its part of the
+    /// preceding step, so every worker that has finished that step knows.
     before: AtomicU64,
 }
 
@@ -110,7 +110,7 @@ impl<'a, T: Transport> Connections<'a, T> for Thread<'_> {
     }
 
     fn tell(&mut self, _: &mut Worker<'a, Meter<T>>, record: StepRecord) -> Result<(), WorkerError> {
-        // Nobody listens any more only when the run is being ended.
+        // If no thread listens any more, the run is being ended.
         self.records.send(record).map_err(|_| WorkerError::Stopped)
     }
 }

@@ -1,4 +1,4 @@
-//! What one worker does, in a thread or in a process of its own.
+//! The work of one worker, in a thread or in a process of its own.
 
 use gradwire_transports::layer::Meter;
 use gradwire_transports::{Rank, Transport};
@@ -14,13 +14,13 @@ use crate::step::{StepError, Worker};
 
 /// How a worker hears of the others, and all of them of the end that the user wants.
 pub(crate) trait Connections<'a, T: Transport> {
-    /// Called before a step, of which nothing was sent yet.
+    /// Called before a step, when nothing of it has been sent.
     fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError>;
 
-    /// Called when the step is done: whether all end behind it. Every worker gets the same answer.
+    /// Called when the step is done: whether all end after it. Every worker gets the same answer.
     fn ends_after(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<bool, WorkerError>;
 
-    /// Takes what the worker says of the step.
+    /// Takes the worker's report on the step.
     fn tell(&mut self, worker: &mut Worker<'a, Meter<T>>, record: StepRecord) -> Result<(), WorkerError>;
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum WorkerError {
     Stopped,
 }
 
-/// What a worker does, from the first step or that of a checkpoint to the last.
+/// The work of a worker, from the first step or that of a checkpoint to the last.
 pub(crate) fn work<'a, T: Transport>(
     job: &'a Job,
     transport: T,

@@ -1,4 +1,4 @@
-//! What a worker kept back before earlier steps, for a server that was started again from a checkpoint.
+//! A worker's residuals before earlier steps, for a server that was started again from a checkpoint.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use gradwire::Memory;
 use super::kept::saved;
 use crate::job::Job;
 
-/// Steps that are remembered: those of the two checkpoints that a server keeps, of one that it holds until it
-/// knows that its workers have theirs, and of the next.
+/// Number of steps that are remembered: those of the two checkpoints that a server keeps, of one that it
+/// holds until it knows that its workers have theirs, and of the next.
 const REMEMBERED: usize = 4;
 
 /// Saved memories by the step that follows them, oldest first.
@@ -19,30 +19,30 @@ pub(super) struct History(VecDeque<Note>);
 struct Note {
     next_step: u64,
     kept: Vec<u8>,
-    /// Hash of the parameters before that step, where it comes from a file.
+    /// Hash of the parameters before that step, if it comes from a file.
     params_hash: Option<String>,
 }
 
 /// What is known of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
-    /// What was kept back before it, and it is kept back again.
+    /// The residual before it, which is the worker's residual again.
     Known,
     /// Nothing.
     Unknown,
-    /// What a worker kept back that had other parameters then.
+    /// The residual of a worker that had other parameters then.
     OfOtherRun,
 }
 
 impl History {
-    /// Notes what is kept back behind a step, if the server makes a checkpoint there.
+    /// Records the residual after a step, if the server makes a checkpoint there.
     pub(super) fn note_if_due(&mut self, job: &Job, step: u64, memory: Option<&Memory<'_>>) {
         if job.is_checkpoint_due(step) {
             self.note(step + 1, saved(memory, &job.layout), None);
         }
     }
 
-    /// Notes what is kept back before a step, in place of what was noted for it or a later one.
+    /// Records the residual before a step, in place of any record for it or a later one.
     pub(super) fn note(&mut self, next_step: u64, kept: Vec<u8>, params_hash: Option<String>) {
         self.0.retain(|note| note.next_step < next_step);
         self.0.push_back(Note { next_step, kept, params_hash });
@@ -51,8 +51,8 @@ impl History {
         }
     }
 
-    /// What was kept back before a step by a worker with those parameters, if that is remembered. Later steps
-    /// are forgotten: they will come again. So is everything, where the parameters were others.
+    /// The residual before a step of a worker with those parameters, if it is remembered. Later steps are
+    /// forgotten, because they will come again. So is everything if the parameters were others.
     pub(super) fn go_back(&mut self, next_step: u64, params_hash: &str) -> Result<Vec<u8>, Recalled> {
         let at = self.0.iter().position(|note| note.next_step == next_step).ok_or(Recalled::Unknown)?;
         self.0.truncate(at + 1);

@@ -1,4 +1,4 @@
-//! What a worker keeps back, in bytes.
+//! A worker's residual, in bytes.
 
 use gradwire::{Layout, Memory};
 
@@ -6,7 +6,7 @@ use gradwire::{Layout, Memory};
 pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
     let Some(memory) = memory else { return Vec::new() };
     let mut bytes = vec![0; memory.saved_bytes().unwrap_or(0)];
-    // A checkpoint without what is kept back would lose it in silence.
+    // A checkpoint without the residual would lose it silently.
     let written = memory.save(&layout.as_ref(), &mut bytes);
     assert_eq!(written, Ok(bytes.len()), "what this worker keeps back cannot be saved");
     bytes

@@ -28,10 +28,10 @@ const IMAGES_AT_ONCE: usize = 256;
 /// Tokens that are evaluated at once; each has a row of logits as long as the vocabulary.
 const TOKENS_AT_ONCE: usize = 2048;
 
-/// A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
+/// A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs a deadline of its own.
 const NO_DEADLINE: Deadline = Deadline::NEVER;
 
-/// Why a worker cannot go on.
+/// Why a worker cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
@@ -50,7 +50,7 @@ pub enum StepError {
 }
 
 impl StepError {
-    /// Whether another worker's end may be all there is to it.
+    /// Whether another worker's end may be the only cause.
     pub(crate) fn is_consequence(&self) -> bool {
         let Self::Exchange(error) = self else { return false };
         matches!(
@@ -70,12 +70,12 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     batches: Batches<'a>,
     optimizer: Box<dyn Optimizer>,
     agreement: Agreement,
-    /// What the spelling keeps, if anything.
+    /// The memory that the spelling asks for, if any.
     memory: Option<Memory<'static>>,
     params: Vec<f32>,
     grad: Vec<f32>,
     mean: Vec<f32>,
-    /// What the steps have moved, and nothing else that went over the transport.
+    /// The traffic of the steps, without anything else that went over the transport.
     moved: Counters,
     #[cfg(feature = "zmq")]
     history: Option<history::History>,
@@ -111,9 +111,9 @@ impl<'a, T: Transport> Worker<'a, T> {
         })
     }
 
-    /// One step, from the batch to the new parameters. In a delayed run the gradient of the step before
-    /// travels while that of this one is computed, and waits for the next in its turn: x(t+1) = x(t) −
-    /// lr(t)·mean(t−1).
+    /// One step, from the batch to the new parameters. In a delayed run the gradient of the previous step
+    /// travels while that of this step is computed, which waits for the next step in its turn: x(t+1) = x(t)
+    /// − lr(t)·mean(t−1).
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let lr = self.job.schedule.lr(step);
         let before = self.transport.counters();
@@ -140,7 +140,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(record)
     }
 
-    /// What this worker sends for a step, its loss, and the time that it took.
+    /// The gradient that this worker sends for a step, its loss, and the time that it took.
     fn local_gradient(&mut self, step: u64) -> Result<(f32, Duration), ModelError> {
         let started = Instant::now();
         let loss = self.forward_backward(step)?;
@@ -166,7 +166,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         }
     }
 
-    /// What was kept back at another rate moves the parameters as far as it would have then.
+    /// A residual kept at another rate moves the parameters as far as it would have then.
     fn rescale_residual(&mut self, step: u64) {
         if let Some(memory) = &mut self.memory {
             memory.rescale(self.job.schedule.ratio(step));
@@ -195,8 +195,8 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(())
     }
 
-    /// Comes to the parameters behind this step. A mean that is not finite is refused by every worker alike,
-    /// and the step is skipped: the record says why, and the memory has everything back.
+    /// Applies the mean to the parameters and returns the record of the step. Every worker refuses a mean
+    /// that is not finite, and the step is skipped: the record says why, and the memory has everything back.
     fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {
@@ -244,7 +244,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         &mut self.transport
     }
 
-    /// Who this worker is.
+    /// This worker's rank.
     pub(crate) fn rank(&self) -> Rank {
         self.transport.rank()
     }

@@ -1,4 +1,4 @@
-//! What a worker's next step depends on, taken out and put back: its replica, and what it keeps back.
+//! What a worker's next step depends on, taken out and put back: its replica and its memory.
 
 use gradwire::Memory;
 use gradwire_transports::{Rank, Transport};
@@ -16,7 +16,7 @@ impl<T: Transport> Worker<'_, T> {
         Replica::of(&self.params, self.optimizer.as_ref())
     }
 
-    /// Goes on from the state of another replica of this layout. What this worker keeps back stays.
+    /// Continues from the state of another replica of this layout. This worker's memory stays.
     pub(crate) fn restore(&mut self, replica: &Replica) -> Result<(), StateError> {
         let Replica { params, optimizer_steps, optimizer } = replica;
         let slices: Vec<_> =
@@ -27,7 +27,7 @@ impl<T: Transport> Worker<'_, T> {
         Ok(())
     }
 
-    /// What this worker keeps back, as a saved memory; empty where the codec keeps nothing.
+    /// This worker's memory, as a saved memory; empty if the codec keeps nothing.
     pub(crate) fn kept(&self) -> Vec<u8> {
         saved(self.memory.as_ref(), &self.job.layout)
     }
@@ -37,8 +37,8 @@ impl<T: Transport> Worker<'_, T> {
         load(self.memory.as_mut(), &self.job.layout, kept)
     }
 
-    /// Everything that the next step depends on, but for what follows from its number. One replica is enough
-    /// where they are equal.
+    /// Everything on which the next step depends, except what follows from its number. One replica is enough
+    /// if they are equal.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let is_first = self.rank() == Rank(0);
         let tells = is_first || self.job.config.replicas() > 1;
@@ -49,7 +49,7 @@ impl<T: Transport> Worker<'_, T> {
         Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), gradient, downlink, norms }
     }
 
-    /// Goes on where [`snapshot`](Self::snapshot) was taken.
+    /// Continues from the point at which [`snapshot`](Self::snapshot) was taken.
     pub(crate) fn go_on_from(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let rank = self.rank().0 as usize;
         let refused =
@@ -66,7 +66,7 @@ impl<T: Transport> Worker<'_, T> {
         self.restore(replica).map_err(|error| refused(error.to_string()))
     }
 
-    /// Norm of what this worker keeps back.
+    /// Norm of this worker's residual.
     pub(crate) fn residual_norm(&self) -> f64 {
         self.memory.as_ref().map_or(0.0, Memory::norm)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Sums {
 /// For workers that come and go.
 #[cfg(feature = "zmq")]
 impl<T: Transport> Worker<'_, T> {
-    /// Weighs what this worker keeps back; 0 forgets it. Returns the norm that is lost by that.
+    /// Multiplies this worker's residual by a weight; 0 forgets it. Returns the norm that is lost.
     pub(crate) fn weigh_residual(&mut self, weight: f32) -> f64 {
         let Some(memory) = self.memory.as_mut().filter(|_| weight != 1.0) else { return 0.0 };
         let before = memory.norm();
@@ -100,19 +100,19 @@ impl<T: Transport> Worker<'_, T> {
         self.agreement.set_quorum(quorum);
     }
 
-    /// What the last step added up to, and what is kept back now.
+    /// The sums of the last step, and the present residual.
     pub(crate) fn sums(&self) -> Sums {
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum();
         let kept = self.memory.as_ref().map_or(0.0, |memory| sum(memory.residual()));
         Sums { kept, gradient: sum(&self.grad), mean: sum(&self.mean) }
     }
 
-    /// Remembers from now on what this worker kept back before the steps to which a server may go back.
+    /// From now on, remembers this worker's residual before the steps to which a server may go back.
     pub(crate) fn keep_history(&mut self) {
         self.history = Some(History::default());
     }
 
-    /// Notes what is kept back before a step.
+    /// Records the residual before a step.
     pub(crate) fn remember(&mut self, next_step: u64) {
         self.note(next_step, None);
     }
@@ -129,14 +129,14 @@ impl<T: Transport> Worker<'_, T> {
         }
     }
 
-    /// Notes what is kept back behind a step, if the server makes a checkpoint there.
+    /// Records the residual after a step, if the server makes a checkpoint there.
     pub(crate) fn remember_if_due(&mut self, step: u64) {
         if let Some(history) = &mut self.history {
             history.note_if_due(self.job, step, self.memory.as_ref());
         }
     }
 
-    /// Goes back to what was kept back before a step, with the present parameters, if that is known.
+    /// Goes back to the residual before a step, with the present parameters, if it is known.
     pub(crate) fn recall(&mut self, next_step: u64) -> Recalled {
         let hash = format!("{:016x}", self.hash());
         let Some(history) = &mut self.history else { return Recalled::Unknown };

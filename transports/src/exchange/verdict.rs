@@ -7,7 +7,8 @@ use super::void::{Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set,
-/// then the frame of the mean. No contributors: the step failed, and only the rank that made it void and its void frame follow, if there is one.
+/// then the frame of the mean. No contributors: the step failed, and only the rank that made it void and its
+/// void frame follow, if there is one.
 pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
