@@ -163,7 +163,7 @@ pub mod random {
     pub use rand_core;
 }
 
-/// Codecs whose payloads are summed over workers, or exchanged between neighbours, round by round.
+/// Codecs whose payloads are summed, or exchanged between neighbours, round by round.
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
     pub use crate::memory::MemoryView;

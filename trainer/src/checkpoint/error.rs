@@ -18,7 +18,7 @@ pub enum CheckpointError {
     /// There is no checkpoint.
     #[error("{}: no checkpoint in this folder", .0.display())]
     None(PathBuf),
-    /// The checkpoint is damaged.
+    /// What is there is damaged.
     #[error("{}: {what}{}", path.display(), before.as_ref().map(|path| format!("; the checkpoint before it can be resumed with --resume {}", path.display())).unwrap_or_default())]
     Corrupt {
         /// The file.
@@ -48,7 +48,7 @@ impl CheckpointError {
     }
 }
 
-/// Puts the path before the system's message.
+/// Puts the path in front of what the system says.
 pub(super) fn at(path: &std::path::Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
     |error| CheckpointError::Io { path: path.to_path_buf(), error }
 }

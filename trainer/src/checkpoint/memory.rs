@@ -18,7 +18,7 @@ pub(super) fn to_bytes(memory: &[u8], gradient: &[f32]) -> Result<Vec<u8>, Strin
     safetensors::serialize(tensors, None).map_err(|error| error.to_string())
 }
 
-/// The saved memory, and the gradient; empty if there is none.
+/// The saved memory, and the gradient; empty where there is none.
 pub(super) fn from_bytes(content: &[u8]) -> Result<(Vec<u8>, Vec<f32>), String> {
     let file = SafeTensors::deserialize(content).map_err(|error| error.to_string())?;
     let memory = file.tensor(MEMORY).map_err(|error| error.to_string())?;

@@ -50,9 +50,9 @@ pub struct Checkpoint {
     pub memories: Vec<Vec<u8>>,
     /// What each rank has not sent yet, by rank; empty but in a delayed run.
     pub gradients: Vec<Vec<f32>>,
-    /// The server's residual of its means, as a saved memory; empty if there is none.
+    /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
     pub downlink: Vec<u8>,
-    /// Norms of the last frames, for a server's cap, oldest first; empty without a cap.
+    /// Norms of the last frames, which a server's cap goes by, oldest first; empty without a cap.
     pub norms: Vec<f64>,
     /// Sums over the steps done.
     pub totals: Totals,

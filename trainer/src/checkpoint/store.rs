@@ -219,11 +219,11 @@ pub struct Found {
 ///
 /// # Errors
 ///
-/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. To use an older one, name it, so that nobody goes
-/// back without knowing.
+/// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. An older one must be named itself, so that nobody
+/// goes back without knowing.
 pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     if path.join(MANIFEST).exists() {
-        // However it is named, the folder of its run is two levels above.
+        // However it is named, the folder of its run is two above.
         return Found::read(&path.canonicalize().map_err(at(path))?);
     }
     let folder = path.join(FOLDER);

@@ -36,7 +36,7 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
     }
 }
 
-/// A run that finished. The counts of its workers' meters are not kept.
+/// A run that came to its end. What the meters of its workers counted is not kept.
 fn outcome(job: &Job, folder: &Folder) -> Option<Outcome> {
     let summary = serde_json::from_str(&std::fs::read_to_string(folder.file("summary.json")).ok()?).ok()?;
     let metrics = folder.read_metrics(job.steps).ok()?;

@@ -8,9 +8,9 @@
 //!
 //! [`eval`] measures a model, and [`hash`](mod@hash) makes one number of its parameters.
 //!
-//! Only [`Model`] implementations use the tensor library. A model keeps its parameters as a flat slice, makes
-//! tensors of them at every step and reads the gradient of every one of them back; a missing gradient is an
-//! error. There is no batch normalisation: workers need to agree only on parameters.
+//! The tensor library stays behind [`Model`]. A model keeps its parameters as a flat slice, makes tensors of
+//! them at every step and reads the gradient of every one of them back; a gradient that is not there is an
+//! error. There is no batch normalisation: workers need not agree on anything but parameters.
 
 mod autodiff;
 pub mod cnn;

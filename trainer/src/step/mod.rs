@@ -75,7 +75,7 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     params: Vec<f32>,
     grad: Vec<f32>,
     mean: Vec<f32>,
-    /// The traffic of the steps, without anything else that went over the transport.
+    /// What the steps have moved, and nothing else that went over the transport.
     moved: Counters,
     #[cfg(feature = "zmq")]
     history: Option<history::History>,

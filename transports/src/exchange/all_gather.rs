@@ -18,7 +18,7 @@ use crate::tag::Tag;
 pub(super) struct AllGather {
     incoming: Incoming,
     frames: Vec<Frames>,
-    /// Used only with [`Divisor::Senders`].
+    /// Used with [`Divisor::Senders`] alone.
     senders: Senders,
     held: usize,
 }

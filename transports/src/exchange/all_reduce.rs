@@ -252,7 +252,7 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         }
     }
 
-    /// Every unit keeps everything, also units that were done.
+    /// Every unit keeps everything back, those that were done as well.
     fn give_back(&mut self, _: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
             if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {

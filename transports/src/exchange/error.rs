@@ -81,9 +81,9 @@ pub enum ExchangeError {
     NotStarted,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
-    /// A message did not arrive or could not be sent. If the answer of a parameter server is missing, this
-    /// rank cannot know whether its frame entered the mean. It gives the frame back, which may then count
-    /// twice.
+    /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is
+    /// missing, this rank cannot know whether its frame entered the mean: the frame is given back, and may
+    /// then count twice.
     Transport(TransportError),
     /// The frame of `rank` was refused.
     Frame {
@@ -134,7 +134,7 @@ pub enum ExchangeError {
         /// The owner.
         rank: Rank,
     },
-    /// Too few frames reached the server in time; no frame entered a mean.
+    /// Too few frames reached the server in time; nobody's entered a mean.
     NoQuorum {
         /// Frames that did.
         arrived: usize,

@@ -137,7 +137,7 @@ impl Incoming {
     pub(super) fn give_back(&mut self, own: &[u8], step: &Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
         let Some(memory) = memory else { return };
         let (layout, parser) = (step.layout.as_ref(), step.codec().parser());
-        // These are bytes that this rank encoded itself.
+        // The bytes are those that this rank encoded itself.
         if let Ok(frame) = self.decoder.parse_with(own, &layout, &own_limits(step), parser) {
             memory.give_back(&frame);
         }

@@ -21,8 +21,8 @@
 //!
 //! # Codecs of other crates
 //! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that
-//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`].
-//! [`Exchange::with_linear`] takes any [`Linear`] codec. The example `own_codec` has a codec in one file.
+//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`];
+//! [`Exchange::with_linear`] any [`Linear`] one. The example `own_codec` has a codec in one file.
 //!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
@@ -242,8 +242,8 @@ impl Exchange {
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
     /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all;
     /// `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense; `NoFrames` for a route
-    /// of frames with a codec that has only rounds; `Packets` for packets on a route without a server;
-    /// `NormCap` for a multiple below 1 or not finite; `CappedPackets` for a norm cap with packets.
+    /// of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without
+    /// a server; `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -504,8 +504,8 @@ impl Exchange {
         }
     }
 
-    /// The server's residual of its means in [`Route::Server`], if its downlink has error feedback. Only the
-    /// server's is ever used; a run that continues elsewhere saves it and loads it.
+    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback.
+    /// Only the server's is ever used; a run that goes on elsewhere saves it and loads it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -537,13 +537,13 @@ impl Exchange {
     }
 
     /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the
-    /// spelling needs, as [`Memory::for_spec`] makes it.
+    /// spelling asks for, as [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
     /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
-    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) except `NonFiniteMean`, with
+    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with
     /// everything in the memory.
     ///
     /// # Panics

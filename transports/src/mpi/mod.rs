@@ -299,9 +299,9 @@ impl Transport for MpiTransport {
         self.counters
     }
 
-    /// The library computes sums of f32, of bfloat16 and of i32. The ring computes maxima, whose rules for
-    /// NaN MPI does not have, and minima and conjunctions, which are short. Bytes are counted as those of a
-    /// ring, because the library does not report what it sends.
+    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has
+    /// not, a minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a
+    /// ring: the library does not tell what it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,

@@ -317,8 +317,8 @@ impl Engine {
         self.strangers.refused(who, refusal.to_string());
     }
 
-    /// A run that waits for all cannot begin with a peer that does not fit. This end stays until that peer
-    /// has heard why: it says hello again when the connection breaks before the refusal came through.
+    /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has
+    /// heard why: it says hello again when the connection breaks before the refusal came through.
     fn fail(&mut self, record: Option<usize>, session: u64, difference: &Difference) {
         let Some(at) = record.filter(|_| self.options.returns == Returns::Never) else { return };
         let (peer, difference) = (self.records[at].rank, difference.clone());

@@ -14,7 +14,7 @@
 //! # Greeting
 //! The connecting end says hello: version, session, ranks, [`Terms`]. The listening end welcomes it or
 //! refuses it, and names the first term on which the two differ; both get [`ZmqError::Differs`]. An end that
-//! fails because of this stays until the other end has heard why, for at most 10 s.
+//! fails for it stays until the other one has heard why, 10 s at most.
 //!
 //! # Delivery
 //! A message is cut into numbered chunks, which are kept until the other end has acknowledged them. When a

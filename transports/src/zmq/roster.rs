@@ -18,8 +18,8 @@ pub struct Entry {
 
 /// All participants by rank: the list of allowed keys, and the address book.
 ///
-/// As text, each line is a rank, a key (or `-`) and, for ranks that listen, an endpoint; lines that begin
-/// with `#` are comments.
+/// As text, each line is a rank, a key (or `-`) and, for those who listen, an endpoint; lines that begin with
+/// `#` are comments.
 ///
 /// # Examples
 /// ```

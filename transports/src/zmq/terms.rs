@@ -10,8 +10,7 @@ pub(super) const MAX_TEXT: usize = 512;
 pub(super) const MAX_TERMS: usize = 64;
 
 /// Names with values that must be equal at both ends: the layout's fingerprint, the codec's spelling, and
-/// whatever else the run depends on. Both ends compare them when they greet each other. A refusal names the
-/// term that differs.
+/// whatever else the run depends on. Both ends compare them when they greet each other, and refuse by name.
 ///
 /// # Examples
 /// ```

@@ -77,8 +77,9 @@ pub enum IndexChoice {
     /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the
     /// slowest links.
     ContextMax,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`. If that is shorter, the predictable bits of
-    /// f32, f16 and bf16 values are entropy coded too, and so are changes of sign of values from a codebook.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the
+    /// predictable bits are entropy coded, and of those from a codebook changes of sign, where that is
+    /// shorter.
     Small,
     /// As `small`, with `context-max` among the coders.
     Smallest,
@@ -284,7 +285,8 @@ impl IndexCoder {
             Self::Bitmap => bitmap::section_bytes(len),
             Self::Rice | Self::Context(_) | Self::ContextMax(_) => reader.varint_usize()?,
         };
-        // The bytes present back the memory for `k` positions: under Rice an entry takes at least a bit.
+        // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the
+        // least.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
             Self::Rice => k.div_ceil(8),

@@ -49,10 +49,10 @@ impl ValueChoice {
         narrow::overflow_bound(self.format())
     }
 
-    /// Fits the coder to the entries, decides the decoded value of each, and drops those whose error would
-    /// not be exact. The first [`Prepared::kept`] elements of every slice are then the entries that are sent.
-    /// With draws, a codebook rounds by them, and every entry is sent. `is_small` says whether few bytes are
-    /// worth the time.
+    /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent
+    /// without loss of conservation: the first [`Prepared::kept`] elements of every slice are then the
+    /// entries that are sent. Where there are draws, a codebook is rounded to by them, and every entry is
+    /// sent. `is_small` says whether few bytes are worth the time.
     pub(crate) fn prepare(
         self,
         entries: &mut Entries<'_>,

@@ -129,8 +129,8 @@ fn from_changes(symbols: &mut [u8]) {
     }
 }
 
-/// Writes the symbols in rANS, if that takes fewer than `limit` bytes, and returns the packing. With
-/// `is_small` it is the cheaper of signs and changes of sign, signs if both cost the same bits.
+/// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where
+/// `is_small` is that of signs or of changes, whichever costs fewer bits, signs if neither does.
 fn write_rans(
     symbols: &mut [u8],
     alphabet: usize,
@@ -189,9 +189,9 @@ impl Codebook {
         Some(Reduced { book: Self { magnitudes, log2, full: self.full }, to, from })
     }
 
-    /// Writes the section, if it takes at most `room` bytes: the magnitudes, without unused ones if that
-    /// makes the book smaller, then the symbols in the smallest packing. Signs are coded as changes only with
-    /// `is_small`.
+    /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not
+    /// used where that makes the book smaller, then the symbols in the smallest packing. Signs are coded as
+    /// changes only where `is_small`.
     pub(super) fn write(
         &self,
         symbols: &mut [u8],
