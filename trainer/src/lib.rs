@@ -13,7 +13,7 @@
 //! | [`run`](mod@run) | a whole run: its workers as threads of this process, or as processes; alone, or with its folder |
 //! | [`process`] | how this process knows that it is one of several, and that the user wants it to end |
 //! | [`record`] | what is written down: `config.toml`, `metrics.jsonl`, `summary.json`; and what is shown meanwhile |
-//! | [`checkpoint`] | the state of a run on disk, from which it goes on |
+//! | [`checkpoint`] | the state of a run on disk, from which it continues |
 //! | [`compare`], [`report`] | several codecs on one task, side by side: a table, and a page with plots |
 //! | [`data`], [`model`], [`optim`] | what is trained, and how well |
 //! | [`cli`], [`codec_cli`] | the command line |

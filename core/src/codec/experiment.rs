@@ -87,7 +87,7 @@ pub trait ParseBody: Send + Sync {
     fn visit(&self, body: &UnitBody<'_>, scratch: &[u32], f: &mut dyn FnMut(usize, f32));
 }
 
-/// What an experiment is handed with the values of one unit.
+/// What an experiment gets with the values of one unit.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct UnitSource<'u> {

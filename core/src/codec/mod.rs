@@ -1,4 +1,4 @@
-//! The three kinds of codec, told apart by type.
+//! The three kinds of codec, which differ by type.
 //!
 //! * [`Gather`](crate::Gather): a frame for each worker; frames are gathered and added as they are decoded.
 //! * [`Linear`]: payloads of all workers may be summed, so the codec uses all-reduce, round by round.

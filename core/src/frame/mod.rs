@@ -227,7 +227,7 @@ pub fn frame_scratch_len_with(
 /// layout is not at hand; [`LayoutRef::opaque`] then replaces it.
 ///
 /// # Errors
-/// As [`frame_scratch_len`], but for the layout.
+/// As [`frame_scratch_len`], except for the layout.
 pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
     let (header, body) = open(bytes, limits, Parser::NONE)?;
     scratch_words(header, body, usize::MAX, limits, Parser::NONE)?;

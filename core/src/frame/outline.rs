@@ -38,7 +38,7 @@ impl<'a> Outline<'a> {
     /// Reads header and structure, against the limits.
     ///
     /// # Errors
-    /// As [`Frame::parse`](crate::Frame::parse), as far as header and structure go, but for the layout.
+    /// As [`Frame::parse`](crate::Frame::parse), for header and structure, except for the layout.
     pub fn read(bytes: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
         let (header, body) = open(bytes, limits, Parser::NONE)?;
         scratch_words(header, body, usize::MAX, limits, Parser::NONE)?;

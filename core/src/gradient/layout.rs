@@ -202,7 +202,7 @@ impl Part {
 }
 
 impl Span<'_> {
-    /// The tensors that the range covers or cuts, but for empty ones.
+    /// The tensors that the range covers or cuts, except empty ones.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
         let (start, end) = (self.start, self.start + self.len);
         self.layout.tensors().filter_map(move |tensor| {

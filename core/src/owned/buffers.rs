@@ -59,7 +59,7 @@ impl Encoder {
     /// Encodes one frame; see [`Gather::encode`].
     ///
     /// # Errors
-    /// As [`Gather::encode`], but for its buffers, which grow.
+    /// As [`Gather::encode`], except that its buffers grow.
     pub fn encode<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
@@ -119,7 +119,7 @@ impl Decoder {
     /// Parses one frame; see [`Frame::parse`].
     ///
     /// # Errors
-    /// As [`Frame::parse`], but for its scratch memory, which grows.
+    /// As [`Frame::parse`], except that its scratch memory grows.
     pub fn parse<'a>(
         &'a mut self,
         bytes: &'a [u8],
@@ -133,7 +133,7 @@ impl Decoder {
     /// `parser` is for; see [`Frame::parse_with`].
     ///
     /// # Errors
-    /// As [`Frame::parse_with`], but for its scratch memory, which grows.
+    /// As [`Frame::parse_with`], except that its scratch memory grows.
     pub fn parse_with<'a>(
         &'a mut self,
         bytes: &'a [u8],

@@ -82,7 +82,7 @@ impl UnitPolicy {
 pub struct Spec {
     /// The codec.
     pub codec: Codec,
-    /// What it keeps back.
+    /// Its memory.
     pub memory: MemoryChoice,
     /// How the layout is cut.
     pub units: UnitPolicy,

@@ -62,7 +62,7 @@ impl Trial {
     /// What [`Gather::encode`] would write and send; nothing changes.
     ///
     /// # Errors
-    /// As [`Gather::encode`], but for its buffers, which grow.
+    /// As [`Gather::encode`], except that its buffers grow.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.

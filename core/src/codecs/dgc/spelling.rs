@@ -10,7 +10,7 @@ use crate::sparse::{SparseCoding, SparseFields, Sparsifier, sparse_keys};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
 
-/// The paper's parameters, where none are given.
+/// The paper's parameters, used by default.
 const DENSITY: f64 = 0.001;
 const MOMENTUM: f32 = 0.9;
 const WARMUP: u32 = 4;

@@ -60,13 +60,13 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
 struct Needs {
     /// Words for p and bytes for fields of one piece.
     piece: usize,
-    /// Bytes for one symbol a coordinate, where levels are coded.
+    /// Bytes for one symbol a coordinate, if levels are coded.
     symbols: usize,
-    /// Bytes for one exponent a bucket, where norms may be coded.
+    /// Bytes for one exponent a bucket, if norms may be coded.
     exponents: usize,
     /// Words and bytes for choosing classes.
     classes: ScratchLen,
-    /// Bytes for another packing, where packings are compared.
+    /// Bytes for another packing, if packings are compared.
     trial: usize,
 }
 

@@ -144,7 +144,7 @@ impl Qsgd {
     /// Its number on the wire.
     pub(crate) const ID: CodecId = CodecId::new(5);
 
-    /// Coordinates of a bucket unless told otherwise.
+    /// Coordinates of a bucket by default.
     pub const DEFAULT_BUCKET: NonZeroU32 = NonZeroU32::new(512).unwrap();
 
     /// Stochastic rounding to `bits`, buckets of 512, norm `max`, entropy `auto`.

@@ -17,7 +17,7 @@ use core::ops::Range;
 /// but the search for the largest part has to end.
 const COORDINATES_PER_BYTE: usize = 64;
 
-/// The same of a piece under context, where buckets of zeros take next to nothing.
+/// The same for a piece under context, in which buckets of zeros take next to nothing.
 const STREAMED_PER_BYTE: usize = 1024;
 
 /// Elements that are committed at a time.

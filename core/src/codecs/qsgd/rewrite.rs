@@ -20,7 +20,7 @@ impl LevelsFields<'_> {
         self.codecs().filter_map(|qsgd| levels.body(&qsgd)).collect()
     }
 
-    /// What may have written these levels, but for norm and rounding, on which no length depends.
+    /// Codecs that may have written these levels, except for norm and rounding, on which no length depends.
     fn codecs(&self) -> impl Iterator<Item = Qsgd> {
         let width = self.bits;
         let ternary = (width == LevelBits::Bits(2)).then_some((LevelBits::Ternary, EntropyChoice::Fixed));

@@ -130,7 +130,8 @@ mod tests {
         (0..STEPS as u32 / WINDOW).fold(1, |stages, _| paper(stages, curve[stages as usize - 1], most))
     }
 
-    /// Where ours is, if each step's ratio is off by a factor with this standard deviation.
+    /// The number of stages that our rule reaches, if each step's ratio is off by a factor with this standard
+    /// deviation.
     fn settled(curve: &Curve, most: u32, noise: f64, uniform: &mut Uniform) -> u32 {
         let mut state = UnitState::default();
         for _ in 0..STEPS {

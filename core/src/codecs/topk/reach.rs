@@ -1,4 +1,4 @@
-//! All coordinates that reach a magnitude, or, where these are too many, the largest of them.
+//! All coordinates that reach a magnitude or, if these are too many, the largest of them.
 
 use super::select::{compact, cut};
 use crate::corrected::{BLOCK, Pass};
@@ -48,8 +48,8 @@ impl Quota {
         Ok(self.settle(isa, too_many, candidates, spare))
     }
 
-    /// The end of [`select`](Self::select), where the candidates are every element that reaches the magnitude
-    /// or, of `too_many`, at least the k largest.
+    /// The end of [`select`](Self::select). The candidates are every element that reaches the magnitude or,
+    /// with `too_many`, at least the k largest.
     pub(crate) fn settle(
         self,
         isa: Isa,

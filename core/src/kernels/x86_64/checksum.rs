@@ -20,7 +20,7 @@ pub(in crate::kernels) fn crc32c_by_products(crc: u32, bytes: &[u8]) -> u32 {
     !unsafe { over_products(!crc, bytes) }
 }
 
-/// Where products begin to be faster.
+/// From this length on, products are faster.
 const LEAST_BYTES: usize = 1024;
 
 /// Bytes that are folded onto as many that follow: four vectors.

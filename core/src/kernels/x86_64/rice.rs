@@ -129,8 +129,8 @@ fn pressed(fields: __m128i, mask: u64) -> [u64; 2] {
 /// gives the ones of a group and the number of its bits, if that is at most [`MAX_FIELD_BITS`]; otherwise it
 /// gives a larger number.
 ///
-/// They are handed on as they are: inside of a closure of this function, which knows of no instruction set,
-/// they would stay calls.
+/// They are passed on as they are: inside a closure of this function, which knows of no instruction set, they
+/// would stay calls.
 #[inline(always)]
 fn put_groups(
     gaps: &[u32],
@@ -141,7 +141,7 @@ fn put_groups(
     words: impl Fn(&[u32; GROUP], u64) -> [[u64; 2]; 2] + Copy,
     codes: impl Fn(&[u32; GROUP], u32) -> (u64, u32) + Copy,
 ) {
-    // Blocks are whole groups but for the end of the last.
+    // Blocks are whole groups except at the end of the last.
     let groups_log2 = (block / GROUP).ilog2();
     let (groups, rest) = gaps.as_chunks();
     for (i, group) in groups.iter().enumerate() {

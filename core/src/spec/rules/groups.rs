@@ -23,7 +23,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Whether anything is kept back of these tensors.
+    /// Whether a residual of these tensors is kept.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.spec.memory != MemoryChoice::None

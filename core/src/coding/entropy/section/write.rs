@@ -57,7 +57,7 @@ pub(crate) fn write_symbols(symbols: &[u8], alphabet: usize, limit: usize, write
     })
 }
 
-/// Bits of symbols and table in a section with one table, but for its shape and states.
+/// Bits of symbols and table in a section with one table, without its shape and states.
 pub(crate) fn ideal_bits(symbols: &[u8], alphabet: usize) -> u64 {
     let mut counts = [0; rans::MAX_ALPHABET];
     let counts = &mut counts[..alphabet];
