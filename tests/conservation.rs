@@ -15,7 +15,7 @@ use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::{self, bits};
 
 /// Every codec that may have a memory, with every value coder.
-const WITH_MEMORY: [&str; 30] = [
+const WITH_MEMORY: [&str; 32] = [
     "f16:memory=ef",
     "bf16:memory=ef",
     "topk:density=0.01",
@@ -40,6 +40,8 @@ const WITH_MEMORY: [&str; 30] = [
     "qsgd:bits=5,entropy=adaptive,rounding=nearest,memory=ef",
     "randomk:density=0.1",
     "randomk:density=1",
+    "redsync:density=0.05",
+    "redsync:density=0.01,width=0.001,values=q8",
     "sidco:density=0.01,stages=1",
     "sidco:density=0.2,fit=gamma,stages=2,values=q8",
     "sidco:density=0.1,fit=exp,stages=3,cap=exact,values=bf16",

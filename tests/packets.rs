@@ -10,7 +10,7 @@ use gradwire_tests::naive::{self, encode::Job};
 use gradwire_tests::run::{self, Kept, bits};
 
 /// Every codec that can be cut, with every coder and with and without a memory.
-const CODECS: [&str; 37] = [
+const CODECS: [&str; 38] = [
     "none",
     "f16",
     "bf16",
@@ -44,6 +44,7 @@ const CODECS: [&str; 37] = [
     "dgc:density=0.1",
     "dgc:density=0.3,momentum=0.5,nesterov=true,values=q4",
     "dgc:density=0.1,momentum=0,dense_1d=false",
+    "redsync:density=0.1",
     "sidco:density=0.1",
     "sidco:density=0.2,fit=gp,stages=2,values=q8",
     "sidco:density=0.1,fit=gamma,cap=exact",

@@ -100,6 +100,13 @@ fn spelling() -> BoxedStrategy<String> {
                 words(&["", ",cap=exact", ",stages=1", ",stages=3,memory=none", ",stages=5,cap=exact"]);
             rest.prop_map(move |rest| format!("sidco:density={d},index={i},values={v},fit={fit}{rest}"))
         });
+    let halved = (
+        density.clone(),
+        index.clone(),
+        values.clone(),
+        words(&["", ",width=0.01", ",width=0.5", ",memory=none"]),
+    )
+        .prop_map(|(d, i, v, rest)| format!("redsync:density={d},index={i},values={v}{rest}"));
     let bits = words(&["ternary", "2", "3", "4", "5", "6", "7", "8"]).prop_map(|bits| format!("bits={bits}"));
     let bits = prop_oneof![2 => bits, 1 => (1u8..=127).prop_map(|s| format!("levels={s}"))];
     let entropy = words(&["auto", "fixed", "elias", "rans", "adaptive"]);
@@ -112,7 +119,7 @@ fn spelling() -> BoxedStrategy<String> {
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
     let maxnorm = words(&["bits=2", "bits=3", "bits=5", "bits=8", "levels=64", "levels=5"])
         .prop_map(|b| format!("maxnorm:{b}"));
-    prop_oneof![2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
+    prop_oneof![2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => halved, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 
 /// Values that the narrow formats overflow on are an error of their own, proved elsewhere.
@@ -262,6 +269,8 @@ fn long_units_are_the_naive_ones() {
         ("topk:density=0.01,index=context-max", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),
         ("dgc:density=0.01", 70_000, Input::Heavy(8)),
+        ("redsync:density=0.01", 70_000, Input::Heavy(8)),
+        ("redsync:density=0.001,width=0.0001", 70_000, Input::Normal(8)),
         ("sidco:density=0.01,fit=exp,stages=3", 70_000, Input::Heavy(8)),
         ("sidco:density=0.01,fit=gamma,stages=2", 70_000, Input::Normal(8)),
         ("sidco:density=0.001,fit=gp,stages=4,cap=exact", 70_000, Input::Heavy(8)),

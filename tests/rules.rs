@@ -33,7 +33,7 @@ const PATTERNS: [&str; 9] =
     ["*.bias", "*.weight", "fc?.*", "fc[12].weight", "norm*", "embed.*", "head:0", "[!f]*", "*,*=*;* *%"];
 
 /// Every kind of body, law and memory.
-const SPELLINGS: [&str; 16] = [
+const SPELLINGS: [&str; 17] = [
     "none",
     "f16:memory=ef",
     "bf16",
@@ -45,6 +45,7 @@ const SPELLINGS: [&str; 16] = [
     "threshold:value=0.5,dense_below=10",
     "dgc:density=0.2,momentum=0.5",
     "sidco:density=0.2",
+    "redsync:density=0.2",
     "qsgd:bits=4",
     "qsgd:bits=4,bucket=16,rounding=nearest,memory=ef",
     "randomk:density=0.2",

@@ -46,6 +46,7 @@ fn spelling() -> impl Strategy<Value = String> {
         "dpsgd",
         "dgc",
         "sidco",
+        "redsync",
     ]);
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
@@ -176,6 +177,9 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("sidco:cap=yes", ["cap", "none exact"]),
         ("sidco:memory=none", ["memory=none", "number of stages"]),
         ("sidco:memory=momentum", ["memory=momentum", "dgc"]),
+        ("redsync:width=0", ["width", "2^-16 to below 1"]),
+        ("redsync:width=1", ["width", "2^-16 to below 1"]),
+        ("redsync:memory=momentum", ["memory=momentum", "dgc"]),
         ("", ["''", "topk"]),
         ("topk:,", ["''", "density"]),
         ("randomk:estimator=unbiased,memory=ef", ["estimator", "memory=ef"]),
@@ -197,6 +201,7 @@ fn biased_codecs_keep_a_memory_by_default() {
         ("randomk", MemoryChoice::ErrorFeedback),
         ("qsgd:rounding=nearest", MemoryChoice::ErrorFeedback),
         ("sidco", MemoryChoice::ErrorFeedback),
+        ("redsync", MemoryChoice::ErrorFeedback),
         ("dgc", MemoryChoice::Momentum),
         ("dgc:momentum=0", MemoryChoice::ErrorFeedback),
         ("randomk:estimator=unbiased", MemoryChoice::None),
@@ -274,6 +279,7 @@ fn only_payloads_that_may_be_summed_are_linear() {
         ("threshold:value=1", false),
         ("dgc", false),
         ("sidco", false),
+        ("redsync", false),
         ("dpsgd", false),
     ] {
         let codec = Spec::parse(spelling).unwrap().codec;

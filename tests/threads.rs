@@ -7,7 +7,7 @@ use gradwire_tests::inputs::Input;
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-const SPELLINGS: [&str; 26] = [
+const SPELLINGS: [&str; 27] = [
     "none",
     "bf16:memory=ef",
     "f16:memory=ef",
@@ -21,6 +21,7 @@ const SPELLINGS: [&str; 26] = [
     "dgc:density=0.01",
     "dgc:density=0.05,momentum=0",
     "sidco:density=0.02",
+    "redsync:density=0.02",
     "qsgd:bits=4,entropy=fixed",
     "qsgd:bits=4",
     "qsgd:bits=4,entropy=rans,norm=l2",

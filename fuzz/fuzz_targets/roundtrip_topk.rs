@@ -19,6 +19,7 @@ fuzz_target!(|data: &[u8]| {
             "sidco:density=0.1,fit=exp,stages=2",
             "sidco:density=0.3,fit=gamma,stages=1,cap=exact",
             "sidco:density=0.05,stages=3",
+            "redsync:density=0.1,width=0.01",
         ],
     );
     let index =

@@ -151,9 +151,9 @@ class Bits:
 
 # Section 2: message
 
-CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign"]
+CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign", "redsync"]
 KINDS = ["dense", "sparse", "levels", "seeded", None, "signs"]
-KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}, {0, 5}]
+KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}, {0, 5}, {0, 1}]
 
 
 def crc32c_table():

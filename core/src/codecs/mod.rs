@@ -12,6 +12,7 @@ pub(crate) mod maxnorm;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
 pub(crate) mod randomk;
+pub(crate) mod redsync;
 pub(crate) mod sidco;
 pub(crate) mod threshold;
 pub(crate) mod topk;
@@ -27,6 +28,7 @@ pub use maxnorm::MaxNorm;
 pub use powersgd::PowerSgd;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
 pub use randomk::{Estimator, RandomK};
+pub use redsync::Redsync;
 pub use sidco::{Fit, Sidco};
 pub use threshold::Threshold;
 pub use topk::TopK;
@@ -43,6 +45,7 @@ macro_rules! list_codecs {
                 Dgc(crate::codecs::dgc::Dgc),
                 Sidco(crate::codecs::sidco::Sidco),
                 EfSign(crate::codecs::efsign::EfSign),
+                Redsync(crate::codecs::redsync::Redsync),
             }
             linear {
                 RandomK(crate::codecs::randomk::RandomK),

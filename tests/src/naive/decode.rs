@@ -154,7 +154,7 @@ fn read(
     ensure(bytes.take(2)? == b"GW", "magic")?;
     ensure(bytes.u8()? == 1, "version")?;
     let codec = bytes.u8()?;
-    ensure(codec <= 9, "unknown codec")?;
+    ensure(codec <= 10, "unknown codec")?;
     ensure(bytes.u16()? <= 1, "unknown flag")?;
     let unit_count = bytes.u16()?;
     ensure(unit_count > 0, "no units")?;
@@ -202,7 +202,7 @@ fn unit_entries(
             )?;
             values::read(format, bytes, len).map(every)
         }
-        (1, 3 | 4 | 7 | 8) => sparse_entries(place, bytes),
+        (1, 3 | 4 | 7 | 8 | 10) => sparse_entries(place, bytes),
         (2, 5) => levels::read(bytes, len).map(every),
         (5, 9) => efsign::read(bytes, len).map(every),
         (3, 6) => seeded_entries(step, unit, len, bytes),

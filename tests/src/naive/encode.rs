@@ -3,7 +3,7 @@
 use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
-use super::{dgc, efsign, index, levels, sidco, values};
+use super::{dgc, efsign, index, levels, redsync, sidco, values};
 use crate::run::Kept;
 use gradwire::codecs::{
     Dense, EntropyChoice, Estimator, IndexChoice, MaxNorm, Norm, Qsgd, RandomK, Rounding, ValueChoice,
@@ -164,6 +164,10 @@ fn chosen(codec: &Codec, key: StepKey, unit: u32, state: Option<UnitState>, p: &
             let coding = (codec.values(), codec.rounding());
             Some(Chosen::new(codec.index(), coding, (key, unit), p, selected))
         }
+        Codec::Gather(GatherCodec::Redsync(codec)) => {
+            let coding = (codec.values(), codec.rounding());
+            Some(Chosen::new(codec.index(), coding, (key, unit), p, redsync::select(codec, p)))
+        }
         Codec::Gather(GatherCodec::Dgc(codec)) => {
             let coding = (codec.values(), codec.rounding());
             Some(Chosen::new(codec.index(), coding, (key, unit), p, dgc::select(codec, key, unit, p)))
@@ -254,7 +258,8 @@ fn codec_id(codec: &Codec) -> u8 {
         // One worker's levels are those of `qsgd`.
         return 5;
     }
-    let names = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign"];
+    let names =
+        ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign", "redsync"];
     names.iter().position(|&name| name == codec.name()).expect("every codec has a number") as u8
 }
 
@@ -272,6 +277,7 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
         Codec::Linear(LinearCodec::MaxNorm(_)) => power(126),
         Codec::Gather(GatherCodec::Dgc(dgc)) => values::bound(dgc.values(), dgc.rounding()),
         Codec::Gather(GatherCodec::Sidco(sidco)) => values::bound(sidco.values(), sidco.rounding()),
+        Codec::Gather(GatherCodec::Redsync(codec)) => values::bound(codec.values(), codec.rounding()),
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => power(if qsgd.norm() == Norm::L2 { 111 } else { 126 }),
         Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
             power(95)

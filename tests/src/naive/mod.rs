@@ -25,6 +25,7 @@ pub mod maxnorm;
 pub mod planes;
 pub mod powersgd;
 pub mod rans;
+pub mod redsync;
 pub mod rules;
 pub mod sidco;
 pub mod values;

@@ -178,7 +178,7 @@ impl<'k, 'c> Kept<'k, 'c> {
 }
 
 /// Bits of the smallest magnitude above the threshold, which is not negative.
-pub(super) fn least_above(threshold: f64) -> u32 {
+pub(crate) fn least_above(threshold: f64) -> u32 {
     // Rounded to the nearest, it may be at the threshold, or on either side of it.
     let nearest = threshold as f32;
     let bits = nearest.to_bits() & MAGNITUDE;

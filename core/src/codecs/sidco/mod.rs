@@ -20,6 +20,7 @@ use adapt::Stages;
 use core::num::NonZeroU32;
 use estimate::Kept;
 
+pub(crate) use estimate::least_above;
 pub use fit::Fit;
 
 /// SIDCo: sends the elements that exceed a threshold. The threshold comes from a distribution fitted to the
@@ -122,7 +123,7 @@ impl Sidco {
         let (isa, quota) = (Isa::best(), self.quota(pass.len()));
         let mut kept = Kept::new(candidates);
         let mut threshold = estimate::threshold(isa, pass, self.fit, quota.k, stages, &mut kept)?;
-        let mut least = estimate::least_above(threshold);
+        let mut least = least_above(threshold);
         let found = match kept.narrowed(isa, least) {
             Some(candidates) => quota.settle(isa, false, candidates, spare),
             None => quota.select(isa, pass, least, candidates, spare)?,
@@ -133,7 +134,7 @@ impl Sidco {
                 break;
             }
             threshold *= LOWER;
-            least = estimate::least_above(threshold);
+            least = least_above(threshold);
             quota.select(isa, pass, least, candidates, spare)?;
         }
         if self.is_capped && candidates.len > quota.k {

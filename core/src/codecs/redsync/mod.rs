@@ -1,0 +1,143 @@
+//! Redsync: a threshold between the mean and the largest magnitude, found by halving.
+
+mod spelling;
+
+use crate::codec::{EncodeUnit, UnitInput};
+use crate::codecs::sidco::least_above;
+use crate::codecs::topk::Quota;
+use crate::coding::index::IndexChoice;
+use crate::coding::values::ValueChoice;
+use crate::corrected::{BLOCK, Pass};
+use crate::error::EncodeError;
+use crate::gradient::density::Density;
+use crate::kernels::scalar::{MAGNITUDE, total_of};
+use crate::kernels::{self, Candidates, Isa, MomentSums};
+use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
+use crate::wire::ids::CodecId;
+
+/// Redsync's selection: sends what exceeds mean + r·(largest − mean) of the magnitudes, where r is found by
+/// halving the interval from 0 to 1: the first r at which k to 2·k exceed it, k = clamp(round(density·n), 1,
+/// n), or the last when the interval is no longer than the [width](Self::width).
+///
+/// With the width of the paper's authors, 0.2, there are at most three tries, and fewer than k may be sent:
+/// of gradients with a heavy tail far fewer. A smaller width tries more often, at one pass over the gradient
+/// each. Where more than 2·k exceed the last threshold, the k largest are sent; where none does, since all
+/// magnitudes are about the same, those that reach the largest count instead. A zero is never sent.
+///
+/// # Source
+/// Fang, Fu, Yang, Hsieh: RedSync: Reducing synchronization bandwidth for distributed deep learning training
+/// system (Journal of Parallel and Distributed Computing 133, 2019), threshold binary search. Ours are: the
+/// ends of the band belong to it, the k largest where too many are left, and the rule for equal magnitudes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Redsync {
+    density: Density,
+    coding: SparseCoding,
+    width: f64,
+}
+
+/// The width of the paper's authors.
+const WIDTH: f64 = 0.2;
+
+/// No interval is halved more often than this.
+const LEAST_WIDTH: f64 = 1.0 / 65536.0;
+
+impl Redsync {
+    /// Redsync at `density`, with index and value coders, and a width of 0.2.
+    #[must_use]
+    pub fn new(density: Density, index: IndexChoice, values: ValueChoice) -> Self {
+        Self { density, coding: SparseCoding::new(index, values), width: WIDTH }
+    }
+
+    /// With another width, from 2^−16 to 1; else `None`.
+    #[must_use]
+    pub fn with_width(self, width: f64) -> Option<Self> {
+        is_width(width).then_some(Self { width, ..self })
+    }
+
+    /// The length at which an interval is not halved any more.
+    #[must_use]
+    pub fn width(&self) -> f64 {
+        self.width
+    }
+
+    fn quota(&self, len: usize) -> Quota {
+        let k = self.density.count(len);
+        Quota { k, most: k.saturating_mul(2).min(len) }
+    }
+
+    /// Leaves the entries to send in `candidates`.
+    fn select_from(
+        &self,
+        pass: &mut Pass<'_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<(), EncodeError> {
+        let (isa, quota) = (Isa::best(), self.quota(pass.len()));
+        let Magnitudes { mean, largest } = magnitudes(isa, pass)?;
+        let range = f64::from(f32::from_bits(largest)) - mean;
+        let (mut low, mut high) = (0.0, 1.0);
+        while high - low > self.width {
+            let middle = (low + high) / 2.0;
+            let least = least_above(mean + middle * range).min(largest).max(1);
+            match quota.select(isa, pass, least, candidates, spare)? {
+                Some(found) if found >= quota.k => return Ok(()),
+                Some(_) => high = middle,
+                None => low = middle,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a width can be reached.
+fn is_width(width: f64) -> bool {
+    (LEAST_WIDTH..1.0).contains(&width)
+}
+
+/// What a threshold lies between.
+struct Magnitudes {
+    mean: f64,
+    /// Bits of the largest.
+    largest: u32,
+}
+
+/// The first pass over all values.
+fn magnitudes(isa: Isa, pass: &mut Pass<'_>) -> Result<Magnitudes, EncodeError> {
+    let (mut sums, mut largest) = (MomentSums::default(), 0);
+    let mut room = [0; BLOCK];
+    for block in pass.blocks() {
+        let p = pass.values(isa, block, &mut room)?;
+        kernels::add_moments(isa, p, 1, 0.0, &mut sums);
+        largest = kernels::max_magnitude(isa, p).max(largest);
+    }
+    let mean = total_of(sums.sum) / pass.len() as f64;
+    Ok(Magnitudes { mean, largest: largest & MAGNITUDE })
+}
+
+coding_methods!(Redsync);
+density_methods!(Redsync);
+
+impl Sparsifier for Redsync {
+    const ID: CodecId = CodecId::new(10);
+
+    fn coding(&self) -> SparseCoding {
+        self.coding
+    }
+
+    fn most_entries(&self, len: usize) -> usize {
+        self.quota(len).most
+    }
+
+    fn capacity(&self, len: usize) -> usize {
+        self.quota(len).capacity(len)
+    }
+
+    fn select(
+        &self,
+        input: &mut UnitInput<'_, '_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<(), EncodeError> {
+        input.pass(self.overflow_bound(), |pass| self.select_from(pass, candidates, spare))
+    }
+}
