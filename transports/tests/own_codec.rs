@@ -378,6 +378,65 @@ fn routes_that_need_more_of_a_codec_refuse_it_by_name() {
     }
 }
 
+/// A codec that can sum the payloads of two workers.
+struct Pair;
+
+impl Linear for Pair {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        Sixteenths.round_scratch_len(len)
+    }
+
+    fn held(&self, len: usize) -> usize {
+        len
+    }
+
+    fn most_contributors(&self) -> u32 {
+        2
+    }
+
+    fn begin(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<MemoryView<'_>>,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        Sixteenths.begin(key, layout, unit, grad, memory, scratch)
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        Sixteenths.payload(round, scratch)
+    }
+
+    fn advance(
+        &self,
+        layout: &LayoutRef<'_>,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        Sixteenths.advance(layout, round, scratch, contributors, mean, memory)
+    }
+}
+
+#[test]
+fn more_workers_than_a_codec_of_another_crate_can_sum_are_refused_by_its_name() {
+    let route = Route::AllReduce { wire: Wire::F32 };
+    let make = |_| Exchange::with_linear(Pair, UnitPolicy::default(), layout(), route.clone()).unwrap();
+    on_ranks(3, make, |worker| {
+        let refused = worker.step(0, &gradient(worker.rank(), 0)).unwrap_err();
+        let ExchangeError::TooManyWorkers { codec, workers: 3, most: 2 } = refused else {
+            panic!("{refused}")
+        };
+        assert!(codec.contains("Pair"), "{codec}");
+    });
+    on_ranks(2, make, |worker| worker.step(0, &gradient(worker.rank(), 0)).map(drop).unwrap());
+}
+
 #[test]
 fn an_exchange_with_a_codec_of_another_crate_keeps_it() {
     let mut exchange = own(PLAIN, Route::AllGather);

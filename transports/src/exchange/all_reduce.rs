@@ -26,9 +26,18 @@ pub(super) enum Order {
 /// A codec with rounds: one that has a spelling, one of another crate, or one of a test.
 pub(super) trait HasRounds {
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
+
+    /// Its name, if it is not that of the spelling.
+    fn foreign_name(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl HasRounds for Rounds {
+    fn foreign_name(&self) -> Option<&'static str> {
+        self.foreign_name()
+    }
+
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
         self.rounds_of(unit)
     }
@@ -202,7 +211,8 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         let most = part.units.iter().map(|unit| self.codec.rounds_of(unit).most_contributors()).min();
         let most = most.unwrap_or(u32::MAX);
         if u32::try_from(workers).is_ok_and(|workers| workers > most) {
-            return Err(ExchangeError::TooManyWorkers { codec: step.spec.codec.name(), workers, most });
+            let codec = self.codec.foreign_name().unwrap_or(step.spec.codec.name());
+            return Err(ExchangeError::TooManyWorkers { codec, workers, most });
         }
         let (key, layout) = (step.key, step.layout.as_ref());
         timed(&mut step.clock.encode, || {

@@ -315,7 +315,7 @@ impl Exchange {
         let foreign = Foreign::linear(&codec);
         let spec = Spec { units, ..Spec::new(Codec::NONE) };
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
-        let route = all_reduce(Rounds::Foreign(Box::new(codec)), &route, &units);
+        let route = all_reduce(Rounds::foreign(codec), &route, &units);
         let route = route.ok_or(ExchangeError::NoFrames { codec: foreign.name() })?;
         Ok(Self::of(spec, Some(foreign), layout, units, route))
     }
