@@ -25,7 +25,7 @@ use crate::scratch::{LinearScratch, LinearScratchLen};
 pub(crate) use body::{Body, BodyInfo};
 pub use cut::PacketSize;
 pub(crate) use cut::{Cut, Cuts, Decided, Piece};
-pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, UnitBody, UnitSource};
+pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
 pub(crate) use experiment::{ExperimentBody, Parser};
 pub use spelled::CodecEntry;
 pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};

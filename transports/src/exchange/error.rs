@@ -21,6 +21,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec has rounds before its frame, in which all ranks take part: only all-gather has them.
+    RoundsFirst {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// There are more workers than the codec's payloads can be summed of.
     TooManyWorkers {
         /// Name of the codec.
@@ -122,7 +127,7 @@ pub enum ExchangeError {
         /// in; or the first of a unit that a codec of another crate refuses.
         index: usize,
     },
-    /// The payload of a neighbour is not finite.
+    /// The payload of a neighbour is not finite, or what all ranks reduce before a frame with that of `rank`.
     NonFinitePayload {
         /// Who sent it.
         rank: Rank,
@@ -174,6 +179,9 @@ impl fmt::Display for ExchangeError {
             }
             Self::NoFrames { codec } => {
                 write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
+            }
+            Self::RoundsFirst { codec } => {
+                write!(f, "{codec} has rounds of all ranks before its frame: use all-gather")
             }
             Self::TooManyWorkers { codec, workers, most } => {
                 write!(f, "{codec}: the sum of {workers} workers may not fit its words, that of {most} does; use fewer levels")

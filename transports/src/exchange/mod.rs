@@ -25,6 +25,14 @@
 //! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`];
 //! [`Exchange::with_linear`] any [`Linear`] one. The example `own_codec` has a codec in one file.
 //!
+//! # Rounds before a frame
+//! A codec may let all ranks agree on a few numbers before any of them encodes, for instance on one scale:
+//! [`RoundsFirst`](gradwire::rounds::RoundsFirst). By [`Route::AllGather`] every rank then sends its numbers
+//! to all others, and [`start`](Exchange::start) waits for theirs. Numbers are reduced in rank order, so all
+//! ranks have the same bits. A step that fails in a round fails as one that fails later: a rank whose gradient
+//! is refused makes it void, with its own memory as it was, and the others keep residual + gradient unless
+//! void steps are undone. Other routes refuse such a codec by name.
+//!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
 //! ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the
@@ -67,6 +75,7 @@ mod packet_set;
 mod packets;
 mod pipeline;
 mod report;
+mod rounds_first;
 mod route;
 mod senders;
 mod server;
@@ -240,10 +249,11 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
-    /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all;
-    /// `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense; `NoFrames` for a route
-    /// of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without
-    /// a server; `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
+    /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all, also
+    /// of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense;
+    /// `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone; `Packets` for a
+    /// gradient that is to be cut, by a route without a server; `NormCap` for a multiple below 1 or not
+    /// finite; `CappedPackets` for one with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -280,16 +290,18 @@ impl Exchange {
     /// [`start`](Self::start). The codec stays; [`set_codec`](Self::set_codec) refuses every other.
     ///
     /// # Errors
-    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `NormCap` as
-    /// [`new`](Self::new).
+    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `RoundsFirst` for
+    /// a server with a codec that has rounds before its frame; `NormCap` and `NoFrames` as [`new`](Self::new).
     pub fn with_gather<C: Gather + 'static>(
         codec: C,
         units: UnitPolicy,
         layout: Layout,
         route: Route,
     ) -> Result<Self, ExchangeError> {
+        let has_rounds = codec.rounds_first().is_some();
         let foreign = Foreign::gather(codec);
         match route {
+            Route::Server(_) if has_rounds => Err(ExchangeError::RoundsFirst { codec: foreign.name() }),
             Route::AllGather | Route::Server(_) => {
                 let spec = Spec { units, ..Spec::new(Codec::NONE) };
                 Ok(Self { foreign: Some(foreign), ..Self::new(spec, layout, route)? })
@@ -537,15 +549,17 @@ impl Exchange {
         &self.units
     }
 
-    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the
+    /// Encodes `grad` and sends what can be sent without waiting for others, whom only a codec with
+    /// [rounds before its frame](self#rounds-before-a-frame) waits for. The memory is the one that the
     /// spelling asks for, as [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
     /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
-    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with
-    /// everything in the memory.
+    /// [several parts](Self::pipelined), and with rounds before a frame, also those of
+    /// [`finish`](Self::finish) but for `NonFiniteMean`, with everything in the memory; in such a round
+    /// `NonFinitePayload` too.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.

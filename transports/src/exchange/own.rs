@@ -30,7 +30,7 @@ impl Own {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         let (encoder, size) = match self {
-            Self::Frame(encoder) => return encode(encoder, step, step.units, grad, memory),
+            Self::Frame(encoder) => return encode(encoder, step, (step.codec(), step.units), grad, memory),
             Self::Packets { encoder, size } => (encoder, *size),
         };
         let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units, step.codec());

@@ -32,6 +32,18 @@ pub(super) trait InParts {
 
     fn begin_step(&mut self);
 
+    /// What all ranks agree on before any of them encodes. The memory is only read. Where the gradient is
+    /// refused, a void frame stands for what would have been sent next, as for a first part.
+    fn agree(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        let _ = (step, grad, memory);
+        Ok(())
+    }
+
     /// Encodes a part of the gradient. After an error the memory is as it was.
     fn encode(
         &mut self,
@@ -147,6 +159,10 @@ impl<R: InParts> Pipeline<R> {
         if self.parts.count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
         }
+        if let Err(error) = self.route.agree(step, grad, memory.as_deref()) {
+            self.say_void(step, 0, &error);
+            return Err(keep(error, grad, memory));
+        }
         // Parts that were sent on their way, of which the last may have failed.
         let (mut failed, mut sent) = (None, 0);
         for at in 0..self.parts.count() {
@@ -252,6 +268,14 @@ impl<R: InParts> Pipeline<R> {
         for at in 0..encoded {
             self.route.give_back(step, self.parts.part(step.units, at), memory);
         }
+    }
+}
+
+/// Keeps back a gradient that was not encoded because of another rank.
+fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_>>) -> ExchangeError {
+    match (&error, memory) {
+        (ExchangeError::Encode(_), _) | (_, None) => error,
+        (_, Some(memory)) => memory.keep(grad).map_or_else(ExchangeError::from, |()| error),
     }
 }
 

@@ -207,7 +207,7 @@ impl InParts for SparseAllReduce {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        encode(&mut self.parts[part.at].own, step, part.units, grad, memory)
+        encode(&mut self.parts[part.at].own, step, (step.codec(), part.units), grad, memory)
     }
 
     /// Sends every owner but this one its blocks of what the own frame decodes to.
