@@ -363,3 +363,14 @@ fn other_routes_and_an_encode_without_rounds_refuse_by_name() {
     let why = "its rounds come before its frame";
     assert_eq!(refused, EncodeError::Experiment { unit: 0, index: 0, why });
 }
+
+#[test]
+fn a_server_sends_no_mean_back_by_a_codec_with_rounds() {
+    let route = Route::Server(ServerOptions::default());
+    let exchange = Exchange::new(Spec::parse("none").unwrap(), layout(), route).unwrap();
+    let refused = exchange.with_downlink(Experimental(PLAIN), None).unwrap_err();
+    assert!(
+        matches!(refused, ExchangeError::RoundsFirst { codec } if codec.contains("OneScale")),
+        "{refused}"
+    );
+}

@@ -26,6 +26,11 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// A codec for the way back of the mean is given to a route without a server that would send one.
+    NoDownlink {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// There are more workers than the codec's payloads can be summed of.
     TooManyWorkers {
         /// Name of the codec.
@@ -86,6 +91,9 @@ pub enum ExchangeError {
     NotStarted,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
+    /// The server could not encode the mean for its way back. What it keeps is as it was, and everybody takes
+    /// back what was sent. Known to the server alone; to the others it is `NoQuorum`.
+    Downlink(EncodeError),
     /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is
     /// missing, this rank cannot know whether its frame entered the mean: the frame is given back, and may
     /// then count twice.
@@ -183,6 +191,9 @@ impl fmt::Display for ExchangeError {
             Self::RoundsFirst { codec } => {
                 write!(f, "{codec} has rounds of all ranks before its frame: use all-gather")
             }
+            Self::NoDownlink { codec } => {
+                write!(f, "{codec} for the way back of the mean: only a server sends one back")
+            }
             Self::TooManyWorkers { codec, workers, most } => {
                 write!(f, "{codec}: the sum of {workers} workers may not fit its words, that of {most} does; use fewer levels")
             }
@@ -218,6 +229,7 @@ impl fmt::Display for ExchangeError {
             Self::Busy => write!(f, "the step before this one is not finished"),
             Self::NotStarted => write!(f, "no step was started"),
             Self::Encode(error) => write!(f, "gradient not encoded: {error}"),
+            Self::Downlink(error) => write!(f, "mean not encoded for its way back: {error}"),
             Self::Transport(error) => write!(f, "{error}"),
             Self::Frame { rank, error } => write!(f, "frame of {rank} refused: {error}"),
             Self::WrongStep { rank, frame, own } => {

@@ -33,6 +33,12 @@
 //! is refused makes it void, with its own memory as it was, and the others keep residual + gradient unless
 //! void steps are undone. Other routes refuse such a codec by name.
 //!
+//! # A server's own codec and state
+//! The mean goes back by [`ServerOptions::downlink`], with error feedback where that spelling has it, or by
+//! the codec of [`Exchange::with_downlink`] and the memory that goes with it, arrays with names included. The
+//! server applies what it sent. What it kept and the mean are what it sent and keeps: bit for bit, or by the
+//! codec's law. [`Exchange::downlink_memory`] is saved with a checkpoint.
+//!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
 //! ([`Transport::send_packet`]), and a lost packet is a lost range, not a lost step: each coordinate of the
@@ -268,7 +274,10 @@ impl Exchange {
                 let sparse = sparse.ok_or(ExchangeError::NotSparse { codec: spec.codec.name() })?;
                 State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
             }
-            Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
+            Route::Server(options) => {
+                require_mean(&options.downlink.codec, false)?;
+                State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?))
+            }
             route => all_reduce(Rounds::Listed(require_linear(&spec.codec)?), &route, &units)
                 .ok_or(ExchangeError::NoFrames { codec: spec.codec.name() })?,
         };
@@ -517,8 +526,44 @@ impl Exchange {
         }
     }
 
-    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback.
-    /// Only the server's is ever used; a run that goes on elsewhere saves it and loads it.
+    /// The same, with means that the server sends back by any gather codec, of another crate too, and with what
+    /// that codec keeps at the server; in place of [`ServerOptions::downlink`]. Every member does the same with
+    /// the same codec. Only the server's memory is ever used, so the others give `None`.
+    ///
+    /// The codec encodes the mean as it encodes a gradient, with the same units and the key of the server's
+    /// step; all ranks, the server too, apply what the frame decodes to. What the server kept before and the
+    /// mean are what it sent and keeps now, by the codec's [law](gradwire::registry::Law); a step that fails
+    /// leaves what it keeps as it was. The memory is of one who
+    /// [serves](gradwire::state::Keeper::Server), and may have arrays of the codec's own; it is part of a
+    /// checkpoint, see [`downlink_memory`](Self::downlink_memory).
+    ///
+    /// # Errors
+    /// `NoDownlink` by a route without a server; `RoundsFirst` for a codec with rounds before its frame.
+    ///
+    /// # Panics
+    /// When the memory has another length than the layout.
+    pub fn with_downlink<C: Gather + 'static>(
+        mut self,
+        codec: C,
+        memory: Option<Memory<'static>>,
+    ) -> Result<Self, ExchangeError> {
+        let has_rounds = codec.rounds_first().is_some();
+        let codec = Foreign::gather(codec);
+        let State::Server(server) = &mut self.route else {
+            return Err(ExchangeError::NoDownlink { codec: codec.name() });
+        };
+        if has_rounds {
+            return Err(ExchangeError::RoundsFirst { codec: codec.name() });
+        }
+        let is_long = memory.as_ref().is_none_or(|memory| memory.len() == self.layout.len());
+        assert!(is_long, "memory and layout differ in length");
+        server.set_downlink(codec, memory);
+        Ok(self)
+    }
+
+    /// What the server of [`Route::Server`] keeps for its means: what it did not send yet, where its downlink
+    /// has error feedback, and all else that the downlink's codec keeps at the server. Only the server's is ever
+    /// used; a run that goes on elsewhere [saves](Memory::save) it and [loads](Memory::load) it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -599,7 +644,7 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
-    /// `NoSum`. The step is then refused: the memory holds everything again (but see
+    /// `NoSum`, `Downlink`. The step is then refused: the memory holds everything again (but see
     /// [`ExchangeError::Transport`] for a server that is gone), and `mean` is unspecified.
     ///
     /// # Panics
