@@ -167,6 +167,7 @@ pub mod random {
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
     pub use crate::frame::rounds_first::{AfterRounds, RoundsFirst, StepInput};
+    pub use crate::kernels::bytes_of;
     pub use crate::memory::MemoryView;
     #[cfg(feature = "alloc")]
     pub use crate::owned::rounds::RoundBuffers;

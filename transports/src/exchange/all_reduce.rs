@@ -286,7 +286,11 @@ fn tag_of(step: &Step<'_>, round: &Round) -> Tag {
 }
 
 fn element_bytes(round: &Round, wire: Wire) -> usize {
-    if round.reduction == Reduction::SumF32 && wire == Wire::Bf16 { 2 } else { 4 }
+    match round.reduction {
+        Reduction::SumF32 if wire == Wire::Bf16 => 2,
+        Reduction::SumU8 => 1,
+        _ => 4,
+    }
 }
 
 /// The reduction that the round asks for, of its payload.
@@ -297,6 +301,7 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
         (Reduction::SumI32, Payload::I32(data)) => Ok(Reduce::SumI32(data)),
         (Reduction::MinI32, Payload::I32(data)) => Ok(Reduce::MinI32(data)),
         (Reduction::And, Payload::U32(data)) => Ok(Reduce::And(data)),
+        (Reduction::SumU8, Payload::Bytes(data)) => Ok(Reduce::SumU8(data)),
         _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
     }
 }
@@ -469,6 +474,8 @@ mod tests {
         let expected = TransportError::Unsupported { operation: "reduction of this kind" };
         assert_eq!(refused(Reduction::And, Payload::I32(&mut [1])), expected);
         assert_eq!(refused(Reduction::MinI32, Payload::U32(&mut [1])), expected);
+        assert_eq!(refused(Reduction::SumI32, Payload::Bytes(&mut [1])), expected);
+        assert_eq!(refused(Reduction::SumU8, Payload::U32(&mut [1])), expected);
         assert_eq!(refused(Reduction::Neighbour, Payload::F32(&mut [1.0])), expected);
     }
 }
