@@ -288,6 +288,26 @@ fn a_rank_that_leaves_in_a_round_is_named_and_everything_is_kept() {
     assert_eq!(bits(&worker.residual), bits(&added(&vec![0.5; grad.len()], &grad)));
 }
 
+/// The rank that is waited for first never sends.
+#[test]
+fn a_round_ends_while_a_slower_rank_is_waited_for() {
+    let worker = |transport| Worker {
+        transport: Box::new(transport),
+        exchange: exchange(PLAIN, 1),
+        residual: vec![0.5; layout().len()],
+    };
+    let mut ends = local::world(3);
+    let (mut bad, absent, mut worker) =
+        (worker(ends.pop().unwrap()), ends.pop(), worker(ends.pop().unwrap()));
+    let grad = gradient(0, 0);
+    let mut broken = grad.clone();
+    broken[8] = f32::NEG_INFINITY;
+    bad.step(0, &broken).unwrap_err();
+    assert_eq!(worker.step(0, &grad).unwrap_err(), ExchangeError::Void { rank: Rank(2), index: 8 });
+    assert_eq!(bits(&worker.residual), bits(&added(&vec![0.5; grad.len()], &grad)));
+    drop(absent);
+}
+
 #[test]
 fn numbers_that_are_not_finite_or_of_another_round_name_the_rank() {
     let count = 2 * 2;

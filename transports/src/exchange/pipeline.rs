@@ -9,7 +9,7 @@ use gradwire::{Grad, Memory, Unit};
 use super::error::ExchangeError;
 use super::report::Report;
 use super::step::Step;
-use super::void::{Void, VoidMessage, void_frame};
+use super::void::{Reader, VoidMessage, void_frame};
 use crate::tag::Tag;
 
 /// Neighbouring units that travel together.
@@ -161,7 +161,7 @@ impl<R: InParts> Pipeline<R> {
         }
         if let Err(error) = self.route.agree(step, grad, memory.as_deref()) {
             self.say_void(step, 0, &error);
-            return Err(keep(error, grad, memory));
+            return Err(keep(why(step, error), grad, memory));
         }
         // Parts that were sent on their way, of which the last may have failed.
         let (mut failed, mut sent) = (None, 0);
@@ -281,8 +281,8 @@ fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_
 
 /// Why a step failed: who waited in vain may have a note of a rank that had nothing to send.
 fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
-    let note = step.underway.note.as_ref();
-    let void = note.and_then(|(rank, note)| Void::read(*rank, note, &step.layout.as_ref(), step.key.step));
+    let reader = Reader { layout: step.layout, step: step.key.step };
+    let void = step.underway.note.as_ref().and_then(|(rank, note)| reader.void_of(*rank, note));
     match (error, void) {
         (ExchangeError::Transport(_), Some(void)) => void.into(),
         (error, _) => error,

@@ -163,6 +163,7 @@ impl SparseAllReduce {
             }
             // Everyone else was sent the void frame too.
             Some(ExchangeError::Void { .. }) => Ok(()),
+            Some(_) if step.underway.note.is_some() => Ok(()),
             Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
     }
