@@ -3,7 +3,7 @@
 use gradwire::arithmetic::divide;
 use gradwire::format::Divisor;
 use gradwire::rounds::AfterRounds;
-use gradwire::{Encoder, Gather, Grad, Memory, Unit};
+use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements, held};
@@ -139,8 +139,13 @@ impl InParts for AllGather {
         Err(ExchangeError::NonFiniteMean { index, rank })
     }
 
-    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory);
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory)
     }
 
     fn frame_bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
-use gradwire::{Grad, Linear, Memory, Unit};
+use gradwire::{DecodeError, Grad, Linear, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::foreign::Rounds;
@@ -263,13 +263,19 @@ impl<C: HasRounds> InParts for AllReduce<C> {
     }
 
     /// Every unit keeps everything back, those that were done as well.
-    fn give_back(&mut self, _: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
+    fn give_back(
+        &mut self,
+        _: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
             if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
                 let mut memory = memory.slice(unit.range());
                 self.codec.rounds_of(unit).abandon(round, &mut state.buffers.scratch(), Some(&mut memory));
             }
         }
+        Ok(())
     }
 
     fn frame_bytes(&self) -> usize {

@@ -158,6 +158,14 @@ pub enum ExchangeError {
         /// The first rank that said that its gradient cannot be encoded, and the coordinate that is to blame.
         void: Option<(Rank, usize)>,
     },
+    /// This rank's own frame cannot be read back into its memory: what it holds is lost. Only a codec of another
+    /// crate can have made it.
+    NotGivenBack {
+        /// What is wrong with the frame.
+        error: DecodeError,
+        /// Why it had to be given back.
+        cause: Box<ExchangeError>,
+    },
     /// The server's answer names ranks that are not members, or is cut short.
     BadVerdict {
         /// The server.
@@ -170,12 +178,25 @@ impl ExchangeError {
     /// it said itself, that of another.
     pub fn is_void(&self) -> bool {
         use EncodeError::{NonFiniteInput, ValueOverflow};
+        if let Self::NotGivenBack { cause, .. } = self {
+            return cause.is_void();
+        }
         matches!(
             self,
             Self::Encode(NonFiniteInput { .. } | ValueOverflow { .. })
                 | Self::Void { .. }
                 | Self::NoQuorum { void: Some(_), .. }
         )
+    }
+}
+
+impl ExchangeError {
+    /// The same, unless a frame could not be given back because of it.
+    pub(super) fn unless_given_back(self, given: Result<(), DecodeError>) -> Self {
+        match given {
+            Ok(()) => self,
+            Err(error) => Self::NotGivenBack { error, cause: Box::new(self) },
+        }
     }
 }
 
@@ -253,6 +274,9 @@ impl fmt::Display for ExchangeError {
                 write!(f, "{arrived} good frames in time, {quorum} needed")?;
                 let Some((rank, index)) = void else { return Ok(()) };
                 write!(f, "; the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
+            }
+            Self::NotGivenBack { error, cause } => {
+                write!(f, "{cause}; own frame not given back to the memory, what it holds is lost: {error}")
             }
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }

@@ -217,10 +217,13 @@ fn undo_if_void<T>(
     memory: Option<&mut Memory<'_>>,
 ) -> Result<T, ExchangeError> {
     let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
-    if let (true, Some(before), Some(memory)) = (is_void, before, memory) {
-        before.restore(memory);
-    }
-    result
+    let (true, Some(before), Some(memory)) = (is_void, before, memory) else { return result };
+    before.restore(memory);
+    result.map_err(|error| match error {
+        // Nothing is lost.
+        ExchangeError::NotGivenBack { cause, .. } => *cause,
+        error => error,
+    })
 }
 
 /// Refuses a codec that makes no mean, or none by such a route.
@@ -644,7 +647,7 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
-    /// `NoSum`, `Downlink`. The step is then refused: the memory holds everything again (but see
+    /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the memory holds everything again (but see
     /// [`ExchangeError::Transport`] for a server that is gone), and `mean` is unspecified.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! What this rank sends in a step: one frame, or packets, kept until it is known what became of them.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{Encoder, Grad, Memory, Spec};
+use gradwire::{DecodeError, Encoder, Grad, Memory, Spec};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
@@ -78,9 +78,11 @@ impl Own {
         step: &Step<'_>,
         memory: &mut Option<&mut Memory<'_>>,
         is_in: impl Fn(usize) -> bool,
-    ) {
+    ) -> Result<(), DecodeError> {
+        let mut given = Ok(());
         for (_, part) in self.parts().enumerate().filter(|(at, _)| !is_in(*at)) {
-            incoming.give_back(part, step, memory);
+            given = given.and(incoming.give_back(part, step, memory));
         }
+        given
     }
 }

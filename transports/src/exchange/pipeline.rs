@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use gradwire::{Grad, Memory, Unit};
+use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::report::Report;
@@ -74,7 +74,12 @@ pub(super) trait InParts {
     -> Result<(), ExchangeError>;
 
     /// Returns to the memory what `encode` took from it.
-    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>);
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError>;
 
     /// Bytes that this rank made of its gradient.
     fn frame_bytes(&self) -> usize;
@@ -168,9 +173,9 @@ impl<R: InParts> Pipeline<R> {
         for at in 0..self.parts.count() {
             let part = self.parts.part(step.units, at);
             if let Err(error) = self.route.encode(step, part, grad, memory) {
-                self.give_back(step, at, memory);
+                let given = self.give_back(step, at, memory);
                 self.say_void(step, sent, &error);
-                return Err(error);
+                return Err(error.unless_given_back(given));
             }
             // What is not encoded is not in the memory either, so encoding goes on when nothing travels any
             // more.
@@ -183,8 +188,8 @@ impl<R: InParts> Pipeline<R> {
             None => self.refused = None,
             Some(refused @ ExchangeError::NonFiniteMean { .. }) => self.refused = Some(refused),
             Some(error) => {
-                self.give_back(step, self.parts.count(), memory);
-                return Err(why(step, error));
+                let given = self.give_back(step, self.parts.count(), memory);
+                return Err(why(step, error).unless_given_back(given));
             }
         }
         Ok(())
@@ -236,11 +241,10 @@ impl<R: InParts> Pipeline<R> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Report, ExchangeError> {
-        let result = self.complete(step, mean, memory).map_err(|error| why(step, error));
-        if result.is_err() {
-            self.give_back(step, self.parts.count(), memory);
-        }
-        result
+        self.complete(step, mean, memory).map_err(|error| {
+            let given = self.give_back(step, self.parts.count(), memory);
+            why(step, error).unless_given_back(given)
+        })
     }
 
     fn complete(
@@ -264,10 +268,17 @@ impl<R: InParts> Pipeline<R> {
     }
 
     /// Returns the first parts to the memory.
-    fn give_back(&mut self, step: &Step<'_>, encoded: usize, memory: &mut Option<&mut Memory<'_>>) {
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        encoded: usize,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        let mut given = Ok(());
         for at in 0..encoded {
-            self.route.give_back(step, self.parts.part(step.units, at), memory);
+            given = given.and(self.route.give_back(step, self.parts.part(step.units, at), memory));
         }
+        given
     }
 }
 

@@ -151,8 +151,8 @@ impl Server {
         let sent = timed(&mut exchange, || self.send(step, server));
         step.clock.exchange = exchange;
         sent.map_err(|error| {
-            self.own.give_back(&mut self.incoming, step, memory, |_| false);
-            error.into()
+            let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
+            ExchangeError::from(error).unless_given_back(given)
         })
     }
 
@@ -192,9 +192,13 @@ impl Server {
         let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
         let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
         let (packet_set, has_packets) = (&self.packet_set, step.spec.packets.is_some());
-        self.own
-            .give_back(&mut self.incoming, step, memory, |at| is_in && (!has_packets || packet_set.has(at)));
-        result
+        let is_in = |at| is_in && (!has_packets || packet_set.has(at));
+        let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
+        match (result, given) {
+            // A part that others miss in the mean.
+            (Ok(_), Err(error)) => Err(ExchangeError::Frame { rank: step.transport.rank(), error }),
+            (result, given) => result.map_err(|error| error.unless_given_back(given)),
+        }
     }
 
     /// The server's part of a step. Whatever fails, the workers get an answer.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
-use gradwire::{Codec, Encoder, Grad, Memory, Unit};
+use gradwire::{Codec, DecodeError, Encoder, Grad, Memory, Unit};
 
 use super::all_gather::{encode, send_to_all};
 use super::error::ExchangeError;
@@ -259,8 +259,13 @@ impl InParts for SparseAllReduce {
         Ok(())
     }
 
-    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.parts[part.at].own.frame(), step, memory);
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        self.incoming.give_back(self.parts[part.at].own.frame(), step, memory)
     }
 
     fn frame_bytes(&self) -> usize {
