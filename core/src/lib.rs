@@ -130,7 +130,7 @@ pub mod arithmetic;
 /// [`ParseBody`]: experiments::ParseBody
 /// [`EncodeBody`]: experiments::EncodeBody
 pub mod experiments {
-    pub use crate::codec::{BodyOutline, EncodeBody, ParseBody, Refused, UnitBody, UnitSource};
+    pub use crate::codec::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
     #[cfg(feature = "full")]
     pub use crate::frame::experiment::Experimental;
     #[cfg(feature = "full")]
@@ -163,9 +163,11 @@ pub mod random {
     pub use rand_core;
 }
 
-/// Codecs whose payloads are summed, or exchanged between neighbours, round by round.
+/// Codecs whose payloads are summed, or exchanged between neighbours, round by round; and rounds before a frame.
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
+    pub use crate::frame::rounds_first::{AfterRounds, RoundsFirst, StepInput};
+    pub use crate::kernels::bytes_of;
     pub use crate::memory::MemoryView;
     #[cfg(feature = "alloc")]
     pub use crate::owned::rounds::RoundBuffers;

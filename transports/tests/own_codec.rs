@@ -8,11 +8,13 @@ use gradwire::codecs::{DenseSum, IndexChoice, TopK, ValueChoice};
 use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Experimental, ParseBody, Refused, UnitBody, UnitSource,
 };
+use gradwire::format::CodecId;
+use gradwire::packets::{PacketSize, Packets};
 use gradwire::registry::Law;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round};
 use gradwire::{
-    Codec, DecodeError, Density, EncodeError, Grad, Layout, LayoutRef, Linear, Memory, Scratch, Source, Spec,
-    StepKey, Unit, UnitPolicy,
+    Codec, DecodeError, Density, EncodeError, Gather, Grad, Layout, LayoutRef, Linear, Memory, Scratch,
+    ScratchLen, Source, Spec, StepKey, Unit, UnitPolicy,
 };
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
@@ -376,6 +378,171 @@ fn routes_that_need_more_of_a_codec_refuse_it_by_name() {
         let (what, name) = name(refused);
         assert!(what == missing && name.contains(codec), "{what}: {name}");
     }
+}
+
+/// A codec that can sum the payloads of two workers.
+struct Pair;
+
+impl Linear for Pair {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        Sixteenths.round_scratch_len(len)
+    }
+
+    fn held(&self, len: usize) -> usize {
+        len
+    }
+
+    fn most_contributors(&self) -> u32 {
+        2
+    }
+
+    fn begin(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<MemoryView<'_>>,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        Sixteenths.begin(key, layout, unit, grad, memory, scratch)
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        Sixteenths.payload(round, scratch)
+    }
+
+    fn advance(
+        &self,
+        layout: &LayoutRef<'_>,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        Sixteenths.advance(layout, round, scratch, contributors, mean, memory)
+    }
+}
+
+#[test]
+fn more_workers_than_a_codec_of_another_crate_can_sum_are_refused_by_its_name() {
+    let route = Route::AllReduce { wire: Wire::F32 };
+    let make = |_| Exchange::with_linear(Pair, UnitPolicy::default(), layout(), route.clone()).unwrap();
+    on_ranks(3, make, |worker| {
+        let refused = worker.step(0, &gradient(worker.rank(), 0)).unwrap_err();
+        let ExchangeError::TooManyWorkers { codec, workers: 3, most: 2 } = refused else {
+            panic!("{refused}")
+        };
+        assert!(codec.contains("Pair"), "{codec}");
+    });
+    on_ranks(2, make, |worker| worker.step(0, &gradient(worker.rank(), 0)).map(drop).unwrap());
+}
+
+/// Writes frames that nobody can read, itself included.
+#[derive(Clone, Copy)]
+struct Unreadable(TopK);
+
+impl Gather for Unreadable {
+    fn id(&self) -> CodecId {
+        self.0.id()
+    }
+
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
+        self.0.max_frame_bytes(units)
+    }
+
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
+        self.0.scratch_len(units)
+    }
+
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let bytes = self.0.encode(key, layout, units, grad, memory, scratch, out)?;
+        out[bytes - 1] ^= 1;
+        Ok(bytes)
+    }
+
+    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
+        self.0.packet_scratch_len(units, size)
+    }
+
+    fn packets<'a>(
+        &'a self,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        grad: Grad<'a>,
+        memory: Option<&'a mut Memory<'_>>,
+        scratch: &'a mut Scratch<'_>,
+        size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError> {
+        self.0.packets(key, layout, units, grad, memory, scratch, size)
+    }
+}
+
+#[test]
+fn a_frame_that_cannot_be_given_back_is_named_with_why_the_step_failed() {
+    let codec = TopK::new(Density::new(0.1).unwrap(), IndexChoice::Raw, ValueChoice::F32);
+    let quorum = ServerOptions { quorum: 1, ..ServerOptions::default() };
+    for route in [Route::AllGather, Route::Server(ServerOptions::default()), Route::Server(quorum)] {
+        let make = |rank| match rank {
+            1 => Exchange::with_gather(Unreadable(codec), units(), layout(), route.clone()).unwrap(),
+            _ => Exchange::with_gather(codec, units(), layout(), route.clone()).unwrap(),
+        };
+        on_ranks(2, make, |worker| {
+            let (rank, grad) = (worker.rank(), gradient(worker.rank(), 0));
+            let result = worker.step(0, &grad).map(|(_, report)| report.contributors.len());
+            if rank == 0 {
+                let whole = bits(&worker.residual) == bits(&grad);
+                assert_eq!(whole, result.is_err(), "{route:?}");
+                return;
+            }
+            let Err(ExchangeError::NotGivenBack { error: DecodeError::ChecksumMismatch { .. }, cause }) =
+                result
+            else {
+                panic!("{route:?}: {result:?}")
+            };
+            match (&route, *cause) {
+                (Route::Server(ServerOptions { quorum: 0, .. }), ExchangeError::NoQuorum { .. }) => {}
+                // By all-gather, or as a worker without whom the step goes on, it reads its own frame.
+                (Route::AllGather | Route::Server(_), ExchangeError::Frame { rank: Rank(1), .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_frame_that_cannot_be_given_back_is_no_matter_where_a_void_step_is_undone() {
+    let codec = TopK::new(Density::new(0.1).unwrap(), IndexChoice::Raw, ValueChoice::F32);
+    let make = |rank| match rank {
+        1 => Exchange::with_gather(Unreadable(codec), units(), layout(), Route::AllGather).unwrap(),
+        _ => Exchange::with_gather(codec, units(), layout(), Route::AllGather).unwrap(),
+    };
+    on_ranks(
+        2,
+        |rank| make(rank).undoing_void_steps(),
+        |worker| {
+            let mut grad = gradient(worker.rank(), 0);
+            if worker.rank() == 0 {
+                grad[9] = f32::NAN;
+            }
+            let error = worker.step(0, &grad).unwrap_err();
+            if worker.rank() == 1 {
+                assert_eq!(error, ExchangeError::Void { rank: Rank(0), index: 9 });
+            }
+            assert_eq!(bits(&worker.residual), vec![0; grad.len()]);
+        },
+    );
 }
 
 #[test]

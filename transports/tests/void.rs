@@ -201,3 +201,65 @@ fn where_frames_travel_a_void_frame_stands_in_the_place_of_the_frame() {
         assert_eq!((void.codec.number(), void.step, void.index), (3, 3, 33));
     }
 }
+
+/// Routes of frames, in one message and in several.
+fn frame_cases() -> Vec<(&'static str, Route, usize)> {
+    vec![
+        ("topk:density=0.05", Route::AllGather, 1),
+        ("topk:density=0.05,unit=tensor", Route::AllGather, 3),
+        ("topk:density=0.05,unit=tensor", Route::SparseAllReduce, 1),
+        ("topk:density=0.05,unit=tensor", Route::SparseAllReduce, 3),
+    ]
+}
+
+/// The rank that is waited for first never sends.
+#[test]
+fn a_void_frame_ends_the_step_while_a_slower_rank_is_waited_for() {
+    for case in frame_cases() {
+        let mut workers = workers(4, &case);
+        let absent = workers.remove(1);
+        let results = on_threads(workers, |mut worker| {
+            let (rank, before) = (worker.transport.rank().0, worker.kept());
+            let mut grad = gradient(rank, 0);
+            if rank == 3 {
+                grad[0] = f32::NAN;
+            }
+            let error = worker.step(0, &grad).unwrap_err();
+            assert!(worker.kept() == before, "{case:?}: {error}");
+            // The worker as well: nobody leaves while another still sends to it.
+            (error, worker)
+        });
+        for (error, worker) in &results {
+            match error {
+                ExchangeError::Encode(_) => assert_eq!(worker.transport.rank(), Rank(3), "{case:?}"),
+                error => assert_eq!(*error, ExchangeError::Void { rank: Rank(3), index: 0 }, "{case:?}"),
+            }
+        }
+        drop(absent);
+    }
+}
+
+/// What the others looked at meanwhile is not lost.
+#[test]
+fn a_rank_that_sends_late_changes_nothing() {
+    for case in frame_cases() {
+        let run = |late: Option<u32>| {
+            on_threads(workers(3, &case), |mut worker| {
+                let rank = worker.transport.rank().0;
+                let steps: Vec<_> = (0..2)
+                    .map(|step| {
+                        if late == Some(rank) && step == 0 {
+                            thread::sleep(Duration::from_millis(600));
+                        }
+                        worker.step(step, &gradient(rank, step)).unwrap()
+                    })
+                    .collect();
+                (steps, worker.kept(), worker.transport)
+            })
+            .into_iter()
+            .map(|(steps, kept, _)| (steps, kept))
+            .collect::<Vec<_>>()
+        };
+        assert!(run(Some(0)) == run(None) && run(Some(1)) == run(None), "{case:?}");
+    }
+}

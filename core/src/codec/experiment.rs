@@ -1,6 +1,7 @@
 //! Bodies of codecs of other crates: what such a crate must state about them, and what this crate checks.
 
 use crate::built::Full;
+use crate::codec::Reduction;
 use crate::codec::body::BodyInfo;
 use crate::codec::unit::Law;
 use crate::coding::values::check_magnitude;
@@ -97,6 +98,32 @@ pub struct UnitSource<'u> {
     pub layout: &'u LayoutRef<'u>,
     /// Identifier and range of the unit.
     pub unit: Unit,
+    /// What all ranks agreed on in the [rounds before](EncodeBody::shared); empty for a codec without any.
+    pub numbers: &'u [f32],
+}
+
+/// Numbers of each unit that all ranks reduce before any of them encodes, for instance the largest magnitude
+/// of all gradients, so that all quantise with one scale.
+pub trait ShareNumbers: Send + Sync {
+    /// How many numbers a unit of `len` elements has; the same at every rank.
+    fn count(&self, len: usize) -> usize;
+
+    /// Writes this rank's numbers for round `index`, which counts from 0, and returns how they are reduced;
+    /// `None` when no round is left, with what [`encode_body`](EncodeBody::encode_body) will find in
+    /// `numbers`. These hold zeros before the first round and what all ranks reduced of the round before after
+    /// that. `values` are those that will be encoded, all of them finite.
+    ///
+    /// All units of a step, at all ranks, have as many rounds with the same reductions.
+    ///
+    /// # Errors
+    /// Why these values cannot be sent.
+    fn round(
+        &self,
+        index: u32,
+        source: &UnitSource<'_>,
+        values: &[f32],
+        numbers: &mut [f32],
+    ) -> Result<Option<Reduction>, Refused>;
 }
 
 /// How bodies of an experiment are written: the other half of a codec of another crate.
@@ -105,6 +132,12 @@ pub struct UnitSource<'u> {
 pub trait EncodeBody: ParseBody {
     /// How sent and kept add up; [`Law::NotKept`] refuses a memory.
     fn law(&self) -> Law;
+
+    /// The rounds that come before a frame; `None` for a codec without, as most are. `Experimental` is then a
+    /// [`RoundsFirst`](crate::rounds::RoundsFirst), and does not encode without them.
+    fn shared(&self) -> Option<&dyn ShareNumbers> {
+        None
+    }
 
     /// Largest body of a unit of `len` elements; `None` on overflow.
     fn max_body_bytes(&self, len: usize) -> Option<usize>;

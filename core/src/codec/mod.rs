@@ -25,7 +25,7 @@ use crate::scratch::{LinearScratch, LinearScratchLen};
 pub(crate) use body::{Body, BodyInfo};
 pub use cut::PacketSize;
 pub(crate) use cut::{Cut, Cuts, Decided, Piece};
-pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, UnitBody, UnitSource};
+pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
 pub(crate) use experiment::{ExperimentBody, Parser};
 pub use spelled::CodecEntry;
 pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
@@ -46,6 +46,10 @@ pub enum Reduction {
     MinI32,
     /// Bitwise and of the u32 payloads of all workers: votes, of which one against is enough.
     And,
+    /// Sum of bytes modulo 256: counts of votes. The codec proves with
+    /// [`most_contributors`](Linear::most_contributors) that no count overflows; narrow counts may share a
+    /// byte, for instance two of 4 bits where at most 15 workers vote.
+    SumU8,
     /// f32 payloads change places between two neighbours.
     Neighbour,
 }
@@ -60,6 +64,9 @@ pub enum Payload<'a> {
     I32(&'a mut [i32]),
     /// For [`Reduction::And`].
     U32(&'a mut [u32]),
+    /// For [`Reduction::SumU8`]. [`bytes_of`](crate::rounds::bytes_of) lends words of the scratch memory as
+    /// bytes.
+    Bytes(&'a mut [u8]),
 }
 
 /// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec. The scratch memory holds its

@@ -1,6 +1,7 @@
 //! Frames of codecs of other crates. They are written, read back, and only then taken out of the memory.
 
-use crate::codec::{EncodeBody, EncodeUnit, Law, PacketSize, ParseBody, Refused, UnitInput, UnitSource};
+use crate::codec::{EncodeBody, EncodeUnit, Law, PacketSize, ParseBody, Reduction, Refused, ShareNumbers};
+use crate::codec::{UnitInput, UnitSource};
 use crate::codecs::dense::Dense;
 use crate::corrected::Corrected;
 use crate::error::{DecodeError, EncodeError};
@@ -9,6 +10,7 @@ use crate::frame::gather::Gather;
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
 use crate::frame::message::check_units;
 use crate::frame::packets::Packets;
+use crate::frame::rounds_first::{RoundsFirst, StepInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -28,7 +30,8 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 /// p less the values read. So a body that receivers would refuse, or that breaks the codec's
 /// [law](EncodeBody::law), is an error at the sender, and the memory is as it was.
 ///
-/// Codecs of other crates have a residual and nothing else in the memory, and no packets.
+/// Codecs of other crates have a residual and nothing else in the memory, and no packets. One with
+/// [`EncodeBody::shared`] is a [`RoundsFirst`].
 ///
 /// # Examples
 /// A codec that sends the first coordinate of each unit, as a frame of its own kind.
@@ -108,6 +111,10 @@ impl<C: EncodeBody> Gather for Experimental<C> {
         Some(&self.0)
     }
 
+    fn rounds_first(&self) -> Option<&dyn RoundsFirst> {
+        self.0.shared().map(|_| self as &dyn RoundsFirst)
+    }
+
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
         units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
             sum.checked_add(max_body_bytes(&self.0, unit)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
@@ -133,22 +140,12 @@ impl<C: EncodeBody> Gather for Experimental<C> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let encoding = Encoding { codec: &self.0, key, layout, units, grad };
+        let encoding = Encoding { codec: &self.0, key, layout, units, grad, numbers: &[] };
         encoding.check_lengths(memory.as_deref())?;
-        let needed = self.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?;
-        if u32::try_from(needed).is_err() {
-            return Err(EncodeError::TooLarge);
+        if encoding.number_count() > 0 {
+            return Err(refused(&units[0], Refused("its rounds come before its frame")));
         }
-        if out.len() < needed {
-            return Err(EncodeError::BufferTooSmall { needed, actual: out.len() });
-        }
-        let needed = self.scratch_len(units);
-        if !scratch.holds(needed) {
-            return Err(EncodeError::ScratchTooSmall { needed });
-        }
-        let bytes = encoding.write(memory.as_deref(), scratch, out)?;
-        encoding.commit(&out[..bytes], memory, scratch)?;
-        Ok(bytes)
+        self.write_frame(&encoding, memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, _units: &[Unit], _size: PacketSize) -> ScratchLen {
@@ -169,6 +166,73 @@ impl<C: EncodeBody> Gather for Experimental<C> {
     }
 }
 
+impl<C: EncodeBody> Experimental<C> {
+    fn write_frame(
+        &self,
+        encoding: &Encoding<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let needed = self.max_frame_bytes(encoding.units).ok_or(EncodeError::TooLarge)?;
+        if u32::try_from(needed).is_err() {
+            return Err(EncodeError::TooLarge);
+        }
+        if out.len() < needed {
+            return Err(EncodeError::BufferTooSmall { needed, actual: out.len() });
+        }
+        self.check_scratch(encoding.units, scratch)?;
+        let bytes = encoding.write(memory.as_deref(), scratch, out)?;
+        encoding.commit(&out[..bytes], memory, scratch)?;
+        Ok(bytes)
+    }
+
+    fn check_scratch(&self, units: &[Unit], scratch: &Scratch<'_>) -> Result<(), EncodeError> {
+        let needed = self.scratch_len(units);
+        if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
+    }
+}
+
+impl<C: EncodeBody> RoundsFirst for Experimental<C> {
+    fn number_count(&self, unit: &Unit) -> usize {
+        number_count(self.0.shared(), unit)
+    }
+
+    fn round(
+        &self,
+        index: u32,
+        step: &StepInput<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        numbers: &mut [f32],
+    ) -> Result<Option<Reduction>, EncodeError> {
+        let encoding = Encoding::of(&self.0, step, &[]);
+        encoding.check_lengths(memory)?;
+        self.check_scratch(step.units, scratch)?;
+        assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
+        encoding.round(index, memory, scratch, numbers)
+    }
+
+    fn encode_after(
+        &self,
+        numbers: &[f32],
+        step: &StepInput<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let encoding = Encoding::of(&self.0, step, numbers);
+        encoding.check_lengths(memory.as_deref())?;
+        assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
+        self.write_frame(&encoding, memory, scratch, out)
+    }
+}
+
+/// Numbers that a unit has in the rounds before its frame; one that is sent dense has none.
+fn number_count(shared: Option<&dyn ShareNumbers>, unit: &Unit) -> usize {
+    shared.filter(|_| !unit.dense).map_or(0, |shared| shared.count(unit.len))
+}
+
 fn max_body_bytes(codec: &dyn EncodeBody, unit: &Unit) -> Option<usize> {
     if unit.dense { Dense::F32.max_body_bytes(unit.len) } else { codec.max_body_bytes(unit.len) }
 }
@@ -185,9 +249,50 @@ struct Encoding<'a> {
     layout: &'a LayoutRef<'a>,
     units: &'a [Unit],
     grad: Grad<'a>,
+    /// What all ranks agreed on before, unit after unit.
+    numbers: &'a [f32],
+}
+
+impl<'a> Encoding<'a> {
+    fn of(codec: &'a dyn EncodeBody, step: &StepInput<'a>, numbers: &'a [f32]) -> Self {
+        let StepInput { key, layout, units, grad } = *step;
+        Self { codec, key, layout, units, grad, numbers }
+    }
 }
 
 impl Encoding<'_> {
+    /// Numbers that all units have in the rounds before.
+    fn number_count(&self) -> usize {
+        let shared = self.codec.shared();
+        self.units.iter().map(|unit| number_count(shared, unit)).sum()
+    }
+
+    /// A round before the frame, of all units.
+    fn round(
+        &self,
+        index: u32,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        mut numbers: &mut [f32],
+    ) -> Result<Option<Reduction>, EncodeError> {
+        let Some(shared) = self.codec.shared() else { return Ok(None) };
+        let mut same = None;
+        for unit in self.units.iter().filter(|unit| !unit.dense) {
+            let own = numbers.split_off_mut(..shared.count(unit.len)).unwrap_or_default();
+            let p = &mut scratch.words[..unit.len];
+            self.write_sums(unit, memory, p)?;
+            let source = self.source(unit, &[]);
+            let reduction = shared.round(index, &source, floats_of(p), own);
+            let reduction = reduction.map_err(|why| refused(unit, why))?;
+            check_round(reduction, own, *same.get_or_insert(reduction)).map_err(|why| refused(unit, why))?;
+        }
+        Ok(same.flatten())
+    }
+
+    fn source<'s>(&'s self, unit: &Unit, numbers: &'s [f32]) -> UnitSource<'s> {
+        UnitSource { key: self.key, layout: self.layout, unit: *unit, numbers }
+    }
+
     fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
         if let Some(memory) = memory {
@@ -214,14 +319,16 @@ impl Encoding<'_> {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let (header, body) = out.split_at_mut(HEADER_BYTES);
-        let (mut writer, mut cursor) = (Writer::new(body), Cursor::default());
+        let (mut writer, mut cursor, mut numbers) = (Writer::new(body), Cursor::default(), self.numbers);
         writer.varint(self.key.step);
         for unit in self.units {
+            let own = numbers.split_off(..number_count(self.codec.shared(), unit)).unwrap_or_default();
             let (p, words) = scratch.words.split_at_mut(unit.len);
             self.write_sums(unit, memory, p)?;
             let kind = if unit.dense { Kind::DENSE } else { self.codec.experiment().kind() };
             cursor.write(&mut writer, unit, kind);
-            self.write_body(unit, floats_of(p), &mut Scratch { words, bytes: scratch.bytes }, &mut writer)?;
+            let scratch = &mut Scratch { words, bytes: scratch.bytes };
+            self.write_body(&self.source(unit, own), floats_of(p), scratch, &mut writer)?;
         }
         let body_bytes = writer.len();
         header.copy_from_slice(&self.header(body_bytes).to_bytes(&writer));
@@ -243,12 +350,12 @@ impl Encoding<'_> {
 
     fn write_body(
         &self,
-        unit: &Unit,
+        source: &UnitSource<'_>,
         values: &[f32],
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let Self { codec, key, layout, .. } = *self;
+        let (&Self { codec, key, layout, .. }, unit) = (self, &source.unit);
         if unit.dense {
             let (grad, memory, momentum, state) = (Grad::F32(values), None, None, None);
             #[cfg(feature = "parallel")]
@@ -270,8 +377,7 @@ impl Encoding<'_> {
         let out = &mut writer.spare()[..room];
         // A frame does not depend on what its buffer held before.
         out.fill(0);
-        let source = UnitSource { key, layout, unit: *unit };
-        let written = codec.encode_body(&source, values, scratch, out);
+        let written = codec.encode_body(source, values, scratch, out);
         match written {
             Ok(bytes) if bytes <= room => writer.advance(bytes),
             Ok(_) => return Err(refused(unit, Refused("more bytes than its bound"))),
@@ -326,6 +432,22 @@ impl Encoding<'_> {
         };
         let named = |unit: &&Unit| matches!(error, DecodeError::Experiment { unit: id, .. } if id == unit.id);
         refused(self.units.iter().find(named).unwrap_or(&self.units[0]), Refused(why))
+    }
+}
+
+/// Refuses what others could not reduce.
+fn check_round(
+    reduction: Option<Reduction>,
+    numbers: &[f32],
+    same: Option<Reduction>,
+) -> Result<(), Refused> {
+    match reduction {
+        _ if reduction != same => Err(Refused("its units have different rounds")),
+        None | Some(Reduction::SumF32 | Reduction::MaxF32) => {
+            let is_finite = numbers.iter().all(|number| number.is_finite());
+            if is_finite { Ok(()) } else { Err(Refused("a number of its rounds is not finite")) }
+        }
+        Some(_) => Err(Refused("its rounds reduce something else than f32")),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
 use crate::frame::message;
 use crate::frame::packets::{self, Packets};
+use crate::frame::rounds_first::RoundsFirst;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -42,6 +43,13 @@ pub trait Gather: Send + Sync {
     /// [another crate](crate::experiments). `None` for all others, because every reader knows their frames.
     /// Parsing a frame then takes no more words than [`scratch_len`](Self::scratch_len) of its units has.
     fn parser(&self) -> Option<&dyn ParseBody> {
+        None
+    }
+
+    /// The rounds that all ranks go through before this codec encodes; `None` for a codec without, which is
+    /// every codec that has a spelling. Where there are any, [`encode`](Self::encode) is an error, and
+    /// [`AfterRounds`](crate::rounds::AfterRounds) encodes.
+    fn rounds_first(&self) -> Option<&dyn RoundsFirst> {
         None
     }
 

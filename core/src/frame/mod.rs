@@ -21,6 +21,7 @@ pub(crate) mod message;
 pub(crate) mod outline;
 #[allow(clippy::indexing_slicing, reason = "the encoding side: pieces lie inside of their unit")]
 pub(crate) mod packets;
+pub(crate) mod rounds_first;
 pub(crate) mod void;
 
 #[cfg(feature = "full")]

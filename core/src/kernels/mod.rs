@@ -63,6 +63,7 @@ pub(crate) use scalar::moments::{MomentSums, STRIDES, add_moments_at, mantissa_a
 pub(crate) use scalar::quantize::Bucket;
 pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates};
 pub(crate) use scalar::symbols::CLASS_LANES;
+pub use views::bytes_of;
 pub(crate) use views::{bits_of, floats_of, halves_of};
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub(crate) use x86_64::{mixing, shares};

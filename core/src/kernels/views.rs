@@ -23,3 +23,22 @@ pub(crate) fn floats_of(bits: &[u32]) -> &[f32] {
     // is the same.
     unsafe { core::slice::from_raw_parts(bits.as_ptr().cast(), bits.len()) }
 }
+
+/// The bytes of words, in the machine's order: four times as many.
+///
+/// What lends the words of a [`LinearScratch`](crate::rounds::LinearScratch) as a
+/// [`Payload::Bytes`](crate::rounds::Payload::Bytes).
+///
+/// # Examples
+/// ```
+/// use gradwire::rounds::bytes_of;
+/// let mut words = [0, 0];
+/// bytes_of(&mut words)[..5].copy_from_slice(b"votes");
+/// assert_eq!(bytes_of(&mut words), b"votes\0\0\0");
+/// ```
+#[allow(unsafe_code, reason = "a view of the same memory as another type of a smaller size")]
+pub fn bytes_of(words: &mut [u32]) -> &mut [u8] {
+    // SAFETY: a u32 is four u8 without padding, u8 has no alignment, every pattern is valid for both, and the
+    // borrow is the same.
+    unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), 4 * words.len()) }
+}

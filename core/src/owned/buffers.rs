@@ -1,10 +1,11 @@
 //! Buffers that grow once and are then reused: for callers who have a heap.
 
-use crate::codec::{ParseBody, Parser};
+use crate::codec::{ParseBody, Parser, Reduction};
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::gather::Gather;
 use crate::frame::header::Divisor;
 use crate::frame::message::check_units;
+use crate::frame::rounds_first::{RoundsFirst, StepInput};
 use crate::frame::{Frame, Opened};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -54,6 +55,30 @@ impl Encoder {
     /// Sets how the mean of the frames from here on is to be formed; [`Divisor::Contributors`] at first.
     pub fn set_divisor(&mut self, divisor: Divisor) {
         self.divisor = divisor;
+    }
+
+    /// One round before a frame; see [`RoundsFirst::round`]. `numbers` becomes as long as the units ask for.
+    ///
+    /// # Errors
+    /// As [`RoundsFirst::round`], but for its scratch memory, which grows.
+    pub fn round(
+        &mut self,
+        codec: &dyn RoundsFirst,
+        index: u32,
+        step: &StepInput<'_>,
+        memory: Option<&Memory<'_>>,
+        numbers: &mut Vec<f32>,
+    ) -> Result<Option<Reduction>, EncodeError> {
+        check_units(step.layout, step.units)?;
+        let needed = codec.scratch_len(step.units);
+        grow(&mut self.words, needed.words);
+        grow(&mut self.bytes, needed.bytes);
+        numbers.resize(step.units.iter().map(|unit| codec.number_count(unit)).sum(), 0.0);
+        if index == 0 {
+            numbers.fill(0.0);
+        }
+        let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+        codec.round(index, step, memory, &mut scratch, numbers)
     }
 
     /// Encodes one frame; see [`Gather::encode`].

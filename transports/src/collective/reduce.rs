@@ -30,6 +30,9 @@ pub enum Reduce<'a> {
     MinI32(&'a mut [i32]),
     /// The bits that are set at every rank; the order does not matter.
     And(&'a mut [u32]),
+    /// The sum of bytes modulo 256, counts of votes: it wraps. Callers prove that theirs does not overflow; the
+    /// order does not matter.
+    SumU8(&'a mut [u8]),
 }
 
 /// The larger of two, the same whatever the order: a NaN wins and becomes the quiet NaN 0x7fc00000, and +0 is
@@ -56,6 +59,7 @@ impl Reduce<'_> {
             Self::SumF32(data, _) | Self::MaxF32(data) => data.len(),
             Self::SumI32(data) | Self::MinI32(data) => data.len(),
             Self::And(data) => data.len(),
+            Self::SumU8(data) => data.len(),
         }
     }
 
@@ -66,7 +70,11 @@ impl Reduce<'_> {
 
     /// Bytes that one element takes on the wire.
     pub fn element_bytes(&self) -> usize {
-        if matches!(self, Self::SumF32(_, Wire::Bf16)) { 2 } else { 4 }
+        match self {
+            Self::SumF32(_, Wire::Bf16) => 2,
+            Self::SumU8(_) => 1,
+            _ => 4,
+        }
     }
 
     /// Writes the elements of `range` into `out`, little-endian.
@@ -114,6 +122,7 @@ impl Loop for Write<'_, '_> {
             }
             Reduce::SumI32(data) | Reduce::MinI32(data) => put(out, &data[range], i32::to_le_bytes),
             Reduce::And(data) => put(out, &data[range], u32::to_le_bytes),
+            Reduce::SumU8(data) => out.copy_from_slice(&data[range]),
         }
     }
 }
@@ -147,6 +156,7 @@ impl Loop for Fold<'_, '_> {
                 merge(&mut data[range], incoming, |b, own| own.min(i32::from_le_bytes(b)));
             }
             Reduce::And(data) => merge(&mut data[range], incoming, |b, own| own & u32::from_le_bytes(b)),
+            Reduce::SumU8(data) => merge(&mut data[range], incoming, |[b], own: u8| own.wrapping_add(b)),
         }
     }
 }
@@ -174,6 +184,7 @@ impl Loop for Replace<'_, '_> {
                 merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b));
             }
             Reduce::And(data) => merge(&mut data[range], incoming, |b, _| u32::from_le_bytes(b)),
+            Reduce::SumU8(data) => data[range].copy_from_slice(incoming),
         }
     }
 }
@@ -280,6 +291,8 @@ mod tests {
             same(|range, by| out(Reduce::MaxF32(&mut own.clone()), range, by), 4, &bytes);
             let bits = || own.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
             same(|range, by| out(Reduce::And(&mut bits()), range, by), 4, &bytes);
+            let votes = || own.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+            same(|range, by| out(Reduce::SumU8(&mut votes()), range, by), 1, &bytes);
         }
     }
 

@@ -14,6 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a sum of i32 wraps", run: sum_i32 },
     Check { name: "a maximum keeps NaN and the sign of zero", run: max },
     Check { name: "a minimum and a conjunction of masks are those of all ranks", run: min_and_masks },
+    Check { name: "counts of votes are those of all ranks", run: votes },
     Check { name: "scalars are agreed on bit for bit, over ranks ascending", run: scalars },
     Check { name: "scalars of other types, folds or numbers are an error", run: other_scalars },
     Check { name: "a reduce-scatter leaves each rank its own segment", run: reduce_scatter },
@@ -102,6 +103,23 @@ fn max(peer: &mut Peer<'_>) {
         all_reduce(peer, step, Reduce::MaxF32(&mut data));
         let expected = expected_max(&all(peer, |position| inputs.special_f32(position)));
         assert_same(bits(&data), bits(&expected), inputs, peer);
+    });
+}
+
+/// Bytes that wrap.
+fn votes(peer: &mut Peer<'_>) {
+    for_each_length(peer, |peer, step, inputs| {
+        let votes = |position| inputs.i32(position).iter().map(|&value| value as u8).collect::<Vec<u8>>();
+        let mut expected = vec![0_u8; inputs.len];
+        for theirs in all(peer, votes) {
+            expected.iter_mut().zip(theirs).for_each(|(sum, vote)| *sum = sum.wrapping_add(vote));
+        }
+        let (mut ring, mut tree) = (votes(peer.position()), votes(peer.position()));
+        all_reduce(peer, step, Reduce::SumU8(&mut ring));
+        let tag = peer.tag(step).chunk(1);
+        tree_all_reduce(peer.transport, tag, Reduce::SumU8(&mut tree), &mut Scratch::new(), patience())
+            .unwrap();
+        assert_same([ring, tree], [expected.clone(), expected], inputs, peer);
     });
 }
 
@@ -282,6 +300,7 @@ fn native(peer: &mut Peer<'_>) {
         let mask =
             |position: usize| inputs.i32(position).into_iter().map(i32::cast_unsigned).collect::<Vec<_>>();
         let (mut least, mut masks) = (inputs.i32(position), mask(position));
+        let mut votes: Vec<u8> = mask(position).iter().map(|&mask| mask as u8).collect();
         let unsupported = [
             native_of(peer, step, 0, Reduce::SumF32(&mut sum, Wire::F32)),
             native_of(peer, step, 1, Reduce::SumF32(&mut rounded, Wire::Bf16)),
@@ -289,6 +308,7 @@ fn native(peer: &mut Peer<'_>) {
             native_of(peer, step, 3, Reduce::MaxF32(&mut max)),
             native_of(peer, step, 4, Reduce::MinI32(&mut least)),
             native_of(peer, step, 5, Reduce::And(&mut masks)),
+            native_of(peer, step, 6, Reduce::SumU8(&mut votes)),
         ];
         assert!(unsupported.iter().all(|none| *none == unsupported[0]), "all reductions, or none");
         if unsupported[0] {
@@ -304,6 +324,8 @@ fn native(peer: &mut Peer<'_>) {
         let (ints_of_all, masks_of_all) = (all(peer, |position| inputs.i32(position)), all(peer, mask));
         for at in 0..inputs.len {
             assert_eq!(least[at], ints_of_all.iter().map(|values| values[at]).min().unwrap());
+            let counts = masks_of_all.iter().map(|values| values[at] as u8);
+            assert_eq!(votes[at], counts.fold(0, u8::wrapping_add));
             assert_eq!(masks[at], masks_of_all.iter().fold(u32::MAX, |all, values| all & values[at]));
         }
     });

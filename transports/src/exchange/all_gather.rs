@@ -2,11 +2,13 @@
 
 use gradwire::arithmetic::divide;
 use gradwire::format::Divisor;
-use gradwire::{Encoder, Grad, Memory, Unit};
+use gradwire::rounds::AfterRounds;
+use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements, held};
 use super::pipeline::{InParts, Part, Parts};
+use super::rounds_first::Agreement;
 use super::senders::Senders;
 use super::step::{Step, timed};
 use crate::error::TransportError;
@@ -18,6 +20,8 @@ use crate::tag::Tag;
 pub(super) struct AllGather {
     incoming: Incoming,
     frames: Vec<Frames>,
+    /// Used with a codec that has rounds before its frame alone.
+    agreement: Agreement,
     /// Used with [`Divisor::Senders`] alone.
     senders: Senders,
     held: usize,
@@ -34,11 +38,11 @@ struct Frames {
 pub(super) fn encode(
     encoder: &mut Encoder,
     step: &mut Step<'_>,
-    units: &[Unit],
+    (codec, units): (&dyn Gather, &[Unit]),
     grad: Grad<'_>,
     memory: &mut Option<&mut Memory<'_>>,
 ) -> Result<(), ExchangeError> {
-    let (key, layout, codec) = (step.key, step.layout.as_ref(), step.codec());
+    let (key, layout) = (step.key, step.layout.as_ref());
     encoder.set_divisor(step.divisor);
     timed(&mut step.clock.encode, || {
         encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut()).map(|_| ())
@@ -54,6 +58,17 @@ impl InParts for AllGather {
 
     fn begin_step(&mut self) {
         self.held = 0;
+        self.agreement.begin_step();
+    }
+
+    fn agree(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        let rounds = step.codec().rounds_first();
+        rounds.map_or(Ok(()), |codec| self.agreement.agree(step, codec, grad, memory))
     }
 
     fn encode(
@@ -63,7 +78,12 @@ impl InParts for AllGather {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        encode(&mut self.frames[part.at].own, step, part.units, grad, memory)
+        let (encoder, codec) = (&mut self.frames[part.at].own, step.codec());
+        let Some(rounds) = codec.rounds_first() else {
+            return encode(encoder, step, (codec, part.units), grad, memory);
+        };
+        let after = AfterRounds::new(rounds, self.agreement.numbers(step, rounds, part));
+        encode(encoder, step, (&after, part.units), grad, memory)
     }
 
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
@@ -74,7 +94,7 @@ impl InParts for AllGather {
     }
 
     fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag {
-        step.tag.chunk(part.at as u32)
+        step.tag.chunk(self.agreement.rounds() + part.at as u32)
     }
 
     fn turn(
@@ -119,8 +139,13 @@ impl InParts for AllGather {
         Err(ExchangeError::NonFiniteMean { index, rank })
     }
 
-    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory);
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory)
     }
 
     fn frame_bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
-use gradwire::{Grad, Linear, Memory, Unit};
+use gradwire::{DecodeError, Grad, Linear, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::foreign::Rounds;
@@ -26,9 +26,18 @@ pub(super) enum Order {
 /// A codec with rounds: one that has a spelling, one of another crate, or one of a test.
 pub(super) trait HasRounds {
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
+
+    /// Its name, if it is not that of the spelling.
+    fn foreign_name(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl HasRounds for Rounds {
+    fn foreign_name(&self) -> Option<&'static str> {
+        self.foreign_name()
+    }
+
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
         self.rounds_of(unit)
     }
@@ -202,7 +211,8 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         let most = part.units.iter().map(|unit| self.codec.rounds_of(unit).most_contributors()).min();
         let most = most.unwrap_or(u32::MAX);
         if u32::try_from(workers).is_ok_and(|workers| workers > most) {
-            return Err(ExchangeError::TooManyWorkers { codec: step.spec.codec.name(), workers, most });
+            let codec = self.codec.foreign_name().unwrap_or(step.spec.codec.name());
+            return Err(ExchangeError::TooManyWorkers { codec, workers, most });
         }
         let (key, layout) = (step.key, step.layout.as_ref());
         timed(&mut step.clock.encode, || {
@@ -253,13 +263,19 @@ impl<C: HasRounds> InParts for AllReduce<C> {
     }
 
     /// Every unit keeps everything back, those that were done as well.
-    fn give_back(&mut self, _: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
+    fn give_back(
+        &mut self,
+        _: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
             if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
                 let mut memory = memory.slice(unit.range());
                 self.codec.rounds_of(unit).abandon(round, &mut state.buffers.scratch(), Some(&mut memory));
             }
         }
+        Ok(())
     }
 
     fn frame_bytes(&self) -> usize {
@@ -276,7 +292,11 @@ fn tag_of(step: &Step<'_>, round: &Round) -> Tag {
 }
 
 fn element_bytes(round: &Round, wire: Wire) -> usize {
-    if round.reduction == Reduction::SumF32 && wire == Wire::Bf16 { 2 } else { 4 }
+    match round.reduction {
+        Reduction::SumF32 if wire == Wire::Bf16 => 2,
+        Reduction::SumU8 => 1,
+        _ => 4,
+    }
 }
 
 /// The reduction that the round asks for, of its payload.
@@ -287,6 +307,7 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
         (Reduction::SumI32, Payload::I32(data)) => Ok(Reduce::SumI32(data)),
         (Reduction::MinI32, Payload::I32(data)) => Ok(Reduce::MinI32(data)),
         (Reduction::And, Payload::U32(data)) => Ok(Reduce::And(data)),
+        (Reduction::SumU8, Payload::Bytes(data)) => Ok(Reduce::SumU8(data)),
         _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
     }
 }
@@ -459,6 +480,8 @@ mod tests {
         let expected = TransportError::Unsupported { operation: "reduction of this kind" };
         assert_eq!(refused(Reduction::And, Payload::I32(&mut [1])), expected);
         assert_eq!(refused(Reduction::MinI32, Payload::U32(&mut [1])), expected);
+        assert_eq!(refused(Reduction::SumI32, Payload::Bytes(&mut [1])), expected);
+        assert_eq!(refused(Reduction::SumU8, Payload::U32(&mut [1])), expected);
         assert_eq!(refused(Reduction::Neighbour, Payload::F32(&mut [1.0])), expected);
     }
 }

@@ -21,6 +21,16 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// The codec has rounds before its frame, in which all ranks take part: only all-gather has them.
+    RoundsFirst {
+        /// Name of the codec.
+        codec: &'static str,
+    },
+    /// A codec for the way back of the mean is given to a route without a server that would send one.
+    NoDownlink {
+        /// Name of the codec.
+        codec: &'static str,
+    },
     /// There are more workers than the codec's payloads can sum.
     TooManyWorkers {
         /// Name of the codec.
@@ -81,6 +91,9 @@ pub enum ExchangeError {
     NotStarted,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
+    /// The server could not encode the mean for its way back. What it keeps is as it was, and everybody takes
+    /// back what was sent. Known to the server alone; to the others it is `NoQuorum`.
+    Downlink(EncodeError),
     /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is
     /// missing, this rank cannot know whether its frame entered the mean: the frame is given back, and may
     /// then count twice.
@@ -122,7 +135,7 @@ pub enum ExchangeError {
         /// it; or the first of a unit that a codec of another crate refuses.
         index: usize,
     },
-    /// The payload of a neighbour is not finite.
+    /// The payload of a neighbour is not finite, or what all ranks reduce before a frame with that of `rank`.
     NonFinitePayload {
         /// Who sent it.
         rank: Rank,
@@ -145,6 +158,14 @@ pub enum ExchangeError {
         /// The first rank that reported that its gradient cannot be encoded, and the coordinate.
         void: Option<(Rank, usize)>,
     },
+    /// This rank's own frame cannot be read back into its memory: what it holds is lost. Only a codec of another
+    /// crate can have made it.
+    NotGivenBack {
+        /// What is wrong with the frame.
+        error: DecodeError,
+        /// Why it had to be given back.
+        cause: Box<ExchangeError>,
+    },
     /// The server's answer names ranks that are not members, or is cut short.
     BadVerdict {
         /// The server.
@@ -157,12 +178,25 @@ impl ExchangeError {
     /// of a rank that reported it.
     pub fn is_void(&self) -> bool {
         use EncodeError::{NonFiniteInput, ValueOverflow};
+        if let Self::NotGivenBack { cause, .. } = self {
+            return cause.is_void();
+        }
         matches!(
             self,
             Self::Encode(NonFiniteInput { .. } | ValueOverflow { .. })
                 | Self::Void { .. }
                 | Self::NoQuorum { void: Some(_), .. }
         )
+    }
+}
+
+impl ExchangeError {
+    /// The same, unless a frame could not be given back because of it.
+    pub(super) fn unless_given_back(self, given: Result<(), DecodeError>) -> Self {
+        match given {
+            Ok(()) => self,
+            Err(error) => Self::NotGivenBack { error, cause: Box::new(self) },
+        }
     }
 }
 
@@ -174,6 +208,12 @@ impl fmt::Display for ExchangeError {
             }
             Self::NoFrames { codec } => {
                 write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
+            }
+            Self::RoundsFirst { codec } => {
+                write!(f, "{codec} has rounds of all ranks before its frame: use all-gather")
+            }
+            Self::NoDownlink { codec } => {
+                write!(f, "{codec} for the way back of the mean: only a server sends one back")
             }
             Self::TooManyWorkers { codec, workers, most } => {
                 write!(f, "{codec}: the sum of {workers} workers may not fit its words, that of {most} does; use fewer levels")
@@ -210,6 +250,7 @@ impl fmt::Display for ExchangeError {
             Self::Busy => write!(f, "the step before this one is not finished"),
             Self::NotStarted => write!(f, "no step was started"),
             Self::Encode(error) => write!(f, "gradient not encoded: {error}"),
+            Self::Downlink(error) => write!(f, "mean not encoded for its way back: {error}"),
             Self::Transport(error) => write!(f, "{error}"),
             Self::Frame { rank, error } => write!(f, "frame of {rank} refused: {error}"),
             Self::WrongStep { rank, frame, own } => {
@@ -233,6 +274,9 @@ impl fmt::Display for ExchangeError {
                 write!(f, "{arrived} good frames in time, {quorum} needed")?;
                 let Some((rank, index)) = void else { return Ok(()) };
                 write!(f, "; the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
+            }
+            Self::NotGivenBack { error, cause } => {
+                write!(f, "{cause}; own frame not given back to the memory, what it holds is lost: {error}")
             }
             Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }

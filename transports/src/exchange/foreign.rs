@@ -47,16 +47,29 @@ impl fmt::Debug for Foreign {
 /// What sums travel by: a codec of the list, or one of another crate.
 pub(super) enum Rounds {
     Listed(LinearCodec),
-    Foreign(Box<dyn Linear>),
+    /// With the name of its type.
+    Foreign(Box<dyn Linear>, &'static str),
 }
 
 impl Rounds {
+    pub(super) fn foreign<C: Linear + 'static>(codec: C) -> Self {
+        Self::Foreign(Box::new(codec), type_name::<C>())
+    }
+
+    /// The name of a codec of another crate; one that has a spelling is named by it.
+    pub(super) fn foreign_name(&self) -> Option<&'static str> {
+        match self {
+            Self::Listed(_) => None,
+            Self::Foreign(_, name) => Some(name),
+        }
+    }
+
     /// The rounds of a unit: the codec's, or a plain sum for a unit that is sent dense whatever the codec.
     pub(super) fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
         match self {
             Self::Listed(codec) => codec.rounds_of(unit),
-            Self::Foreign(_) if unit.dense => &DenseSum,
-            Self::Foreign(codec) => &**codec,
+            Self::Foreign(..) if unit.dense => &DenseSum,
+            Self::Foreign(codec, _) => &**codec,
         }
     }
 }
@@ -65,7 +78,7 @@ impl fmt::Debug for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listed(codec) => codec.fmt(f),
-            Self::Foreign(_) => f.write_str("Foreign"),
+            Self::Foreign(_, name) => f.debug_tuple("Foreign").field(name).finish(),
         }
     }
 }

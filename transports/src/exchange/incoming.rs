@@ -133,14 +133,18 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns this rank's own frame to its memory.
-    pub(super) fn give_back(&mut self, own: &[u8], step: &Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        let Some(memory) = memory else { return };
+    /// Returns this rank's own frame to its memory. That it cannot be read is the fault of its codec.
+    pub(super) fn give_back(
+        &mut self,
+        own: &[u8],
+        step: &Step<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        let Some(memory) = memory else { return Ok(()) };
         let (layout, parser) = (step.layout.as_ref(), step.codec().parser());
-        // The bytes are those that this rank encoded itself.
-        if let Ok(frame) = self.decoder.parse_with(own, &layout, &own_limits(step), parser) {
-            memory.give_back(&frame);
-        }
+        let frame = self.decoder.parse_with(own, &layout, &own_limits(step), parser)?;
+        memory.give_back(&frame);
+        Ok(())
     }
 }
 

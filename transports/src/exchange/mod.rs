@@ -24,6 +24,20 @@
 //! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`];
 //! [`Exchange::with_linear`] any [`Linear`] one. The example `own_codec` has a codec in one file.
 //!
+//! # Rounds before a frame
+//! A codec may let all ranks agree on a few numbers before any of them encodes, for instance on one scale:
+//! [`RoundsFirst`](gradwire::rounds::RoundsFirst). By [`Route::AllGather`] every rank then sends its numbers
+//! to all others, and [`start`](Exchange::start) waits for theirs. Numbers are reduced in rank order, so all
+//! ranks have the same bits. A step that fails in a round fails as one that fails later: a rank whose gradient
+//! is refused makes it void, with its own memory as it was, and the others keep residual + gradient unless
+//! void steps are undone. Other routes refuse such a codec by name.
+//!
+//! # A server's own codec and state
+//! The mean goes back by [`ServerOptions::downlink`], with error feedback where that spelling has it, or by
+//! the codec of [`Exchange::with_downlink`] and the memory that goes with it, arrays with names included. The
+//! server applies what it sent. What it kept and the mean are what it sent and keeps: bit for bit, or by the
+//! codec's law. [`Exchange::downlink_memory`] is saved with a checkpoint.
+//!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
 //! ([`Transport::send_packet`]). A lost packet is a lost range, not a lost step. Each coordinate of the mean
@@ -67,6 +81,7 @@ mod packet_set;
 mod packets;
 mod pipeline;
 mod report;
+mod rounds_first;
 mod route;
 mod senders;
 mod server;
@@ -202,10 +217,13 @@ fn undo_if_void<T>(
     memory: Option<&mut Memory<'_>>,
 ) -> Result<T, ExchangeError> {
     let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
-    if let (true, Some(before), Some(memory)) = (is_void, before, memory) {
-        before.restore(memory);
-    }
-    result
+    let (true, Some(before), Some(memory)) = (is_void, before, memory) else { return result };
+    before.restore(memory);
+    result.map_err(|error| match error {
+        // Nothing is lost.
+        ExchangeError::NotGivenBack { cause, .. } => *cause,
+        error => error,
+    })
 }
 
 /// Refuses a codec that makes no mean, or none by such a route.
@@ -240,10 +258,11 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
-    /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all;
-    /// `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense; `NoFrames` for a route
-    /// of frames with a codec of rounds alone; `Packets` for a gradient that is to be cut, by a route without
-    /// a server; `NormCap` for a multiple below 1 or not finite; `CappedPackets` for one with packets.
+    /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all, also
+    /// of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense;
+    /// `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone; `Packets` for a
+    /// gradient that is to be cut, by a route without a server; `NormCap` for a multiple below 1 or not
+    /// finite; `CappedPackets` for one with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -258,7 +277,10 @@ impl Exchange {
                 let sparse = sparse.ok_or(ExchangeError::NotSparse { codec: spec.codec.name() })?;
                 State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
             }
-            Route::Server(options) => State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?)),
+            Route::Server(options) => {
+                require_mean(&options.downlink.codec, false)?;
+                State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?))
+            }
             route => all_reduce(Rounds::Listed(require_linear(&spec.codec)?), &route, &units)
                 .ok_or(ExchangeError::NoFrames { codec: spec.codec.name() })?,
         };
@@ -280,16 +302,18 @@ impl Exchange {
     /// fit the codec. The codec stays; [`set_codec`](Self::set_codec) refuses every other.
     ///
     /// # Errors
-    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `NormCap` as
-    /// [`new`](Self::new).
+    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `RoundsFirst` for
+    /// a server with a codec that has rounds before its frame; `NormCap` and `NoFrames` as [`new`](Self::new).
     pub fn with_gather<C: Gather + 'static>(
         codec: C,
         units: UnitPolicy,
         layout: Layout,
         route: Route,
     ) -> Result<Self, ExchangeError> {
+        let has_rounds = codec.rounds_first().is_some();
         let foreign = Foreign::gather(codec);
         match route {
+            Route::Server(_) if has_rounds => Err(ExchangeError::RoundsFirst { codec: foreign.name() }),
             Route::AllGather | Route::Server(_) => {
                 let spec = Spec { units, ..Spec::new(Codec::NONE) };
                 Ok(Self { foreign: Some(foreign), ..Self::new(spec, layout, route)? })
@@ -315,7 +339,7 @@ impl Exchange {
         let foreign = Foreign::linear(&codec);
         let spec = Spec { units, ..Spec::new(Codec::NONE) };
         let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
-        let route = all_reduce(Rounds::Foreign(Box::new(codec)), &route, &units);
+        let route = all_reduce(Rounds::foreign(codec), &route, &units);
         let route = route.ok_or(ExchangeError::NoFrames { codec: foreign.name() })?;
         Ok(Self::of(spec, Some(foreign), layout, units, route))
     }
@@ -504,8 +528,44 @@ impl Exchange {
         }
     }
 
-    /// What the server of [`Route::Server`] keeps back of its means, where its downlink has error feedback.
-    /// Only the server's is ever used; a run that goes on elsewhere saves it and loads it.
+    /// The same, with means that the server sends back by any gather codec, of another crate too, and with what
+    /// that codec keeps at the server; in place of [`ServerOptions::downlink`]. Every member does the same with
+    /// the same codec. Only the server's memory is ever used, so the others give `None`.
+    ///
+    /// The codec encodes the mean as it encodes a gradient, with the same units and the key of the server's
+    /// step; all ranks, the server too, apply what the frame decodes to. What the server kept before and the
+    /// mean are what it sent and keeps now, by the codec's [law](gradwire::registry::Law); a step that fails
+    /// leaves what it keeps as it was. The memory is of one who
+    /// [serves](gradwire::state::Keeper::Server), and may have arrays of the codec's own; it is part of a
+    /// checkpoint, see [`downlink_memory`](Self::downlink_memory).
+    ///
+    /// # Errors
+    /// `NoDownlink` by a route without a server; `RoundsFirst` for a codec with rounds before its frame.
+    ///
+    /// # Panics
+    /// When the memory has another length than the layout.
+    pub fn with_downlink<C: Gather + 'static>(
+        mut self,
+        codec: C,
+        memory: Option<Memory<'static>>,
+    ) -> Result<Self, ExchangeError> {
+        let has_rounds = codec.rounds_first().is_some();
+        let codec = Foreign::gather(codec);
+        let State::Server(server) = &mut self.route else {
+            return Err(ExchangeError::NoDownlink { codec: codec.name() });
+        };
+        if has_rounds {
+            return Err(ExchangeError::RoundsFirst { codec: codec.name() });
+        }
+        let is_long = memory.as_ref().is_none_or(|memory| memory.len() == self.layout.len());
+        assert!(is_long, "memory and layout differ in length");
+        server.set_downlink(codec, memory);
+        Ok(self)
+    }
+
+    /// What the server of [`Route::Server`] keeps for its means: what it did not send yet, where its downlink
+    /// has error feedback, and all else that the downlink's codec keeps at the server. Only the server's is ever
+    /// used; a run that goes on elsewhere [saves](Memory::save) it and [loads](Memory::load) it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -536,15 +596,17 @@ impl Exchange {
         &self.units
     }
 
-    /// Encodes `grad` and sends what can be sent without waiting for others. The memory is the one that the
+    /// Encodes `grad` and sends what can be sent without waiting for others, whom only a codec with
+    /// [rounds before its frame](self#rounds-before-a-frame) waits for. The memory is the one that the
     /// spelling asks for, as [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
     /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
-    /// [several parts](Self::pipelined) also those of [`finish`](Self::finish) but for `NonFiniteMean`, with
-    /// everything in the memory.
+    /// [several parts](Self::pipelined), and with rounds before a frame, also those of
+    /// [`finish`](Self::finish) but for `NonFiniteMean`, with everything in the memory; in such a round
+    /// `NonFinitePayload` too.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.
@@ -584,7 +646,7 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
-    /// `NoSum`. The step is then refused: the memory holds everything again (but see
+    /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the memory holds everything again (but see
     /// [`ExchangeError::Transport`] for a server that is gone), and `mean` is unspecified.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! What this rank sends in a step: one frame, or packets, kept until their fate is known.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{Encoder, Grad, Memory, Spec};
+use gradwire::{DecodeError, Encoder, Grad, Memory, Spec};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
@@ -30,7 +30,7 @@ impl Own {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         let (encoder, size) = match self {
-            Self::Frame(encoder) => return encode(encoder, step, step.units, grad, memory),
+            Self::Frame(encoder) => return encode(encoder, step, (step.codec(), step.units), grad, memory),
             Self::Packets { encoder, size } => (encoder, *size),
         };
         let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units, step.codec());
@@ -78,9 +78,11 @@ impl Own {
         step: &Step<'_>,
         memory: &mut Option<&mut Memory<'_>>,
         is_in: impl Fn(usize) -> bool,
-    ) {
+    ) -> Result<(), DecodeError> {
+        let mut given = Ok(());
         for (_, part) in self.parts().enumerate().filter(|(at, _)| !is_in(*at)) {
-            incoming.give_back(part, step, memory);
+            given = given.and(incoming.give_back(part, step, memory));
         }
+        given
     }
 }

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use gradwire::{Grad, Memory, Unit};
+use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::report::Report;
 use super::step::Step;
-use super::void::{Void, VoidMessage, void_frame};
+use super::void::{Reader, VoidMessage, void_frame};
 use crate::tag::Tag;
 
 /// Neighbouring units that travel together.
@@ -31,6 +31,18 @@ pub(super) trait InParts {
     fn set_parts(&mut self, count: usize);
 
     fn begin_step(&mut self);
+
+    /// What all ranks agree on before any of them encodes. The memory is only read. Where the gradient is
+    /// refused, a void frame stands for what would have been sent next, as for a first part.
+    fn agree(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        let _ = (step, grad, memory);
+        Ok(())
+    }
 
     /// Encodes a part of the gradient. After an error the memory is as it was.
     fn encode(
@@ -62,7 +74,12 @@ pub(super) trait InParts {
     -> Result<(), ExchangeError>;
 
     /// Returns to the memory what `encode` took from it.
-    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>);
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError>;
 
     /// Bytes that this rank made of its gradient.
     fn frame_bytes(&self) -> usize;
@@ -147,14 +164,18 @@ impl<R: InParts> Pipeline<R> {
         if self.parts.count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
         }
+        if let Err(error) = self.route.agree(step, grad, memory.as_deref()) {
+            self.say_void(step, 0, &error);
+            return Err(keep(why(step, error), grad, memory));
+        }
         // Parts that were sent on their way, of which the last may have failed.
         let (mut failed, mut sent) = (None, 0);
         for at in 0..self.parts.count() {
             let part = self.parts.part(step.units, at);
             if let Err(error) = self.route.encode(step, part, grad, memory) {
-                self.give_back(step, at, memory);
+                let given = self.give_back(step, at, memory);
                 self.say_void(step, sent, &error);
-                return Err(error);
+                return Err(error.unless_given_back(given));
             }
             // What is not encoded is not in the memory either, so encoding goes on when nothing travels any
             // more.
@@ -167,8 +188,8 @@ impl<R: InParts> Pipeline<R> {
             None => self.refused = None,
             Some(refused @ ExchangeError::NonFiniteMean { .. }) => self.refused = Some(refused),
             Some(error) => {
-                self.give_back(step, self.parts.count(), memory);
-                return Err(why(step, error));
+                let given = self.give_back(step, self.parts.count(), memory);
+                return Err(why(step, error).unless_given_back(given));
             }
         }
         Ok(())
@@ -220,11 +241,10 @@ impl<R: InParts> Pipeline<R> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Report, ExchangeError> {
-        let result = self.complete(step, mean, memory).map_err(|error| why(step, error));
-        if result.is_err() {
-            self.give_back(step, self.parts.count(), memory);
-        }
-        result
+        self.complete(step, mean, memory).map_err(|error| {
+            let given = self.give_back(step, self.parts.count(), memory);
+            why(step, error).unless_given_back(given)
+        })
     }
 
     fn complete(
@@ -248,17 +268,32 @@ impl<R: InParts> Pipeline<R> {
     }
 
     /// Returns the first parts to the memory.
-    fn give_back(&mut self, step: &Step<'_>, encoded: usize, memory: &mut Option<&mut Memory<'_>>) {
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        encoded: usize,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        let mut given = Ok(());
         for at in 0..encoded {
-            self.route.give_back(step, self.parts.part(step.units, at), memory);
+            given = given.and(self.route.give_back(step, self.parts.part(step.units, at), memory));
         }
+        given
+    }
+}
+
+/// Keeps back a gradient that was not encoded because of another rank.
+fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_>>) -> ExchangeError {
+    match (&error, memory) {
+        (ExchangeError::Encode(_), _) | (_, None) => error,
+        (_, Some(memory)) => memory.keep(grad).map_or_else(ExchangeError::from, |()| error),
     }
 }
 
 /// Why a step failed: who waited in vain may have a note of a rank that had nothing to send.
 fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
-    let note = step.underway.note.as_ref();
-    let void = note.and_then(|(rank, note)| Void::read(*rank, note, &step.layout.as_ref(), step.key.step));
+    let reader = Reader { layout: step.layout, step: step.key.step };
+    let void = step.underway.note.as_ref().and_then(|(rank, note)| reader.void_of(*rank, note));
     match (error, void) {
         (ExchangeError::Transport(_), Some(void)) => void.into(),
         (error, _) => error,

@@ -2,9 +2,11 @@
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
-use gradwire::{Encoder, Grad, LayoutRef, Memory, Spec};
+use gradwire::state::{Keeper, Snapshot};
+use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec};
 
 use super::error::ExchangeError;
+use super::foreign::Foreign;
 use super::incoming::{Incoming, Requirements};
 use super::norm_cap::NormCap;
 use super::own::Own;
@@ -48,11 +50,28 @@ pub(super) struct Server {
     downlink: Downlink,
 }
 
-/// The mean on its way back; only the server's is ever used.
+/// The mean on its way back; memory and encoder of the server alone are ever used.
 #[derive(Debug)]
 struct Downlink {
     encoder: Encoder,
     memory: Option<Memory<'static>>,
+    /// What the memory was before the step, for one that fails when the mean is encoded.
+    before: Snapshot,
+    /// In place of that of [`ServerOptions::downlink`].
+    foreign: Option<Foreign>,
+}
+
+impl Downlink {
+    /// Makes the memory what it was before the mean of this step was encoded.
+    fn undo(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            self.before.restore(memory);
+        }
+    }
+
+    fn codec<'a>(&'a self, options: &'a ServerOptions) -> &'a dyn Gather {
+        self.foreign.as_ref().and_then(Foreign::as_gather).unwrap_or(&options.downlink.codec)
+    }
 }
 
 /// Frames that the server refused, and why.
@@ -68,7 +87,12 @@ impl Server {
             return Err(ExchangeError::CappedPackets);
         }
         let norm_cap = options.norm_cap.map(NormCap::new).transpose()?;
-        let memory = Memory::for_spec(&options.downlink, layout);
+        let downlink = Downlink {
+            encoder: Encoder::new(),
+            memory: Memory::for_keeper(&options.downlink, layout, Keeper::Server),
+            before: Snapshot::new(),
+            foreign: None,
+        };
         Ok(Self {
             options,
             own: Own::new(spec),
@@ -82,8 +106,13 @@ impl Server {
             verdict: Vec::new(),
             arrived: Vec::new(),
             contributors: RankSet::default(),
-            downlink: Downlink { encoder: Encoder::new(), memory },
+            downlink,
         })
+    }
+
+    /// Sends means back by another codec, with that memory.
+    pub(super) fn set_downlink(&mut self, codec: Foreign, memory: Option<Memory<'static>>) {
+        (self.downlink.foreign, self.downlink.memory) = (Some(codec), memory);
     }
 
     pub(super) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
@@ -122,8 +151,8 @@ impl Server {
         let sent = timed(&mut exchange, || self.send(step, server));
         step.clock.exchange = exchange;
         sent.map_err(|error| {
-            self.own.give_back(&mut self.incoming, step, memory, |_| false);
-            error.into()
+            let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
+            ExchangeError::from(error).unless_given_back(given)
         })
     }
 
@@ -163,9 +192,13 @@ impl Server {
         let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
         let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
         let (packet_set, has_packets) = (&self.packet_set, step.spec.packets.is_some());
-        self.own
-            .give_back(&mut self.incoming, step, memory, |at| is_in && (!has_packets || packet_set.has(at)));
-        result
+        let is_in = |at| is_in && (!has_packets || packet_set.has(at));
+        let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
+        match (result, given) {
+            // A part that others miss in the mean.
+            (Ok(_), Err(error)) => Err(ExchangeError::Frame { rank: step.transport.rank(), error }),
+            (result, given) => result.map_err(|error| error.unless_given_back(given)),
+        }
     }
 
     /// The server's part of a step. Whatever fails, the workers get an answer.
@@ -174,10 +207,17 @@ impl Server {
         let members = step.transport.membership().ranks;
         let made = self.make_mean(step, &members, mean, &mut clock);
         let mut exchange = clock.exchange;
-        timed(&mut exchange, || self.answer(step, &members, made.is_ok()))?;
+        let answered = timed(&mut exchange, || self.answer(step, &members, made.is_ok()));
         clock.exchange = exchange;
-        let refused = made?;
-        self.apply_downlink(step, mean, &mut clock)?;
+        let is_made = made.is_ok();
+        let applied = answered.map_err(ExchangeError::from).and(made).and_then(|refused| {
+            self.apply_downlink(step, mean, &mut clock)?;
+            Ok(refused)
+        });
+        if applied.is_err() && is_made {
+            self.downlink.undo();
+        }
+        let refused = applied?;
         if step.spec.packets.is_some() {
             let own = step.place_in(&members);
             self.packet_set.clone_from(self.packets.packet_set(own));
@@ -355,12 +395,14 @@ impl Server {
 
     /// Encodes the mean for the way back, with the server's own error feedback if the downlink has any.
     fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32], clock: &mut Clock) -> Result<(), ExchangeError> {
-        let Downlink { encoder, memory } = &mut self.downlink;
-        let (layout, units, codec) = (step.layout.as_ref(), step.units, &self.options.downlink.codec);
+        let Downlink { encoder, memory, before, foreign } = &mut self.downlink;
+        let codec = foreign.as_ref().and_then(Foreign::as_gather).unwrap_or(&self.options.downlink.codec);
+        let (layout, units) = (step.layout.as_ref(), step.units);
         timed(&mut clock.encode, || {
+            memory.iter().for_each(|memory| before.take(memory));
             encoder.encode(codec, step.key, &layout, units, Grad::F32(mean), memory.as_mut()).map(|_| ())
-        })?;
-        Ok(())
+        })
+        .map_err(ExchangeError::Downlink)
     }
 
     /// The server applies the mean that it sent, not the one that it computed, so that all replicas stay
@@ -372,7 +414,7 @@ impl Server {
         clock: &mut Clock,
     ) -> Result<(), ExchangeError> {
         let server = self.options.server;
-        let expected = Requirements::of(step, &self.options.downlink.codec);
+        let expected = Requirements::of(step, self.downlink.codec(&self.options));
         let layout = step.layout.as_ref();
         let frame = self.downlink.encoder.frame();
         timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))
@@ -395,7 +437,7 @@ impl Server {
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }
-        let expected = Requirements::of(step, &self.options.downlink.codec);
+        let expected = Requirements::of(step, self.downlink.codec(&self.options));
         let layout = step.layout.as_ref();
         timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))?;
         self.report(step, Refused::new(), clock)

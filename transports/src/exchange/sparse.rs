@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
-use gradwire::{Codec, Encoder, Grad, Memory, Unit};
+use gradwire::{Codec, DecodeError, Encoder, Grad, Memory, Unit};
 
 use super::all_gather::{encode, send_to_all};
 use super::error::ExchangeError;
@@ -165,6 +165,7 @@ impl SparseAllReduce {
             }
             // Everyone else was sent the void frame too.
             Some(ExchangeError::Void { .. }) => Ok(()),
+            Some(_) if step.underway.note.is_some() => Ok(()),
             Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
     }
@@ -209,7 +210,7 @@ impl InParts for SparseAllReduce {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        encode(&mut self.parts[part.at].own, step, part.units, grad, memory)
+        encode(&mut self.parts[part.at].own, step, (step.codec(), part.units), grad, memory)
     }
 
     /// Sends every other owner its blocks of the decoded own frame.
@@ -260,8 +261,13 @@ impl InParts for SparseAllReduce {
         Ok(())
     }
 
-    fn give_back(&mut self, step: &Step<'_>, part: Part<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        self.incoming.give_back(self.parts[part.at].own.frame(), step, memory);
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        self.incoming.give_back(self.parts[part.at].own.frame(), step, memory)
     }
 
     fn frame_bytes(&self) -> usize {

@@ -9,6 +9,7 @@ use super::incoming::own_limits;
 use super::measure::Measure;
 use super::report::Report;
 use super::underway::Underway;
+use super::void::Reader;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
@@ -86,7 +87,8 @@ impl<'a> Step<'a> {
     /// Sends a message of a pipeline.
     pub(super) fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
         let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, deadline))
+        let reader = Reader { layout: self.layout, step: self.key.step };
+        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, &reader, deadline))
     }
 
     /// Notes that every other member sends this rank a message with that tag.
@@ -98,7 +100,8 @@ impl<'a> Step<'a> {
     /// Takes the message of a pipeline that was promised first.
     pub(super) fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
         let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        timed(&mut self.clock.exchange, || underway.take(transport, into, deadline))
+        let reader = Reader { layout: self.layout, step: self.key.step };
+        timed(&mut self.clock.exchange, || underway.take(transport, into, &reader, deadline))
     }
 }
 

@@ -1,14 +1,15 @@
 //! A rank whose gradient cannot be encoded says so, so that no rank waits for it: the step is void for all.
 //!
 //! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the
-//! frame that the rank would have sent next, so whoever waits for that one finds it. Where payloads travel,
-//! it is a note: a message of its own, in a unit that no round has. Who waits there for a message that does
-//! not come looks for notes again and again; who gets what it waits for never looks.
+//! frame that the rank would have sent next, so whoever waits for that one finds it, and whoever waits long for
+//! that of another rank looks for it. Where payloads travel, it is a note: a message of its own, in a unit that
+//! no round has. Who waits there for a message that does not come looks for notes again and again; who gets
+//! what it waits for never looks.
 
 use std::time::Duration;
 
-use gradwire::LayoutRef;
 use gradwire::format::VoidFrame;
+use gradwire::{Layout, LayoutRef};
 
 use super::error::ExchangeError;
 use super::step::Step;
@@ -34,6 +35,19 @@ impl Void {
     pub(super) fn read(rank: Rank, message: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<Self> {
         let void = VoidFrame::parse(message, layout).ok()??;
         (void.step == step).then_some(Self { rank, index: void.index })
+    }
+}
+
+/// What reads void frames of a step.
+pub(super) struct Reader<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) step: u64,
+}
+
+impl Reader<'_> {
+    /// What `rank` says with a void frame; `None` for any other message.
+    pub(super) fn void_of(&self, rank: Rank, message: &[u8]) -> Option<Void> {
+        Void::read(rank, message, &self.layout.as_ref(), self.step)
     }
 }
 

@@ -300,7 +300,7 @@ impl Transport for MpiTransport {
     }
 
     /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has
-    /// not, a minimum and a conjunction, which are short, are the ring's. The bytes are counted as those of a
+    /// not, a minimum, a conjunction and counts of votes, which are short, are the ring's. The bytes are counted as those of a
     /// ring: the library does not tell what it sends.
     fn native_all_reduce(
         &mut self,
@@ -324,7 +324,7 @@ impl Transport for MpiTransport {
                 self.narrow = narrow;
             }
             Reduce::SumI32(data) => self.sum(Loan::i32(data), tag, deadline),
-            exact @ (Reduce::MaxF32(_) | Reduce::MinI32(_) | Reduce::And(_)) => {
+            exact @ (Reduce::MaxF32(_) | Reduce::MinI32(_) | Reduce::And(_) | Reduce::SumU8(_)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let result = self.all_reduce(tag, exact, &mut scratch, deadline);
                 self.scratch = scratch;

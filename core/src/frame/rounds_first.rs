@@ -1,0 +1,171 @@
+//! Rounds before a frame: what all ranks agree on before any of them encodes.
+
+use crate::codec::{PacketSize, ParseBody, Reduction};
+use crate::error::EncodeError;
+use crate::frame::gather::Gather;
+use crate::frame::packets::Packets;
+use crate::gradient::grad::Grad;
+use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
+use crate::memory::Memory;
+use crate::rng::key::StepKey;
+use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::CodecId;
+
+/// What is to be encoded, for the rounds before it.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInput<'a> {
+    /// Names every random draw of the step.
+    pub key: StepKey,
+    /// The layout of the whole gradient.
+    pub layout: &'a LayoutRef<'a>,
+    /// The units of the frame.
+    pub units: &'a [Unit],
+    /// The flat gradient, of `layout.len()` elements.
+    pub grad: Grad<'a>,
+}
+
+/// A [`Gather`] codec with rounds before its frame: each unit has a few numbers that all ranks reduce before
+/// any of them encodes, for instance the largest magnitude of all gradients as one scale for all.
+///
+/// Calls [`round`](Self::round) with index 0, 1, … and reduces the numbers over all ranks in between, until
+/// it returns `None`; [`AfterRounds`] then encodes. `Exchange` does so by all-gather. [`Gather::encode`] of
+/// such a codec is an error, as it would have nothing to go by.
+///
+/// # Examples
+/// Two ranks; [`Experimental`](crate::experiments::Experimental) makes such a codec of one of another crate.
+/// ```
+/// use gradwire::rounds::{AfterRounds, Reduction, RoundsFirst, StepInput};
+/// use gradwire::{EncodeError, Gather, Scratch};
+///
+/// fn agree(
+///     codec: &dyn RoundsFirst,
+///     steps: [&StepInput<'_>; 2],
+///     scratch: &mut Scratch<'_>,
+/// ) -> Result<Vec<f32>, EncodeError> {
+///     let count: usize = steps[0].units.iter().map(|unit| codec.number_count(unit)).sum();
+///     let (mut a, mut b) = (vec![0.0; count], vec![0.0; count]);
+///     for index in 0.. {
+///         let reduction = codec.round(index, steps[0], None, scratch, &mut a)?;
+///         assert_eq!(codec.round(index, steps[1], None, scratch, &mut b)?, reduction);
+///         match reduction {
+///             Some(Reduction::MaxF32) => a.iter_mut().zip(&b).for_each(|(a, b)| *a = a.max(*b)),
+///             Some(_) => a.iter_mut().zip(&b).for_each(|(a, b)| *a += b),
+///             None => break,
+///         }
+///         b.copy_from_slice(&a);
+///     }
+///     Ok(a)
+/// }
+/// ```
+pub trait RoundsFirst: Gather {
+    /// How many numbers a unit has; depends on nothing but codec and unit. Those of all units of a step lie one
+    /// behind the other, in the order of the units.
+    fn number_count(&self, unit: &Unit) -> usize;
+
+    /// Writes this rank's numbers for round `index`, which counts from 0, and returns how they are to be
+    /// reduced, by [`Reduction::SumF32`] or [`Reduction::MaxF32`]; `None` when no round is left and `numbers`
+    /// is what [`encode_after`](Self::encode_after) takes. `numbers` holds zeros before the first round, and
+    /// what all ranks reduced of the round before after that. All ranks have the same rounds.
+    ///
+    /// # Errors
+    /// Those of [`Gather::encode`] but for its output buffer; nothing but `numbers` and `scratch`, of
+    /// [`scratch_len`](Gather::scratch_len), has changed then.
+    ///
+    /// # Panics
+    /// When gradient or memory has another length than the layout, or `numbers` than all units ask for.
+    fn round(
+        &self,
+        index: u32,
+        step: &StepInput<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        numbers: &mut [f32],
+    ) -> Result<Option<Reduction>, EncodeError>;
+
+    /// As [`Gather::encode`], with the numbers that all ranks agreed on.
+    ///
+    /// # Errors
+    /// As [`Gather::encode`]; the memory is then as it was.
+    ///
+    /// # Panics
+    /// As [`round`](Self::round).
+    fn encode_after(
+        &self,
+        numbers: &[f32],
+        step: &StepInput<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError>;
+}
+
+/// A codec with [rounds before its frame](RoundsFirst) when they are over: a [`Gather`] codec for the units of
+/// that step, at that rank.
+#[derive(Clone, Copy)]
+pub struct AfterRounds<'a> {
+    codec: &'a dyn RoundsFirst,
+    numbers: &'a [f32],
+}
+
+impl<'a> AfterRounds<'a> {
+    /// With the numbers that the rounds of these units left.
+    #[must_use]
+    pub fn new(codec: &'a dyn RoundsFirst, numbers: &'a [f32]) -> Self {
+        Self { codec, numbers }
+    }
+}
+
+impl core::fmt::Debug for AfterRounds<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("AfterRounds").field("codec", &self.id()).field("numbers", &self.numbers).finish()
+    }
+}
+
+impl Gather for AfterRounds<'_> {
+    fn id(&self) -> CodecId {
+        self.codec.id()
+    }
+
+    fn parser(&self) -> Option<&dyn ParseBody> {
+        self.codec.parser()
+    }
+
+    fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
+        self.codec.max_frame_bytes(units)
+    }
+
+    fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
+        self.codec.scratch_len(units)
+    }
+
+    fn encode(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        self.codec.encode_after(self.numbers, &StepInput { key, layout, units, grad }, memory, scratch, out)
+    }
+
+    fn packet_scratch_len(&self, _units: &[Unit], _size: PacketSize) -> ScratchLen {
+        ScratchLen::default()
+    }
+
+    fn packets<'a>(
+        &'a self,
+        _key: StepKey,
+        _layout: &'a LayoutRef<'a>,
+        _units: &'a [Unit],
+        _grad: Grad<'a>,
+        _memory: Option<&'a mut Memory<'_>>,
+        _scratch: &'a mut Scratch<'_>,
+        _size: PacketSize,
+    ) -> Result<Packets<'a>, EncodeError> {
+        Err(EncodeError::NoPackets)
+    }
+}

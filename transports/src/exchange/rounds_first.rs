@@ -1,0 +1,135 @@
+//! Rounds before a frame: every rank sends its numbers to all, and all reduce them in rank order.
+//!
+//! A message is one byte that names the reduction, and the numbers as f32 LE. It stands where the frame of a
+//! codec without rounds would stand, so a rank that runs another codec is named at once, and so is one whose
+//! gradient cannot be encoded: its void frame stands there.
+
+use gradwire::arithmetic::first_non_finite;
+use gradwire::rounds::{Reduction, RoundsFirst, StepInput};
+use gradwire::{Encoder, Grad, Memory, Unit};
+
+use super::all_gather::send_to_all;
+use super::error::ExchangeError;
+use super::pipeline::Part;
+use super::step::{Step, timed};
+use super::void::Void;
+use crate::collective::max_f32;
+use crate::error::TransportError;
+use crate::rank::Rank;
+
+/// What all ranks agreed on in this step.
+#[derive(Debug, Default)]
+pub(super) struct Agreement {
+    encoder: Encoder,
+    /// Of all units of the step; this rank's own on their way in, reduced after that.
+    numbers: Vec<f32>,
+    theirs: Vec<f32>,
+    sum: Vec<f32>,
+    message: Vec<u8>,
+    rounds: u32,
+}
+
+impl Agreement {
+    /// How many rounds the step had so far: the chunks that are taken.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// The numbers of the units of a part.
+    pub(super) fn numbers(&self, step: &Step<'_>, codec: &dyn RoundsFirst, part: Part<'_>) -> &[f32] {
+        let len = |units: &[Unit]| units.iter().map(|unit| codec.number_count(unit)).sum::<usize>();
+        &self.numbers[len(&step.units[..part.first])..][..len(part.units)]
+    }
+
+    pub(super) fn begin_step(&mut self) {
+        self.rounds = 0;
+    }
+
+    /// All rounds of the step. The memory is only read.
+    pub(super) fn agree(
+        &mut self,
+        step: &mut Step<'_>,
+        codec: &dyn RoundsFirst,
+        grad: Grad<'_>,
+        memory: Option<&Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        loop {
+            let (layout, key, units) = (step.layout.as_ref(), step.key, step.units);
+            let input = StepInput { key, layout: &layout, units, grad };
+            let (index, numbers) = (self.rounds, &mut self.numbers);
+            let round =
+                timed(&mut step.clock.encode, || self.encoder.round(codec, index, &input, memory, numbers))?;
+            let Some(reduction) = round else { return Ok(()) };
+            self.reduce(step, reduction)?;
+            self.rounds += 1;
+        }
+    }
+
+    /// Replaces the numbers by what all ranks make of them.
+    fn reduce(&mut self, step: &mut Step<'_>, reduction: Reduction) -> Result<(), ExchangeError> {
+        let reduce = Reduce::of(reduction)?;
+        self.message.clear();
+        self.message.push(reduce as u8);
+        self.message.extend(self.numbers.iter().flat_map(|number| number.to_le_bytes()));
+        let tag = step.tag.chunk(self.rounds);
+        send_to_all(step, tag, &self.message)?;
+        step.expect_from_all(tag);
+        let (members, me) = (step.transport.membership().ranks, step.transport.rank());
+        for (position, rank) in members.iter().enumerate() {
+            if rank != me {
+                step.take(&mut self.message)?;
+                self.read(step, rank, reduce)?;
+            }
+            let next = if rank == me { &self.numbers } else { &self.theirs };
+            if position == 0 {
+                self.sum.clone_from(next);
+            } else {
+                self.sum.iter_mut().zip(next).for_each(|(sum, next)| *sum = reduce.fold(*sum, *next));
+            }
+            if let Some(index) = first_non_finite(&self.sum) {
+                return Err(ExchangeError::NonFinitePayload { rank, index });
+            }
+        }
+        self.numbers.copy_from_slice(&self.sum);
+        Ok(())
+    }
+
+    /// Reads the message of another rank.
+    fn read(&mut self, step: &Step<'_>, rank: Rank, reduce: Reduce) -> Result<(), ExchangeError> {
+        if let Some(void) = Void::read(rank, &self.message, &step.layout.as_ref(), step.key.step) {
+            return Err(void.into());
+        }
+        match self.message.split_first() {
+            Some((&kind, numbers)) if kind == reduce as u8 && numbers.len() == 4 * self.numbers.len() => {
+                self.theirs.clear();
+                self.theirs.extend(numbers.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+                Ok(())
+            }
+            _ => Err(ExchangeError::WrongUnits { rank }),
+        }
+    }
+}
+
+/// How numbers are reduced, by the byte that a message begins with. A frame begins with another.
+#[derive(Clone, Copy, Debug)]
+enum Reduce {
+    Sum = 0,
+    Max = 1,
+}
+
+impl Reduce {
+    fn of(reduction: Reduction) -> Result<Self, TransportError> {
+        match reduction {
+            Reduction::SumF32 => Ok(Self::Sum),
+            Reduction::MaxF32 => Ok(Self::Max),
+            _ => Err(TransportError::Unsupported { operation: "reduction of this kind before a frame" }),
+        }
+    }
+
+    fn fold(self, sum: f32, next: f32) -> f32 {
+        match self {
+            Self::Sum => sum + next,
+            Self::Max => max_f32(sum, next),
+        }
+    }
+}
