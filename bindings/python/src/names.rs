@@ -27,3 +27,8 @@ pub(crate) fn codec_name(codec: CodecId) -> &'static str {
 pub(crate) fn has_frames(codec: &Codec) -> bool {
     codec.capabilities().has_frames
 }
+
+/// Whether all frames of the codec are as long as `max_frame_bytes` says, but for some bytes of each unit.
+pub(crate) fn has_one_length(codec: &Codec) -> bool {
+    matches!(codec.name(), "none" | "f16" | "bf16")
+}
