@@ -375,7 +375,7 @@ def test_compression_that_pays_or_is_young_is_not_spoken_of(dense_seconds: float
 
 
 class Synchronized(torch.autograd.Function):
-    """The sum over all ranks, and of gradients on the way back: the collectives of SyncBatchNorm, which torch has for GPUs."""
+    """The sum over all ranks, and of gradients on the way back: the collectives of torch's SyncBatchNorm."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
@@ -426,6 +426,18 @@ def normalized(rank: int, world: int, codec: str) -> dict[str, Any]:
         "buffers": [one.numpy().tobytes() for one in model.buffers()],
         "difference": difference,
     }
+
+
+def refused(rank: int, world: int) -> str:
+    layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ValueError, match="expected input tensor to be on GPU") as error:
+        nn.SyncBatchNorm.convert_sync_batchnorm(layers)(torch.ones(2, 4))
+    return str(error.value)
+
+
+def test_torch_has_batch_norm_over_all_ranks_for_devices_alone() -> None:
+    """Once this fails, the module above can go."""
+    assert len(results(2, refused)) == 2
 
 
 @pytest.mark.parametrize("codec", CODECS)
