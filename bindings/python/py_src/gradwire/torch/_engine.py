@@ -58,6 +58,9 @@ class Bucket:
 
     index: int
     is_last: bool
+    #: Whether this rank has run out of inputs in DDP's `join`: its gradients are zeros, made up to go along with the others,
+    #: and it makes no steps, so its parameters are old.
+    is_idle: bool = False
     #: The tensors, by their positions in the model, and their gradients. Only where :attr:`Engine.tells_used` is set is there
     #: a `None`, for a tensor that this rank did not use; it is replaced if another rank did.
     positions: tuple[int, ...] = ()
@@ -561,7 +564,7 @@ class Engine:
     def _header(self, job: Bucket, present: set[int], status: int) -> torch.Tensor:
         """What all ranks are told with the frames of a bucket."""
         words = [status, self._step, job.index, self._agreed ^ zlib.crc32(repr(job.positions).encode()), 0]
-        if job.index == 0 and self._check_every and self._step % self._check_every == 0:
+        if job.index == 0 and self._check_every and self._step % self._check_every == 0 and not job.is_idle:
             words[4] = self._hash()
         words += [len(frame) for frame in job.frames]
         summed = (slot.tensor.position for part in job.parts if part.group.kind != "frames" for slot in part.slots)
@@ -603,21 +606,22 @@ class Engine:
             values = headers[:, column].tolist()
             if len(set(values)) > 1:
                 raise OutOfStepError(f"step {self._step}, bucket {job.index}: the ranks differ in {what}: {values}")
-        hashes = headers[:, 4].tolist()
-        if len(set(hashes)) > 1:
+        # Idle ranks have none.
+        hashes = {value for value in headers[:, 4].tolist() if value}
+        if len(hashes) > 1:
             raise ReplicasDifferError(self._first_difference(job))
-        self._checks += bool(hashes[0])
+        self._checks += bool(hashes)
 
     def _first_difference(self, job: Bucket) -> str:
-        own = torch.tensor(
-            [zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors], dtype=torch.int64
-        )
+        hashes = (zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors)
+        own = torch.tensor([-1 if job.is_idle else value for value in hashes], dtype=torch.int64)
         all_hashes = torch.stack(self._collective(job, lambda: self._wire.all_gather(own)))
         for number, tensor in enumerate(self._tensors):
             column = all_hashes[:, number].tolist()
-            if len(set(column)) > 1:
-                others = [rank for rank, value in enumerate(column) if value != column[0]]
-                return f"step {self._step}: {tensor.name} is not what rank 0 has, at ranks {others}"
+            first = next((rank for rank, value in enumerate(column) if value >= 0), 0)
+            others = [rank for rank, value in enumerate(column) if value not in (-1, column[first])]
+            if others:
+                return f"step {self._step}: {tensor.name} is not what rank {first} has, at ranks {others}"
         return f"step {self._step}: the parameters differ"
 
     def _collective(self, job: Bucket, call: Callable[[], _T]) -> _T:
