@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::buffer::{Gradient, Output, detached};
 use crate::errors::value;
 use crate::frame::Frame;
-use crate::names::{self, Grad};
+use crate::names::{self, FrameUnit, Grad};
 
 /// Copies each of the tensors to its target, which has as many elements; whether any element of it is not zero.
 #[pyfunction]
@@ -93,14 +93,42 @@ pub(crate) fn _mean(
     Ok(detached(py, bytes, || {
         let mut units: Vec<_> = frames.iter().map(|frame| frame.units().peekable()).collect();
         targets.into_iter().fold(true, |is_finite, (start, target)| {
-            target.fill(0.0);
-            for unit in units.iter_mut().filter_map(|units| units.next_if(|unit| unit.range().start == start))
-            {
-                unit.add_scaled_to(1.0, target);
-            }
-            names::divide(target, contributors).is_none() && is_finite
+            let here = units.iter_mut().filter_map(|units| units.next_if(|unit| unit.range().start == start));
+            mean_of(&here.collect::<Vec<_>>(), contributors, target) && is_finite
         })
     }))
+}
+
+/// The mean of a unit of several frames; whether all of it is finite.
+fn mean_of(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bool {
+    mean.fill(0.0);
+    units.iter().for_each(|unit| unit.add_scaled_to(1.0, mean));
+    let held: usize = units.iter().map(FrameUnit::held).sum();
+    if held < mean.len() / SPARSE {
+        divide_held(units, contributors, mean)
+    } else {
+        names::divide(mean, contributors).is_none()
+    }
+}
+
+/// Below one coordinate in so many it is faster to look for those that are held than to divide all.
+const SPARSE: usize = 16;
+
+/// Divides what any unit holds, once: zero divided is zero.
+fn divide_held(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bool {
+    let mut is_divided = vec![0u64; mean.len().div_ceil(64)];
+    let mut is_finite = true;
+    for unit in units {
+        unit.for_each(|at, _| {
+            let (word, bit) = (&mut is_divided[at / 64], 1 << (at % 64));
+            if *word & bit == 0 {
+                *word |= bit;
+                mean[at] /= contributors as f32;
+                is_finite &= mean[at].is_finite();
+            }
+        });
+    }
+    is_finite
 }
 
 /// Whether each unit of the frame is one of the ranges, which are ascending, as units are.

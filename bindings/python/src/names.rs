@@ -2,7 +2,7 @@
 //! so that a move there is one edit here.
 
 pub(crate) use gradwire::arithmetic::divide;
-pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};
+pub(crate) use gradwire::format::{CodecId, Divisor, FrameUnit, Header, Limit, UnitInfo, frame_extent};
 pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
 pub(crate) use gradwire::registry::LinearCodec;

@@ -177,7 +177,7 @@ def test_tensors_are_loaded_with_whether_they_hold_anything() -> None:
         _load([targets[0], targets[0]], [tensors[0], tensors[0]])
 
 
-@pytest.mark.parametrize("spelling", ["topk:density=0.1", "qsgd:bits=4", "none", "f16"])
+@pytest.mark.parametrize("spelling", ["topk:density=0.1", "topk:density=0.01", "qsgd:bits=4", "none", "f16"])
 def test_means_are_those_of_frames_added_one_by_one(spelling: str) -> None:
     sizes = (500, 3, 40_000)
     layout = gradwire.Layout({f"w{at}": (size,) for at, size in enumerate(sizes)})
@@ -187,8 +187,10 @@ def test_means_are_those_of_frames_added_one_by_one(spelling: str) -> None:
         units.append((at, start, size, size < 8))
         start += size
     frames = []
+    common = np.random.default_rng(9).normal(size=start)
     for rank in range(3):
-        grad = np.random.default_rng(rank).normal(size=start).astype(np.float32)
+        # They hold the same coordinates, for the greater part.
+        grad = (common + np.random.default_rng(rank).normal(size=start) / 4).astype(np.float32)
         data = codec.encode(grad, layout, rank=rank, units=[unit for unit in units if unit[0] != rank])
         frames.append(gradwire.Frame(data, layout))
     total = np.zeros(start, np.float32)
@@ -206,6 +208,19 @@ def test_means_are_those_of_frames_added_one_by_one(spelling: str) -> None:
     with pytest.raises(ValueError, match="contributors=0"):
         _mean(frames, 0, tensors)
     assert all(kept.tobytes() == tensor.tobytes() for kept, (_, tensor) in zip(before, tensors, strict=True))
+
+
+def test_a_sparse_mean_that_is_not_finite_is_told() -> None:
+    layout = gradwire.Layout({"a": (1000,)})
+    codec = gradwire.Codec("topk:density=0.001,memory=none")
+    grad = np.zeros(1000, np.float32)
+    grad[7] = 3e38
+    frame = gradwire.Frame(codec.encode(grad, layout), layout)
+    mean = np.ones(1000, np.float32)
+    assert not _mean([frame, frame], 2, [(0, mean)])
+    assert _mean([frame], 2, [(0, mean)])
+    assert mean[7] == np.float32(1.5e38)
+    assert np.count_nonzero(mean) == 1
 
 
 def test_a_mean_that_is_not_finite_is_told() -> None:
