@@ -66,6 +66,8 @@ __all__ = [
     "Limits",
     "LinearRound",
     "Memory",
+    "_load",
+    "_mean",
     "add",
     "decode",
     "divide",

@@ -231,7 +231,7 @@ def _check_device(name: str, device: torch.device, allow_untested: bool) -> None
 
 def is_plain(gradient: torch.Tensor) -> bool:
     """Whether codecs may read and write it where it is."""
-    return gradient.dtype == torch.float32 and gradient.is_contiguous()
+    return bool(gradient.dtype == torch.float32 and gradient.is_contiguous())
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
