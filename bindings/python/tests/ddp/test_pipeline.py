@@ -145,7 +145,7 @@ def repeated(rank: int, world: int, breaks: bool) -> bytes:
     # As when a hook of the user raises in the middle, without DDP, which does not survive that.
     if breaks:
         slot = hook._plan.groups[0].slots[-1]
-        job = Bucket(0, False, (slot.tensor.position,), [torch.ones(slot.tensor.shape)])
+        job = Bucket(0, False, positions=(slot.tensor.position,), gradients=[torch.ones(slot.tensor.shape)])
         hook._hand_over(job)
         hook._wait()
     with warnings.catch_warnings():
