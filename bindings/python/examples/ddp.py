@@ -27,7 +27,7 @@ args.folder.mkdir(parents=True, exist_ok=True)
 
 text = torch.tensor(list(Path(__file__).read_bytes()))
 model = nn.Sequential(nn.Embedding(256, 64), nn.Flatten(), nn.Linear(8 * 64, 512), nn.ReLU(), nn.Linear(512, 256))
-ddp = DistributedDataParallel(model)
+ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
 
 # The two lines: before the first backward, at all ranks.

@@ -335,6 +335,12 @@ impl Output {
         self.0.len()
     }
 
+    /// Addresses of its bytes.
+    pub(crate) fn place(&self) -> std::ops::Range<usize> {
+        let start = self.0.pointer.as_ptr() as usize;
+        start..start + self.0.bytes
+    }
+
     pub(crate) fn f32s(&mut self) -> &mut [f32] {
         // SAFETY: a float is any bits, and both constructors of values checked that these are floats.
         unsafe { self.0.slice_mut() }

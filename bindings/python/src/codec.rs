@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView};
 
 use crate::buffer::{Gradient, Output, detached};
 use crate::errors::{self, value};
-use crate::fresh::bytes_object;
+use crate::fresh::{Fresh, bytes_object};
 use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{
@@ -15,6 +15,10 @@ use crate::names::{
     Spec, StepKey, Unit,
 };
 use crate::rounds::{self, LinearRound};
+
+/// Frames whose length is known before, but for some bytes, are encoded where Python keeps them, from this many
+/// bytes on: below, a copy costs nothing.
+const FRESH_ABOVE_BYTES: usize = 64 << 10;
 
 /// Working memory of one call, kept for the next.
 #[derive(Default)]
@@ -347,25 +351,32 @@ impl Codec {
         let mut work = self.take_work();
         grow(&mut work.words, needed.words);
         grow(&mut work.bytes, needed.bytes);
-        if output.is_none() {
-            grow(&mut work.frame, most);
+        let mut fresh = None;
+        match &output {
+            Some(_) => {}
+            None if most >= FRESH_ABOVE_BYTES && names::has_one_length(codec) => {
+                fresh = Some(Fresh::new(py, most)?);
+            }
+            None => grow(&mut work.frame, most),
         }
         let layout = job.layout.get().layout.as_ref();
         let (grad, units, key) = (job.gradient.grad(), &job.units, job.key);
         let lent = memory.as_mut().map(|memory| memory.lend());
         let (scratch_words, scratch_bytes) = (&mut work.words, &mut work.bytes);
-        let target = match &mut output {
-            Some(output) => output.u8s(),
-            None => &mut work.frame,
+        let target = match (&mut output, &mut fresh) {
+            (Some(output), _) => output.u8s(),
+            (None, Some(fresh)) => fresh.bytes(),
+            (None, None) => &mut work.frame,
         };
         let encoded = detached(py, job.gradient.bytes(), move || {
             let mut scratch = Scratch { words: scratch_words, bytes: scratch_bytes };
             codec.encode(key, &layout, units, grad, lent, &mut scratch, target)
         });
-        let result = match (encoded, out) {
-            (Err(error), _) => Err(errors::encode(error)),
-            (Ok(len), None) => bytes_object(py, &work.frame[..len]).map(Bound::into_any),
-            (Ok(len), Some(out)) => view_of(out, len),
+        let result = match (encoded, out, fresh) {
+            (Err(error), ..) => Err(errors::encode(error)),
+            (Ok(len), Some(out), _) => view_of(out, len),
+            (Ok(len), None, Some(fresh)) => Ok(fresh.done(len).into_any()),
+            (Ok(len), None, None) => bytes_object(py, &work.frame[..len]).map(Bound::into_any),
         };
         self.keep_work(work);
         result
@@ -463,13 +474,15 @@ impl Codec {
             .collect()
     }
 
-    /// Nanoseconds that the Rust call takes on these buffers, for benches/overhead.py.
-    #[pyo3(signature = (grad, memory=None, *, step=0))]
+    /// Nanoseconds that the Rust call takes on these buffers, for benches/overhead.py: with a buffer that is kept
+    /// from call to call, or with one that is allocated for the call, and freed.
+    #[pyo3(signature = (grad, memory=None, *, step=0, fresh=false))]
     fn _bench_encode<'py>(
         &self,
         grad: &Bound<'py, PyAny>,
         memory: Option<&Bound<'py, Memory>>,
         step: u64,
+        fresh: bool,
     ) -> PyResult<u64> {
         let mut memory = memory.map(Memory::borrow_alone).transpose()?;
         let job = Job::new(self, grad, None, memory.as_deref(), (0, step, 0), None, None)?;
@@ -478,8 +491,14 @@ impl Codec {
         let lent = memory.as_mut().map(|memory| memory.lend());
         let mut encoder = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::time::Instant::now();
-        let frame = encoder.encode(codec, job.key, &layout, &job.units, grad, lent);
-        let (frame, took) = (frame.map(<[u8]>::len), before.elapsed());
+        if fresh {
+            *encoder = Encoder::default();
+        }
+        let frame = encoder.encode(codec, job.key, &layout, &job.units, grad, lent).map(<[u8]>::len);
+        if fresh {
+            *encoder = Encoder::default();
+        }
+        let took = before.elapsed();
         frame.map_err(errors::encode)?;
         Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
     }

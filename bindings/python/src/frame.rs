@@ -147,6 +147,12 @@ pub(crate) struct Frame {
     layout: Py<Layout>,
 }
 
+impl Frame {
+    pub(crate) fn parsed(&self) -> &names::Frame<'_> {
+        &self.frame
+    }
+}
+
 #[pymethods]
 impl Frame {
     #[new]

@@ -1,6 +1,6 @@
 //! New `bytes` objects of many bytes.
 
-use std::ptr;
+use std::{ptr, slice};
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
@@ -9,36 +9,57 @@ use pyo3::types::PyBytes;
 
 use crate::buffer::detached;
 
-/// A `bytes` object with these bytes. Much is copied without the GIL, into large pages where the system has
-/// them.
+/// A `bytes` object with these bytes. Much is copied without the GIL.
+pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let mut fresh = Fresh::new(py, bytes.len())?;
+    let target = fresh.bytes();
+    detached(py, bytes.len(), move || target.copy_from_slice(bytes));
+    Ok(fresh.done(bytes.len()))
+}
+
+/// A `bytes` object that nobody else knows yet, to be filled once, in large pages where the system has them.
 ///
 /// The system hands out new memory page by page, zeroed, at the first touch: pages of 4 KiB cost several
 /// times what a codec does with the bytes. What is left of that cost is why encoders have `out=`.
-pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    let len = ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| PyMemoryError::new_err(()))?;
-    // SAFETY: without a source Python returns a new object that is yet to be filled, or null with an
-    // exception set.
-    let object =
-        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), len))? };
-    // SAFETY: that function makes objects of this type and no other.
-    let object: Bound<'py, PyBytes> = unsafe { object.cast_into_unchecked() };
-    let target = Target(object.as_bytes().as_ptr().cast_mut());
-    detached(py, bytes.len(), move || target.fill(bytes));
-    Ok(object)
-}
+pub(crate) struct Fresh<'py>(Bound<'py, PyBytes>);
 
-/// The memory of a new object, which nobody else knows yet.
-struct Target(*mut u8);
+impl<'py> Fresh<'py> {
+    pub(crate) fn new(py: Python<'py>, len: usize) -> PyResult<Self> {
+        let len = ffi::Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
+        // SAFETY: without a source Python returns a new object that is yet to be filled, or null with an
+        // exception set.
+        let object =
+            unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), len))? };
+        // SAFETY: that function makes objects of this type and no other.
+        let object: Bound<'py, PyBytes> = unsafe { object.cast_into_unchecked() };
+        ask_for_large_pages(object.as_bytes().as_ptr().cast_mut(), object.as_bytes().len());
+        Ok(Self(object))
+    }
 
-// SAFETY: whoever makes one waits until the thread is done with it, and reads nothing meanwhile.
-unsafe impl Send for Target {}
+    /// What the allocator left there, to be overwritten.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let (start, len) = (self.0.as_bytes().as_ptr().cast_mut(), self.0.as_bytes().len());
+        // SAFETY: Python allocated as many bytes and allows to fill a new object, which nobody else has:
+        // `done` gives it away. Any bits are bytes.
+        unsafe { slice::from_raw_parts_mut(start, len) }
+    }
 
-impl Target {
-    fn fill(self, bytes: &[u8]) {
-        ask_for_large_pages(self.0, bytes.len());
-        // SAFETY: the object has as many bytes, it is new, so nobody reads or writes them, and Python allows
-        // to fill it once.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len()) }
+    /// The object, with its first `len` bytes. What it has more stays allocated: nothing is copied.
+    ///
+    /// Panics when it has fewer.
+    pub(crate) fn done(mut self, len: usize) -> Bound<'py, PyBytes> {
+        let all = self.bytes();
+        assert!(len <= all.len(), "a bytes object does not grow");
+        if len < all.len() {
+            // As behind all objects of this type.
+            all[len] = 0;
+            let object = self.0.as_ptr().cast::<ffi::PyVarObject>();
+            // SAFETY: an object of this type begins with that struct, which is part of the stable ABI. Nobody
+            // else has the object, so nobody asked for its length or its hash. Python gives memory back by its
+            // address, not by this length; `_PyBytes_Resize` sets the field too.
+            unsafe { (*object).ob_size = len as ffi::Py_ssize_t };
+        }
+        self.0
     }
 }
 

@@ -5,6 +5,7 @@ mod buffer;
 mod codec;
 mod dlpack;
 mod errors;
+mod exchange;
 mod frame;
 mod fresh;
 mod layout;
@@ -22,6 +23,8 @@ mod _core {
     use super::codec::Codec;
     #[pymodule_export]
     use super::errors::{DecodeError, EncodeError};
+    #[pymodule_export]
+    use super::exchange::{_load, _mean};
     #[pymodule_export]
     use super::frame::{Frame, Limits, add, decode, divide, inspect};
     #[pymodule_export]

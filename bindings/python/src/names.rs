@@ -2,7 +2,7 @@
 //! so that a move there is one edit here.
 
 pub(crate) use gradwire::arithmetic::divide;
-pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};
+pub(crate) use gradwire::format::{CodecId, Divisor, FrameUnit, Header, Limit, UnitInfo, frame_extent};
 pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
 pub(crate) use gradwire::registry::LinearCodec;
@@ -26,4 +26,9 @@ pub(crate) fn codec_name(codec: CodecId) -> &'static str {
 /// Whether the codec makes frames, and not rounds alone.
 pub(crate) fn has_frames(codec: &Codec) -> bool {
     codec.capabilities().has_frames
+}
+
+/// Whether all frames of the codec are as long as `max_frame_bytes` says, but for some bytes of each unit.
+pub(crate) fn has_one_length(codec: &Codec) -> bool {
+    matches!(codec.name(), "none" | "f16" | "bf16")
 }

@@ -279,3 +279,31 @@ def test_a_frame_does_not_change_with_the_buffer_it_came_from() -> None:
     assert frame.to_numpy().tolist() == [0, 1, 2, 3]
     assert frame.to_bytes()[:2] == b"GW"
     assert len(frame) == len(buffer)
+
+
+@pytest.mark.parametrize("spelling", ["none", "f16", "bf16"])
+def test_dense_frames_of_any_length_are_whole_objects(spelling: str) -> None:
+    """They are encoded into the object that is returned, which is allocated before, and a little longer."""
+    codec = Codec(spelling)
+    for elements in (10, 40_000, 1_200_000):
+        grad = np.random.default_rng(1).normal(size=elements).astype(np.float32)
+        third = elements // 3
+        for units in (None, [(0, 0, third, False), (5, third + 1, third, False)]):
+            frame = codec.encode(grad, units=units)
+            assert isinstance(frame, bytes)
+            most = codec.max_frame_bytes(elements, units=units)
+            assert most - 40 * len(units or "1") < len(frame) < most
+            into = codec.encode(grad, units=units, out=np.full(most, 9, np.uint8))
+            assert bytes(into) == frame
+            # What Python does with objects of their length.
+            assert hash(frame) == hash(bytes(into))
+            assert (frame + b"x")[:-1] == frame[:] == b"".join([frame])
+            assert pickle.loads(pickle.dumps(frame)) == frame
+            sent = grad if units is None else np.concatenate([grad[:third], grad[third + 1 : 2 * third + 1]])
+            values = decode(frame, elements)
+            held = values if units is None else np.concatenate([values[:third], values[third + 1 : 2 * third + 1]])
+            np.testing.assert_allclose(held, sent, rtol=0 if spelling == "none" else 0.01, atol=1e-6)
+    bad = np.zeros(1_200_000, np.float32)
+    bad[-1] = np.nan
+    with pytest.raises(EncodeError, match="coordinate 1199999"):
+        codec.encode(bad)

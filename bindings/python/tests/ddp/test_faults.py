@@ -135,7 +135,7 @@ def disagree(rank: int, world: int, what: str) -> None:
         loss_of(parallel, 0, rank).backward()
     if what == "join":
         gradwire.torch.compress(parallel, "topk", timeout=TIMEOUT)
-        with parallel.join():
+        with parallel.join(divide_by_initial_world_size=False):
             loss_of(parallel, 0, rank).backward()
     if what == "double":
         gradwire.torch.compress(ddp(model.double()), "topk")
@@ -155,7 +155,7 @@ def disagree(rank: int, world: int, what: str) -> None:
         ("codec", "ValueError", "the ranks differ in codec"),
         ("seed", "ValueError", "the ranks differ in seed: [0, 1]"),
         ("density", "OutOfStepError", "density"),
-        ("join", "ExchangeError", "join() is not supported"),
+        ("join", "ExchangeError", "join(divide_by_initial_world_size=False): not supported"),
         ("double", "ValueError", "embed.weight: expected float32, float16 or bfloat16, got torch.float64"),
         ("rule", "ValueError", "'nothing.*'"),
         ("gossip", "ValueError", "not what DDP does"),

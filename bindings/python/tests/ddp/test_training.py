@@ -375,7 +375,7 @@ def test_compression_that_pays_or_is_young_is_not_spoken_of(dense_seconds: float
 
 
 class Synchronized(torch.autograd.Function):
-    """The sum over all ranks, and of gradients on the way back: the collectives of SyncBatchNorm, which torch has for GPUs."""
+    """The sum over all ranks, and of gradients on the way back: the collectives of torch's SyncBatchNorm."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
@@ -428,6 +428,18 @@ def normalized(rank: int, world: int, codec: str) -> dict[str, Any]:
     }
 
 
+def refused(rank: int, world: int) -> str:
+    layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ValueError, match="expected input tensor to be on GPU") as error:
+        nn.SyncBatchNorm.convert_sync_batchnorm(layers)(torch.ones(2, 4))
+    return str(error.value)
+
+
+def test_torch_has_batch_norm_over_all_ranks_for_devices_alone() -> None:
+    """Once this fails, the module above can go."""
+    assert len(results(2, refused)) == 2
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_batch_norm_over_all_ranks_works(codec: str) -> None:
     every = results(4, normalized, codec)
@@ -437,3 +449,56 @@ def test_batch_norm_over_all_ranks_works(codec: str) -> None:
         if codec == "none":
             # What one process computes of all examples.
             assert one["difference"] < 1e-6
+
+
+def in_groups(rank: int, world: int) -> dict[str, Any]:
+    """Two models, each trained by two of four ranks, and one that is trained by all."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    alone, shared = Net(), Net(width=32)
+    parallel, both = ddp(alone, process_group=pairs[rank // 2]), ddp(shared)
+    hooks = [gradwire.torch.compress(one, "topk:density=0.05", check_every=1) for one in (parallel, both)]
+    optimizer = torch.optim.SGD([*alone.parameters(), *shared.parameters()], lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        (loss_of(parallel, step, rank) + loss_of(both, step, rank)).backward()
+        optimizer.step()
+    return {
+        "alone": parameters(alone),
+        "shared": parameters(shared),
+        "checks": [hook.stats().hash_checks for hook in hooks],
+    }
+
+
+def test_models_of_several_process_groups_train_beside_each_other() -> None:
+    every = results(4, in_groups)
+    assert [one["checks"] for one in every] == [[4, 4]] * 4
+    assert len({one["shared"] for one in every}) == 1
+    assert every[0]["alone"] == every[1]["alone"]
+    assert every[2]["alone"] == every[3]["alone"]
+    assert every[0]["alone"] != every[2]["alone"]
+
+
+def narrow(rank: int, world: int) -> tuple[list[str], list[str], bytes]:
+    """float16 without a scaler, under the profiler."""
+    model = Net().to(torch.float16)
+    parallel = ddp(model)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hook = gradwire.torch.compress(parallel, "topk:density=0.05", check_every=1)
+    with torch.profiler.profile(
+        experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    ) as profile:
+        tokens, targets = batch(0, rank)
+        nn.functional.cross_entropy(parallel(tokens).float(), targets).backward()
+        hook.stats()
+    names = sorted({event.key for event in profile.key_averages() if event.key.startswith("gradwire.")})
+    grads = b"".join(parameter.grad.numpy().tobytes() for parameter in model.parameters())
+    return [str(one.message) for one in told if "float16" in str(one.message)], names, grads
+
+
+def test_float16_without_a_scaler_is_warned_of_and_the_profiler_sees_the_parts_of_a_step() -> None:
+    first, second = results(2, narrow)
+    for told, names, _ in (first, second):
+        assert told == ["float16 without scaler=: what is kept back is lost in silence where it underflows"]
+        assert names == ["gradwire.decode", "gradwire.encode", "gradwire.exchange", "gradwire.stage"]
+    assert first[2] == second[2]

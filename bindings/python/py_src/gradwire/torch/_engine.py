@@ -1,4 +1,4 @@
-"""The engine of a rank: one thread that encodes, exchanges and decodes beside backward."""
+"""The engine of a rank: a thread that encodes, and one that exchanges and decodes, both beside backward."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 import gradwire
 from gradwire import Codec, EncodeError, Frame, LinearRound, Memory
+from gradwire._core import _load, _mean
 
 from ._advice import STEPS, Took, advice
 from ._errors import (
@@ -30,7 +31,7 @@ from ._errors import (
     PeerLostError,
     ReplicasDifferError,
 )
-from ._plan import Group, Named, Part, Plan, bytes_of
+from ._plan import Group, Named, Part, Plan, bytes_of, is_plain
 from ._stage import stage_of
 from ._stats import Stats
 from ._watch import Store, Watch
@@ -57,6 +58,9 @@ class Bucket:
 
     index: int
     is_last: bool
+    #: Whether this rank has run out of inputs in DDP's `join`: its gradients are zeros, made up to go along with the others,
+    #: and it makes no steps, so its parameters are old.
+    is_idle: bool = False
     #: The tensors, by their positions in the model, and their gradients. Only where :attr:`Engine.tells_used` is set is there
     #: a `None`, for a tensor that this rank did not use; it is replaced if another rank did.
     positions: tuple[int, ...] = ()
@@ -66,6 +70,10 @@ class Bucket:
     #: Of the stage, where the gradients were made; and the gradients in memory of the CPU, where it is other memory.
     marks: list[Any] = field(default_factory=list)
     host: list[torch.Tensor | None] = field(default_factory=list)
+    #: What the encoder makes of them: what is told to all ranks, and a frame for each group of the plan.
+    header: torch.Tensor | None = None
+    frames: list[bytes] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     scale: float = 1.0
     lr: float | None = None
     density: float | None = None
@@ -99,7 +107,11 @@ class Options:
 
 
 class Engine:
-    """The memories, counters, thread and process group of one model at one rank."""
+    """The memories, counters, threads and process group of one model at one rank.
+
+    Buckets go from the calling thread to the encoder, and from there to the thread that calls collectives, always in their
+    order: a bucket is encoded while the one before it travels. The encoder begins a step when the other thread is idle.
+    """
 
     #: Whether ranks tell each other which tensors they used.
     tells_used = False
@@ -154,27 +166,39 @@ class Engine:
         self._last = self._counts()
 
         self._agree(options.dense_below, settings or {})
-        self._queue: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
+        self._encoded: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        # Buckets whose mean is not there yet, and buckets that the thread is not done with.
-        self._unresolved = self._pending = 0
+        # Held by the encoder while it changes memories.
+        self._coding = threading.Lock()
+        self._clocks = threading.Lock()
+        # Buckets whose mean is not there yet, buckets that no thread is done with, and those of them that are encoded.
+        self._unresolved = self._pending = self._travelling = 0
         self._moved = time.monotonic()
         self._failure: BaseException | None = None
         self._expected = 0
-        self._is_bad = self._is_closed = self._is_known = False
+        self._is_bad = self._is_closed = self._is_known = self._is_failing = False
         self._agreed = self._done = 0
+        # The collective that the other ranks call next: that of a bucket, or, if there is none, of the end of the step.
+        self._awaited: int | None = 0
+        # Bytes that go with the header of each bucket: what does not fit takes a second collective.
+        self._room: dict[int, int] = {}
         self._active = self._plan
         self._codecs: list[Codec] = []
-        self._thread = threading.Thread(target=self._work, name="gradwire", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for work, name in ((self._encode_buckets, "gradwire-encode"), (self._exchange_buckets, "gradwire-exchange"))
+        ]
+        for thread in self._threads:
+            thread.start()
         atexit.register(self.close)
 
     # What the calling thread does.
 
     def _hand_over(self, job: Bucket) -> None:
-        """Gives the thread a bucket, in the order of buckets; afterwards :meth:`_finish` waits for their means."""
-        if not self._thread.is_alive() and self._failure is None:
-            self._failure = job.failure or ExchangeError("the thread of the hook has ended")
+        """Gives the encoder a bucket, in the order of buckets; afterwards :meth:`_finish` waits for their means."""
+        if self._failure is None and not all(thread.is_alive() for thread in self._threads):
+            self._failure = job.failure or ExchangeError("a thread of the hook has ended")
         if self._failure is not None:
             job.done()
             return
@@ -182,7 +206,7 @@ class Engine:
             self._pending += 1
             self._unresolved += 1
             self._moved = time.monotonic()
-        self._queue.put(job)
+        self._given.put(job)
 
     def _read_settings(self, job: Bucket) -> None:
         """Scale, learning rate and density of the step, which the calling thread may change later."""
@@ -208,7 +232,7 @@ class Engine:
                 warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
 
     def _wait(self, left: Callable[[], int] | None = None) -> None:
-        """Until the thread has nothing left to do, or has failed, or does not move."""
+        """Until the threads have nothing left to do, or have failed, or do not move."""
         with self._changed:
             while (left() if left else self._pending) and self._failure is None:
                 # The collectives have the same timeout; this is for what should not happen.
@@ -220,11 +244,53 @@ class Engine:
                     break
                 self._changed.wait(min(patience, 1.0))
 
-    # What the thread does.
+    # What the encoder does.
 
-    def _work(self) -> None:
+    def _encode_buckets(self) -> None:
         torch.set_grad_enabled(False)
-        while (job := self._queue.get()) is not None:
+        while (job := self._given.get()) is not None:
+            if job.index == 0:
+                self._await_idle_exchange()
+            with self._coding:
+                if job.failure is None and not self._is_failing:
+                    try:
+                        self._prepare(job)
+                    except BaseException as failure:
+                        job.failure = failure
+            with self._changed:
+                self._travelling += 1
+            self._encoded.put(job)
+        self._encoded.put(None)
+
+    def _await_idle_exchange(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._travelling or self._is_failing or self._is_closed)
+
+    def _prepare(self, job: Bucket) -> None:
+        """Makes frames of the bucket's gradients."""
+        self._stage.wait(job.marks)
+        if job.index == 0:
+            self._begin_step(job)
+        if job.index != self._expected:
+            raise RuntimeError(f"DDP gave bucket {job.index}, expected {self._expected}")
+        self._expected += 1
+        if self._is_bad:
+            return
+        job.parts = self._active.parts(job.positions)
+        with torch.profiler.record_function("gradwire.stage"):
+            job.host = self._stage.fetch(job.index, job.gradients)
+        began = time.perf_counter()
+        with torch.profiler.record_function("gradwire.encode"):
+            present = self._load(job, job.parts)
+            job.frames, status = self._encode(job.parts, present)
+            job.header = self._header(job, present, status)
+        self._clock("encode", began)
+
+    # What the thread of the process group does.
+
+    def _exchange_buckets(self) -> None:
+        torch.set_grad_enabled(False)
+        while (job := self._encoded.get()) is not None:
             try:
                 if self._failure is None:
                     self._exchange(job)
@@ -239,12 +305,15 @@ class Engine:
             if job.is_last and self._failure is None:
                 try:
                     self._judge(job)
+                    for group in self._active.groups:
+                        group.keep()
                 except BaseException as failure:
                     self._fail(failure)
                 if self._log is not None:
                     self._write_line()
             with self._changed:
                 self._pending -= 1
+                self._travelling -= 1
                 self._changed.notify_all()
 
     def _judge(self, job: Bucket) -> None:
@@ -267,18 +336,30 @@ class Engine:
                 self._tell(failure)
             except Exception as untold:
                 failure.add_note(f"gradwire: the other ranks were not told: {untold}")
-        if self._expected:
-            self._undo()
+        # From here on the encoder leaves memories alone.
+        self._is_failing = True
+        with self._changed:
+            self._changed.notify_all()
+        with self._coding:
+            if self._expected:
+                self._undo()
         with self._changed:
             if self._failure is None:
                 self._failure = failure
             self._changed.notify_all()
 
     def _tell(self, failure: BaseException) -> None:
+        """In the collective that the others call next."""
+        headers, _ = self._wire.gather_messages(self._failed_header(), b"", self._awaited_room())
+        self._hear(headers, failure)
+
+    def _failed_header(self) -> torch.Tensor:
         header = torch.zeros(self._words, dtype=torch.int64)
         header[0] = _FAILED
-        headers = torch.stack(self._wire.all_gather(header))
-        self._hear(headers, failure)
+        return header
+
+    def _awaited_room(self) -> int:
+        return 0 if self._awaited is None else self._room.get(self._awaited, 0)
 
     def _hear(self, headers: torch.Tensor, failure: BaseException | None) -> None:
         """Exchanges the texts of failures, if there is one."""
@@ -316,8 +397,8 @@ class Engine:
         if self._lr and job.lr:
             ratio *= self._lr / job.lr
         if ratio != 1.0:
-            for memory in self._plan.memories():
-                memory.rescale(ratio)
+            for group in self._plan.groups:
+                group.rescale(ratio)
         if self._scaler is not None:
             self._scale = job.scale
         self._lr = job.lr or self._lr
@@ -328,17 +409,12 @@ class Engine:
         self._expected = 0
 
     def _exchange(self, job: Bucket) -> None:
-        if job.failure is not None:
-            raise job.failure
-        self._stage.wait(job.marks)
-        if job.index == 0:
-            self._begin_step(job)
-        if job.index != self._expected:
-            raise RuntimeError(f"DDP gave bucket {job.index}, expected {self._expected}")
-        self._expected += 1
         if not self._is_bad:
             self._is_bad = not self._reduce(job)
+        elif job.failure is not None:
+            raise job.failure
         if self._is_bad:
+            self._awaited = None
             self._spoil(job)
         self._dense_bytes += 4 * sum(self._sizes[position] for position in job.positions)
         if job.is_last:
@@ -354,7 +430,8 @@ class Engine:
         """All ranks have the means of all buckets, or hear of a failure now and not in their next step."""
         header = torch.zeros(self._words, dtype=torch.int64)
         began = time.perf_counter()
-        headers = self._collective(job, lambda: torch.stack(self._wire.all_gather(header)))
+        headers, _ = self._collective(job, lambda: self._wire.gather_messages(header, b"", 0))
+        self._awaited = 0
         self._clock("exchange", began)
         self._hear(headers, None)
 
@@ -369,76 +446,91 @@ class Engine:
 
     def _reduce(self, job: Bucket) -> bool:
         """The bucket's mean over all ranks in place of its gradients; whether all of it is finite."""
-        parts = self._active.parts(job.positions)
-        header = torch.zeros(self._words, dtype=torch.int64)
-        with torch.profiler.record_function("gradwire.stage"):
-            job.host = self._stage.fetch(job.index, job.gradients)
-        began = time.perf_counter()
-        with torch.profiler.record_function("gradwire.encode"):
-            present = self._load(job, parts)
-            frames, status = self._encode(parts, present)
-            self._fill(header, job, parts, frames, present, status)
-        self._clock("encode", began)
-
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.exchange"):
-            headers = self._collective(job, lambda: torch.stack(self._wire.all_gather(header)))
-            self._check(job, headers)
-            self._used = self._union(headers, 1) if self.tells_used else set()
-            if int(headers[:, 0].max()) == _NOT_FINITE:
-                self._clock("exchange", began)
-                return False
-            sizes = headers[:, _WORDS : _WORDS + len(self._active.groups)]
-            received = self._collective(
-                job, lambda: self._wire.gather_bytes(b"".join(frames), [int(size) for size in sizes.sum(dim=1)])
-            )
-            self._frame_bytes += sum(map(len, frames))
+            headers, received = self._gather(job)
         self._clock("exchange", began)
+        if received is None:
+            return False
         anywhere = self._union(headers, 0)
         is_finite = True
-        for part in parts:
+        for part in job.parts:
             if part.group.kind == "rounds":
                 is_finite &= self._rounds(job, part, anywhere)
             elif part.group.kind == "sum":
                 is_finite &= self._sum(job, part, anywhere)
         # After the last collective of the means: what fails from here on is told to the others in the next one.
         began = time.perf_counter()
+        sizes = headers[:, _WORDS : _WORDS + len(self._active.groups)]
         with torch.profiler.record_function("gradwire.decode"):
-            for part in parts:
+            for part in job.parts:
                 if part.group.kind == "frames":
                     at = self._active.groups.index(part.group)
                     starts = sizes[:, :at].sum(dim=1).tolist()
                     ends = sizes[:, : at + 1].sum(dim=1).tolist()
                     cuts = [data[start:end] for data, start, end in zip(received, starts, ends, strict=True)]
-                    is_finite &= self._decode(part, cuts)
+                    is_finite &= self._decode(job, part, cuts)
+            if is_finite:
+                for part in job.parts:
+                    if part.group.kind != "frames":
+                        self._give(job, part)
         self._clock("decode", began)
         if is_finite:
-            began = time.perf_counter()
-            for part in parts:
-                for slot, place in zip(part.slots, part.places, strict=True):
-                    gradient, mean = job.host[place], part.group.flat[slot.range]
-                    if gradient is not None:
-                        gradient.copy_(mean.view(gradient.shape))
-                    elif slot.tensor.position in self._used:
-                        job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
-            self._clock("decode", began)
             self._stage.store(job.host, job.gradients)
         return is_finite
+
+    def _gather(self, job: Bucket) -> tuple[torch.Tensor, list[bytes] | None]:
+        """What all ranks tell of the bucket, and their frames: all in one collective, if they fit in the bucket's room.
+
+        There are no frames where a gradient of a rank is not finite.
+        """
+        room = self._awaited_room() if job.failure is not None else self._room.get(job.index, 0)
+        header = job.header if job.header is not None and job.failure is None else self._failed_header()
+        own = b"".join(job.frames) if job.failure is None else b""
+        headers, begun = self._collective(job, lambda: self._wire.gather_messages(header, own, room))
+        if job.failure is not None:
+            self._hear(headers, job.failure)
+            self._is_known = True
+            raise job.failure
+        self._check(job, headers)
+        self._awaited = None if job.is_last else job.index + 1
+        self._used = self._union(headers, 1) if self.tells_used else set()
+        if int(headers[:, 0].max()) == _NOT_FINITE:
+            return headers, None
+        sizes: list[int] = headers[:, _WORDS : _WORDS + len(self._active.groups)].sum(dim=1).tolist()
+        received = self._collective(job, lambda: self._wire.gather_rest(own, begun, sizes, room))
+        largest = max(sizes)
+        self._room[job.index] = largest and largest + largest // 64 + 32
+        self._frame_bytes += len(own)
+        return headers, received
+
+    def _give(self, job: Bucket, part: Part) -> None:
+        """Copies means from the flat gradient of the group to where DDP or the optimizer looks for them."""
+        for slot, place in zip(part.slots, part.places, strict=True):
+            gradient, mean = job.host[place], slot.flat
+            if gradient is not None:
+                gradient.copy_(mean.view(gradient.shape))
+            elif slot.tensor.position in self._used:
+                job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
 
     def _load(self, job: Bucket, parts: list[Part]) -> set[int]:
         """Copies gradients to where codecs read them; which of them are not all zero."""
         present = set()
+        slots, arrays = [], []
         for part in parts:
             for slot, place in zip(part.slots, part.places, strict=True):
                 gradient = job.host[place]
-                flat = part.group.flat[slot.range]
                 if gradient is None:
-                    flat.zero_()
-                    continue
-                flat.view(gradient.shape).copy_(gradient)
-                if bool(flat[:: 1 + flat.numel() // 64].any()) or bool(flat.any()):
-                    present.add(slot.tensor.position)
-        return present
+                    slot.flat.zero_()
+                elif is_plain(gradient):
+                    slots.append(slot)
+                    arrays.append(gradient.detach().numpy())
+                else:
+                    slot.flat.view(gradient.shape).copy_(gradient)
+                    if bool(slot.flat.any()):
+                        present.add(slot.tensor.position)
+        some = _load([slot.array for slot in slots], arrays)
+        return present.union(slot.tensor.position for slot, is_some in zip(slots, some, strict=True) if is_some)
 
     def _encode(self, parts: list[Part], present: set[int]) -> tuple[list[bytes], int]:
         """A frame for each group of the plan, empty where it has none."""
@@ -469,26 +561,18 @@ class Engine:
                 return frames, _NOT_FINITE
         return frames, _FINE
 
-    def _fill(
-        self,
-        header: torch.Tensor,
-        job: Bucket,
-        parts: list[Part],
-        frames: list[bytes],
-        present: set[int],
-        status: int,
-    ) -> None:
+    def _header(self, job: Bucket, present: set[int], status: int) -> torch.Tensor:
+        """What all ranks are told with the frames of a bucket."""
         words = [status, self._step, job.index, self._agreed ^ zlib.crc32(repr(job.positions).encode()), 0]
-        if job.index == 0 and self._check_every and self._step % self._check_every == 0:
+        if job.index == 0 and self._check_every and self._step % self._check_every == 0 and not job.is_idle:
             words[4] = self._hash()
-        words += [len(frame) for frame in frames]
-        header[: len(words)] = torch.tensor(words, dtype=torch.int64)
-        summed = (slot.tensor.position for part in parts if part.group.kind != "frames" for slot in part.slots)
+        words += [len(frame) for frame in job.frames]
+        summed = (slot.tensor.position for part in job.parts if part.group.kind != "frames" for slot in part.slots)
         bits = self._bits(position for position in summed if position in present)
         if self.tells_used:
             places = zip(job.positions, job.gradients, strict=True)
             bits += self._bits(position for position, gradient in places if gradient is not None)
-        header[len(header) - len(bits) :] = torch.tensor(bits, dtype=torch.int64)
+        return torch.tensor(words + [0] * (self._words - len(words) - len(bits)) + bits, dtype=torch.int64)
 
     def _bits(self, positions: Iterable[int]) -> list[int]:
         """A set of tensors as words of the header."""
@@ -522,21 +606,22 @@ class Engine:
             values = headers[:, column].tolist()
             if len(set(values)) > 1:
                 raise OutOfStepError(f"step {self._step}, bucket {job.index}: the ranks differ in {what}: {values}")
-        hashes = headers[:, 4].tolist()
-        if len(set(hashes)) > 1:
+        # Idle ranks have none.
+        hashes = {value for value in headers[:, 4].tolist() if value}
+        if len(hashes) > 1:
             raise ReplicasDifferError(self._first_difference(job))
-        self._checks += bool(hashes[0])
+        self._checks += bool(hashes)
 
     def _first_difference(self, job: Bucket) -> str:
-        own = torch.tensor(
-            [zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors], dtype=torch.int64
-        )
+        hashes = (zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors)
+        own = torch.tensor([-1 if job.is_idle else value for value in hashes], dtype=torch.int64)
         all_hashes = torch.stack(self._collective(job, lambda: self._wire.all_gather(own)))
         for number, tensor in enumerate(self._tensors):
             column = all_hashes[:, number].tolist()
-            if len(set(column)) > 1:
-                others = [rank for rank, value in enumerate(column) if value != column[0]]
-                return f"step {self._step}: {tensor.name} is not what rank 0 has, at ranks {others}"
+            first = next((rank for rank, value in enumerate(column) if value >= 0), 0)
+            others = [rank for rank, value in enumerate(column) if value not in (-1, column[first])]
+            if others:
+                return f"step {self._step}: {tensor.name} is not what rank {first} has, at ranks {others}"
         return f"step {self._step}: the parameters differ"
 
     def _collective(self, job: Bucket, call: Callable[[], _T]) -> _T:
@@ -554,8 +639,8 @@ class Engine:
         why = "or the connection ended" if len(ranks) == 1 else "or a connection ended"
         return PeerLostError(f"{where}: {who} did not answer within {self._timeout:g} s, {why}: {error}", ranks)
 
-    def _decode(self, part: Part, frames: Sequence[bytes]) -> bool:
-        """The mean of frames in rank order. All are checked before any is added."""
+    def _decode(self, job: Bucket, part: Part, frames: Sequence[bytes]) -> bool:
+        """Puts the mean of frames, in rank order, in place of gradients. All are checked before any is added."""
         group = part.group
         parsed: list[Frame] = []
         for rank, frame in enumerate(frames):
@@ -564,12 +649,23 @@ class Engine:
                     parsed.append(Frame(frame, group.layout))
             except gradwire.DecodeError as error:
                 raise ValueError(f"the frame of rank {rank} is damaged: {error}") from error
-        for run in part.runs:
-            group.array[run] = 0
-        for one in parsed:
-            one.add_to(group.array)
-            self._held += one.held
-        return self._divide(part)
+        targets, copies = [], []
+        for slot, place in zip(part.slots, part.places, strict=True):
+            gradient = job.host[place]
+            if gradient is not None and is_plain(gradient):
+                targets.append((slot.range.start, gradient.detach().numpy().reshape(-1)))
+                continue
+            mean = torch.empty(slot.tensor.shape)
+            targets.append((slot.range.start, mean.numpy().reshape(-1)))
+            if gradient is not None:
+                copies.append((gradient, mean))
+            elif slot.tensor.position in self._used:
+                job.gradients[place] = mean.view(self._shapes[slot.tensor.position])
+        is_finite = _mean(parsed, self._wire.world, targets)
+        self._held += sum(one.held for one in parsed)
+        for gradient, mean in copies:
+            gradient.copy_(mean.view(gradient.shape))
+        return is_finite
 
     def _divide(self, part: Part) -> bool:
         firsts = [gradwire.divide(part.group.array[run], self._wire.world) for run in part.runs]
@@ -665,7 +761,8 @@ class Engine:
                 payload.copy_(reduced)
 
     def _clock(self, what: str, began: float) -> None:
-        self._times[what] += time.perf_counter() - began
+        with self._clocks:
+            self._times[what] += time.perf_counter() - began
 
     # What users call.
 
@@ -746,7 +843,7 @@ class Engine:
             raise ValueError(f"state: seed {state['seed']}: expected {self._seed}, as it was passed to compress")
         loaded = [(group, self._from_state(group, state)) for group in self._plan.groups if group.memory is not None]
         for group, (memory, _) in loaded:
-            group.memory = memory
+            group.replace(memory)
         taken = {name for group, (_, names) in loaded for name in names}
         self._kept_apart = {
             what: {name: tensor.clone() for name, tensor in state[what].items() if name not in taken}
@@ -789,8 +886,8 @@ class Engine:
         With ``optimizer=`` it is done without being asked.
         """
         self._wait()
-        for memory in self._plan.memories():
-            memory.rescale(ratio)
+        for group in self._plan.groups:
+            group.rescale(ratio)
 
     def set_epoch(self, epoch: int) -> None:
         """Tells codecs with ``warmup=`` the epoch, counted from 0: call it at the beginning of each, at all ranks.
@@ -866,14 +963,18 @@ class Engine:
             warnings.warn(f"the log ends: {error}", stacklevel=1)
 
     def close(self) -> None:
-        """Ends the thread. Called when the interpreter exits, which it delays by two seconds at most."""
+        """Ends the threads. Called when the interpreter exits, which it delays by two seconds at most."""
         if not self._is_closed:
-            self._is_closed = True
-            self._queue.put(None)
+            with self._changed:
+                self._is_closed = True
+                self._changed.notify_all()
+            self._given.put(None)
             self._watch.close()
             atexit.unregister(self.close)
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout=2)
+        ends = time.monotonic() + 2
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=max(ends - time.monotonic(), 0))
 
     def _agree(self, dense_below: int, settings: Mapping[str, Any]) -> None:
         """All ranks were asked for the same."""

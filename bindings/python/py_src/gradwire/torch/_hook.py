@@ -24,21 +24,28 @@ class Hook(Engine):
     def _submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         future = self._stage.future()
         buffer = bucket.buffer()
-        job = Bucket(bucket.index(), bucket.is_last(), done=lambda: future.set_result(buffer))
+        is_idle = torch._C._current_graph_task_id() == -1
+        job = Bucket(bucket.index(), bucket.is_last(), is_idle, done=lambda: future.set_result(buffer))
         try:
             self._describe(job, bucket)
         except BaseException as failure:
             job.failure = failure
-        if job.index == 0 or job.failure is not None or self._failure is not None:
+        if not is_idle and (job.index == 0 or job.failure is not None or self._failure is not None):
             # At the end of backward, before DDP takes the means: what failed is raised there under its own name.
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._hand_over(job)
+        if is_idle and (job.is_last or self._failure is not None):
+            # There is no backward, and a future would keep to itself what failed.
+            self._wait(lambda: self._unresolved)
+            if self._failure is not None:
+                raise self._failure
         return future
 
     def _describe(self, job: Bucket, bucket: GradBucket) -> None:
         ddp, buffer = self._ddp(), bucket.buffer()
-        if ddp is not None and getattr(ddp._join_config, "enable", False):
-            raise ExchangeError("DDP's join() is not supported: give every rank as many batches")
+        is_joining = ddp is not None and getattr(ddp._join_config, "enable", False)
+        if is_joining and not getattr(ddp, "_divide_by_initial_world_size", True):
+            raise ExchangeError("join(divide_by_initial_world_size=False): not supported, expected the default")
         if buffer.device != self._device or buffer.is_sparse:
             raise ExchangeError(f"expected dense gradients on {self._device}, got {buffer.layout} on {buffer.device}")
         job.positions = tuple(self._by_id[id(parameter)].position for parameter in bucket.parameters())

@@ -37,6 +37,9 @@ class Slot:
 
     tensor: Named
     unit: Unit
+    #: Its elements in the flat gradient, twice over the same memory.
+    flat: torch.Tensor
+    array: NDArray[np.float32]
 
     @property
     def range(self) -> slice:
@@ -74,32 +77,53 @@ class Group:
         self.layout = Layout([(tensor.name, tensor.shape) for tensor in tensors])
         units = {unit[1]: unit for unit in codec.units(self.layout)}
         self.slots: list[Slot] = []
+        self.flat = torch.zeros(sum(tensor.parameter.numel() for tensor in tensors))
+        self.array: NDArray[np.float32] = self.flat.numpy()
         start = 0
         for tensor in tensors:
             size = tensor.parameter.numel()
             dense = units[start][3] if start in units and len(units) == len(tensors) else False
-            self.slots.append(Slot(tensor, (tensor.position, start, size, dense)))
+            flat = self.flat[start : start + size]
+            self.slots.append(Slot(tensor, (tensor.position, start, size, dense), flat, flat.numpy()))
             start += size
-        self.flat = torch.zeros(start)
-        self.array: NDArray[np.float32] = self.flat.numpy()
         self.units = [slot.unit for slot in self.slots]
         keeps = self.kind != "sum" and codec.memory != "none"
         self.memory = Memory(codec, self.layout, units=self.units) if keeps else None
         self.before = Memory(codec, self.layout, units=self.units) if keeps else None
+        # Whether both hold the same.
+        self._is_kept = True
 
     @property
     def names(self) -> list[str]:
         """The names of its tensors, in the order of the model."""
         return [slot.tensor.name for slot in self.slots]
 
-    def begin_step(self) -> None:
+    def keep(self) -> None:
         """Keeps what the memory holds, for a step that comes to nothing."""
-        if self.memory is not None and self.before is not None:
+        if self.memory is not None and self.before is not None and not self._is_kept:
             self.before.copy_from(self.memory)
+            self._is_kept = True
+
+    def begin_step(self) -> None:
+        """From here on the memory changes. What it held is kept, if that was not done beside the forward pass."""
+        self.keep()
+        self._is_kept = False
 
     def undo_step(self) -> None:
         """Returns to what the memory held when the step began."""
         self.memory, self.before = self.before, self.memory
+        self._is_kept = False
+
+    def rescale(self, ratio: float) -> None:
+        """Multiplies what is kept back."""
+        if self.memory is not None:
+            self.memory.rescale(ratio)
+            self._is_kept = False
+
+    def replace(self, memory: Memory) -> None:
+        """Goes on with another memory."""
+        self.memory = memory
+        self._is_kept = False
 
 
 @dataclass
@@ -203,6 +227,11 @@ def _check_device(name: str, device: torch.device, allow_untested: bool) -> None
             "or move the model to the CPU"
         )
     raise ValueError(f"{name}: it is on {device}; expected the CPU (or CUDA, with allow_untested=True)")
+
+
+def is_plain(gradient: torch.Tensor) -> bool:
+    """Whether codecs may read and write it where it is."""
+    return bool(gradient.dtype == torch.float32 and gradient.is_contiguous())
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -68,12 +69,13 @@ class Streams(Protocol):
 
 
 class DeviceStage(Stage):
-    """Copies through pinned memory, on a stream of its own, by the thread of the engine alone."""
+    """Copies through pinned memory, on a stream of its own, by one of the engine's threads at a time."""
 
     def __init__(self, streams: Streams, clock: Callable[[], float] = time.perf_counter) -> None:
         """Pinned memory is allocated as buckets come, and kept."""
         self._streams, self._clock = streams, clock
         self._pinned: dict[int, list[torch.Tensor]] = {}
+        self._alone = threading.Lock()
 
     def mark(self) -> Any:
         """An event on the stream of the caller."""
@@ -89,35 +91,35 @@ class DeviceStage(Stage):
         began = self._clock()
         kept = self._memory(index, gradients)
         host: Gradients = [None] * len(gradients)
-        with self._streams.use():
+        with self._alone, self._streams.use():
             for place, gradient in enumerate(gradients):
                 if gradient is not None:
                     own = kept[place].view(gradient.shape)
                     own.copy_(gradient, non_blocking=True)
                     host[place] = own
-        self._streams.synchronize()
-        self.seconds += self._clock() - began
+            self._streams.synchronize()
+            self.seconds += self._clock() - began
         return host
 
     def store(self, host: Gradients, gradients: Gradients) -> None:
         """Waits for the copies, so that streams of the user need not."""
         began = self._clock()
-        with self._streams.use():
+        with self._alone, self._streams.use():
             for own, gradient in zip(host, gradients, strict=True):
                 if own is not None and gradient is not None:
                     gradient.copy_(own, non_blocking=True)
-        self._streams.synchronize()
-        self.seconds += self._clock() - began
+            self._streams.synchronize()
+            self.seconds += self._clock() - began
 
     def fill(self, gradient: torch.Tensor, value: float) -> None:
         """On the own stream."""
-        with self._streams.use():
+        with self._alone, self._streams.use():
             gradient.fill_(value)
-        self._streams.synchronize()
+            self._streams.synchronize()
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy."""
-        with self._streams.use():
+        with self._alone, self._streams.use():
             return tensor.detach().cpu()
 
     def future(self) -> torch.futures.Future[torch.Tensor]:

@@ -46,21 +46,44 @@ class Wire:
         self._count(travels, travels, travels * self.world)
         return outs
 
-    def gather_bytes(self, own: bytes, sizes: Sequence[int]) -> list[bytes]:
-        """As many bytes from each rank as `sizes` says, which all ranks know."""
-        if self.world == 1 or not any(sizes):
-            return [own if rank == self.rank else b"" for rank in range(self.world)]
+    def gather_messages(self, header: torch.Tensor, own: bytes, room: int) -> tuple[torch.Tensor, list[bytes]]:
+        """The headers of all ranks, and with each the first `room` bytes that its rank has for the others.
+
+        One collective of as many bytes from each rank, whatever it has: what is missing to `room` is sent as zeros.
+        """
+        if self.world == 1:
+            return header[None], [own[:room]]
+        head = header.numel() * header.element_size()
+        message = torch.zeros(head + room, dtype=torch.uint8)
+        message[:head] = header.view(torch.uint8)
+        if begin := own[:room]:
+            message[head : head + len(begin)] = torch.frombuffer(bytearray(begin), dtype=torch.uint8)
+        rows = torch.stack(self._to_each(message, [message.numel()] * self.world))
+        headers = rows[:, :head].contiguous().view(header.dtype)
+        return headers, [row[head:].numpy().tobytes() for row in rows]
+
+    def gather_rest(self, own: bytes, begun: Sequence[bytes], sizes: Sequence[int], room: int) -> list[bytes]:
+        """All bytes of each rank, of which there are as many as `sizes` says, and of which the first are there."""
+        missing = [max(size - room, 0) for size in sizes]
+        if self.world == 1:
+            return [own]
+        if not any(missing):
+            return [data[:size] for data, size in zip(begun, sizes, strict=True)]
+        rest = torch.frombuffer(bytearray(own[room:] or b"0"), dtype=torch.uint8)[: missing[self.rank]]
+        rests = self._to_each(rest, missing)
+        return [(data + more.numpy().tobytes())[:size] for data, more, size in zip(begun, rests, sizes, strict=True)]
+
+    def _to_each(self, own: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
+        """What each rank has for all others, as many bytes as `sizes` says: one message to each, not a ring of them."""
         others = self.world - 1
         out_sizes = [0 if rank == self.rank else size for rank, size in enumerate(sizes)]
-        in_sizes = [0 if rank == self.rank else len(own) for rank in range(self.world)]
-        given = torch.empty(len(own) * others, dtype=torch.uint8)
-        if own:
-            given.view(others, len(own))[:] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        in_sizes = [0 if rank == self.rank else own.numel() for rank in range(self.world)]
+        given = own.repeat(others) if others > 1 else own
         taken = torch.empty(sum(out_sizes), dtype=torch.uint8)
         dist.all_to_all_single(taken, given, out_sizes, in_sizes, group=self.group)
         self._count(given.numel(), taken.numel(), sum(sizes) * others)
         pieces = split(taken, out_sizes)
-        return [own if rank == self.rank else pieces[rank].numpy().tobytes() for rank in range(self.world)]
+        return [own if rank == self.rank else pieces[rank] for rank in range(self.world)]
 
     def reduce(self, values: torch.Tensor, how: Literal["sum", "max"] = "sum") -> None:
         """Replaces values by their sum or maximum over all ranks."""

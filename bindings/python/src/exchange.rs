@@ -1,0 +1,138 @@
+//! What `gradwire.torch` does with all tensors of a bucket in one call: a call for each of them costs as much as
+//! the work, for small ones.
+
+use pyo3::prelude::*;
+
+use crate::buffer::{Gradient, Output, detached};
+use crate::errors::value;
+use crate::frame::Frame;
+use crate::names::{self, FrameUnit, Grad};
+
+/// Copies each of the tensors to its target, which has as many elements; whether any element of it is not zero.
+#[pyfunction]
+pub(crate) fn _load(
+    py: Python<'_>,
+    targets: Vec<Bound<'_, PyAny>>,
+    tensors: Vec<Bound<'_, PyAny>>,
+) -> PyResult<Vec<bool>> {
+    let sources = tensors.iter().map(|tensor| Gradient::of(tensor, None)).collect::<PyResult<Vec<_>>>()?;
+    let mut outputs = Vec::with_capacity(targets.len());
+    for (at, target) in targets.iter().enumerate() {
+        let len = sources.get(at).map_or(0, Gradient::len);
+        outputs.push(Output::values(target, len, "targets")?);
+    }
+    if outputs.len() != sources.len() {
+        return Err(value(format!("targets: expected {}, one for each tensor", sources.len())));
+    }
+    check_apart(outputs.iter())?;
+    if sources.iter().any(|source| outputs.iter().any(|output| source.meets(output))) {
+        return Err(value("tensors: one stands in the memory of a target"));
+    }
+    let values = sources.iter().map(f32s_of).collect::<PyResult<Vec<_>>>()?;
+    let copies: Vec<_> = values.into_iter().zip(outputs.iter_mut().map(Output::f32s)).collect();
+    let bytes = copies.iter().map(|(from, _)| 4 * from.len()).sum();
+    Ok(detached(py, bytes, || {
+        let copy = |(from, to): (&[f32], &mut [f32])| {
+            to.copy_from_slice(from);
+            to.iter().any(|value| *value != 0.0)
+        };
+        copies.into_iter().map(copy).collect()
+    }))
+}
+
+/// No two of them stand in the same memory.
+fn check_apart<'a>(outputs: impl Iterator<Item = &'a Output>) -> PyResult<()> {
+    let mut places: Vec<_> = outputs.map(Output::place).filter(|place| !place.is_empty()).collect();
+    places.sort_unstable_by_key(|place| place.start);
+    if places.windows(2).all(|pair| pair[0].end <= pair[1].start) {
+        Ok(())
+    } else {
+        Err(value("two of the buffers to be written to stand in the same memory"))
+    }
+}
+
+fn f32s_of(gradient: &Gradient) -> PyResult<&[f32]> {
+    match gradient.grad() {
+        Grad::F32(values) => Ok(values),
+        _ => Err(value("tensors: expected float32")),
+    }
+}
+
+/// Replaces tensors by the mean of frames, which are added in their order; whether all of it is finite.
+///
+/// Beside each tensor stands where its unit begins, ascending. A frame without a unit counts as zeros. A frame
+/// with a unit that is none of the tensors is refused before anything is written.
+#[pyfunction]
+pub(crate) fn _mean(
+    py: Python<'_>,
+    frames: Vec<Py<Frame>>,
+    contributors: usize,
+    tensors: Vec<(usize, Bound<'_, PyAny>)>,
+) -> PyResult<bool> {
+    if contributors == 0 {
+        return Err(value("contributors=0: expected 1 or more"));
+    }
+    let mut outputs = Vec::with_capacity(tensors.len());
+    let mut end = 0;
+    for (start, tensor) in &tensors {
+        let output = Output::all_values(tensor, "tensors")?;
+        if *start < end {
+            return Err(value("tensors: expected ascending starts, without overlaps"));
+        }
+        end = start.saturating_add(output.len());
+        outputs.push((*start, output));
+    }
+    check_apart(outputs.iter().map(|(_, output)| output))?;
+    let frames: Vec<_> = frames.iter().map(|frame| frame.get().parsed()).collect();
+    let ranges: Vec<_> = outputs.iter().map(|(start, output)| *start..*start + output.len()).collect();
+    if !frames.iter().all(|frame| covers(frame, &ranges)) {
+        return Err(value("frames: one has a unit that is none of the tensors"));
+    }
+    let bytes = outputs.iter().map(|(_, output)| 4 * output.len()).sum();
+    let targets = outputs.iter_mut().map(|(start, output)| (*start, output.f32s())).collect::<Vec<_>>();
+    Ok(detached(py, bytes, || {
+        let mut units: Vec<_> = frames.iter().map(|frame| frame.units().peekable()).collect();
+        targets.into_iter().fold(true, |is_finite, (start, target)| {
+            let here = units.iter_mut().filter_map(|units| units.next_if(|unit| unit.range().start == start));
+            mean_of(&here.collect::<Vec<_>>(), contributors, target) && is_finite
+        })
+    }))
+}
+
+/// The mean of a unit of several frames; whether all of it is finite.
+fn mean_of(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bool {
+    mean.fill(0.0);
+    units.iter().for_each(|unit| unit.add_scaled_to(1.0, mean));
+    let held: usize = units.iter().map(FrameUnit::held).sum();
+    if held < mean.len() / SPARSE {
+        divide_held(units, contributors, mean)
+    } else {
+        names::divide(mean, contributors).is_none()
+    }
+}
+
+/// Below one coordinate in so many it is faster to look for those that are held than to divide all.
+const SPARSE: usize = 16;
+
+/// Divides what any unit holds, once: zero divided is zero.
+fn divide_held(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bool {
+    let mut is_divided = vec![0u64; mean.len().div_ceil(64)];
+    let mut is_finite = true;
+    for unit in units {
+        unit.for_each(|at, _| {
+            let (word, bit) = (&mut is_divided[at / 64], 1 << (at % 64));
+            if *word & bit == 0 {
+                *word |= bit;
+                mean[at] /= contributors as f32;
+                is_finite &= mean[at].is_finite();
+            }
+        });
+    }
+    is_finite
+}
+
+/// Whether each unit of the frame is one of the ranges, which are ascending, as units are.
+fn covers(frame: &names::Frame<'_>, ranges: &[std::ops::Range<usize>]) -> bool {
+    let mut ranges = ranges.iter();
+    frame.units().all(|unit| ranges.any(|range| *range == unit.range()))
+}

@@ -1,0 +1,234 @@
+"""A bucket is encoded while the one before it travels, in as few collectives as can be, and no bit depends on it."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Net, Raised, ddp, loss_of, results, run
+
+import gradwire
+import gradwire.torch
+from gradwire._core import _load, _mean
+from gradwire.torch._engine import Bucket
+
+
+def overlapped(rank: int, world: int) -> list[bool]:
+    """Each bucket waits, before its collectives, until the next one is encoded: whether that came."""
+    parallel = ddp(Net(), bucket_cap_mb=0.005)
+    hook = gradwire.torch.compress(parallel, "topk:density=0.02")
+    loss_of(parallel, 0, rank).backward()
+    encoded = [threading.Event() for _ in range(20)]
+    came = []
+    gather, prepare = hook._gather, hook._prepare
+
+    def late(job: Any) -> Any:
+        came.append(job.is_last or encoded[job.index + 1].wait(20))
+        return gather(job)
+
+    def noted(job: Any) -> None:
+        prepare(job)
+        encoded[job.index].set()
+
+    hook._gather, hook._prepare = late, noted  # type: ignore[method-assign]
+    loss_of(parallel, 1, rank).backward()
+    return came
+
+
+def test_a_bucket_is_encoded_while_the_one_before_it_travels() -> None:
+    for came in results(2, overlapped):
+        assert len(came) > 2
+        assert all(came)
+
+
+def counted(rank: int, world: int, codec: str) -> list[tuple[int, int]]:
+    """Buckets and collectives of each step."""
+    calls = 0
+
+    def counting(collective: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return collective(*args, **options)
+
+        return call
+
+    parallel = ddp(Net(), bucket_cap_mb=0.005)
+    hook = gradwire.torch.compress(parallel, codec, check_every=0)
+    for name in ("all_gather", "all_to_all_single", "all_reduce"):
+        setattr(dist, name, counting(getattr(dist, name)))
+    found = []
+    for step in range(5):
+        before, buckets = calls, 0
+        loss_of(parallel, step, rank).backward()
+        hook.stats()
+        buckets = len(hook._room)
+        found.append((buckets, calls - before))
+    return found
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_bucket_takes_one_collective_and_a_step_one_more(world: int) -> None:
+    for steps in results(world, counted, "qsgd:bits=4,norm=max"):
+        # The first step has one bucket, and the second others: how long frames are is not known yet.
+        assert steps[0] == (1, 3)
+        buckets = steps[1][0]
+        assert buckets > 2
+        assert steps[1][1] > buckets + 1
+        assert steps[2:] == [(buckets, buckets + 1)] * 3
+
+
+def grown(rank: int, world: int) -> bytes:
+    """Frames that grow and shrink from step to step, so that they fit into what is sent, or do not."""
+    model = Net()
+    parallel = ddp(model)
+    densities = [0.01, 0.5, 0.5, 0.02, 0.02, 0.3]
+    gradwire.torch.compress(parallel, "topk", density=lambda step: densities[step], check_every=1)
+    kept = []
+    for step in range(len(densities)):
+        model.zero_grad()
+        loss_of(parallel, step, rank).backward()
+        kept.append(b"".join(p.grad.numpy().tobytes() for p in model.parameters()))
+    return b"".join(kept)
+
+
+def test_frames_of_any_length_arrive() -> None:
+    every = results(4, grown)
+    assert all(one == every[0] for one in every)
+    one, other = results(2, grown), results(2, grown)
+    assert one == other
+
+
+def interrupted(rank: int, world: int) -> None:
+    """The backward of rank 1 ends after its first bucket, and another one begins."""
+    model = Net()
+    parallel = ddp(model)
+    gradwire.torch.compress(parallel, "topk:density=0.02", timeout=6)
+    loss_of(parallel, 0, rank).backward()
+    is_broken = rank == 1
+
+    def broken(grad: torch.Tensor) -> torch.Tensor:
+        if is_broken:
+            raise KeyError("a bug of the user")
+        return grad
+
+    model.embed.weight.register_hook(broken)
+    if rank == 1:
+        with pytest.raises(KeyError):
+            loss_of(parallel, 1, rank).backward()
+        is_broken = False
+    loss_of(parallel, 1, rank).backward()
+
+
+def test_a_backward_that_ends_early_at_one_rank_ends_the_other() -> None:
+    waited, broken = run(2, interrupted)
+    assert isinstance(waited, Raised)
+    assert waited.name == "PeerLostError"
+    assert "step 1, bucket 1: rank 1" in waited.text
+    # DDP itself takes no further forward.
+    assert isinstance(broken, Raised)
+    assert broken.name == "RuntimeError"
+    assert "finished reduction" in broken.text
+
+
+def repeated(rank: int, world: int, breaks: bool) -> bytes:
+    """A backward that ends early at all ranks is repeated, with what was kept before it."""
+    model = Net()
+    parallel = ddp(model)
+    hook = gradwire.torch.compress(parallel, "topk:density=0.02", check_every=1)
+    loss_of(parallel, 0, rank).backward()
+    # As when a hook of the user raises in the middle, without DDP, which does not survive that.
+    if breaks:
+        slot = hook._plan.groups[0].slots[-1]
+        job = Bucket(0, False, positions=(slot.tensor.position,), gradients=[torch.ones(slot.tensor.shape)])
+        hook._hand_over(job)
+        hook._wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss_of(parallel, 1, rank).backward()
+        state = hook.state_dict()
+    return b"".join(tensor.numpy().tobytes() for tensor in state["residual"].values())
+
+
+def test_a_step_that_all_ranks_begin_again_keeps_what_was_kept() -> None:
+    assert results(2, repeated, True) == results(2, repeated, False)
+
+
+def test_tensors_are_loaded_with_whether_they_hold_anything() -> None:
+    targets = [np.full(n, 7, np.float32) for n in (3, 70_000, 2, 0)]
+    tensors = [np.array([0, -0.0, 0], np.float32), np.zeros(70_000, np.float32), np.array([0, np.nan], np.float32), targets[3]]
+    tensors[1][-1] = 1
+    tensors[3] = np.zeros(0, np.float32)
+    assert _load(targets, tensors) == [False, True, True, False]
+    for target, tensor in zip(targets, tensors, strict=True):
+        assert target.tobytes() == tensor.tobytes()
+    with pytest.raises(ValueError, match="expected 3 elements"):
+        _load(targets[1:2], tensors[:1])
+    with pytest.raises(ValueError, match="one for each tensor"):
+        _load(targets[:1], tensors[:2])
+    with pytest.raises(ValueError, match="the memory of a target"):
+        _load(targets[:1], targets[:1])
+    with pytest.raises(ValueError, match="the same memory"):
+        _load([targets[0], targets[0]], [tensors[0], tensors[0]])
+
+
+@pytest.mark.parametrize("spelling", ["topk:density=0.1", "topk:density=0.01", "qsgd:bits=4", "none", "f16"])
+def test_means_are_those_of_frames_added_one_by_one(spelling: str) -> None:
+    sizes = (500, 3, 40_000)
+    layout = gradwire.Layout({f"w{at}": (size,) for at, size in enumerate(sizes)})
+    codec = gradwire.Codec(spelling if spelling in ("none", "f16") else f"{spelling},memory=none,unit=tensor,dense_below=8")
+    units, start = [], 0
+    for at, size in enumerate(sizes):
+        units.append((at, start, size, size < 8))
+        start += size
+    frames = []
+    common = np.random.default_rng(9).normal(size=start)
+    for rank in range(3):
+        # They hold the same coordinates, for the greater part.
+        grad = (common + np.random.default_rng(rank).normal(size=start) / 4).astype(np.float32)
+        data = codec.encode(grad, layout, rank=rank, units=[unit for unit in units if unit[0] != rank])
+        frames.append(gradwire.Frame(data, layout))
+    total = np.zeros(start, np.float32)
+    for frame in frames:
+        frame.add_to(total)
+    assert gradwire.divide(total, 3) is None
+    tensors = [(unit[1], np.full(unit[2], 9, np.float32)) for unit in units]
+    assert _mean(frames, 3, tensors)
+    assert b"".join(tensor.tobytes() for _, tensor in tensors) == total.tobytes()
+    before = [tensor.copy() for _, tensor in tensors]
+    with pytest.raises(ValueError, match="none of the tensors"):
+        _mean(frames, 3, tensors[:2])
+    with pytest.raises(ValueError, match="ascending"):
+        _mean(frames, 3, tensors[::-1])
+    with pytest.raises(ValueError, match="contributors=0"):
+        _mean(frames, 0, tensors)
+    assert all(kept.tobytes() == tensor.tobytes() for kept, (_, tensor) in zip(before, tensors, strict=True))
+
+
+def test_a_sparse_mean_that_is_not_finite_is_told() -> None:
+    layout = gradwire.Layout({"a": (1000,)})
+    codec = gradwire.Codec("topk:density=0.001,memory=none")
+    grad = np.zeros(1000, np.float32)
+    grad[7] = 3e38
+    frame = gradwire.Frame(codec.encode(grad, layout), layout)
+    mean = np.ones(1000, np.float32)
+    assert not _mean([frame, frame], 2, [(0, mean)])
+    assert _mean([frame], 2, [(0, mean)])
+    assert mean[7] == np.float32(1.5e38)
+    assert np.count_nonzero(mean) == 1
+
+
+def test_a_mean_that_is_not_finite_is_told() -> None:
+    layout = gradwire.Layout({"a": (2,), "b": (3,)})
+    frames = [
+        gradwire.Frame(gradwire.Codec("none").encode(np.full(5, 3e38, np.float32), layout, units=[(0, 0, 2, False)]), layout)
+        for _ in range(2)
+    ]
+    tensors = [(0, np.zeros(2, np.float32)), (2, np.ones(3, np.float32))]
+    assert not _mean(frames, 2, tensors)
+    assert not tensors[1][1].any()
