@@ -10,8 +10,6 @@ LINKS = {"100 Mbit/s": 100, "1000 Mbit/s": 1000, "no limit": None}
 # Hosts have one core, of which this machine has two: two ranks with a core each, or four that share two.
 RANKS = [2, 4]
 ROUNDS = 3
-# DDP's default is two buckets, with which PyTorch's PowerSGD hook hangs over gloo. All methods have one, as there.
-BUCKET_CAP_MB = 25
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class Method:
     @property
     def is_ours(self):
         return self.kind == "gradwire"
+
+    @property
+    def bucket_cap_mb(self):
+        """DDP's default, which is two buckets here; over gloo PyTorch's PowerSGD hook hangs with them, and has one."""
+        return 25 if self.kind == "powersgd" else None
 
     @property
     def learns(self):

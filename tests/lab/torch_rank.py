@@ -24,7 +24,6 @@ from network import address
 from torch.nn.parallel import DistributedDataParallel
 from torch_hooks import register
 from torch_plan import (
-    BUCKET_CAP_MB,
     COMPUTE_STEPS,
     FEWEST_STEPS,
     METHODS,
@@ -90,8 +89,7 @@ def time_method(rank, ranks, model, method, seconds):
     random = torch.Generator().manual_seed(rank)
     batches = [torch_models.random_batch(model, random) for _ in range(BATCHES)]
     alone = Loop(torch_models.make(model), batches)
-    ddp = DistributedDataParallel(torch_models.make(model), broadcast_buffers=False, bucket_cap_mb=BUCKET_CAP_MB)
-    hook = register(ddp, METHODS[method])
+    ddp, hook = distributed(model, METHODS[method])
     loop = Loop(ddp, batches)
     alone.run(3)
     compute = timed_alone(alone)
@@ -118,6 +116,13 @@ def time_method(rank, ranks, model, method, seconds):
     if hook:
         hook.close()
     return found | {"compute": compute, "compute_cpu": cpu}
+
+
+def distributed(model, method):
+    """A DDP model, and its hook."""
+    made = torch_models.make(model)
+    ddp = DistributedDataParallel(made, broadcast_buffers=False, bucket_cap_mb=method.bucket_cap_mb)
+    return ddp, register(ddp, method)
 
 
 def seconds_of(now, before, part):
@@ -169,8 +174,7 @@ def train(rank, ranks, model, method, steps):
     from torch_data import load
 
     data, about = load(model), MODELS[model]
-    ddp = DistributedDataParallel(torch_models.make(model), broadcast_buffers=False, bucket_cap_mb=BUCKET_CAP_MB)
-    hook = register(ddp, METHODS[method])
+    ddp, hook = distributed(model, METHODS[method])
     optimizer = torch.optim.SGD(ddp.parameters(), lr=about.lr)
     evaluations, losses, began = [], [], time.process_time()
     for step in range(steps):

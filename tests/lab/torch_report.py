@@ -121,7 +121,8 @@ def targets(report):
             if best:
                 cell = (model, ranks, SLOW, best)
                 where = f"{MODELS[model].name}, {ranks} ranks, {SLOW}, {best}"
-                yield verdict(f"step ≤ {MOST_STEP[ranks]} × compute", where, report.median(cell, over_compute), MOST_STEP[ranks])
+                most = MOST_STEP[ranks]
+                yield verdict(f"step ≤ {most} × compute", where, report.median(cell, over_compute), most)
                 yield verdict(f"exposed wait ≤ {100 * MOST_WAIT:g} % of compute", where, report.median(cell, wait), MOST_WAIT)
                 share = report.coding_share(cell)
                 yield verdict(f"added CPU ≤ no-op hook's + {MOST_CODING} × codec's", where, share, MOST_CODING)
@@ -175,16 +176,21 @@ def details(report):
                     head += ["kB sent", "encode · exchange · decode · exposed, ms"]
                     yield from table(head, rows)
     rows = [
-        [about.name, method, str(line["steps"]), f"{line['lr']:g}", learned(report, model, method), number(line["train_loss"], 3)]
+        [about.name, method, *trained(report, model, method)]
         for model, about in MODELS.items()
         for method in METHODS
-        if (line := report.learned.get((model, method)))
+        if (model, method) in report.learned
     ]
     if rows:
         yield "\n## What is learned, four ranks\n"
         yield from table(["model", "method", "steps", "rate", "ends with", "training loss"], rows)
     for (model, method), error in report.failed.items():
         yield f"\n{MODELS[model].name}, {method}, failed: {error.splitlines()[0]}"
+
+
+def trained(report, model, method):
+    line = report.learned[model, method]
+    return [str(line["steps"]), f"{line['lr']:g}", learned(report, model, method), number(line["train_loss"], 3)]
 
 
 def detail(report, cell):
