@@ -46,9 +46,7 @@ class PennTreebank:
     def evaluate(self, model):
         kept, model.state = model.state, None
         rows = self.valid[: len(self.valid) // 20 * 20].view(20, -1).t()
-        losses = [
-            (model(rows[at : at + 35], rows[at + 1 : at + 36]).item(), 1) for at in range(0, len(rows) - 36, 35)
-        ]
+        losses = [(model(rows[at : at + 35], rows[at + 1 : at + 36]).item(), 1) for at in range(0, len(rows) - 36, 35)]
         model.state = kept
         return _mean(losses)
 

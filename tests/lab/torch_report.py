@@ -9,6 +9,7 @@ count, too, that were timed while other programs used the cores: for a look, not
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from pathlib import Path
@@ -34,11 +35,13 @@ CORES = 2
 SLOW, _, FREE = LINKS
 BEGIN, END = "<!-- torch_report.py: begin -->", "<!-- torch_report.py: end -->"
 NONE = "–"
+TICKS = [1, 1.5, 2, 3, 5, 10, 20, 50, 100]
 
 
 class Report:
     def __init__(self, lines, takes_busy=False):
-        """Of lines about the same, the last counts."""
+        """Of lines about the same, the last counts; of trainings, those of as many steps as were planned."""
+        self.machines = [line for line in lines if line["kind"] == "machine"]
         good = [line for line in lines if "error" not in line]
         self.failed = {(line["model"], line["method"]): line["error"] for line in lines if "error" in line}
         self.busy = sum(line.get("others", 0) > MOST_OTHERS for line in good)
@@ -48,7 +51,7 @@ class Report:
             if line["kind"] == "time":
                 at = line["model"], line["ranks"], line["link"], line["method"]
                 self.times.setdefault(at, {})[line["round"]] = line
-            else:
+            elif line["kind"] == "accuracy" and (takes_busy or line["steps"] == MODELS[line["model"]].steps):
                 self.learned[line["model"], line["method"]] = line
 
     def rounds(self, *cell):
@@ -225,6 +228,8 @@ def summary(report):
             steps = (report.median((model, ranks, SLOW, method), over_compute) for ranks in RANKS)
             row += [" · ".join(number(step) for step in steps), learned(report, model, method)]
         rows.append(row)
+    for one in report.machines:
+        yield f"{one['processor']}, {one['cores']} cores, torch {one['torch']}, gradwire {one['gradwire']}.\n"
     yield f"Seconds a step over those of compute alone, at {SLOW}; what each model ends with after training.\n"
     yield from table(head, rows)
     yield ""
@@ -237,11 +242,14 @@ def plot(report, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(len(RANKS), len(MODELS), figsize=(5 * len(MODELS), 4.2 * len(RANKS)), squeeze=False)
+    shape = {"figsize": (5 * len(MODELS), 4.2 * len(RANKS)), "sharex": True, "sharey": True, "squeeze": False}
+    figure, axes = pyplot.subplots(len(RANKS), len(MODELS), **shape)
     for ranks, row in zip(RANKS, axes):
         for model, axis in zip(MODELS, row):
             plot_steps(report, axis, model, ranks)
-    figure.tight_layout()
+    axes[0][0].invert_yaxis()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncols=len(LINKS) + 1, frameon=False)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     figure.savefig(path, dpi=100, bbox_inches="tight")
 
 
@@ -253,12 +261,11 @@ def plot_steps(report, axis, model, ranks):
     axis.axvline(1, color="black", linewidth=0.8)
     axis.axvline(MOST_STEP[ranks], color="grey", linestyle=":", label=f"target at {SLOW}")
     axis.set_xscale("log")
-    axis.set_xlim(left=0.8)
+    axis.set_xlim(0.8, 100)
+    axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     axis.set_yticks([place + height for place in range(len(METHODS))], METHODS, fontsize=7)
-    axis.invert_yaxis()
     axis.set_title(f"{MODELS[model].name}, {ranks} ranks")
     axis.set_xlabel("step, × compute alone")
-    axis.legend(fontsize=7, loc="lower right")
 
 
 def replaced(document, text):
@@ -283,7 +290,8 @@ def main():
     if asked.plot:
         plot(report, asked.plot)
     if asked.into:
-        asked.into.write_text(replaced(asked.into.read_text(), "\n".join(summary(report))))
+        picture = [f"\n![Steps by method]({os.path.relpath(asked.plot, asked.into.parent)})"] if asked.plot else []
+        asked.into.write_text(replaced(asked.into.read_text(), "\n".join([*summary(report), *picture])))
     for what, where, found, said in targets(report):
         print(f"{said}: {what}: {found} ({where})")
     if report.busy:

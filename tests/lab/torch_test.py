@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch_lab
 import torch_report
-from torch_plan import DENSE, METHODS, NOTHING, ROUNDS
+from torch_plan import DENSE, METHODS, MODELS, NOTHING, ROUNDS
 from torch_report import FREE, SLOW, Report
 
 OURS = "gradwire top-k 1 %"
@@ -18,6 +18,10 @@ def line(method, **other):
     key = {"kind": "time", "model": "lstm", "ranks": 2, "link": SLOW, "round": 1, "method": method}
     seconds = dict.fromkeys(["step", "low", "high", "compute", "cpu", "compute_cpu"], 0.1)
     return {**key, **seconds, "sent": 1000.0, "others": 0.0, **other}
+
+
+def machine():
+    return {"kind": "machine", "processor": "one", "cores": 2, "torch": "2", "gradwire": "0"}
 
 
 class ReportTest(unittest.TestCase):
@@ -53,16 +57,18 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(Report([line(OURS, others=0.5)]).busy, 1)
 
     def test_ours_is_the_fastest_that_learns_as_much(self):
-        learned = {"kind": "accuracy", "model": "lstm", "steps": 1, "lr": 1.0, "train_loss": 1.0}
+        learned = {"kind": "accuracy", "model": "lstm", "steps": MODELS["lstm"].steps, "lr": 1.0, "train_loss": 1.0}
         fast, slow = "gradwire top-k 0.1 %", OURS
         lines = [line(fast, step=0.11), line(slow, step=0.12)]
         lines += [{**learned, "method": method, "evaluations": [[1, loss]]} for method, loss in [(DENSE, 5.0), (slow, 5.04)]]
         self.assertEqual(Report(lines).best("lstm", 2, SLOW), fast)
-        lines.append({**learned, "method": fast, "evaluations": [[1, 5.06]]})
+        worse = {**learned, "method": fast, "evaluations": [[1, 5.06]]}
+        self.assertEqual(Report([*lines, {**worse, "steps": 5}]).best("lstm", 2, SLOW), fast)
+        lines.append(worse)
         self.assertEqual(Report(lines).best("lstm", 2, SLOW), slow)
 
     def test_tables_have_a_cell_for_each_column(self):
-        report = Report([line(method, coding=0.01, encode=0.001) for method in METHODS])
+        report = Report([machine(), *(line(method, coding=0.01, encode=0.001) for method in METHODS)])
         for text in (torch_report.summary(report), torch_report.details(report)):
             columns = 0
             for row in "\n".join(text).splitlines():
