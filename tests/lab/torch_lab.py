@@ -249,9 +249,10 @@ def check_cells(found, ring):
 def parse(arguments):
     def names(of):
         def parsed(text):
-            wanted = [type(next(iter(of)))(one) for one in text.split(",")]
-            assert set(wanted) <= set(of), f"expected some of {', '.join(map(str, of))}"
-            return wanted
+            known = {str(one): one for one in of}
+            if unknown := set(text.split(",")) - set(known):
+                raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: expected some of {', '.join(known)}")
+            return [known[one] for one in text.split(",")]
 
         return parsed
 

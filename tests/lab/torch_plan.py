@@ -67,13 +67,13 @@ METHODS = {
     "top-k 1 % as GRACE": Method("grace", "0.01"),
     "gradwire none": Method("gradwire", "none"),
     "gradwire top-k 1 %": Method("gradwire", "topk:density=0.01"),
-    "gradwire top-k 1 %, q4": Method("gradwire", "topk:density=0.01,values=q4,index=small"),
+    "gradwire top-k 1 % q4": Method("gradwire", "topk:density=0.01,values=q4,index=small"),
     "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
     "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
     "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
 }
 # What --quick times: two ranks at 100 Mbit/s, and over no more than these.
-QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 %, q4"]
+QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]
 
 # Seconds for which the steps of a cell are timed, and how many steps these are at least and at most.
 TIMED_SECONDS, FEWEST_STEPS, MOST_STEPS = 2.0, 5, 60

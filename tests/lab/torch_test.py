@@ -99,3 +99,7 @@ class ResultsTest(unittest.TestCase):
         orders = [[key["method"] for key in torch_lab.keys_of(chosen, turn, 2, SLOW)] for turn in range(1, ROUNDS + 1)]
         self.assertEqual(len({tuple(order) for order in orders}), ROUNDS)
         self.assertTrue(all(sorted(order) == sorted(METHODS) for order in orders))
+
+    def test_every_name_can_be_asked_for(self):
+        chosen = torch_lab.parse(["results.jsonl", "--methods", ",".join(METHODS), "--ranks", "4", "--links", FREE])
+        self.assertEqual((chosen.methods, chosen.ranks, chosen.links), ([*METHODS], [4], [FREE]))
