@@ -123,7 +123,7 @@ def targets(report):
             best = report.best(model, ranks, SLOW)
             if best:
                 cell = (model, ranks, SLOW, best)
-                where = f"{MODELS[model].name}, {ranks} ranks, {SLOW}, {best}"
+                where = described(report, *cell)
                 most = MOST_STEP[ranks]
                 yield verdict(f"step ≤ {most} × compute", where, report.median(cell, over_compute), most)
                 yield verdict(f"exposed wait ≤ {100 * MOST_WAIT:g} % of compute", where, report.median(cell, wait), MOST_WAIT)
@@ -132,8 +132,13 @@ def targets(report):
             best = report.best(model, ranks, FREE)
             if best:
                 ratio = report.paired((model, ranks, FREE, best), DENSE, lambda line: line["step"])
-                where = f"{MODELS[model].name}, {ranks} ranks, {FREE}, {best}"
+                where = described(report, model, ranks, FREE, best)
                 yield verdict(f"step ≤ {MOST_OF_DENSE} × all-reduce", where, ratio, MOST_OF_DENSE)
+
+
+def described(report, model, ranks, link, method):
+    doubt = ", not known to learn as much" if report.is_equal(model, method) is None else ""
+    return f"{MODELS[model].name}, {ranks} ranks, {link}, {method}{doubt}"
 
 
 def verdict(what, where, found, most):
@@ -203,9 +208,10 @@ def detail(report, cell):
     def of(name):
         return report.median(cell, lambda line: line.get(name))
 
+    is_advised = any(line.get("advice") for line in report.rounds(*cell).values())
     parts = " · ".join(milliseconds(of(part)) for part in ("encode", "exchange", "decode", "exposed"))
     return [
-        cell[3],
+        f"{cell[3]} (advises against itself)" if is_advised else cell[3],
         milliseconds(of("step")),
         f"{milliseconds(of('low'))} to {milliseconds(of('high'))}",
         number(report.median(cell, over_compute)),
