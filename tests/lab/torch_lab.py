@@ -289,6 +289,8 @@ def main():
     if chosen.only != "accuracy":
         time_all(results, chosen, is_over)
     if chosen.only == "accuracy" or not (chosen.only or chosen.quick):
+        if "GRADWIRE_DATA" not in os.environ:
+            sys.exit("accuracy needs GRADWIRE_DATA, the folder that holds data/")
         train_all(results, chosen, is_over)
     if chosen.quick:
         check_quick(results)
