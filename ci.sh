@@ -31,7 +31,7 @@ declare -A purpose=(
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line; DDP with torch"
-  [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak"
+  [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak, hooks of torch"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
   [mpich]="the contract, every fault, a payload above 2 GiB and training under MPICH as well"
@@ -286,6 +286,18 @@ check_lab() {
   need_command ethtool ethtool
   need_command pgrep procps
   timeout -k 5 "$lab_seconds" tests/lab/run.py
+  check_torch_lab
+}
+
+# Whether the lab measures PyTorch's hooks and gradwire's, not how fast they are.
+check_torch_lab() {
+  local wheels=$logs/torch-lab
+  rm -rf "$wheels"
+  python_venv bindings/python/requirements-dev.txt
+  PYO3_PYTHON=$venv/bin/python "$venv/bin/maturin" build --release --locked -m bindings/python/Cargo.toml --out "$wheels"
+  install_beside_torch "$wheels"
+  timeout -k 5 "$torch_seconds" "$venv/bin/python" tests/lab/torch_lab.py "$wheels/quick.jsonl" --quick
+  python3 tests/lab/torch_report.py "$wheels/quick.jsonl" "$wheels/quick.md" --busy
 }
 
 check_fuzz() { fuzz_all_for "$fuzz_seconds"; }
@@ -325,16 +337,22 @@ check_python() {
 
 # check_gradwire_torch FOLDER: the wheel in the folder, in an environment with torch.
 check_gradwire_torch() {
-  local package=$root/bindings/python cache=${XDG_CACHE_HOME:-$HOME/.cache} free
+  local package=$root/bindings/python
+  install_beside_torch "$1"
+  (cd "$package" && "$venv/bin/python" -m mypy py_src)
+  (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/ddp)
+  (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)
+}
+
+# install_beside_torch FOLDER: sets `venv`, an environment with torch and the wheel in the folder.
+install_beside_torch() {
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache} free
   mkdir -p "$cache"
   free=$(df --output=avail -B 1G "$cache" | tail -n 1)
   torch_is_there || ((free >= torch_gigabytes)) ||
     fail "torch needs $torch_gigabytes GB of disk in $cache, and $free are free"
   python_venv bindings/python/requirements-torch.txt
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$1"/*.whl
-  (cd "$package" && "$venv/bin/python" -m mypy py_src)
-  (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/ddp)
-  (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)
 }
 
 torch_is_there() {

@@ -42,14 +42,18 @@ def address(host):
 
 
 class Network:
-    """`count` hosts, numbered from 1. A rate is in Mbit/s, a delay in ms one way, a loss the share of packets."""
+    """`count` hosts, numbered from 1. A rate is in Mbit/s, a delay in ms one way, a loss the share of packets.
+
+    Without a rate links are as fast as the kernel is.
+    """
 
     def __init__(self, count, rate=1000, delay=0, loss=0, seed=1):
         self.hosts = range(1, count + 1)
         self._switch = None
         for host in self.hosts:
             _make_host(host)
-            self.set_rate(host, rate)
+            if rate is not None:
+                self.set_rate(host, rate)
         if delay or loss:
             self._switch = _switch_in_user_space(self.hosts, delay, loss, seed)
         else:

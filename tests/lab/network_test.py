@@ -101,6 +101,12 @@ class NetworkTest(unittest.TestCase):
                 # A machine that does something else meanwhile does not always keep a link busy.
                 self.assertGreater(max(measured), rate * 0.85)
 
+    def test_links_without_a_rate_have_no_bucket(self):
+        for rate, has_bucket in [(10, True), (None, False)]:
+            with self.subTest(rate=rate), Network(2, rate=rate) as network:
+                asked = network.start(1, "tc qdisc show dev eth0".split(), stdout=subprocess.PIPE, text=True)
+                self.assertEqual("tbf" in asked.communicate()[0], has_bucket)
+
     def test_packets_are_delayed_both_ways(self):
         with Network(2, delay=20) as network:
             trips = sorted(self.round_trips(network, 20))

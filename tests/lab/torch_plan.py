@@ -1,0 +1,92 @@
+"""What torch_lab.py compares: models, methods, links and targets, written down before anything is timed.
+
+Imports nothing of torch, so that torch_report.py needs none.
+"""
+
+from dataclasses import dataclass
+
+# Mbit/s in both directions of each host; none is a link without limit.
+LINKS = {"100 Mbit/s": 100, "1000 Mbit/s": 1000, "no limit": None}
+# Hosts have one core, of which this machine has two: two ranks with a core each, or four that share two.
+RANKS = [2, 4]
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    params: int
+    # Examples of one rank in one step.
+    batch: int
+    # How accuracy is found: SGD without momentum, the rate falling linearly to zero.
+    lr: float
+    steps: int
+    measure: str
+    # Whether more of the measure is better, and by how much it may be worse than dense gradients and count as equal.
+    rises: bool
+    tolerance: float
+
+
+MODELS = {
+    "lstm": Model("LSTM, PTB", 4_653_200, 20, 2.0, 4000, "validation loss", False, 0.01),
+    "gpt": Model("GPT, tiny Shakespeare", 3_075_072, 1, 0.2, 2000, "validation loss", False, 0.01),
+    "resnet": Model("ResNet-20, CIFAR-10", 269_722, 4, 0.1, 5000, "test accuracy", True, 0.01),
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    # How torch_hooks.py makes it, and of what.
+    kind: str
+    argument: str = ""
+
+    @property
+    def is_ours(self):
+        return self.kind == "gradwire"
+
+    @property
+    def bucket_cap_mb(self):
+        """DDP's default, which is two buckets here; over gloo PyTorch's PowerSGD hook hangs with them, and has one."""
+        return 25 if self.kind == "powersgd" else None
+
+    @property
+    def learns(self):
+        """Whether its gradients are means of all ranks."""
+        return self.kind != "nothing"
+
+
+NOTHING, DENSE = "no-op hook", "all-reduce"
+METHODS = {
+    NOTHING: Method("nothing"),
+    DENSE: Method("all-reduce"),
+    "fp16": Method("fp16"),
+    "bf16": Method("bf16"),
+    "PowerSGD rank 1": Method("powersgd", "1"),
+    "PowerSGD rank 2": Method("powersgd", "2"),
+    "PowerSGD rank 4": Method("powersgd", "4"),
+    "top-k 1 % as GRACE": Method("grace", "0.01"),
+    "gradwire none": Method("gradwire", "none"),
+    "gradwire top-k 1 %": Method("gradwire", "topk:density=0.01"),
+    "gradwire top-k 1 % q4": Method("gradwire", "topk:density=0.01,values=q4,index=small"),
+    "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
+    "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
+    "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
+}
+# What --quick times: two ranks at 100 Mbit/s, and over no more than these.
+QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]
+
+# Seconds for which the steps of a cell are timed, and how many steps these are at least and at most.
+TIMED_SECONDS, FEWEST_STEPS, MOST_STEPS = 2.0, 5, 60
+# Steps before that: PyTorch's PowerSGD sends its first two dense, and buckets are rebuilt behind the first. After ten,
+# gradwire times an all-reduce, for its advice.
+WARM_UP_STEPS, WARM_UP_STEPS_OF_OURS = 5, 12
+# Steps of compute alone, before the steps of a cell and again behind them.
+COMPUTE_STEPS = 10
+# Cores that other programs may use while a cell is timed. With more it is timed again by the next start.
+MOST_OTHERS = 0.1
+
+# Shares of compute alone, or of what stands beside them.
+MOST_WAIT = 0.10
+MOST_STEP = {2: 1.25, 4: 1.5}
+MOST_CODING = 1.5
+MOST_OF_DENSE = 1.03
