@@ -54,7 +54,7 @@ fn word(value: &Option<String>, default: &str) -> String {
 fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let data = word(&settings.data, "optdigits");
     let source: Source = data.parse()?;
-    let reads_text = matches!(source, Source::TinyShakespeare | Source::Text(_));
+    let reads_text = source.is_text();
     let model = word(&settings.model, if reads_text { "gpt" } else { "mlp" });
     let optimizer = word(&settings.optimizer, "sgd");
     let is_sgd = optimizer == "sgd";
@@ -63,6 +63,8 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     Ok(RunConfig {
         data_dir: settings.data_dir.clone(),
         hidden: settings.hidden.clone(),
+        bptt: settings.bptt,
+        dropout: settings.dropout,
         exchange: word(&settings.exchange, "auto"),
         topology: settings.topology.clone().or(is_gossip(&codec).then(|| "ring".to_owned())),
         wire: settings.wire.clone(),
@@ -102,6 +104,7 @@ fn default_rate(model: &str, is_sgd: bool) -> f64 {
     match (is_sgd, model) {
         (false, _) => 0.003,
         (true, "mlp") => 0.3,
+        (true, "lstm") => 1.0,
         (true, _) => 0.1,
     }
 }
@@ -164,9 +167,18 @@ fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
 fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_adamw = config.optimizer == "adamw";
     refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
+    let is_lstm = config.model == "lstm";
     refuse(
-        config.hidden.is_some() && config.model != "mlp",
-        format!("hidden with model = {}: it belongs to mlp", config.model),
+        config.hidden.is_some() && config.model != "mlp" && !is_lstm,
+        format!("hidden with model = {}: it belongs to mlp and lstm", config.model),
+    )?;
+    refuse(
+        is_lstm && config.hidden.as_ref().is_some_and(|widths| widths.len() != 1),
+        "hidden with model = lstm: give one width, which all its layers have",
+    )?;
+    refuse(
+        !is_lstm && (config.bptt.is_some() || config.dropout.is_some()),
+        format!("bptt, dropout with model = {}: they belong to lstm", config.model),
     )?;
     refuse(
         is_adamw && config.momentum.is_some(),

@@ -19,18 +19,24 @@ pub enum Source {
     FashionMnist,
     /// Binary files of CIFAR-10.
     Cifar10,
+    /// Text files of the Penn Treebank, by words.
+    Ptb,
+    /// Text files of WikiText-2, by words.
+    WikiText2,
     /// Text files of the user, by characters or words.
     Text(Level),
 }
 
 impl Source {
     /// Every source with its name.
-    pub const NAMES: [(&'static str, Self); 7] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("optdigits", Self::Optdigits),
         ("tiny-shakespeare", Self::TinyShakespeare),
         ("mnist", Self::Mnist),
         ("fashion-mnist", Self::FashionMnist),
         ("cifar-10", Self::Cifar10),
+        ("ptb", Self::Ptb),
+        ("wikitext-2", Self::WikiText2),
         ("text", Self::Text(Level::Words)),
         ("characters", Self::Text(Level::Characters)),
     ];
@@ -38,6 +44,11 @@ impl Source {
     /// Whether the data set ships with the trainer.
     pub fn is_shipped(self) -> bool {
         matches!(self, Self::Optdigits | Self::TinyShakespeare)
+    }
+
+    /// Whether the next token is predicted.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::TinyShakespeare | Self::Ptb | Self::WikiText2 | Self::Text(_))
     }
 
     /// Reads the data set; `folder` is not looked at by the shipped ones.
@@ -55,6 +66,7 @@ impl Source {
             Self::TinyShakespeare => shakespeare::load(),
             Self::Mnist | Self::FashionMnist => idx::load(&self.to_string(), needed()?),
             Self::Cifar10 => cifar::load(needed()?),
+            Self::Ptb | Self::WikiText2 => text::load_named(&self.to_string(), needed()?, Level::Words),
             Self::Text(level) => text::load(needed()?, level),
         }
     }

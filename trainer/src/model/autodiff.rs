@@ -40,14 +40,7 @@ impl<N: Network> Autodiff<N> {
     }
 
     fn check(&self, batch: &Batch) -> Result<(), ModelError> {
-        let classes = self.network.classes();
-        let bad = |target: &&u32| **target as usize >= classes;
-        if batch.predictions() == 0 {
-            return Err(ModelError::Batch("it is empty".to_owned()));
-        }
-        if let Some(target) = batch.targets().iter().find(bad) {
-            return Err(ModelError::Batch(format!("target {target} is not below {classes}")));
-        }
+        check_targets(batch, self.network.classes())?;
         self.network.check(batch).map_err(ModelError::Batch)
     }
 
@@ -100,6 +93,18 @@ impl<N: Network> Model for Autodiff<N> {
             correct: rows.filter(|(row, target)| first_maximum(row) == **target as usize).count() as u64,
             count: batch.predictions() as u64,
         })
+    }
+}
+
+/// Whether there is something to predict, and all of it is below `classes`.
+pub(super) fn check_targets(batch: &Batch, classes: usize) -> Result<(), ModelError> {
+    let bad = |target: &&u32| **target as usize >= classes;
+    if batch.predictions() == 0 {
+        return Err(ModelError::Batch("it is empty".to_owned()));
+    }
+    match batch.targets().iter().find(bad) {
+        Some(target) => Err(ModelError::Batch(format!("target {target} is not below {classes}"))),
+        None => Ok(()),
     }
 }
 

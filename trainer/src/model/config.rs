@@ -1,12 +1,17 @@
 //! The kinds of models by name, with sizes.
 
 use super::autodiff::Autodiff;
-use super::{CnnConfig, GptConfig, MlpConfig, Model, ModelError, cnn, gpt, mlp};
-use crate::data::Task;
+use super::{CnnConfig, GptConfig, LstmConfig, MlpConfig, Model, ModelError, cnn, gpt, lstm, mlp};
+use crate::data::{Batches, Dataset, Task};
 use crate::range::RangeError;
 
+/// Images that are evaluated at once.
+const IMAGES_AT_ONCE: usize = 256;
+/// Tokens that are evaluated at once; each has a row of logits as long as the vocabulary.
+const TOKENS_AT_ONCE: usize = 2048;
+
 /// A kind of model with its sizes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ModelConfig {
     /// Fully connected layers.
     Mlp(MlpConfig),
@@ -14,11 +19,13 @@ pub enum ModelConfig {
     Cnn(CnnConfig),
     /// Transformer.
     Gpt(GptConfig),
+    /// Recurrent layers.
+    Lstm(LstmConfig),
 }
 
 impl ModelConfig {
     /// The names that [`ModelConfig::by_name`] knows.
-    pub const NAMES: [&'static str; 3] = ["mlp", "cnn", "gpt"];
+    pub const NAMES: [&'static str; 4] = ["mlp", "cnn", "gpt", "lstm"];
 
     /// The model of this name with sizes that suit the task.
     ///
@@ -30,6 +37,7 @@ impl ModelConfig {
             "mlp" => Ok(Self::Mlp(MlpConfig::suited_to(task))),
             "cnn" => Ok(Self::Cnn(CnnConfig::suited_to(task))),
             "gpt" => Ok(Self::Gpt(GptConfig::default())),
+            "lstm" => Ok(Self::Lstm(LstmConfig::default())),
             _ => Err(RangeError::new("model", name, format!("one of {}", Self::NAMES.join(", ")))),
         }
     }
@@ -46,7 +54,35 @@ impl ModelConfig {
     pub fn context(&self) -> usize {
         match self {
             Self::Gpt(config) => config.context,
+            Self::Lstm(config) => config.context,
             Self::Mlp(_) | Self::Cnn(_) => 0,
+        }
+    }
+
+    /// The training batches of worker `rank` of `world`, `batch` items each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batches::new`] and [`Batches::streams`].
+    pub fn batches<'a>(
+        &self,
+        dataset: &'a Dataset,
+        seed: u64,
+        batch: usize,
+        rank: usize,
+        world: usize,
+    ) -> Result<Batches<'a>, RangeError> {
+        let cut = if matches!(self, Self::Lstm(_)) { Batches::streams } else { Batches::new };
+        cut(dataset, seed, batch, rank, world, self.context())
+    }
+
+    /// How a part is evaluated: images or windows at once, and tokens of a window. What reads streams reads
+    /// the part as one.
+    pub fn at_once(&self) -> (usize, usize) {
+        match self.context() {
+            0 => (IMAGES_AT_ONCE, 0),
+            _ if matches!(self, Self::Lstm(_)) => (1, TOKENS_AT_ONCE),
+            context => ((TOKENS_AT_ONCE / context).max(1), context),
         }
     }
 
@@ -75,6 +111,7 @@ impl ModelConfig {
             Self::Mlp(config) => Box::new(Autodiff::new(mlp::Mlp::new(config, task)?, seed)),
             Self::Cnn(config) => Box::new(Autodiff::new(cnn::Cnn::new(config, task)?, seed)),
             Self::Gpt(config) => Box::new(Autodiff::new(gpt::Gpt::new(config, task)?, seed)),
+            Self::Lstm(config) => Box::new(lstm::Lstm::new(config, task, seed)?),
         })
     }
 }

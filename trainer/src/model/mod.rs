@@ -5,6 +5,7 @@
 //! | [`mlp`] | fully connected layers | images |
 //! | [`cnn`] | two convolutions with pooling, two fully connected layers | images |
 //! | [`gpt`] | pre-norm transformer that predicts the next token | text |
+//! | [`lstm`] | recurrent layers that read streams and predict the next token | text |
 //!
 //! [`eval`] says how good one is, and [`hash`](mod@hash) makes one number of its parameters.
 //!
@@ -15,11 +16,15 @@
 mod autodiff;
 pub mod cnn;
 mod config;
+mod dropout;
 mod error;
 pub mod eval;
+mod exponential;
 pub mod gpt;
 pub mod hash;
 mod init;
+pub mod lstm;
+mod matrix;
 pub mod mlp;
 mod network;
 mod weights;
@@ -28,5 +33,6 @@ pub use cnn::CnnConfig;
 pub use config::ModelConfig;
 pub use error::ModelError;
 pub use gpt::GptConfig;
+pub use lstm::LstmConfig;
 pub use mlp::MlpConfig;
-pub use network::{Model, Score};
+pub use network::{Model, Moment, Score};

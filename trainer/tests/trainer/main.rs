@@ -15,6 +15,7 @@ mod loaders;
 mod naive;
 mod packets;
 mod real_data;
+mod recurrent;
 mod runs;
 mod training;
 

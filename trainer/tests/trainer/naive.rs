@@ -216,3 +216,44 @@ pub(crate) fn gpt(params: &Params<'_>, batch: &Batch, heads: usize) -> f64 {
     }
     mean_loss(rows.into_iter(), batch)
 }
+
+/// `[input, forget, candidate, output]` of a cell, and then its state and output.
+fn cell(params: &Params<'_>, layer: &str, x: &[f64], [output, cell]: &mut [Vec<f64>; 2]) {
+    let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let mut gates = linear(params, &format!("{layer}.input"), x);
+    let recurrent = linear(params, &format!("{layer}.hidden"), output);
+    gates.iter_mut().zip(recurrent).for_each(|(gate, more)| *gate += more);
+    let width = cell.len();
+    for j in 0..width {
+        let [enter, keep, candidate, out] = [0, 1, 2, 3].map(|gate| gates[gate * width + j]);
+        cell[j] = logistic(keep) * cell[j] + logistic(enter) * candidate.tanh();
+        output[j] = logistic(out) * cell[j].tanh();
+    }
+}
+
+/// Loss of the recurrent network, each window from its beginning.
+pub(crate) fn lstm(params: &Params<'_>, batch: &Batch) -> f64 {
+    let Batch::Tokens { shape: [_, tokens], inputs, .. } = batch else { panic!() };
+    let embedding = params.get("embedding");
+    let width = params.get("layers.0.hidden.bias").len() / 4;
+    let row_of = |token: u32| embedding[token as usize * width..][..width].to_vec();
+    let mut rows = Vec::new();
+    for window in inputs.chunks(*tokens) {
+        let mut states = Vec::new();
+        for &token in window {
+            let mut x = row_of(token);
+            let mut n = 0;
+            while params.has(&format!("layers.{n}.input.weight")) {
+                if states.len() == n {
+                    states.push([vec![0.0; width], vec![0.0; width]]);
+                }
+                cell(params, &format!("layers.{n}"), &x, &mut states[n]);
+                x = states[n][0].clone();
+                n += 1;
+            }
+            let score = |row: &[f64]| row.iter().zip(&x).map(|(a, b)| a * b).sum();
+            rows.push(embedding.chunks(width).map(score).collect());
+        }
+    }
+    mean_loss(rows.into_iter(), batch)
+}
