@@ -184,6 +184,7 @@ fn model(config: &RunConfig, dataset: &Dataset) -> Result<ModelConfig, RangeErro
             lstm.context = config.bptt.unwrap_or(lstm.context);
             lstm.dropout = config.dropout.unwrap_or(lstm.dropout);
         }
+        (ModelConfig::ResNet20(resnet), _) => resnet.augment = config.augment.unwrap_or(false),
         _ => {}
     }
     Ok(model)

@@ -18,7 +18,7 @@ pub enum Purpose {
     Offset = 3,
     /// What dropout drops; `step` is the step.
     Dropout = 4,
-    /// How training images are moved and mirrored; `step` is the step.
+    /// How training images are moved and mirrored; `step` is the epoch, and the rank the image.
     Augment = 5,
 }
 

@@ -65,6 +65,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         hidden: settings.hidden.clone(),
         bptt: settings.bptt,
         dropout: settings.dropout,
+        augment: settings.augment.or((model == "resnet20").then_some(source == Source::Cifar10)),
         exchange: word(&settings.exchange, "auto"),
         topology: settings.topology.clone().or(is_gossip(&codec).then(|| "ring".to_owned())),
         wire: settings.wire.clone(),
@@ -81,7 +82,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         momentum: settings.momentum.or(is_sgd.then_some(0.0)),
         nesterov: settings.nesterov.or(is_sgd.then_some(false)),
         weight_decay: or(&settings.weight_decay, if is_sgd { 0.0 } else { 0.01 }),
-        lr: or(&settings.lr, default_rate(&model, is_sgd)),
+        lr: or(&settings.lr, default_rate(&model, source, is_sgd)),
         schedule: word(&settings.schedule, "constant"),
         warmup: or(&settings.warmup, 0),
         decay_every: settings.decay_every,
@@ -100,9 +101,10 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
 }
 
 /// Rates at which plain SGD, and AdamW, train the shipped tasks without compression.
-fn default_rate(model: &str, is_sgd: bool) -> f64 {
+fn default_rate(model: &str, data: Source, is_sgd: bool) -> f64 {
     match (is_sgd, model) {
         (false, _) => 0.003,
+        (true, "mlp") if data == Source::Cifar10 => 0.05,
         (true, "mlp") => 0.3,
         (true, "lstm") => 1.0,
         (true, _) => 0.1,
@@ -168,6 +170,15 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_adamw = config.optimizer == "adamw";
     refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
     let is_lstm = config.model == "lstm";
+    let is_resnet = config.model == "resnet20";
+    refuse(
+        !is_resnet && config.augment.is_some(),
+        format!("augment with model = {}: it belongs to resnet20", config.model),
+    )?;
+    refuse(
+        is_resnet && config.transport == "zmq",
+        "model = resnet20 with transport = zmq: workers that come and go have no common statistics",
+    )?;
     refuse(
         config.hidden.is_some() && config.model != "mlp" && !is_lstm,
         format!("hidden with model = {}: it belongs to mlp and lstm", config.model),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::augment::augment;
 use super::{Dataset, Images, Part, Text};
 use crate::range::{RangeError, require};
 use crate::rng::{Draws, Purpose};
@@ -119,6 +120,7 @@ pub struct Batches<'a> {
     context: usize,
     order: Option<(u64, Vec<usize>)>,
     streams: Option<Streams>,
+    augments: bool,
 }
 
 impl<'a> Batches<'a> {
@@ -156,7 +158,7 @@ impl<'a> Batches<'a> {
             }
         };
         let plan = Plan::new(seed, items, batch, rank, world)?;
-        Ok(Self { dataset, plan, context, order: None, streams: None })
+        Ok(Self { dataset, plan, context, order: None, streams: None, augments: false })
     }
 
     /// Windows of `context` tokens that go on where those of the step before ended: the text is cut into
@@ -184,7 +186,19 @@ impl<'a> Batches<'a> {
         let predicted = text.part(Part::Train).len() - 1;
         let plan = Plan::new(seed, predicted / context, batch, rank, world)?;
         let len = predicted / (batch * world);
-        Ok(Self { dataset, plan, context, order: None, streams: Some(Streams { len, context }) })
+        Ok(Self {
+            dataset,
+            plan,
+            context,
+            order: None,
+            streams: Some(Streams { len, context }),
+            augments: false,
+        })
+    }
+
+    /// Moves and mirrors every image at random, as [`augment`](super::augment) says. A text stays as it is.
+    pub fn augmented(self) -> Self {
+        Self { augments: true, ..self }
     }
 
     /// Steps of one epoch.
@@ -215,7 +229,13 @@ impl<'a> Batches<'a> {
         let (_, order) = self.order.get_or_insert_with(|| (epoch, self.plan.order(epoch)));
         let items = &order[range];
         match self.dataset {
-            Dataset::Images(images) => image_batch(images, Part::Train, items.iter().copied()),
+            Dataset::Images(images) => {
+                let mut batch = image_batch(images, Part::Train, items.iter().copied());
+                if self.augments {
+                    augment(&mut batch, self.plan.seed, epoch, items);
+                }
+                batch
+            }
             Dataset::Text(text) => {
                 let offset = Draws::new(self.plan.seed, Purpose::Offset, epoch, 0).below(self.context);
                 let starts = items.iter().map(|item| offset + item * self.context);

@@ -1,7 +1,9 @@
 //! The kinds of models by name, with sizes.
 
 use super::autodiff::Autodiff;
-use super::{CnnConfig, GptConfig, LstmConfig, MlpConfig, Model, ModelError, cnn, gpt, lstm, mlp};
+use super::{
+    CnnConfig, GptConfig, LstmConfig, MlpConfig, Model, ModelError, ResNetConfig, cnn, gpt, lstm, mlp, resnet,
+};
 use crate::data::{Batches, Dataset, Task};
 use crate::range::RangeError;
 
@@ -17,6 +19,8 @@ pub enum ModelConfig {
     Mlp(MlpConfig),
     /// Convolutions.
     Cnn(CnnConfig),
+    /// Convolutions with shortcuts and batch normalisation.
+    ResNet20(ResNetConfig),
     /// Transformer.
     Gpt(GptConfig),
     /// Recurrent layers.
@@ -25,7 +29,7 @@ pub enum ModelConfig {
 
 impl ModelConfig {
     /// The names that [`ModelConfig::by_name`] knows.
-    pub const NAMES: [&'static str; 4] = ["mlp", "cnn", "gpt", "lstm"];
+    pub const NAMES: [&'static str; 5] = ["mlp", "cnn", "resnet20", "gpt", "lstm"];
 
     /// The model of this name with sizes that suit the task.
     ///
@@ -36,6 +40,7 @@ impl ModelConfig {
         match name {
             "mlp" => Ok(Self::Mlp(MlpConfig::suited_to(task))),
             "cnn" => Ok(Self::Cnn(CnnConfig::suited_to(task))),
+            "resnet20" => Ok(Self::ResNet20(ResNetConfig::default())),
             "gpt" => Ok(Self::Gpt(GptConfig::default())),
             "lstm" => Ok(Self::Lstm(LstmConfig::default())),
             _ => Err(RangeError::new("model", name, format!("one of {}", Self::NAMES.join(", ")))),
@@ -55,7 +60,7 @@ impl ModelConfig {
         match self {
             Self::Gpt(config) => config.context,
             Self::Lstm(config) => config.context,
-            Self::Mlp(_) | Self::Cnn(_) => 0,
+            Self::Mlp(_) | Self::Cnn(_) | Self::ResNet20(_) => 0,
         }
     }
 
@@ -73,7 +78,9 @@ impl ModelConfig {
         world: usize,
     ) -> Result<Batches<'a>, RangeError> {
         let cut = if matches!(self, Self::Lstm(_)) { Batches::streams } else { Batches::new };
-        cut(dataset, seed, batch, rank, world, self.context())
+        let batches = cut(dataset, seed, batch, rank, world, self.context())?;
+        let augments = matches!(self, Self::ResNet20(config) if config.augment);
+        Ok(if augments { batches.augmented() } else { batches })
     }
 
     /// How a part is evaluated: images or windows at once, and tokens of a window. What reads streams reads
@@ -110,6 +117,7 @@ impl ModelConfig {
         Ok(match self {
             Self::Mlp(config) => Box::new(Autodiff::new(mlp::Mlp::new(config, task)?, seed)),
             Self::Cnn(config) => Box::new(Autodiff::new(cnn::Cnn::new(config, task)?, seed)),
+            Self::ResNet20(_) => Box::new(resnet::ResNet::new(task, seed)?),
             Self::Gpt(config) => Box::new(Autodiff::new(gpt::Gpt::new(config, task)?, seed)),
             Self::Lstm(config) => Box::new(lstm::Lstm::new(config, task, seed)?),
         })

@@ -80,6 +80,11 @@ pub trait Model: Send {
         Vec::new()
     }
 
+    /// Whether what is carried are statistics of which all workers take the mean before one of them evaluates.
+    fn is_carried_averaged(&self) -> bool {
+        false
+    }
+
     /// Goes on with what [`Model::carried`] returned.
     ///
     /// # Errors

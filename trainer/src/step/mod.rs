@@ -1,5 +1,6 @@
 //! One training step of one worker.
 
+mod carried;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
@@ -124,6 +125,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         let is_first = is_delayed && step == 0;
         let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step, lr)? };
         self.model.set_params(&self.params);
+        self.average_carried(step)?;
 
         record.set_step(self.rank(), step, loss, lr, compute);
         let moved = self.transport.counters() - before;

@@ -13,6 +13,7 @@ mod gossip;
 mod gradients;
 mod loaders;
 mod naive;
+mod normalised;
 mod packets;
 mod real_data;
 mod recurrent;

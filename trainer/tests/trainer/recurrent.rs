@@ -188,7 +188,7 @@ fn job(workers: usize, epochs: u64) -> Job {
         batch: Some(8),
         workers: Some(workers),
         epochs: Some(epochs),
-        lr: Some(2.0),
+        lr: Some(3.0),
         eval_every: Some(0),
         hash_every: Some(1),
         checkpoint_every: Some(7),
@@ -199,11 +199,11 @@ fn job(workers: usize, epochs: u64) -> Job {
 
 #[test]
 fn it_learns_a_made_up_language() {
-    let (outcome, _) = crate::checkpoints::run(&job(2, 6), None);
+    let (outcome, _) = crate::checkpoints::run(&job(2, 16), None);
     let perplexity = outcome.unwrap().summary.perplexity.unwrap();
     println!("perplexity {perplexity:.3}");
     // Six words a sentence, one of which is drawn from four: 4^(1/6) = 1.26. Of 15 words at random it is 15.
-    assert!(perplexity < 1.6, "{perplexity}");
+    assert!(perplexity < 1.5, "{perplexity}");
 }
 
 #[test]
