@@ -12,8 +12,8 @@
 //!
 //! The tensor library stays behind [`Model`]. A model keeps its parameters as a flat slice, makes tensors of
 //! them at every step and reads the gradient of every one of them back; a gradient that is not there is an
-//! error. What a model carries from step to step beside its parameters (statistics of normalisation, the state of
-//! streams of text) goes into checkpoints by rank, and no codec sees it.
+//! error. What a model carries from step to step beside its parameters (statistics of normalisation, the
+//! state of streams of text) goes into checkpoints by rank, and no codec sees it.
 
 mod autodiff;
 pub mod cnn;

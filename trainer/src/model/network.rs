@@ -80,7 +80,7 @@ pub trait Model: Send {
         Vec::new()
     }
 
-    /// Whether what is carried are statistics of which all workers take the mean before one of them evaluates.
+    /// Whether what is carried are statistics, of which all workers take the mean before one evaluates.
     fn is_carried_averaged(&self) -> bool {
         false
     }
