@@ -8,8 +8,8 @@ use crate::agreement::Averaging;
 use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
 use crate::config::{ConfigError, RunConfig};
-use crate::data::{Batches, DataError, Dataset, Part, Source};
-use crate::model::{MlpConfig, Model, ModelConfig, ModelError};
+use crate::data::{DataError, Dataset, Part, Source};
+use crate::model::{Model, ModelConfig, ModelError};
 use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
 use crate::range::{RangeError, require};
 
@@ -87,16 +87,13 @@ impl Job {
     /// As [`Job::prepare`].
     pub fn with_data(mut config: RunConfig, dataset: Dataset) -> Result<Self, JobError> {
         let spec = config.spec()?;
-        let model = match &config.hidden {
-            Some(hidden) => ModelConfig::Mlp(MlpConfig { hidden: hidden.clone() }),
-            None => ModelConfig::by_name(&config.model, &dataset.task())?,
-        };
+        let model = model(&config, &dataset)?;
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
         let way = Averaging::of(&config, &spec, layout.len());
         let spec = choose_index(&mut config, spec, &way);
         way.begin(spec, layout.clone(), config.pipeline)?;
         let share = config.batch / config.workers;
-        let batches = Batches::new(&dataset, config.seed, share, 0, config.workers, model.context());
+        let batches = model.batches(&dataset, config.seed, share, 0, config.workers);
         let steps_per_epoch =
             batches.map_err(|error| for_all_workers(error, config.workers))?.steps_per_epoch() as u64;
         require(dataset.examples(Part::Test) > 0, "data", &config.data, "a data set with a test part")?;
@@ -175,6 +172,22 @@ impl Job {
     pub fn is_due(&self, every: u64, step: u64) -> bool {
         step + 1 == self.steps || (every > 0 && (step + 1).is_multiple_of(every))
     }
+}
+
+/// The model with the sizes that the user gave.
+fn model(config: &RunConfig, dataset: &Dataset) -> Result<ModelConfig, RangeError> {
+    let mut model = ModelConfig::by_name(&config.model, &dataset.task())?;
+    match (&mut model, &config.hidden) {
+        (ModelConfig::Mlp(mlp), Some(hidden)) => mlp.hidden.clone_from(hidden),
+        (ModelConfig::Lstm(lstm), hidden) => {
+            lstm.width = hidden.as_ref().map_or(lstm.width, |widths| widths[0]);
+            lstm.context = config.bptt.unwrap_or(lstm.context);
+            lstm.dropout = config.dropout.unwrap_or(lstm.dropout);
+        }
+        (ModelConfig::ResNet20(resnet), _) => resnet.augment = config.augment.unwrap_or(false),
+        _ => {}
+    }
+    Ok(model)
 }
 
 /// Has the link rate choose the index coder, where one is given, the codec leaves it open, and frames go to

@@ -16,6 +16,10 @@ pub enum Purpose {
     Shuffle = 2,
     /// Where the training windows of a text begin; `step` is the epoch.
     Offset = 3,
+    /// What dropout drops; `step` is the step.
+    Dropout = 4,
+    /// How training images are moved and mirrored; `step` is the epoch, and the rank the image.
+    Augment = 5,
 }
 
 /// A stream of pseudo-random numbers that depends only on its key.

@@ -5,7 +5,7 @@
 //!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes; steps of the optimizer
 //!     model-1.safetensors   the same of rank 1, where replicas differ
 //!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory; gradient: in a delayed run, what it
-//!                           has not sent yet
+//!                           has not sent yet; carried: what its model carries beside its parameters
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
@@ -50,6 +50,8 @@ pub struct Checkpoint {
     pub memories: Vec<Vec<u8>>,
     /// What each rank has not sent yet, by rank; empty but in a delayed run.
     pub gradients: Vec<Vec<f32>>,
+    /// What the model of each rank carries from step to step beside its parameters, by rank.
+    pub carried: Vec<Vec<f32>>,
     /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
     pub downlink: Vec<u8>,
     /// Norms of the last frames, which a server's cap goes by, oldest first; empty without a cap.
@@ -65,6 +67,7 @@ pub(crate) struct Snapshot {
     pub(crate) replica: Option<Replica>,
     pub(crate) memory: Vec<u8>,
     pub(crate) gradient: Vec<f32>,
+    pub(crate) carried: Vec<f32>,
     pub(crate) downlink: Vec<u8>,
     pub(crate) norms: Vec<f64>,
 }

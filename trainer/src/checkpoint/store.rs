@@ -178,12 +178,13 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
     }
     let names = rank_files(checkpoint.worker.as_ref(), checkpoint.memories.len());
     for (at, (kept, name)) in checkpoint.memories.iter().zip(names).enumerate() {
-        let gradient = checkpoint.gradients.get(at).map_or(&[][..], Vec::as_slice);
-        let content = memory::to_bytes(kept, gradient).map_err(impossible)?;
+        let numbers = [&checkpoint.gradients, &checkpoint.carried];
+        let numbers = numbers.map(|of| of.get(at).map_or(&[][..], Vec::as_slice));
+        let content = memory::to_bytes(kept, numbers).map_err(impossible)?;
         files.push(write_file(draft, &name, &content)?);
     }
     if !checkpoint.downlink.is_empty() {
-        let content = memory::to_bytes(&checkpoint.downlink, &[]).map_err(impossible)?;
+        let content = memory::to_bytes(&checkpoint.downlink, [&[]; 2]).map_err(impossible)?;
         files.push(write_file(draft, DOWNLINK, &content)?);
     }
     if !checkpoint.norms.is_empty() {
@@ -344,8 +345,9 @@ impl Found {
         let replicas = replicas.collect::<Result<_, _>>()?;
         let kept = rank_files(self.worker(), self.manifest.workers)
             .map(|name| self.content(&name, memory::from_bytes));
-        let (memories, mut gradients): (_, Vec<Vec<f32>>) =
+        let (memories, numbers): (_, Vec<[Vec<f32>; 2]>) =
             kept.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let (mut gradients, carried): (Vec<_>, _) = numbers.into_iter().map(<(_, _)>::from).unzip();
         let is_delayed = self.config.is_delayed();
         if gradients.iter().any(|gradient| gradient.len() != if is_delayed { layout.len() } else { 0 }) {
             return Err(CheckpointError::foreign(
@@ -359,7 +361,18 @@ impl Found {
         let Manifest { steps, worker, totals, .. } = self.manifest;
         let ((downlink, _), norms) = (downlink.unwrap_or_default(), norms.unwrap_or_default());
         let config = self.config;
-        Ok(Checkpoint { config, steps, worker, replicas, memories, gradients, downlink, norms, totals })
+        Ok(Checkpoint {
+            config,
+            steps,
+            worker,
+            replicas,
+            memories,
+            gradients,
+            carried,
+            downlink,
+            norms,
+            totals,
+        })
     }
 
     fn has(&self, name: &str) -> bool {

@@ -54,7 +54,7 @@ fn word(value: &Option<String>, default: &str) -> String {
 fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let data = word(&settings.data, "optdigits");
     let source: Source = data.parse()?;
-    let reads_text = matches!(source, Source::TinyShakespeare | Source::Text(_));
+    let reads_text = source.is_text();
     let model = word(&settings.model, if reads_text { "gpt" } else { "mlp" });
     let optimizer = word(&settings.optimizer, "sgd");
     let is_sgd = optimizer == "sgd";
@@ -63,6 +63,9 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     Ok(RunConfig {
         data_dir: settings.data_dir.clone(),
         hidden: settings.hidden.clone(),
+        bptt: settings.bptt,
+        dropout: settings.dropout,
+        augment: settings.augment.or((model == "resnet20").then_some(source == Source::Cifar10)),
         exchange: word(&settings.exchange, "auto"),
         topology: settings.topology.clone().or(is_gossip(&codec).then(|| "ring".to_owned())),
         wire: settings.wire.clone(),
@@ -79,7 +82,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         momentum: settings.momentum.or(is_sgd.then_some(0.0)),
         nesterov: settings.nesterov.or(is_sgd.then_some(false)),
         weight_decay: or(&settings.weight_decay, if is_sgd { 0.0 } else { 0.01 }),
-        lr: or(&settings.lr, default_rate(&model, is_sgd)),
+        lr: or(&settings.lr, default_rate(&model, source, is_sgd)),
         schedule: word(&settings.schedule, "constant"),
         warmup: or(&settings.warmup, 0),
         decay_every: settings.decay_every,
@@ -98,10 +101,12 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
 }
 
 /// Rates at which plain SGD, and AdamW, train the shipped tasks without compression.
-fn default_rate(model: &str, is_sgd: bool) -> f64 {
+fn default_rate(model: &str, data: Source, is_sgd: bool) -> f64 {
     match (is_sgd, model) {
         (false, _) => 0.003,
+        (true, "mlp") if data == Source::Cifar10 => 0.05,
         (true, "mlp") => 0.3,
+        (true, "lstm") => 1.0,
         (true, _) => 0.1,
     }
 }
@@ -164,9 +169,27 @@ fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
 fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_adamw = config.optimizer == "adamw";
     refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
+    let is_lstm = config.model == "lstm";
+    let is_resnet = config.model == "resnet20";
     refuse(
-        config.hidden.is_some() && config.model != "mlp",
-        format!("hidden with model = {}: it belongs to mlp", config.model),
+        !is_resnet && config.augment.is_some(),
+        format!("augment with model = {}: it belongs to resnet20", config.model),
+    )?;
+    refuse(
+        is_resnet && config.transport == "zmq",
+        "model = resnet20 with transport = zmq: workers that come and go have no common statistics",
+    )?;
+    refuse(
+        config.hidden.is_some() && config.model != "mlp" && !is_lstm,
+        format!("hidden with model = {}: it belongs to mlp and lstm", config.model),
+    )?;
+    refuse(
+        is_lstm && config.hidden.as_ref().is_some_and(|widths| widths.len() != 1),
+        "hidden with model = lstm: give one width, which all its layers have",
+    )?;
+    refuse(
+        !is_lstm && (config.bptt.is_some() || config.dropout.is_some()),
+        format!("bptt, dropout with model = {}: they belong to lstm", config.model),
     )?;
     refuse(
         is_adamw && config.momentum.is_some(),

@@ -23,18 +23,29 @@ pub use error::ConfigError;
 #[serde(deny_unknown_fields)]
 #[command(next_help_heading = "Run settings (each is also a key of the TOML file, with _ for -)")]
 pub struct Settings {
-    /// Data set: optdigits, tiny-shakespeare (both shipped), mnist, fashion-mnist, cifar-10, text, characters
+    /// Data set: optdigits, tiny-shakespeare (both shipped), mnist, fashion-mnist, cifar-10, ptb, wikitext-2,
+    /// text, characters
     #[arg(long, value_name = "NAME")]
     pub data: Option<String>,
-    /// Folder with the files of a data set that is not shipped
+    /// Folder with the files of a data set that is not shipped, or the one around it
     #[arg(long = "data-dir", alias = "data_dir", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Model: mlp or cnn for images, gpt for text [default: mlp or gpt]
+    /// Model: mlp, cnn or resnet20 for images, gpt or lstm for text [default: mlp or gpt]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]
+    /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]; one width for lstm
+    /// [default: 100]
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub hidden: Option<Vec<usize>>,
+    /// Tokens through which the gradient of lstm flows back [default: 35]
+    #[arg(long, value_name = "N")]
+    pub bptt: Option<usize>,
+    /// Share of the values that lstm drops in training, 0 to below 1 [default: 0]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub dropout: Option<f64>,
+    /// Whether resnet20 moves and mirrors its training images at random [default: true for cifar-10]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub augment: Option<bool>,
     /// How workers agree: auto, all-gather, sparse, all-reduce (around a ring), tree, server; native is the
     /// all-reduce of the MPI library; gossip goes with codec dpsgd [default: auto]
     #[arg(long, value_name = "KIND")]
@@ -97,7 +108,8 @@ pub struct Settings {
     /// Weight decay [default: 0, or 0.01 for adamw]
     #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X", allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
-    /// Learning rate [default: 0.3 for mlp, 0.1 for cnn and gpt; 0.003 for adamw]
+    /// Learning rate [default: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and gpt, 1 for lstm;
+    /// 0.003 for adamw]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// What the rate does after the warm-up: constant, cosine, step [default: constant]
@@ -147,9 +159,18 @@ pub struct RunConfig {
     pub data_dir: Option<PathBuf>,
     /// Name of the model.
     pub model: String,
-    /// Widths of the inner layers; for `mlp`.
+    /// Widths of the inner layers; for `mlp`, and one for `lstm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
+    /// Tokens through which gradients flow back; for `lstm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bptt: Option<usize>,
+    /// Share of the values that are dropped; for `lstm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<f64>,
+    /// Whether training images are moved and mirrored at random; for `resnet20`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub augment: Option<bool>,
     /// Spelling of the codec, as [`Spec`] prints it; beside `link_gbps` it keeps an `index=auto` that was
     /// asked for.
     pub codec: String,
@@ -269,7 +290,7 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch epochs steps optimizer momentum
+        first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every packet_loss
             clip codec)
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::augment::augment;
 use super::{Dataset, Images, Part, Text};
 use crate::range::{RangeError, require};
 use crate::rng::{Draws, Purpose};
@@ -118,6 +119,8 @@ pub struct Batches<'a> {
     plan: Plan,
     context: usize,
     order: Option<(u64, Vec<usize>)>,
+    streams: Option<Streams>,
+    augments: bool,
 }
 
 impl<'a> Batches<'a> {
@@ -155,12 +158,52 @@ impl<'a> Batches<'a> {
             }
         };
         let plan = Plan::new(seed, items, batch, rank, world)?;
-        Ok(Self { dataset, plan, context, order: None })
+        Ok(Self { dataset, plan, context, order: None, streams: None, augments: false })
+    }
+
+    /// Windows of `context` tokens that go on where those of the step before ended: the text is cut into
+    /// `batch · world` streams of the same length, of which worker `rank` reads `batch`.
+    ///
+    /// What does not fill a window at the end of a stream is left out of the epoch; each epoch begins at
+    /// another of the first tokens and leaves out others.
+    ///
+    /// # Errors
+    ///
+    /// If a number is zero, `rank` is not below `world`, `dataset` holds images, or it is too short for a
+    /// window in every stream.
+    pub fn streams(
+        dataset: &'a Dataset,
+        seed: u64,
+        batch: usize,
+        rank: usize,
+        world: usize,
+        context: usize,
+    ) -> Result<Self, RangeError> {
+        let Dataset::Text(text) = dataset else {
+            return Err(RangeError::new("data", dataset.name(), "a text, which can be read in streams"));
+        };
+        require(context > 0, "context", context, "at least 1")?;
+        let predicted = text.part(Part::Train).len() - 1;
+        let plan = Plan::new(seed, predicted / context, batch, rank, world)?;
+        let len = predicted / (batch * world);
+        Ok(Self {
+            dataset,
+            plan,
+            context,
+            order: None,
+            streams: Some(Streams { len, context }),
+            augments: false,
+        })
+    }
+
+    /// Moves and mirrors every image at random, as [`augment`](super::augment) says. A text stays as it is.
+    pub fn augmented(self) -> Self {
+        Self { augments: true, ..self }
     }
 
     /// Steps of one epoch.
     pub fn steps_per_epoch(&self) -> usize {
-        self.plan.steps_per_epoch()
+        self.streams.map_or(self.plan.steps_per_epoch(), |streams| streams.len / streams.context)
     }
 
     /// The batch of a step of an epoch, both counted from 0.
@@ -169,6 +212,16 @@ impl<'a> Batches<'a> {
     ///
     /// If `step` is not below [`Batches::steps_per_epoch`].
     pub fn batch(&mut self, epoch: u64, step: usize) -> Batch {
+        if let (Some(streams), Dataset::Text(text)) = (self.streams, self.dataset) {
+            let first = streams.first(self.plan.seed, epoch) + step * self.context;
+            assert!(step < self.steps_per_epoch(), "step {step} is behind the end of the epoch");
+            let own = self.plan.rank * self.plan.batch..(self.plan.rank + 1) * self.plan.batch;
+            return token_batch(
+                text.part(Part::Train),
+                own.map(|number| number * streams.len + first),
+                self.context,
+            );
+        }
         let range = self.plan.range(step);
         if self.order.as_ref().is_none_or(|(kept, _)| *kept != epoch) {
             self.order = None;
@@ -176,13 +229,34 @@ impl<'a> Batches<'a> {
         let (_, order) = self.order.get_or_insert_with(|| (epoch, self.plan.order(epoch)));
         let items = &order[range];
         match self.dataset {
-            Dataset::Images(images) => image_batch(images, Part::Train, items.iter().copied()),
+            Dataset::Images(images) => {
+                let mut batch = image_batch(images, Part::Train, items.iter().copied());
+                if self.augments {
+                    augment(&mut batch, self.plan.seed, epoch, items);
+                }
+                batch
+            }
             Dataset::Text(text) => {
                 let offset = Draws::new(self.plan.seed, Purpose::Offset, epoch, 0).below(self.context);
                 let starts = items.iter().map(|item| offset + item * self.context);
                 token_batch(text.part(Part::Train), starts, self.context)
             }
         }
+    }
+}
+
+/// How a text is cut into streams.
+#[derive(Clone, Copy, Debug)]
+struct Streams {
+    /// Tokens that each predicts.
+    len: usize,
+    context: usize,
+}
+
+impl Streams {
+    /// Where every stream begins in an epoch.
+    fn first(self, seed: u64, epoch: u64) -> usize {
+        Draws::new(seed, Purpose::Offset, epoch, 0).below(self.len % self.context + 1)
     }
 }
 

@@ -11,6 +11,7 @@
 //! Every loader is total: a file is read completely or refused with a [`DataError`] that names the file and
 //! what is wrong with it. Nothing is allocated because a header asks for it.
 
+pub mod augment;
 pub mod batch;
 pub mod cifar;
 mod dataset;

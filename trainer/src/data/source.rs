@@ -19,18 +19,24 @@ pub enum Source {
     FashionMnist,
     /// Binary files of CIFAR-10.
     Cifar10,
+    /// Text files of the Penn Treebank, by words.
+    Ptb,
+    /// Text files of WikiText-2, by words.
+    WikiText2,
     /// Text files of the user, by characters or words.
     Text(Level),
 }
 
 impl Source {
     /// Every source with its name.
-    pub const NAMES: [(&'static str, Self); 7] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("optdigits", Self::Optdigits),
         ("tiny-shakespeare", Self::TinyShakespeare),
         ("mnist", Self::Mnist),
         ("fashion-mnist", Self::FashionMnist),
         ("cifar-10", Self::Cifar10),
+        ("ptb", Self::Ptb),
+        ("wikitext-2", Self::WikiText2),
         ("text", Self::Text(Level::Words)),
         ("characters", Self::Text(Level::Characters)),
     ];
@@ -38,6 +44,11 @@ impl Source {
     /// Whether the data set ships with the trainer.
     pub fn is_shipped(self) -> bool {
         matches!(self, Self::Optdigits | Self::TinyShakespeare)
+    }
+
+    /// Whether the next token is predicted.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::TinyShakespeare | Self::Ptb | Self::WikiText2 | Self::Text(_))
     }
 
     /// Reads the data set; `folder` is not looked at by the shipped ones.
@@ -53,9 +64,45 @@ impl Source {
         match self {
             Self::Optdigits => optdigits::load(),
             Self::TinyShakespeare => shakespeare::load(),
-            Self::Mnist | Self::FashionMnist => idx::load(&self.to_string(), needed()?),
-            Self::Cifar10 => cifar::load(needed()?),
-            Self::Text(level) => text::load(needed()?, level),
+            _ => self.load_in_or_below(needed()?),
+        }
+    }
+
+    /// Reads the folder, or the first below it that has the files.
+    fn load_in_or_below(self, folder: &Path) -> Result<Dataset, DataError> {
+        let missing = match self.load_in(folder) {
+            Err(error) if matches!(error.fault, DataFault::Missing { .. }) => error,
+            other => return other,
+        };
+        for below in self.folders().iter().map(|name| folder.join(name)).filter(|below| below.is_dir()) {
+            match self.load_in(&below) {
+                Err(error) if matches!(error.fault, DataFault::Missing { .. }) => {}
+                other => return other,
+            }
+        }
+        Err(missing)
+    }
+
+    fn load_in(self, folder: &Path) -> Result<Dataset, DataError> {
+        match self {
+            Self::Mnist | Self::FashionMnist => idx::load(&self.to_string(), folder),
+            Self::Cifar10 => cifar::load(folder),
+            Self::Ptb | Self::WikiText2 => text::load_named(&self.to_string(), folder, Level::Words),
+            Self::Text(level) => text::load(folder, level),
+            Self::Optdigits | Self::TinyShakespeare => self.load(None),
+        }
+    }
+
+    /// Names that the folder with the files has inside the one that users give: those of the archives, of
+    /// torchvision, and of the data set itself.
+    fn folders(self) -> &'static [&'static str] {
+        match self {
+            Self::Mnist => &["mnist", "MNIST/raw", "raw"],
+            Self::FashionMnist => &["fashion-mnist", "FashionMNIST/raw", "raw"],
+            Self::Cifar10 => &["cifar-10-batches-bin", "cifar-10/cifar-10-batches-bin", "cifar-10"],
+            Self::Ptb => &["ptb", "simple-examples/data", "data"],
+            Self::WikiText2 => &["wikitext-2", "wikitext-2-raw"],
+            Self::Optdigits | Self::TinyShakespeare | Self::Text(_) => &[],
         }
     }
 }

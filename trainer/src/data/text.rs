@@ -15,9 +15,18 @@ use super::{DataError, DataFault, Dataset, Level, Text, file};
 /// `Missing` or `Ambiguous` files, `BadText`, and as [`Text::from_parts`].
 pub fn load(path: &Path, level: Level) -> Result<Dataset, DataError> {
     let name = path.file_stem().map_or_else(|| "text".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    load_named(&name, path, level)
+}
+
+/// As [`load`], with a name for reports.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_named(name: &str, path: &Path, level: Level) -> Result<Dataset, DataError> {
     if !path.is_dir() {
         let text = read(path)?;
-        let text = Text::from_one(&name, level, &text);
+        let text = Text::from_one(name, level, &text);
         return text.map(Dataset::Text).map_err(|fault| fault.of(path));
     }
     let missing = |part: &str| {
@@ -34,7 +43,7 @@ pub fn load(path: &Path, level: Level) -> Result<Dataset, DataError> {
     };
     let (train_text, test_text) = (read(&train)?, read(&test)?);
     let valid_text = valid.as_deref().map(read).transpose()?;
-    let text = Text::from_parts(&name, level, &train_text, valid_text.as_deref(), &test_text);
+    let text = Text::from_parts(name, level, &train_text, valid_text.as_deref(), &test_text);
     text.map(Dataset::Text).map_err(|fault| fault.of(path))
 }
 

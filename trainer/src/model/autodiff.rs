@@ -40,23 +40,35 @@ impl<N: Network> Autodiff<N> {
     }
 
     fn check(&self, batch: &Batch) -> Result<(), ModelError> {
-        let classes = self.network.classes();
-        let bad = |target: &&u32| **target as usize >= classes;
-        if batch.predictions() == 0 {
-            return Err(ModelError::Batch("it is empty".to_owned()));
-        }
-        if let Some(target) = batch.targets().iter().find(bad) {
-            return Err(ModelError::Batch(format!("target {target} is not below {classes}")));
-        }
+        check_targets(batch, self.network.classes())?;
         self.network.check(batch).map_err(ModelError::Batch)
     }
+}
 
-    /// Logarithm of the probability of each class, and of the right one: `[predictions, classes]`,
-    /// `[predictions, 1]`.
-    fn log_probabilities(&self, batch: &Batch, weights: &Weights<'_>, device: &Device) -> [Tensor<2>; 2] {
-        let all = log_softmax(self.network.logits(weights, batch, device), 1);
-        let right = all.clone().gather(1, indices(batch.targets(), [batch.predictions(), 1], device));
-        [all, right]
+/// Logarithm of the probability of each class, and of the right one: `[predictions, classes]`, `[predictions,
+/// 1]`.
+fn log_probabilities(logits: Tensor<2>, batch: &Batch, device: &Device) -> [Tensor<2>; 2] {
+    let all = log_softmax(logits, 1);
+    let right = all.clone().gather(1, indices(batch.targets(), [batch.predictions(), 1], device));
+    [all, right]
+}
+
+/// Mean cross-entropy of logits `[predictions, classes]`.
+pub(super) fn mean_loss(logits: Tensor<2>, batch: &Batch, device: &Device) -> Tensor<1> {
+    let [_, right] = log_probabilities(logits, batch, device);
+    right.mean().neg()
+}
+
+/// What came of logits `[predictions, classes]`.
+pub(super) fn score(logits: Tensor<2>, batch: &Batch, device: &Device) -> Score {
+    let [_, classes] = logits.dims();
+    let [all, right] = log_probabilities(logits, batch, device).map(Tensor::into_data_as::<f32>);
+    let (all, right) = (values(&all), values(&right));
+    let rows = all.chunks_exact(classes).zip(batch.targets());
+    Score {
+        loss_sum: right.iter().map(|&value| -f64::from(value)).sum(),
+        correct: rows.filter(|(row, target)| first_maximum(row) == **target as usize).count() as u64,
+        count: batch.predictions() as u64,
     }
 }
 
@@ -81,8 +93,8 @@ impl<N: Network> Model for Autodiff<N> {
         assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
         self.check(batch)?;
         let weights = Weights::new(&self.specs, &self.params, &self.recording);
-        let [_, right] = self.log_probabilities(batch, &weights, &self.recording);
-        let loss = right.mean().neg();
+        let logits = self.network.logits(&weights, batch, &self.recording);
+        let loss = mean_loss(logits, batch, &self.recording);
         weights.read_gradients(loss.backward(), grad)?;
         Ok(loss.into_scalar())
     }
@@ -90,16 +102,19 @@ impl<N: Network> Model for Autodiff<N> {
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError> {
         self.check(batch)?;
         let weights = Weights::new(&self.specs, &self.params, &self.plain);
-        let [all, right] = self.log_probabilities(batch, &weights, &self.plain);
-        let all = all.into_data_as::<f32>();
-        let right = right.into_data_as::<f32>();
-        let (all, right) = (values(&all), values(&right));
-        let rows = all.chunks_exact(self.network.classes()).zip(batch.targets());
-        Ok(Score {
-            loss_sum: right.iter().map(|&value| -f64::from(value)).sum(),
-            correct: rows.filter(|(row, target)| first_maximum(row) == **target as usize).count() as u64,
-            count: batch.predictions() as u64,
-        })
+        Ok(score(self.network.logits(&weights, batch, &self.plain), batch, &self.plain))
+    }
+}
+
+/// Whether there is something to predict, and all of it is below `classes`.
+pub(super) fn check_targets(batch: &Batch, classes: usize) -> Result<(), ModelError> {
+    let bad = |target: &&u32| **target as usize >= classes;
+    if batch.predictions() == 0 {
+        return Err(ModelError::Batch("it is empty".to_owned()));
+    }
+    match batch.targets().iter().find(bad) {
+        Some(target) => Err(ModelError::Batch(format!("target {target} is not below {classes}"))),
+        None => Ok(()),
     }
 }
 

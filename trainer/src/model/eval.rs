@@ -56,10 +56,7 @@ pub fn evaluate(
     items: usize,
     context: usize,
 ) -> Result<Evaluation, ModelError> {
-    let mut score = Score::default();
-    for batch in dataset.in_order(part, items, context) {
-        score += model.evaluate(&batch)?;
-    }
+    let score = model.evaluate_in_order(&mut dataset.in_order(part, items, context))?;
     Ok(Evaluation { score })
 }
 

@@ -59,7 +59,7 @@ pub(super) struct Gpt {
 impl Gpt {
     pub(super) fn new(config: &GptConfig, task: &Task) -> Result<Self, ModelError> {
         let Task::Tokens { vocabulary } = *task else {
-            return Err(RangeError::new("model", "gpt", "mlp or cnn, which read images").into());
+            return Err(RangeError::new("model", "gpt", "mlp, cnn or resnet20, which read images").into());
         };
         let GptConfig { context, width, heads, layers } = *config;
         require((1..=4096).contains(&context), "context", context, "1 to 4096")?;

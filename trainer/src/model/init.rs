@@ -17,6 +17,8 @@ pub(super) enum Init {
     Constant(f32),
     /// Normal with mean 0 and this deviation.
     Normal(f32),
+    /// Uniform between minus and plus this.
+    Uniform(f32),
 }
 
 impl Spec {
@@ -50,6 +52,7 @@ pub(super) fn initial_values(specs: &[Spec], seed: u64) -> Vec<f32> {
         values.extend((0..spec.len()).map(|_| match spec.init {
             Init::Constant(value) => value,
             Init::Normal(deviation) => draws.normal_f32() * deviation,
+            Init::Uniform(limit) => (2.0 * draws.uniform_f32() - 1.0) * limit,
         }));
     }
     values

@@ -97,7 +97,7 @@ pub(super) fn apply_linear<const D: usize>(weights: &Weights<'_>, name: &str, x:
 pub(super) fn image_task(model: &str, task: &Task) -> Result<([usize; 3], usize), RangeError> {
     match task {
         Task::Images { shape, classes } => Ok((*shape, *classes)),
-        Task::Tokens { .. } => Err(RangeError::new("model", model, "gpt, which reads text")),
+        Task::Tokens { .. } => Err(RangeError::new("model", model, "gpt or lstm, which read text")),
     }
 }
 

@@ -4,29 +4,39 @@
 //! | --- | --- | --- |
 //! | [`mlp`] | fully connected layers | images |
 //! | [`cnn`] | two convolutions with pooling, two fully connected layers | images |
+//! | [`resnet`] | 20 layers of convolutions with shortcuts and batch normalisation | images |
 //! | [`gpt`] | pre-norm transformer that predicts the next token | text |
+//! | [`lstm`] | recurrent layers that read streams and predict the next token | text |
 //!
 //! [`eval`] measures a model, and [`hash`](mod@hash) makes one number of its parameters.
 //!
 //! The tensor library stays behind [`Model`]. A model keeps its parameters as a flat slice, makes tensors of
 //! them at every step and reads the gradient of every one of them back; a gradient that is not there is an
-//! error. There is no batch normalisation: workers need not agree on anything but parameters.
+//! error. What a model carries from step to step beside its parameters (statistics of normalisation, the
+//! state of streams of text) goes into checkpoints by rank, and no codec sees it.
 
 mod autodiff;
 pub mod cnn;
 mod config;
+mod dropout;
 mod error;
 pub mod eval;
+mod exponential;
 pub mod gpt;
 pub mod hash;
 mod init;
+pub mod lstm;
+mod matrix;
 pub mod mlp;
 mod network;
+pub mod resnet;
 mod weights;
 
 pub use cnn::CnnConfig;
 pub use config::ModelConfig;
 pub use error::ModelError;
 pub use gpt::GptConfig;
+pub use lstm::LstmConfig;
 pub use mlp::MlpConfig;
-pub use network::{Model, Score};
+pub use network::{Model, Moment, Score};
+pub use resnet::ResNetConfig;

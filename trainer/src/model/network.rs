@@ -35,6 +35,13 @@ pub trait Model: Send {
     /// If `params` is not [`Model::len`] long.
     fn set_params(&mut self, params: &[f32]);
 
+    /// Says where in a run the next gradient is computed.
+    ///
+    /// A model that draws at random does so in that gradient alone, and one that carries something from step
+    /// to step does so between such gradients alone. Without it, a gradient depends on the parameters and the
+    /// batch and on nothing else.
+    fn begin(&mut self, _: Moment) {}
+
     /// Writes the gradient of the mean loss over the predictions of the batch, and returns that loss.
     ///
     /// # Errors
@@ -53,6 +60,55 @@ pub trait Model: Send {
     ///
     /// [`ModelError::Batch`] if the batch is not of the task.
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError>;
+
+    /// Predicts batches that follow each other without learning. A model that carries something from one to
+    /// the next begins afresh, and what it carries in training stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Model::evaluate`].
+    fn evaluate_in_order(&mut self, batches: &mut dyn Iterator<Item = Batch>) -> Result<Score, ModelError> {
+        let mut score = Score::default();
+        for batch in batches {
+            score += self.evaluate(&batch)?;
+        }
+        Ok(score)
+    }
+
+    /// What the next gradient depends on beside parameters, batch and moment; empty where there is nothing.
+    fn carried(&self) -> Vec<f32> {
+        Vec::new()
+    }
+
+    /// Whether what is carried are statistics, of which all workers take the mean before one evaluates.
+    fn is_carried_averaged(&self) -> bool {
+        false
+    }
+
+    /// Goes on with what [`Model::carried`] returned.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit. Nothing has changed then.
+    fn carry(&mut self, carried: &[f32]) -> Result<(), String> {
+        match carried.len() {
+            0 => Ok(()),
+            len => Err(format!("{len} values carried by a model that carries none")),
+        }
+    }
+}
+
+/// Where in a run a gradient is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Who computes it.
+    pub rank: u32,
+    /// For which step.
+    pub step: u64,
+    /// Whether it is the first of its epoch, where streams of text begin.
+    pub starts_epoch: bool,
 }
 
 /// What came of some predictions. Scores of several batches add up.

@@ -88,6 +88,7 @@ impl Keep {
             replicas: Vec::new(),
             memories: vec![worker.kept()],
             gradients: Vec::new(),
+            carried: Vec::new(),
             downlink: Vec::new(),
             norms: Vec::new(),
             totals: Totals::default(),

@@ -124,17 +124,29 @@ impl Collected {
         let snapshots: Vec<Snapshot> =
             records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
         let (mut replicas, mut memories, mut downlink) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut gradients, mut norms) = (Vec::new(), Vec::new());
+        let (mut gradients, mut carried, mut norms) = (Vec::new(), Vec::new(), Vec::new());
         for snapshot in snapshots {
             replicas.extend(snapshot.replica);
             downlink.extend(snapshot.downlink);
             norms.extend(snapshot.norms);
             memories.push(snapshot.memory);
+            carried.push(snapshot.carried);
             gradients.extend(Some(snapshot.gradient).filter(|gradient| !gradient.is_empty()));
         }
         let (config, totals) = (job.config.clone(), self.totals.clone());
         let worker = None;
-        Some(Checkpoint { config, steps, worker, replicas, memories, gradients, downlink, norms, totals })
+        Some(Checkpoint {
+            config,
+            steps,
+            worker,
+            replicas,
+            memories,
+            gradients,
+            carried,
+            downlink,
+            norms,
+            totals,
+        })
     }
 
     fn compare_replicas(&mut self, job: &Job, records: &[StepRecord]) -> Result<(), RunError> {

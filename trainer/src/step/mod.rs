@@ -1,5 +1,6 @@
 //! One training step of one worker.
 
+mod carried;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
@@ -19,14 +20,9 @@ use crate::data::{Batches, Part};
 use crate::job::Job;
 use crate::model::eval::{Evaluation, evaluate};
 use crate::model::hash::params_hash;
-use crate::model::{Model, ModelError};
+use crate::model::{Model, ModelError, Moment};
 use crate::optim::Optimizer;
 use crate::record::StepRecord;
-
-/// Images that are evaluated at once.
-const IMAGES_AT_ONCE: usize = 256;
-/// Tokens that are evaluated at once; each has a row of logits as long as the vocabulary.
-const TOKENS_AT_ONCE: usize = 2048;
 
 /// A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs a deadline of its own.
 const NO_DEADLINE: Deadline = Deadline::NEVER;
@@ -98,7 +94,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             job,
             transport,
             model,
-            batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
+            batches: job.model.batches(&job.dataset, job.config.seed, share, rank, world)?,
             optimizer: job.build_optimizer()?,
             agreement: job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?,
             memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
@@ -129,6 +125,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         let is_first = is_delayed && step == 0;
         let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step, lr)? };
         self.model.set_params(&self.params);
+        self.average_carried(step)?;
 
         record.set_step(self.rank(), step, loss, lr, compute);
         let moved = self.transport.counters() - before;
@@ -155,6 +152,8 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn forward_backward(&mut self, step: u64) -> Result<f32, ModelError> {
         let (epoch, place) = (step / self.job.steps_per_epoch, step % self.job.steps_per_epoch);
         let batch = self.batches.batch(epoch, place as usize);
+        let (seed, rank) = (self.job.config.seed, self.rank().0);
+        self.model.begin(Moment { seed, rank, step, starts_epoch: place == 0 });
         self.model.forward_backward(&batch, &mut self.grad)
     }
 
@@ -229,8 +228,7 @@ impl<'a, T: Transport> Worker<'a, T> {
 
     /// How good the model is on a part of the data.
     pub(crate) fn evaluate(&mut self, part: Part) -> Result<Evaluation, StepError> {
-        let context = self.job.model.context();
-        let items = TOKENS_AT_ONCE.checked_div(context).map_or(IMAGES_AT_ONCE, |windows| windows.max(1));
+        let (items, context) = self.job.model.at_once();
         Ok(evaluate(self.model.as_mut(), &self.job.dataset, part, items, context)?)
     }
 

@@ -46,7 +46,8 @@ impl<T: Transport> Worker<'_, T> {
         let downlink = saved(downlink.as_deref(), &self.job.layout);
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
         let norms = self.agreement.norms();
-        Snapshot { replica: tells.then(|| self.replica()), memory: self.kept(), gradient, downlink, norms }
+        let (replica, memory, carried) = (tells.then(|| self.replica()), self.kept(), self.model.carried());
+        Snapshot { replica, memory, gradient, carried, downlink, norms }
     }
 
     /// Continues from the point at which [`snapshot`](Self::snapshot) was taken.
@@ -58,6 +59,7 @@ impl<T: Transport> Worker<'_, T> {
         if let Some(gradient) = checkpoint.gradients.get(rank) {
             self.grad.copy_from_slice(gradient);
         }
+        self.model.carry(checkpoint.carried.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         self.agreement.restore_norms(&checkpoint.norms);

@@ -21,9 +21,9 @@ use crate::digits_job;
 
 /// Keeps what a run says, and asks for its end once it has heard of some step.
 #[derive(Default)]
-struct Keeper {
-    metrics: Vec<Metrics>,
-    checkpoints: Vec<Checkpoint>,
+pub(crate) struct Keeper {
+    pub(crate) metrics: Vec<Metrics>,
+    pub(crate) checkpoints: Vec<Checkpoint>,
     interrupt: AtomicBool,
     interrupt_at: Option<u64>,
 }
@@ -45,7 +45,10 @@ impl Observer for &mut Keeper {
     }
 }
 
-fn run(job: &Job, start: Option<(&Checkpoint, &[Metrics])>) -> (Result<Outcome, RunError>, Keeper) {
+pub(crate) fn run(
+    job: &Job,
+    start: Option<(&Checkpoint, &[Metrics])>,
+) -> (Result<Outcome, RunError>, Keeper) {
     let mut keeper = Keeper::default();
     let control = Control { start, interrupt: None };
     let outcome = run_with_models(job, &|_| job.build_model(), control, &mut &mut keeper);

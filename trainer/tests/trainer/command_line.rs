@@ -31,7 +31,7 @@ fn refusal_in(folder: &Path, arguments: &[&str]) -> String {
 #[test]
 fn bad_settings_are_refused_in_one_line() {
     for (arguments, message) in [
-        (&["train", "--model", "lstm"][..], "model = lstm: expected one of mlp, cnn, gpt"),
+        (&["train", "--model", "rnn"][..], "model = rnn: expected one of mlp, cnn, resnet20, gpt, lstm"),
         (
             &["train", "--codec", "topk:density=7"],
             "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1",
@@ -51,7 +51,15 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi, zmq"),
         (&["train", "--momentum", "2"], "momentum = 2: expected at least 0, below 1"),
         (&["train", "--nesterov"], "nesterov = true: expected false, or a momentum above 0"),
-        (&["train", "--hidden", "8", "--model", "cnn"], "hidden with model = cnn: it belongs to mlp"),
+        (
+            &["train", "--hidden", "8", "--model", "cnn"],
+            "hidden with model = cnn: it belongs to mlp and lstm",
+        ),
+        (
+            &["train", "--data", "characters", "--model", "lstm", "--hidden", "8,8"],
+            "hidden with model = lstm: give one width, which all its layers have",
+        ),
+        (&["train", "--dropout", "0.5"], "bptt, dropout with model = mlp: they belong to lstm"),
         (&["compare", "--codec", "none", "--seeds", "0"], "seeds = 0: expected 1 to 1000"),
         (&["train", "--unheard-of"], "unexpected argument '--unheard-of' found"),
         (&["compare"], "the following required arguments were not provided: --codec <SPEC>..."),

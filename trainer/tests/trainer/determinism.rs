@@ -92,15 +92,18 @@ fn models_that_do_not_fit_the_task_are_refused() {
     let (images, tokens) = (Task::Images { shape: [1, 3, 8], classes: 10 }, Task::Tokens { vocabulary: 9 });
     let message = |config: ModelConfig, task| config.build(&task, 0).err().unwrap().to_string();
     let named = |name, task| ModelConfig::by_name(name, &task).unwrap();
-    assert_eq!(message(named("mlp", tokens), tokens), "model = mlp: expected gpt, which reads text");
-    assert_eq!(message(named("gpt", images), images), "model = gpt: expected mlp or cnn, which read images");
+    assert_eq!(message(named("mlp", tokens), tokens), "model = mlp: expected gpt or lstm, which read text");
+    assert_eq!(
+        message(named("gpt", images), images),
+        "model = gpt: expected mlp, cnn or resnet20, which read images"
+    );
     assert!(message(named("cnn", images), images).starts_with("model = cnn with 3x8 images: expected"));
     let config = ModelConfig::Mlp(MlpConfig { hidden: vec![5, 0] });
     assert_eq!(message(config, images), "hidden = 0: expected 1 to 65536");
     let config = ModelConfig::Gpt(GptConfig { heads: 3, ..Default::default() });
     assert_eq!(message(config, tokens), "heads = 3: expected a divisor of the width 64");
-    let error = ModelConfig::by_name("lstm", &tokens).unwrap_err();
-    assert_eq!(error.to_string(), "model = lstm: expected one of mlp, cnn, gpt");
+    let error = ModelConfig::by_name("rnn", &tokens).unwrap_err();
+    assert_eq!(error.to_string(), "model = rnn: expected one of mlp, cnn, resnet20, gpt, lstm");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! left out, and at single coordinates of every tensor, so that an error names the tensor.
 
 use gradwire_trainer::data::{Batch, Task};
-use gradwire_trainer::model::{CnnConfig, GptConfig, MlpConfig, ModelConfig};
+use gradwire_trainer::model::{CnnConfig, GptConfig, LstmConfig, MlpConfig, ModelConfig};
 use gradwire_trainer::rng::{Draws, Purpose};
 
 use crate::naive::{self, Params};
@@ -175,4 +175,41 @@ fn the_same_token_twice_adds_its_gradients() {
     let config = ModelConfig::Gpt(GptConfig { context: 6, width: 8, heads: 1, layers: 1 });
     let batch = Batch::Tokens { shape: [1, 6], inputs: vec![1; 6], targets: vec![0, 1, 2, 0, 1, 2] };
     compare(&config, &task, &batch, 0.2, |params, batch| naive::gpt(params, batch, 1));
+}
+
+#[test]
+fn lstm_gradients_are_right() {
+    let task = Task::Tokens { vocabulary: 11 };
+    for (layers, tokens) in [(2, 6), (1, 5), (3, 1)] {
+        let config = ModelConfig::Lstm(LstmConfig { context: 6, width: 7, layers, dropout: 0.0 });
+        compare(&config, &task, &token_batch([3, tokens], 11), 0.3, naive::lstm);
+    }
+}
+
+/// More words than are scored at once with the other rows of the batch, and not a multiple of any width of a
+/// vector.
+#[test]
+fn lstm_gradients_are_right_where_the_rows_are_scored_in_pieces() {
+    let task = Task::Tokens { vocabulary: 50_021 };
+    let config = ModelConfig::Lstm(LstmConfig { context: 10, width: 3, layers: 1, dropout: 0.0 });
+    let mut model = config.build(&task, 5).unwrap();
+    let Batch::Tokens { shape, inputs, targets } = token_batch([10, 10], 50_021) else { panic!() };
+    let cut = |rows: std::ops::Range<usize>| {
+        let part = |of: &[u32]| of[rows.start * 10..rows.end * 10].to_vec();
+        Batch::Tokens { shape: [rows.len(), 10], inputs: part(&inputs), targets: part(&targets) }
+    };
+    let mut gradient_of = |batch: &Batch| {
+        let mut grad = vec![f32::NAN; model.len()];
+        (f64::from(model.forward_backward(batch, &mut grad).unwrap()), grad)
+    };
+    let whole = Batch::Tokens { shape, inputs: inputs.clone(), targets: targets.clone() };
+    let (loss, grad) = gradient_of(&whole);
+    let pieces: Vec<_> = (0..5).map(|n| gradient_of(&cut(2 * n..2 * n + 2))).collect();
+    let mean = pieces.iter().map(|(loss, _)| loss / 5.0).sum::<f64>();
+    assert!((loss - mean).abs() < 1e-5, "{loss} instead of {mean}");
+    let largest = grad.iter().fold(0.0, |max: f32, g| max.max(g.abs()));
+    for (at, &g) in grad.iter().enumerate() {
+        let mean = pieces.iter().map(|(_, piece)| piece[at] / 5.0).sum::<f32>();
+        assert!((g - mean).abs() < 1e-5 * largest, "{at}: {g} instead of {mean}");
+    }
 }

@@ -259,3 +259,31 @@ fn wrong_corpora_are_refused() {
     let error = text::load(Path::new("/nonexistent"), Level::Words).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent: "), "{error}");
 }
+
+#[test]
+fn the_folder_with_the_files_is_found_inside_the_one_given() {
+    use gradwire_trainer::data::Source;
+    let outer = tempfile::tempdir().unwrap();
+    let inner = outer.path().join("cifar-10/cifar-10-batches-bin");
+    std::fs::create_dir_all(&inner).unwrap();
+    let error = Source::Cifar10.load(Some(outer.path())).unwrap_err();
+    assert_eq!(error.file, outer.path(), "the folder that was given");
+    std::fs::write(inner.join("data_batch_1.bin"), record(3, 10)).unwrap();
+    std::fs::write(inner.join("test_batch.bin"), record(9, 10)).unwrap();
+    for given in [outer.path(), inner.parent().unwrap(), &inner] {
+        let dataset = Source::Cifar10.load(Some(given)).unwrap();
+        assert_eq!(labels_of(&dataset, Part::Train), [3], "{}", given.display());
+    }
+    let corpus = outer.path().join("ptb");
+    std::fs::create_dir(&corpus).unwrap();
+    for (name, text) in [("ptb.train.txt", "a b c"), ("ptb.test.txt", "c a")] {
+        std::fs::write(corpus.join(name), text).unwrap();
+    }
+    let dataset = Source::Ptb.load(Some(outer.path())).unwrap();
+    assert_eq!((dataset.name(), dataset.examples(Part::Train)), ("ptb", 3));
+    // What is there and damaged is not looked for elsewhere.
+    std::fs::write(outer.path().join("train.txt"), "").unwrap();
+    std::fs::write(outer.path().join("test.txt"), "a").unwrap();
+    let error = Source::Ptb.load(Some(outer.path())).unwrap_err();
+    assert!(matches!(error.fault, DataFault::Empty), "{error}");
+}

@@ -13,8 +13,10 @@ mod gossip;
 mod gradients;
 mod loaders;
 mod naive;
+mod normalised;
 mod packets;
 mod real_data;
+mod recurrent;
 mod runs;
 mod training;
 

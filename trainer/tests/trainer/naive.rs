@@ -216,3 +216,118 @@ pub(crate) fn gpt(params: &Params<'_>, batch: &Batch, heads: usize) -> f64 {
     }
     mean_loss(rows.into_iter(), batch)
 }
+
+/// `[input, forget, candidate, output]` of a cell, and then its state and output.
+fn cell(params: &Params<'_>, layer: &str, x: &[f64], [output, cell]: &mut [Vec<f64>; 2]) {
+    let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let mut gates = linear(params, &format!("{layer}.input"), x);
+    let recurrent = linear(params, &format!("{layer}.hidden"), output);
+    gates.iter_mut().zip(recurrent).for_each(|(gate, more)| *gate += more);
+    let width = cell.len();
+    for j in 0..width {
+        let [enter, keep, candidate, out] = [0, 1, 2, 3].map(|gate| gates[gate * width + j]);
+        cell[j] = logistic(keep) * cell[j] + logistic(enter) * candidate.tanh();
+        output[j] = logistic(out) * cell[j].tanh();
+    }
+}
+
+/// Loss of the recurrent network, each window from its beginning.
+pub(crate) fn lstm(params: &Params<'_>, batch: &Batch) -> f64 {
+    let Batch::Tokens { shape: [_, tokens], inputs, .. } = batch else { panic!() };
+    let embedding = params.get("embedding");
+    let width = params.get("layers.0.hidden.bias").len() / 4;
+    let row_of = |token: u32| embedding[token as usize * width..][..width].to_vec();
+    let mut rows = Vec::new();
+    for window in inputs.chunks(*tokens) {
+        let mut states = Vec::new();
+        for &token in window {
+            let mut x = row_of(token);
+            let mut n = 0;
+            while params.has(&format!("layers.{n}.input.weight")) {
+                if states.len() == n {
+                    states.push([vec![0.0; width], vec![0.0; width]]);
+                }
+                cell(params, &format!("layers.{n}"), &x, &mut states[n]);
+                x = states[n][0].clone();
+                n += 1;
+            }
+            let score = |row: &[f64]| row.iter().zip(&x).map(|(a, b)| a * b).sum();
+            rows.push(embedding.chunks(width).map(score).collect());
+        }
+    }
+    mean_loss(rows.into_iter(), batch)
+}
+
+/// A square convolution of 3×3 with a border of zeros and without a bias.
+fn correlate(weight: &[f64], x: &[f64], [channels, height, width]: [usize; 3], stride: usize) -> Vec<f64> {
+    let mut y = Vec::new();
+    for taps in weight.chunks(9 * channels) {
+        for (row, column) in (0..height / stride).flat_map(|r| (0..width / stride).map(move |c| (r, c))) {
+            let mut sum = 0.0;
+            for (n, tap) in taps.iter().enumerate() {
+                let (r, c) = (row * stride + n % 9 / 3, column * stride + n % 3);
+                if (1..=height).contains(&r) && (1..=width).contains(&c) {
+                    sum += tap * x[(n / 9 * height + r - 1) * width + c - 1];
+                }
+            }
+            y.push(sum);
+        }
+    }
+    y
+}
+
+/// Convolution and normalisation over the batch; returns the new shape.
+fn correlate_and_norm(
+    params: &Params<'_>,
+    name: &str,
+    x: &[Vec<f64>],
+    [channels, height, width]: [usize; 3],
+    stride: usize,
+) -> (Vec<Vec<f64>>, [usize; 3]) {
+    let weight = params.get(&format!("{name}.weight"));
+    let mut y: Vec<Vec<f64>> =
+        x.iter().map(|x| correlate(weight, x, [channels, height, width], stride)).collect();
+    let shape = [weight.len() / 9 / channels, height / stride, width / stride];
+    let [gain, shift] = ["gain", "shift"].map(|part| params.get(&format!("{name}.norm.{part}")));
+    let places = shape[1] * shape[2];
+    for channel in 0..shape[0] {
+        let own = channel * places..(channel + 1) * places;
+        let all: Vec<f64> = y.iter().flat_map(|y| y[own.clone()].to_vec()).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        let variance = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / all.len() as f64;
+        let scale = gain[channel] / (variance + 1e-5).sqrt();
+        for value in y.iter_mut().flat_map(|y| &mut y[own.clone()]) {
+            *value = (*value - mean) * scale + shift[channel];
+        }
+    }
+    (y, shape)
+}
+
+/// Loss of the residual network in training.
+pub(crate) fn resnet(params: &Params<'_>, batch: &Batch) -> f64 {
+    let (images, shape) = images(batch);
+    let relu_all = |x: Vec<Vec<f64>>| x.into_iter().map(relu).collect::<Vec<_>>();
+    let (x, mut shape) = correlate_and_norm(params, "first", &images, shape, 1);
+    let mut x = relu_all(x);
+    for (stage, block) in (0..3).flat_map(|stage| (0..3).map(move |block| (stage, block))) {
+        let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+        let name = format!("stages.{stage}.{block}");
+        let (inner, new_shape) = correlate_and_norm(params, &format!("{name}.first"), &x, shape, stride);
+        let (mut sum, _) =
+            correlate_and_norm(params, &format!("{name}.second"), &relu_all(inner), new_shape, 1);
+        for (sum, x) in sum.iter_mut().zip(&x) {
+            for (place, value) in x.iter().enumerate() {
+                let (channel, row, column) =
+                    (place / (shape[1] * shape[2]), place / shape[2] % shape[1], place % shape[2]);
+                if row.is_multiple_of(stride) && column.is_multiple_of(stride) {
+                    sum[(channel * new_shape[1] + row / stride) * new_shape[2] + column / stride] += value;
+                }
+            }
+        }
+        (x, shape) = (relu_all(sum), new_shape);
+    }
+    let places = shape[1] * shape[2];
+    let means =
+        |x: Vec<f64>| x.chunks(places).map(|of| of.iter().sum::<f64>() / places as f64).collect::<Vec<_>>();
+    mean_loss(x.into_iter().map(|x| linear(params, "output", &means(x))), batch)
+}

@@ -1,0 +1,97 @@
+//! Cross-entropy of the next token, with the embedding as the weight of the last layer.
+//!
+//! Scores are never kept for a whole window: `[tokens, vocabulary]` of a batch of 256 streams would take 360
+//! MB. They are made for some rows, turned into probabilities and then into their gradient in place, and used
+//! up.
+
+use super::super::Score;
+use super::super::exponential::exp;
+use super::super::matrix::{Matrix, add_product, matrix, product};
+
+/// Scores that are there at once: 8 MB.
+const SCORES_AT_ONCE: usize = 1 << 21;
+
+/// Partial sums of a row, so that the processor need not wait for one to be done.
+const LANES: usize = 16;
+
+/// The transposed embedding as a layer.
+pub(super) struct Decoder<'a> {
+    embedding: &'a Matrix,
+    vocabulary: usize,
+    width: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// The decoder of an embedding `[vocabulary, width]`.
+    pub(super) fn new(embedding: &'a Matrix) -> Self {
+        let [vocabulary, width] = embedding.dims();
+        Self { embedding, vocabulary, width }
+    }
+
+    fn rows_at_once(&self) -> usize {
+        (SCORES_AT_ONCE / self.vocabulary).max(1)
+    }
+
+    /// Scores of some rows.
+    fn scores(&self, rows: &[f32]) -> (Matrix, Vec<f32>) {
+        let rows = matrix(rows.to_vec(), self.width);
+        let scores = product(&rows, &self.embedding.clone().transpose());
+        (rows, scores)
+    }
+
+    /// Sum of the cross-entropy, and how often the right token was the most likely one.
+    pub(super) fn score(&self, rows: &[f32], targets: &[u32]) -> Score {
+        let mut sum = Score { count: targets.len() as u64, ..Score::default() };
+        let at_once = self.rows_at_once();
+        for (rows, targets) in rows.chunks(at_once * self.width).zip(targets.chunks(at_once)) {
+            let (_, mut scores) = self.scores(rows);
+            for (scores, &target) in scores.chunks_exact_mut(self.vocabulary).zip(targets) {
+                let right = scores[target as usize];
+                let is_best = scores.iter().position(|&score| score >= right) == Some(target as usize)
+                    && scores[target as usize + 1..].iter().all(|&score| score <= right);
+                sum.correct += u64::from(is_best);
+                sum.loss_sum += probabilities(scores, target);
+            }
+        }
+        sum
+    }
+
+    /// Mean cross-entropy; writes its gradient by the rows, and adds that by the embedding.
+    pub(super) fn backward(&self, rows: &[f32], targets: &[u32], d_embedding: &mut [f32]) -> (f64, Vec<f32>) {
+        let (at_once, share) = (self.rows_at_once(), 1.0 / targets.len() as f32);
+        let (mut loss, mut d_rows) = (0.0, Vec::with_capacity(rows.len()));
+        for (rows, targets) in rows.chunks(at_once * self.width).zip(targets.chunks(at_once)) {
+            let (rows, mut scores) = self.scores(rows);
+            for (scores, &target) in scores.chunks_exact_mut(self.vocabulary).zip(targets) {
+                loss += probabilities(scores, target);
+                scores[target as usize] -= 1.0;
+                scores.iter_mut().for_each(|score| *score *= share);
+            }
+            let d_scores = matrix(scores, self.vocabulary);
+            d_rows.extend(product(&d_scores, self.embedding));
+            add_product(d_embedding, &d_scores.transpose(), &rows);
+        }
+        (loss * f64::from(share), d_rows)
+    }
+}
+
+/// Turns the scores of a row into probabilities, and returns the cross-entropy of the target.
+fn probabilities(scores: &mut [f32], target: u32) -> f64 {
+    let right = scores[target as usize];
+    let largest = fold(scores, f32::NEG_INFINITY, |max, score| if score > max { score } else { max });
+    scores.iter_mut().for_each(|score| *score = exp(*score - largest));
+    let sum = fold(scores, 0.0, |sum, score| sum + score);
+    let scale = 1.0 / sum;
+    scores.iter_mut().for_each(|score| *score *= scale);
+    f64::from(sum).ln() + f64::from(largest) - f64::from(right)
+}
+
+/// Folds lane by lane, then the lanes, then what is left over.
+fn fold(values: &[f32], start: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [start; LANES];
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, &value)| *lane = with(*lane, value));
+    }
+    lanes.iter().chain(rest).fold(start, |so_far, &value| with(so_far, value))
+}
