@@ -90,6 +90,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         checkpoint_every: or(&settings.checkpoint_every, 0),
         packet_loss: settings.packet_loss,
         clip: settings.clip,
+        clip_mean: settings.clip_mean,
         codec,
         data,
         model,
@@ -153,6 +154,9 @@ fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     if let Some(clip) = config.clip {
         require(clip.is_finite() && clip > 0.0, "clip", clip, "above 0")?;
     }
+    if let Some(clip) = config.clip_mean {
+        require(clip.is_finite() && clip > 0.0, "clip_mean", clip, "above 0")?;
+    }
     Ok(())
 }
 
@@ -211,6 +215,10 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         exchange == "gossip" && !is_gossip,
         format!("exchange = gossip with codec = {codec}: it makes a mean over all workers; use codec dpsgd"),
+    )?;
+    refuse(
+        config.clip_mean.is_some() && is_gossip,
+        format!("clip_mean with codec = {codec}: neighbours make no mean of gradients; clip shortens each"),
     )?;
     refuse(
         config.topology.is_some() && !is_gossip,

@@ -131,6 +131,10 @@ pub struct Settings {
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub clip: Option<f64>,
+    /// Largest norm of the mean of all gradients, after the exchange and before the optimizer; the same at
+    /// every worker [default: no limit]
+    #[arg(long = "clip-mean", alias = "clip_mean", value_name = "X", allow_negative_numbers = true)]
+    pub clip_mean: Option<f64>,
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4; `compare` takes its own list instead
     #[arg(skip)]
     pub codec: Option<String>,
@@ -223,6 +227,9 @@ pub struct RunConfig {
     /// Largest norm of a worker's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// Largest norm of the mean of all gradients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_mean: Option<f64>,
 }
 
 /// Reads TOML; the error is the line and what is wrong with it.
@@ -270,7 +277,7 @@ impl Settings {
         }
         first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every packet_loss
-            clip codec)
+            clip clip_mean codec)
     }
 }
 

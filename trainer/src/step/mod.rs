@@ -203,6 +203,9 @@ impl<'a, T: Transport> Worker<'a, T> {
             Agreement::Mean(exchange) => {
                 match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
                     Ok(report) => {
+                        if let Some(limit) = self.job.config.clip_mean {
+                            clip_norm(&mut self.mean, limit);
+                        }
                         self.optimizer.step(&mut self.params, &self.mean, lr);
                         Ok(StepRecord::delivered(&report))
                     }

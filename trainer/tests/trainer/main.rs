@@ -12,6 +12,7 @@ mod failures;
 mod gossip;
 mod gradients;
 mod loaders;
+mod means;
 mod naive;
 mod packets;
 mod real_data;
