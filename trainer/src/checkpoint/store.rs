@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use gradwire::Layout;
 
+use super::best::Best;
 use super::error::at;
 use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION};
 use super::replica::Replica;
@@ -29,6 +30,8 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// In a server's checkpoint.
 const DOWNLINK: &str = "downlink.safetensors";
 const NORMS: &str = "norms.safetensors";
+/// Of a run that may end early.
+const BEST: &str = "best.safetensors";
 
 fn model_file(rank: usize) -> String {
     if rank == 0 { "model.safetensors".to_owned() } else { format!("model-{rank}.safetensors") }
@@ -188,6 +191,10 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
     }
     if !checkpoint.norms.is_empty() {
         files.push(write_file(draft, NORMS, &norms::to_bytes(&checkpoint.norms).map_err(impossible)?)?);
+    }
+    if let Some(best) = &checkpoint.best {
+        let content = best.to_bytes(layout).map_err(|error| impossible(error.to_string()))?;
+        files.push(write_file(draft, BEST, &content)?);
     }
     let manifest = Manifest {
         format: FORMAT.to_owned(),
@@ -356,10 +363,12 @@ impl Found {
         gradients.truncate(if is_delayed { gradients.len() } else { 0 });
         let downlink = self.has(DOWNLINK).then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
         let norms = self.has(NORMS).then(|| self.content(NORMS, norms::from_bytes)).transpose()?;
+        let best = |content: &[u8]| Best::from_bytes(content, layout).map_err(|error| error.to_string());
+        let best = self.has(BEST).then(|| self.content(BEST, best)).transpose()?;
         let Manifest { steps, worker, totals, .. } = self.manifest;
         let ((downlink, _), norms) = (downlink.unwrap_or_default(), norms.unwrap_or_default());
         let config = self.config;
-        Ok(Checkpoint { config, steps, worker, replicas, memories, gradients, downlink, norms, totals })
+        Ok(Checkpoint { config, steps, worker, replicas, memories, gradients, downlink, norms, best, totals })
     }
 
     fn has(&self, name: &str) -> bool {

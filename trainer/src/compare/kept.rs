@@ -3,6 +3,7 @@
 use super::broken::{Broken, judged};
 use crate::checkpoint::{Checkpoint, latest};
 use crate::job::Job;
+use crate::record::Summary;
 use crate::record::folder::{Folder, FolderError};
 use crate::run::Outcome;
 
@@ -25,7 +26,7 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
     if let Some(broken) = Broken::read(folder) {
         return Kept::Ended(Box::new(Err(broken)));
     }
-    if let Some(outcome) = outcome(job, folder) {
+    if let Some(outcome) = outcome(folder) {
         return Kept::Ended(Box::new(judged(job, Ok(outcome), folder)));
     }
     // A checkpoint that is damaged costs the steps that it would have saved, not the row.
@@ -37,9 +38,11 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
 }
 
 /// A run that came to its end. What the meters of its workers counted is not kept.
-fn outcome(job: &Job, folder: &Folder) -> Option<Outcome> {
-    let summary = serde_json::from_str(&std::fs::read_to_string(folder.file("summary.json")).ok()?).ok()?;
-    let metrics = folder.read_metrics(job.steps).ok()?;
+fn outcome(folder: &Folder) -> Option<Outcome> {
+    let summary: Summary =
+        serde_json::from_str(&std::fs::read_to_string(folder.file("summary.json")).ok()?).ok()?;
+    // Fewer than those of the job, where a run ended early.
+    let metrics = folder.read_metrics(summary.steps).ok()?;
     Some(Outcome { summary, metrics, counters: Vec::new() })
 }
 

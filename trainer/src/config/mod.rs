@@ -78,6 +78,10 @@ pub struct Settings {
     /// Examples per step of all workers together [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Parts that each worker cuts its share of a batch into, one after the other: the gradient is their mean,
+    /// and the memory that a step needs that of one part [default: 1]
+    #[arg(long, value_name = "N")]
+    pub accumulate: Option<usize>,
     /// How often the training data is gone through [default: 20, unless steps are given]
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
@@ -117,6 +121,10 @@ pub struct Settings {
     /// Steps between two evaluations; 0: only at the end [default: 50]
     #[arg(long = "eval-every", alias = "eval_every", value_name = "N")]
     pub eval_every: Option<u64>,
+    /// End the run after so many evaluations in a row without a smaller validation loss; the results are those
+    /// of the parameters that had the smallest [default: train all steps]
+    #[arg(long = "early-stop", alias = "early_stop", value_name = "N")]
+    pub early_stop: Option<u64>,
     /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
     #[arg(long = "hash-every", alias = "hash_every", value_name = "N")]
     pub hash_every: Option<u64>,
@@ -185,6 +193,9 @@ pub struct RunConfig {
     pub workers: usize,
     /// Examples per step of all workers together: a multiple of `workers`.
     pub batch: usize,
+    /// Parts of a worker's share of the batch, one after the other; said where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accumulate: Option<usize>,
     /// Passes over the training data; not with `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u64>,
@@ -217,6 +228,9 @@ pub struct RunConfig {
     pub seed: u64,
     /// Steps between evaluations, 0 for none before the end.
     pub eval_every: u64,
+    /// Evaluations without a smaller validation loss that end the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<u64>,
     /// Steps between comparisons of the replicas, 0 for none before the end.
     pub hash_every: u64,
     /// Steps between checkpoints, 0 for none but at an interrupt.
@@ -275,8 +289,8 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch epochs steps optimizer momentum
-            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every packet_loss
+        first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate epochs steps optimizer momentum
+            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every packet_loss
             clip clip_mean codec)
     }
 }
@@ -301,6 +315,11 @@ impl RunConfig {
     /// Replicas that differ from each other: one a worker with gossip, else a single one that all have.
     pub fn replicas(&self) -> usize {
         if self.topology.is_some() { self.workers } else { 1 }
+    }
+
+    /// Parts that a worker cuts its share of a batch into: at least 1.
+    pub fn micro_batches(&self) -> usize {
+        self.accumulate.unwrap_or(1)
     }
 
     /// Whether means are applied one step late.

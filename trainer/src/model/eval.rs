@@ -36,6 +36,12 @@ impl Evaluation {
     }
 }
 
+impl From<Score> for Evaluation {
+    fn from(score: Score) -> Self {
+        Self { score }
+    }
+}
+
 /// Evaluates a whole part, `items` images or windows of `context` tokens at once.
 ///
 /// # Errors
@@ -56,11 +62,34 @@ pub fn evaluate(
     items: usize,
     context: usize,
 ) -> Result<Evaluation, ModelError> {
+    evaluate_share(model, dataset, part, (items, context), (0, 1)).map(Evaluation::from)
+}
+
+/// Evaluates the share of worker `rank` of `world`: every `world`-th batch from batch `rank` on.
+///
+/// # Errors
+///
+/// As [`evaluate`].
+///
+/// # Panics
+///
+/// As [`evaluate`].
+///
+/// # Determinism
+///
+/// As [`evaluate`].
+pub fn evaluate_share(
+    model: &mut dyn Model,
+    dataset: &Dataset,
+    part: Part,
+    (items, context): (usize, usize),
+    (rank, world): (usize, usize),
+) -> Result<Score, ModelError> {
     let mut score = Score::default();
-    for batch in dataset.in_order(part, items, context) {
+    for batch in dataset.in_order(part, items, context).skip(rank).step_by(world) {
         score += model.evaluate(&batch)?;
     }
-    Ok(Evaluation { score })
+    Ok(score)
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ impl Keep {
             gradients: Vec::new(),
             downlink: Vec::new(),
             norms: Vec::new(),
+            best: None,
             totals: Totals::default(),
         };
         let written = self.store.write(&checkpoint, &job.layout);

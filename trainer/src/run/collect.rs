@@ -124,17 +124,29 @@ impl Collected {
         let snapshots: Vec<Snapshot> =
             records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
         let (mut replicas, mut memories, mut downlink) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut gradients, mut norms) = (Vec::new(), Vec::new());
+        let (mut gradients, mut norms, mut best) = (Vec::new(), Vec::new(), None);
         for snapshot in snapshots {
             replicas.extend(snapshot.replica);
             downlink.extend(snapshot.downlink);
             norms.extend(snapshot.norms);
+            best = best.or(snapshot.best);
             memories.push(snapshot.memory);
             gradients.extend(Some(snapshot.gradient).filter(|gradient| !gradient.is_empty()));
         }
         let (config, totals) = (job.config.clone(), self.totals.clone());
         let worker = None;
-        Some(Checkpoint { config, steps, worker, replicas, memories, gradients, downlink, norms, totals })
+        Some(Checkpoint {
+            config,
+            steps,
+            worker,
+            replicas,
+            memories,
+            gradients,
+            downlink,
+            norms,
+            best,
+            totals,
+        })
     }
 
     fn compare_replicas(&mut self, job: &Job, records: &[StepRecord]) -> Result<(), RunError> {
@@ -212,7 +224,14 @@ impl Collected {
     pub(crate) fn outcome(self, job: &Job, finals: &[Final]) -> Outcome {
         let counters: Vec<Counters> = finals.iter().map(|end| end.counters).collect();
         let evaluation = finals.iter().find_map(|end| end.evaluation);
-        let summary = self.summary(job, evaluation);
+        let mut summary = self.summary(job, evaluation);
+        summary.best_steps = finals.iter().find_map(|end| end.best_steps);
+        summary.notes.extend(summary.best_steps.map(|best| {
+            format!(
+                "early_stop: validation was best after {best} of {} steps; results are those of the parameters there",
+                summary.steps
+            )
+        }));
         Outcome { summary, metrics: self.metrics.unwrap_or_default(), counters }
     }
 
@@ -246,6 +265,7 @@ impl Collected {
             decode_seconds: sums.decode_seconds,
             break_even_gbps: break_even_gbps(job, steps, up, sums.encode_seconds + sums.decode_seconds),
             params_hash: format!("{:016x}", self.hash),
+            best_steps: None,
             notes: self.notes(job),
         }
     }

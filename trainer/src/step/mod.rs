@@ -1,5 +1,6 @@
 //! One training step of one worker.
 
+mod evaluate;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
@@ -7,7 +8,7 @@ mod state;
 
 use std::time::{Duration, Instant};
 
-use gradwire::arithmetic::clip_norm;
+use gradwire::arithmetic::{clip_norm, divide};
 use gradwire::{Grad, Memory, Source, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
@@ -15,18 +16,13 @@ use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
 use crate::agreement::Agreement;
-use crate::data::{Batches, Part};
+use crate::checkpoint::Best;
+use crate::data::Batches;
 use crate::job::Job;
-use crate::model::eval::{Evaluation, evaluate};
 use crate::model::hash::params_hash;
 use crate::model::{Model, ModelError};
 use crate::optim::Optimizer;
 use crate::record::StepRecord;
-
-/// Images that are evaluated at once.
-const IMAGES_AT_ONCE: usize = 256;
-/// Tokens that are evaluated at once; each has a row of logits as long as the vocabulary.
-const TOKENS_AT_ONCE: usize = 2048;
 
 /// A local peer that dies is noticed at once, and MPI has a watchdog, so no wait needs an end of its own.
 const NO_DEADLINE: Deadline = Deadline::NEVER;
@@ -67,14 +63,19 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     job: &'a Job,
     transport: T,
     model: Box<dyn Model>,
-    batches: Batches<'a>,
+    /// One for each part of this worker's share of a batch.
+    batches: Vec<Batches<'a>>,
     optimizer: Box<dyn Optimizer>,
     agreement: Agreement,
     /// What the spelling keeps, if anything.
     memory: Option<Memory<'static>>,
     params: Vec<f32>,
     grad: Vec<f32>,
+    /// The sum over the parts of a batch; empty where there is one part.
+    sum: Vec<f32>,
     mean: Vec<f32>,
+    /// The smallest validation loss so far, in a run that may end early.
+    best: Option<Best>,
     /// What the steps have moved, and nothing else that went over the transport.
     moved: Counters,
     #[cfg(feature = "zmq")]
@@ -91,20 +92,28 @@ impl<'a, T: Transport> Worker<'a, T> {
     ) -> Result<Self, crate::job::JobError> {
         let len = job.layout.len();
         let (rank, world) = (transport.rank().0 as usize, job.config.workers);
-        let share = job.config.batch / world;
+        let parts = job.config.micro_batches();
+        let share = job.config.batch / world / parts;
+        // The parts of a share are what as many more workers would take, one after the other.
+        let batches = (0..parts).map(|part| {
+            let (seed, context) = (job.config.seed, job.model.context());
+            Batches::new(&job.dataset, seed, share, rank * parts + part, world * parts, context)
+        });
         let mut params = vec![0.0; len];
         model.params(&mut params);
         Ok(Self {
             job,
             transport,
             model,
-            batches: Batches::new(&job.dataset, job.config.seed, share, rank, world, job.model.context())?,
+            batches: batches.collect::<Result<_, _>>()?,
             optimizer: job.build_optimizer()?,
             agreement: job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?,
             memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
             params,
             grad: vec![0.0; len],
+            sum: if parts > 1 { vec![0.0; len] } else { Vec::new() },
             mean: vec![0.0; len],
+            best: None,
             moved: Counters::default(),
             #[cfg(feature = "zmq")]
             history: None,
@@ -153,8 +162,25 @@ impl<'a, T: Transport> Worker<'a, T> {
 
     /// Loss and gradient on this worker's share of the step's batch.
     fn forward_backward(&mut self, step: u64) -> Result<f32, ModelError> {
+        if self.batches.len() == 1 {
+            return self.part_of_batch(step, 0);
+        }
+        let (mut loss, parts) = (0.0, self.batches.len());
+        self.sum.fill(0.0);
+        for part in 0..parts {
+            loss += self.part_of_batch(step, part)?;
+            self.sum.iter_mut().zip(&self.grad).for_each(|(sum, g)| *sum += g);
+        }
+        // What is not finite is refused with what it makes of the mean.
+        let _ = divide(&mut self.sum, parts);
+        std::mem::swap(&mut self.sum, &mut self.grad);
+        Ok(loss / parts as f32)
+    }
+
+    /// Loss and gradient on one part of this worker's share.
+    fn part_of_batch(&mut self, step: u64, part: usize) -> Result<f32, ModelError> {
         let (epoch, place) = (step / self.job.steps_per_epoch, step % self.job.steps_per_epoch);
-        let batch = self.batches.batch(epoch, place as usize);
+        let batch = self.batches[part].batch(epoch, place as usize);
         self.model.forward_backward(&batch, &mut self.grad)
     }
 
@@ -222,19 +248,6 @@ impl<'a, T: Transport> Worker<'a, T> {
                 Ok(StepRecord::mixed(rank, &mixed, self.params.len()))
             }
         }
-    }
-
-    /// Whether this worker evaluates after a step: one is enough, for replicas are the same, or near each
-    /// other.
-    pub(crate) fn evaluates(&self, step: u64) -> bool {
-        self.rank() == Rank(0) && self.job.is_due(self.job.config.eval_every, step)
-    }
-
-    /// How good the model is on a part of the data.
-    pub(crate) fn evaluate(&mut self, part: Part) -> Result<Evaluation, StepError> {
-        let context = self.job.model.context();
-        let items = TOKENS_AT_ONCE.checked_div(context).map_or(IMAGES_AT_ONCE, |windows| windows.max(1));
-        Ok(evaluate(self.model.as_mut(), &self.job.dataset, part, items, context)?)
     }
 
     /// Everything sent and received in steps so far.

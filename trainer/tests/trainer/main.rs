@@ -8,6 +8,7 @@ mod comparisons;
 mod compression;
 mod delay;
 mod determinism;
+mod early_stop;
 mod failures;
 mod gossip;
 mod gradients;

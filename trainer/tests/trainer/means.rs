@@ -7,7 +7,7 @@ use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::{Model, ModelError, Score};
-use gradwire_trainer::run::{Control, run_with_models};
+use gradwire_trainer::run::{Control, run, run_with_models};
 use gradwire_transports::Rank;
 
 use crate::{Quiet, digits_job};
@@ -125,6 +125,44 @@ fn a_clipped_mean_moves_the_parameters_by_the_limit_under_every_exchange() {
             assert!(others.clone().all(|other| other == bits(after)), "{codec} by {exchange}");
         }
     }
+}
+
+/// Dense gradients are summed in the order of ranks, or of the parts of a batch, and divided once.
+#[test]
+fn parts_of_a_batch_make_the_bits_of_as_many_workers() {
+    let params = |workers: usize, parts: usize| {
+        let job = digits_job("none", 4, |settings| {
+            settings.exchange = Some("all-gather".to_owned());
+            (settings.workers, settings.accumulate) = (Some(workers), Some(parts));
+        });
+        let heard = heard(&job);
+        assert_eq!(heard[0].grads.len(), 4 * parts, "gradients of one worker");
+        bits(heard[0].params.last().unwrap())
+    };
+    assert_eq!(params(1, 4), params(4, 1));
+    assert_eq!(params(1, 8), params(8, 1));
+    assert_ne!(params(1, 4), params(1, 1), "another order of the sums");
+    assert_eq!(params(2, 2), params(2, 2));
+}
+
+#[test]
+fn parts_train_like_whole_batches_under_compression_too() {
+    let loss = |parts: usize| {
+        let job = digits_job("topk:density=0.05", 60, |settings| settings.accumulate = Some(parts));
+        run(&job, &mut Quiet::default()).unwrap().summary.final_loss
+    };
+    let (whole, parts) = (loss(1), loss(4));
+    assert!((whole - parts).abs() < 0.1, "{whole} {parts}");
+}
+
+#[test]
+fn parts_that_are_not_even_are_refused_by_name() {
+    let refused = |parts| {
+        let settings = Settings { accumulate: Some(parts), ..Settings::default() };
+        RunConfig::resolve(&settings).unwrap_err().to_string()
+    };
+    assert_eq!(refused(0), "accumulate = 0: expected at least 1");
+    assert_eq!(refused(5), "accumulate = 5: expected a divisor of 32, a worker's share of the batch");
 }
 
 #[test]
