@@ -1,7 +1,9 @@
 //! What an earlier process left of a comparison's run.
 
+use std::path::Path;
+
 use super::broken::{Broken, judged};
-use crate::checkpoint::{Checkpoint, latest};
+use crate::checkpoint::{Checkpoint, CheckpointError, latest};
 use crate::job::Job;
 use crate::record::Summary;
 use crate::record::folder::{Folder, FolderError};
@@ -13,6 +15,8 @@ pub(super) enum Kept {
     Ended(Box<Result<Outcome, Broken>>),
     /// To a checkpoint.
     Open(Box<Checkpoint>),
+    /// To a checkpoint that cannot be read: why, and the one before it that can, if there is one.
+    Damaged(String, Option<Box<Checkpoint>>),
     /// Nowhere, or as another run than this.
     Nothing,
 }
@@ -29,12 +33,24 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
     if let Some(outcome) = outcome(folder) {
         return Kept::Ended(Box::new(judged(job, Ok(outcome), folder)));
     }
-    // A checkpoint that is damaged costs the steps that it would have saved, not the row.
-    let found = latest(folder.path()).and_then(|found| found.read_all(&job.layout));
-    match found {
-        Ok(checkpoint) if checkpoint.config == job.config => Kept::Open(Box::new(checkpoint)),
-        _ => Kept::Nothing,
+    match read(job, folder.path()) {
+        Ok(checkpoint) => checkpoint.map_or(Kept::Nothing, Kept::Open),
+        Err(CheckpointError::None(_)) => Kept::Nothing,
+        // A checkpoint that is damaged costs the steps that it would have saved, not the row.
+        Err(error) => {
+            let before = match &error {
+                CheckpointError::Corrupt { before: Some(path), .. } => read(job, path).ok().flatten(),
+                _ => None,
+            };
+            Kept::Damaged(error.to_string(), before)
+        }
     }
+}
+
+/// The newest checkpoint there, if it is one of this job.
+fn read(job: &Job, path: &Path) -> Result<Option<Box<Checkpoint>>, CheckpointError> {
+    let checkpoint = latest(path)?.read_all(&job.layout)?;
+    Ok((checkpoint.config == job.config).then(|| Box::new(checkpoint)))
 }
 
 /// A run that came to its end. What the meters of its workers counted is not kept.
