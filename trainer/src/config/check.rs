@@ -90,6 +90,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         early_stop: settings.early_stop,
         hash_every: or(&settings.hash_every, 50),
         checkpoint_every: or(&settings.checkpoint_every, 0),
+        tensorboard: settings.tensorboard,
         packet_loss: settings.packet_loss,
         clip: settings.clip,
         clip_mean: settings.clip_mean,

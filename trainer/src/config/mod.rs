@@ -132,6 +132,9 @@ pub struct Settings {
     /// for train, 0 for compare]
     #[arg(long = "checkpoint-every", alias = "checkpoint_every", value_name = "N")]
     pub checkpoint_every: Option<u64>,
+    /// Write every step for TensorBoard too, into events.out.tfevents.gradwire beside metrics.jsonl
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub tensorboard: Option<bool>,
     /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one
     /// process: what a bad link does to training [default: 0]
     #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P", allow_negative_numbers = true)]
@@ -235,6 +238,9 @@ pub struct RunConfig {
     pub hash_every: u64,
     /// Steps between checkpoints, 0 for none but at an interrupt.
     pub checkpoint_every: u64,
+    /// Whether there is an event file; said where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensorboard: Option<bool>,
     /// Share of the packets that is lost on the way; for `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
@@ -290,7 +296,7 @@ impl Settings {
             (below.epochs, below.steps) = (None, None);
         }
         first_of!(self, below: data data_dir model hidden exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate epochs steps optimizer momentum
-            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every packet_loss
+            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
             clip clip_mean codec)
     }
 }

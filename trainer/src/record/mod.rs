@@ -3,6 +3,7 @@
 //! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in
 //! reports. Times are means over the workers.
 
+pub(crate) mod events;
 pub mod folder;
 mod logged;
 pub mod progress;

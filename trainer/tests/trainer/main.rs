@@ -9,6 +9,7 @@ mod compression;
 mod delay;
 mod determinism;
 mod early_stop;
+mod events;
 mod failures;
 mod gossip;
 mod gradients;
