@@ -48,6 +48,10 @@ fn bad_settings_are_refused_in_one_line() {
             &["train", "--resume", "x", "--lr", "1"],
             "--resume takes no other option: the settings of the run are in its folder",
         ),
+        (
+            &["train", "--transport", "zmq"],
+            "transport = zmq: expected local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join",
+        ),
         (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
         (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi, zmq"),
@@ -60,18 +64,6 @@ fn bad_settings_are_refused_in_one_line() {
     ] {
         assert_eq!(refusal(arguments), message);
     }
-}
-
-#[test]
-fn combinations_that_cannot_work_say_why() {
-    let message = refusal(&["train", "--codec", "topk", "--exchange", "all-reduce"]);
-    assert!(message.contains("cannot be summed"), "{message}");
-    let message = refusal(&["train", "--codec", "qsgd", "--exchange", "sparse"]);
-    assert!(message.contains("not sparse; use auto") && message.contains(": topk, "), "{message}");
-    let message = refusal(&["train", "--optimizer", "adamw", "--momentum", "0.9"]);
-    assert!(message.contains("adamw has moments of its own"), "{message}");
-    let message = refusal(&["train", "--codec", "none:memory=ef"]);
-    assert!(message.contains("sends everything"), "{message}");
 }
 
 /// At the rate of other images its loss jumps, and with four workers it diverges.
@@ -90,6 +82,18 @@ fn rates_that_are_not_given_suit_the_model_and_the_data() {
     {
         assert_eq!([rate(data, model, "sgd"), rate(data, model, "adamw")], [0.1, 0.003], "{data}");
     }
+}
+
+#[test]
+fn combinations_that_cannot_work_say_why() {
+    let message = refusal(&["train", "--codec", "topk", "--exchange", "all-reduce"]);
+    assert!(message.contains("cannot be summed"), "{message}");
+    let message = refusal(&["train", "--codec", "qsgd", "--exchange", "sparse"]);
+    assert!(message.contains("not sparse; use auto") && message.contains(": topk, "), "{message}");
+    let message = refusal(&["train", "--optimizer", "adamw", "--momentum", "0.9"]);
+    assert!(message.contains("adamw has moments of its own"), "{message}");
+    let message = refusal(&["train", "--codec", "none:memory=ef"]);
+    assert!(message.contains("sends everything"), "{message}");
 }
 
 #[test]
