@@ -20,7 +20,8 @@ pub enum Averaging {
 /// A switched Ethernet, by default.
 const LINK_LATENCY_US: f64 = 50.0;
 
-fn link(config: &RunConfig) -> Option<Link> {
+/// The link that the user states, if any.
+pub(crate) fn link(config: &RunConfig) -> Option<Link> {
     let latency_us = config.link_latency_us.unwrap_or(LINK_LATENCY_US);
     config.link_gbps.map(|gbps| Link::from_gbps(gbps, latency_us * 1e-6))
 }

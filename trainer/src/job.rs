@@ -163,6 +163,22 @@ impl Job {
         self.model.build(&self.dataset.task(), self.config.seed)
     }
 
+    /// Whether all workers evaluate together, so that each knows the result: of images every one takes a
+    /// share. Else the first worker evaluates alone.
+    pub fn evaluates_together(&self) -> bool {
+        let config = &self.config;
+        let is_fixed = config.replicas() == 1 && config.transport != "zmq";
+        is_fixed && (config.early_stop.is_some() || matches!(self.dataset, Dataset::Images(_)))
+    }
+
+    /// Whether the test part is also what the model is measured on while it learns.
+    pub fn validates_on_test(&self) -> bool {
+        match &self.dataset {
+            Dataset::Images(images) => std::ptr::eq(images.part(Part::Valid), images.part(Part::Test)),
+            Dataset::Text(text) => std::ptr::eq(text.part(Part::Valid), text.part(Part::Test)),
+        }
+    }
+
     /// Whether a checkpoint is due after this step.
     pub fn is_checkpoint_due(&self, step: u64) -> bool {
         self.config.checkpoint_every > 0 && self.is_due(self.config.checkpoint_every, step)

@@ -1,7 +1,7 @@
 //! Why a checkpoint cannot be written, or not be gone on from.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A checkpoint was not written, or is not one. The text is one line and names the file.
 #[derive(Debug, thiserror::Error)]
@@ -19,13 +19,13 @@ pub enum CheckpointError {
     #[error("{}: no checkpoint in this folder", .0.display())]
     None(PathBuf),
     /// What is there is damaged.
-    #[error("{}: {what}{}", path.display(), before.as_ref().map(|path| format!("; the checkpoint before it can be resumed with --resume {}", path.display())).unwrap_or_default())]
+    #[error("{}: damaged: {what}{}", path.display(), way_out(before.as_deref()))]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
-        /// The checkpoint before this one, if there is one.
+        /// The newest checkpoint before this one whose files are all whole, if there is one.
         before: Option<PathBuf>,
     },
     /// The checkpoint belongs to another program, version or model.
@@ -38,6 +38,12 @@ pub enum CheckpointError {
     },
 }
 
+/// What can be done without the checkpoint that is damaged.
+fn way_out(before: Option<&Path>) -> String {
+    let path = before.map(|path| path.display());
+    path.map(|path| format!("; the checkpoint before it is whole: --resume {path}")).unwrap_or_default()
+}
+
 impl CheckpointError {
     pub(super) fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.into(), what: what.into(), before: None }
@@ -48,7 +54,15 @@ impl CheckpointError {
     }
 }
 
+/// As [`at`], of a file that belongs to a checkpoint: it is damaged if the file is not there.
+pub(super) fn at_part(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
+    move |error| match error.kind() {
+        io::ErrorKind::NotFound => CheckpointError::corrupt(path, "it is missing"),
+        _ => at(path)(error),
+    }
+}
+
 /// Puts the path in front of what the system says.
-pub(super) fn at(path: &std::path::Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
+pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
     |error| CheckpointError::Io { path: path.to_path_buf(), error }
 }

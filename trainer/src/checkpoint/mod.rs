@@ -8,6 +8,8 @@
 //!                           has not sent yet; carried: what its model carries beside its parameters
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
+//!     best.safetensors      params/NAME: those with the smallest validation loss, in a run that may end early; that loss, and
+//!                           after how many steps
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
 //! The checkpoint of a worker over the network has only `rank-N.safetensors` and the manifest. The server has
@@ -18,6 +20,7 @@
 //! A checkpoint is written into a folder of another name, flushed to the disk file by file, and renamed at
 //! the end. So a folder `step-…` is always complete, and the one before it is removed only afterwards.
 
+mod best;
 mod error;
 mod manifest;
 mod memory;
@@ -25,6 +28,7 @@ mod norms;
 mod replica;
 mod store;
 
+pub use best::Best;
 pub use error::CheckpointError;
 pub use manifest::{Away, Single, Totals};
 pub use replica::{Replica, ReplicaError};
@@ -56,6 +60,8 @@ pub struct Checkpoint {
     pub downlink: Vec<u8>,
     /// Norms of the last frames, which a server's cap goes by, oldest first; empty without a cap.
     pub norms: Vec<f64>,
+    /// The best parameters so far, of a run that may end early.
+    pub best: Option<Best>,
     /// Sums over the steps done.
     pub totals: Totals,
 }
@@ -70,4 +76,6 @@ pub(crate) struct Snapshot {
     pub(crate) carried: Vec<f32>,
     pub(crate) downlink: Vec<u8>,
     pub(crate) norms: Vec<f64>,
+    /// From rank 0 alone.
+    pub(crate) best: Option<Best>,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::optim::{Optimizer, StateError};
 
 /// Prefix of the parameters' names.
-const PARAMS: &str = "params";
+pub(super) const PARAMS: &str = "params";
 /// Where the file says how many steps the optimizer has made.
 const STEPS: &str = "optimizer_steps";
 
@@ -36,7 +36,7 @@ pub enum ReplicaError {
     Optimizer(#[from] StateError),
 }
 
-fn malformed(error: impl ToString) -> ReplicaError {
+pub(super) fn malformed(error: impl ToString) -> ReplicaError {
     ReplicaError::Malformed(error.to_string())
 }
 
@@ -54,22 +54,10 @@ impl Replica {
     /// A safetensors file with the parameters and every slice of the optimizer, each cut into the tensors of
     /// the layout.
     pub(crate) fn to_bytes(&self, layout: &Layout) -> Result<Vec<u8>, ReplicaError> {
-        let slices = self.optimizer.iter().map(|(name, values)| (name.as_str(), values));
-        let mut tensors = Vec::new();
-        for (slice, values) in std::iter::once((PARAMS, &self.params)).chain(slices) {
-            for tensor in layout.tensors() {
-                let tensor = tensor.as_ref();
-                let len = tensor.checked_len().unwrap_or(0);
-                let content = bytes_of(&values[tensor.offset..tensor.offset + len]);
-                tensors.push((format!("{slice}/{}", tensor.name), tensor.shape.to_vec(), content));
-            }
-        }
-        let views: Result<Vec<_>, safetensors::SafeTensorError> = tensors
-            .iter()
-            .map(|(name, shape, content)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), content)?)))
-            .collect();
+        let slices = self.optimizer.iter().map(|(name, values)| (name.as_str(), values.as_slice()));
+        let slices: Vec<_> = std::iter::once((PARAMS, self.params.as_slice())).chain(slices).collect();
         let steps = HashMap::from([(STEPS.to_owned(), self.optimizer_steps.to_string())]);
-        safetensors::serialize(views.map_err(malformed)?, Some(steps)).map_err(malformed)
+        write_slices(&slices, steps, layout)
     }
 
     /// Reads the bytes of [`to_bytes`](Self::to_bytes): slices of all tensors of the layout, including the
@@ -97,8 +85,34 @@ impl Replica {
     }
 }
 
+/// A safetensors file with slices by name, each cut into the tensors of the layout, and what it says beside.
+pub(super) fn write_slices(
+    slices: &[(&str, &[f32])],
+    metadata: HashMap<String, String>,
+    layout: &Layout,
+) -> Result<Vec<u8>, ReplicaError> {
+    let mut tensors = Vec::new();
+    for (slice, values) in slices {
+        for tensor in layout.tensors() {
+            let tensor = tensor.as_ref();
+            let len = tensor.checked_len().unwrap_or(0);
+            let content = bytes_of(&values[tensor.offset..tensor.offset + len]);
+            tensors.push((format!("{slice}/{}", tensor.name), tensor.shape.to_vec(), content));
+        }
+    }
+    let views: Result<Vec<_>, safetensors::SafeTensorError> = tensors
+        .iter()
+        .map(|(name, shape, content)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), content)?)))
+        .collect();
+    safetensors::serialize(views.map_err(malformed)?, Some(metadata)).map_err(malformed)
+}
+
 /// One value a parameter, in the layout's order.
-fn read_slice(file: &SafeTensors<'_>, slice: &str, layout: &Layout) -> Result<Vec<f32>, ReplicaError> {
+pub(super) fn read_slice(
+    file: &SafeTensors<'_>,
+    slice: &str,
+    layout: &Layout,
+) -> Result<Vec<f32>, ReplicaError> {
     let mut values = Vec::with_capacity(layout.len());
     for tensor in layout.tensors() {
         let tensor = tensor.as_ref();

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use gradwire::Layout;
 
-use super::error::at;
+use super::best::Best;
+use super::error::{at, at_part};
 use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION};
 use super::replica::Replica;
 use super::{Checkpoint, CheckpointError, memory, norms};
@@ -29,6 +30,8 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// In a server's checkpoint.
 const DOWNLINK: &str = "downlink.safetensors";
 const NORMS: &str = "norms.safetensors";
+/// Of a run that may end early.
+const BEST: &str = "best.safetensors";
 
 fn model_file(rank: usize) -> String {
     if rank == 0 { "model.safetensors".to_owned() } else { format!("model-{rank}.safetensors") }
@@ -190,6 +193,10 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
     if !checkpoint.norms.is_empty() {
         files.push(write_file(draft, NORMS, &norms::to_bytes(&checkpoint.norms).map_err(impossible)?)?);
     }
+    if let Some(best) = &checkpoint.best {
+        let content = best.to_bytes(layout).map_err(|error| impossible(error.to_string()))?;
+        files.push(write_file(draft, BEST, &content)?);
+    }
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -221,7 +228,7 @@ pub struct Found {
 /// # Errors
 ///
 /// `None`; `Io`, `Corrupt` or `Foreign` for the newest one. An older one must be named itself, so that nobody
-/// goes back without knowing.
+/// goes back without knowing; `Corrupt` says which.
 pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     if path.join(MANIFEST).exists() {
         // However it is named, the folder of its run is two above.
@@ -235,41 +242,57 @@ pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     }
     let mut all = complete(&folder)?;
     let (_, newest) = all.pop().ok_or_else(|| CheckpointError::None(path.to_path_buf()))?;
-    let before = all.pop().map(|(_, path)| path);
-    Found::read(&newest).map_err(|error| error.with_before(before))
+    Found::read(&newest)
 }
 
 impl CheckpointError {
-    fn with_before(self, fallback: Option<PathBuf>) -> Self {
+    /// Names what there is beside the damaged checkpoint in that folder.
+    fn beside(self, damaged: &Path) -> Self {
         match self {
-            Self::Corrupt { path, what, .. } => Self::Corrupt { path, what, before: fallback },
+            Self::Corrupt { path, what, .. } => {
+                Self::Corrupt { path, what, before: newest_whole_before(damaged) }
+            }
             other => other,
         }
     }
 }
 
+/// The newest checkpoint before that one of which every file is whole.
+fn newest_whole_before(checkpoint: &Path) -> Option<PathBuf> {
+    let older = complete(checkpoint.parent()?).ok()?;
+    let older = older.into_iter().rev().map(|(_, path)| path);
+    let mut older = older.skip_while(|path| name_of(path) != name_of(checkpoint)).skip(1);
+    older.find(|path| Found::parse(path).is_ok_and(|found| found.is_whole()))
+}
+
 impl Found {
     fn read(path: &Path) -> Result<Self, CheckpointError> {
+        Self::parse(path).map_err(|error| error.beside(path))
+    }
+
+    fn parse(path: &Path) -> Result<Self, CheckpointError> {
         let file = path.join(MANIFEST);
-        let bytes = fs::metadata(&file).map_err(at(&file))?.len();
+        let bytes = fs::metadata(&file).map_err(at_part(&file))?.len();
         if bytes > MAX_MANIFEST_BYTES {
             return Err(CheckpointError::foreign(
                 &file,
                 format!("{bytes} bytes are too many for a manifest"),
             ));
         }
-        let text = fs::read_to_string(&file).map_err(at(&file))?;
-        let manifest: Manifest = serde_json::from_str(&text)
+        let content = fs::read(&file).map_err(at(&file))?;
+        let manifest: Manifest = serde_json::from_slice(&content)
             .map_err(|error| CheckpointError::corrupt(&file, error.to_string()))?;
-        if manifest.format != FORMAT || manifest.version != VERSION {
-            let what = format!(
-                "{} version {} instead of {FORMAT} version {VERSION}",
-                manifest.format, manifest.version
-            );
-            return Err(CheckpointError::foreign(&file, what));
-        }
+        let is_ours = manifest.format == FORMAT && manifest.version == VERSION;
+        let claim = || {
+            let Manifest { format, version, .. } = &manifest;
+            format!("{format:?} version {version} instead of {FORMAT:?} version {VERSION}")
+        };
         if !manifest.is_sealed() {
-            return Err(CheckpointError::corrupt(&file, "its checksum is wrong"));
+            let said = if is_ours { String::new() } else { format!(", and it says {}", claim()) };
+            return Err(CheckpointError::corrupt(&file, format!("its checksum is wrong{said}")));
+        }
+        if !is_ours {
+            return Err(CheckpointError::foreign(&file, claim()));
         }
         let settings = Settings::parse(&manifest.config);
         let config =
@@ -329,6 +352,11 @@ impl Found {
     ///
     /// `Io`; `Corrupt` for a file that is not as the manifest says; `Foreign` for one of another model.
     pub fn read_all(self, layout: &Layout) -> Result<Checkpoint, CheckpointError> {
+        let path = self.path.clone();
+        self.read_files(layout).map_err(|error| error.beside(&path))
+    }
+
+    fn read_files(self, layout: &Layout) -> Result<Checkpoint, CheckpointError> {
         let file = self.path.join(MANIFEST);
         let fingerprint = format!("{:016x}", layout.fingerprint());
         if self.manifest.fingerprint != fingerprint {
@@ -358,6 +386,8 @@ impl Found {
         gradients.truncate(if is_delayed { gradients.len() } else { 0 });
         let downlink = self.has(DOWNLINK).then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
         let norms = self.has(NORMS).then(|| self.content(NORMS, norms::from_bytes)).transpose()?;
+        let best = |content: &[u8]| Best::from_bytes(content, layout).map_err(|error| error.to_string());
+        let best = self.has(BEST).then(|| self.content(BEST, best)).transpose()?;
         let Manifest { steps, worker, totals, .. } = self.manifest;
         let ((downlink, _), norms) = (downlink.unwrap_or_default(), norms.unwrap_or_default());
         let config = self.config;
@@ -371,12 +401,18 @@ impl Found {
             carried,
             downlink,
             norms,
+            best,
             totals,
         })
     }
 
     fn has(&self, name: &str) -> bool {
         self.manifest.files.iter().any(|entry| entry.name == name)
+    }
+
+    /// Whether every file that the manifest names is as it says.
+    fn is_whole(&self) -> bool {
+        self.manifest.files.iter().all(|entry| self.bytes_of(entry).is_ok())
     }
 
     fn content<T>(
@@ -387,14 +423,17 @@ impl Found {
         let path = self.path.join(name);
         let entry = self.manifest.files.iter().find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| CheckpointError::corrupt(&path, "the manifest does not name it"))?;
-        let bytes = fs::metadata(&path).map_err(at(&path))?.len();
+        parse(&self.bytes_of(entry)?).map_err(|what| CheckpointError::foreign(path, what))
+    }
+
+    /// The content of a file, which is as the manifest says.
+    fn bytes_of(&self, entry: &Entry) -> Result<Vec<u8>, CheckpointError> {
+        let path = self.path.join(&entry.name);
+        let bytes = fs::metadata(&path).map_err(at_part(&path))?.len();
         if bytes != entry.bytes {
             return Err(CheckpointError::corrupt(path, format!("{bytes} bytes instead of {}", entry.bytes)));
         }
         let content = fs::read(&path).map_err(at(&path))?;
-        if let Some(what) = entry.fault(&content) {
-            return Err(CheckpointError::corrupt(path, what));
-        }
-        parse(&content).map_err(|what| CheckpointError::foreign(path, what))
+        entry.fault(&content).map_or(Ok(content), |what| Err(CheckpointError::corrupt(path, what)))
     }
 }

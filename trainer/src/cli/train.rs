@@ -80,7 +80,12 @@ fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> R
 fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     let workers = config.workers;
     let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };
-    let allowed = format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …");
+    let allowed = match config.transport.as_str() {
+        "zmq" => {
+            "local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join".to_owned()
+        }
+        _ => format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …"),
+    };
     require(config.transport == "local", "transport", &config.transport, allowed)
 }
 

@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use super::defaults::CHECKPOINT_EVERY;
 use super::failure::Failure;
 use crate::checkpoint::Checkpoint;
 use crate::compare::file_name;
+use crate::config::{RunConfig, Settings};
 use crate::job::Job;
 use crate::record::folder::{Folder, FolderError};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Output {
-    /// Folder for the results [default: a folder under runs/]
+    /// Folder for the results [default: a folder under runs/ that is named by the settings]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Write into the folder even if it is not empty
@@ -20,8 +22,74 @@ pub(crate) struct Output {
 
 /// The folder that was named, or one for this job.
 pub(crate) fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
-    let name = format!("runs/{}-{}-seed-{}", job.config.data, file_name(&job.config.codec), job.config.seed);
-    Folder::create(&output.out.clone().unwrap_or_else(|| name.into()), output.force)
+    let folder = output.out.clone().unwrap_or_else(|| Path::new("runs").join(default_name(&job.config)));
+    Folder::create(&folder, output.force)
+}
+
+/// Longer names are shortened.
+const LONGEST_NAME: usize = 120;
+
+/// A name that says what is trained: data, codec, seed, and every setting that is not as it would be without
+/// being named. Runs of different settings have different names.
+fn default_name(config: &RunConfig) -> String {
+    let RunConfig { data, codec, seed, .. } = config;
+    let plain = Settings {
+        data: Some(data.clone()),
+        codec: Some(codec.clone()),
+        seed: Some(*seed),
+        checkpoint_every: Some(CHECKPOINT_EVERY),
+        ..Settings::default()
+    };
+    // What was resolved once is resolved again.
+    let plain = RunConfig::resolve(&plain).map(|plain| plain.to_toml()).unwrap_or_default();
+    let text = config.to_toml();
+    let own = text
+        .lines()
+        .filter(|line| !line.starts_with("data_dir") && !plain.lines().any(|known| known == *line));
+    let own: String = own.map(|line| format!("-{line}")).collect();
+    let name = format!("{data}-{}-seed-{seed}", file_name(codec));
+    let whole = format!("{name}{}", words(&own));
+    if whole.len() <= LONGEST_NAME {
+        return whole;
+    }
+    let short: String = name.chars().take(LONGEST_NAME).collect();
+    format!("{short}-{:08x}", crc32fast::hash(whole.as_bytes()))
+}
+
+/// Settings as part of a file's name: what stands between words and numbers becomes one hyphen.
+fn words(settings: &str) -> String {
+    let mut words = String::new();
+    for c in file_name(settings).chars() {
+        if c != '-' || !words.ends_with('-') {
+            words.push(c);
+        }
+    }
+    words.trim_end_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(change: impl FnOnce(&mut Settings)) -> String {
+        let checkpoint_every = Some(CHECKPOINT_EVERY);
+        let mut settings = Settings { checkpoint_every, ..Settings::default() };
+        change(&mut settings);
+        default_name(&RunConfig::resolve(&settings).unwrap())
+    }
+
+    #[test]
+    fn runs_of_different_settings_have_different_folders() {
+        assert_eq!(name(|_| ()), "optdigits-topk-density-0.01-seed-1");
+        let given = name(|settings| {
+            (settings.lr, settings.hidden) = (Some(0.1), Some(vec![512, 256]));
+            (settings.seed, settings.codec) = (Some(7), Some("none".to_owned()));
+        });
+        assert_eq!(given, "optdigits-none-seed-7-hidden-512-256-lr-0.1");
+        assert_eq!(name(|settings| settings.lr = Some(0.3)), name(|_| ()), "as without being named");
+        let long = |width| name(|settings| settings.hidden = Some(vec![width; 40]));
+        assert!(long(8).len() < LONGEST_NAME && long(8) != long(9), "{} {}", long(8), long(9));
+    }
 }
 
 /// The folder of a run that has steps to do.

@@ -1,8 +1,11 @@
 //! What an earlier process left of a comparison's run.
 
+use std::path::Path;
+
 use super::broken::{Broken, judged};
-use crate::checkpoint::{Checkpoint, latest};
+use crate::checkpoint::{Checkpoint, CheckpointError, latest};
 use crate::job::Job;
+use crate::record::Summary;
 use crate::record::folder::{Folder, FolderError};
 use crate::run::Outcome;
 
@@ -12,6 +15,8 @@ pub(super) enum Kept {
     Ended(Box<Result<Outcome, Broken>>),
     /// To a checkpoint.
     Open(Box<Checkpoint>),
+    /// To a checkpoint that cannot be read: why, and the one before it that can, if there is one.
+    Damaged(String, Option<Box<Checkpoint>>),
     /// Nowhere, or as another run than this.
     Nothing,
 }
@@ -25,21 +30,35 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
     if let Some(broken) = Broken::read(folder) {
         return Kept::Ended(Box::new(Err(broken)));
     }
-    if let Some(outcome) = outcome(job, folder) {
+    if let Some(outcome) = outcome(folder) {
         return Kept::Ended(Box::new(judged(job, Ok(outcome), folder)));
     }
-    // A checkpoint that is damaged costs the steps that it would have saved, not the row.
-    let found = latest(folder.path()).and_then(|found| found.read_all(&job.layout));
-    match found {
-        Ok(checkpoint) if checkpoint.config == job.config => Kept::Open(Box::new(checkpoint)),
-        _ => Kept::Nothing,
+    match read(job, folder.path()) {
+        Ok(checkpoint) => checkpoint.map_or(Kept::Nothing, Kept::Open),
+        Err(CheckpointError::None(_)) => Kept::Nothing,
+        // A checkpoint that is damaged costs the steps that it would have saved, not the row.
+        Err(error) => {
+            let before = match &error {
+                CheckpointError::Corrupt { before: Some(path), .. } => read(job, path).ok().flatten(),
+                _ => None,
+            };
+            Kept::Damaged(error.to_string(), before)
+        }
     }
 }
 
+/// The newest checkpoint there, if it is one of this job.
+fn read(job: &Job, path: &Path) -> Result<Option<Box<Checkpoint>>, CheckpointError> {
+    let checkpoint = latest(path)?.read_all(&job.layout)?;
+    Ok((checkpoint.config == job.config).then(|| Box::new(checkpoint)))
+}
+
 /// A run that came to its end. What the meters of its workers counted is not kept.
-fn outcome(job: &Job, folder: &Folder) -> Option<Outcome> {
-    let summary = serde_json::from_str(&std::fs::read_to_string(folder.file("summary.json")).ok()?).ok()?;
-    let metrics = folder.read_metrics(job.steps).ok()?;
+fn outcome(folder: &Folder) -> Option<Outcome> {
+    let summary: Summary =
+        serde_json::from_str(&std::fs::read_to_string(folder.file("summary.json")).ok()?).ok()?;
+    // Fewer than those of the job, where a run ended early.
+    let metrics = folder.read_metrics(summary.steps).ok()?;
     Some(Outcome { summary, metrics, counters: Vec::new() })
 }
 

@@ -20,12 +20,14 @@ pub use self::candidate::Candidate;
 use self::grid::Grid;
 use self::kept::Kept;
 
+use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, Settings};
 use crate::data::{Dataset, Source};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::record::Metrics;
 use crate::record::folder::{Folder, FolderError};
+use crate::record::progress::Progress;
 use crate::run::Outcome;
 use crate::run::in_folder::{resume_into, run_into};
 
@@ -219,12 +221,26 @@ impl Row {
         let inner = is_there.then(|| folder.inner(&self.folder_of(job)).ok()).flatten();
         match inner.map_or(Kept::Nothing, |inner| kept::find(job, &inner)) {
             Kept::Ended(end) => *end,
-            Kept::Open(checkpoint) => {
-                let folder = self.begin(job, folder)?;
-                judged(job, resume_into(job, &folder, &checkpoint, &self.name_of(job), LINES), &folder)
+            Kept::Open(checkpoint) => self.go_on(job, folder, &checkpoint),
+            Kept::Damaged(why, before) => {
+                let way = before.as_ref().map_or_else(
+                    || "beginning this run again".to_owned(),
+                    |checkpoint| format!("going on from step {}", checkpoint.steps),
+                );
+                Progress::new("", 0, 0).line(&format!("{}: {why}; {way}", self.name_of(job)));
+                match before {
+                    Some(checkpoint) => self.go_on(job, folder, &checkpoint),
+                    None => self.run(job, folder),
+                }
             }
             Kept::Nothing => self.run(job, folder),
         }
+    }
+
+    /// Does the steps behind a checkpoint.
+    fn go_on(&self, job: &Job, folder: &Folder, checkpoint: &Checkpoint) -> Result<Outcome, Broken> {
+        let folder = self.begin(job, folder)?;
+        judged(job, resume_into(job, &folder, checkpoint, &self.name_of(job), LINES), &folder)
     }
 
     /// The folder of a run, unless the user wants no more of them.

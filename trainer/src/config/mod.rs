@@ -90,6 +90,10 @@ pub struct Settings {
     /// Examples per step of all workers together [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Parts that each worker cuts its share of a batch into, one after the other: the gradient is their mean,
+    /// and the memory that a step needs that of one part [default: 1]
+    #[arg(long, value_name = "N")]
+    pub accumulate: Option<usize>,
     /// How often the training data is gone through [default: 20, unless steps are given]
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
@@ -109,7 +113,7 @@ pub struct Settings {
     #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X", allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
     /// Learning rate [default: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and gpt, 1 for lstm;
-    /// 0.003 for adamw]
+    /// 0.003 for adamw (0.001 for mlp on cifar-10)]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// What the rate does after the warm-up: constant, cosine, step [default: constant]
@@ -130,6 +134,10 @@ pub struct Settings {
     /// Steps between two evaluations; 0: only at the end [default: 50]
     #[arg(long = "eval-every", alias = "eval_every", value_name = "N")]
     pub eval_every: Option<u64>,
+    /// End the run after so many evaluations in a row without a smaller validation loss; the results are those
+    /// of the parameters that had the smallest [default: train all steps]
+    #[arg(long = "early-stop", alias = "early_stop", value_name = "N")]
+    pub early_stop: Option<u64>,
     /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
     #[arg(long = "hash-every", alias = "hash_every", value_name = "N")]
     pub hash_every: Option<u64>,
@@ -137,6 +145,9 @@ pub struct Settings {
     /// for train, 0 for compare]
     #[arg(long = "checkpoint-every", alias = "checkpoint_every", value_name = "N")]
     pub checkpoint_every: Option<u64>,
+    /// Write every step for TensorBoard too, into events.out.tfevents.gradwire beside metrics.jsonl
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub tensorboard: Option<bool>,
     /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one
     /// process: what a bad link does to training [default: 0]
     #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P", allow_negative_numbers = true)]
@@ -144,6 +155,10 @@ pub struct Settings {
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub clip: Option<f64>,
+    /// Largest norm of the mean of all gradients, after the exchange and before the optimizer; the same at
+    /// every worker [default: no limit]
+    #[arg(long = "clip-mean", alias = "clip_mean", value_name = "X", allow_negative_numbers = true)]
+    pub clip_mean: Option<f64>,
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4; `compare` takes its own list instead
     #[arg(skip)]
     pub codec: Option<String>,
@@ -203,6 +218,9 @@ pub struct RunConfig {
     pub workers: usize,
     /// Examples per step of all workers together: a multiple of `workers`.
     pub batch: usize,
+    /// Parts of a worker's share of the batch, one after the other; said where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accumulate: Option<usize>,
     /// Passes over the training data; not with `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u64>,
@@ -235,16 +253,25 @@ pub struct RunConfig {
     pub seed: u64,
     /// Steps between evaluations, 0 for none before the end.
     pub eval_every: u64,
+    /// Evaluations without a smaller validation loss that end the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<u64>,
     /// Steps between comparisons of the replicas, 0 for none before the end.
     pub hash_every: u64,
     /// Steps between checkpoints, 0 for none but at an interrupt.
     pub checkpoint_every: u64,
+    /// Whether there is an event file; said where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensorboard: Option<bool>,
     /// Share of the packets that is lost on the way; for `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
     /// Largest norm of a worker's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// Largest norm of the mean of all gradients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_mean: Option<f64>,
 }
 
 /// Reads TOML; the error is the line and what is wrong with it.
@@ -290,9 +317,9 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch epochs steps optimizer momentum
-            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every hash_every checkpoint_every packet_loss
-            clip codec)
+        first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate epochs steps optimizer momentum
+            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
+            clip clip_mean codec)
     }
 }
 
@@ -317,6 +344,11 @@ impl RunConfig {
     /// all have.
     pub fn replicas(&self) -> usize {
         if self.topology.is_some() { self.workers } else { 1 }
+    }
+
+    /// Parts that a worker cuts its share of a batch into: at least 1.
+    pub fn micro_batches(&self) -> usize {
+        self.accumulate.unwrap_or(1)
     }
 
     /// Whether means are applied one step late.

@@ -36,6 +36,12 @@ impl Evaluation {
     }
 }
 
+impl From<Score> for Evaluation {
+    fn from(score: Score) -> Self {
+        Self { score }
+    }
+}
+
 /// Evaluates a whole part, `items` images or windows of `context` tokens at once.
 ///
 /// # Errors
@@ -56,8 +62,31 @@ pub fn evaluate(
     items: usize,
     context: usize,
 ) -> Result<Evaluation, ModelError> {
-    let score = model.evaluate_in_order(&mut dataset.in_order(part, items, context))?;
-    Ok(Evaluation { score })
+    evaluate_share(model, dataset, part, (items, context), (0, 1)).map(Evaluation::from)
+}
+
+/// Evaluates the share of worker `rank` of `world`: every `world`-th batch from batch `rank` on.
+///
+/// # Errors
+///
+/// As [`evaluate`].
+///
+/// # Panics
+///
+/// As [`evaluate`].
+///
+/// # Determinism
+///
+/// As [`evaluate`].
+pub fn evaluate_share(
+    model: &mut dyn Model,
+    dataset: &Dataset,
+    part: Part,
+    (items, context): (usize, usize),
+    (rank, world): (usize, usize),
+) -> Result<Score, ModelError> {
+    let mut batches = dataset.in_order(part, items, context).skip(rank).step_by(world);
+    model.evaluate_in_order(&mut batches)
 }
 
 #[cfg(test)]

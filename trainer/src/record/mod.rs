@@ -3,6 +3,7 @@
 //! Bytes are sums over all workers everywhere: in `metrics.jsonl`, in `summary.json`, in tables and in
 //! reports. Times are means over the workers.
 
+pub(crate) mod events;
 pub mod folder;
 mod logged;
 pub mod progress;
@@ -331,6 +332,10 @@ pub struct Summary {
     pub break_even_gbps: Option<f64>,
     /// Hash of the final parameters, which every replica has; with gossip, of all replicas in rank order.
     pub params_hash: String,
+    /// In a run that may end early: after how many steps the validation loss was smallest. Loss, accuracy and
+    /// perplexity are those of the parameters there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_steps: Option<u64>,
     /// What should be known about this combination of settings.
     pub notes: Vec<String>,
 }

@@ -91,6 +91,7 @@ impl Keep {
             carried: Vec::new(),
             downlink: Vec::new(),
             norms: Vec::new(),
+            best: None,
             totals: Totals::default(),
         };
         let written = self.store.write(&checkpoint, &job.layout);

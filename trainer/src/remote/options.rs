@@ -9,8 +9,8 @@ use crate::job::Job;
 
 /// The server's rank.
 pub(super) const SERVER: Rank = Rank(0);
-/// Settings for places of files, which do not affect the training.
-const LOCAL_KEYS: [&str; 2] = ["data_dir", "transport"];
+/// Settings that say where files are and what is written, not what is trained.
+const LOCAL_KEYS: [&str; 3] = ["data_dir", "tensorboard", "transport"];
 /// More than a state says of one tensor besides its name.
 const STATE_LINE: usize = 256;
 /// More than the bytes of any other header and of the messages around it.

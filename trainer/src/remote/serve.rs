@@ -420,7 +420,7 @@ impl<'a> Run<'a> {
         if let Err(error) = self.worker.transport().close(Deadline::after(FAREWELL)) {
             eprintln!("trainer: at the end: {error}");
         }
-        let end = Final { counters: self.worker.counters(), evaluation: Some(tested) };
+        let end = Final { counters: self.worker.counters(), evaluation: Some(tested), best_steps: None };
         Ok((self.collected.outcome(self.job, &[end]), tested))
     }
 }

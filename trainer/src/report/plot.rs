@@ -1,12 +1,17 @@
 //! Which curves the report shows.
 
+use gradwire_transports::cost::Link;
+use gradwire_transports::exchange::Route;
+
 use super::svg::{self, Axis, Chart, Curve};
+use super::table::bits_per_second;
+use crate::agreement::{Averaging, link};
 use crate::compare::{Comparison, Entry};
 use crate::record::Metrics;
 
 /// A plot with its words.
 pub(super) struct Figure {
-    pub(super) title: &'static str,
+    pub(super) title: String,
     pub(super) caption: &'static str,
     pub(super) svg: String,
     /// For those who do not see the drawing.
@@ -18,6 +23,7 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Figure> {
     let figures = [
         front(comparison),
         quality_by_bytes(comparison),
+        quality_by_seconds(comparison),
         loss_by_step(comparison),
         quality_by_step(comparison),
         bytes_by_step(comparison),
@@ -27,11 +33,11 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Figure> {
 
 fn figure(
     comparison: &Comparison,
-    words: (&'static str, &'static str),
+    (title, caption): (impl Into<String>, &'static str),
     chart: &Chart<'_>,
     curves: &[Curve],
 ) -> Option<Figure> {
-    let (title, caption) = words;
+    let title = title.into();
     let names: Vec<&str> = comparison.entries.iter().map(|entry| entry.label.as_str()).collect();
     let description = svg::describe(chart, &names, curves);
     Some(Figure { title, caption, svg: svg::draw(chart, curves)?, description })
@@ -114,6 +120,67 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
     figure(comparison, (title, caption), &chart, &curves)
 }
 
+/// On a link whose rate was stated.
+fn quality_by_seconds(comparison: &Comparison) -> Option<Figure> {
+    let link = comparison.config.link_gbps?;
+    let (name, quality) = quality(comparison);
+    let what = if comparison.is_text { "Perplexity" } else { "Accuracy" };
+    let title = format!("{what} against seconds on a link of {}", bits_per_second(link));
+    let curves = curves(comparison, |entry| {
+        let Some(step) = StepOnLink::of(entry, comparison.params) else { return Vec::new() };
+        let passed = cumulated(&entry.curve(|line| Some(step.seconds(line))));
+        entry.curve(quality).into_iter().map(|(step, quality)| (passed[step as usize].1, quality)).collect()
+    });
+    let chart = Chart {
+        x: Axis { name: "seconds of training on that link", is_log: true, format: &svg::plain_label },
+        y: Axis { name, is_log: comparison.is_text, format: &svg::plain_label },
+        overlaps: false,
+        front: None,
+    };
+    let caption = "Further left is faster. Computing, encoding and decoding as measured here; for sending, the counted bytes \
+                   over the stated rate, and the latency of messages that wait for each other. Nothing overlaps, and \
+                   evaluations do not count.";
+    figure(comparison, (title, caption), &chart, &curves)
+}
+
+/// What a step of one row takes on the link of its configuration.
+struct StepOnLink {
+    link: Link,
+    /// Forward and backward pass.
+    compute_s: f64,
+    /// Workers among whom the bytes of a step are spread, each with a link of its own.
+    senders: f64,
+    /// Messages that wait for each other.
+    hops: f64,
+}
+
+impl StepOnLink {
+    fn of(entry: &Entry, params: usize) -> Option<Self> {
+        let (config, workers) = (&entry.config, entry.config.workers as f64);
+        let (senders, hops) = match Averaging::of(config, &config.spec().ok()?, params) {
+            // Frames go to the server one after the other, and so do the means that it sends.
+            Averaging::Mean(Route::Server(_)) => (1.0, 2.0),
+            Averaging::Mean(Route::AllReduce { .. }) => (workers, 2.0 * (workers - 1.0)),
+            Averaging::Mean(Route::SparseAllReduce) => (workers, 2.0),
+            // As many of the messages as the tree is high, up and down, wait for each other.
+            Averaging::Mean(Route::Tree { .. }) => {
+                let height = workers.log2().ceil();
+                ((workers - 1.0) / height.max(1.0), 2.0 * height)
+            }
+            _ => (workers, 1.0),
+        };
+        let compute_s = entry.spread(|run| run.compute_seconds / run.steps as f64).mean;
+        Some(Self { link: link(config)?, compute_s, senders, hops })
+    }
+
+    fn seconds(&self, line: &Metrics) -> f64 {
+        let coding = (line.encode_ns + line.decode_ns) as f64 * 1e-9;
+        let sending =
+            self.link.latency_s * self.hops + line.bytes_up as f64 / self.senders / self.link.bytes_per_s;
+        self.compute_s + coding + sending
+    }
+}
+
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
     let is_text = comparison.is_text;
     let title = if is_text { "Perplexity by step" } else { "Accuracy by step" };
@@ -178,6 +245,51 @@ pub(super) fn smoothed(values: &[(u64, f64)]) -> Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::fixture;
+
+    /// A megabyte a second, and messages that take a second.
+    fn slow(exchange: &str, codec: &str) -> Entry {
+        let mut entry = fixture::entry(codec, 0.1, &[0.5], 6_000_000);
+        let config = &mut entry.config;
+        (config.link_gbps, config.link_latency_us) = (Some(0.008), Some(1e6));
+        config.exchange = exchange.to_owned();
+        entry
+    }
+
+    #[test]
+    fn a_step_takes_computing_coding_latency_and_bytes_over_the_rate() {
+        let seconds = |exchange: &str, codec: &str| {
+            let entry = slow(exchange, codec);
+            let line = &entry.outcomes[0].metrics[0];
+            StepOnLink::of(&entry, 1000).unwrap().seconds(line)
+        };
+        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        // One second of computing; four workers send 1.5 MB each.
+        near(seconds("all-gather", "topk"), 1.0 + 1.0 + 1.5);
+        near(seconds("sparse", "topk"), 1.0 + 2.0 + 1.5);
+        near(seconds("server", "topk"), 1.0 + 2.0 + 6.0);
+        near(seconds("all-reduce", "none"), 1.0 + 6.0 + 1.5);
+        // Six messages of 1 MB, of which two up and two down wait for each other.
+        near(seconds("tree", "none"), 1.0 + 4.0 + 4.0);
+    }
+
+    #[test]
+    fn there_is_a_figure_by_seconds_where_a_rate_is_stated() {
+        let mut comparison = Comparison {
+            config: slow("all-gather", "topk").config,
+            entries: vec![slow("all-gather", "topk")],
+            params: 1000,
+            steps: 1,
+            seeds: 1,
+            is_text: false,
+        };
+        comparison.entries[0].outcomes[0].metrics[0].accuracy = Some(0.5);
+        let title = |comparison: &Comparison| quality_by_seconds(comparison).map(|figure| figure.title);
+        let expected = "Accuracy against seconds on a link of 8.00 Mbit/s";
+        assert_eq!(title(&comparison).as_deref(), Some(expected));
+        comparison.config.link_gbps = None;
+        assert_eq!(title(&comparison), None);
+    }
 
     #[test]
     fn the_front_has_what_no_other_row_beats() {

@@ -131,7 +131,7 @@ fn figures(runs: &[LoggedRun]) -> Vec<Figure> {
     let drawn = all.into_iter().filter_map(|(title, caption, x, y, curves)| {
         let chart = Chart { x, y, overlaps: true, front: None };
         let description = svg::describe(&chart, &names, &curves);
-        Some(Figure { title, caption, svg: svg::draw(&chart, &curves)?, description })
+        Some(Figure { title: title.to_owned(), caption, svg: svg::draw(&chart, &curves)?, description })
     });
     drawn.collect()
 }

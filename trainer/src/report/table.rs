@@ -76,7 +76,7 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-fn bits_per_second(gbps: f64) -> String {
+pub(super) fn bits_per_second(gbps: f64) -> String {
     scaled(gbps * 1e9, &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s")
 }
 

@@ -125,10 +125,12 @@ impl Collected {
             records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
         let (mut replicas, mut memories, mut downlink) = (Vec::new(), Vec::new(), Vec::new());
         let (mut gradients, mut carried, mut norms) = (Vec::new(), Vec::new(), Vec::new());
+        let mut best = None;
         for snapshot in snapshots {
             replicas.extend(snapshot.replica);
             downlink.extend(snapshot.downlink);
             norms.extend(snapshot.norms);
+            best = best.or(snapshot.best);
             memories.push(snapshot.memory);
             carried.push(snapshot.carried);
             gradients.extend(Some(snapshot.gradient).filter(|gradient| !gradient.is_empty()));
@@ -145,6 +147,7 @@ impl Collected {
             carried,
             downlink,
             norms,
+            best,
             totals,
         })
     }
@@ -223,7 +226,14 @@ impl Collected {
     pub(crate) fn outcome(self, job: &Job, finals: &[Final]) -> Outcome {
         let counters: Vec<Counters> = finals.iter().map(|end| end.counters).collect();
         let evaluation = finals.iter().find_map(|end| end.evaluation);
-        let summary = self.summary(job, evaluation);
+        let mut summary = self.summary(job, evaluation);
+        summary.best_steps = finals.iter().find_map(|end| end.best_steps);
+        summary.notes.extend(summary.best_steps.map(|best| {
+            format!(
+                "early_stop: validation was best after {best} of {} steps; results are those of the parameters there",
+                summary.steps
+            )
+        }));
         Outcome { summary, metrics: self.metrics.unwrap_or_default(), counters }
     }
 
@@ -257,6 +267,7 @@ impl Collected {
             decode_seconds: sums.decode_seconds,
             break_even_gbps: break_even_gbps(job, steps, up, sums.encode_seconds + sums.decode_seconds),
             params_hash: format!("{:016x}", self.hash),
+            best_steps: None,
             notes: self.notes(job),
         }
     }

@@ -9,6 +9,7 @@ use crate::checkpoint::{Checkpoint, Store};
 use crate::job::Job;
 use crate::process::interrupt;
 use crate::record::Metrics;
+use crate::record::events::{self, EventFile};
 use crate::record::folder::{Folder, FolderError, MetricsFile};
 use crate::record::progress::Progress;
 
@@ -17,13 +18,15 @@ struct Watch<'a> {
     job: &'a Job,
     checkpoints: Store,
     metrics: MetricsFile,
+    events: Option<EventFile>,
     progress: Progress,
 }
 
 impl Observer for Watch<'_> {
     fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
         self.progress.step(metrics);
-        self.metrics.push(metrics).map_err(|error| error.to_string())
+        self.metrics.push(metrics).map_err(|error| error.to_string())?;
+        self.events.iter_mut().try_for_each(|events| events.push(metrics)).map_err(|error| error.to_string())
     }
 
     fn refused(&mut self, step: u64, why: &str) {
@@ -67,8 +70,8 @@ pub fn write_down<E: From<RunError>>(
 ) -> Result<Outcome, E> {
     Store::of_run(folder.path()).clear().map_err(|error| RunError::Observer(error.to_string()))?;
     folder.write("config.toml", &job.config.to_toml()).map_err(|error| written(&error))?;
-    let metrics = folder.metrics().map_err(|error| written(&error))?;
-    watched(job, folder, metrics, label, lines, run)
+    let files = folder.metrics().and_then(|metrics| Ok((metrics, events(job, folder, &[])?)));
+    watched(job, folder, files.map_err(|error| written(&error))?, label, lines, run)
 }
 
 /// As [`run_into`], but continues from a checkpoint of a run into the same folder.
@@ -103,7 +106,14 @@ pub fn go_on_writing<E: From<RunError>>(
     run: impl FnOnce((&Checkpoint, Vec<Metrics>), &mut dyn Observer) -> Result<Outcome, E>,
 ) -> Result<Outcome, E> {
     let (before, metrics) = folder.metrics_behind(checkpoint.steps).map_err(|error| written(&error))?;
-    watched(job, folder, metrics, label, lines, |observer| run((checkpoint, before), observer))
+    let events = events(job, folder, &before).map_err(|error| written(&error))?;
+    watched(job, folder, (metrics, events), label, lines, |observer| run((checkpoint, before), observer))
+}
+
+/// The event file, where it is wanted, with the steps that are done. One of a run before goes.
+fn events(job: &Job, folder: &Folder, done: &[Metrics]) -> Result<Option<EventFile>, FolderError> {
+    folder.remove(events::FILE)?;
+    job.config.tensorboard.unwrap_or(false).then(|| EventFile::create(folder, done)).transpose()
 }
 
 /// Until its end, or until the user wants it to end.
@@ -119,13 +129,14 @@ fn in_threads(
 fn watched<E: From<RunError>>(
     job: &Job,
     folder: &Folder,
-    metrics: MetricsFile,
+    (metrics, events): (MetricsFile, Option<EventFile>),
     label: &str,
     lines: u64,
     run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, E>,
 ) -> Result<Outcome, E> {
     let checkpoints = Store::of_run(folder.path());
-    let mut watch = Watch { job, checkpoints, metrics, progress: Progress::new(label, job.steps, lines) };
+    let progress = Progress::new(label, job.steps, lines);
+    let mut watch = Watch { job, checkpoints, metrics, events, progress };
     let outcome = run(&mut watch);
     watch.progress.finish();
     let mut outcome = outcome?;

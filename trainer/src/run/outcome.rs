@@ -20,4 +20,6 @@ pub struct Outcome {
 pub(crate) struct Final {
     pub(crate) counters: Counters,
     pub(crate) evaluation: Option<Evaluation>,
+    /// After how many steps the validation loss was smallest, in a run that may end early.
+    pub(crate) best_steps: Option<u64>,
 }

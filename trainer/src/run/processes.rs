@@ -110,7 +110,7 @@ pub fn lead(
     for rank in others(transport) {
         let tag = totals_tag(transport);
         let counters = counters(hear(transport, rank, tag, job.steps)?);
-        finals.push(Final { counters, evaluation: None });
+        finals.push(Final { counters, evaluation: None, best_steps: None });
     }
     Ok(leader.collected.outcome(job, &finals))
 }

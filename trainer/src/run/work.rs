@@ -6,7 +6,6 @@ use gradwire_transports::{Rank, Transport};
 use super::error::RunError;
 use super::outcome::Final;
 use crate::checkpoint::Checkpoint;
-use crate::data::Part;
 use crate::job::{Job, JobError};
 use crate::model::{Model, ModelError};
 use crate::record::StepRecord;
@@ -48,16 +47,24 @@ pub(crate) fn work<'a, T: Transport>(
     if let Some(checkpoint) = start {
         worker.go_on_from(checkpoint).map_err(|error| refused(error.into()))?;
     }
-    for step in start.map_or(0, |checkpoint| checkpoint.steps)..job.steps {
+    let first = start.map_or(0, |checkpoint| checkpoint.steps);
+    let mut known = None;
+    for step in first..job.steps {
+        if worker.has_learnt_enough(step) {
+            break;
+        }
         let at = |error| (step, error);
         let failed = |error| (step, WorkerError::Step(error));
         ties.begin(&mut worker, step).map_err(at)?;
         let mut record = worker.step(step).map_err(failed)?;
-        if worker.evaluates(step) {
-            record.evaluation = Some(worker.evaluate(Part::Valid).map_err(failed)?);
+        known = worker.validate(step).map_err(failed)?;
+        record.evaluation = known;
+        let is_over = worker.has_learnt_enough(step + 1);
+        if is_over {
+            record.hash = Some(worker.hash());
         }
         let is_end = ties.ends_after(&mut worker, step).map_err(at)?;
-        if is_end || job.is_checkpoint_due(step) {
+        if is_end || is_over || job.is_checkpoint_due(step) {
             record.snapshot = Some(worker.snapshot());
         }
         ties.tell(&mut worker, record).map_err(at)?;
@@ -65,7 +72,6 @@ pub(crate) fn work<'a, T: Transport>(
             return Err((step + 1, WorkerError::Stopped));
         }
     }
-    let tested = (worker.rank() == Rank(0)).then(|| worker.evaluate(Part::Test)).transpose();
-    let evaluation = tested.map_err(|error| (job.steps, WorkerError::Step(error)))?;
-    Ok(Final { counters: worker.counters(), evaluation })
+    let evaluation = worker.test(known).map_err(|error| (job.steps, WorkerError::Step(error)))?;
+    Ok(Final { counters: worker.counters(), evaluation, best_steps: worker.best_steps() })
 }

@@ -1,6 +1,7 @@
 //! One training step of one worker.
 
 mod carried;
+mod evaluate;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
@@ -8,7 +9,7 @@ mod state;
 
 use std::time::{Duration, Instant};
 
-use gradwire::arithmetic::clip_norm;
+use gradwire::arithmetic::{clip_norm, divide};
 use gradwire::{Grad, Memory, Source, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
@@ -16,9 +17,9 @@ use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
 use crate::agreement::Agreement;
-use crate::data::{Batches, Part};
+use crate::checkpoint::Best;
+use crate::data::Batches;
 use crate::job::Job;
-use crate::model::eval::{Evaluation, evaluate};
 use crate::model::hash::params_hash;
 use crate::model::{Model, ModelError, Moment};
 use crate::optim::Optimizer;
@@ -63,14 +64,19 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     job: &'a Job,
     transport: T,
     model: Box<dyn Model>,
-    batches: Batches<'a>,
+    /// One for each part of this worker's share of a batch.
+    batches: Vec<Batches<'a>>,
     optimizer: Box<dyn Optimizer>,
     agreement: Agreement,
     /// The memory that the spelling asks for, if any.
     memory: Option<Memory<'static>>,
     params: Vec<f32>,
     grad: Vec<f32>,
+    /// The sum over the parts of a batch; empty where there is one part.
+    sum: Vec<f32>,
     mean: Vec<f32>,
+    /// The smallest validation loss so far, in a run that may end early.
+    best: Option<Best>,
     /// What the steps have moved, and nothing else that went over the transport.
     moved: Counters,
     #[cfg(feature = "zmq")]
@@ -87,20 +93,28 @@ impl<'a, T: Transport> Worker<'a, T> {
     ) -> Result<Self, crate::job::JobError> {
         let len = job.layout.len();
         let (rank, world) = (transport.rank().0 as usize, job.config.workers);
-        let share = job.config.batch / world;
+        let parts = job.config.micro_batches();
+        let share = job.config.batch / world / parts;
+        // The parts of a share are what as many more workers would take, one after the other.
+        let batches = (0..parts).map(|part| {
+            let (seed, rank, world) = (job.config.seed, rank * parts + part, world * parts);
+            job.model.batches(&job.dataset, seed, share, rank, world)
+        });
         let mut params = vec![0.0; len];
         model.params(&mut params);
         Ok(Self {
             job,
             transport,
             model,
-            batches: job.model.batches(&job.dataset, job.config.seed, share, rank, world)?,
+            batches: batches.collect::<Result<_, _>>()?,
             optimizer: job.build_optimizer()?,
             agreement: job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?,
             memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
             params,
             grad: vec![0.0; len],
+            sum: if parts > 1 { vec![0.0; len] } else { Vec::new() },
             mean: vec![0.0; len],
+            best: None,
             moved: Counters::default(),
             #[cfg(feature = "zmq")]
             history: None,
@@ -150,9 +164,28 @@ impl<'a, T: Transport> Worker<'a, T> {
 
     /// Loss and gradient on this worker's share of the step's batch.
     fn forward_backward(&mut self, step: u64) -> Result<f32, ModelError> {
+        if self.batches.len() == 1 {
+            return self.part_of_batch(step, 0);
+        }
+        let (mut loss, parts) = (0.0, self.batches.len());
+        self.sum.fill(0.0);
+        for part in 0..parts {
+            loss += self.part_of_batch(step, part)?;
+            self.sum.iter_mut().zip(&self.grad).for_each(|(sum, g)| *sum += g);
+        }
+        // What is not finite is refused with what it makes of the mean.
+        let _ = divide(&mut self.sum, parts);
+        std::mem::swap(&mut self.sum, &mut self.grad);
+        Ok(loss / parts as f32)
+    }
+
+    /// Loss and gradient on one part of this worker's share.
+    fn part_of_batch(&mut self, step: u64, part: usize) -> Result<f32, ModelError> {
         let (epoch, place) = (step / self.job.steps_per_epoch, step % self.job.steps_per_epoch);
-        let batch = self.batches.batch(epoch, place as usize);
-        let (seed, rank) = (self.job.config.seed, self.rank().0);
+        let batch = self.batches[part].batch(epoch, place as usize);
+        // As many more workers would draw.
+        let rank = self.rank().0 * self.batches.len() as u32 + part as u32;
+        let seed = self.job.config.seed;
         self.model.begin(Moment { seed, rank, step, starts_epoch: place == 0 });
         self.model.forward_backward(&batch, &mut self.grad)
     }
@@ -202,6 +235,9 @@ impl<'a, T: Transport> Worker<'a, T> {
             Agreement::Mean(exchange) => {
                 match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
                     Ok(report) => {
+                        if let Some(limit) = self.job.config.clip_mean {
+                            clip_norm(&mut self.mean, limit);
+                        }
                         self.optimizer.step(&mut self.params, &self.mean, lr);
                         Ok(StepRecord::delivered(&report))
                     }
@@ -218,18 +254,6 @@ impl<'a, T: Transport> Worker<'a, T> {
                 Ok(StepRecord::mixed(rank, &mixed, self.params.len()))
             }
         }
-    }
-
-    /// Whether this worker evaluates after a step: one is enough, for replicas are the same, or near each
-    /// other.
-    pub(crate) fn evaluates(&self, step: u64) -> bool {
-        self.rank() == Rank(0) && self.job.is_due(self.job.config.eval_every, step)
-    }
-
-    /// How good the model is on a part of the data.
-    pub(crate) fn evaluate(&mut self, part: Part) -> Result<Evaluation, StepError> {
-        let (items, context) = self.job.model.at_once();
-        Ok(evaluate(self.model.as_mut(), &self.job.dataset, part, items, context)?)
     }
 
     /// Everything sent and received in steps so far.

@@ -8,6 +8,7 @@ use super::Worker;
 use super::history::{History, Recalled};
 use super::kept::{load, saved};
 use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
+use crate::model::hash::params_hash;
 use crate::optim::StateError;
 
 impl<T: Transport> Worker<'_, T> {
@@ -46,8 +47,9 @@ impl<T: Transport> Worker<'_, T> {
         let downlink = saved(downlink.as_deref(), &self.job.layout);
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
         let norms = self.agreement.norms();
+        let best = self.best.clone().filter(|_| is_first);
         let (replica, memory, carried) = (tells.then(|| self.replica()), self.kept(), self.model.carried());
-        Snapshot { replica, memory, gradient, carried, downlink, norms }
+        Snapshot { replica, memory, gradient, carried, downlink, norms, best }
     }
 
     /// Continues from the point at which [`snapshot`](Self::snapshot) was taken.
@@ -63,9 +65,15 @@ impl<T: Transport> Worker<'_, T> {
         let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         self.agreement.restore_norms(&checkpoint.norms);
+        self.best.clone_from(&checkpoint.best);
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
         let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
         self.restore(replica).map_err(|error| refused(error.to_string()))
+    }
+
+    /// Hash of the parameters.
+    pub(crate) fn hash(&self) -> u64 {
+        params_hash(&self.params)
     }
 
     /// Norm of this worker's residual.
@@ -148,10 +156,5 @@ impl<T: Transport> Worker<'_, T> {
             Ok(Err(_)) => Recalled::Unknown,
             Err(unknown) => unknown,
         }
-    }
-
-    /// Hash of the parameters.
-    pub(crate) fn hash(&self) -> u64 {
-        crate::model::hash::params_hash(&self.params)
     }
 }

@@ -467,35 +467,120 @@ fn the_run_of_a_checkpoint_is_found_however_it_is_named() {
     }
 }
 
+/// Says *damaged*, which file, in one line, and what can be resumed instead.
+fn assert_damaged(error: &str, file: &Path, before: Option<&Path>) {
+    assert!(error.starts_with(&format!("{}: damaged: ", file.display())), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+    match before {
+        Some(before) => assert!(error.ends_with(&format!("--resume {}", before.display())), "{error}"),
+        None => assert!(!error.contains("--resume"), "{error}"),
+    }
+}
+
+/// A checkpoint with every kind of file that one process writes.
+fn whole_kit() -> (tempfile::TempDir, Job, Keeper) {
+    let job = digits_job("topk:density=0.01", 18, |settings| {
+        (settings.checkpoint_every, settings.eval_every) = (Some(6), Some(3));
+        settings.early_stop = Some(10);
+    });
+    let (outcome, mut keeper) = run(&job, None);
+    outcome.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for made in &mut keeper.checkpoints[..2] {
+        // As a server has them.
+        (made.downlink, made.norms) = (made.memories[0].clone(), vec![1.5, 2.5]);
+        Store::of_run(folder.path()).write(made, &job.layout).unwrap();
+    }
+    (folder, job, keeper)
+}
+
 #[test]
 fn every_damage_is_found_and_the_checkpoint_before_is_named() {
-    let (folder, job, keeper) = short_run();
+    let (folder, job, keeper) = whole_kit();
     let newest = folder.path().join("checkpoints/step-00000012");
     let older = folder.path().join("checkpoints/step-00000006");
-    for name in ["manifest.json", "model.safetensors", "rank-0.safetensors", "rank-3.safetensors"] {
-        let file = newest.join(name);
+    let files = names(&newest);
+    let mut expected = ["best", "downlink", "model", "norms", "rank-0", "rank-1", "rank-2", "rank-3"]
+        .map(|name| format!("{name}.safetensors"))
+        .to_vec();
+    expected.push("manifest.json".to_owned());
+    expected.sort();
+    assert_eq!(files, expected);
+    for name in files {
+        let file = newest.join(&name);
         let whole = fs::read(&file).unwrap();
-        let mut flips = vec![0, whole.len() / 3, whole.len() / 2, whole.len() - 1];
-        // Behind the last brace of the manifest there is only a line break.
-        flips.retain(|&at| whole[at] != b'\n');
+        let said = || read(folder.path(), &job).expect_err(&name).to_string();
+        let mut flips: Vec<usize> = (0..whole.len()).step_by(whole.len().div_ceil(23)).collect();
+        flips.push(whole.len() - 1);
         for at in flips {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 0x10;
-            fs::write(&file, damaged).unwrap();
-            let error = read(folder.path(), &job).expect_err(name).to_string();
-            assert!(error.contains(name) && !error.contains('\n'), "{error}");
+            // The second one is no UTF-8 in a manifest.
+            for bit in [0x10, 0x80] {
+                let mut damaged = whole.clone();
+                damaged[at] ^= bit;
+                fs::write(&file, damaged).unwrap();
+                assert_damaged(&said(), &file, Some(&older));
+            }
         }
-        fs::write(&file, &whole[..whole.len() / 2]).unwrap();
-        let error = read(folder.path(), &job).expect_err(name).to_string();
-        assert!(error.contains(name), "{error}");
+        for len in [0, 1, whole.len() / 2, whole.len() - 2] {
+            fs::write(&file, &whole[..len]).unwrap();
+            assert_damaged(&said(), &file, Some(&older));
+        }
         fs::remove_file(&file).unwrap();
-        assert!(read(folder.path(), &job).is_err(), "{name} is missing");
+        if name == "manifest.json" {
+            assert!(said().contains("it is missing"), "{}", said());
+        }
+        assert_damaged(&said(), &file, Some(&older));
         fs::write(&file, &whole).unwrap();
+        assert_eq!(read(folder.path(), &job).unwrap(), keeper.checkpoints[1], "{name} is whole again");
     }
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_too_is_not_recommended() {
+    let (folder, job, keeper) = whole_kit();
+    let newest = folder.path().join("checkpoints/step-00000012");
+    let older = folder.path().join("checkpoints/step-00000006");
     fs::write(newest.join("manifest.json"), "{").unwrap();
-    let error = read(folder.path(), &job).unwrap_err().to_string();
-    assert!(error.ends_with(&format!("--resume {}", older.display())), "{error}");
+    let said = || read(folder.path(), &job).unwrap_err().to_string();
+    assert_damaged(&said(), &newest.join("manifest.json"), Some(&older));
     assert_eq!(read(&older, &job).unwrap(), keeper.checkpoints[0], "and can be named");
+    fs::write(older.join("rank-2.safetensors"), "").unwrap();
+    assert_damaged(&said(), &newest.join("manifest.json"), None);
+}
+
+/// The row goes on from the checkpoint before, or begins again, and the user is told.
+#[test]
+fn a_comparison_says_which_checkpoint_is_damaged_and_ends_as_it_would_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |arguments: &[&str]| {
+        let output = trainer(folder.path()).arg("compare").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let settings = ["--steps", "12", "--checkpoint-every", "4", "--eval-every", "0", "--out", "all"];
+    compare(&[&["--codec", "topk"][..], &settings].concat());
+    let run = folder.path().join("all/topk-density-0.01-seed-1");
+    let hash = || {
+        let summary = fs::read_to_string(run.join("summary.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&summary).unwrap()["params_hash"].clone()
+    };
+    let whole = hash();
+    let damage = |step: &str| {
+        fs::remove_file(run.join("summary.json")).unwrap();
+        fs::write(run.join("checkpoints").join(step).join("rank-1.safetensors"), "").unwrap();
+    };
+    damage("step-00000012");
+    let said = compare(&["--resume", "all"]);
+    assert!(
+        said.contains("rank-1.safetensors: damaged: ") && said.contains("going on from step 8"),
+        "{said}"
+    );
+    assert_eq!(hash(), whole);
+    damage("step-00000012");
+    fs::write(run.join("checkpoints/step-00000008/manifest.json"), "").unwrap();
+    let said = compare(&["--resume", "all"]);
+    assert!(said.contains("damaged: ") && said.contains("beginning this run again"), "{said}");
+    assert_eq!(hash(), whole);
 }
 
 #[test]
@@ -508,7 +593,7 @@ fn what_belongs_to_another_run_is_refused() {
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"version\": 1", "\"version\": 2")).unwrap();
     let error = read(folder.path(), &job).unwrap_err().to_string();
-    assert!(error.contains("version 2"), "{error}");
+    assert!(error.contains("checksum is wrong") && error.contains("version 2 instead of"), "{error}");
     let empty = tempfile::tempdir().unwrap();
     let error = read(empty.path(), &job).unwrap_err().to_string();
     assert!(error.ends_with("no checkpoint in this folder"), "{error}");

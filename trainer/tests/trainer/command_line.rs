@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use gradwire_trainer::config::{RunConfig, Settings};
+
 fn trainer(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder).output().unwrap()
 }
@@ -46,6 +48,10 @@ fn bad_settings_are_refused_in_one_line() {
             &["train", "--resume", "x", "--lr", "1"],
             "--resume takes no other option: the settings of the run are in its folder",
         ),
+        (
+            &["train", "--transport", "zmq"],
+            "transport = zmq: expected local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join",
+        ),
         (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
         (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi, zmq"),
@@ -65,6 +71,24 @@ fn bad_settings_are_refused_in_one_line() {
         (&["compare"], "the following required arguments were not provided: --codec <SPEC>..."),
     ] {
         assert_eq!(refusal(arguments), message);
+    }
+}
+
+/// At the rate of other images its loss jumps, and with four workers it diverges.
+#[test]
+fn rates_that_are_not_given_suit_the_model_and_the_data() {
+    let rate = |data: &str, model: &str, optimizer: &str| {
+        let [data, model, optimizer] = [data, model, optimizer].map(|word| Some(word.to_owned()));
+        RunConfig::resolve(&Settings { data, model, optimizer, ..Settings::default() }).unwrap().lr
+    };
+    assert_eq!([rate("cifar-10", "mlp", "sgd"), rate("cifar-10", "mlp", "adamw")], [0.05, 0.001]);
+    for data in ["optdigits", "mnist", "fashion-mnist"] {
+        assert_eq!([rate(data, "mlp", "sgd"), rate(data, "mlp", "adamw")], [0.3, 0.003], "{data}");
+    }
+    for (data, model) in
+        [("cifar-10", "cnn"), ("optdigits", "cnn"), ("tiny-shakespeare", "gpt"), ("text", "gpt")]
+    {
+        assert_eq!([rate(data, model, "sgd"), rate(data, model, "adamw")], [0.1, 0.003], "{data}");
     }
 }
 

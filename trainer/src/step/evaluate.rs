@@ -1,0 +1,117 @@
+//! How good a worker's model is, and whether it still gets better.
+
+use gradwire_transports::collective::{Fold, Scalar};
+use gradwire_transports::{Rank, Tag, Transport};
+
+use super::{NO_DEADLINE, StepError, Worker};
+use crate::checkpoint::Best;
+use crate::data::{Dataset, Part};
+use crate::model::Score;
+use crate::model::eval::{Evaluation, evaluate_share};
+
+/// The step of all tags of evaluations: above all steps that are trained, and below that of records.
+const STEP_OF_EVALUATIONS: u64 = u64::MAX - 1;
+/// Values of a tag's chunk that are left for the high bits of a step.
+const HIGH_STEPS: u64 = Tag::COLLECTIVE_CHUNKS as u64 / 2;
+
+impl<T: Transport> Worker<'_, T> {
+    /// Whether this worker evaluates after a step.
+    pub(crate) fn evaluates(&self, step: u64) -> bool {
+        self.takes_part() && self.job.is_due(self.job.config.eval_every, step)
+    }
+
+    /// Whether this worker evaluates at all. One is enough, for replicas are the same, or near each other.
+    fn takes_part(&self) -> bool {
+        self.rank() == Rank(0) || self.job.evaluates_together()
+    }
+
+    /// How good the model is on the validation part after a step, if that is due. In a run that may end early
+    /// the best parameters are kept.
+    pub(crate) fn validate(&mut self, step: u64) -> Result<Option<Evaluation>, StepError> {
+        if !self.evaluates(step) {
+            return Ok(None);
+        }
+        let evaluation = self.evaluate_after(step + 1, Part::Valid)?;
+        let loss = evaluation.loss();
+        let is_better = self.best.as_ref().map_or(!loss.is_nan(), |best| loss < best.loss);
+        if self.job.config.early_stop.is_some() && is_better {
+            self.best = Some(Best { steps: step + 1, loss, params: self.params.clone() });
+        }
+        Ok(Some(evaluation))
+    }
+
+    /// Whether so many evaluations in a row found nothing better that the run ends after so many steps. Every
+    /// worker answers the same.
+    pub(crate) fn has_learnt_enough(&self, steps: u64) -> bool {
+        let every = self.job.config.eval_every;
+        let best = self.best.as_ref().map_or(0, |best| best.steps);
+        self.job.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
+    }
+
+    /// How good the model is on the test part in the end, where this worker takes part in that; `known` is its
+    /// last evaluation on the validation part, if no step came after it.
+    pub(crate) fn test(&mut self, known: Option<Evaluation>) -> Result<Option<Evaluation>, StepError> {
+        if !self.takes_part() {
+            return Ok(None);
+        }
+        let Some(best) = &self.best else {
+            let known = known.filter(|_| self.job.validates_on_test());
+            return known.map_or_else(|| self.evaluate(Part::Test), Ok).map(Some);
+        };
+        self.model.set_params(&best.params);
+        let tested = self.evaluate(Part::Test);
+        self.model.set_params(&self.params);
+        tested.map(Some)
+    }
+
+    /// After how many steps the validation loss was smallest, in a run that may end early.
+    pub(crate) fn best_steps(&self) -> Option<u64> {
+        self.best.as_ref().map(|best| best.steps)
+    }
+
+    /// How good the model is on a part of the data, at the end of the run.
+    pub(crate) fn evaluate(&mut self, part: Part) -> Result<Evaluation, StepError> {
+        self.evaluate_after(self.job.steps, part)
+    }
+
+    /// How good the model is after so many steps.
+    fn evaluate_after(&mut self, steps: u64, part: Part) -> Result<Evaluation, StepError> {
+        if !self.job.evaluates_together() {
+            return Ok(self.score(part, (0, 1))?.into());
+        }
+        let (rank, world) = (self.rank().0 as usize, self.job.config.workers);
+        let own = match self.job.dataset {
+            Dataset::Images(_) => self.score(part, (rank, world))?,
+            // A text is read from its beginning to its end.
+            Dataset::Text(_) if rank == 0 => self.score(part, (0, 1))?,
+            Dataset::Text(_) => Score::default(),
+        };
+        Ok(self.sum_of(own, evaluation_tag(&self.transport, steps, part))?.into())
+    }
+
+    /// The score of this worker's share.
+    fn score(&mut self, part: Part, share: (usize, usize)) -> Result<Score, StepError> {
+        let at_once = self.job.model.at_once();
+        Ok(evaluate_share(self.model.as_mut(), &self.job.dataset, part, at_once, share)?)
+    }
+
+    /// The scores of all workers, added up by rank: the same bits at each of them.
+    fn sum_of(&mut self, own: Score, tag: Tag) -> Result<Score, StepError> {
+        let count = |count: u64| (Fold::Sum, Scalar::I64(count.cast_signed()));
+        let mut scores = [(Fold::Sum, Scalar::F64(own.loss_sum)), count(own.correct), count(own.count)];
+        self.transport
+            .agree(tag, &mut scores, NO_DEADLINE)
+            .map_err(|error| StepError::Exchange(error.into()))?;
+        let [(_, Scalar::F64(loss_sum)), (_, Scalar::I64(correct)), (_, Scalar::I64(count))] = scores else {
+            unreachable!("scalars keep their types");
+        };
+        Ok(Score { loss_sum, correct: correct.cast_unsigned(), count: count.cast_unsigned() })
+    }
+}
+
+/// What the messages of one evaluation are called.
+fn evaluation_tag(transport: &impl Transport, steps: u64, part: Part) -> Tag {
+    let high = (steps >> 32) % HIGH_STEPS;
+    let chunk = 2 * high as u32 + u32::from(part == Part::Test);
+    Tag::new(transport.membership().epoch, STEP_OF_EVALUATIONS).unit(steps as u32).chunk(chunk)
+}
