@@ -7,7 +7,7 @@ use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::frame::gather::Gather;
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
-use crate::frame::message::check_units;
+use crate::frame::message::{check_frame_fits, check_units};
 use crate::frame::packets::Packets;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -135,13 +135,7 @@ impl<C: EncodeBody> Gather for Experimental<C> {
     ) -> Result<usize, EncodeError> {
         let encoding = Encoding { codec: &self.0, key, layout, units, grad };
         encoding.check_lengths(memory.as_deref())?;
-        let needed = self.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?;
-        if u32::try_from(needed).is_err() {
-            return Err(EncodeError::TooLarge);
-        }
-        if out.len() < needed {
-            return Err(EncodeError::BufferTooSmall { needed, actual: out.len() });
-        }
+        check_frame_fits(self.max_frame_bytes(units), out.len())?;
         let needed = self.scratch_len(units);
         if !scratch.holds(needed) {
             return Err(EncodeError::ScratchTooSmall { needed });

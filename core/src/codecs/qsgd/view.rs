@@ -166,6 +166,11 @@ impl<'a> LevelsFields<'a> {
         self.bits.built().levels()
     }
 
+    /// Bits of a field of fixed width, the sign among them.
+    fn width(&self) -> u32 {
+        self.bits.built().width()
+    }
+
     fn alphabet(&self) -> usize {
         2 * self.levels() as usize + 1
     }
@@ -219,11 +224,11 @@ impl<'a> LevelsFields<'a> {
 
     /// Fields hold no level above the largest, of which there are such where a number of levels is stated.
     fn check_fixed(&self, bytes: &[u8]) -> Result<(), DecodeError> {
-        check_padding(bytes, self.len as u64 * u64::from(self.bits.built().width()))?;
+        check_padding(bytes, self.len as u64 * u64::from(self.width()))?;
         if Full::build().and_then(|_| self.bits.counted()).is_none() {
             return Ok(());
         }
-        let (mut bits, width) = (BitReader::new(bytes), self.bits.built().width());
+        let (mut bits, width) = (BitReader::new(bytes), self.width());
         let is_within = |field: u64| field as u32 & self.level_mask() <= self.levels();
         if (0..self.len).all(|_| is_within(bits.take(width))) {
             Ok(())
@@ -234,7 +239,7 @@ impl<'a> LevelsFields<'a> {
 
     /// The bits of a field of fixed width that are not its sign.
     fn level_mask(&self) -> u32 {
-        (1 << (self.bits.built().width() - 1)) - 1
+        (1 << (self.width() - 1)) - 1
     }
 
     /// Coordinates of the buckets whose norm is not zero.
@@ -312,7 +317,7 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::All) {
-                    let field = bits.take(self.bits.built().width()) as u32;
+                    let field = bits.take(self.width()) as u32;
                     let mask = self.level_mask();
                     f(i, field & mask, field > mask, scale);
                 }
@@ -348,16 +353,16 @@ impl<'a> LevelsFields<'a> {
     fn add_levels(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (norms, _) = self.split(scratch);
         match self.packing {
-            Packing::Fixed(bytes) if self.bits.built().width() == 4 && self.has_whole_bytes(2) => {
+            Packing::Fixed(bytes) if self.width() == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, norms, weight, acc);
             }
             // A small machine copies whole fields like all others.
-            Packing::Fixed(bytes) if Full::build().is_some() && self.bits.built().width() == 8 => {
+            Packing::Fixed(bytes) if Full::build().is_some() && self.width() == 8 => {
                 self.add_bytes(bytes, norms, weight, acc);
             }
             Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
-                let bytes = bytes.get(first / 8 * self.bits.built().width() as usize..).unwrap_or_default();
-                kernels::unpack_fields(isa, self.bits.built().width(), bytes, fields);
+                let bytes = bytes.get(first / 8 * self.width() as usize..).unwrap_or_default();
+                kernels::unpack_fields(isa, self.width(), bytes, fields);
             }),
             Packing::Ternary(bytes, _) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
