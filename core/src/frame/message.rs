@@ -65,7 +65,10 @@ pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), 
 
 /// Whether the longest frame, of `bound` bytes, can state its length on the wire and fits the caller's buffer.
 pub(crate) fn check_frame_fits(bound: Option<usize>, out_len: usize) -> Result<(), EncodeError> {
-    let needed = bound.filter(|&bytes| u32::try_from(bytes).is_ok()).ok_or(EncodeError::TooLarge)?;
+    let needed = bound.ok_or(EncodeError::TooLarge)?;
+    if u32::try_from(needed).is_err() {
+        return Err(EncodeError::TooLarge);
+    }
     if out_len < needed { Err(EncodeError::BufferTooSmall { needed, actual: out_len }) } else { Ok(()) }
 }
 

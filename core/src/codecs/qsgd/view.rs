@@ -181,8 +181,9 @@ impl<'a> LevelsFields<'a> {
         let (norms, words) =
             scratch.split_at_mut_checked(needed).ok_or(DecodeError::InvalidField(Field::Norm))?;
         self.norms.check(norms, words)?;
+        let levels = self.levels();
         for norm in self.norms.iter(norms) {
-            self.check_norm(norm, max_magnitude)?;
+            check_norm(norm, levels, max_magnitude)?;
         }
         match self.packing {
             Packing::Fixed(bytes) => self.check_fixed(bytes),
@@ -191,15 +192,6 @@ impl<'a> LevelsFields<'a> {
             Packing::Rans(coded, _) => coded.with_len(self.coded_len(norms)).check(self.alphabet(), words),
             Packing::Context(coded, _) => self.decode_values(coded, max_magnitude, words),
         }
-    }
-
-    fn check_norm(&self, norm: f32, max_magnitude: f32) -> Result<(), DecodeError> {
-        check_magnitude(norm, max_magnitude)?;
-        let largest = norm / self.levels() as f32 * self.levels() as f32;
-        if norm.is_sign_negative() || !largest.is_finite() {
-            return Err(DecodeError::InvalidField(Field::Scale));
-        }
-        Ok(())
     }
 
     /// Decodes the values of all coordinates into `words`, and checks norms on the way.
@@ -211,7 +203,7 @@ impl<'a> LevelsFields<'a> {
     ) -> Result<(), DecodeError> {
         let levels = self.levels();
         let (mut words, mut largest) = (words.iter_mut(), 0);
-        let scale = |norm: f32| self.check_norm(norm, max_magnitude).map(|()| norm / levels as f32);
+        let scale = |norm: f32| check_norm(norm, levels, max_magnitude).map(|()| norm / levels as f32);
         coded.decode(self.len, scale, |field, scale| {
             let level = u32::from(field & 0x7f);
             largest = largest.max(level);
@@ -511,6 +503,16 @@ impl<'a> LevelsFields<'a> {
         };
         [(norms, self.norms.bytes()), levels]
     }
+}
+
+/// A norm that is finite, not negative and within the limit, and whose largest level is finite too.
+fn check_norm(norm: f32, levels: u32, max_magnitude: f32) -> Result<(), DecodeError> {
+    check_magnitude(norm, max_magnitude)?;
+    let largest = norm / levels as f32 * levels as f32;
+    if norm.is_sign_negative() || !largest.is_finite() {
+        return Err(DecodeError::InvalidField(Field::Scale));
+    }
+    Ok(())
 }
 
 fn take_elias(bits: &mut BitReader<'_>, levels: u32) -> (u32, bool) {
