@@ -58,7 +58,8 @@ impl IndexCoder {
     }
 }
 
-/// Which index coder the encoder uses: the key `index=` of a spelling.
+/// Which index coder the encoder uses: the key `index=` of a spelling. `small` and `smallest` also decide how
+/// values are written.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum IndexChoice {
@@ -77,11 +78,11 @@ pub enum IndexChoice {
     /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the
     /// slowest links.
     ContextMax,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the
-    /// predictable bits are entropy coded, and of those from a codebook changes of sign, where that is
-    /// shorter.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`. Values are packed as well: of f32, f16 and bf16
+    /// the predictable bits are entropy coded, and of values from a codebook changes of sign, where that is
+    /// shorter. They decode to the same numbers.
     Small,
-    /// As `small`, with `context-max` among the coders.
+    /// As `small`, values too, with `context-max` among the coders.
     Smallest,
 }
 
@@ -114,8 +115,8 @@ impl IndexChoice {
         }
     }
 
-    /// Whether it goes for the fewest bytes, at the cost of time: values are coded as closely then.
-    pub(crate) fn is_small(self) -> bool {
+    /// Whether values are entropy coded too, where that is shorter: the other effect of `small` and `smallest`.
+    pub(crate) fn packs_values(self) -> bool {
         matches!(self, Self::Small | Self::Smallest)
     }
 
