@@ -305,7 +305,8 @@ fn codecs_that_cannot_be_cut_and_sizes_that_hold_nothing_are_refused_and_change_
         assert_eq!(bits(&kept), bits(&residual), "{error} changed the memory");
         error
     };
-    for spelling in ["randomk:density=0.1", "topk:density=0.1,index=bitmap"] {
+    for spelling in ["randomk:density=0.1", "topk:density=0.1,index=bitmap", "topk:density=0.1,index=chunks"]
+    {
         assert_eq!(
             error(&spec(spelling).codec, key(1), &units, &grad, size(1200)),
             EncodeError::NoPackets,

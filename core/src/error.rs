@@ -233,6 +233,8 @@ pub enum Field {
     Scale,
     /// `block_log2` or a Rice parameter outside its range.
     Rice,
+    /// `chunk_log2` or `width` of positions in chunks outside its range.
+    Chunks,
     /// Codebook size outside its range, or entries that do not ascend.
     Codebook,
     /// `shift` or the heads of values in planes: outside their range, or a head that is not finite.

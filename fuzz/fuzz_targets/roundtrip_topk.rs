@@ -22,8 +22,10 @@ fuzz_target!(|data: &[u8]| {
             "redsync:density=0.1,width=0.01",
         ],
     );
-    let index =
-        pick(&mut data, &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest"]);
+    let index = pick(
+        &mut data,
+        &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest", "chunks"],
+    );
     let values = pick(&mut data, &["f32", "f16", "bf16", "q8", "q4", "q2"]);
     conserves(&codec(&format!("{method},index={index},values={values}")), data);
 });

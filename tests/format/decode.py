@@ -153,6 +153,7 @@ class Bits:
 
 CODECS = ["none", "f16", "bf16", "topk", "threshold", "qsgd", "randomk", "dgc", "sidco", "efsign", "redsync"]
 KINDS = ["dense", "sparse", "levels", "seeded", None, "signs"]
+INDEX_CODERS = {0: "raw", 1: "bitmap", 2: "rice", 3: "context", 4: "context-max", 6: "chunks"}
 KINDS_OF = [{0}, {0}, {0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 1}, {0, 1}, {0, 5}, {0, 1}]
 
 
@@ -381,11 +382,11 @@ class Decoder:
             return
         coding = self.reader.number(1)
         coder, value_format = coding & 15, coding >> 4
-        require(coder <= 4 and value_format <= 6, "InvalidField(Coding)")
+        require(coder in INDEX_CODERS and value_format <= 6, "InvalidField(Coding)")
         if coder in (3, 4):
             positions = self.context(k, unit, coder == 4)
         else:
-            positions = [self.raw, self.bitmap, self.rice][coder](k, unit.len)
+            positions = {0: self.raw, 1: self.bitmap, 2: self.rice, 6: self.chunks}[coder](k, unit.len)
         if value_format > 3:
             values = self.value_planes(unit, value_format - 4, k)
         else:
@@ -393,7 +394,7 @@ class Decoder:
         if coder in (3, 4):
             # Positions and values are decoded one after the other, in the same memory.
             unit.scratch_words = max(unit.scratch_words, position_words(unit.len, coder == 4))
-        coder_name = ["raw", "bitmap", "rice", "context", "context-max"][coder]
+        coder_name = INDEX_CODERS[coder]
         format_name = ["f32", "f16", "bf16", "codebook", "f32 in planes", "f16 in planes", "bf16 in planes"][value_format]
         unit.about = f"k {k}, {coder_name}, {format_name}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
@@ -434,6 +435,35 @@ class Decoder:
             require(position < length, "IndexOutOfRange")
             positions.append(position)
         require(all(plane.is_padding() for plane in (parameter_bits, lows, highs)), "TrailingBytes")
+        return positions
+
+    def chunks(self, k, length):
+        section = Reader(self.reader.take(self.reader.varint()))
+        require(section.left() >= (k + 7) // 8, "Truncated")
+        chunk_log2 = section.number(1)
+        least = section.varint()
+        width = section.number(1)
+        require(6 <= chunk_log2 <= 16 and width <= 17, "InvalidField(Chunks)")
+        bits = Bits(section.take(section.left()))
+        positions = []
+        for start in range(0, length, 1 << chunk_log2):
+            end = min(start + (1 << chunk_log2), length)
+            left = k - len(positions)
+            number = left if end == length else least + bits.take(width)
+            require(number <= min(left, end - start), "IndexOutOfRange")
+            position = start
+            for left in range(number, 0, -1):
+                room = end - position - left
+                r = 0
+                while left + 1 << r + 1 <= room:
+                    r += 1
+                high = bits.unary()
+                require(high is not None, "Truncated")
+                gap = high << r | bits.take(r)
+                require(gap <= room, "IndexOutOfRange")
+                positions.append(position + gap)
+                position += gap + 1
+        require(bits.is_padding(), "TrailingBytes")
         return positions
 
     def context(self, k, unit, by_coordinate):

@@ -8,7 +8,7 @@ use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::frame::gather::Gather;
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
-use crate::frame::message::check_units;
+use crate::frame::message::{check_frame_fits, check_units};
 use crate::frame::packets::Packets;
 use crate::frame::rounds_first::{RoundsFirst, StepInput};
 use crate::gradient::grad::Grad;
@@ -174,13 +174,7 @@ impl<C: EncodeBody> Experimental<C> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let needed = self.max_frame_bytes(encoding.units).ok_or(EncodeError::TooLarge)?;
-        if u32::try_from(needed).is_err() {
-            return Err(EncodeError::TooLarge);
-        }
-        if out.len() < needed {
-            return Err(EncodeError::BufferTooSmall { needed, actual: out.len() });
-        }
+        check_frame_fits(self.max_frame_bytes(encoding.units), out.len())?;
         self.check_scratch(encoding.units, scratch)?;
         let bytes = encoding.write(memory.as_deref(), scratch, out)?;
         encoding.commit(&out[..bytes], memory, scratch)?;

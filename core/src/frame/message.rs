@@ -63,6 +63,15 @@ pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), 
     if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
 }
 
+/// Whether the longest frame, of `bound` bytes, can state its length on the wire and fits the caller's buffer.
+pub(crate) fn check_frame_fits(bound: Option<usize>, out_len: usize) -> Result<(), EncodeError> {
+    let needed = bound.ok_or(EncodeError::TooLarge)?;
+    if u32::try_from(needed).is_err() {
+        return Err(EncodeError::TooLarge);
+    }
+    if out_len < needed { Err(EncodeError::BufferTooSmall { needed, actual: out_len }) } else { Ok(()) }
+}
+
 /// The read-only inputs of one encode call.
 pub(crate) struct Encoding<'a> {
     pub(crate) codec: &'a dyn EncodeUnit,
@@ -143,13 +152,7 @@ impl<'a> Encoding<'a> {
     /// Everything that can be wrong with units and buffers, before a value is looked at.
     pub(crate) fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
         check_units(self.layout, self.units)?;
-        let needed = max_frame_bytes(self.codec, self.units).ok_or(EncodeError::TooLarge)?;
-        if u32::try_from(needed).is_err() {
-            return Err(EncodeError::TooLarge);
-        }
-        if out_len < needed {
-            return Err(EncodeError::BufferTooSmall { needed, actual: out_len });
-        }
+        check_frame_fits(max_frame_bytes(self.codec, self.units), out_len)?;
         let needed = scratch_len(self.codec, self.units);
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }

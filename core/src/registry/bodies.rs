@@ -122,7 +122,7 @@ fn add<'a, B: Body<'a>>(body: &B, scratch: &[u32], weight: f32, acc: &mut [f32])
         return body.add_scaled_to(scratch, weight, acc);
     }
     // Entries are far apart in memory, and a processor does not guess where the next ones are.
-    let mut later = body.positions(scratch).iter().skip(kernels::FETCH_AHEAD);
+    let mut later = body.positions(scratch).get(kernels::FETCH_AHEAD..).unwrap_or_default().iter();
     body.for_each(scratch, |i, value| {
         if let Some(&later) = Full::build().and_then(|_| later.next()) {
             kernels::fetch(acc, later as usize);

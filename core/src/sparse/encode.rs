@@ -34,7 +34,7 @@ impl SparseCoding {
     fn prepare(self, input: &UnitInput<'_, '_>, entries: &mut Entries<'_>) -> Prepared {
         // What needs a full build was refused in any other.
         let draws = Full::build().filter(|_| self.is_stochastic()).map(|_| input.key.rounding(input.unit.id));
-        self.values.prepare(entries, draws.as_ref(), self.index.is_small())
+        self.values.prepare(entries, draws.as_ref(), self.index.packs_values())
     }
 
     /// Values must stay below this magnitude.
@@ -47,9 +47,9 @@ impl SparseCoding {
         self.index.needs_full() || self.values.needs_full()
     }
 
-    /// Whether values in a fixed format may be in planes: where few bytes are worth the time.
+    /// Whether values in a fixed format may be in planes.
     fn may_be_planes(self) -> bool {
-        self.index.is_small() && self.values.format().fixed_bytes().is_some()
+        self.index.packs_values() && self.values.format().fixed_bytes().is_some()
     }
 
     /// Whether every value may have a symbol.

@@ -101,7 +101,13 @@ impl SparseCoding {
     }
 
     pub(crate) fn packet_conflict(self) -> Option<&'static str> {
-        (!self.index.is_cut())
-            .then_some("max_packet_bytes: a bitmap of a range may be longer than a packet; use index=auto")
+        match self.index {
+            IndexChoice::Chunks => {
+                Some("max_packet_bytes: index=chunks counts the entries of every chunk; use index=auto")
+            }
+            index => (!index.is_cut()).then_some(
+                "max_packet_bytes: a bitmap of a range may be longer than a packet; use index=auto",
+            ),
+        }
     }
 }

@@ -318,8 +318,12 @@ mod tests {
 
     #[test]
     fn packets_of_what_cannot_be_cut_are_conflicts() {
-        for (codec, why) in [("topk:index=bitmap", "index=auto"), ("randomk", "summed"), ("dpsgd", "gossip")]
-        {
+        for (codec, why) in [
+            ("topk:index=bitmap", "index=auto"),
+            ("topk:index=chunks", "counts the entries"),
+            ("randomk", "summed"),
+            ("dpsgd", "gossip"),
+        ] {
             let spelling =
                 std::format!("{codec}{}max_packet_bytes=1200", if codec.contains(':') { ',' } else { ':' });
             let error = Spec::parse(&spelling).unwrap_err();

@@ -367,6 +367,11 @@ fn rice(block_log2: u8, planes: [&[u8]; 3]) -> Vec<u8> {
     [varint(section.len() as u64), section].concat()
 }
 
+/// A section of positions in chunks, its length in front.
+fn chunks(chunk_log2: u8, least: u64, width: u8, stream: &[u8]) -> Vec<u8> {
+    section(&[&[chunk_log2][..], &varint(least), &[width], stream].concat())
+}
+
 /// A sparse body over four coordinates, all sent, whose values are this codebook section.
 fn book(name: &'static str, error: &'static str, section: &[u8]) -> Case {
     case(name, error, 4, whole(TOPK, 4, SPARSE, &[&[4, 0x31, 0b1111][..], section].concat()))
@@ -435,6 +440,8 @@ fn sparse() -> Vec<Case> {
         bitmaps(),
         rice_fields(),
         rice_planes(),
+        chunk_fields(),
+        chunk_streams(),
         contexts(),
         plain_values(),
         rans_books(),
@@ -517,6 +524,34 @@ fn rice_fields() -> Vec<Case> {
             2,
             &rice(7, [&[0], &[], &[1, 0, 0]]),
         ),
+    ]
+}
+
+/// Positions in chunks whose fields are refused, or that end too early.
+fn chunk_fields() -> Vec<Case> {
+    let missing = "Truncated{needed:1,actual:0}";
+    vec![
+        entries("chunks_empty", missing, 50, 2, 6, &[0]),
+        entries("chunks_of_32", "InvalidField(Chunks)", 50, 1, 6, &chunks(5, 0, 0, &[1])),
+        entries("chunks_of_131072", "InvalidField(Chunks)", 50, 1, 6, &chunks(17, 0, 0, &[1])),
+        entries("chunks_width_18", "InvalidField(Chunks)", 50, 1, 6, &chunks(6, 0, 18, &[1])),
+        entries("chunks_no_stream", missing, 50, 1, 6, &chunks(6, 0, 0, &[])),
+        entries("chunks_stream_ends", missing, 50, 1, 6, &chunks(6, 0, 0, &[0])),
+    ]
+}
+
+/// Positions in chunks that say what cannot be, or hold more than is read.
+fn chunk_streams() -> Vec<Case> {
+    let outside = "IndexOutOfRange";
+    vec![
+        entries("chunks_more_entries_than_there_are", outside, 100, 2, 6, &chunks(6, 3, 0, &[1])),
+        entries("chunks_least_beyond_64_bits", outside, 100, 2, 6, &chunks(6, u64::MAX, 1, &[1])),
+        entries("chunks_more_entries_than_the_last_holds", outside, 100, 40, 6, &chunks(6, 0, 0, &[1, 1])),
+        entries("chunks_gap_beyond_chunk", outside, 100, 1, 6, &chunks(6, 1, 0, &[0x10])),
+        entries("chunks_low_beyond_chunk", outside, 50, 1, 6, &chunks(6, 0, 0, &[0xf8])),
+        entries("chunks_low_missing", "TrailingBytes", 50, 2, 6, &chunks(6, 0, 0, &[0x81])),
+        entries("chunks_padding", "TrailingBytes", 50, 1, 6, &chunks(6, 0, 0, &[0x21])),
+        entries("chunks_wasted_byte", "TrailingBytes", 50, 1, 6, &chunks(6, 0, 0, &[1, 0])),
     ]
 }
 

@@ -13,6 +13,7 @@ const BITMAP: u8 = 1;
 const RICE: u8 = 2;
 const CONTEXT: u8 = 3;
 const CONTEXT_MAX: u8 = 4;
+const CHUNKS: u8 = 6;
 
 /// Entries that share a Rice parameter, as powers of two: all, and the one that is taken unless another is
 /// much shorter.
@@ -72,6 +73,51 @@ fn rice(indices: &[usize]) -> Vec<u8> {
     with_length(if usual.len() - best.len() > (usual.len() / 128).max(1) { best } else { usual })
 }
 
+/// The largest r that gives each of the entries that are left, and one more, 2^r of the coordinates to spare.
+fn chunk_parameter(left: usize, room: usize) -> u32 {
+    (0..17).rev().find(|&r| (left + 1) << r <= room).unwrap_or(0)
+}
+
+/// The entries of each chunk, counted from its start.
+fn in_chunks(indices: &[usize], len: usize, chunk: usize) -> Vec<Vec<usize>> {
+    let inside =
+        |start: usize| indices.iter().filter(move |&&i| i / chunk == start / chunk).map(move |i| i - start);
+    (0..len).step_by(chunk).map(|start| inside(start).collect()).collect()
+}
+
+/// Cut into the shortest chunks that hold as many entries each, or into 4096 coordinates.
+fn chunks(indices: &[usize], len: usize) -> Vec<u8> {
+    let numbers = |log2: u8| -> Vec<usize> {
+        let chunks = in_chunks(indices, len, 1 << log2);
+        chunks[..chunks.len() - 1].iter().map(Vec::len).collect()
+    };
+    let is_even = |log2: &u8| {
+        let numbers = numbers(*log2);
+        numbers.iter().all(|&number| number > 0 && number == numbers[0])
+    };
+    let log2 = (6..=16).find(is_even).unwrap_or(12);
+    let numbers = numbers(log2);
+    let least = numbers.iter().copied().min().unwrap_or(0);
+    let width =
+        (0..64).find(|&width| numbers.iter().all(|number| (number - least) >> width == 0)).unwrap_or(0);
+    let mut bits = Bits::default();
+    for (number, entries) in in_chunks(indices, len, 1 << log2).iter().enumerate() {
+        if let Some(number) = numbers.get(number) {
+            bits.field((number - least) as u64, width);
+        }
+        let end = (len - (number << log2)).min(1 << log2);
+        let mut next = 0;
+        for (before, &entry) in entries.iter().enumerate() {
+            let left = entries.len() - before;
+            let r = chunk_parameter(left, end - next - left);
+            bits.unary((entry - next) as u64 >> r);
+            bits.field((entry - next) as u64 % (1 << r), r);
+            next = entry + 1;
+        }
+    }
+    with_length([vec![log2], varint(least as u64), vec![width as u8], bits.bytes()].concat())
+}
+
 fn with_length(stream: Vec<u8>) -> Vec<u8> {
     [varint(stream.len() as u64), stream].concat()
 }
@@ -86,6 +132,7 @@ pub fn section(choice: IndexChoice, indices: &[usize], place: &Place<'_>) -> (u8
         RAW => raw(indices, place.len),
         BITMAP => bitmap(indices, place.len),
         RICE => rice(indices),
+        CHUNKS => chunks(indices, place.len),
         CONTEXT => with_length(context::write(Adaptive::Gaps, indices, place)),
         _ => with_length(context::write(Adaptive::Coordinates, indices, place)),
     };
@@ -98,6 +145,7 @@ pub fn section(choice: IndexChoice, indices: &[usize], place: &Place<'_>) -> (u8
         IndexChoice::Auto => RAW..=RICE,
         IndexChoice::Small => RAW..=CONTEXT,
         IndexChoice::Smallest => RAW..=CONTEXT_MAX,
+        IndexChoice::Chunks => CHUNKS..=CHUNKS,
         other => panic!("the reference does not know {other:?}"),
     };
     coders
@@ -156,6 +204,40 @@ fn read_rice(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>>
     ascending(indices, len)
 }
 
+fn read_chunks(bytes: &mut Bytes<'_>, k: usize, len: usize) -> Checked<Vec<usize>> {
+    let length = bytes.varint_usize()?;
+    let mut section = Bytes::new(bytes.take(length)?);
+    let log2 = section.u8()?;
+    let least = section.varint_usize()?;
+    let width = section.u8()?;
+    ensure((6..=16).contains(&log2) && width <= 17, "chunks out of range")?;
+    let mut bits = BitSource::new(section.rest());
+    let mut indices: Vec<u64> = Vec::new();
+    for start in (0..len).step_by(1 << log2) {
+        let size = (len - start).min(1 << log2);
+        let left = k - indices.len();
+        let number = if start + size == len {
+            left
+        } else {
+            least.saturating_add(bits.field(u32::from(width))? as usize)
+        };
+        ensure(number <= left && number <= size, "more entries than a chunk has room for")?;
+        let mut next = 0;
+        for left in (1..=number).rev() {
+            let room = size - next - left;
+            let r = chunk_parameter(left, room);
+            let high = bits.unary()?;
+            ensure(high <= room as u64 >> r, "gap beyond the chunk")?;
+            let gap = (high << r | bits.field(r)?) as usize;
+            ensure(gap <= room, "gap beyond the chunk")?;
+            indices.push((start + next + gap) as u64);
+            next += gap + 1;
+        }
+    }
+    bits.finish()?;
+    ascending(indices, len)
+}
+
 fn read_context(form: Adaptive, bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Checked<Vec<usize>> {
     let length = bytes.varint_usize()?;
     ascending(context::read(form, bytes.take(length)?, k, place)?, place.len)
@@ -168,6 +250,7 @@ pub fn read(coder: u8, bytes: &mut Bytes<'_>, k: usize, place: &Place<'_>) -> Ch
         RAW => read_raw(bytes, k, len),
         BITMAP => read_bitmap(bytes, k, len),
         RICE => read_rice(bytes, k, len),
+        CHUNKS => read_chunks(bytes, k, len),
         CONTEXT => read_context(Adaptive::Gaps, bytes, k, place),
         CONTEXT_MAX => read_context(Adaptive::Coordinates, bytes, k, place),
         _ => Err("unknown index coder"),

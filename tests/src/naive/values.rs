@@ -133,17 +133,17 @@ fn log2_for(count: usize) -> u32 {
 }
 
 impl Decided {
-    /// The number of the format and the section of the sent values number `range`; if `is_small`, in planes
+    /// The number of the format and the section of the sent values number `range`; if `packs_values`, in planes
     /// or with changes of sign where that is shorter.
     #[must_use]
-    pub fn section(&self, range: Range<usize>, is_small: bool) -> (u8, Vec<u8>) {
+    pub fn section(&self, range: Range<usize>, packs_values: bool) -> (u8, Vec<u8>) {
         let sent: Vec<f32> = self.decoded.iter().copied().flatten().collect();
         let sent = &sent[range.clone()];
         if self.format == CODEBOOK {
-            return (CODEBOOK, codebook_section(&self.book, &self.numbers[range], sent, is_small));
+            return (CODEBOOK, codebook_section(&self.book, &self.numbers[range], sent, packs_values));
         }
         let plain: Vec<u8> = sent.iter().flat_map(|&value| narrow(self.format, value).0).collect();
-        let planes = is_small.then(|| planes::section(self.format, sent)).flatten();
+        let planes = packs_values.then(|| planes::section(self.format, sent)).flatten();
         match planes.filter(|planes| planes.len() < plain.len()) {
             Some(planes) => (self.format + PLANES, planes),
             None => (self.format, plain),
@@ -153,7 +153,7 @@ impl Decided {
 
 /// Without the magnitudes that are not used, if that makes the book smaller; in the shortest packing, the
 /// first of equals.
-fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], is_small: bool) -> Vec<u8> {
+fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], packs_values: bool) -> Vec<u8> {
     let used: Vec<usize> = (0..book.len()).filter(|number| numbers.contains(number)).collect();
     let log2 = log2_for(used.len());
     if 1 << log2 < book.len() {
@@ -163,7 +163,7 @@ fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], is_small: boo
             .collect();
         let mut smaller: Vec<f32> = used.iter().map(|&number| book[number]).collect();
         smaller.resize(1 << log2, smaller[smaller.len() - 1]);
-        return codebook_section(&smaller, &numbers, sent, is_small);
+        return codebook_section(&smaller, &numbers, sent, packs_values);
     }
     let signs: Vec<bool> = sent.iter().map(|value| value.is_sign_negative()).collect();
     let symbol = |(&number, sign): (&usize, bool)| 2 * number as u8 + u8::from(sign);
@@ -173,7 +173,7 @@ fn codebook_section(book: &[f32], numbers: &[usize], sent: &[f32], is_small: boo
     symbols.iter().for_each(|&symbol| fixed.field(u64::from(symbol), log2 + 1));
     let bits = |symbols: &[u8]| rans::ideal_bits(symbols, 2 << log2);
     let (coded, symbols) =
-        if is_small && bits(&changes) < bits(&symbols) { (3, changes) } else { (1, symbols) };
+        if packs_values && bits(&changes) < bits(&symbols) { (3, changes) } else { (1, symbols) };
     let mut packings = vec![(0, fixed.bytes()), (coded, rans::section(&symbols, 2 << log2))];
     if (1..=3).contains(&log2) {
         packings.push((2, prefix_section(book.len(), numbers, &signs)));

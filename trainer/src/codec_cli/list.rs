@@ -99,7 +99,8 @@ pub(super) fn run(args: &ListArgs, out: &mut impl Write) -> Result<(), CliError>
 
 fn write_text(entries: &[Entry], out: &mut impl Write) -> io::Result<()> {
     entries.iter().try_for_each(|entry| entry.write(out))?;
-    writeln!(out, "In round brackets: the number in the header of the codec's own frames.")
+    writeln!(out, "In round brackets: the number in the header of the codec's own frames.")?;
+    writeln!(out, "index=small and index=smallest pack values too, where that takes fewer bytes.")
 }
 
 static HELP: LazyLock<String> = LazyLock::new(|| {

@@ -165,6 +165,11 @@ impl<'a> LevelsFields<'a> {
         self.bits.built().levels()
     }
 
+    /// Bits of a field of fixed width, the sign among them.
+    fn width(&self) -> u32 {
+        self.bits.built().width()
+    }
+
     fn alphabet(&self) -> usize {
         2 * self.levels() as usize + 1
     }
@@ -175,8 +180,9 @@ impl<'a> LevelsFields<'a> {
         let (norms, words) =
             scratch.split_at_mut_checked(needed).ok_or(DecodeError::InvalidField(Field::Norm))?;
         self.norms.check(norms, words)?;
+        let levels = self.levels();
         for norm in self.norms.iter(norms) {
-            self.check_norm(norm, max_magnitude)?;
+            check_norm(norm, levels, max_magnitude)?;
         }
         match self.packing {
             Packing::Fixed(bytes) => self.check_fixed(bytes),
@@ -185,15 +191,6 @@ impl<'a> LevelsFields<'a> {
             Packing::Rans(coded, _) => coded.with_len(self.coded_len(norms)).check(self.alphabet(), words),
             Packing::Context(coded, _) => self.decode_values(coded, max_magnitude, words),
         }
-    }
-
-    fn check_norm(&self, norm: f32, max_magnitude: f32) -> Result<(), DecodeError> {
-        check_magnitude(norm, max_magnitude)?;
-        let largest = norm / self.levels() as f32 * self.levels() as f32;
-        if norm.is_sign_negative() || !largest.is_finite() {
-            return Err(DecodeError::InvalidField(Field::Scale));
-        }
-        Ok(())
     }
 
     /// Decodes the values of all coordinates into `words`, and checks norms on the way.
@@ -205,7 +202,7 @@ impl<'a> LevelsFields<'a> {
     ) -> Result<(), DecodeError> {
         let levels = self.levels();
         let (mut words, mut largest) = (words.iter_mut(), 0);
-        let scale = |norm: f32| self.check_norm(norm, max_magnitude).map(|()| norm / levels as f32);
+        let scale = |norm: f32| check_norm(norm, levels, max_magnitude).map(|()| norm / levels as f32);
         coded.decode(self.len, scale, |field, scale| {
             let level = u32::from(field & 0x7f);
             largest = largest.max(level);
@@ -219,11 +216,11 @@ impl<'a> LevelsFields<'a> {
     /// A field can hold a level above the largest only if the number of levels is stated. Checks that none
     /// does.
     fn check_fixed(&self, bytes: &[u8]) -> Result<(), DecodeError> {
-        check_padding(bytes, self.len as u64 * u64::from(self.bits.built().width()))?;
+        check_padding(bytes, self.len as u64 * u64::from(self.width()))?;
         if Full::build().and_then(|_| self.bits.counted()).is_none() {
             return Ok(());
         }
-        let (mut bits, width) = (BitReader::new(bytes), self.bits.built().width());
+        let (mut bits, width) = (BitReader::new(bytes), self.width());
         let is_within = |field: u64| field as u32 & self.level_mask() <= self.levels();
         if (0..self.len).all(|_| is_within(bits.take(width))) {
             Ok(())
@@ -234,7 +231,7 @@ impl<'a> LevelsFields<'a> {
 
     /// The bits of a field of fixed width that are not its sign.
     fn level_mask(&self) -> u32 {
-        (1 << (self.bits.built().width() - 1)) - 1
+        (1 << (self.width() - 1)) - 1
     }
 
     /// Coordinates of the buckets whose norm is not zero.
@@ -312,7 +309,7 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::All) {
-                    let field = bits.take(self.bits.built().width()) as u32;
+                    let field = bits.take(self.width()) as u32;
                     let mask = self.level_mask();
                     f(i, field & mask, field > mask, scale);
                 }
@@ -348,16 +345,16 @@ impl<'a> LevelsFields<'a> {
     fn add_levels(&self, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (norms, _) = self.split(scratch);
         match self.packing {
-            Packing::Fixed(bytes) if self.bits.built().width() == 4 && self.has_whole_bytes(2) => {
+            Packing::Fixed(bytes) if self.width() == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, norms, weight, acc);
             }
             // A small machine copies whole fields like all others.
-            Packing::Fixed(bytes) if Full::build().is_some() && self.bits.built().width() == 8 => {
+            Packing::Fixed(bytes) if Full::build().is_some() && self.width() == 8 => {
                 self.add_bytes(bytes, norms, weight, acc);
             }
             Packing::Fixed(bytes) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
-                let bytes = bytes.get(first / 8 * self.bits.built().width() as usize..).unwrap_or_default();
-                kernels::unpack_fields(isa, self.bits.built().width(), bytes, fields);
+                let bytes = bytes.get(first / 8 * self.width() as usize..).unwrap_or_default();
+                kernels::unpack_fields(isa, self.width(), bytes, fields);
             }),
             Packing::Ternary(bytes, _) => self.add_unpacked(norms, weight, acc, |isa, first, fields| {
                 let bytes = bytes.get(first / TERNARY_PER_BYTE..).unwrap_or_default();
@@ -506,6 +503,16 @@ impl<'a> LevelsFields<'a> {
         };
         [(norms, self.norms.bytes()), levels]
     }
+}
+
+/// A norm that is finite, not negative and within the limit, and whose largest level is finite too.
+fn check_norm(norm: f32, levels: u32, max_magnitude: f32) -> Result<(), DecodeError> {
+    check_magnitude(norm, max_magnitude)?;
+    let largest = norm / levels as f32 * levels as f32;
+    if norm.is_sign_negative() || !largest.is_finite() {
+        return Err(DecodeError::InvalidField(Field::Scale));
+    }
+    Ok(())
 }
 
 fn take_elias(bits: &mut BitReader<'_>, levels: u32) -> (u32, bool) {

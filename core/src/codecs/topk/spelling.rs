@@ -20,6 +20,7 @@ impl Spelled for TopK {
         "topk:density=0.01,index=smallest,values=q4,dense_1d",
         "topk:density=0.05,values=q2,rounding=stochastic",
         "topk:density=0.02,chunk=64,unit=tensor",
+        "topk:density=0.02,chunk=64,index=chunks",
     ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {

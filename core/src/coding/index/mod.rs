@@ -1,6 +1,7 @@
 //! Index coders: the ascending positions of the entries of a sparse unit, in as few bytes as they cost.
 
 mod bitmap;
+mod chunks;
 mod context;
 mod raw;
 mod rice;
@@ -21,6 +22,7 @@ pub(crate) enum IndexCoder {
     Rice,
     Context(Full),
     ContextMax(Full),
+    Chunks(Full),
 }
 
 impl IndexCoder {
@@ -29,10 +31,18 @@ impl IndexCoder {
             0 => Self::Raw,
             1 => Self::Bitmap,
             2 => Self::Rice,
-            3 => Self::Context(Full::required()?),
-            4 => Self::ContextMax(Full::required()?),
+            3 | 4 | 6 => Self::of_full_build(coder, Full::required()?),
             _ => return Err(DecodeError::InvalidField(Field::Coding)),
         })
+    }
+
+    /// One of those that a small machine refuses, by one rule for all.
+    fn of_full_build(coder: u8, full: Full) -> Self {
+        match coder {
+            3 => Self::Context(full),
+            4 => Self::ContextMax(full),
+            _ => Self::Chunks(full),
+        }
     }
 
     /// The number on the wire.
@@ -43,6 +53,7 @@ impl IndexCoder {
             Self::Rice => 2,
             Self::Context(_) => 3,
             Self::ContextMax(_) => 4,
+            Self::Chunks(_) => 6,
         }
     }
 
@@ -54,11 +65,13 @@ impl IndexCoder {
             Self::Rice => "rice",
             Self::Context(_) => "context",
             Self::ContextMax(_) => "context-max",
+            Self::Chunks(_) => "chunks",
         }
     }
 }
 
-/// Which index coder the encoder uses: the key `index=` of a spelling.
+/// Which index coder the encoder uses: the key `index=` of a spelling. `small` and `smallest` also decide how
+/// values are written.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum IndexChoice {
@@ -77,18 +90,21 @@ pub enum IndexChoice {
     /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the
     /// slowest links.
     ContextMax,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`; and of values that are f32, f16 or bf16 the
-    /// predictable bits are entropy coded, and of those from a codebook changes of sign, where that is
-    /// shorter.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`. Values are packed as well: of f32, f16 and bf16
+    /// the predictable bits are entropy coded, and of values from a codebook changes of sign, where that is
+    /// shorter. They decode to the same numbers.
     Small,
-    /// As `small`, with `context-max` among the coders.
+    /// As `small`, values too, with `context-max` among the coders.
     Smallest,
+    /// Rice codes whose parameter follows from what remains of a chunk: for [chunks](crate::codecs::TopK::with_chunk)
+    /// of as many entries each. No packets.
+    Chunks,
 }
 
 impl IndexChoice {
     /// The words of the key `index=`.
     pub(crate) const WORDS: Words<Self> = Words {
-        words: &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest"],
+        words: &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest", "chunks"],
         values: &[
             Self::Auto,
             Self::Raw,
@@ -98,6 +114,7 @@ impl IndexChoice {
             Self::ContextMax,
             Self::Small,
             Self::Smallest,
+            Self::Chunks,
         ],
     };
 
@@ -111,17 +128,19 @@ impl IndexChoice {
             Self::Context | Self::ContextMax => {
                 with_length(Full::build().and_then(|_| context::max_section_bytes(k, len))?)
             }
+            Self::Chunks => with_length(Full::build().and_then(|_| chunks::max_section_bytes(k, len))?),
         }
     }
 
-    /// Whether it goes for the fewest bytes, at the cost of time: values are coded as closely then.
-    pub(crate) fn is_small(self) -> bool {
+    /// Whether values are entropy coded too, where that is shorter: the other effect of `small` and `smallest`.
+    pub(crate) fn packs_values(self) -> bool {
         matches!(self, Self::Small | Self::Smallest)
     }
 
-    /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet.
+    /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet: not where
+    /// every coordinate or chunk takes bits.
     pub(crate) fn is_cut(self) -> bool {
-        self != Self::Bitmap
+        !matches!(self, Self::Bitmap | Self::Chunks)
     }
 
     /// Words of working memory that the models of a unit of `len` elements need.
@@ -133,13 +152,13 @@ impl IndexChoice {
 
     /// Whether it needs what only a [`Full`] build has.
     pub(crate) fn needs_full(self) -> bool {
-        !self.adaptive().is_empty()
+        self == Self::Chunks || !self.adaptive().is_empty()
     }
 
     /// The coders that measure a section by writing it.
     fn adaptive(self) -> &'static [Adaptive] {
         match self {
-            Self::Raw | Self::Bitmap | Self::Rice | Self::Auto => &[],
+            Self::Raw | Self::Bitmap | Self::Rice | Self::Auto | Self::Chunks => &[],
             Self::Context | Self::Small => &[Adaptive::Gaps],
             Self::ContextMax => &[Adaptive::Coordinates],
             Self::Smallest => &[Adaptive::Gaps, Adaptive::Coordinates],
@@ -158,6 +177,9 @@ impl IndexChoice {
         writer: &mut Writer<'_>,
     ) -> Option<IndexCoder> {
         debug_assert!(span.is_inside(), "units lie inside the layout");
+        if let Some(full) = Full::build().filter(|_| self == Self::Chunks) {
+            return write_chunks(full, indices, span.len, room, writer);
+        }
         let plan = self.plan(indices, span.len);
         let least = plan
             .map_or(self.max_section_bytes(indices.len(), span.len)?, |plan| plan.bytes().saturating_sub(1));
@@ -178,7 +200,7 @@ impl IndexChoice {
                 let plans = [Plan::raw(indices, len), Plan::bitmap(len), Plan::rice(indices)];
                 plans.into_iter().min_by_key(Plan::bytes)
             }
-            Self::Context | Self::ContextMax => None,
+            Self::Context | Self::ContextMax | Self::Chunks => None,
         }
     }
 }
@@ -186,6 +208,22 @@ impl IndexChoice {
 /// Bytes of a section with its length in front.
 fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
+}
+
+/// Writes the section of positions in chunks, if it takes no more than `room` bytes, its length included. Not a
+/// [`Plan`], whose size on a small machine it would double.
+fn write_chunks(
+    full: Full,
+    indices: &[u32],
+    len: usize,
+    room: usize,
+    writer: &mut Writer<'_>,
+) -> Option<IndexCoder> {
+    let shape = chunks::Shape::measure(indices, len);
+    with_length(shape.section_bytes()).filter(|&bytes| bytes <= room)?;
+    writer.varint(shape.section_bytes() as u64);
+    chunks::write(indices, len, shape, writer);
+    Some(IndexCoder::Chunks(full))
 }
 
 /// Writes the shortest section of some coders, the first of equals, if it takes at most `room` bytes, its
@@ -283,13 +321,13 @@ impl IndexCoder {
         let bytes = match self {
             Self::Raw => raw::section_bytes(k, len).ok_or(DecodeError::InvalidField(Field::Entries))?,
             Self::Bitmap => bitmap::section_bytes(len),
-            Self::Rice | Self::Context(_) | Self::ContextMax(_) => reader.varint_usize()?,
+            Self::Rice | Self::Context(_) | Self::ContextMax(_) | Self::Chunks(_) => reader.varint_usize()?,
         };
-        // Memory for `k` positions is backed by bytes that are there: under Rice an entry takes a bit at the
-        // least.
+        // Memory for `k` positions is backed by bytes that are there: in Rice codes an entry takes a bit at
+        // the least.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
-            Self::Rice => k.div_ceil(8),
+            Self::Rice | Self::Chunks(_) => k.div_ceil(8),
             Self::Context(_) | Self::ContextMax(_) => context::min_section_bytes(k),
         };
         if needed > bytes {
@@ -301,7 +339,7 @@ impl IndexCoder {
     /// Words of working memory that decoding takes, besides the positions.
     pub(crate) fn scratch_words(self, len: usize) -> usize {
         match self {
-            Self::Raw | Self::Bitmap | Self::Rice => 0,
+            Self::Raw | Self::Bitmap | Self::Rice | Self::Chunks(_) => 0,
             Self::Context(_) => Adaptive::Gaps.scratch_words(len),
             Self::ContextMax(_) => Adaptive::Coordinates.scratch_words(len),
         }
@@ -324,6 +362,7 @@ impl IndexCoder {
             Self::Rice => rice::read(section, len, indices),
             Self::Context(_) => Adaptive::Gaps.read(section, span, indices, memory),
             Self::ContextMax(_) => Adaptive::Coordinates.read(section, span, indices, memory),
+            Self::Chunks(_) => chunks::read(section, len, indices),
         }
     }
 }
@@ -357,7 +396,7 @@ mod tests {
         written
     }
 
-    const ALL: [IndexChoice; 8] = [
+    const ALL: [IndexChoice; 9] = [
         IndexChoice::Raw,
         IndexChoice::Bitmap,
         IndexChoice::Rice,
@@ -366,11 +405,12 @@ mod tests {
         IndexChoice::Auto,
         IndexChoice::Small,
         IndexChoice::Smallest,
+        IndexChoice::Chunks,
     ];
 
     /// All coders round-trip, and a choice is never longer than its alternatives.
     fn all_round_trip(indices: &[u32], span: Span<'_>) {
-        let [raw, bitmap, rice, context, max, auto, small, smallest] =
+        let [raw, bitmap, rice, context, max, auto, small, smallest, _] =
             ALL.map(|choice| round_trip(choice, indices, span));
         assert_eq!(auto, raw.min(bitmap).min(rice));
         assert_eq!(small, auto.min(context));
@@ -471,7 +511,9 @@ mod tests {
             let tensors = table(&shapes);
             let layout = LayoutRef::new(&tensors).unwrap();
             let len = layout.len();
-            let modelled = Full::build().map(|full| [IndexCoder::Context(full), IndexCoder::ContextMax(full)]);
+            let modelled = Full::build().map(|full| {
+                [IndexCoder::Context(full), IndexCoder::ContextMax(full), IndexCoder::Chunks(full)]
+            });
             let coders = [IndexCoder::Raw, IndexCoder::Bitmap, IndexCoder::Rice];
             for coder in coders.into_iter().chain(modelled.into_iter().flatten()) {
                 let mut reader = Reader::new(&bytes);

@@ -238,16 +238,16 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
     let (mut low_bits, mut high_bits, mut next) = (0u64, 0u64, 0u64);
     let (mut ones, mut best) = ([0; ONES], [0; TURN / LEAF]);
     // A turn is several blocks, or a part of one. A small machine has no code for several.
-    let is_small = Full::build().is_none();
+    let is_small_build = Full::build().is_none();
     let mut left_of_block = 0;
-    for slots in indices.chunks_mut(if is_small { block.min(TURN) } else { TURN }) {
+    for slots in indices.chunks_mut(if is_small_build { block.min(TURN) } else { TURN }) {
         let n = slots.len();
         if kernels::ones(isa, highs, high_bits, n, &mut ones) < n {
             return Err(DecodeError::Truncated { needed: 1, actual: 0 });
         }
         if left_of_block == 0 {
             left_of_block = block;
-            let blocks = if is_small { 1 } else { n.div_ceil(block) };
+            let blocks = if is_small_build { 1 } else { n.div_ceil(block) };
             best[..blocks].iter_mut().for_each(|r| *r = reader.take(PARAMETER_BITS) as u32);
         }
         left_of_block = left_of_block.saturating_sub(n);
@@ -261,7 +261,7 @@ pub(super) fn read(section: &[u8], len: usize, indices: &mut [u32]) -> Result<()
             zeros <= len as u64 >> r
         };
         let ones = &ones[..n];
-        let is_within = if is_small {
+        let is_within = if is_small_build {
             advance(ones, best[0])
         } else {
             ones.chunks(block).zip(&best).all(|(ones, &r)| advance(ones, r))

@@ -52,24 +52,24 @@ impl ValueChoice {
     /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent
     /// without loss of conservation: the first [`Prepared::kept`] elements of every slice are then the
     /// entries that are sent. Where there are draws, a codebook is rounded to by them, and every entry is
-    /// sent. `is_small` says whether few bytes are worth the time.
+    /// sent. `packs_values` says whether values are entropy coded where that is shorter, which takes time.
     pub(crate) fn prepare(
         self,
         entries: &mut Entries<'_>,
         draws: Option<&Stream>,
-        is_small: bool,
+        packs_values: bool,
     ) -> Prepared {
         match self.codebook_log2().zip(Full::build()) {
             None => {
                 let kept = narrow::prepare(self.format(), entries);
-                Prepared { kept, format: self.format(), book: None, is_small }
+                Prepared { kept, format: self.format(), book: None, packs_values }
             }
             Some((log2, full)) => {
                 let (kept, book) = match draws {
                     None => codebook::prepare(full, log2, entries),
                     Some(draws) => codebook::prepare_unbiased(full, log2, entries, draws),
                 };
-                Prepared { kept, format: self.format(), book: Some(book), is_small }
+                Prepared { kept, format: self.format(), book: Some(book), packs_values }
             }
         }
     }
@@ -81,7 +81,7 @@ pub(crate) struct Prepared {
     kept: usize,
     format: ValueFormat,
     book: Option<Codebook>,
-    is_small: bool,
+    packs_values: bool,
 }
 
 impl Prepared {
@@ -109,10 +109,10 @@ impl Prepared {
         writer: &mut Writer<'_>,
     ) -> Option<ValueFormat> {
         if let Some(book) = &self.book {
-            return book.write(symbols, self.is_small, room, writer).then_some(self.format);
+            return book.write(symbols, self.packs_values, room, writer).then_some(self.format);
         }
         let bytes = decoded.len().saturating_mul(self.format.fixed_bytes().unwrap_or(4));
-        let planes = self.format.in_planes().filter(|_| self.is_small);
+        let planes = self.format.in_planes().filter(|_| self.packs_values);
         let limit = bytes.min(room.saturating_add(1));
         let shorter = planes.filter(|planes| planes::write(*planes, decoded, symbols, limit, writer));
         if shorter.is_none() && bytes <= room {

@@ -130,15 +130,15 @@ fn from_changes(symbols: &mut [u8]) {
 }
 
 /// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where
-/// `is_small` is that of signs or of changes, whichever costs fewer bits, signs if neither does.
+/// `packs_values` is that of signs or of changes, whichever costs fewer bits, signs if neither does.
 fn write_rans(
     symbols: &mut [u8],
     alphabet: usize,
-    is_small: bool,
+    packs_values: bool,
     limit: usize,
     writer: &mut Writer<'_>,
 ) -> Option<u8> {
-    if is_small {
+    if packs_values {
         let bits = ideal_bits(symbols, alphabet);
         to_changes(symbols);
         let is_less = ideal_bits(symbols, alphabet) < bits;
@@ -191,20 +191,20 @@ impl Codebook {
 
     /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not
     /// used where that makes the book smaller, then the symbols in the smallest packing. Signs are coded as
-    /// changes only where `is_small`.
+    /// changes only where `packs_values`.
     pub(super) fn write(
         &self,
         symbols: &mut [u8],
-        is_small: bool,
+        packs_values: bool,
         room: usize,
         writer: &mut Writer<'_>,
     ) -> bool {
         let counts = magnitude_counts(symbols);
         let Some(reduced) = self.reduced(&counts) else {
-            return self.write_all(symbols, &counts, is_small, room, writer);
+            return self.write_all(symbols, &counts, packs_values, room, writer);
         };
         renumber(symbols, &reduced.to);
-        let fits = reduced.book.write_all(symbols, &magnitude_counts(symbols), is_small, room, writer);
+        let fits = reduced.book.write_all(symbols, &magnitude_counts(symbols), packs_values, room, writer);
         renumber(symbols, &reduced.from);
         fits
     }
@@ -213,7 +213,7 @@ impl Codebook {
         &self,
         symbols: &mut [u8],
         counts: &[u32; MAX_MAGNITUDES],
-        is_small: bool,
+        packs_values: bool,
         room: usize,
         writer: &mut Writer<'_>,
     ) -> bool {
@@ -224,7 +224,9 @@ impl Codebook {
             writer.bytes(&bf16::from_f32(magnitude).to_le_bytes());
         }
         let counts = &counts[..1 << self.log2];
-        let Some(packing) = self.write_symbols(symbols, counts, is_small, room, writer) else { return false };
+        let Some(packing) = self.write_symbols(symbols, counts, packs_values, room, writer) else {
+            return false;
+        };
         writer.patch(book, self.log2 as u8 | packing << 4);
         true
     }
@@ -235,7 +237,7 @@ impl Codebook {
         &self,
         symbols: &mut [u8],
         counts: &[u32],
-        is_small: bool,
+        packs_values: bool,
         room: usize,
         writer: &mut Writer<'_>,
     ) -> Option<u8> {
@@ -243,7 +245,7 @@ impl Codebook {
         let code = (1..=prefix::MAX_LOG2).contains(&self.log2).then(|| Code::new(counts));
         let prefix = code.map_or(usize::MAX, |code| code.section_bytes(counts));
         let limit = fixed.min(prefix.saturating_add(1)).min(room.saturating_add(1));
-        if let Some(packing) = write_rans(symbols, 2 << self.log2, is_small, limit, writer) {
+        if let Some(packing) = write_rans(symbols, 2 << self.log2, packs_values, limit, writer) {
             return Some(packing);
         }
         if fixed.min(prefix) > room {
