@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use gradwire::{Grad, Memory, Unit};
 
+use super::ending;
 use super::error::ExchangeError;
 use super::report::Report;
 use super::step::Step;
 use super::void::{Void, VoidMessage, void_frame};
-use crate::tag::Tag;
+use crate::tag::{Deadline, Tag};
 
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]
@@ -142,7 +143,8 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         self.under_way.clear();
-        step.underway.has_notes = R::HAS_NOTES;
+        // Who fails in the middle of a step in parts sends no more of them.
+        step.underway.has_notes = R::HAS_NOTES || ending::is_needed(step);
         self.route.begin_step();
         if self.parts.count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
@@ -154,7 +156,7 @@ impl<R: InParts> Pipeline<R> {
             if let Err(error) = self.route.encode(step, part, grad, memory) {
                 self.give_back(step, at, memory);
                 self.say_void(step, sent, &error);
-                return Err(error);
+                return Err(refuse(step, error, step.deadline));
             }
             // What is not encoded is not in the memory either, so encoding goes on when nothing travels any
             // more.
@@ -168,7 +170,8 @@ impl<R: InParts> Pipeline<R> {
             Some(refused @ ExchangeError::NonFiniteMean { .. }) => self.refused = Some(refused),
             Some(error) => {
                 self.give_back(step, self.parts.count(), memory);
-                return Err(why(step, error));
+                let error = why(step, error);
+                return Err(refuse(step, error, step.deadline));
             }
         }
         Ok(())
@@ -220,11 +223,21 @@ impl<R: InParts> Pipeline<R> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Report, ExchangeError> {
-        let result = self.complete(step, mean, memory).map_err(|error| why(step, error));
-        if result.is_err() {
-            self.give_back(step, self.parts.count(), memory);
+        let (by, agrees) = (step.deadline, ending::is_needed(step));
+        if agrees {
+            step.deadline = ending::votes_by(by);
         }
-        result
+        let ended = match self.complete(step, mean, memory).map_err(|error| why(step, error)) {
+            Ok(()) if agrees => ending::agree(step, by),
+            Ok(()) => Ok(()),
+            Err(error) => Err(refuse(step, error, by)),
+        };
+        if let Err(error) = ended {
+            self.give_back(step, self.parts.count(), memory);
+            return Err(error);
+        }
+        let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
+        Ok(step.report(contributors, frame_bytes, self.route.held(), step.clock))
     }
 
     fn complete(
@@ -232,7 +245,7 @@ impl<R: InParts> Pipeline<R> {
         step: &mut Step<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
+    ) -> Result<(), ExchangeError> {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
@@ -242,9 +255,7 @@ impl<R: InParts> Pipeline<R> {
         while !self.under_way.is_empty() {
             self.turn(step, mean, memory)?;
         }
-        self.route.conclude(step, &self.parts, mean)?;
-        let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
-        Ok(step.report(contributors, frame_bytes, self.route.held(), step.clock))
+        self.route.conclude(step, &self.parts, mean)
     }
 
     /// Returns the first parts to the memory.
@@ -255,14 +266,19 @@ impl<R: InParts> Pipeline<R> {
     }
 }
 
-/// Why a step failed: who waited in vain may have a note of a rank that had nothing to send.
+/// Tells the others of a step that failed here, where they have to be told.
+fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) -> ExchangeError {
+    if ending::is_needed(step) { ending::refuse(step, error, by) } else { error }
+}
+
+/// Why a step failed: who waited in vain may have a note of a rank that had nothing to send, or of one that
+/// failed.
 fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
-    let note = step.underway.note.as_ref();
-    let void = note.and_then(|(rank, note)| Void::read(*rank, note, &step.layout.as_ref(), step.key.step));
-    match (error, void) {
-        (ExchangeError::Transport(_), Some(void)) => void.into(),
-        (error, _) => error,
-    }
+    let ExchangeError::Transport(_) = error else { return error };
+    let Some((rank, note)) = &step.underway.note else { return error };
+    let void = Void::read(*rank, note, &step.layout.as_ref(), step.key.step);
+    void.or_else(|| ending::read_void(step, note))
+        .map_or(ExchangeError::NotAgreed { rank: *rank }, Into::into)
 }
 
 #[cfg(test)]
