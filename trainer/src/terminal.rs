@@ -1,4 +1,4 @@
-//! Tables for people, no wider than the terminal.
+//! Tables and notes for people, no wider than the terminal.
 
 use std::io::stdout;
 
@@ -53,6 +53,21 @@ fn table_of_width(titles: &[String], rows: &[Vec<String>], width: usize) -> Stri
         from = to;
     }
     text
+}
+
+/// A note, in lines between whose words it is broken; the last one ends with a line break too.
+pub(crate) fn paragraph(text: &str) -> String {
+    paragraph_of_width(text, terminal_width())
+}
+
+fn paragraph_of_width(text: &str, width: usize) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(u16::try_from(width).unwrap_or(u16::MAX)).add_row([text]);
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 0));
+    });
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// The first column, and some of the others.
@@ -117,6 +132,24 @@ mod tests {
             "dgc:density=0.01,\nclip=2 lr=0.1\nmomentum=0"
         );
         assert_eq!(broken("none lr=0.1", 20), "none lr=0.1");
+    }
+
+    #[test]
+    fn notes_are_broken_between_words_and_lose_none() {
+        let note = "note: dgc sends 7,850 of 7,850 coordinates dense, in tensors of one dimension or of few \
+                    elements; dense_1d=false compresses those of one dimension too";
+        for width in [40, 50, 80, 100] {
+            let text = paragraph_of_width(note, width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
+            assert_eq!(text.split_whitespace().collect::<Vec<_>>(), note.split(' ').collect::<Vec<_>>());
+            // Each line holds as many words as it can.
+            let lines: Vec<&str> = text.lines().collect();
+            for pair in lines.windows(2) {
+                let next = pair[1].split(' ').next().unwrap();
+                assert!(pair[0].chars().count() + 1 + next.len() > width, "{width}\n{text}");
+            }
+        }
+        assert_eq!(paragraph_of_width("short", 80), "short\n");
     }
 
     #[test]

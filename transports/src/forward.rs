@@ -21,6 +21,10 @@ macro_rules! forward {
                 (**self).membership()
             }
 
+            fn is_fail_stop(&self) -> bool {
+                (**self).is_fail_stop()
+            }
+
             fn max_message_bytes(&self) -> usize {
                 (**self).max_message_bytes()
             }

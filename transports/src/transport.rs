@@ -61,6 +61,15 @@ pub trait Transport: Send {
     /// The ranks that take part now, this rank included. Allocates nothing.
     fn membership(&self) -> Membership;
 
+    /// Whether what was sent arrives, unless the run ends for all: no connection breaks by itself, and a
+    /// member that dies takes the job with it, or leaves the survivors to begin anew. Then an
+    /// [exchange](crate::exchange#the-end-of-a-step) need not ask every rank how its step ended.
+    ///
+    /// The same at all ranks, and for as long as the transport lives.
+    fn is_fail_stop(&self) -> bool {
+        false
+    }
+
     /// The longest payload that `send` takes, in bytes.
     fn max_message_bytes(&self) -> usize;
 

@@ -304,6 +304,10 @@ impl Transport for Recorder {
         self.0.membership()
     }
 
+    fn is_fail_stop(&self) -> bool {
+        self.0.is_fail_stop()
+    }
+
     fn max_message_bytes(&self) -> usize {
         self.0.max_message_bytes()
     }

@@ -39,7 +39,7 @@ pub(crate) use dispatch::fields::{
     add_bytes, add_nibbles, pack_fields, pack_ternary, unpack_fields, unpack_ternary,
 };
 pub(crate) use dispatch::gaps::{gaps, ones, positions};
-pub(crate) use dispatch::moments::{add_moments, multiply_magnitudes};
+pub(crate) use dispatch::moments::{add_magnitudes, add_moments, multiply_magnitudes, sum_magnitudes};
 pub(crate) use dispatch::momentum::{add_steps, peek_momentum};
 pub(crate) use dispatch::quantize::{fill_u16, keep_rounding, quantize};
 pub(crate) use dispatch::rans::{decode_rounds, encode_rounds};

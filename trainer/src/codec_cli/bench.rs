@@ -19,6 +19,7 @@ use super::measure::{Measurement, Sent, measure, rehearse};
 use super::quality::finite;
 use super::table::{Table, grouped, optional, significant};
 use crate::config::link_rate::{CHOICES, with_index};
+use crate::terminal;
 
 /// Arguments of `trainer codec bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -340,8 +341,10 @@ fn write_block(gradient: &Gradient, outcomes: &[Outcome], out: &mut impl Write) 
     sizes.write(out)?;
     for outcome in outcomes {
         match outcome {
-            Outcome::Measured(row) => row.note.iter().try_for_each(|note| writeln!(out, "note: {note}"))?,
-            Outcome::Failed(failure) => writeln!(out, "failed: {}", failure.error)?,
+            Outcome::Measured(row) => {
+                row.note.iter().try_for_each(|note| write_note(&format!("note: {note}"), out))?;
+            }
+            Outcome::Failed(failure) => write_note(&format!("failed: {}", failure.error), out)?,
         }
     }
     writeln!(out)?;
@@ -350,26 +353,32 @@ fn write_block(gradient: &Gradient, outcomes: &[Outcome], out: &mut impl Write) 
     out.flush()
 }
 
+fn write_note(note: &str, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(terminal::paragraph(note).as_bytes())
+}
+
 fn write_notes(args: &BenchArgs, out: &mut impl Write) -> io::Result<()> {
     let (workers, iters) = (args.workers, args.iters);
-    writeln!(
+    write_note(
+        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; of codecs that \
+         send rounds, over the bytes of all payloads.",
         out,
-        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; of codecs that send \
-         rounds, over the bytes of all payloads."
     )?;
-    writeln!(out, "index bits: all bytes of positions, counts and lengths included, over k.")?;
-    writeln!(
-        out,
+    write_note("index bits: all bytes of positions, counts and lengths included, over k.", out)?;
+    let times = format!(
         "times: medians of {iters} turns of memcpy, encode and decode; of rounds, encode begins them, decode is the rest."
-    )?;
+    );
+    write_note(&times, out)?;
     if let Some(gbps) = args.link_gbps {
-        writeln!(
-            out,
-            "index: where a codec leaves it open, that of auto, small and smallest with which a step takes least at {gbps} Gbit/s."
-        )?;
+        let index = format!(
+            "index: where a codec leaves it open, that of auto, small and smallest with which a step takes least at \
+             {gbps} Gbit/s."
+        );
+        write_note(&index, out)?;
     }
-    writeln!(
-        out,
-        "break-even: {workers} workers gain from the codec on links slower than this, against a dense ring of f32, and of bf16."
-    )
+    let break_even = format!(
+        "break-even: {workers} workers gain from the codec on links slower than this, against a dense ring of f32, and of \
+         bf16."
+    );
+    write_note(&break_even, out)
 }

@@ -54,6 +54,7 @@ impl StepError {
             error,
             ExchangeError::NoQuorum { .. }
                 | ExchangeError::Void { .. }
+                | ExchangeError::NotAgreed { .. }
                 | ExchangeError::Transport(TransportError::Disconnected { .. })
         )
     }

@@ -147,6 +147,19 @@ pub enum ExchangeError {
         /// The owner.
         rank: Rank,
     },
+    /// The step failed at `rank`, or it did not say in time whether it has the mean, and so it failed at all
+    /// ranks: see [The end of a step](super#the-end-of-a-step).
+    NotAgreed {
+        /// Who has no mean.
+        rank: Rank,
+    },
+    /// This rank had the mean, but `missing` did not say whether it had it too, and nobody could tell what
+    /// became of the step: the others may have used the mean, which is undone here. Parameters have to be
+    /// fetched anew.
+    Undecided {
+        /// Who did not say so.
+        missing: Rank,
+    },
     /// Too few frames reached the server in time; nobody's entered a mean.
     NoQuorum {
         /// Frames that did.
@@ -270,6 +283,11 @@ impl fmt::Display for ExchangeError {
                 write!(f, "payload of {rank} not finite at element {index}")
             }
             Self::NoSum { rank } => write!(f, "{rank} refused a part of its coordinates, and has no sum"),
+            Self::NotAgreed { rank } => write!(f, "{rank} has no mean, so the step failed at all ranks"),
+            Self::Undecided { missing } => write!(
+                f,
+                "{missing} did not say how the step ended, and nobody else did: others may have used the mean; fetch the parameters anew"
+            ),
             Self::NoQuorum { arrived, quorum, void, .. } => {
                 write!(f, "{arrived} good frames in time, {quorum} needed")?;
                 let Some((rank, index)) = void else { return Ok(()) };

@@ -61,6 +61,28 @@
 //! them. With the option they are dropped, which suits trainers that skip a step whose loss was scaled too
 //! far.
 //!
+//! # The end of a step
+//! Over a transport that is [fail-stop](Transport::is_fail_stop), a step of all-gather, sparse all-reduce or
+//! all-reduce fails at one rank and succeeds at another only where a rank is about to end the job, or where a
+//! deadline passes in between. Over any other one, as ZeroMQ, every rank then says whether it has the mean,
+//! and nobody uses it unless all have it: a frame that reached some ranks and not others is undone by all.
+//! This costs two messages of one byte to each peer a step, and waiting for one of them: one latency. Frames
+//! are waited for until three quarters of the time that [`finish`](Exchange::finish) is given.
+//!
+//! | at a rank, [`finish`](Exchange::finish) gives | then at all others the step |
+//! | --- | --- |
+//! | `Ok` | is `Ok`, or `Undecided` |
+//! | [`Undecided`](ExchangeError::Undecided) | may be anything |
+//! | any other error, or an error of [`start`](Exchange::start) | failed |
+//!
+//! `Undecided` cannot be done away with: whoever sends the last message cannot know that it arrives. It takes
+//! the loss of another rank's vote, when all frames are here already, and then of every word of those who
+//! have that vote. With three ranks or more, no single connection that breaks leads to it, wherever in the
+//! step it breaks; with two, a connection that breaks between the frame and the vote does. Whoever gets it
+//! has the step undone, and fetches the parameters anew or leaves. A rank that leaves in between counts as a
+//! lost vote. Around a server, one rank decides, and what is said of
+//! [`Transport`](ExchangeError::Transport) errors holds.
+//!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, or a frame or
 //! packet that was lost, that the server refused, or that it did not wait for. With a norm cap, off by
@@ -70,6 +92,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod ending;
 mod error;
 mod foreign;
 mod incoming;

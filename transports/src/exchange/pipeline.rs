@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
+use super::ending;
 use super::error::ExchangeError;
 use super::report::Report;
 use super::step::Step;
 use super::void::{Reader, VoidMessage, void_frame};
-use crate::tag::Tag;
+use crate::tag::{Deadline, Tag};
 
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]
@@ -159,14 +160,17 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         self.under_way.clear();
-        step.underway.has_notes = R::HAS_NOTES;
+        // Who fails in the middle of a step in parts sends no more of them.
+        step.underway.has_notes = R::HAS_NOTES || ending::is_needed(step);
         self.route.begin_step();
         if self.parts.count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
         }
         if let Err(error) = self.route.agree(step, grad, memory.as_deref()) {
             self.say_void(step, 0, &error);
-            return Err(keep(why(step, error), grad, memory));
+            let error = why(step, error);
+            let error = refuse(step, error, step.deadline);
+            return Err(keep(error, grad, memory));
         }
         // Parts that were sent on their way, of which the last may have failed.
         let (mut failed, mut sent) = (None, 0);
@@ -175,7 +179,7 @@ impl<R: InParts> Pipeline<R> {
             if let Err(error) = self.route.encode(step, part, grad, memory) {
                 let given = self.give_back(step, at, memory);
                 self.say_void(step, sent, &error);
-                return Err(error.unless_given_back(given));
+                return Err(refuse(step, error, step.deadline).unless_given_back(given));
             }
             // What is not encoded is not in the memory either, so encoding goes on when nothing travels any
             // more.
@@ -189,7 +193,8 @@ impl<R: InParts> Pipeline<R> {
             Some(refused @ ExchangeError::NonFiniteMean { .. }) => self.refused = Some(refused),
             Some(error) => {
                 let given = self.give_back(step, self.parts.count(), memory);
-                return Err(why(step, error).unless_given_back(given));
+                let error = why(step, error);
+                return Err(refuse(step, error, step.deadline).unless_given_back(given));
             }
         }
         Ok(())
@@ -241,10 +246,21 @@ impl<R: InParts> Pipeline<R> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Report, ExchangeError> {
-        self.complete(step, mean, memory).map_err(|error| {
+        let (by, agrees) = (step.deadline, ending::is_needed(step));
+        if agrees {
+            step.deadline = ending::votes_by(by);
+        }
+        let ended = match self.complete(step, mean, memory).map_err(|error| why(step, error)) {
+            Ok(()) if agrees => ending::agree(step, by),
+            Ok(()) => Ok(()),
+            Err(error) => Err(refuse(step, error, by)),
+        };
+        if let Err(error) = ended {
             let given = self.give_back(step, self.parts.count(), memory);
-            why(step, error).unless_given_back(given)
-        })
+            return Err(error.unless_given_back(given));
+        }
+        let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
+        Ok(step.report(contributors, frame_bytes, self.route.held(), step.clock))
     }
 
     fn complete(
@@ -252,7 +268,7 @@ impl<R: InParts> Pipeline<R> {
         step: &mut Step<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
+    ) -> Result<(), ExchangeError> {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
@@ -262,9 +278,7 @@ impl<R: InParts> Pipeline<R> {
         while !self.under_way.is_empty() {
             self.turn(step, mean, memory)?;
         }
-        self.route.conclude(step, &self.parts, mean)?;
-        let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
-        Ok(step.report(contributors, frame_bytes, self.route.held(), step.clock))
+        self.route.conclude(step, &self.parts, mean)
     }
 
     /// Returns the first parts to the memory.
@@ -290,14 +304,21 @@ fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_
     }
 }
 
-/// Why a step failed: who waited in vain may have a note of a rank that had nothing to send.
+/// Tells the others of a step that failed here, where they have to be told.
+fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) -> ExchangeError {
+    if ending::is_needed(step) { ending::refuse(step, error, by) } else { error }
+}
+
+/// Why a step failed: who waited in vain may have a note of a rank that had nothing to send, or of one that
+/// failed.
 fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
+    let ExchangeError::Transport(_) = error else { return error };
+    let Some((rank, note)) = &step.underway.note else { return error };
     let reader = Reader { layout: step.layout, step: step.key.step };
-    let void = step.underway.note.as_ref().and_then(|(rank, note)| reader.void_of(*rank, note));
-    match (error, void) {
-        (ExchangeError::Transport(_), Some(void)) => void.into(),
-        (error, _) => error,
-    }
+    reader
+        .void_of(*rank, note)
+        .or_else(|| ending::read_void(step, note))
+        .map_or(ExchangeError::NotAgreed { rank: *rank }, Into::into)
 }
 
 #[cfg(test)]

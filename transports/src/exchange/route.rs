@@ -11,8 +11,8 @@ use crate::rank::Rank;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Route {
-    /// Every frame goes to every rank. A step is all or nothing for each rank, but it may fail at one and
-    /// succeed at another: a rank whose step failed must leave the run or fetch the parameters anew.
+    /// Every frame goes to every rank. A step is all or nothing, and ends alike at all ranks, as far as
+    /// [the end of a step](super#the-end-of-a-step) says.
     AllGather,
     /// Every rank owns blocks of the coordinates. It receives the values of the others' frames in its blocks,
     /// sums them, and sends the sums to all. For codecs that send few coordinates; the mean has the bits of
@@ -24,7 +24,7 @@ pub enum Route {
     /// Hoefler: Near-Optimal Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598),
     /// whose balanced regions are here blocks dealt in turn. Nothing is dropped on the way.
     SparseAllReduce,
-    /// Payloads are summed around a ring; for linear codecs, and for `none`. Fails as [`Route::AllGather`]
+    /// Payloads are summed around a ring; for linear codecs, and for `none`. Ends as [`Route::AllGather`]
     /// does.
     AllReduce {
         /// What an f32 takes between two hops.

@@ -28,7 +28,7 @@ pub(super) struct Underway {
     /// Those of them that were taken before they were asked for, by place.
     early: VecDeque<Option<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
-    /// Whether ranks without a gradient send notes, rather than void frames in place of what they promised.
+    /// Whether ranks that fail send notes, and do not only put void frames in place of what they promised.
     pub(super) has_notes: bool,
     /// The first note, or void frame that was found while waiting for another message, and whose it is: nothing
     /// more will come.
@@ -41,6 +41,24 @@ impl Underway {
         self.note = None;
         self.promised.clear();
         self.spare.extend(self.early.drain(..).flatten());
+    }
+
+    /// A buffer of no particular content.
+    pub(super) fn lend(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn give(&mut self, buffer: Vec<u8>) {
+        self.spare.push(buffer);
+    }
+
+    /// Makes room for others, when nothing of what was promised is of use any more.
+    pub(super) fn drop_arrived(&mut self, transport: &mut dyn Transport) {
+        let mut message = self.lend();
+        self.promised
+            .retain(|&(from, tag)| transport.recv(from, tag, &mut message, Deadline::now()).is_err());
+        self.give(message);
     }
 
     /// Notes that `from` sends a message with `tag`.

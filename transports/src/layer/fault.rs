@@ -245,6 +245,11 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inner.membership()
     }
 
+    /// Where only packets suffer, what is inside is as it was; a [`Partition`] is then for tests of that.
+    fn is_fail_stop(&self) -> bool {
+        self.plan.only_packets && self.inner.is_fail_stop()
+    }
+
     fn max_message_bytes(&self) -> usize {
         self.inner.max_message_bytes()
     }

@@ -86,6 +86,10 @@ impl<T: Transport> Transport for Meter<T> {
         self.inner.membership()
     }
 
+    fn is_fail_stop(&self) -> bool {
+        self.inner.is_fail_stop()
+    }
+
     fn max_message_bytes(&self) -> usize {
         self.inner.max_message_bytes()
     }

@@ -135,6 +135,10 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.membership()
     }
 
+    fn is_fail_stop(&self) -> bool {
+        self.inner.is_fail_stop()
+    }
+
     fn max_message_bytes(&self) -> usize {
         self.inner.max_message_bytes()
     }

@@ -158,6 +158,11 @@ impl Transport for LocalTransport {
         self.members.clone()
     }
 
+    /// A message is in the receiver's inbox when `send` returns.
+    fn is_fail_stop(&self) -> bool {
+        true
+    }
+
     fn max_message_bytes(&self) -> usize {
         self.hub.limits.max_message_bytes
     }

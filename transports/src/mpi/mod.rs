@@ -234,6 +234,10 @@ impl Transport for MpiTransport {
         self.members.clone()
     }
 
+    fn is_fail_stop(&self) -> bool {
+        true
+    }
+
     fn max_message_bytes(&self) -> usize {
         self.max_message_bytes
     }

@@ -5,13 +5,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route};
 use gradwire_transports::zmq::{
     Bound, Event, KeyPair, Returns, Roster, Security, Timing, Topology, ZmqOptions, ZmqTransport,
 };
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use crate::proxy::Proxy;
-use crate::support::{Heard, LONG, World, limits, long, terms};
+use crate::support::{Heard, LONG, World, introduce, limits, long, terms};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -97,6 +99,44 @@ fn a_peer_that_stays_silent_is_given_up_at_both_ends() {
     proxy.hold(false);
     // Its session is over: the server does not know it any more, and the worker does not come back by itself.
     assert_eq!(worker.send(Rank(0), Tag::new(0, 2), b"", long()), gone(0));
+}
+
+/// Ranks 0 and 2 lose each other after their frames have left them; rank 1 has all frames.
+#[test]
+fn a_step_whose_frames_reach_some_ranks_and_not_others_is_undone_by_all_of_them() {
+    let world = World::new(3);
+    let timing = Timing { give_up: MS(1500), ..Timing::default() };
+    let mut bound: Vec<_> =
+        (0..3).map(|at| Bound::new(ZmqOptions { timing, ..world.options(at) }).unwrap()).collect();
+    introduce(&mut bound, &world.ranks);
+    let proxy = Proxy::to(bound[0].endpoint().unwrap());
+    bound[2].locate(Rank(0), &proxy.endpoint());
+    let joining: Vec<_> = bound.into_iter().map(|end| thread::spawn(|| end.join(long()).unwrap())).collect();
+    let ends: Vec<_> = joining.into_iter().map(|end| end.join().unwrap()).collect();
+    proxy.hold(true);
+    let step = |mut end: ZmqTransport| {
+        let (spec, layout) =
+            (Spec::parse("topk:density=0.05").unwrap(), Layout::packed([("w", vec![650])]).unwrap());
+        let mut memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+        let mut exchange = Exchange::new(spec, layout, Route::AllGather).unwrap();
+        let key = StepKey { seed: 1, step: 0, source: Source::Rank(end.rank().0) };
+        let (grad, mut mean) = ([0.5; 650], [0.0; 650]);
+        let memory = &mut memory;
+        exchange.start(&mut end, key, Grad::F32(&grad), Some(&mut *memory), long()).unwrap();
+        let ended = exchange.finish(&mut end, &mut mean, Some(&mut *memory), long());
+        (end.rank(), ended.map(|_| ()), memory.residual() == grad, end)
+    };
+    let stepping: Vec<_> = ends.into_iter().map(|end| thread::spawn(move || step(end))).collect();
+    let ended: Vec<_> = stepping.into_iter().map(|end| end.join().unwrap()).collect();
+    for (rank, ended, has_all, _) in &ended {
+        assert!(*has_all, "{rank}: {ended:?}");
+        match (rank.0, ended) {
+            (1, Err(ExchangeError::NotAgreed { rank: Rank(0 | 2) })) => {}
+            // Whichever of the two misses the other first tells all.
+            (0 | 2, Err(ExchangeError::Transport(_) | ExchangeError::NotAgreed { .. })) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

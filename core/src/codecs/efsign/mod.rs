@@ -59,7 +59,7 @@ fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
     for first in (0..source.len()).step_by(BLOCK) {
         let room = &mut room[..BLOCK.min(source.len() - first)];
         let (p, _) = source.bits(isa, first, room)?;
-        kernels::add_moments(isa, p, 0, 0.0, &mut sums);
+        kernels::sum_magnitudes(isa, p, &mut sums);
     }
     let len = source.len() as f64;
     Ok(if source.len() == 0 { 0.0 } else { (total_of(sums.sum) / len) as f32 })

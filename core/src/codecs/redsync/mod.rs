@@ -107,7 +107,7 @@ fn magnitudes(isa: Isa, pass: &mut Pass<'_>) -> Result<Magnitudes, EncodeError> 
     let mut room = [0; BLOCK];
     for block in pass.blocks() {
         let p = pass.values(isa, block, &mut room)?;
-        kernels::add_moments(isa, p, 1, 0.0, &mut sums);
+        kernels::sum_magnitudes(isa, p, &mut sums);
         largest = kernels::max_magnitude(isa, p).max(largest);
     }
     let mean = total_of(sums.sum) / pass.len() as f64;

@@ -34,6 +34,17 @@ impl Excesses {
         kernels::add_moments(isa, p, self.least, self.threshold, &mut self.sums);
     }
 
+    /// Adds one block as [`add`](Self::add) does where all that is not zero counts and nothing is subtracted;
+    /// without its part of the variance, where that is not needed.
+    pub(super) fn add_all(&mut self, isa: Isa, p: &[u32], has_variance: bool) {
+        debug_assert!(self.least == 1 && self.threshold == 0.0, "some do not count");
+        if has_variance {
+            kernels::add_magnitudes(isa, p, &mut self.sums);
+        } else {
+            kernels::sum_magnitudes(isa, p, &mut self.sums);
+        }
+    }
+
     /// Adds all candidates; every one of them counts.
     pub(super) fn add_candidates(&mut self, candidates: &Candidates<'_>) {
         let (positions, values) =
@@ -129,6 +140,26 @@ mod tests {
                     (moments.variance - variance).abs() <= 1e-9 * (1.0 + variance),
                     "{moments:?} {variance}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn all_magnitudes_have_the_sums_of_those_that_exceed_zero() {
+        let p = bits(&magnitudes());
+        let mut zeros = p.clone();
+        zeros.iter_mut().step_by(3).for_each(|bits| *bits &= !MAGNITUDE);
+        for isa in Isa::available() {
+            for (p, len) in [(&p, 5000), (&p, 4999), (&zeros, 5000), (&zeros, 3)] {
+                let [mut expected, mut all, mut without] = [Excesses::new(1, 0.0); 3];
+                for block in p[..len].chunks(1024) {
+                    expected.add(isa, block);
+                    all.add_all(isa, block, true);
+                    without.add_all(isa, block, false);
+                }
+                assert_eq!(all.moments(), expected.moments());
+                let (expected, without) = (expected.moments(), without.moments());
+                assert_eq!((without.count, without.mean), (expected.count, expected.mean));
             }
         }
     }

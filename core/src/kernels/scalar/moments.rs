@@ -13,31 +13,95 @@ pub(crate) struct MomentSums {
     pub(crate) squares: [f64; STRIDES],
 }
 
+impl MomentSums {
+    /// With so many elements more in each stride: fewer than 2³² at a time, as a lane of their own width is
+    /// what makes counting cheap.
+    #[inline(always)]
+    fn counting(mut self, count: &[u32; STRIDES]) -> Self {
+        self.count.iter_mut().zip(count).for_each(|(sum, &more)| *sum += u64::from(more));
+        self
+    }
+}
+
 #[inline(always)]
 pub(in crate::kernels) fn add_moments(p: &[u32], least: u32, threshold: f64, sums: &mut MomentSums) {
     // In registers while the loop runs; loops over lanes, and no closures, are what compilers make vectors
     // of.
-    let mut all = *sums;
+    let (mut all, mut count) = (*sums, [0; STRIDES]);
     let (chunks, tail) = p.as_chunks::<STRIDES>();
     for chunk in chunks {
-        add_chunk(chunk, least, threshold, &mut all);
+        add_chunk(chunk, least, threshold, &mut all, &mut count);
     }
     let mut last = [0; STRIDES];
     last[..tail.len()].copy_from_slice(tail);
     // A magnitude of zero never counts.
-    add_chunk(&last, least, threshold, &mut all);
-    *sums = all;
+    add_chunk(&last, least, threshold, &mut all, &mut count);
+    *sums = all.counting(&count);
 }
 
 #[inline(always)]
-fn add_chunk(chunk: &[u32; STRIDES], least: u32, threshold: f64, sums: &mut MomentSums) {
+fn add_chunk(
+    chunk: &[u32; STRIDES],
+    least: u32,
+    threshold: f64,
+    sums: &mut MomentSums,
+    count: &mut [u32; STRIDES],
+) {
     for lane in 0..STRIDES {
         let magnitude = chunk[lane] & MAGNITUDE;
         let counts = magnitude >= least;
         let excess = if counts { f64::from(f32::from_bits(magnitude)) - threshold } else { 0.0 };
-        sums.count[lane] += u64::from(counts);
+        count[lane] += u32::from(counts);
         sums.sum[lane] += excess;
         sums.squares[lane] += excess * excess;
+    }
+}
+
+/// [`add_moments`] of all magnitudes that are not zero, with the same bits: a zero adds nothing to a sum.
+#[inline(always)]
+pub(in crate::kernels) fn add_magnitudes(p: &[u32], sums: &mut MomentSums) {
+    let (mut all, mut count) = (*sums, [0; STRIDES]);
+    let (chunks, tail) = p.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        add_values(chunk, &mut all, &mut count);
+    }
+    let mut last = [0; STRIDES];
+    last[..tail.len()].copy_from_slice(tail);
+    add_values(&last, &mut all, &mut count);
+    *sums = all.counting(&count);
+}
+
+#[inline(always)]
+fn add_values(chunk: &[u32; STRIDES], sums: &mut MomentSums, count: &mut [u32; STRIDES]) {
+    for lane in 0..STRIDES {
+        let magnitude = chunk[lane] & MAGNITUDE;
+        let value = f64::from(f32::from_bits(magnitude));
+        count[lane] += u32::from(magnitude != 0);
+        sums.sum[lane] += value;
+        sums.squares[lane] += value * value;
+    }
+}
+
+/// [`add_magnitudes`] without the squares.
+#[inline(always)]
+pub(in crate::kernels) fn sum_magnitudes(p: &[u32], sums: &mut MomentSums) {
+    let (mut sum, mut count) = (sums.sum, [0; STRIDES]);
+    let (chunks, tail) = p.as_chunks::<STRIDES>();
+    for chunk in chunks {
+        sum_values(chunk, &mut sum, &mut count);
+    }
+    let mut last = [0; STRIDES];
+    last[..tail.len()].copy_from_slice(tail);
+    sum_values(&last, &mut sum, &mut count);
+    *sums = MomentSums { sum, ..*sums }.counting(&count);
+}
+
+#[inline(always)]
+fn sum_values(chunk: &[u32; STRIDES], sum: &mut [f64; STRIDES], count: &mut [u32; STRIDES]) {
+    for lane in 0..STRIDES {
+        let magnitude = chunk[lane] & MAGNITUDE;
+        count[lane] += u32::from(magnitude != 0);
+        sum[lane] += f64::from(f32::from_bits(magnitude));
     }
 }
 
