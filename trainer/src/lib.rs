@@ -16,6 +16,7 @@
 //! | [`checkpoint`] | the state of a run on disk, from which it continues |
 //! | [`compare`], [`report`] | several codecs on one task, side by side: a table, and a page with plots |
 //! | [`data`], [`model`], [`optim`] | what is trained, and how well |
+//! | `advise`, `simulate` | which codec makes the shortest step on which link; a recorded run on another cluster |
 //! | [`cli`], [`codec_cli`] | the command line |
 //! | `remote`, behind the feature `zmq` | a server, and workers on other machines |
 //!
@@ -33,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 pub mod agreement;
 pub mod checkpoint;
 pub mod cli;
@@ -52,6 +54,7 @@ pub mod remote;
 pub mod report;
 pub mod rng;
 pub mod run;
+mod simulate;
 mod step;
 mod terminal;
 #[cfg(feature = "mpi")]

@@ -106,6 +106,18 @@ fn resolve(launch: Launch, mut settings: Settings) -> Result<RunConfig, JobError
     Ok(RunConfig::resolve(&Settings { workers: Some(workers), transport, ..settings })?)
 }
 
+/// Measures something in all processes of the job.
+///
+/// # Errors
+///
+/// As [`train`].
+pub(crate) fn measure(
+    launch: Launch,
+    work: impl FnOnce(&mut MpiTransport) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    with_options(launch, &MpiOptions::default(), work)
+}
+
 /// Starts MPI, works, and ends the job.
 fn in_a_job(
     launch: Launch,
@@ -114,8 +126,16 @@ fn in_a_job(
 ) -> Result<(), Failure> {
     let mut options = MpiOptions { prefer_ring: config.exchange == "native", ..MpiOptions::default() };
     options.patience = config.patience.map_or(options.patience, Duration::from_secs);
+    with_options(launch, &options, work)
+}
+
+fn with_options(
+    launch: Launch,
+    options: &MpiOptions,
+    work: impl FnOnce(&mut MpiTransport) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     interrupt::listen_under_a_launcher();
-    let mut transport = MpiTransport::start(&options).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut transport = MpiTransport::start(options).map_err(|error| Failure::Usage(error.to_string()))?;
     ensure_one_job(launch, transport.membership().world());
     let done = unless_nobody_reads(work(&mut transport));
     match &done {

@@ -67,7 +67,7 @@ fn steps(folder: &Path) -> Vec<Value> {
     let mut steps: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for step in &mut steps {
         let step = step.as_object_mut().unwrap();
-        let times = ["encode_ns", "exchange_ns", "decode_ns"];
+        let times = ["compute_ns", "encode_ns", "exchange_ns", "decode_ns"];
         // Envelopes differ between transports.
         let bytes = ["bytes_up", "bytes_down", "wire_ratio"];
         step.retain(|key, _| !times.contains(&key.as_str()) && !bytes.contains(&key.as_str()));
@@ -404,7 +404,7 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     refused(2, path, &["train", "--workers", "3"], 2, "workers = 3: expected 2, as started by mpirun");
-    refused(2, path, &["compare", "--codec", "none"], 2, "under mpirun there is only `trainer train`");
+    refused(2, path, &["compare", "--codec", "none"], 2, "under mpirun there are only `trainer train` and");
     refused(2, path, &["train", "--patience", "0"], 2, "patience = 0: expected at least 1");
 }
 
@@ -438,4 +438,21 @@ fn an_error_on_one_rank_ends_the_job_with_its_code() {
     fs::write(folder.path().join("full/file"), "").unwrap();
     // Only the first process makes a folder.
     refused(4, folder.path(), &["train", "--steps", "100000", "--out", "full"], 2, "full: not empty");
+}
+
+#[test]
+fn advice_in_a_job_is_for_its_own_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked =
+        ["advise", "--params", "10k", "--compute-ms", "5", "--iters", "2", "--json", "--codec", "topk"];
+    let Some(output) = mpirun(3, folder.path(), &asked) else { return };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    let cells: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(cells.len(), 1, "one process speaks, of one link: {told}");
+    assert_eq!(
+        (cells[0]["workers"].as_u64(), cells[0]["codecs"][0]["codec"].as_str()),
+        (Some(3), Some("topk:density=0.01"))
+    );
+    assert!(cells[0]["gbps"].as_f64().unwrap() > 0.0, "{told}");
 }

@@ -1,10 +1,13 @@
 //! The command line: which command is called, and with what.
 
+mod advise;
 mod compare;
+mod numbers;
 #[cfg(feature = "zmq")]
 mod remote_args;
 mod report;
 mod settings;
+mod simulate;
 mod train;
 
 use std::io::Write;
@@ -12,10 +15,12 @@ use std::io::Write;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::advise::{AdviseArgs, advise};
 use self::compare::{CompareArgs, compare, quick_start};
 #[cfg(feature = "zmq")]
 use self::remote_args::RemoteArgs;
 use self::report::{ReportArgs, report};
+use self::simulate::{SimulateArgs, simulate};
 use self::train::{TrainArgs, train};
 use crate::codec_cli::{self, CodecArgs};
 pub use crate::command::Failure;
@@ -48,6 +53,10 @@ enum Command {
     Compare(Box<CompareArgs>),
     /// The page of runs from their metrics.jsonl, also those of the Python package
     Report(ReportArgs),
+    /// Which codec makes the shortest step for so many workers on such a link, and whether any does
+    Advise(Box<AdviseArgs>),
+    /// A recorded run on a cluster that is described: other links, stragglers, loss, sites
+    Simulate(SimulateArgs),
     /// The codecs: list them, and bench, encode, decode, inspect on your own gradients
     Codec(CodecArgs),
     /// Serve a run to workers on other machines, and train as rank 0
@@ -116,15 +125,19 @@ impl Cli {
         if self.licenses {
             return Ok(write!(out, "{}", crate::data::DATA_LICENSES)?);
         }
-        let trains = matches!(self.command, Some(Command::Train(_)));
-        if !trains && Launch::detect().is_some_and(|launch| launch.world > 1) {
-            return Err(Failure::Usage("under mpirun there is only `trainer train`".to_owned()));
+        let is_for_all = matches!(self.command, Some(Command::Train(_) | Command::Advise(_)));
+        if !is_for_all && Launch::detect().is_some_and(|launch| launch.world > 1) {
+            return Err(Failure::Usage(
+                "under mpirun there are only `trainer train` and `trainer advise`".to_owned(),
+            ));
         }
         match self.command {
             None => quick_start(&self.output, out),
             Some(Command::Train(args)) => train(&args, out),
             Some(Command::Compare(args)) => compare(&args, out),
             Some(Command::Report(args)) => report(&args, out),
+            Some(Command::Advise(args)) => advise(&args, out),
+            Some(Command::Simulate(args)) => simulate(&args, out),
             Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
             #[cfg(feature = "zmq")]
             Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, out),

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gradwire::half::{bf16, f16};
-use gradwire::{Layout, LayoutRef};
+use gradwire::{Layout, LayoutRef, Source, StepKey};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
@@ -26,7 +26,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// The gradient of one file.
 #[derive(Clone, Debug)]
-pub(super) struct Gradient {
+pub(crate) struct Gradient {
     /// The file.
     pub(super) file: PathBuf,
     /// Its tensors, in the order of their data.
@@ -37,13 +37,35 @@ pub(super) struct Gradient {
 
 impl Gradient {
     /// Reads a gradient. Memory is allocated only when the header and the length of the file agree.
-    pub(super) fn read(path: &Path) -> Result<Self, CliError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, CliError> {
         let read = || -> Result<Self, FileFault> {
             let (mut file, header) = open_safetensors(path)?;
             let values = header.read_values(&mut file)?;
             Ok(Self { file: path.to_path_buf(), layout: header.layout, values })
         };
         read().map_err(|fault| fault.of(path))
+    }
+
+    /// A gradient of `len` values that are drawn: signs at random, magnitudes of an exponential distribution
+    /// to the power of 1.5, which has the heavy tail of real ones. Its tensors are square matrices of 1024 ×
+    /// 1024, and one of what is left, of rows of 64 where there are as many.
+    ///
+    /// # Errors
+    /// [`FileFault::OutOfMemory`] and [`FileFault::Empty`], of a file by the name of `--params`.
+    pub(crate) fn drawn(len: usize) -> Result<Self, CliError> {
+        let name = PathBuf::from("--params");
+        let made = || -> Result<Self, FileFault> {
+            let mut values = reserved(len)?;
+            let stream = StepKey { seed: 0, step: 0, source: Source::Shared }.stream(0);
+            values.extend((0..len as u64).map(|at| drawn_value(stream.u64_at(at))));
+            Ok(Self { file: name.clone(), layout: squares(len)?, values })
+        };
+        made().map_err(|fault| fault.of(&name))
+    }
+
+    /// One value a coordinate.
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
     }
 
     /// Names the file of this gradient as the one with a fault.
@@ -57,6 +79,26 @@ impl Gradient {
         let tensor = tensors.iter().rfind(|tensor| tensor.offset <= coordinate)?;
         Some((tensor.name.clone(), coordinate - tensor.offset))
     }
+}
+
+/// A sign and a magnitude of 64 random bits.
+fn drawn_value(bits: u64) -> f32 {
+    let uniform = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    let magnitude = libm::pow(-libm::log(uniform), 1.5) * 1e-3;
+    if bits & 1 == 0 { magnitude as f32 } else { -magnitude as f32 }
+}
+
+/// Matrices of `SIDE` × `SIDE`, and what is left.
+fn squares(len: usize) -> Result<Layout, FileFault> {
+    const SIDE: usize = 1024;
+    const ROW: usize = 64;
+    let (whole, left) = (len / (SIDE * SIDE), len % (SIDE * SIDE));
+    let matrices = (0..whole).map(|_| vec![SIDE, SIDE]);
+    let rest = [vec![left / ROW, ROW], vec![left % ROW]];
+    let shapes = matrices.chain(rest).filter(|shape| shape.iter().product::<usize>() > 0);
+    let named = shapes.enumerate().map(|(number, shape)| (format!("tensor.{number}"), shape));
+    let layout = Layout::packed(named).map_err(|error| FileFault::NotSafetensors(error.to_string()))?;
+    if layout.is_empty() { Err(FileFault::Empty) } else { Ok(layout) }
 }
 
 /// Reads the layout of a gradient file without its values.
@@ -206,6 +248,21 @@ mod tests {
         assert_eq!(gradient.place(4), Some(("a".to_owned(), 0)));
         assert_eq!(gradient.place(6), Some(("m".to_owned(), 1)));
     }
+
+    #[test]
+    fn a_drawn_gradient_has_the_length_that_was_asked_for() {
+        for (len, tensors) in [(1, 1), (64, 1), (1000, 2), ((1 << 20) + 65, 3), (2 << 20, 2)] {
+            let gradient = Gradient::drawn(len).unwrap();
+            assert_eq!((gradient.values().len(), gradient.layout.len()), (len, len));
+            assert_eq!(gradient.layout.tensors().len(), tensors, "{len}");
+        }
+        let values = Gradient::drawn(1 << 16).unwrap().values;
+        let mean = values.iter().map(|&value| f64::from(value.abs())).sum::<f64>() / values.len() as f64;
+        // The mean of an exponential variable to the power of 1.5 is Γ(2.5).
+        assert!((mean / 1.3293e-3 - 1.0).abs() < 0.03, "{mean}");
+        assert!(matches!(Gradient::drawn(0), Err(CliError::File { fault: FileFault::Empty, .. })));
+    }
+
     #[test]
     fn more_than_there_is_memory_for_is_an_error() {
         let fault = zeroed(usize::MAX).unwrap_err();

@@ -16,6 +16,7 @@
 mod alternatives;
 mod bench;
 mod break_even;
+mod cost;
 mod decode;
 mod encode;
 mod error;
@@ -35,12 +36,15 @@ mod table;
 use std::io::{ErrorKind, Write};
 
 pub use bench::BenchArgs;
+pub(crate) use cost::{Cost, CostKind, cost};
 pub use decode::DecodeArgs;
 pub use encode::EncodeArgs;
 pub use error::{CliError, FileFault};
+pub(crate) use gradient::Gradient;
 pub use inspect::InspectArgs;
 pub use list::ListArgs;
 pub(crate) use list::codecs_help;
+pub(crate) use table::{grouped, significant};
 
 /// Arguments of `trainer codec`.
 #[derive(Clone, Debug, clap::Args)]

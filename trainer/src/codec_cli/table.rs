@@ -33,7 +33,7 @@ impl Table {
 }
 
 /// A whole number with its digits in groups of three.
-pub(super) fn grouped(number: usize) -> String {
+pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn grouped(number: usize) -> String {
 }
 
 /// A number in `digits` significant digits; with an exponent if it is below a thousandth.
-pub(super) fn significant(number: f64, digits: u8) -> String {
+pub(crate) fn significant(number: f64, digits: u8) -> String {
     if number == 0.0 {
         return "0".to_owned();
     }

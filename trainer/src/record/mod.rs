@@ -177,6 +177,9 @@ pub struct Metrics {
     pub wire_ratio: Option<f64>,
     /// Workers whose gradients are in the mean; with gossip, workers whose models are in the first one's.
     pub contributors: usize,
+    /// Time in forward and backward passes, mean over the workers; a run of another program may not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_ns: Option<u64>,
     /// Mean over the workers.
     pub encode_ns: u64,
     /// Mean over the workers, waiting included.
@@ -250,6 +253,7 @@ impl Metrics {
             ratio: over(dense, sum(|record| record.frame_bytes as u64) as f64),
             wire_ratio: over(ring_bytes(job), (up + down) as f64),
             contributors: first.contributors.len(),
+            compute_ns: Some(mean_ns(|record| record.compute)),
             encode_ns: mean_ns(|record| record.encode),
             exchange_ns: mean_ns(|record| record.exchange),
             decode_ns: mean_ns(|record| record.decode),

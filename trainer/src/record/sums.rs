@@ -65,6 +65,7 @@ mod tests {
             ratio: None,
             wire_ratio: None,
             contributors: 1,
+            compute_ns: None,
             encode_ns: 1_000_000_000,
             exchange_ns: 0,
             decode_ns: 500_000_000,

@@ -57,7 +57,13 @@ pub(crate) fn run(
 
 /// A line without its times.
 fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
-    let forget = |line: &Metrics| Metrics { encode_ns: 0, exchange_ns: 0, decode_ns: 0, ..line.clone() };
+    let forget = |line: &Metrics| Metrics {
+        compute_ns: None,
+        encode_ns: 0,
+        exchange_ns: 0,
+        decode_ns: 0,
+        ..line.clone()
+    };
     metrics.iter().map(forget).collect()
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use gradwire_trainer::config::{RunConfig, Settings};
 
-fn trainer(folder: &Path, arguments: &[&str]) -> Output {
+pub(super) fn trainer(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder).output().unwrap()
 }
 
@@ -14,12 +14,12 @@ fn entries(folder: &Path) -> usize {
 }
 
 /// The one line that a refused command says; nothing may be written.
-fn refusal(arguments: &[&str]) -> String {
+pub(super) fn refusal(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     refusal_in(folder.path(), arguments)
 }
 
-fn refusal_in(folder: &Path, arguments: &[&str]) -> String {
+pub(super) fn refusal_in(folder: &Path, arguments: &[&str]) -> String {
     let before = entries(folder);
     let output = trainer(folder, arguments);
     let said = String::from_utf8(output.stderr).unwrap();

@@ -202,6 +202,7 @@ fn metrics_have_exactly_their_keys() {
         "ratio",
         "wire_ratio",
         "contributors",
+        "compute_ns",
         "encode_ns",
         "exchange_ns",
         "decode_ns",
@@ -288,7 +289,13 @@ fn who_leads_and_who_follows_train_as_threads_do() {
     assert_eq!(led.summary.params_hash, expected.summary.params_hash);
     assert_eq!(led.counters, expected.counters);
     let steps = |outcome: &Outcome| -> Vec<_> {
-        let times = |line: &Metrics| Metrics { encode_ns: 0, exchange_ns: 0, decode_ns: 0, ..line.clone() };
+        let times = |line: &Metrics| Metrics {
+            compute_ns: None,
+            encode_ns: 0,
+            exchange_ns: 0,
+            decode_ns: 0,
+            ..line.clone()
+        };
         outcome.metrics.iter().map(times).collect()
     };
     assert_eq!(steps(&led), steps(&expected));

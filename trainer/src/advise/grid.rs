@@ -1,0 +1,242 @@
+//! Which codec is fastest where.
+
+use gradwire_transports::cost::Link;
+use serde::Serialize;
+
+use super::costs::Costs;
+use super::predict::{Exchange, Overlap, Setup, Step, compressed, dense, dense_bf16};
+use crate::codec_cli::Cost;
+
+/// What is asked: every number of workers on every link.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// Numbers of workers.
+    pub(crate) workers: Vec<usize>,
+    /// Bandwidths of a worker's link, in Gbit/s.
+    pub(crate) gbps: Vec<f64>,
+    /// One-way latency of the links.
+    pub(crate) latency_s: f64,
+    /// Seconds of a step without an exchange.
+    pub(crate) compute_s: f64,
+    /// What of an exchange runs beside the backward pass.
+    pub(crate) overlap: Overlap,
+    /// A codec that does not shorten a step by this share is not worth the trouble.
+    pub(crate) least_gain: f64,
+}
+
+impl Question {
+    fn setup(&self, workers: usize, gbps: f64) -> Setup {
+        let link = Link::from_gbps(gbps, self.latency_s);
+        Setup { workers, link, compute_s: self.compute_s, overlap: self.overlap }
+    }
+}
+
+/// The answer for every number of workers on every link.
+#[derive(Clone, Debug)]
+pub(crate) struct Advice {
+    /// By workers, then by bandwidth, both in the order in which they were asked for.
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// One number of workers on one link. The names are those of the JSON; times in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cell {
+    pub(crate) workers: usize,
+    pub(crate) gbps: f64,
+    pub(crate) latency_us: f64,
+    /// What to take.
+    pub(crate) choice: Choice,
+    /// How many times as long as with the choice a dense step takes.
+    pub(crate) speed_up: f64,
+    pub(crate) dense: Row,
+    pub(crate) bf16: Row,
+    /// Codecs in the order in which they were given.
+    pub(crate) codecs: Vec<Row>,
+}
+
+/// What to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Choice {
+    /// Dense f32: do not compress.
+    Dense,
+    /// Dense training with two bytes an element on the way.
+    Bf16,
+    /// The codec of this number.
+    Codec(usize),
+}
+
+/// A step with one codec.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) codec: String,
+    pub(crate) exchange: Exchange,
+    pub(crate) step_ms: f64,
+    pub(crate) coding_ms: f64,
+    pub(crate) moving_ms: f64,
+    /// What each worker sends in a step.
+    pub(crate) bytes: f64,
+    /// Slower links than this gain from the codec, against dense f32; 0 if none does.
+    pub(crate) break_even_gbps: f64,
+}
+
+impl Advice {
+    /// Works out every cell.
+    pub(crate) fn of(costs: &Costs, question: &Question) -> Self {
+        let cells = question
+            .workers
+            .iter()
+            .flat_map(|&workers| question.gbps.iter().map(move |&gbps| cell(costs, question, workers, gbps)))
+            .collect();
+        Self { cells }
+    }
+}
+
+fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
+    let setup = question.setup(workers, gbps);
+    let row = |codec: &str, of: &dyn Fn(&Setup) -> Step| {
+        let Step { exchange, coding_s, moving_s, bytes, total_s } = of(&setup);
+        Row {
+            codec: codec.to_owned(),
+            exchange,
+            step_ms: 1e3 * total_s,
+            coding_ms: 1e3 * coding_s,
+            moving_ms: 1e3 * moving_s,
+            bytes,
+            break_even_gbps: break_even(costs, question, workers, of),
+        }
+    };
+    let codec_row = |cost: &Cost| row(&cost.codec, &|setup| compressed(cost, costs, setup));
+    let dense = row("none", &|setup| dense(costs, setup));
+    let bf16 = row("none, wire=bf16", &|setup| dense_bf16(costs, setup));
+    let codecs: Vec<Row> = costs.codecs.iter().map(codec_row).collect();
+    let choice = choose(&dense, &bf16, &codecs, question.least_gain);
+    let chosen = match choice {
+        Choice::Dense => &dense,
+        Choice::Bf16 => &bf16,
+        Choice::Codec(number) => &codecs[number],
+    };
+    let speed_up = dense.step_ms / chosen.step_ms;
+    let latency_us = 1e6 * question.latency_s;
+    Cell { workers, gbps, latency_us, choice, speed_up, dense, bf16, codecs }
+}
+
+/// The fastest codec, if it is faster than whatever needs none by the least gain; else elements of bf16, if
+/// these are faster than f32 by as much.
+fn choose(dense: &Row, bf16: &Row, codecs: &[Row], least_gain: f64) -> Choice {
+    let is_worth_it = |step_ms: f64, before_ms: f64| step_ms < (1.0 - least_gain) * before_ms;
+    let fastest = (0..codecs.len()).min_by(|&a, &b| codecs[a].step_ms.total_cmp(&codecs[b].step_ms));
+    match fastest {
+        Some(number) if is_worth_it(codecs[number].step_ms, dense.step_ms.min(bf16.step_ms)) => {
+            Choice::Codec(number)
+        }
+        _ if is_worth_it(bf16.step_ms, dense.step_ms) => Choice::Bf16,
+        _ => Choice::Dense,
+    }
+}
+
+/// Bandwidths among which a break-even is looked for, in Gbit/s: powers of 10^(1/32) from 10^−4 on.
+const LOWEST_GBPS: f64 = 1e-4;
+const PER_DECADE: i32 = 32;
+const DECADES: i32 = 8;
+
+/// The highest bandwidth at which a step is as short as a dense one, by bisection between the first point
+/// from above at which it is shorter, and the one before. 0 if there is none, infinite if it is shorter at
+/// the last.
+fn break_even(costs: &Costs, question: &Question, workers: usize, of: &dyn Fn(&Setup) -> Step) -> f64 {
+    let is_shorter = |gbps: f64| {
+        let setup = question.setup(workers, gbps);
+        of(&setup).total_s < dense(costs, &setup).total_s
+    };
+    let point = |number: i32| LOWEST_GBPS * 10_f64.powf(f64::from(number) / f64::from(PER_DECADE));
+    let last = PER_DECADE * DECADES;
+    let Some(first) = (0..=last).rev().find(|&number| is_shorter(point(number))) else { return 0.0 };
+    if first == last {
+        return f64::INFINITY;
+    }
+    let (mut low, mut high) = (point(first), point(first + 1));
+    for _ in 0..40 {
+        let middle = (low * high).sqrt();
+        if is_shorter(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec_cli::CostKind;
+
+    fn cost(codec: &str, kind: CostKind, bytes: usize, coding_s: f64) -> Cost {
+        let codec = codec.to_owned();
+        Cost { codec, kind, bytes, encode_s: coding_s, decode_s: coding_s, memcpy_s: 1e-3 }
+    }
+
+    fn costs() -> Costs {
+        Costs {
+            coordinates: 10_000_000,
+            side_by_side: 1,
+            add_s: 0.0,
+            dense: cost("none", CostKind::Dense, 40_000_000, 5e-3),
+            bf16: cost("bf16", CostKind::Frames, 20_000_000, 5e-3),
+            codecs: vec![
+                cost("small", CostKind::Frames, 10_000, 50e-3),
+                cost("quick", CostKind::Rounds(1), 1_000_000, 1e-3),
+            ],
+            failed: Vec::new(),
+        }
+    }
+
+    fn question() -> Question {
+        Question {
+            workers: vec![2, 8],
+            gbps: vec![0.001, 1.0, 1000.0],
+            latency_s: 0.0,
+            compute_s: 0.1,
+            overlap: Overlap { buckets: 1, slowdown: 1.0 },
+            least_gain: 0.05,
+        }
+    }
+
+    #[test]
+    fn slow_links_take_the_smallest_frames_and_fast_links_none() {
+        let choices = |least_gain| -> Vec<Choice> {
+            let advice = Advice::of(&costs(), &Question { least_gain, ..question() });
+            advice.cells.iter().map(|cell| cell.choice).collect()
+        };
+        let (small, quick, dense) = (Choice::Codec(0), Choice::Codec(1), Choice::Dense);
+        assert_eq!(choices(0.05), [small, quick, dense, small, quick, dense]);
+        // 2·7/8·40 MB at 1 Gbit/s are 560 ms; nothing is twenty times as fast as the step with them.
+        assert_eq!(choices(0.95)[4], dense);
+    }
+
+    #[test]
+    fn elements_of_bf16_are_taken_where_no_codec_is_faster() {
+        let advice = Advice::of(&Costs { codecs: Vec::new(), ..costs() }, &question());
+        let cell = &advice.cells[4];
+        assert_eq!(cell.choice, Choice::Bf16);
+        assert!(
+            (cell.speed_up - cell.dense.step_ms / cell.bf16.step_ms).abs() < 1e-12 && cell.speed_up > 1.5
+        );
+    }
+
+    #[test]
+    fn the_break_even_is_where_both_take_as_long() {
+        let (costs, question) = (costs(), question());
+        let advice = Advice::of(&costs, &question);
+        // Rounds: 8 · 2·7/8 · 39 MB over 2 ms; frames: 8 · (70 MB − 70 kB) over 450 ms.
+        let found: Vec<f64> = advice.cells[3].codecs.iter().map(|row| row.break_even_gbps).collect();
+        for (found, expected) in found.iter().zip([8.0 * 69.93e6 / 0.45 / 1e9, 8.0 * 68.25e6 / 2e-3 / 1e9]) {
+            assert!((found / expected - 1.0).abs() < 1e-9, "{found} is not {expected}");
+        }
+        let dense = &advice.cells[0].dense;
+        assert_eq!(dense.break_even_gbps, 0.0, "dense is never shorter than itself");
+    }
+
+    #[test]
+    fn cells_are_in_the_order_of_the_question() {
+        let advice = Advice::of(&costs(), &question());
+        let places: Vec<(usize, f64)> = advice.cells.iter().map(|cell| (cell.workers, cell.gbps)).collect();
+        assert_eq!(places, [(2, 0.001), (2, 1.0), (2, 1000.0), (8, 0.001), (8, 1.0), (8, 1000.0)]);
+    }
+}

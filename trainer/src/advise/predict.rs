@@ -1,0 +1,333 @@
+//! How long a step takes, by a model with three parts: computing, coding, and moving bytes.
+//!
+//! With N workers, dense bytes B, frame bytes b, one-way latency α and bandwidth BW of each worker's link:
+//!
+//! | exchange | moving | coding |
+//! | --- | --- | --- |
+//! | ring | 2(N−1)·α + 2(N−1)/N · B/BW | (N−1)/N · one addition of the gradient |
+//! | ring of bf16 | the same with B/2 | (N−1)/N · (encoding + decoding of bf16) + one of both |
+//! | tree | 2⌈log2 N⌉·(α + B/BW) | ⌈log2 N⌉ additions |
+//! | all-gather | (N−1)·(α + b/BW) | one encode, N decodes |
+//! | sparse | [`Link::sparse_all_reduce_s`], with the codec's bytes an entry | one encode, two decodes, of the frame and the union |
+//! | rounds | a ring (or tree) for the payload of each round | one encode, one decode |
+//!
+//! Computing and coding share a processor and never overlap. Moving overlaps with the backward pass where the
+//! framework sends a gradient in buckets, as [`Overlap`] says.
+//!
+//! # Source
+//! Agarwal, Wang, Venkataraman, Papailiopoulos: On the Utility of Gradient Compression in Distributed
+//! Training Systems (MLSys 2022, arXiv 2103.00543), section 4. Ours are: latency of 2(N−1) messages around a
+//! ring, N decodes of gathered frames, and the share of a step that is backward.
+
+use gradwire_transports::cost::{Link, all_gather_bytes, fill_in, ring_bytes};
+use serde::Serialize;
+
+use super::costs::Costs;
+use crate::codec_cli::{Cost, CostKind};
+
+/// Workers, their links, and what they compute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Setup {
+    /// Workers that train together.
+    pub(crate) workers: usize,
+    /// The link of each.
+    pub(crate) link: Link,
+    /// Seconds of a step without any exchange: forward, backward, optimizer.
+    pub(crate) compute_s: f64,
+    /// How much of the exchange runs beside the backward pass.
+    pub(crate) overlap: Overlap,
+}
+
+/// Exchanging a gradient while the rest of it is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Overlap {
+    /// Parts of equal length in which a gradient is sent; all but the last beside the backward pass. 1 if
+    /// nothing overlaps.
+    pub(crate) buckets: u32,
+    /// The backward pass beside an exchange takes as many times as long as alone, at least 1.
+    pub(crate) slowdown: f64,
+}
+
+/// The share of computing that is the backward pass: twice the work of the forward pass.
+const BACKWARD: f64 = 2.0 / 3.0;
+
+/// How bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Exchange {
+    /// Sums around a ring.
+    Ring,
+    /// Sums around a ring, two bytes an element.
+    RingBf16,
+    /// Sums up a binomial tree.
+    Tree,
+    /// Frames to everybody.
+    AllGather,
+    /// Sums of sparse frames, each at the owner of its coordinates.
+    Sparse,
+}
+
+impl Exchange {
+    /// As the documentation calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::RingBf16 => "ring of bf16",
+            Self::Tree => "tree",
+            Self::AllGather => "all-gather",
+            Self::Sparse => "sparse all-reduce",
+        }
+    }
+}
+
+/// A step with one exchange; times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Step {
+    /// How bytes travel.
+    pub(crate) exchange: Exchange,
+    /// Encoding, decoding and adding.
+    pub(crate) coding_s: f64,
+    /// From the first byte that is sent to the last that is received.
+    pub(crate) moving_s: f64,
+    /// Bytes that each worker sends.
+    pub(crate) bytes: f64,
+    /// All of the step.
+    pub(crate) total_s: f64,
+}
+
+/// Dense training: the fastest of its exchanges, with elements of f32 all the way.
+pub(crate) fn dense(costs: &Costs, setup: &Setup) -> Step {
+    let (n, link, bytes) = (setup.workers as f64, setup.link, costs.dense_bytes());
+    let ring = Parts {
+        exchange: Exchange::Ring,
+        coding_s: share_of_others(setup) * costs.add_s,
+        moving_s: link.ring_all_reduce_s(setup.workers, bytes),
+        bytes: ring_bytes(setup.workers, bytes),
+    };
+    let tree = Parts {
+        exchange: Exchange::Tree,
+        coding_s: n.log2().ceil() * costs.add_s,
+        moving_s: link.tree_all_reduce_s(setup.workers, bytes),
+        bytes: tree_bytes(setup, bytes),
+    };
+    faster(ring.step(setup), tree.step(setup))
+}
+
+/// Dense training around a ring whose elements take two bytes.
+pub(crate) fn dense_bf16(costs: &Costs, setup: &Setup) -> Step {
+    let bytes = costs.dense_bytes() / 2.0;
+    let both = costs.bf16.encode_s + costs.bf16.decode_s;
+    Parts {
+        exchange: Exchange::RingBf16,
+        // Each hop of the sums converts both ways; what is passed on behind them is converted once.
+        coding_s: (share_of_others(setup) + 1.0) * both * f64::from(u8::from(setup.workers > 1)),
+        moving_s: setup.link.ring_all_reduce_s(setup.workers, bytes),
+        bytes: ring_bytes(setup.workers, bytes),
+    }
+    .step(setup)
+}
+
+/// A codec, by the fastest of the exchanges that carry it.
+pub(crate) fn compressed(cost: &Cost, costs: &Costs, setup: &Setup) -> Step {
+    let gathered = || gathered(cost, setup).step(setup);
+    match cost.kind {
+        CostKind::Dense => dense(costs, setup),
+        CostKind::Frames => gathered(),
+        CostKind::Sparse { density } => {
+            faster(gathered(), summed_sparse(cost, density, costs.coordinates, setup).step(setup))
+        }
+        CostKind::Rounds(rounds) => {
+            let [ring, tree] = summed_rounds(cost, rounds, setup);
+            faster(ring.step(setup), tree.step(setup))
+        }
+    }
+}
+
+/// What an exchange takes, before it is known what of it overlaps.
+struct Parts {
+    exchange: Exchange,
+    coding_s: f64,
+    moving_s: f64,
+    bytes: f64,
+}
+
+impl Parts {
+    fn step(self, setup: &Setup) -> Step {
+        let Self { exchange, coding_s, moving_s, bytes } = self;
+        Step { exchange, coding_s, moving_s, bytes, total_s: coding_s + beside(setup, moving_s) }
+    }
+}
+
+/// The first where both take as long.
+fn faster(one: Step, other: Step) -> Step {
+    if other.total_s < one.total_s { other } else { one }
+}
+
+fn gathered(cost: &Cost, setup: &Setup) -> Parts {
+    Parts {
+        exchange: Exchange::AllGather,
+        coding_s: cost.encode_s + setup.workers as f64 * cost.decode_s,
+        moving_s: setup.link.all_gather_s(setup.workers, cost.bytes as f64),
+        bytes: all_gather_bytes(setup.workers, cost.bytes as f64),
+    }
+}
+
+/// Each worker sends the entries of others' coordinates to their owners, and gets the sums of all. Sums take
+/// as many bytes an entry as the codec's frames, but no more than the dense gradient.
+fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -> Parts {
+    let n = coordinates as f64;
+    let growth = fill_in(coordinates, density, setup.workers) / (density * n).max(1.0);
+    let frame = cost.bytes as f64;
+    let bytes = share_of_others(setup) * (frame + (frame * growth).min(4.0 * n));
+    Parts {
+        exchange: Exchange::Sparse,
+        coding_s: cost.encode_s + (1.0 + growth) * cost.decode_s,
+        moving_s: hops(setup) * setup.link.latency_s + bytes / setup.link.bytes_per_s,
+        bytes,
+    }
+}
+
+fn summed_rounds(cost: &Cost, rounds: u32, setup: &Setup) -> [Parts; 2] {
+    let (link, bytes, rounds) = (setup.link, cost.bytes as f64, f64::from(rounds));
+    let coding_s = cost.encode_s + cost.decode_s;
+    let ring = Parts {
+        exchange: Exchange::Ring,
+        coding_s,
+        moving_s: rounds * hops(setup) * link.latency_s + ring_bytes(setup.workers, bytes) / link.bytes_per_s,
+        bytes: ring_bytes(setup.workers, bytes),
+    };
+    let tree = Parts {
+        exchange: Exchange::Tree,
+        coding_s,
+        moving_s: rounds * link.tree_all_reduce_s(setup.workers, bytes / rounds),
+        bytes: tree_bytes(setup, bytes),
+    };
+    [ring, tree]
+}
+
+/// Messages one after the other around a ring, there and back.
+fn hops(setup: &Setup) -> f64 {
+    2.0 * setup.workers.saturating_sub(1) as f64
+}
+
+/// (N−1)/N: the part of a gradient that is summed or kept elsewhere.
+fn share_of_others(setup: &Setup) -> f64 {
+    setup.workers.saturating_sub(1) as f64 / (setup.workers as f64).max(1.0)
+}
+
+/// The root sends and receives most: once down each of ⌈log2 N⌉ branches.
+fn tree_bytes(setup: &Setup, bytes: f64) -> f64 {
+    (setup.workers as f64).log2().ceil() * bytes
+}
+
+/// Computing, with an exchange beside it as far as it overlaps.
+fn beside(setup: &Setup, moving_s: f64) -> f64 {
+    let Overlap { buckets, slowdown } = setup.overlap;
+    let last = moving_s / f64::from(buckets.max(1));
+    if buckets <= 1 {
+        return setup.compute_s + last;
+    }
+    let backward = BACKWARD * setup.compute_s;
+    setup.compute_s - backward + (slowdown * backward).max(moving_s - last) + last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(kind: CostKind, bytes: usize) -> Cost {
+        let codec = String::from("codec");
+        Cost { codec, kind, bytes, encode_s: 2e-3, decode_s: 1e-3, memcpy_s: 1e-3 }
+    }
+
+    /// A million elements, added in 0.5 ms.
+    fn costs() -> Costs {
+        Costs {
+            coordinates: 1_000_000,
+            side_by_side: 1,
+            add_s: 5e-4,
+            dense: cost(CostKind::Dense, 4_000_020),
+            bf16: cost(CostKind::Frames, 2_000_020),
+            codecs: Vec::new(),
+            failed: Vec::new(),
+        }
+    }
+
+    /// Four workers on 100 Mbit/s with 1 ms of latency, 50 ms of computing.
+    fn setup() -> Setup {
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        Setup { workers: 4, link, compute_s: 0.05, overlap: Overlap { buckets: 1, slowdown: 1.0 } }
+    }
+
+    fn assert_close(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() <= 1e-9 * expected.abs(), "{actual} is not {expected}");
+    }
+
+    #[test]
+    fn dense_steps_match_values_computed_by_hand() {
+        // 50 ms + 6 ms + 1.5 · 4 MB / 12.5 MB/s + 3/4 · 0.5 ms.
+        let step = dense(&costs(), &setup());
+        assert_eq!((step.exchange, step.bytes), (Exchange::Ring, 6e6));
+        assert_close(step.total_s, 0.05 + 0.006 + 0.48 + 0.000375);
+        // Half the bytes, and 1.75 · 3 ms of converting.
+        assert_close(dense_bf16(&costs(), &setup()).total_s, 0.05 + 0.006 + 0.24 + 0.00525);
+    }
+
+    #[test]
+    fn a_short_vector_goes_up_a_tree() {
+        let (costs, setup) = (Costs { coordinates: 100, ..costs() }, Setup { workers: 16, ..setup() });
+        assert_eq!(dense(&costs, &setup).exchange, Exchange::Tree);
+        assert_eq!(dense(&Costs { coordinates: 1_000_000, ..costs }, &setup).exchange, Exchange::Ring);
+    }
+
+    #[test]
+    fn gathered_frames_match_a_value_computed_by_hand() {
+        // 50 ms + 2 ms + 4 · 1 ms + 3 · (1 ms + 50 kB / 12.5 MB/s).
+        let step = compressed(&cost(CostKind::Frames, 50_000), &costs(), &setup());
+        assert_eq!((step.exchange, step.bytes), (Exchange::AllGather, 150e3));
+        assert_close(step.total_s, 0.05 + 0.006 + 0.015);
+        assert_close(step.moving_s, 0.015);
+    }
+
+    #[test]
+    fn sums_of_sparse_frames_match_a_value_computed_by_hand() {
+        // Two workers at density 1/2: the union is 3/4, so 1.5 frames of 1 MB; 1/2 · (1 + 1.5) MB.
+        let setup = Setup { workers: 2, ..setup() };
+        let parts =
+            summed_sparse(&cost(CostKind::Sparse { density: 0.5 }, 1_000_000), 0.5, 1_000_000, &setup);
+        assert_close(parts.bytes, 1.25e6);
+        assert_close(parts.coding_s, 2e-3 + 2.5e-3);
+        assert_close(parts.moving_s, 2e-3 + 0.1);
+        // With many workers it moves less than frames that go to all.
+        let many = Setup { workers: 256, ..setup };
+        let sparse = cost(CostKind::Sparse { density: 0.01 }, 50_000);
+        assert_eq!(compressed(&sparse, &costs(), &many).exchange, Exchange::Sparse);
+    }
+
+    #[test]
+    fn rounds_pay_latency_each() {
+        // 2 rounds of 6 ms, 1.5 · 40 kB / 12.5 MB/s, 3 ms of coding; a tree takes 2 · 4 · (1 ms + 20 kB / …).
+        let step = compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &setup());
+        assert_eq!(step.exchange, Exchange::Ring);
+        assert_close(step.total_s, 0.05 + 0.012 + 0.0048 + 0.003);
+        let far = Setup { link: Link { latency_s: 0.1, ..setup().link }, ..setup() };
+        assert_eq!(compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &far).exchange, Exchange::Tree);
+    }
+
+    #[test]
+    fn all_buckets_but_the_last_move_beside_the_backward_pass() {
+        let overlap = Overlap { buckets: 4, slowdown: 1.1 };
+        let setup = Setup { overlap, ..setup() };
+        // Nothing is longer than the backward pass: 1/3 · 50 ms + 1.1 · 2/3 · 50 ms + 1/4 · 8 ms.
+        assert_close(beside(&setup, 0.008), 0.05 / 3.0 + 1.1 * 0.1 / 3.0 + 0.002);
+        // The exchange is: 1/3 · 50 ms + 400 ms.
+        assert_close(beside(&setup, 0.4), 0.05 / 3.0 + 0.4);
+    }
+
+    #[test]
+    fn one_worker_moves_nothing() {
+        let alone = Setup { workers: 1, ..setup() };
+        assert_eq!(dense(&costs(), &alone).total_s, 0.05);
+        assert_eq!(dense_bf16(&costs(), &alone).moving_s, 0.0);
+    }
+}

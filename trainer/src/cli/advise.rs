@@ -1,0 +1,170 @@
+//! `trainer advise`: which codec makes the shortest step on which link.
+
+use std::fs;
+use std::io::{self, Write};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+
+use gradwire_transports::cost::Link;
+#[cfg(feature = "mpi")]
+use gradwire_transports::{Rank, Transport};
+
+use super::numbers::{at_least_one, count, not_negative, per_cent, positive};
+#[cfg(feature = "mpi")]
+use crate::advise::link;
+use crate::advise::{Advice, Costs, Overlap, Question, heat_map, show};
+use crate::codec_cli::{Gradient, codecs_help};
+use crate::command::Failure;
+#[cfg(feature = "mpi")]
+use crate::process::launch::Launch;
+#[cfg(feature = "mpi")]
+use crate::under_mpi;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = codecs_help())]
+pub(super) struct AdviseArgs {
+    /// Parameters of the model, such as 25M: the gradient is then drawn, with a heavy tail
+    #[arg(long, value_name = "N", value_parser = count, required_unless_present_any = ["input", "costs"])]
+    params: Option<usize>,
+    /// A gradient of the model: a safetensors file, as for `codec bench`
+    #[arg(long, value_name = "FILE", conflicts_with = "params")]
+    input: Option<PathBuf>,
+    /// What codecs cost, from a file that --save-costs wrote: nothing is measured
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["params", "input", "codec", "side_by_side", "iters"])]
+    costs: Option<PathBuf>,
+    /// Codecs to choose from
+    #[arg(long, value_name = "SPEC", num_args = 1.., default_values = DEFAULT_CODECS)]
+    codec: Vec<String>,
+    /// Milliseconds of a step without an exchange: forward, backward, optimizer
+    #[arg(long, value_name = "X", value_parser = positive)]
+    compute_ms: f64,
+    /// Numbers of workers [default: 2 to 4096; under mpirun, its processes]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    workers: Vec<NonZeroUsize>,
+    /// Gbit/s of the link of each worker [default: 0.01 to 400; under mpirun, as measured between them]
+    #[arg(long, value_name = "X", value_delimiter = ',', value_parser = positive)]
+    gbps: Vec<f64>,
+    /// Microseconds from sending an empty message to having it [default: 50; under mpirun, as measured]
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    latency_us: Option<f64>,
+    /// Buckets in which a framework sends the gradient, all but the last beside the backward pass; 1: nothing
+    /// overlaps
+    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN)]
+    buckets: NonZeroU32,
+    /// How many times as long the backward pass takes beside an exchange
+    #[arg(long, value_name = "X", value_parser = at_least_one, default_value_t = 1.0)]
+    slowdown: f64,
+    /// Per cent by which a codec must shorten a step to be worth it
+    #[arg(long, value_name = "X", value_parser = per_cent, default_value_t = 5.0)]
+    least_gain: f64,
+    /// Workers that run on one machine: as many are measured at the same time
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN)]
+    side_by_side: NonZeroUsize,
+    /// Rounds that the median times are taken over
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_ITERS)]
+    iters: NonZeroU32,
+    /// Write what codecs cost to a file, for --costs
+    #[arg(long, value_name = "FILE")]
+    save_costs: Option<PathBuf>,
+    /// Draw the map of workers by bandwidth
+    #[arg(long, value_name = "FILE.svg")]
+    heat_map: Option<PathBuf>,
+    /// Write one JSON object a line instead of tables: one for each number of workers on each link
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is worth trying where nobody says what.
+const DEFAULT_CODECS: [&str; 7] = [
+    "topk:density=0.01",
+    "topk:density=0.001",
+    "topk:density=0.001,values=q4",
+    "qsgd:bits=4",
+    "efsign",
+    "randomk:density=0.01",
+    "powersgd:rank=2",
+];
+const DEFAULT_WORKERS: [usize; 8] = [2, 4, 8, 16, 64, 256, 1024, 4096];
+const DEFAULT_GBPS: [f64; 7] = [0.01, 0.1, 1.0, 10.0, 25.0, 100.0, 400.0];
+const DEFAULT_LATENCY_S: f64 = 50e-6;
+const DEFAULT_ITERS: NonZeroU32 = NonZeroU32::new(9).unwrap();
+
+pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Failure> {
+    #[cfg(feature = "mpi")]
+    if let Some(launch) = Launch::detect().filter(|launch| launch.world > 1) {
+        return under_mpi::measure(launch, |transport| {
+            let world = transport.membership().world();
+            let costs = costs(args)?;
+            let link = link::measure(transport).map_err(|error| Failure::Usage(error.to_string()))?;
+            if transport.rank() != Rank(0) {
+                Ok(())
+            } else {
+                answer(args, &costs, link.map(|link| (world, link)), out)
+            }
+        });
+    }
+    answer(args, &costs(args)?, None, out)
+}
+
+/// Says what follows from the costs, on the links that were measured between so many workers, or given.
+fn answer(
+    args: &AdviseArgs,
+    costs: &Costs,
+    measured: Option<(usize, Link)>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    if let Some(path) = &args.save_costs {
+        let text = serde_json::to_string_pretty(costs).map_err(io::Error::from)?;
+        write_file(path, &(text + "\n"))?;
+    }
+    let question = question(args, measured);
+    let advice = Advice::of(costs, &question);
+    if let Some(path) = &args.heat_map {
+        write_file(path, &heat_map(&question, &advice))?;
+    }
+    if args.json {
+        return Ok(advice.cells.iter().try_for_each(|cell| {
+            let line = serde_json::to_string(cell)?;
+            writeln!(out, "{line}")
+        })?);
+    }
+    Ok(show(costs, &question, &advice, out)?)
+}
+
+fn question(args: &AdviseArgs, measured: Option<(usize, Link)>) -> Question {
+    let workers: Vec<usize> = args.workers.iter().map(|workers| workers.get()).collect();
+    let (usual_workers, usual_gbps, usual_latency) = match measured {
+        Some((world, link)) => (vec![world], vec![8e-9 * link.bytes_per_s], link.latency_s),
+        None => (DEFAULT_WORKERS.to_vec(), DEFAULT_GBPS.to_vec(), DEFAULT_LATENCY_S),
+    };
+    Question {
+        workers: if workers.is_empty() { usual_workers } else { workers },
+        gbps: if args.gbps.is_empty() { usual_gbps } else { args.gbps.clone() },
+        latency_s: args.latency_us.map_or(usual_latency, |latency_us| 1e-6 * latency_us),
+        compute_s: args.compute_ms / 1e3,
+        overlap: Overlap { buckets: args.buckets.get(), slowdown: args.slowdown },
+        least_gain: args.least_gain / 100.0,
+    }
+}
+
+/// Read from a file, or measured.
+fn costs(args: &AdviseArgs) -> Result<Costs, Failure> {
+    if let Some(path) = &args.costs {
+        let text = fs::read_to_string(path).map_err(|error| fault(path, error))?;
+        return serde_json::from_str(&text)
+            .map_err(|error| fault(path, format!("not a file of costs: {error}")));
+    }
+    let gradient = match &args.input {
+        Some(path) => Gradient::read(path)?,
+        None => Gradient::drawn(args.params.unwrap_or(0))?,
+    };
+    Ok(Costs::measure(&gradient, &args.codec, args.side_by_side.get(), args.iters.get())?)
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| fault(path, error))
+}
+
+fn fault(path: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("{}: {what}", path.display()))
+}

@@ -1,0 +1,152 @@
+//! `trainer simulate`: a recorded run on a cluster that is described.
+
+use std::fs;
+use std::io::Write;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+
+use gradwire::Spec;
+use serde::Deserialize;
+
+use crate::codec_cli::significant;
+use crate::command::Failure;
+use crate::record::{LoggedRun, Metrics};
+use crate::simulate::{Cluster, Exchange, Outcome, RecordedStep, replay};
+use crate::terminal;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SimulateArgs {
+    /// Folders of runs, whose steps are replayed: their times and their bytes
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
+    /// The cluster: a TOML file with workers, gbps, latency_us, loss, sites, [[slow]]
+    #[arg(long, value_name = "FILE")]
+    cluster: PathBuf,
+    /// Other numbers of workers than that of the file
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    workers: Vec<NonZeroUsize>,
+    /// How bytes travel [default: ring for codecs that can be summed, all-gather for others]
+    #[arg(long, value_enum)]
+    exchange: Option<Exchange>,
+    /// Steps to replay [default: those of the run, 100 at the most]
+    #[arg(long, value_name = "N")]
+    steps: Option<NonZeroU32>,
+    /// Parameters of the model, for a run whose folder does not say it
+    #[arg(long, value_name = "N")]
+    params: Option<NonZeroUsize>,
+    /// Milliseconds of computing, for a run that did not record them
+    #[arg(long, value_name = "X", value_parser = super::numbers::not_negative)]
+    compute_ms: Option<f64>,
+    /// Seed of what is lost
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Write one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The most steps that are replayed unasked.
+const DEFAULT_STEPS: usize = 100;
+
+pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let clusters = clusters(args)?;
+    let mut rows = Vec::new();
+    for path in &args.runs {
+        let run = LoggedRun::read(path)?;
+        let recorded = recorded(args, path, &run)?;
+        let (exchange, codec) = (args.exchange.unwrap_or(usual(&run)), run.codec.as_deref().unwrap_or("-"));
+        let steps = args.steps.map_or(recorded.len().min(DEFAULT_STEPS), |steps| steps.get() as usize);
+        for cluster in &clusters {
+            let outcome = replay(cluster, exchange, &recorded, steps, args.seed);
+            if args.json {
+                let line = serde_json::json!({ "run": run.name, "codec": codec, "outcome": outcome });
+                writeln!(out, "{line}")?;
+            }
+            rows.push(row(&run.name, codec, &outcome));
+        }
+    }
+    if args.json { Ok(()) } else { Ok(write!(out, "{}", table(&rows))?) }
+}
+
+/// The cluster of the file, with each number of workers that was asked for.
+fn clusters(args: &SimulateArgs) -> Result<Vec<Cluster>, Failure> {
+    let text = fs::read_to_string(&args.cluster).map_err(|error| fault(&args.cluster, error))?;
+    let cluster: Cluster = toml::from_str(&text).map_err(|error| fault(&args.cluster, error.message()))?;
+    let workers: Vec<usize> = match args.workers.as_slice() {
+        [] => vec![cluster.workers],
+        workers => workers.iter().map(|workers| workers.get()).collect(),
+    };
+    let with = |workers| Cluster { workers, ..cluster.clone() }.checked();
+    let all: Result<Vec<Cluster>, _> = workers.into_iter().map(with).collect();
+    all.map_err(|error| fault(&args.cluster, error))
+}
+
+/// Parts of `summary.json`.
+#[derive(Deserialize)]
+struct Summary {
+    params: usize,
+}
+
+/// Steps of the run in which something was sent.
+fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<RecordedStep>, Failure> {
+    let file = path.join("summary.json");
+    let summary =
+        || fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Summary>(&text).ok());
+    let params = args.params.map(NonZeroUsize::get).or_else(|| summary().map(|summary| summary.params));
+    let params =
+        params.ok_or_else(|| fault(&file, "does not say how many parameters there are; give --params"))?;
+    let is_summed = usual(run) == Exchange::Ring;
+    let step = |line: &Metrics| {
+        let ratio = line.ratio?;
+        let compute_ms = args.compute_ms.or(line.compute_ns.map(|ns| 1e-6 * ns as f64));
+        let frames = if is_summed { 1.0 } else { line.contributors.max(1) as f64 };
+        Some(compute_ms.map(|compute_ms| RecordedStep {
+            compute_s: 1e-3 * compute_ms,
+            encode_s: 1e-9 * line.encode_ns as f64,
+            decode_s: 1e-9 * line.decode_ns as f64 / frames,
+            bytes: 4.0 * params as f64 / ratio,
+        }))
+    };
+    let steps: Option<Vec<RecordedStep>> = run.metrics.iter().filter_map(step).collect();
+    let steps =
+        steps.ok_or_else(|| fault(path, "did not record how long a step computes; give --compute-ms"))?;
+    if steps.is_empty() { Err(fault(path, "nothing was sent in any step")) } else { Ok(steps) }
+}
+
+/// How what this codec sends usually travels.
+fn usual(run: &LoggedRun) -> Exchange {
+    let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
+    let is_linear = spec.is_some_and(|spec| spec.codec.as_linear().is_some() && spec.packets.is_none());
+    if is_linear { Exchange::Ring } else { Exchange::AllGather }
+}
+
+fn fault(path: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("{}: {what}", path.display()))
+}
+
+fn row(name: &str, codec: &str, outcome: &Outcome) -> Vec<String> {
+    let exchange = match outcome.exchange {
+        Exchange::AllGather => "all-gather",
+        Exchange::Ring => "ring",
+        Exchange::Tree => "tree",
+    };
+    let &Outcome { workers, step_ms, median_ms, p95_ms, busy_ms, exchange_ms, .. } = outcome;
+    let times = [step_ms, median_ms, p95_ms, busy_ms, exchange_ms].map(|time| significant(time, 3));
+    let about = [name, codec, &workers.to_string(), exchange].map(str::to_owned);
+    about.into_iter().chain(times).collect()
+}
+
+fn table(rows: &[Vec<String>]) -> String {
+    let titles = [
+        "run",
+        "codec",
+        "workers",
+        "exchange",
+        "step\nms",
+        "median\nms",
+        "95 %\nms",
+        "computing,\nencoding",
+        "exchange,\ndecoding",
+    ];
+    terminal::table(&titles.map(str::to_owned), rows)
+}

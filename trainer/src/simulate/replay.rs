@@ -1,0 +1,144 @@
+//! Recorded steps, one after the other, on another cluster.
+
+use serde::Serialize;
+
+use super::cluster::Cluster;
+use super::exchange::{Exchange, Load};
+use super::traffic::Traffic;
+
+/// One step as a run recorded it, for one worker; times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RecordedStep {
+    /// Forward and backward pass.
+    pub(crate) compute_s: f64,
+    /// From the gradient to what is sent.
+    pub(crate) encode_s: f64,
+    /// From one frame, or all sums, to the mean.
+    pub(crate) decode_s: f64,
+    /// Bytes of the frame, or of what is summed.
+    pub(crate) bytes: f64,
+}
+
+/// What a run takes. The names are those of the JSON; times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) workers: usize,
+    pub(crate) exchange: Exchange,
+    pub(crate) steps: usize,
+    /// From the end of a step at the last worker to the end of the next: mean, median, and what one in
+    /// twenty exceeds.
+    pub(crate) step_ms: f64,
+    pub(crate) median_ms: f64,
+    pub(crate) p95_ms: f64,
+    /// Of the mean: computing and encoding of a worker, and the exchange, in which it sends, waits and
+    /// decodes; means over the workers.
+    pub(crate) busy_ms: f64,
+    pub(crate) exchange_ms: f64,
+}
+
+/// Replays `recorded`, over and over until `steps` are done. Each worker begins a step when its last one is
+/// done; in step s, worker i computes as long as the run did in step s + 7919·i, so that workers vary as
+/// steps do. The same arguments give the same outcome.
+pub(crate) fn replay(
+    cluster: &Cluster,
+    exchange: Exchange,
+    recorded: &[RecordedStep],
+    steps: usize,
+    seed: u64,
+) -> Outcome {
+    let (workers, slowness) = (cluster.workers, cluster.slowness());
+    let mut traffic = Traffic::new(cluster, seed);
+    let mut now = vec![0.0; workers];
+    let (mut ends, mut busy) = (vec![0.0], 0.0);
+    for step in 0..steps {
+        let sent = recorded[step % recorded.len()];
+        let begin: Vec<f64> = (0..workers)
+            .map(|worker| {
+                let own = recorded[(step + STRIDE * worker) % recorded.len()];
+                let work = slowness[worker] * (own.compute_s + sent.encode_s);
+                busy += work;
+                now[worker] + work
+            })
+            .collect();
+        let load = Load { bytes: sent.bytes, take_in_s: sent.decode_s };
+        now = exchange.run(&mut traffic, load, &slowness, &begin);
+        ends.push(now.iter().copied().fold(0.0, f64::max));
+    }
+    summary(cluster, exchange, &ends, busy)
+}
+
+/// A prime: workers do not repeat one another within a run of fewer steps.
+const STRIDE: usize = 7919;
+
+fn summary(cluster: &Cluster, exchange: Exchange, ends: &[f64], busy_s: f64) -> Outcome {
+    let steps = ends.len() - 1;
+    let mut times: Vec<f64> = ends.windows(2).map(|pair| 1e3 * (pair[1] - pair[0])).collect();
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((share * steps as f64) as usize).min(steps - 1)];
+    let mean = 1e3 * ends[steps] / steps as f64;
+    let busy_ms = 1e3 * busy_s / (steps * cluster.workers) as f64;
+    Outcome {
+        workers: cluster.workers,
+        exchange,
+        steps,
+        step_ms: mean,
+        median_ms: at(0.5),
+        p95_ms: at(0.95),
+        busy_ms,
+        exchange_ms: mean - busy_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: RecordedStep = RecordedStep { compute_s: 0.1, encode_s: 0.01, decode_s: 0.0, bytes: 1000.0 };
+
+    fn cluster(text: &str) -> Cluster {
+        toml::from_str::<Cluster>(text).unwrap().checked().unwrap()
+    }
+
+    #[test]
+    fn equal_workers_take_what_each_takes() {
+        // 100 ms + 10 ms + 3 · 1 ms + 1 ms of latency.
+        let four = cluster("workers = 4\ngbps = 0.008\nlatency_us = 1000");
+        let outcome = replay(&four, Exchange::AllGather, &[STEP], 10, 0);
+        assert!(
+            (outcome.step_ms - 114.0).abs() < 1e-6 && (outcome.median_ms - 114.0).abs() < 1e-6,
+            "{outcome:?}"
+        );
+        assert!(
+            (outcome.busy_ms - 110.0).abs() < 1e-6 && (outcome.exchange_ms - 4.0).abs() < 1e-6,
+            "{outcome:?}"
+        );
+    }
+
+    #[test]
+    fn a_straggler_makes_all_wait() {
+        let slow = cluster("workers = 4\ngbps = 1\n[[slow]]\nranks = [2]\ncompute = 3");
+        let outcome = replay(&slow, Exchange::Ring, &[STEP], 5, 0);
+        assert!(outcome.step_ms > 330.0 && outcome.step_ms < 331.0, "{outcome:?}");
+        // Three workers are busy for a third of the time.
+        assert!((outcome.busy_ms - 165.0).abs() < 1e-6, "{outcome:?}");
+    }
+
+    #[test]
+    fn workers_vary_as_steps_do() {
+        let steps: Vec<RecordedStep> = (0..50)
+            .map(|step| RecordedStep { compute_s: 0.1 + 0.01 * f64::from(step % 10), ..STEP })
+            .collect();
+        let wide = cluster("workers = 64\ngbps = 100");
+        let outcome = replay(&wide, Exchange::AllGather, &steps, 20, 0);
+        // Among 64 workers one nearly always has the longest of ten times.
+        assert!(outcome.median_ms > 195.0 && outcome.busy_ms < 160.0, "{outcome:?}");
+        assert_eq!(replay(&wide, Exchange::AllGather, &steps, 20, 0), outcome);
+    }
+
+    #[test]
+    fn loss_makes_steps_longer_now_and_then() {
+        let lossy = cluster("workers = 2\ngbps = 1\nloss = 0.05\nretry_ms = 500");
+        let outcome = replay(&lossy, Exchange::AllGather, &[STEP], 400, 1);
+        assert!(outcome.median_ms < 115.0 && outcome.p95_ms > 600.0, "{outcome:?}");
+    }
+}

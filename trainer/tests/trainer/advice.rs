@@ -1,0 +1,133 @@
+//! `trainer advise` and `trainer simulate` as a user meets them.
+
+use serde_json::Value;
+
+use super::command_line::{refusal, refusal_in, trainer};
+
+fn lines(output: &std::process::Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Codecs of a million parameters as a file has them: a ring moves 8 MB, the codec 10 kB in 1 ms.
+const COSTS: &str = r#"{"coordinates":1000000,"side_by_side":1,"add_s":0.0005,
+"dense":{"codec":"none","kind":"dense","bytes":4000020,"encode_s":0.001,"decode_s":0.001,"memcpy_s":0.001},
+"bf16":{"codec":"bf16","kind":"frames","bytes":2000020,"encode_s":0.001,"decode_s":0.001,"memcpy_s":0.001},
+"codecs":[{"codec":"topk:density=0.001","kind":{"sparse":{"density":0.001}},"bytes":10000,"encode_s":0.001,
+"decode_s":0.0001,"memcpy_s":0.001}],"failed":[]}"#;
+
+#[test]
+fn advice_for_one_link_is_a_sentence_and_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("costs.json"), COSTS).unwrap();
+    let ask = |gbps: &str| {
+        let asked =
+            ["advise", "--costs", "costs.json", "--compute-ms", "50", "--workers", "8", "--gbps", gbps];
+        String::from_utf8(trainer(folder.path(), &asked).stdout).unwrap()
+    };
+    let slow = ask("0.1");
+    // 8 · 7 MB over 0.1 Gbit/s are 560 ms of a dense step; frames are 5.6 ms and 1.8 ms of coding.
+    assert!(slow.contains("8 workers, 100 Mbit/s: topk:density=0.001 by"), "{slow}");
+    assert!(slow.contains("dense 611 ms: 10."), "{slow}");
+    let fast = ask("400");
+    assert!(fast.contains("8 workers, 400 Gbit/s: do not compress."), "{fast}");
+    assert!(slow.lines().all(|line| line.chars().count() <= 130), "{slow}");
+}
+
+#[test]
+fn measured_costs_are_saved_and_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let codecs = ["topk:density=0.01", "powersgd:rank=1"];
+    let measure =
+        ["advise", "--params", "20k", "--compute-ms", "5", "--iters", "1", "--save-costs", "costs.json"];
+    let measure: Vec<&str> =
+        measure.into_iter().chain(["--json", "--heat-map", "map.svg", "--codec"]).chain(codecs).collect();
+    let first = lines(&trainer(folder.path(), &measure));
+    assert_eq!(first.len(), 8 * 7, "numbers of workers by bandwidths");
+    let again = ["advise", "--costs", "costs.json", "--compute-ms", "5", "--json"];
+    assert_eq!(lines(&trainer(folder.path(), &again)), first);
+    let named: Vec<&str> =
+        first[0]["codecs"].as_array().unwrap().iter().map(|row| row["codec"].as_str().unwrap()).collect();
+    assert_eq!(named, codecs);
+    let map = std::fs::read_to_string(folder.path().join("map.svg")).unwrap();
+    assert_eq!(map.matches("<g><title>").count(), 8 * 7);
+    assert!(map.contains("role=\"img\"") && map.contains("4096 workers, 400 Gbit/s: "), "{map}");
+    let told = String::from_utf8(trainer(folder.path(), &again[..5]).stdout).unwrap();
+    assert!(
+        told.contains("Gbit/s below which a codec shortens a dense step")
+            && told.contains("A: topk:density=0.01")
+    );
+    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+}
+
+#[test]
+fn a_codec_that_cannot_encode_is_left_out_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |codecs: &[&str]| {
+        let asked = ["advise", "--params", "64", "--compute-ms", "5", "--iters", "1", "--codec"];
+        trainer(folder.path(), &[&asked, codecs].concat())
+    };
+    let told = String::from_utf8(ask(&["topk:density=0.1", "powersgd:rank=1"]).stdout).unwrap();
+    assert!(told.contains("topk:density=0.1"), "{told}");
+    assert_eq!(
+        refusal(&["advise", "--params", "64", "--compute-ms", "5", "--codec", "topk:density=7"]),
+        "--codec topk:density=7: density=7: expected a fraction from 1e-9 to 1"
+    );
+}
+
+#[test]
+fn bad_questions_are_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("wrong.json"), "{}").unwrap();
+    std::fs::write(folder.path().join("wrong.toml"), "workers = 4\ngbps = -1\n").unwrap();
+    for (arguments, message) in [
+        (
+            &["advise", "--params", "1k"][..],
+            "the following required arguments were not provided: --compute-ms <X>",
+        ),
+        (
+            &["advise", "--params", "0", "--compute-ms", "1"],
+            "invalid value '0' for '--params <N>': expected a number such as",
+        ),
+        (&["advise", "--params", "1", "--compute-ms", "-1"], "unexpected argument '-1' found"),
+        (
+            &["advise", "--costs", "wrong.json", "--compute-ms", "1"],
+            "wrong.json: not a file of costs: missing field",
+        ),
+        (&["simulate", "run", "--cluster", "wrong.toml"], "wrong.toml: gbps = -1: expected above 0"),
+        (&["simulate", "run", "--cluster", "none.toml"], "none.toml: "),
+    ] {
+        let told = refusal_in(folder.path(), arguments);
+        assert!(told.starts_with(message), "{told}");
+    }
+}
+
+#[test]
+fn a_recorded_run_is_replayed_on_other_clusters() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = ["train", "--codec", "topk:density=0.1", "--steps", "8", "--hidden", "16", "--out", "run"];
+    assert!(trainer(folder.path(), &run).status.success());
+    std::fs::write(folder.path().join("lan.toml"), "workers = 4\ngbps = 1\nlatency_us = 50\n").unwrap();
+    let far = "workers = 4\ngbps = 1\nsites = { workers = 2, gbps = 0.001, latency_us = 50000 }\n";
+    std::fs::write(folder.path().join("far.toml"), far).unwrap();
+    let replay = |cluster: &str| {
+        let asked =
+            ["simulate", "run", "--cluster", cluster, "--workers", "4,256", "--compute-ms", "10", "--json"];
+        lines(&trainer(folder.path(), &asked))
+    };
+    let (lan, far) = (replay("lan.toml"), replay("far.toml"));
+    let step = |line: &Value| line["outcome"]["step_ms"].as_f64().unwrap();
+    assert_eq!(
+        (lan.len(), lan[0]["codec"].as_str(), lan[0]["outcome"]["steps"].as_u64()),
+        (2, Some("topk:density=0.1"), Some(8))
+    );
+    assert!(step(&lan[0]) > 10.0 && step(&lan[1]) > step(&lan[0]), "{lan:?}");
+    assert!(step(&far[0]) > step(&lan[0]) + 50.0, "{far:?}");
+    let told =
+        String::from_utf8(trainer(folder.path(), &["simulate", "run", "--cluster", "lan.toml"]).stdout)
+            .unwrap();
+    assert!(told.contains("all-gather") && told.contains("topk:density=0.1"), "{told}");
+    let missing = refusal_in(folder.path(), &["simulate", "nowhere", "--cluster", "lan.toml"]);
+    assert!(missing.starts_with("nowhere: "), "{missing}");
+}
