@@ -43,9 +43,60 @@ pub(super) fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, 
     Ok(job)
 }
 
-/// A spelling of the downlink.
-pub(super) fn downlink(spelling: Option<&str>) -> Result<Spec, JobError> {
-    let Some(spelling) = spelling else { return Ok(ServerOptions::default().downlink) };
+/// Sends every coordinate of a mean that is not zero, as it is: the bits of a dense mean in fewer bytes, where
+/// most coordinates are zero.
+const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
+
+/// How means are sent back, as the user spells it. By default those of frames with some coordinates are sent
+/// as their own coordinates, without loss, and all others dense.
+pub(super) fn downlink(spelling: Option<&str>, config: &RunConfig) -> Result<Spec, JobError> {
+    let is_sparse = config.spec()?.codec.sparse_values().is_some();
+    let Some(spelling) = spelling.or(is_sparse.then_some(WHAT_IS_NOT_ZERO)) else {
+        return Ok(ServerOptions::default().downlink);
+    };
     let refused = |what: String| ConfigError::Codec { spelling: spelling.to_owned(), what };
     Ok(Spec::parse(spelling).map_err(|error| refused(error.to_string()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Source, StepKey};
+
+    use super::*;
+
+    fn default_for(codec: &str) -> Spec {
+        let settings = Settings { codec: Some(codec.to_owned()), ..Settings::default() };
+        downlink(None, &RunConfig::resolve(&settings).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn means_of_sparse_frames_go_back_without_loss_in_fewer_bytes() {
+        let (spec, layout) = (default_for("topk:density=0.01"), Layout::packed([("a", vec![1000])]).unwrap());
+        let mut mean = vec![0.0; 1000];
+        for (at, value) in [(3, f32::from_bits(1)), (500, -1e-40), (501, 1.0 / 3.0), (999, -7e37)] {
+            mean[at] = value;
+        }
+        let units: Vec<_> = spec.units.units(&layout.as_ref()).collect();
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+        let key = StepKey { seed: 1, step: 2, source: Source::Rank(0) };
+        let frame =
+            encoder.encode(&spec.codec, key, &layout.as_ref(), &units, Grad::F32(&mean), None).unwrap();
+        assert!(frame.len() < 100, "{} bytes", frame.len());
+        let mut back = vec![0.0; 1000];
+        let parsed = decoder.parse(frame, &layout.as_ref(), &Limits::for_layout(&layout.as_ref())).unwrap();
+        parsed.add_scaled_to(1.0, &mut back);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&back), bits(&mean));
+    }
+
+    #[test]
+    fn means_of_other_frames_go_back_dense_and_none_goes_back_to_that() {
+        for codec in ["none", "qsgd:bits=4", "bf16"] {
+            assert_eq!(default_for(codec).to_string(), "none");
+        }
+        let config = RunConfig::resolve(&Settings::default()).unwrap();
+        assert_eq!(downlink(Some("none"), &config).unwrap().to_string(), "none");
+        assert_eq!(downlink(Some("f16"), &config).unwrap().to_string(), "f16");
+        assert!(downlink(Some("nothing"), &config).is_err());
+    }
 }

@@ -15,12 +15,16 @@ use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
 use super::waiting::{LOOK_UP, is_end_wanted};
 use crate::checkpoint::{Found, Replica, ReplicaError};
-use crate::command::{Failure, RemoteError};
+use crate::command::{CHECKPOINT_EVERY, Failure, RemoteError};
 use crate::config::Settings;
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::run::RunError;
 use crate::step::{Recalled, StepError, Worker};
+
+/// Twice the steps from one checkpoint to the next: who was killed just before one, and goes on from the one
+/// before it, has half of what it had written down.
+const RESIDUAL_AGE: u64 = 2 * CHECKPOINT_EVERY;
 
 /// What a worker is told.
 #[derive(Debug, clap::Args)]
@@ -42,7 +46,7 @@ pub struct JoinArgs {
     keep: KeepArgs,
     #[command(flatten)]
     trace: TraceArgs,
-    /// As given to the server
+    /// As given to the server [default: as there]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
     /// As given to the server: packets (max_packet_bytes) that did not get through by then are not sent again
@@ -50,7 +54,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     patience: Option<Duration>,
     /// What is kept back counts less after an absence, and nothing after so many steps
-    #[arg(long, value_name = "STEPS", default_value_t = 16)]
+    #[arg(long, value_name = "STEPS", default_value_t = RESIDUAL_AGE)]
     residual_age: u64,
     /// How long to wait for the server, at the start and when it is gone
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
@@ -82,8 +86,8 @@ struct Run<'a> {
 /// Works until the run is over.
 pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
-    let downlink = downlink(args.downlink.as_deref())?;
     let (found, config) = args.keep.found(settings, resolve)?;
+    let downlink = downlink(args.downlink.as_deref(), &config)?;
     let job =
         prepare(config, ServerOptions { patience: args.patience, downlink, ..ServerOptions::default() })?;
     let workers = job.config.workers;

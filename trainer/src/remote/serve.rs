@@ -40,7 +40,8 @@ pub struct ServeArgs {
     /// Where to listen; a port of * is chosen by the system
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     listen: String,
-    /// List of the workers: a line for each, with its rank, from 1, and its public key. It is read again when
+    /// List of the workers: a line for each, with its rank, from 1, and its public key; or the .pub files that
+    /// keygen made, one after the other, for ranks 1, 2, …. It is read again when
     /// it has changed: who is taken off is shut out, and who has another key or is on it again may come in
     #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
     peers: Option<PathBuf>,
@@ -67,8 +68,9 @@ pub struct ServeArgs {
     resume: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
-    /// How the mean is sent back; error feedback, if the codec has it, is kept by the server [default: none,
-    /// which is dense f32]
+    /// How the mean is sent back; error feedback, if the codec has it, is kept by the server. By default the
+    /// mean of sparse frames goes back as the coordinates that are not zero, without loss, and any other as
+    /// dense f32, which is none [default: by the codec]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
     /// Scale down frames whose norm is more than this multiple of the running median of all norms; what is
@@ -112,7 +114,7 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     };
     let workers = config.workers;
     let rules = rules(args, workers)?;
-    let downlink = downlink(args.downlink.as_deref())?;
+    let downlink = downlink(args.downlink.as_deref(), &config)?;
     let ServeArgs { patience, norm_cap, .. } = *args;
     let quorum = rules.quorum;
     let server = ServerOptions { patience, downlink, quorum, norm_cap, ..ServerOptions::default() };

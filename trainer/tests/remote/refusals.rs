@@ -12,10 +12,16 @@ fn settings_that_differ_are_named_by_both_ends() {
     worker.says("rank 0 does not fit: lr is 0.5 here and 0.25 there");
     assert_eq!(worker.ends(), Some(2));
     server.says("rank 1 was not let in: lr is 0.25 here and 0.5 there");
-    let mut worker =
-        join(&keys, &endpoint, 1, &["--workers", "2", "--steps", "5", "--lr", "0.25", "--codec", "none"]);
-    worker.says("rank 0 does not fit: codec is none here and topk:density=0.01 there");
+    // All that differs, once.
+    let other = ["--workers", "2", "--steps", "6", "--lr", "0.25", "--downlink", "none"];
+    let mut worker = join(&keys, &endpoint, 1, &other);
+    let line = worker.says("rank 0 does not fit: ");
+    let compressed = "threshold:value=0,memory=none";
+    let differences = format!("downlink is none here and {compressed} there; steps is 6 here and 5 there");
+    assert_eq!(line, format!("trainer: rank 0 does not fit: {differences}"));
     assert_eq!(worker.ends(), Some(2));
+    assert_eq!(worker.all().matches("does not fit").count(), 1, "{}", worker.all());
+    assert_eq!(worker.all().lines().count(), 1, "{}", worker.all());
     // The run still begins, with a worker that fits.
     let worker = join(&keys, &endpoint, 1, &["--workers", "2", "--steps", "5", "--lr", "0.25"]);
     assert_eq!(worker.hash(), server.hash());

@@ -52,6 +52,25 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
     }
 }
 
+/// Both ends say how much came down.
+#[test]
+fn the_mean_of_sparse_frames_comes_back_in_fewer_bytes_with_the_same_bits() {
+    let keys = Keys::new(2);
+    let down = |downlink: &[&str]| {
+        let run = [&["--workers", "2", "--steps", "20", "--eval-every", "0"][..], downlink].concat();
+        let (server, endpoint) = serve(&keys, None, &run);
+        let mut worker = join(&keys, &endpoint, 1, &run);
+        let line = worker.says("MB to the server, ");
+        let down = line.split(", ").nth(1).unwrap().split(' ').next().unwrap().parse::<f64>().unwrap();
+        let hash = worker.hash();
+        assert_eq!(server.hash(), hash);
+        (down, hash)
+    };
+    let ((sparse, by_default), (dense, asked_for)) = (down(&[]), down(&["--downlink", "none"]));
+    assert_eq!(by_default, asked_for);
+    assert!(sparse < 0.5 * dense, "{sparse} MB instead of {dense}");
+}
+
 #[test]
 fn a_compressed_downlink_keeps_the_replicas_equal() {
     let keys = Keys::new(3);

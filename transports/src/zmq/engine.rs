@@ -197,8 +197,9 @@ impl Engine {
             Err(Malformed::Version { session, theirs }) => {
                 let (own, theirs) = (VERSION.to_string(), theirs.to_string());
                 let difference = Difference { name: "protocol version".to_owned(), own, theirs };
-                self.fail(record, session, &difference);
-                self.refuse(socket, id, (named(self), session), &Refusal::Differs(difference));
+                let differences = vec![difference];
+                self.fail(record, session, &differences);
+                self.refuse(socket, id, (named(self), session), &Refusal::Differs(differences));
             }
             Ok(Packet::Bye { session, .. }) if self.is_told(session) => {}
             Ok(
@@ -227,7 +228,7 @@ impl Engine {
         greeting: &Greeting,
     ) -> Result<(), Refusal> {
         let differs = |name: &str, own: String, theirs: Rank| {
-            Refusal::Differs(Difference { name: name.to_owned(), own, theirs: theirs.to_string() })
+            Refusal::Differs(vec![Difference { name: name.to_owned(), own, theirs: theirs.to_string() }])
         };
         let at = match (&self.options.security, record) {
             (Security::Curve(_), Some(at)) if self.records[at].rank == greeting.from => at,
@@ -244,9 +245,10 @@ impl Engine {
         if greeting.to != self.options.rank {
             return Err(differs("rank that listens", self.options.rank.to_string(), greeting.to));
         }
-        if let Some(difference) = self.terms.difference(&greeting.terms) {
-            self.fail(Some(at), greeting.session, &difference);
-            return Err(Refusal::Differs(difference));
+        let differences = self.terms.differences(&greeting.terms);
+        if !differences.is_empty() {
+            self.fail(Some(at), greeting.session, &differences);
+            return Err(Refusal::Differs(differences));
         }
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
@@ -319,13 +321,13 @@ impl Engine {
 
     /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has
     /// heard why: it says hello again when the connection breaks before the refusal came through.
-    fn fail(&mut self, record: Option<usize>, session: u64, difference: &Difference) {
+    fn fail(&mut self, record: Option<usize>, session: u64, differences: &[Difference]) {
         let Some(at) = record.filter(|_| self.options.returns == Returns::Never) else { return };
-        let (peer, difference) = (self.records[at].rank, difference.clone());
+        let (peer, differences) = (self.records[at].rank, differences.to_vec());
         let mut state = self.shared.lock();
         if !state.has_begun {
             state.peers[at].untold = Some((session, Instant::now()));
-            state.failure.get_or_insert(ZmqError::Differs { peer, difference });
+            state.failure.get_or_insert(ZmqError::Differs { peer, differences });
         }
         self.shared.notify();
     }
@@ -395,7 +397,8 @@ impl Engine {
             Err(Malformed::Version { theirs, .. }) => {
                 let (own, theirs) = (VERSION.to_string(), theirs.to_string());
                 let difference = Difference { name: "protocol version".to_owned(), own, theirs };
-                self.fail_with(ZmqError::Differs { peer: self.records[at].rank, difference });
+                let differences = vec![difference];
+                self.fail_with(ZmqError::Differs { peer: self.records[at].rank, differences });
             }
             Ok(Packet::Hello(_)) | Err(Malformed::Garbage) => {
                 let who = self.records[at].rank.to_string();
@@ -405,8 +408,9 @@ impl Engine {
     }
 
     fn on_welcome(&mut self, at: usize, greeting: &Greeting) {
-        if let Some(difference) = self.terms.difference(&greeting.terms) {
-            return self.fail_with(ZmqError::Differs { peer: self.records[at].rank, difference });
+        let differences = self.terms.differences(&greeting.terms);
+        if !differences.is_empty() {
+            return self.fail_with(ZmqError::Differs { peer: self.records[at].rank, differences });
         }
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
@@ -437,21 +441,24 @@ impl Engine {
         let refusal = match refusal {
             // Tried again, until the deadline of the waiting caller.
             Refusal::Taken => return,
-            Refusal::Differs(difference) => Refusal::Differs(difference.reversed()),
+            Refusal::Differs(all) => Refusal::Differs(all.into_iter().map(Difference::reversed).collect()),
             other => other,
         };
         let why = refusal.to_string();
         let error = match refusal {
-            Refusal::Differs(difference) => ZmqError::Differs { peer, difference },
+            Refusal::Differs(differences) => ZmqError::Differs { peer, differences },
             _ => ZmqError::Refused { peer, why: why.clone() },
         };
-        if !has_begun {
-            state.failure.get_or_insert(error);
-        }
         if let Path::Connects { socket, .. } = &self.records[at].path {
             let _ = socket.send(Packet::bye(session, 0), zmq::DONTWAIT);
         }
-        self.end_session(&mut state, at, &why);
+        if has_begun {
+            self.end_session(&mut state, at, &why);
+        } else {
+            // Whoever waits for the beginning is told by the error, and nobody twice.
+            state.failure.get_or_insert(error);
+            self.drop_session(&mut state, at);
+        }
         shared.notify();
     }
 
@@ -504,6 +511,12 @@ impl Engine {
         if peer.standing != Standing::Gone {
             self.events.push(Event::Gone { rank: peer.rank, why: why.to_owned() });
         }
+        self.drop_session(state, at);
+    }
+
+    /// As [`end_session`](Self::end_session), without a word in the log.
+    fn drop_session(&mut self, state: &mut State, at: usize) {
+        let peer = &mut state.peers[at];
         (peer.standing, peer.link) = (Standing::Gone, None);
         if let Path::Connects { is_greeted, .. } = &mut self.records[at].path {
             *is_greeted = false;

@@ -50,8 +50,8 @@ pub enum ZmqError {
     Differs {
         /// The other end.
         peer: Rank,
-        /// On what.
-        difference: Difference,
+        /// On what; at least one.
+        differences: Vec<Difference>,
     },
     /// The peer does not let this end in.
     Refused {
@@ -95,7 +95,9 @@ impl fmt::Display for ZmqError {
             Self::Roster { line, what } => write!(f, "list of peers, line {line}: {what}"),
             Self::Options { what } => write!(f, "{what}"),
             Self::Socket { what, error } => write!(f, "{what}: {error}"),
-            Self::Differs { peer, difference } => write!(f, "{peer} does not fit: {difference}"),
+            Self::Differs { peer, differences } => {
+                write!(f, "{peer} does not fit: {}", Difference::line(differences))
+            }
             Self::Refused { peer, why } => write!(f, "refused by {peer}: {why}"),
             Self::Denied { peer, endpoint } => {
                 write!(f, "{peer} at {endpoint} does not let this key in: is it on its list?")

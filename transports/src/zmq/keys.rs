@@ -11,7 +11,7 @@ use super::error::ZmqError;
 /// Characters of a key as z85 writes it.
 const Z85_LEN: usize = 40;
 const Z85: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
-const PUBLIC: &str = "gradwire-public ";
+pub(super) const PUBLIC: &str = "gradwire-public ";
 const SECRET: &str = "gradwire-secret ";
 
 /// The identity of a peer: 32 bytes, written as 40 characters of z85.

@@ -13,7 +13,7 @@
 //!
 //! # Greeting
 //! The connecting end says hello: version, session, ranks, [`Terms`]. The listening end welcomes it or
-//! refuses it, and names the first term on which the two differ; both get [`ZmqError::Differs`]. An end that
+//! refuses it, and names every term on which the two differ; both get [`ZmqError::Differs`]. An end that
 //! fails for it stays until the other one has heard why, 10 s at most.
 //!
 //! # Delivery

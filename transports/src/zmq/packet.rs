@@ -3,7 +3,7 @@
 //! | kind | name | then |
 //! | --- | --- | --- |
 //! | 1, 2 | hello, welcome | version u16, session u64, resumes u8, sender u32, receiver u32, received u64, limit u64, terms |
-//! | 3 | refusal | session u64, reason u8, three texts |
+//! | 3 | refusal | session u64, reason u8, three texts, once or for each difference |
 //! | 4 | data | session u64, seq u64, tag (epoch u32, step u64, unit u32, chunk u32), total u64, offset u64, bytes |
 //! | 5 | bye | session u64, seq u64 |
 //! | 6 | ack | session u64, received u64, limit u64, gap u8 |
@@ -83,8 +83,8 @@ pub(super) struct Data<'a> {
 /// Why a greeting is not answered with a welcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// As the refusing end sees it.
-    Differs(Difference),
+    /// As the refusing end sees them; at least one.
+    Differs(Vec<Difference>),
     /// The rank is here already; it may try again later.
     Taken,
     /// The session to resume is not known: that end was restarted, or has given this one up.
@@ -110,7 +110,7 @@ impl Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Differs(difference) => write!(f, "{difference}"),
+            Self::Differs(differences) => write!(f, "{}", Difference::line(differences)),
             Self::Taken => write!(f, "that rank is here already"),
             Self::UnknownSession => write!(f, "its session is not known here any more"),
             Self::TooLate => {
@@ -152,12 +152,10 @@ impl Packet<'_> {
         out.extend_from_slice(&session.to_le_bytes());
         out.push(refusal.code());
         let texts = match refusal {
-            Refusal::Differs(difference) => {
-                [&difference.name, &difference.own, &difference.theirs].map(String::as_str)
-            }
-            _ => [""; 3],
+            Refusal::Differs(differences) => differences.iter().map(Difference::texts).collect(),
+            _ => vec![[""; 3]],
         };
-        texts.into_iter().for_each(|text| put_text(&mut out, text));
+        texts.iter().flatten().for_each(|text| put_text(&mut out, text));
         out
     }
 
@@ -287,15 +285,23 @@ impl<'a> Cursor<'a> {
 
     fn refusal(&mut self) -> Result<Refusal, Malformed> {
         let code = self.u8()?;
-        let (name, own, theirs) = (self.text()?, self.text()?, self.text()?);
+        let mut differences = vec![self.difference()?];
+        // Each end has some terms, and all names may differ.
+        while code == 0 && !self.0.is_empty() && differences.len() < 2 * MAX_TERMS {
+            differences.push(self.difference()?);
+        }
         match code {
-            0 => Ok(Refusal::Differs(Difference { name, own, theirs })),
+            0 => Ok(Refusal::Differs(differences)),
             1 => Ok(Refusal::Taken),
             2 => Ok(Refusal::UnknownSession),
             3 => Ok(Refusal::TooLate),
             4 => Ok(Refusal::ShutOut),
             _ => Err(Malformed::Garbage),
         }
+    }
+
+    fn difference(&mut self) -> Result<Difference, Malformed> {
+        Ok(Difference { name: self.text()?, own: self.text()?, theirs: self.text()? })
     }
 
     fn data(&mut self) -> Result<Data<'a>, Malformed> {
@@ -321,7 +327,7 @@ mod tests {
         vec![
             Packet::greeting(&greeting, false),
             Packet::greeting(&greeting, true),
-            Packet::refusal(5, &Refusal::Differs(difference)),
+            Packet::refusal(5, &Refusal::Differs(vec![difference])),
             Packet::refusal(5, &Refusal::Taken),
             Packet::data(&Data { session: 5, seq: 6, tag, total: 10, offset: 4, bytes: b"abc" }),
             Packet::bye(5, 6),
@@ -348,6 +354,23 @@ mod tests {
         for bytes in samples() {
             assert_eq!(written(&Packet::parse(&bytes).unwrap()), bytes);
         }
+    }
+
+    /// One difference has the bytes that it had when there could be no more.
+    #[test]
+    fn all_differences_of_a_refusal_come_through() {
+        let difference =
+            |name: &str| Difference { name: name.into(), own: "1".into(), theirs: String::new() };
+        let one = Packet::refusal(5, &Refusal::Differs(vec![difference("lr")]));
+        assert_eq!(one, [&[3][..], &5u64.to_le_bytes(), &[0, 2, 0, b'l', b'r', 1, 0, b'1', 0, 0]].concat());
+        let refusal = Refusal::Differs((0..2 * MAX_TERMS).map(|at| difference(&at.to_string())).collect());
+        let bytes = Packet::refusal(5, &refusal);
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Refusal { session: 5, refusal }));
+        assert_eq!(Packet::parse(&bytes[..bytes.len() - 1]), Err(Malformed::Garbage));
+        let more = [&bytes[..], &[0; 6]].concat();
+        assert_eq!(Packet::parse(&more), Err(Malformed::Garbage), "more than two ends can have");
+        let taken = [&Packet::refusal(5, &Refusal::Taken)[..], &[0; 6]].concat();
+        assert_eq!(Packet::parse(&taken), Err(Malformed::Garbage));
     }
 
     #[test]

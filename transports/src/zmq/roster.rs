@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::ZmqError;
-use super::keys::PublicKey;
+use super::keys::{PUBLIC, PublicKey};
 use crate::rank::{Rank, RankSet};
 
 /// One participant.
@@ -19,7 +19,8 @@ pub struct Entry {
 /// All participants by rank: the list of allowed keys, and the address book.
 ///
 /// As text, each line is a rank, a key (or `-`) and, for those who listen, an endpoint; lines that begin with
-/// `#` are comments.
+/// `#` are comments. The file of a public key that [`KeyPair::write`](super::KeyPair::write) makes is such a
+/// line too: its rank is the one after that of the line before, and 1 in the first line.
 ///
 /// # Examples
 /// ```
@@ -83,13 +84,18 @@ impl std::str::FromStr for Roster {
     type Err = ZmqError;
 
     fn from_str(text: &str) -> Result<Self, ZmqError> {
-        let mut roster = Self::new();
+        let (mut roster, mut last) = (Self::new(), Rank(0));
         for (at, line) in text.lines().enumerate() {
             let fault = |what: String| ZmqError::Roster { line: at + 1, what };
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (rank, entry) = entry(line).map_err(fault)?;
+            let (rank, entry) = match line.strip_prefix(PUBLIC) {
+                Some(key) => (Rank(last.0.saturating_add(1)), listed(key.trim())),
+                None => entry(line).map(|(rank, entry)| (rank, Ok(entry))).map_err(fault)?,
+            };
+            let entry = entry.map_err(fault)?;
+            last = rank;
             if roster.0.insert(rank, entry).is_some() {
                 return Err(fault(format!("{rank} stands twice in the list")));
             }
@@ -97,6 +103,12 @@ impl std::str::FromStr for Roster {
         roster.check().map_err(|what| ZmqError::Roster { line: 0, what })?;
         Ok(roster)
     }
+}
+
+/// Who has that key and does not listen.
+fn listed(key: &str) -> Result<Entry, String> {
+    let key = key.parse().map_err(|error| format!("'{key}': {error}"))?;
+    Ok(Entry { key: Some(key), endpoint: None })
 }
 
 fn entry(line: &str) -> Result<(Rank, Entry), String> {
@@ -126,6 +138,17 @@ mod tests {
         assert_eq!(roster.rank_of(&KEY.parse().unwrap()), Some(Rank(3)));
         assert_eq!(roster.get(Rank(1)), Some(&Entry::default()));
         assert_eq!(roster.get(Rank(3)).unwrap().endpoint.as_deref(), Some("tcp://host:1"));
+    }
+
+    #[test]
+    fn files_of_public_keys_are_lines_with_the_next_rank() {
+        let pairs = [(); 3].map(|()| crate::zmq::KeyPair::generate().unwrap());
+        let file = |at: usize| format!("{PUBLIC}{}\n", pairs[at].public());
+        let list = format!("{}# then one with a rank\n7 {}\n{}", file(0), pairs[1].public(), file(2));
+        let roster: Roster = list.parse().unwrap();
+        let ranks = pairs.iter().map(|pair| roster.rank_of(&pair.public()).unwrap());
+        assert_eq!(ranks.collect::<Vec<_>>(), [Rank(1), Rank(7), Rank(8)]);
+        assert!(fault("gradwire-public short").starts_with("list of peers, line 1: 'short'"));
     }
 
     #[test]

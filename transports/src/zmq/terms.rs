@@ -10,7 +10,8 @@ pub(super) const MAX_TEXT: usize = 512;
 pub(super) const MAX_TERMS: usize = 64;
 
 /// Names with values that must be equal at both ends: the layout's fingerprint, the codec's spelling, and
-/// whatever else the run depends on. Both ends compare them when they greet each other, and refuse by name.
+/// whatever else the run depends on. Both ends compare them when they greet each other, and refuse by name:
+/// all names on which they differ are told.
 ///
 /// # Examples
 /// ```
@@ -20,7 +21,7 @@ pub(super) const MAX_TERMS: usize = 64;
 /// let spec = Spec::parse("topk:density=0.01").unwrap();
 /// let terms = Terms::new(&LayoutRef::flat(650), &spec).with("batch", 128);
 /// let other = Terms::new(&LayoutRef::flat(650), &spec).with("batch", 64);
-/// assert_eq!(terms.difference(&other).unwrap().to_string(), "batch is 128 here and 64 there");
+/// assert_eq!(terms.differences(&other)[0].to_string(), "batch is 128 here and 64 there");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms(BTreeMap<String, String>);
@@ -50,6 +51,16 @@ impl Difference {
     pub(super) fn reversed(self) -> Self {
         Self { name: self.name, own: self.theirs, theirs: self.own }
     }
+
+    /// Name and values.
+    pub(super) fn texts(&self) -> [&str; 3] {
+        [&self.name, &self.own, &self.theirs].map(String::as_str)
+    }
+
+    /// All of them in one line.
+    pub(super) fn line(all: &[Self]) -> String {
+        all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl Terms {
@@ -71,15 +82,17 @@ impl Terms {
         self
     }
 
-    /// The first name, in alphabetical order, on which the two do not agree.
-    pub fn difference(&self, other: &Self) -> Option<Difference> {
+    /// All names on which the two do not agree, in alphabetical order.
+    pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let names: std::collections::BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let value = |terms: &Self, name: &String| terms.0.get(name).cloned().unwrap_or_default();
-        names.into_iter().find(|&name| self.0.get(name) != other.0.get(name)).map(|name| Difference {
+        let differ = names.into_iter().filter(|&name| self.0.get(name) != other.0.get(name));
+        let difference = |name: &String| Difference {
             name: name.clone(),
             own: value(self, name),
             theirs: value(other, name),
-        })
+        };
+        differ.map(difference).collect()
     }
 
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
@@ -97,11 +110,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_named_with_both_values() {
-        let (a, b) = (Terms::default().with("lr", 0.1).with("seed", 1), Terms::default().with("lr", 0.1));
-        assert_eq!(a.difference(&a.clone()), None);
-        let difference = a.difference(&b).unwrap();
-        assert_eq!(difference, Difference { name: "seed".into(), own: "1".into(), theirs: String::new() });
-        assert_eq!(b.difference(&a), Some(difference.reversed()));
+    fn all_differences_are_named_with_both_values() {
+        let a = Terms::default().with("lr", 0.1).with("seed", 1).with("batch", 8);
+        let b = Terms::default().with("lr", 0.1).with("batch", 9);
+        assert_eq!(a.differences(&a.clone()), []);
+        let differences = a.differences(&b);
+        let seed = Difference { name: "seed".into(), own: "1".into(), theirs: String::new() };
+        assert_eq!(differences.len(), 2);
+        assert_eq!(differences[1], seed);
+        assert_eq!(b.differences(&a)[1], seed.reversed());
+        let line = "batch is 8 here and 9 there; seed is 1 here and not set there";
+        assert_eq!(Difference::line(&differences), line);
     }
 }

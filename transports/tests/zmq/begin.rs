@@ -44,12 +44,13 @@ fn ends_that_differ_both_say_in_what() {
     for (name, change) in changes {
         let [first, second] = both(change);
         let (
-            ZmqError::Differs { peer: a, difference: here },
-            ZmqError::Differs { peer: b, difference: there },
+            ZmqError::Differs { peer: a, differences: here },
+            ZmqError::Differs { peer: b, differences: there },
         ) = (&first, &second)
         else {
             panic!("{first} / {second}");
         };
+        let ([here], [there]) = (&here[..], &there[..]) else { panic!("{first} / {second}") };
         assert_eq!((*a, *b), (Rank(1), Rank(0)));
         assert_eq!((here.name.as_str(), there.name.as_str()), (name, name));
         assert_eq!((&here.own, &here.theirs), (&there.theirs, &there.own));
