@@ -106,7 +106,7 @@ fn default_rate(model: &str, data: Source, is_sgd: bool) -> f64 {
         (false, _) => 0.003,
         (true, "mlp") if data == Source::Cifar10 => 0.05,
         (true, "mlp") => 0.3,
-        (true, "lstm") => 1.0,
+        (true, "lstm") => 4.0,
         (true, _) => 0.1,
     }
 }
