@@ -112,7 +112,7 @@ fn default_rate(model: &str, source: Source, is_sgd: bool) -> f64 {
         // Inputs of 3072 values with mean 0 and deviation 1: at 0.3 the loss jumps, and the run diverges.
         (true, "mlp") if matches!(source, Source::Cifar10) => 0.05,
         (true, "mlp") => 0.3,
-        (true, "lstm") => 1.0,
+        (true, "lstm") => 4.0,
         (true, _) => 0.1,
     }
 }

@@ -112,7 +112,7 @@ pub struct Settings {
     /// Weight decay [default: 0, or 0.01 for adamw]
     #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X", allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
-    /// Learning rate [default: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and gpt, 1 for lstm;
+    /// Learning rate [default: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and gpt, 4 for lstm;
     /// 0.003 for adamw (0.001 for mlp on cifar-10)]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub lr: Option<f64>,
