@@ -85,7 +85,7 @@ fn a_run_that_goes_on_from_a_checkpoint_ends_early_where_it_would_have() {
     assert_eq!(paths.len(), 2);
     for path in paths.drain(..) {
         let checkpoint = latest(&path.unwrap().path()).unwrap().read_all(&job.layout).unwrap();
-        assert_eq!(checkpoint.best.as_ref().map(|best| best.steps).is_some(), true);
+        assert!(checkpoint.best.is_some());
         let run = Folder::open(folder.path()).unwrap();
         let resumed = resume_into(&job, &run, &checkpoint, "", 0).unwrap();
         assert_eq!(timeless(&resumed), timeless(&whole), "from step {}", checkpoint.steps);
