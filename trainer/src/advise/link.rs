@@ -89,7 +89,7 @@ impl<'t, T: Transport> Ring<'t, T> {
         self.transport.agree(self.tag, &mut slowest, Deadline::NEVER)?;
         match slowest[0].1 {
             Scalar::F64(seconds) => Ok(seconds),
-            Scalar::I64(_) => Ok(0.0),
+            Scalar::F32(_) | Scalar::I64(_) => Ok(0.0),
         }
     }
 }

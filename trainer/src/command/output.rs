@@ -67,6 +67,16 @@ fn words(settings: &str) -> String {
     words.trim_end_matches('-').to_owned()
 }
 
+/// The folder of a run that has steps to do.
+pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<Folder, Failure> {
+    let folder = Folder::open(run)?;
+    // A process may have been killed between its last step and its summary.
+    if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
+        return Err(Failure::Usage(format!("{}: all {} steps are done", run.display(), job.steps)));
+    }
+    Ok(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,14 +100,4 @@ mod tests {
         let long = |width| name(|settings| settings.hidden = Some(vec![width; 40]));
         assert!(long(8).len() < LONGEST_NAME && long(8) != long(9), "{} {}", long(8), long(9));
     }
-}
-
-/// The folder of a run that has steps to do.
-pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<Folder, Failure> {
-    let folder = Folder::open(run)?;
-    // A process may have been killed between its last step and its summary.
-    if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
-        return Err(Failure::Usage(format!("{}: all {} steps are done", run.display(), job.steps)));
-    }
-    Ok(folder)
 }
