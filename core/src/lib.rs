@@ -163,7 +163,8 @@ pub mod random {
     pub use rand_core;
 }
 
-/// Codecs whose payloads are summed, or exchanged between neighbours, round by round; and rounds before a frame.
+/// Codecs whose payloads are summed, or exchanged between neighbours, round by round; and rounds before a
+/// frame.
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round};
     pub use crate::frame::rounds_first::{AfterRounds, RoundsFirst, StepInput};

@@ -306,7 +306,8 @@ fn a_void_step_is_undone_by_a_rank_that_the_void_frame_did_not_reach() {
             match rank {
                 0 => assert!(matches!(error, ExchangeError::Encode(_)), "{case:?}: {error}"),
                 1 => assert_eq!(error, ExchangeError::Void { rank: Rank(0), index: 5 }, "{case:?}"),
-                // Whether the word of rank 1 is there already is a matter of time; the step failed in any case.
+                // Whether the word of rank 1 is there already is a matter of time; the step failed in any
+                // case.
                 _ => assert!(error.is_void() || residual == bits(&grads[2]), "{case:?}: {error}"),
             }
         }

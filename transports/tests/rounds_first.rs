@@ -1,5 +1,5 @@
-//! Rounds before a frame: all ranks quantise with one scale, and a rank that fails in a round ends the step of
-//! all.
+//! Rounds before a frame: all ranks quantise with one scale, and a rank that fails in a round ends the step
+//! of all.
 
 use std::thread;
 use std::time::Duration;

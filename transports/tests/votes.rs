@@ -11,8 +11,8 @@ use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::{Deadline, Transport, TransportError, local};
 
-/// signSGD with majority vote: +1 where at least half of all workers have a sign that is not negative, else −1.
-/// Two counts of 4 bits a byte, so at most 15 vote.
+/// signSGD with majority vote: +1 where at least half of all workers have a sign that is not negative, else
+/// −1. Two counts of 4 bits a byte, so at most 15 vote.
 #[derive(Clone, Copy, Debug)]
 struct Majority;
 

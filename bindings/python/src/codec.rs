@@ -16,8 +16,8 @@ use crate::names::{
 };
 use crate::rounds::{self, LinearRound};
 
-/// Frames whose length is known before, but for some bytes, are encoded where Python keeps them, from this many
-/// bytes on: below, a copy costs nothing.
+/// Frames whose length is known before, but for some bytes, are encoded where Python keeps them, from this
+/// many bytes on: below, a copy costs nothing.
 const FRESH_ABOVE_BYTES: usize = 64 << 10;
 
 /// Working memory of one call, kept for the next.
@@ -474,8 +474,8 @@ impl Codec {
             .collect()
     }
 
-    /// Nanoseconds that the Rust call takes on these buffers, for benches/overhead.py: with a buffer that is kept
-    /// from call to call, or with one that is allocated for the call, and freed.
+    /// Nanoseconds that the Rust call takes on these buffers, for benches/overhead.py: with a buffer that is
+    /// kept from call to call, or with one that is allocated for the call, and freed.
     #[pyo3(signature = (grad, memory=None, *, step=0, fresh=false))]
     fn _bench_encode<'py>(
         &self,

@@ -1,5 +1,5 @@
-//! What `gradwire.torch` does with all tensors of a bucket in one call: a call for each of them costs as much as
-//! the work, for small ones.
+//! What `gradwire.torch` does with all tensors of a bucket in one call: a call for each of them costs as much
+//! as the work, for small ones.
 
 use pyo3::prelude::*;
 
@@ -8,7 +8,8 @@ use crate::errors::value;
 use crate::frame::Frame;
 use crate::names::{self, FrameUnit, Grad};
 
-/// Copies each of the tensors to its target, which has as many elements; whether any element of it is not zero.
+/// Copies each of the tensors to its target, which has as many elements; whether any element of it is not
+/// zero.
 #[pyfunction]
 pub(crate) fn _load(
     py: Python<'_>,
@@ -60,8 +61,8 @@ fn f32s_of(gradient: &Gradient) -> PyResult<&[f32]> {
 
 /// Replaces tensors by the mean of frames, which are added in their order; whether all of it is finite.
 ///
-/// Beside each tensor stands where its unit begins, ascending. A frame without a unit counts as zeros. A frame
-/// with a unit that is none of the tensors is refused before anything is written.
+/// Beside each tensor stands where its unit begins, ascending. A frame without a unit counts as zeros. A
+/// frame with a unit that is none of the tensors is refused before anything is written.
 #[pyfunction]
 pub(crate) fn _mean(
     py: Python<'_>,

@@ -55,8 +55,8 @@ impl<'py> Fresh<'py> {
             all[len] = 0;
             let object = self.0.as_ptr().cast::<ffi::PyVarObject>();
             // SAFETY: an object of this type begins with that struct, which is part of the stable ABI. Nobody
-            // else has the object, so nobody asked for its length or its hash. Python gives memory back by its
-            // address, not by this length; `_PyBytes_Resize` sets the field too.
+            // else has the object, so nobody asked for its length or its hash. Python gives memory back by
+            // its address, not by this length; `_PyBytes_Resize` sets the field too.
             unsafe { (*object).ob_size = len as ffi::Py_ssize_t };
         }
         self.0

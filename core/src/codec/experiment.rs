@@ -110,8 +110,8 @@ pub trait ShareNumbers: Send + Sync {
 
     /// Writes this rank's numbers for round `index`, which counts from 0, and returns how they are reduced;
     /// `None` when no round is left, with what [`encode_body`](EncodeBody::encode_body) will find in
-    /// `numbers`. These hold zeros before the first round and what all ranks reduced of the round before after
-    /// that. `values` are those that will be encoded, all of them finite.
+    /// `numbers`. These hold zeros before the first round and what all ranks reduced of the round before
+    /// after that. `values` are those that will be encoded, all of them finite.
     ///
     /// All units of a step, at all ranks, have as many rounds with the same reductions.
     ///

@@ -63,7 +63,8 @@ pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), 
     if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
 }
 
-/// Whether the longest frame, of `bound` bytes, can state its length on the wire and fits the caller's buffer.
+/// Whether the longest frame, of `bound` bytes, can state its length on the wire and fits the caller's
+/// buffer.
 pub(crate) fn check_frame_fits(bound: Option<usize>, out_len: usize) -> Result<(), EncodeError> {
     let needed = bound.ok_or(EncodeError::TooLarge)?;
     if u32::try_from(needed).is_err() {

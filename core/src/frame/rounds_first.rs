@@ -59,8 +59,8 @@ pub struct StepInput<'a> {
 /// }
 /// ```
 pub trait RoundsFirst: Gather {
-    /// How many numbers a unit has; depends on nothing but codec and unit. Those of all units of a step lie one
-    /// behind the other, in the order of the units.
+    /// How many numbers a unit has; depends on nothing but codec and unit. Those of all units of a step lie
+    /// one behind the other, in the order of the units.
     fn number_count(&self, unit: &Unit) -> usize;
 
     /// Writes this rank's numbers for round `index`, which counts from 0, and returns how they are to be
@@ -100,8 +100,8 @@ pub trait RoundsFirst: Gather {
     ) -> Result<usize, EncodeError>;
 }
 
-/// A codec with [rounds before its frame](RoundsFirst) when they are over: a [`Gather`] codec for the units of
-/// that step, at that rank.
+/// A codec with [rounds before its frame](RoundsFirst) when they are over: a [`Gather`] codec for the units
+/// of that step, at that rank.
 #[derive(Clone, Copy)]
 pub struct AfterRounds<'a> {
     codec: &'a dyn RoundsFirst,

@@ -133,8 +133,8 @@ fn log2_for(count: usize) -> u32 {
 }
 
 impl Decided {
-    /// The number of the format and the section of the sent values number `range`; if `packs_values`, in planes
-    /// or with changes of sign where that is shorter.
+    /// The number of the format and the section of the sent values number `range`; if `packs_values`, in
+    /// planes or with changes of sign where that is shorter.
     #[must_use]
     pub fn section(&self, range: Range<usize>, packs_values: bool) -> (u8, Vec<u8>) {
         let sent: Vec<f32> = self.decoded.iter().copied().flatten().collect();

@@ -90,8 +90,8 @@ pub struct Settings {
     /// Examples per step of all workers together [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Parts that each worker cuts its share of a batch into, one after the other: the gradient is their mean,
-    /// and the memory that a step needs that of one part [default: 1]
+    /// Parts that each worker cuts its share of a batch into, one after the other: the gradient is their
+    /// mean, and the memory that a step needs that of one part [default: 1]
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
     /// How often the training data is gone through [default: 20, unless steps are given]
@@ -134,8 +134,8 @@ pub struct Settings {
     /// Steps between two evaluations; 0: only at the end [default: 50]
     #[arg(long = "eval-every", alias = "eval_every", value_name = "N")]
     pub eval_every: Option<u64>,
-    /// End the run after so many evaluations in a row without a smaller validation loss; the results are those
-    /// of the parameters that had the smallest [default: train all steps]
+    /// End the run after so many evaluations in a row without a smaller validation loss; the results are
+    /// those of the parameters that had the smallest [default: train all steps]
     #[arg(long = "early-stop", alias = "early_stop", value_name = "N")]
     pub early_stop: Option<u64>,
     /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]

@@ -43,8 +43,8 @@ pub(super) fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, 
     Ok(job)
 }
 
-/// Sends every coordinate of a mean that is not zero, as it is: the bits of a dense mean in fewer bytes, where
-/// most coordinates are zero.
+/// Sends every coordinate of a mean that is not zero, as it is: the bits of a dense mean in fewer bytes,
+/// where most coordinates are zero.
 const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
 
 /// How means are sent back, as the user spells it. By default those of frames with some coordinates are sent

@@ -40,9 +40,9 @@ pub struct ServeArgs {
     /// Where to listen; a port of * is chosen by the system
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     listen: String,
-    /// List of the workers: a line for each, with its rank, from 1, and its public key; or the .pub files that
-    /// keygen made, one after the other, for ranks 1, 2, …. It is read again when
-    /// it has changed: who is taken off is shut out, and who has another key or is on it again may come in
+    /// List of the workers: a line for each, with its rank, from 1, and its public key; or the .pub files
+    /// that keygen made, one after the other, for ranks 1, 2, …. It is read again when it has changed: who is
+    /// taken off is shut out, and who has another key or is on it again may come in
     #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
     peers: Option<PathBuf>,
     #[command(flatten)]

@@ -48,8 +48,8 @@ impl<T: Transport> Worker<'_, T> {
         self.job.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
     }
 
-    /// How good the model is on the test part in the end, where this worker takes part in that; `known` is its
-    /// last evaluation on the validation part, if no step came after it.
+    /// How good the model is on the test part in the end, where this worker takes part in that; `known` is
+    /// its last evaluation on the validation part, if no step came after it.
     pub(crate) fn test(&mut self, known: Option<Evaluation>) -> Result<Option<Evaluation>, StepError> {
         if !self.takes_part() {
             return Ok(None);

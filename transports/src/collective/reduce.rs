@@ -30,8 +30,8 @@ pub enum Reduce<'a> {
     MinI32(&'a mut [i32]),
     /// The bits that are set at every rank; the order does not matter.
     And(&'a mut [u32]),
-    /// The sum of bytes modulo 256, counts of votes: it wraps. Callers prove that theirs does not overflow; the
-    /// order does not matter.
+    /// The sum of bytes modulo 256, counts of votes: it wraps. Callers prove that theirs does not overflow;
+    /// the order does not matter.
     SumU8(&'a mut [u8]),
 }
 

@@ -171,8 +171,8 @@ pub enum ExchangeError {
         /// The first rank that reported that its gradient cannot be encoded, and the coordinate.
         void: Option<(Rank, usize)>,
     },
-    /// This rank's own frame cannot be read back into its memory: what it holds is lost. Only a codec of another
-    /// crate can have made it.
+    /// This rank's own frame cannot be read back into its memory: what it holds is lost. Only a codec of
+    /// another crate can have made it.
     NotGivenBack {
         /// What is wrong with the frame.
         error: DecodeError,

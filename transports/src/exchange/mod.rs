@@ -28,9 +28,9 @@
 //! A codec may let all ranks agree on a few numbers before any of them encodes, for instance on one scale:
 //! [`RoundsFirst`](gradwire::rounds::RoundsFirst). By [`Route::AllGather`] every rank then sends its numbers
 //! to all others, and [`start`](Exchange::start) waits for theirs. Numbers are reduced in rank order, so all
-//! ranks have the same bits. A step that fails in a round fails as one that fails later: a rank whose gradient
-//! is refused makes it void, with its own memory as it was, and the others keep residual + gradient unless
-//! void steps are undone. Other routes refuse such a codec by name.
+//! ranks have the same bits. A step that fails in a round fails as one that fails later: a rank whose
+//! gradient is refused makes it void, with its own memory as it was, and the others keep residual + gradient
+//! unless void steps are undone. Other routes refuse such a codec by name.
 //!
 //! # A server's own codec and state
 //! The mean goes back by [`ServerOptions::downlink`], with error feedback where that spelling has it, or by
@@ -282,10 +282,10 @@ impl Exchange {
     /// # Errors
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
     /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all, also
-    /// of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are dense;
-    /// `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone; `Packets` for a
-    /// gradient that is to be cut, by a route without a server; `NormCap` for a multiple below 1 or not
-    /// finite; `CappedPackets` for one with packets.
+    /// of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are
+    /// dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone;
+    /// `Packets` for a gradient that is to be cut, by a route without a server; `NormCap` for a multiple
+    /// below 1 or not finite; `CappedPackets` for one with packets.
     pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
@@ -325,8 +325,9 @@ impl Exchange {
     /// fit the codec. The codec stays; [`set_codec`](Self::set_codec) refuses every other.
     ///
     /// # Errors
-    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `RoundsFirst` for
-    /// a server with a codec that has rounds before its frame; `NormCap` and `NoFrames` as [`new`](Self::new).
+    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `RoundsFirst`
+    /// for a server with a codec that has rounds before its frame; `NormCap` and `NoFrames` as
+    /// [`new`](Self::new).
     pub fn with_gather<C: Gather + 'static>(
         codec: C,
         units: UnitPolicy,
@@ -551,9 +552,9 @@ impl Exchange {
         }
     }
 
-    /// The same, with means that the server sends back by any gather codec, of another crate too, and with what
-    /// that codec keeps at the server; in place of [`ServerOptions::downlink`]. Every member does the same with
-    /// the same codec. Only the server's memory is ever used, so the others give `None`.
+    /// The same, with means that the server sends back by any gather codec, of another crate too, and with
+    /// what that codec keeps at the server; in place of [`ServerOptions::downlink`]. Every member does the
+    /// same with the same codec. Only the server's memory is ever used, so the others give `None`.
     ///
     /// The codec encodes the mean as it encodes a gradient, with the same units and the key of the server's
     /// step; all ranks, the server too, apply what the frame decodes to. What the server kept before and the
@@ -587,8 +588,8 @@ impl Exchange {
     }
 
     /// What the server of [`Route::Server`] keeps for its means: what it did not send yet, where its downlink
-    /// has error feedback, and all else that the downlink's codec keeps at the server. Only the server's is ever
-    /// used; a run that goes on elsewhere [saves](Memory::save) it and [loads](Memory::load) it.
+    /// has error feedback, and all else that the downlink's codec keeps at the server. Only the server's is
+    /// ever used; a run that goes on elsewhere [saves](Memory::save) it and [loads](Memory::load) it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -669,8 +670,9 @@ impl Exchange {
     ///
     /// # Errors
     /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
-    /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the memory holds everything again (but see
-    /// [`ExchangeError::Transport`] for a server that is gone), and `mean` is unspecified.
+    /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the
+    /// memory holds everything again (but see [`ExchangeError::Transport`] for a server that is gone), and
+    /// `mean` is unspecified.
     ///
     /// # Panics
     /// When `mean` or the memory has another length than the layout.

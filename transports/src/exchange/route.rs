@@ -57,8 +57,8 @@ pub struct ServerOptions {
     /// not get through by then are not sent again. `None`: until the deadline of the step.
     pub patience: Option<Duration>,
     /// How the mean is sent back: codec and memory count, which the server keeps; units are those of the
-    /// workers' frames, and it is one frame whatever the spelling says of packets. A codec that has no spelling
-    /// goes with [`Exchange::with_downlink`](super::Exchange::with_downlink).
+    /// workers' frames, and it is one frame whatever the spelling says of packets. A codec that has no
+    /// spelling goes with [`Exchange::with_downlink`](super::Exchange::with_downlink).
     pub downlink: Spec,
     /// A frame whose Euclidean norm exceeds this multiple of a running median enters the sum scaled down to
     /// it, the server's own too. The multiple is at least 1. `None`: no frame is scaled. Only the server's

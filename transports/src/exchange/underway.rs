@@ -9,8 +9,8 @@ use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// How long one message is waited for before the first look at the others, where frames travel. Most steps never
-/// look; each wait is twice as long as the one before.
+/// How long one message is waited for before the first look at the others, where frames travel. Most steps
+/// never look; each wait is twice as long as the one before.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 
 /// Messages that were promised and not asked for yet, in the order in which they are asked for. Every peer
@@ -20,8 +20,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// promised so far before it waits: as all do so, there is room for the first message that nobody could send,
 /// and so for each.
 ///
-/// Who waits long for one message looks at the others with the same tag: a void frame among them ends the step
-/// before the slow peer has sent.
+/// Who waits long for one message looks at the others with the same tag: a void frame among them ends the
+/// step before the slow peer has sent.
 #[derive(Debug, Default)]
 pub(super) struct Underway {
     promised: VecDeque<(Rank, Tag)>,
@@ -30,8 +30,8 @@ pub(super) struct Underway {
     spare: Vec<Vec<u8>>,
     /// Whether ranks that fail send notes, and do not only put void frames in place of what they promised.
     pub(super) has_notes: bool,
-    /// The first note, or void frame that was found while waiting for another message, and whose it is: nothing
-    /// more will come.
+    /// The first note, or void frame that was found while waiting for another message, and whose it is:
+    /// nothing more will come.
     pub(super) note: Option<(Rank, Vec<u8>)>,
 }
 
@@ -153,9 +153,9 @@ impl Underway {
         }
     }
 
-    /// Takes what is there of the other promised messages with the tag of the one that is waited for; whether a
-    /// void frame is among them, which is then in `note`. Only those: whoever sent one sent it to all in that
-    /// place, and this rank has sent everything that others wait for before they come to it.
+    /// Takes what is there of the other promised messages with the tag of the one that is waited for; whether
+    /// a void frame is among them, which is then in `note`. Only those: whoever sent one sent it to all in
+    /// that place, and this rank has sent everything that others wait for before they come to it.
     fn look(&mut self, transport: &mut dyn Transport, waited: (Rank, Tag), reader: &Reader<'_>) -> bool {
         for at in 0..self.promised.len() {
             let (from, tag) = self.promised[at];

@@ -1,10 +1,10 @@
 //! A rank whose gradient cannot be encoded says so, so that no rank waits for it: the step is void for all.
 //!
 //! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the
-//! frame that the rank would have sent next, so whoever waits for that one finds it, and whoever waits long for
-//! that of another rank looks for it. Where payloads travel, it is a note: a message of its own, in a unit that
-//! no round has. Who waits there for a message that does not come looks for notes again and again; who gets
-//! what it waits for never looks.
+//! frame that the rank would have sent next, so whoever waits for that one finds it, and whoever waits long
+//! for that of another rank looks for it. Where payloads travel, it is a note: a message of its own, in a
+//! unit that no round has. Who waits there for a message that does not come looks for notes again and again;
+//! who gets what it waits for never looks.
 
 use std::time::Duration;
 

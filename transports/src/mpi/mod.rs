@@ -304,8 +304,8 @@ impl Transport for MpiTransport {
     }
 
     /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has
-    /// not, a minimum, a conjunction and counts of votes, which are short, are the ring's. The bytes are counted as those of a
-    /// ring: the library does not tell what it sends.
+    /// not, a minimum, a conjunction and counts of votes, which are short, are the ring's. The bytes are
+    /// counted as those of a ring: the library does not tell what it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,

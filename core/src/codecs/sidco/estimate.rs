@@ -68,7 +68,8 @@ pub(super) fn threshold(
     Ok(threshold)
 }
 
-/// Moments of all magnitudes that are not zero, the variance where the fit needs it, and the mean of their logarithms where the fit needs it.
+/// Moments of all magnitudes that are not zero, the variance where the fit needs it, and the mean of their
+/// logarithms where the fit needs it.
 fn first_moments(isa: Isa, pass: &mut Pass<'_>, fit: Fit) -> Result<(Moments, f64), EncodeError> {
     let (mut excesses, mut logarithms) = (Excesses::new(1, 0.0), Logarithms::new());
     let mut room = [0; BLOCK];

@@ -16,9 +16,9 @@ const MAX_WIDTH: u32 = 17;
 
 /// A section above this many bytes is never written.
 ///
-/// A gap of g of at most m that the chunk has room for takes g / 2^r < 2·(left + 1)·g / m bits and r + 1 more.
-/// The sum of g / m over a chunk of 2^c coordinates is at most 1 + ln 2^c < c, so that k entries of a chunk
-/// take fewer than 2·(k + 1)·c + k·(c + 1) ≤ (5·c + 1)·k bits.
+/// A gap of g of at most m that the chunk has room for takes g / 2^r < 2·(left + 1)·g / m bits and r + 1
+/// more. The sum of g / m over a chunk of 2^c coordinates is at most 1 + ln 2^c < c, so that k entries of a
+/// chunk take fewer than 2·(k + 1)·c + k·(c + 1) ≤ (5·c + 1)·k bits.
 pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
     let gaps = k.checked_mul(5 * *CHUNKS_LOG2.end() as usize + 1)?;
     let numbers = (len >> USUAL_CHUNK_LOG2).checked_mul(MAX_WIDTH as usize)?;

@@ -96,8 +96,8 @@ pub enum IndexChoice {
     Small,
     /// As `small`, values too, with `context-max` among the coders.
     Smallest,
-    /// Rice codes whose parameter follows from what remains of a chunk: for [chunks](crate::codecs::TopK::with_chunk)
-    /// of as many entries each. No packets.
+    /// Rice codes whose parameter follows from what remains of a chunk: for
+    /// [chunks](crate::codecs::TopK::with_chunk) of as many entries each. No packets.
     Chunks,
 }
 
@@ -132,13 +132,14 @@ impl IndexChoice {
         }
     }
 
-    /// Whether values are entropy coded too, where that is shorter: the other effect of `small` and `smallest`.
+    /// Whether values are entropy coded too, where that is shorter: the other effect of `small` and
+    /// `smallest`.
     pub(crate) fn packs_values(self) -> bool {
         matches!(self, Self::Small | Self::Smallest)
     }
 
-    /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet: not where
-    /// every coordinate or chunk takes bits.
+    /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet: not
+    /// where every coordinate or chunk takes bits.
     pub(crate) fn is_cut(self) -> bool {
         !matches!(self, Self::Bitmap | Self::Chunks)
     }
@@ -210,8 +211,8 @@ fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
 }
 
-/// Writes the section of positions in chunks, if it takes no more than `room` bytes, its length included. Not a
-/// [`Plan`], whose size on a small machine it would double.
+/// Writes the section of positions in chunks, if it takes no more than `room` bytes, its length included. Not
+/// a [`Plan`], whose size on a small machine it would double.
 fn write_chunks(
     full: Full,
     indices: &[u32],
