@@ -15,7 +15,7 @@ pub(crate) fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     write_costs(costs, out)?;
-    writeln!(out, "{}\n", assumptions(question))?;
+    writeln!(out, "{}", terminal::paragraph(&assumptions(question)))?;
     match advice.cells.as_slice() {
         [cell] => write_cell(cell, question, out)?,
         cells => {
@@ -44,7 +44,10 @@ fn write_costs(costs: &Costs, out: &mut impl Write) -> io::Result<()> {
     };
     let rows: Vec<Vec<String>> = all.map(cells).collect();
     write!(out, "{}", terminal::table(&titles, &rows))?;
-    costs.failed.iter().try_for_each(|reason| writeln!(out, "left out: {reason}"))?;
+    costs
+        .failed
+        .iter()
+        .try_for_each(|reason| write!(out, "{}", terminal::paragraph(&format!("left out: {reason}"))))?;
     writeln!(out)
 }
 
@@ -63,7 +66,7 @@ fn assumptions(question: &Question) -> String {
 
 /// One number of workers on one link: every codec.
 fn write_cell(cell: &Cell, question: &Question, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}\n", verdict(cell, question))?;
+    writeln!(out, "{}", terminal::paragraph(&verdict(cell, question)))?;
     let titles = [
         "codec",
         "exchange",

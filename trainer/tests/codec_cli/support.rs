@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Every codec of [`Spec::names`], every coder, every cut into units.
-pub(crate) const SPELLINGS: [&str; 32] = [
+pub(crate) const SPELLINGS: [&str; 33] = [
     "none",
     "f16",
     "f16:memory=ef",
@@ -27,6 +27,7 @@ pub(crate) const SPELLINGS: [&str; 32] = [
     "topk:density=0.1,memory=none,unit=tensor",
     "topk:density=0.01,unit=tensor,dense_below=50",
     "topk:density=0.01,dense_1d=true",
+    "redsync:density=0.1",
     "threshold:value=0.5",
     "threshold:value=1000000",
     "qsgd:bits=4",

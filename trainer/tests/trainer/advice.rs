@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::command_line::{refusal, refusal_in, trainer};
+use super::command_line::{refusal_in, trainer};
 
 fn lines(output: &std::process::Output) -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -15,7 +15,7 @@ const COSTS: &str = r#"{"coordinates":1000000,"side_by_side":1,"add_s":0.0005,
 "dense":{"codec":"none","kind":"dense","bytes":4000020,"encode_s":0.001,"decode_s":0.001,"memcpy_s":0.001},
 "bf16":{"codec":"bf16","kind":"frames","bytes":2000020,"encode_s":0.001,"decode_s":0.001,"memcpy_s":0.001},
 "codecs":[{"codec":"topk:density=0.001","kind":{"sparse":{"density":0.001}},"bytes":10000,"encode_s":0.001,
-"decode_s":0.0001,"memcpy_s":0.001}],"failed":[]}"#;
+"decode_s":0.0001,"memcpy_s":0.001}],"failed":["f16: value at coordinate 7 overflows"]}"#;
 
 #[test]
 fn advice_for_one_link_is_a_sentence_and_a_table() {
@@ -24,7 +24,10 @@ fn advice_for_one_link_is_a_sentence_and_a_table() {
     let ask = |gbps: &str| {
         let asked =
             ["advise", "--costs", "costs.json", "--compute-ms", "50", "--workers", "8", "--gbps", gbps];
-        String::from_utf8(trainer(folder.path(), &asked).stdout).unwrap()
+        let told = String::from_utf8(trainer(folder.path(), &asked).stdout).unwrap();
+        assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+        // On as many lines as it takes.
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let slow = ask("0.1");
     // 8 · 7 MB over 0.1 Gbit/s are 560 ms of a dense step; frames are 5.6 ms and 1.8 ms of coding.
@@ -32,7 +35,7 @@ fn advice_for_one_link_is_a_sentence_and_a_table() {
     assert!(slow.contains("dense 611 ms: 10."), "{slow}");
     let fast = ask("400");
     assert!(fast.contains("8 workers, 400 Gbit/s: do not compress."), "{fast}");
-    assert!(slow.lines().all(|line| line.chars().count() <= 130), "{slow}");
+    assert!(slow.contains("left out: f16: value at coordinate 7 overflows"), "{slow}");
 }
 
 #[test]
@@ -62,21 +65,6 @@ fn measured_costs_are_saved_and_asked_again() {
 }
 
 #[test]
-fn a_codec_that_cannot_encode_is_left_out_with_the_reason() {
-    let folder = tempfile::tempdir().unwrap();
-    let ask = |codecs: &[&str]| {
-        let asked = ["advise", "--params", "64", "--compute-ms", "5", "--iters", "1", "--codec"];
-        trainer(folder.path(), &[&asked, codecs].concat())
-    };
-    let told = String::from_utf8(ask(&["topk:density=0.1", "powersgd:rank=1"]).stdout).unwrap();
-    assert!(told.contains("topk:density=0.1"), "{told}");
-    assert_eq!(
-        refusal(&["advise", "--params", "64", "--compute-ms", "5", "--codec", "topk:density=7"]),
-        "--codec topk:density=7: density=7: expected a fraction from 1e-9 to 1"
-    );
-}
-
-#[test]
 fn bad_questions_are_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("wrong.json"), "{}").unwrap();
@@ -89,6 +77,10 @@ fn bad_questions_are_refused_in_one_line() {
         (
             &["advise", "--params", "0", "--compute-ms", "1"],
             "invalid value '0' for '--params <N>': expected a number such as",
+        ),
+        (
+            &["advise", "--params", "64", "--compute-ms", "5", "--codec", "topk:density=7"],
+            "--codec topk:density=7: density=7: expected a fraction from 1e-9 to 1",
         ),
         (&["advise", "--params", "1", "--compute-ms", "-1"], "unexpected argument '-1' found"),
         (

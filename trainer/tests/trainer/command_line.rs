@@ -14,7 +14,7 @@ fn entries(folder: &Path) -> usize {
 }
 
 /// The one line that a refused command says; nothing may be written.
-pub(super) fn refusal(arguments: &[&str]) -> String {
+fn refusal(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     refusal_in(folder.path(), arguments)
 }

@@ -200,5 +200,5 @@ fn what_does_not_go_together_is_refused_before_the_run() {
     assert!(matches!(error, JobError::Exchange(ExchangeError::OneMessage)), "{error}");
     let message = refused(Settings { codec: Some("qsgd".to_owned()), ..base() });
     assert!(message.starts_with("exchange = sparse with codec = qsgd"), "{message}");
-    assert!(message.ends_with("topk, threshold, dgc, sidco"), "{message}");
+    assert!(message.ends_with("topk, threshold, dgc, sidco, redsync"), "{message}");
 }
