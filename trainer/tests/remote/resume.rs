@@ -273,7 +273,7 @@ fn what_cannot_be_gone_on_from_is_one_line_and_exit_code_2() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&file, bytes).unwrap();
-    refused(1, &["--resume", &own], "rank-1.safetensors: CRC-32");
+    refused(1, &["--resume", &own], "rank-1.safetensors: damaged: CRC-32");
 }
 
 /// Files of more than 64 KiB cannot be written: what a full disk looks like to a program.
