@@ -202,6 +202,7 @@ fn what_decoding_costs() {
         ("topk:density=0.5,index=raw", &noise),
         ("topk:density=0.5,index=bitmap", &noise),
         ("topk:density=0.5,index=rice", &noise),
+        ("topk:density=0.5,index=chunks", &noise),
         ("topk:density=0.5,index=context", &noise),
         ("topk:density=1,index=context,values=q8", &alike),
         ("topk:density=0.5,index=context-max", &noise),
