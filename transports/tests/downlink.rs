@@ -6,7 +6,6 @@ use std::time::Duration;
 use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
 use gradwire::experiments::ParseBody;
 use gradwire::format::CodecId;
-use gradwire::packets::{PacketSize, Packets};
 use gradwire::state::StateLen;
 use gradwire::{
     Codec, DecodeError, Density, EncodeError, Gather, Grad, Layout, LayoutRef, Memory, Scratch, ScratchLen,
@@ -73,23 +72,6 @@ impl Gather for Heavy {
             out[bytes - 1] ^= 1;
         }
         Ok(bytes)
-    }
-
-    fn packet_scratch_len(&self, _: &[Unit], _: PacketSize) -> ScratchLen {
-        ScratchLen::default()
-    }
-
-    fn packets<'a>(
-        &'a self,
-        _: StepKey,
-        _: &'a LayoutRef<'a>,
-        _: &'a [Unit],
-        _: Grad<'a>,
-        _: Option<&'a mut Memory<'_>>,
-        _: &'a mut Scratch<'_>,
-        _: PacketSize,
-    ) -> Result<Packets<'a>, EncodeError> {
-        Err(EncodeError::NoPackets)
     }
 }
 

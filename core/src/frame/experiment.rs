@@ -1,6 +1,6 @@
 //! Frames of codecs of other crates. They are written, read back, and only then taken out of the memory.
 
-use crate::codec::{EncodeBody, EncodeUnit, Law, PacketSize, ParseBody, Reduction, Refused, ShareNumbers};
+use crate::codec::{EncodeBody, EncodeUnit, Law, ParseBody, Reduction, Refused, ShareNumbers};
 use crate::codec::{UnitInput, UnitSource};
 use crate::codecs::dense::Dense;
 use crate::corrected::Corrected;
@@ -9,7 +9,6 @@ use crate::frame::Frame;
 use crate::frame::gather::Gather;
 use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
 use crate::frame::message::{check_frame_fits, check_units};
-use crate::frame::packets::Packets;
 use crate::frame::rounds_first::{RoundsFirst, StepInput};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -146,23 +145,6 @@ impl<C: EncodeBody> Gather for Experimental<C> {
             return Err(refused(&units[0], Refused("its rounds come before its frame")));
         }
         self.write_frame(&encoding, memory, scratch, out)
-    }
-
-    fn packet_scratch_len(&self, _units: &[Unit], _size: PacketSize) -> ScratchLen {
-        ScratchLen::default()
-    }
-
-    fn packets<'a>(
-        &'a self,
-        _key: StepKey,
-        _layout: &'a LayoutRef<'a>,
-        _units: &'a [Unit],
-        _grad: Grad<'a>,
-        _memory: Option<&'a mut Memory<'_>>,
-        _scratch: &'a mut Scratch<'_>,
-        _size: PacketSize,
-    ) -> Result<Packets<'a>, EncodeError> {
-        Err(EncodeError::NoPackets)
     }
 }
 

@@ -87,11 +87,15 @@ pub trait Gather: Send + Sync {
         out: &mut [u8],
     ) -> Result<usize, EncodeError>;
 
-    /// Working memory that [`packets`](Self::packets) needs for these units.
-    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen;
+    /// Working memory that [`packets`](Self::packets) needs for these units; none unless a codec can be cut.
+    fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
+        let _ = (units, size);
+        ScratchLen::default()
+    }
 
     /// The same content as several frames of at most `size` bytes, each of which decodes alone: for links
-    /// that lose packets. The memory is lent until the last packet has been drawn; see [`Packets`].
+    /// that lose packets. The memory is lent until the last packet has been drawn; see [`Packets`]. Unless
+    /// implemented, the codec cannot be cut.
     ///
     /// # Errors
     /// `NoPackets` for a codec that cannot be cut, `NotBuilt` without the feature `full`, `PacketTooSmall`,
@@ -114,7 +118,10 @@ pub trait Gather: Send + Sync {
         memory: Option<&'a mut Memory<'_>>,
         scratch: &'a mut Scratch<'_>,
         size: PacketSize,
-    ) -> Result<Packets<'a>, EncodeError>;
+    ) -> Result<Packets<'a>, EncodeError> {
+        let _ = (key, layout, units, grad, memory, scratch, size);
+        Err(EncodeError::NoPackets)
+    }
 }
 
 impl<C: AsUnitCodec> Gather for C {

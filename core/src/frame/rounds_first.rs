@@ -1,9 +1,8 @@
 //! Rounds before a frame: what all ranks agree on before any of them encodes.
 
-use crate::codec::{PacketSize, ParseBody, Reduction};
+use crate::codec::{ParseBody, Reduction};
 use crate::error::EncodeError;
 use crate::frame::gather::Gather;
-use crate::frame::packets::Packets;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -150,22 +149,5 @@ impl Gather for AfterRounds<'_> {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         self.codec.encode_after(self.numbers, &StepInput { key, layout, units, grad }, memory, scratch, out)
-    }
-
-    fn packet_scratch_len(&self, _units: &[Unit], _size: PacketSize) -> ScratchLen {
-        ScratchLen::default()
-    }
-
-    fn packets<'a>(
-        &'a self,
-        _key: StepKey,
-        _layout: &'a LayoutRef<'a>,
-        _units: &'a [Unit],
-        _grad: Grad<'a>,
-        _memory: Option<&'a mut Memory<'_>>,
-        _scratch: &'a mut Scratch<'_>,
-        _size: PacketSize,
-    ) -> Result<Packets<'a>, EncodeError> {
-        Err(EncodeError::NoPackets)
     }
 }
