@@ -62,7 +62,7 @@ fn f32s_of(gradient: &Gradient) -> PyResult<&[f32]> {
 /// Replaces tensors by the mean of frames, which are added in their order; whether all of it is finite.
 ///
 /// Beside each tensor stands where its unit begins, ascending. A frame without a unit counts as zeros. A
-/// frame with a unit that is none of the tensors is refused before anything is written.
+/// frame with a unit that does not match a tensor is refused before anything is written.
 #[pyfunction]
 pub(crate) fn _mean(
     py: Python<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn _mean(
     let frames: Vec<_> = frames.iter().map(|frame| frame.get().parsed()).collect();
     let ranges: Vec<_> = outputs.iter().map(|(start, output)| *start..*start + output.len()).collect();
     if !frames.iter().all(|frame| covers(frame, &ranges)) {
-        return Err(value("frames: one has a unit that is none of the tensors"));
+        return Err(value("frames: one has a unit that matches no tensor"));
     }
     let bytes = outputs.iter().map(|(_, output)| 4 * output.len()).sum();
     let targets = outputs.iter_mut().map(|(start, output)| (*start, output.f32s())).collect::<Vec<_>>();

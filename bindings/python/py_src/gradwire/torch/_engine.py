@@ -179,7 +179,7 @@ class Engine:
         self._expected = 0
         self._is_bad = self._is_closed = self._is_known = self._is_failing = False
         self._agreed = self._done = 0
-        # The collective that the other ranks call next: that of a bucket, or, if there is none, of the end of the step.
+        # The collective that the other ranks call next: that of this bucket, or with None the one that ends the step.
         self._awaited: int | None = 0
         # Bytes that go with the header of each bucket: what does not fit takes a second collective.
         self._room: dict[int, int] = {}

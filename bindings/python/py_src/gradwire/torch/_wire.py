@@ -63,7 +63,7 @@ class Wire:
         return headers, [row[head:].numpy().tobytes() for row in rows]
 
     def gather_rest(self, own: bytes, begun: Sequence[bytes], sizes: Sequence[int], room: int) -> list[bytes]:
-        """All bytes of each rank, of which there are as many as `sizes` says, and of which the first are there."""
+        """All bytes of each rank: `sizes` says how many, and `begun` holds the first `room` of them."""
         missing = [max(size - room, 0) for size in sizes]
         if self.world == 1:
             return [own]
