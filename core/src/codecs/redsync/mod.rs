@@ -3,8 +3,7 @@
 mod spelling;
 
 use crate::codec::{EncodeUnit, UnitInput};
-use crate::codecs::sidco::least_above;
-use crate::codecs::topk::Quota;
+use crate::codecs::topk::{Quota, least_above};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
 use crate::corrected::{BLOCK, Pass};
@@ -61,8 +60,7 @@ impl Redsync {
     }
 
     fn quota(&self, len: usize) -> Quota {
-        let k = self.density.count(len);
-        Quota { k, most: k.saturating_mul(2).min(len) }
+        Quota::up_to_double(self.density.count(len), len)
     }
 
     /// Leaves the entries to send in `candidates`.

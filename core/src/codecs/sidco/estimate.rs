@@ -2,10 +2,10 @@
 
 use super::fit::{Fit, exponential, gamma, pareto};
 use super::moments::{Excesses, Logarithms, Moments};
-use crate::codecs::topk::radix_cut;
+use crate::codecs::topk::{least_above, radix_cut};
 use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
-use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, scalar::MAGNITUDE};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
 
 /// The share that the first of several stages leaves.
 const FIRST_SHARE: f64 = 1.0 / ONE_IN as f64;
@@ -178,19 +178,12 @@ impl<'k, 'c> Kept<'k, 'c> {
     }
 }
 
-/// Bits of the smallest magnitude above the threshold, which is not negative.
-pub(crate) fn least_above(threshold: f64) -> u32 {
-    // Rounded to the nearest, it may be at the threshold, or on either side of it.
-    let nearest = threshold as f32;
-    let bits = nearest.to_bits() & MAGNITUDE;
-    bits + u32::from(f64::from(nearest) <= threshold)
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
     use crate::Grad;
+    use crate::kernels::scalar::MAGNITUDE;
     use std::{vec, vec::Vec};
 
     /// The threshold, and whether the values that reach it are still known; if so, the candidates are exactly

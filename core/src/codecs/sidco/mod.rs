@@ -7,7 +7,7 @@ mod moments;
 mod spelling;
 
 use crate::codec::{EncodeUnit, UnitInput};
-use crate::codecs::topk::Quota;
+use crate::codecs::topk::{Quota, least_above};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
 use crate::corrected::Pass;
@@ -20,7 +20,6 @@ use adapt::Stages;
 use core::num::NonZeroU32;
 use estimate::Kept;
 
-pub(crate) use estimate::least_above;
 pub use fit::Fit;
 
 /// SIDCo: sends the elements that exceed a threshold. The threshold comes from a distribution fitted to the
@@ -102,8 +101,7 @@ impl Sidco {
     /// The number to select. The cap applies after it, so that stages adapt in the same way with and without
     /// the cap.
     fn quota(&self, len: usize) -> Quota {
-        let k = self.density.count(len);
-        Quota { k, most: k.saturating_mul(2).min(len) }
+        Quota::up_to_double(self.density.count(len), len)
     }
 
     /// At most ⌈log2(1/density)⌉ stages adapt, because each selects at least a half.

@@ -19,7 +19,7 @@ use chunks::Chunks;
 use core::num::NonZeroU32;
 
 pub(crate) use peek::{Peek, capacity};
-pub(crate) use reach::Quota;
+pub(crate) use reach::{Quota, least_above};
 pub(crate) use select::radix_cut;
 
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or

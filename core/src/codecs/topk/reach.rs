@@ -3,6 +3,7 @@
 use super::select::{compact, cut};
 use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
+use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 
 /// How many coordinates an estimated threshold is to leave.
@@ -15,6 +16,11 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
+    /// `k` of `len`, and up to twice as many.
+    pub(crate) fn up_to_double(k: usize, len: usize) -> Self {
+        Self { k, most: k.saturating_mul(2).min(len) }
+    }
+
     /// Elements that each part of the candidates must hold for a selection out of `len`. When it is full,
     /// more than `most` have been found.
     pub(crate) fn capacity(self, len: usize) -> usize {
@@ -71,4 +77,12 @@ impl Quota {
         compact(isa, candidates, cut, self.k);
         cut.magnitude.saturating_add(1)
     }
+}
+
+/// Bits of the smallest magnitude above the threshold, which is not negative.
+pub(crate) fn least_above(threshold: f64) -> u32 {
+    // Rounded to the nearest, it may be at the threshold, or on either side of it.
+    let nearest = threshold as f32;
+    let bits = nearest.to_bits() & MAGNITUDE;
+    bits + u32::from(f64::from(nearest) <= threshold)
 }
