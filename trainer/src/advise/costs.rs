@@ -2,11 +2,10 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec_cli::{CliError, Cost, CostKind, Gradient, cost};
+use crate::codec_cli::{CliError, Cost, CostKind, Gradient, cost, timed};
 
 /// Codecs on one gradient, measured on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,12 +98,11 @@ fn at_once<T: Send, E: Send>(count: usize, work: impl Fn() -> Result<T, E> + Syn
 fn add_s(gradient: &Gradient, iters: u32) -> f64 {
     let values = gradient.values();
     let mut sum = vec![0.0_f32; values.len()];
-    let mut turn = || {
-        let start = Instant::now();
+    let mut add = || {
         sum.iter_mut().zip(black_box(values)).for_each(|(sum, value)| *sum += value);
         black_box(sum.as_mut_slice());
-        start.elapsed().as_secs_f64()
     };
+    let mut turn = || timed(&mut add).1;
     turn();
     middle((0..iters).map(|_| turn()).collect())
 }

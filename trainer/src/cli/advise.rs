@@ -150,9 +150,9 @@ fn question(args: &AdviseArgs, measured: Option<(usize, Link)>) -> Question {
 /// Read from a file, or measured.
 fn costs(args: &AdviseArgs) -> Result<Costs, Failure> {
     if let Some(path) = &args.costs {
-        let text = fs::read_to_string(path).map_err(|error| fault(path, error))?;
+        let text = fs::read_to_string(path).map_err(|error| Failure::of_file(path, error))?;
         return serde_json::from_str(&text)
-            .map_err(|error| fault(path, format!("not a file of costs: {error}")));
+            .map_err(|error| Failure::of_file(path, format!("not a file of costs: {error}")));
     }
     let gradient = match &args.input {
         Some(path) => Gradient::read(path)?,
@@ -162,9 +162,5 @@ fn costs(args: &AdviseArgs) -> Result<Costs, Failure> {
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| fault(path, error))
-}
-
-fn fault(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("{}: {what}", path.display()))
+    fs::write(path, text).map_err(|error| Failure::of_file(path, error))
 }

@@ -24,14 +24,13 @@ pub(super) struct ReportArgs {
 
 pub(super) fn report(args: &ReportArgs, out: &mut impl Write) -> Result<(), Failure> {
     if args.out.exists() && !args.force {
-        let text =
-            format!("{}: there already; give another --out, or --force to write over it", args.out.display());
-        return Err(Failure::Usage(text));
+        let what = "there already; give another --out, or --force to write over it";
+        return Err(Failure::of_file(&args.out, what));
     }
     let logged: Vec<LoggedRun> =
         args.runs.iter().map(|path| LoggedRun::read(path)).collect::<Result<_, _>>()?;
     fs::write(&args.out, runs::html(&logged, "Training runs"))
-        .map_err(|error| Failure::Usage(format!("{}: {error}", args.out.display())))?;
+        .map_err(|error| Failure::of_file(&args.out, error))?;
     let (head, rows) = runs::rows(&logged);
     write!(out, "{}", terminal::table(&head, &rows))?;
     writeln!(out, "\nReport: {}", args.out.display())?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use gradwire::Spec;
 use serde::Deserialize;
 
-use crate::codec_cli::significant;
+use crate::codec_cli::{is_summed, significant};
 use crate::command::Failure;
 use crate::record::{LoggedRun, Metrics};
 use crate::simulate::{Cluster, Exchange, Outcome, RecordedStep, replay};
@@ -70,15 +70,16 @@ pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), 
 
 /// The cluster of the file, with each number of workers that was asked for.
 fn clusters(args: &SimulateArgs) -> Result<Vec<Cluster>, Failure> {
-    let text = fs::read_to_string(&args.cluster).map_err(|error| fault(&args.cluster, error))?;
-    let cluster: Cluster = toml::from_str(&text).map_err(|error| fault(&args.cluster, error.message()))?;
+    let text = fs::read_to_string(&args.cluster).map_err(|error| Failure::of_file(&args.cluster, error))?;
+    let cluster: Cluster =
+        toml::from_str(&text).map_err(|error| Failure::of_file(&args.cluster, error.message()))?;
     let workers: Vec<usize> = match args.workers.as_slice() {
         [] => vec![cluster.workers],
         workers => workers.iter().map(|workers| workers.get()).collect(),
     };
     let with = |workers| Cluster { workers, ..cluster.clone() }.checked();
     let all: Result<Vec<Cluster>, _> = workers.into_iter().map(with).collect();
-    all.map_err(|error| fault(&args.cluster, error))
+    all.map_err(|error| Failure::of_file(&args.cluster, error))
 }
 
 /// Parts of `summary.json`.
@@ -93,8 +94,9 @@ fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<Rec
     let summary =
         || fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Summary>(&text).ok());
     let params = args.params.map(NonZeroUsize::get).or_else(|| summary().map(|summary| summary.params));
-    let params =
-        params.ok_or_else(|| fault(&file, "does not say how many parameters there are; give --params"))?;
+    let params = params.ok_or_else(|| {
+        Failure::of_file(&file, "does not say how many parameters there are; give --params")
+    })?;
     let is_summed = usual(run) == Exchange::Ring;
     let step = |line: &Metrics| {
         let ratio = line.ratio?;
@@ -108,20 +110,16 @@ fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<Rec
         }))
     };
     let steps: Option<Vec<RecordedStep>> = run.metrics.iter().filter_map(step).collect();
-    let steps =
-        steps.ok_or_else(|| fault(path, "did not record how long a step computes; give --compute-ms"))?;
-    if steps.is_empty() { Err(fault(path, "nothing was sent in any step")) } else { Ok(steps) }
+    let steps = steps.ok_or_else(|| {
+        Failure::of_file(path, "did not record how long a step computes; give --compute-ms")
+    })?;
+    if steps.is_empty() { Err(Failure::of_file(path, "nothing was sent in any step")) } else { Ok(steps) }
 }
 
 /// How what this codec sends usually travels.
 fn usual(run: &LoggedRun) -> Exchange {
     let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
-    let is_linear = spec.is_some_and(|spec| spec.codec.as_linear().is_some() && spec.packets.is_none());
-    if is_linear { Exchange::Ring } else { Exchange::AllGather }
-}
-
-fn fault(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("{}: {what}", path.display()))
+    if spec.is_some_and(|spec| is_summed(&spec)) { Exchange::Ring } else { Exchange::AllGather }
 }
 
 fn row(name: &str, codec: &str, outcome: &Outcome) -> Vec<String> {

@@ -17,6 +17,7 @@ use super::json;
 use super::list::codecs_help;
 use super::measure::{Measurement, Sent, measure, rehearse};
 use super::quality::finite;
+use super::rounds::is_summed;
 use super::table::{Table, grouped, optional, significant};
 use crate::config::link_rate::{CHOICES, with_index};
 use crate::terminal;
@@ -160,7 +161,7 @@ fn traffic(spec: &Spec, gradient: &Gradient, measured: &Measurement, workers: u3
         workers,
         dense_bytes: gradient.values.len() as f64 * 4.0,
         frame_bytes: measured.bytes as f64,
-        is_linear: spec.codec.as_linear().is_some() && spec.packets.is_none(),
+        is_linear: is_summed(spec),
         times: measured.times,
     }
 }

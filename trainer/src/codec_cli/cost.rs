@@ -7,6 +7,7 @@ use super::error::CliError;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
 use super::measure::{Sent, measure};
+use super::rounds::is_summed;
 
 /// A codec on a gradient, measured: sizes in bytes, median times in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,7 +62,7 @@ pub(crate) fn cost(spelling: &str, gradient: &Gradient, iters: u32) -> Result<Co
 }
 
 fn kind(spec: &Spec, sent: Sent, density: f64) -> CostKind {
-    let is_linear = spec.codec.as_linear().is_some() && spec.packets.is_none();
+    let is_linear = is_summed(spec);
     let is_sparse = spec.codec.sparse_values().is_some() && spec.packets.is_none();
     match sent {
         Sent::Rounds(rounds) => CostKind::Rounds(rounds),

@@ -167,7 +167,7 @@ fn time_in_turns(codec: &mut impl Turns, copy: &mut AlignedCopy, iters: u32) -> 
 }
 
 /// What `f` returns, and the seconds it took.
-fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
+pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
     let result = black_box(f());
     (result, start.elapsed().as_secs_f64())

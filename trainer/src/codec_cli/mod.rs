@@ -44,6 +44,8 @@ pub(crate) use gradient::Gradient;
 pub use inspect::InspectArgs;
 pub use list::ListArgs;
 pub(crate) use list::codecs_help;
+pub(crate) use measure::timed;
+pub(crate) use rounds::is_summed;
 pub(crate) use table::{grouped, significant};
 
 /// Arguments of `trainer codec`.

@@ -3,7 +3,7 @@
 
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{Round, RoundBuffers};
-use gradwire::{Codec, EncodeError, Grad, Unit};
+use gradwire::{Codec, EncodeError, Grad, Spec, Unit};
 
 use super::error::CliError;
 use super::job::Job;
@@ -37,6 +37,11 @@ const ELEMENT_BYTES: usize = 4;
 /// The codec, if it is linear and has no frames.
 pub(super) fn without_frames(codec: &Codec) -> Option<LinearCodec> {
     codec.as_linear().filter(|_| !codec.capabilities().has_frames)
+}
+
+/// Whether what a codec sends may be summed by an all-reduce; else its frames go to all.
+pub(crate) fn is_summed(spec: &Spec) -> bool {
+    spec.codec.as_linear().is_some() && spec.packets.is_none()
 }
 
 impl<'g> Rounds<'g> {

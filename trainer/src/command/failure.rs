@@ -1,6 +1,7 @@
 //! Why a command ends without having done its work.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 #[cfg(feature = "zmq")]
 use super::remote_error::RemoteError;
@@ -72,6 +73,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What is wrong with a file that the command line names.
+    pub(crate) fn of_file(path: &Path, what: impl std::fmt::Display) -> Self {
+        Self::Usage(format!("{}: {what}", path.display()))
+    }
+
     /// 2 for bad input, for which nothing was written; 1 for a later failure.
     pub fn exit_code(&self) -> u8 {
         match self {

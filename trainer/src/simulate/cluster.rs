@@ -1,5 +1,6 @@
 //! The machines that a run is replayed on.
 
+use gradwire_transports::cost::Link;
 use serde::Deserialize;
 
 use crate::range::{RangeError, require};
@@ -112,7 +113,7 @@ impl Cluster {
 
 /// Gbit/s as bytes a second.
 pub(super) fn bytes_per_s(gbps: f64) -> f64 {
-    gbps * 1e9 / 8.0
+    Link::from_gbps(gbps, 0.0).bytes_per_s
 }
 
 #[cfg(test)]
