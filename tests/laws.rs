@@ -2,7 +2,9 @@
 
 use gradwire::registry::{CODECS, Law};
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey};
+use gradwire::{
+    Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepKey, Unit,
+};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run;
 
@@ -119,4 +121,82 @@ fn names_and_numbers_are_those_of_the_list() {
             assert!(id.is_none_or(|id| id.name() == Some(name)), "{name}");
         }
     }
+}
+
+/// A memory for each codec, and what it holds as bits.
+fn memory_of(spec: &Spec, units: usize, n: usize) -> Memory<'static> {
+    let states = if spec.codec.capabilities().adapts { units } else { 0 };
+    Memory::new(vec![0.0; n]).with_states(vec![Default::default(); states])
+}
+
+fn contents(memory: &Memory<'_>) -> (Vec<u32>, Vec<[u32; 4]>) {
+    let states = memory.states().iter().map(|state| state.words()).collect();
+    (memory.residual().iter().map(|value| value.to_bits()).collect(), states)
+}
+
+/// Over five steps, of which every second comes to nothing, and of which each leaves one unit out.
+#[test]
+fn a_step_beside_the_memory_before_is_the_same_step_and_leaves_that_memory_alone() {
+    let (layout, n) = (layout(), layout().len());
+    let layout = layout.as_ref();
+    for spec in [examples(Law::Exact), examples(Law::NotKept)].concat() {
+        // A unit for each tensor, the vector dense.
+        let units = [(0, 0, 1200), (1, 1200, 77), (2, 1277, 360)].map(|(id, start, len)| Unit {
+            id,
+            start,
+            len,
+            dense: id == 1,
+        });
+        let [mut usual, mut before, mut beside] = [(); 3].map(|()| memory_of(&spec, units.len(), n));
+        let (mut encoder, mut other) = (Encoder::new(), Encoder::new());
+        for step in 0..5 {
+            let key = StepKey { seed: 5, step, source: Source::Rank(1) };
+            let values = Input::Normal(step + 1).values(n);
+            let format = ["f32", "f16", "bf16"][step as usize % 3];
+            let values = run::Gradient::new(format, &values);
+            let (mut taken, mut old) = (Vec::new(), contents(&before));
+            for (at, unit) in units.iter().enumerate() {
+                if step as usize % 3 == at {
+                    beside.carry_over(&before, unit);
+                } else {
+                    let grad = values.as_grad().slice(unit.start, unit.len);
+                    assert!(beside.begin_beside(&before, unit, grad), "{spec}");
+                    taken.push(*unit);
+                }
+            }
+            let frame = other.encode_beside(&spec.codec, key, &layout, &taken, &before, &mut beside).unwrap();
+            assert_eq!(contents(&before), old, "{spec}");
+            let mut copy = memory_of(&spec, units.len(), n);
+            let snapshot = &mut gradwire::state::Snapshot::new();
+            snapshot.take(&usual);
+            snapshot.restore(&mut copy);
+            let expected =
+                encoder.encode(&spec.codec, key, &layout, &taken, values.as_grad(), Some(&mut copy)).unwrap();
+            assert_eq!(frame, expected, "{spec}, step {step}");
+            assert_eq!(contents(&beside), contents(&copy), "{spec}, step {step}");
+            if step % 2 == 0 {
+                (usual, old) = (copy, contents(&beside));
+                std::mem::swap(&mut before, &mut beside);
+                assert_eq!(contents(&before), old);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_refused_beside_the_memory_before() {
+    let (layout, unit) = (LayoutRef::flat(3), Unit::whole(3));
+    let spec = Spec::parse("topk:density=0.5").unwrap();
+    let (before, mut beside) = (Memory::new(vec![1.0, f32::MAX, 0.0]), Memory::new(vec![0.0; 3]));
+    let key = StepKey { seed: 5, step: 6, source: Source::Rank(1) };
+    for (bad, at) in [(f32::NAN, 0), (f32::INFINITY, 2), (f32::MAX, 1)] {
+        let mut grad = [1.0; 3];
+        grad[at] = bad;
+        assert!(beside.begin_beside(&before, &unit, Grad::F32(&grad)));
+        let result = Encoder::new()
+            .encode_beside(&spec.codec, key, &layout, &[unit], &before, &mut beside)
+            .map(<[u8]>::len);
+        assert_eq!(result, Err(gradwire::EncodeError::NonFiniteInput { index: at }), "{bad}");
+    }
+    assert!(!beside.begin_beside(&before, &unit, Grad::F32(&[0.0, -0.0, 0.0])));
 }

@@ -32,6 +32,8 @@ const NARROW_BLOCK: usize = if Full::build().is_some() { 256 } else { 64 };
 #[derive(Clone, Copy)]
 pub(crate) struct Corrected<'a> {
     grad: Grad<'a>,
+    /// No magnitude of the gradient is above this; infinite where nothing is known.
+    largest_gradient: FullBound,
     residual: Option<&'a [f32]>,
     /// No magnitude of the residual is above this; infinite where nothing is known.
     largest: f32,
@@ -52,7 +54,8 @@ impl<'a> Corrected<'a> {
         let same = residual.is_none_or(|residual| residual.len() == grad.len());
         assert!(same, "gradient and residual differ in length");
         let largest = if residual.is_none() { 0.0 } else { f32::INFINITY };
-        Self { grad, residual, largest, momentum: None, momentum_bound: FullBound::UNKNOWN, start, bound }
+        let (largest_gradient, momentum_bound) = (FullBound::UNKNOWN, FullBound::UNKNOWN);
+        Self { grad, largest_gradient, residual, largest, momentum: None, momentum_bound, start, bound }
     }
 
     /// The same, with momentum before the residual.
@@ -68,6 +71,11 @@ impl<'a> Corrected<'a> {
     /// The same; no magnitude of the momentum is above `momentum_bound`.
     pub(crate) fn with_momentum_bound(self, momentum_bound: f32) -> Self {
         Self { momentum_bound: FullBound::new(momentum_bound), ..self }
+    }
+
+    /// The same; no magnitude of the gradient is above `largest_gradient`.
+    pub(crate) fn with_largest_gradient(self, largest_gradient: FullBound) -> Self {
+        Self { largest_gradient, ..self }
     }
 
     /// The same; no magnitude of the residual is above `largest`.
@@ -181,7 +189,8 @@ impl<'a> Corrected<'a> {
     }
 
     /// Checks every value and changes nothing. If bounds on residual and momentum are known, it reads only
-    /// the gradient; see [`largest_sum`](Self::largest_sum).
+    /// the gradient, and if one on the gradient is known too, nothing; see
+    /// [`largest_sum`](Self::largest_sum).
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -189,8 +198,12 @@ impl<'a> Corrected<'a> {
         let momentum = Full::build().and(self.momentum);
         let is_bounded =
             self.largest.is_finite() && (momentum.is_none() || self.momentum_bound.get().is_finite());
-        if is_bounded && self.largest_sum(self.largest_of_gradient(isa)) < self.bound {
-            return Ok(());
+        if is_bounded {
+            let known = self.largest_gradient.get();
+            let largest = if known.is_finite() { known } else { self.largest_of_gradient(isa) };
+            if self.largest_sum(largest) < self.bound {
+                return Ok(());
+            }
         }
         let mut p = [0; NARROW_BLOCK];
         (0..self.len()).step_by(NARROW_BLOCK).try_for_each(|first| {

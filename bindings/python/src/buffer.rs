@@ -272,6 +272,11 @@ impl Gradient {
     pub(crate) fn meets(&self, output: &Output) -> bool {
         self.0.overlaps(output.0.pointer.as_ptr() as usize, output.0.bytes)
     }
+
+    /// Whether it stands in the memory of these values.
+    pub(crate) fn stands_in(&self, values: &[f32]) -> bool {
+        self.0.overlaps(values.as_ptr() as usize, size_of_val(values))
+    }
 }
 
 /// Memory that Python lends to be written to.

@@ -68,8 +68,33 @@ impl Codec {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
     }
 
+    /// The frame of units that `memory` holds beside `before`, in working memory that is kept for the next
+    /// call.
+    pub(crate) fn encode_beside(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        before: &names::Memory<'_>,
+        memory: &mut names::Memory<'_>,
+    ) -> Result<Vec<u8>, names::EncodeError> {
+        let codec = &self.spec.codec;
+        let (needed, most) = (codec.scratch_len(units), codec.max_frame_bytes(units));
+        let most = most.ok_or(names::EncodeError::TooLarge)?;
+        let mut work = self.take_work();
+        grow(&mut work.words, needed.words);
+        grow(&mut work.bytes, needed.bytes);
+        grow(&mut work.frame, most);
+        let mut scratch = Scratch { words: &mut work.words, bytes: &mut work.bytes };
+        let frame = &mut work.frame;
+        let encoded = codec.encode_beside(key, layout, units, before, memory, &mut scratch, frame);
+        let frame = encoded.map(|len| work.frame[..len].to_vec());
+        self.keep_work(work);
+        frame
+    }
+
     /// The memory has to be the one that the spelling asks for.
-    fn check_memory(&self, memory: Option<&Memory>, layout: &Layout) -> PyResult<()> {
+    pub(crate) fn check_memory(&self, memory: Option<&Memory>, layout: &Layout) -> PyResult<()> {
         let keeps = self.spec.memory != MemoryChoice::None;
         match memory {
             None if keeps => Err(value(format!(
@@ -151,7 +176,7 @@ impl Job {
     }
 }
 
-fn key_of(seed: u64, step: u64, rank: u32) -> PyResult<StepKey> {
+pub(crate) fn key_of(seed: u64, step: u64, rank: u32) -> PyResult<StepKey> {
     const RANKS: u32 = (1 << 30) - 1;
     if rank >= RANKS {
         return Err(value(format!("rank={rank}: expected a whole number below {RANKS}")));

@@ -2,11 +2,15 @@
 //! as the work, for small ones.
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::buffer::{Gradient, Output, detached};
-use crate::errors::value;
+use crate::codec::{Codec, UnitTuple, key_of};
+use crate::errors::{self, value};
 use crate::frame::Frame;
-use crate::names::{self, FrameUnit, Grad};
+use crate::fresh::bytes_object;
+use crate::memory::Memory;
+use crate::names::{self, FrameUnit, Grad, MemoryChoice, Unit};
 
 /// Copies each of the tensors to its target, which has as many elements; whether any element of it is not
 /// zero.
@@ -57,6 +61,98 @@ fn f32s_of(gradient: &Gradient) -> PyResult<&[f32]> {
         Grad::F32(values) => Ok(values),
         _ => Err(value("tensors: expected float32")),
     }
+}
+
+/// Encodes tensors, a unit each, into a memory of their own: `before` holds what the step began with, and
+/// stays as it is. Returns the frame, empty without units, and which of the tensors are not all zero: those
+/// that are were taken over from `before`, and are no units of the frame. After an exception `memory` holds
+/// nothing that is of use.
+#[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "as encode, whose arguments Python names")]
+#[pyo3(signature = (codec, before, memory, tensors, units, *, step, seed, rank))]
+pub(crate) fn _encode_beside<'py>(
+    py: Python<'py>,
+    codec: &Bound<'py, Codec>,
+    before: &Bound<'py, Memory>,
+    memory: &Bound<'py, Memory>,
+    tensors: Vec<Bound<'py, PyAny>>,
+    units: Vec<UnitTuple>,
+    step: u64,
+    seed: u64,
+    rank: u32,
+) -> PyResult<(Bound<'py, PyBytes>, Vec<bool>)> {
+    let codec = codec.get();
+    if codec.spec.memory != MemoryChoice::ErrorFeedback {
+        return Err(value(format!("{}: expected a codec with error feedback and no momentum", codec.spec)));
+    }
+    let before = Memory::borrow_beside(before)?;
+    let mut memory = Memory::borrow_alone(memory)?;
+    let layout = memory.layout.clone_ref(py);
+    before.check_layout(layout.get())?;
+    codec.check_memory(Some(&memory), layout.get())?;
+    let layout = layout.get().layout.as_ref();
+    let units = codec.units_for(&layout, Some(units))?;
+    let sources = tensors.iter().map(|tensor| Gradient::of(tensor, None)).collect::<PyResult<Vec<_>>>()?;
+    let key = key_of(seed, step, rank)?;
+    let Some(before) = before.get() else { return Err(value("before: it is being changed")) };
+    let lent = memory.lend();
+    check_sources(&sources, &units, lent)?;
+    let gradients: Vec<_> = sources.iter().map(Gradient::grad).collect();
+    let bytes = sources.iter().map(Gradient::bytes).sum();
+    let (frame, present) = detached(py, bytes, || {
+        let present: Vec<_> = units
+            .iter()
+            .zip(gradients)
+            .map(|(unit, grad)| {
+                let is_some = lent.begin_beside(before, unit, grad);
+                if !is_some {
+                    lent.carry_over(before, unit);
+                }
+                is_some
+            })
+            .collect();
+        let of_present = |(unit, is_some): (&Unit, &bool)| is_some.then_some(*unit);
+        let units: Vec<_> = units.iter().zip(&present).filter_map(of_present).collect();
+        let frame = if units.is_empty() {
+            Ok(Vec::new())
+        } else {
+            codec.encode_beside(key, &layout, &units, before, lent)
+        };
+        (frame, present)
+    });
+    Ok((bytes_object(py, &frame.map_err(errors::encode)?)?, present))
+}
+
+fn check_sources(sources: &[Gradient], units: &[Unit], memory: &names::Memory<'_>) -> PyResult<()> {
+    let fit = |(source, unit): (&Gradient, &Unit)| source.len() == unit.len;
+    if sources.len() != units.len() || !sources.iter().zip(units).all(fit) {
+        return Err(value("tensors: expected one for each unit, of its length"));
+    }
+    if sources.iter().any(|source| source.stands_in(memory.residual())) {
+        return Err(value("tensors: one stands in the memory that is written to"));
+    }
+    Ok(())
+}
+
+/// Takes units over from the memory that a step began with: those that it did not encode.
+#[pyfunction]
+pub(crate) fn _carry_over(
+    py: Python<'_>,
+    codec: &Bound<'_, Codec>,
+    before: &Bound<'_, Memory>,
+    memory: &Bound<'_, Memory>,
+    units: Vec<UnitTuple>,
+) -> PyResult<()> {
+    let before = Memory::borrow_beside(before)?;
+    let mut memory = Memory::borrow_alone(memory)?;
+    let layout = memory.layout.clone_ref(py);
+    before.check_layout(layout.get())?;
+    let units = codec.get().units_for(&layout.get().layout.as_ref(), Some(units))?;
+    let Some(before) = before.get() else { return Err(value("before: it is being changed")) };
+    let lent = memory.lend();
+    let bytes = units.iter().map(|unit| 4 * unit.len).sum();
+    detached(py, bytes, || units.iter().for_each(|unit| lent.carry_over(before, unit)));
+    Ok(())
 }
 
 /// Replaces tensors by the mean of frames, which are added in their order; whether all of it is finite.

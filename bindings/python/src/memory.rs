@@ -108,7 +108,7 @@ impl Memory {
         })
     }
 
-    fn borrow_beside<'py>(slf: &Bound<'py, Self>) -> PyResult<PyRef<'py, Self>> {
+    pub(crate) fn borrow_beside<'py>(slf: &Bound<'py, Self>) -> PyResult<PyRef<'py, Self>> {
         slf.try_borrow().map_err(|_| {
             PyRuntimeError::new_err("memory: another thread is using it; each gradient needs its own")
         })

@@ -1,5 +1,6 @@
 //! Codecs whose frames are gathered.
 
+use crate::built::FullBound;
 use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
 use crate::frame::message;
@@ -87,6 +88,33 @@ pub trait Gather: Send + Sync {
         out: &mut [u8],
     ) -> Result<usize, EncodeError>;
 
+    /// The next step of units that [`Memory::begin_beside`] has prepared in `memory`: it holds their
+    /// gradients, and `before` what was kept until now. Writes the frame that [`encode`](Self::encode) with
+    /// `before` would write, and leaves in `memory` what that would leave in `before`, which stays as it is.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode). `memory` then holds the gradients as before.
+    ///
+    /// # Panics
+    /// When a memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// As [`encode`](Self::encode).
+    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
+    fn encode_beside(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let kept = Grad::F32(before.residual());
+        self.encode(key, layout, units, kept, Some(memory), scratch, out)
+    }
+
     /// Working memory that [`packets`](Self::packets) needs for these units; none unless a codec can be cut.
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
         let _ = (units, size);
@@ -148,6 +176,22 @@ impl<C: AsUnitCodec> Gather for C {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         message::Encoding::new(self.as_unit_codec(), key, layout, units, grad).encode(memory, scratch, out)
+    }
+
+    fn encode_beside(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let kept = Grad::F32(before.residual());
+        let encoding = message::Encoding::new(self.as_unit_codec(), key, layout, units, kept);
+        let largest_gradient = FullBound::new(before.magnitude_bound());
+        message::Encoding { largest_gradient, ..encoding }.encode(Some(memory), scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {

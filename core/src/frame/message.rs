@@ -1,6 +1,6 @@
 //! Writing one message of many units.
 
-use crate::built::Full;
+use crate::built::{Full, FullBound};
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::dense::Dense;
 use crate::corrected::Corrected;
@@ -80,6 +80,8 @@ pub(crate) struct Encoding<'a> {
     pub(crate) layout: &'a LayoutRef<'a>,
     pub(crate) units: &'a [Unit],
     pub(crate) grad: Grad<'a>,
+    /// No magnitude of the gradient is above this; infinite where nothing is known.
+    pub(crate) largest_gradient: FullBound,
     /// Threads that share the work.
     #[cfg(feature = "parallel")]
     pub(crate) threads: usize,
@@ -100,6 +102,7 @@ impl<'a> Encoding<'a> {
             layout,
             units,
             grad,
+            largest_gradient: FullBound::UNKNOWN,
             #[cfg(feature = "parallel")]
             threads: 1,
         }
@@ -188,7 +191,7 @@ impl<'a> Encoding<'a> {
                 momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
             let grad = self.grad.slice(unit.start, unit.len);
             let source = Corrected::new(grad, residual, unit.start, codec.overflow_bound());
-            let source = source.with_largest(largest);
+            let source = source.with_largest(largest).with_largest_gradient(self.largest_gradient);
             let source = source.with_momentum(momentum).with_momentum_bound(momentum_bound);
             #[cfg(feature = "parallel")]
             return source.check_all_on(self.threads);

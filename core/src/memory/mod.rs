@@ -1,6 +1,7 @@
 //! What a worker keeps from step to step.
 
 mod arrays;
+mod beside;
 mod error;
 mod remap;
 mod saved;

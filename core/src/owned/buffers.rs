@@ -94,6 +94,36 @@ impl Encoder {
         grad: Grad<'_>,
         memory: Option<&mut Memory<'_>>,
     ) -> Result<&[u8], EncodeError> {
+        self.encode_by(codec, layout, units, |scratch, frame| {
+            codec.encode(key, layout, units, grad, memory, scratch, frame)
+        })
+    }
+
+    /// Encodes one frame of units that `memory` holds beside `before`; see [`Gather::encode_beside`].
+    ///
+    /// # Errors
+    /// As [`Gather::encode_beside`], except that its buffers grow.
+    pub fn encode_beside<G: Gather + ?Sized>(
+        &mut self,
+        codec: &G,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+    ) -> Result<&[u8], EncodeError> {
+        self.encode_by(codec, layout, units, |scratch, frame| {
+            codec.encode_beside(key, layout, units, before, memory, scratch, frame)
+        })
+    }
+
+    fn encode_by<G: Gather + ?Sized>(
+        &mut self,
+        codec: &G,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        encode: impl FnOnce(&mut Scratch<'_>, &mut [u8]) -> Result<usize, EncodeError>,
+    ) -> Result<&[u8], EncodeError> {
         // Nothing is sized for units that will be refused.
         check_units(layout, units)?;
         let needed = codec.scratch_len(units);
@@ -102,7 +132,7 @@ impl Encoder {
         grow(&mut self.frame, codec.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?);
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
         self.len = 0;
-        self.len = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
+        self.len = encode(&mut scratch, &mut self.frame)?;
         if self.divisor != Divisor::Contributors {
             let marked = self.divisor.write_to(&mut self.frame[..self.len]);
             debug_assert_eq!(marked, Ok(()), "a frame that was just written");

@@ -64,7 +64,7 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
     ) -> Result<usize, EncodeError> {
         let threads = rayon::current_num_threads();
         let codec = self.0.as_unit_codec();
-        Encoding { codec, key, layout, units, grad, threads }.encode(memory, scratch, out)
+        Encoding { threads, ..Encoding::new(codec, key, layout, units, grad) }.encode(memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {

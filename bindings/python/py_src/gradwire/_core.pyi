@@ -66,6 +66,8 @@ __all__ = [
     "Limits",
     "LinearRound",
     "Memory",
+    "_carry_over",
+    "_encode_beside",
     "_load",
     "_mean",
     "add",
@@ -288,5 +290,17 @@ def inspect(frame: _Buffer | Frame, layout: _LayoutLike | None = None, *, max_el
 def divide(acc: _Buffer, contributors: int) -> int | None: ...
 
 # For gradwire.torch.
+def _carry_over(codec: Codec, before: Memory, memory: Memory, units: Sequence[tuple[int, int, int, bool]]) -> None: ...
+def _encode_beside(
+    codec: Codec,
+    before: Memory,
+    memory: Memory,
+    tensors: Sequence[NDArray[Any]],
+    units: Sequence[tuple[int, int, int, bool]],
+    *,
+    step: int,
+    seed: int,
+    rank: int,
+) -> tuple[bytes, list[bool]]: ...
 def _load(targets: Sequence[NDArray[Any]], tensors: Sequence[NDArray[Any]]) -> list[bool]: ...
 def _mean(frames: Sequence[Frame], contributors: int, tensors: Sequence[tuple[int, NDArray[Any]]]) -> bool: ...

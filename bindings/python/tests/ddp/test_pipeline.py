@@ -14,7 +14,7 @@ from ranks import Net, Raised, ddp, loss_of, results, run
 
 import gradwire
 import gradwire.torch
-from gradwire._core import _load, _mean
+from gradwire._core import _carry_over, _encode_beside, _load, _mean
 from gradwire.torch._engine import Bucket
 
 
@@ -108,7 +108,7 @@ def interrupted(rank: int, world: int) -> None:
     """The backward of rank 1 ends after its first bucket, and another one begins."""
     model = Net()
     parallel = ddp(model)
-    gradwire.torch.compress(parallel, "topk:density=0.02", timeout=6)
+    hook = gradwire.torch.compress(parallel, "topk:density=0.02", timeout=6)
     loss_of(parallel, 0, rank).backward()
     is_broken = rank == 1
 
@@ -122,6 +122,8 @@ def interrupted(rank: int, world: int) -> None:
         with pytest.raises(KeyError):
             loss_of(parallel, 1, rank).backward()
         is_broken = False
+        # The other rank has its first bucket, too.
+        hook._wait()
     loss_of(parallel, 1, rank).backward()
 
 
@@ -175,6 +177,63 @@ def test_tensors_are_loaded_with_whether_they_hold_anything() -> None:
         _load(targets[:1], targets[:1])
     with pytest.raises(ValueError, match="the same memory"):
         _load([targets[0], targets[0]], [tensors[0], tensors[0]])
+
+
+@pytest.mark.parametrize("spelling", ["topk:density=0.1", "sidco:density=0.01", "qsgd:bits=4,memory=ef,rounding=nearest"])
+def test_a_step_beside_the_memory_is_the_step_in_it(spelling: str) -> None:
+    codec = gradwire.Codec(f"{spelling},unit=tensor")
+    layout = gradwire.Layout({"a": (500,), "b": (3,), "c": (40_000,)})
+    units = codec.units(layout)
+    random = np.random.default_rng(3)
+    usual, before, memory = (gradwire.Memory(codec, layout, units=units) for _ in range(3))
+    for step in range(4):
+        gradient = random.normal(size=40_503).astype(np.float32)
+        gradient[500:503] = 0
+        frame = codec.encode(gradient, layout, usual, step=step, rank=1, units=[units[0], units[2]])
+        tensors = [gradient[start : start + size] for _, start, size, _ in units]
+        held = before.state_dict()["residual"]["c"].tobytes()
+        # In two buckets, of which the first has a tensor of zeros.
+        first, present = _encode_beside(codec, before, memory, tensors[:2], units[:2], step=step, seed=0, rank=1)
+        assert present == [True, False]
+        second, _ = _encode_beside(codec, before, memory, tensors[2:], units[2:], step=step, seed=0, rank=1)
+        assert before.state_dict()["residual"]["c"].tobytes() == held
+        means = []
+        for frames in ([frame], [first, second]):
+            means.append(np.zeros(40_503, np.float32))
+            for data in frames:
+                gradwire.Frame(data, layout).add_to(means[-1])
+        assert means[0].tobytes() == means[1].tobytes()
+        before, memory = memory, before
+        assert before.save() == usual.save()
+    _carry_over(codec, before, memory, units)
+    assert memory.save() == usual.save()
+
+
+def test_what_cannot_be_encoded_beside_a_memory_is_refused() -> None:
+    layout = gradwire.Layout({"a": (4,)})
+    codec = gradwire.Codec("topk:density=0.5,unit=tensor")
+    before, memory = gradwire.Memory(codec, layout), gradwire.Memory(codec, layout)
+    units, ones = codec.units(layout), np.ones(4, np.float32)
+
+    def encode(*args: Any, codec: gradwire.Codec = codec, memory: gradwire.Memory = memory) -> tuple[bytes, list[bool]]:
+        return _encode_beside(codec, before, memory, *args, step=0, seed=0, rank=0)
+
+    assert encode([np.zeros(4, np.float32)], units) == (b"", [False])
+    with pytest.raises(ValueError, match="one for each unit"):
+        encode([ones[:3]], units)
+    with pytest.raises(ValueError, match="one for each unit"):
+        encode([ones, ones], units)
+    with pytest.raises(ValueError, match="stands in the memory"):
+        encode([memory.residual], units)
+    with pytest.raises(RuntimeError, match="another thread"):
+        encode([ones], units, memory=before)
+    with pytest.raises(ValueError, match="error feedback"):
+        encode([ones], units, codec=gradwire.Codec("dgc"))
+    with pytest.raises(ValueError, match="layout: expected"):
+        encode([ones], units, memory=gradwire.Memory(codec, 5))
+    with pytest.raises(gradwire.EncodeError, match="non-finite"):
+        encode([ones * np.float32(np.nan)], units)
+    assert before.residual.tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("spelling", ["topk:density=0.1", "topk:density=0.01", "qsgd:bits=4", "none", "f16"])

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 import gradwire
 from gradwire import Codec, EncodeError, Frame, LinearRound, Memory
-from gradwire._core import _load, _mean
+from gradwire._core import _encode_beside, _load, _mean
 
 from ._advice import STEPS, Took, advice
 from ._errors import (
@@ -281,8 +281,8 @@ class Engine:
             job.host = self._stage.fetch(job.index, job.gradients)
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.encode"):
-            present = self._load(job, job.parts)
-            job.frames, status = self._encode(job.parts, present)
+            present = self._load(job, [part for part in job.parts if not part.group.is_beside])
+            job.frames, status = self._encode(job, present)
             job.header = self._header(job, present, status)
         self._clock("encode", began)
 
@@ -304,9 +304,9 @@ class Engine:
             # Backward does not wait for these, but whoever changes memories does.
             if job.is_last and self._failure is None:
                 try:
-                    self._judge(job)
                     for group in self._active.groups:
-                        group.keep()
+                        group.end_step()
+                    self._judge(job)
                 except BaseException as failure:
                     self._fail(failure)
                 if self._log is not None:
@@ -532,34 +532,62 @@ class Engine:
         some = _load([slot.array for slot in slots], arrays)
         return present.union(slot.tensor.position for slot, is_some in zip(slots, some, strict=True) if is_some)
 
-    def _encode(self, parts: list[Part], present: set[int]) -> tuple[list[bytes], int]:
+    def _encode(self, job: Bucket, present: set[int]) -> tuple[list[bytes], int]:
         """A frame for each group of the plan, empty where it has none."""
         frames = [b""] * len(self._active.groups)
-        for part in parts:
+        for part in job.parts:
             group = part.group
             at = self._active.groups.index(group)
-            if group.kind == "frames":
-                units = [slot.unit for slot in part.slots if slot.tensor.position in present]
-                if not units:
-                    continue
-                try:
-                    frames[at] = self._codecs[at].encode(
-                        group.array,
-                        group.layout,
-                        group.memory,
-                        step=self._step,
-                        seed=self._seed,
-                        rank=self._wire.rank,
-                        units=units,
-                    )
-                except EncodeError as error:
-                    if "non-finite" in str(error) or "overflows" in str(error):
-                        return frames, _NOT_FINITE
-                    raise
+            try:
+                if group.is_beside:
+                    frames[at] = self._encode_beside(job, part, self._codecs[at])
+                elif group.kind == "frames":
+                    frames[at] = self._encode_part(part, self._codecs[at], present)
+            except EncodeError as error:
+                if "non-finite" in str(error) or "overflows" in str(error):
+                    return frames, _NOT_FINITE
+                raise
             # Divides by one: a look for what is not finite that changes nothing.
-            elif group.kind == "rounds" and any(gradwire.divide(group.array[run], 1) is not None for run in part.runs):
+            if group.kind == "rounds" and any(gradwire.divide(group.array[run], 1) is not None for run in part.runs):
                 return frames, _NOT_FINITE
         return frames, _FINE
+
+    def _encode_beside(self, job: Bucket, part: Part, codec: Codec) -> bytes:
+        """Reads gradients where they are, and keeps what the step began with as it was."""
+        group = part.group
+        arrays, units = [], []
+        for slot, place in zip(part.slots, part.places, strict=True):
+            gradient = job.host[place]
+            if gradient is None:
+                continue
+            if is_plain(gradient):
+                arrays.append(gradient.detach().numpy())
+            else:
+                slot.flat.view(gradient.shape).copy_(gradient)
+                arrays.append(slot.array)
+            units.append(slot.unit)
+        if not units or group.memory is None or group.before is None:
+            return b""
+        frame, _ = _encode_beside(
+            codec, group.before, group.memory, arrays, units, step=self._step, seed=self._seed, rank=self._wire.rank
+        )
+        group.wrote(units)
+        return frame
+
+    def _encode_part(self, part: Part, codec: Codec, present: set[int]) -> bytes:
+        group = part.group
+        units = [slot.unit for slot in part.slots if slot.tensor.position in present]
+        if not units:
+            return b""
+        return codec.encode(
+            group.array,
+            group.layout,
+            group.memory,
+            step=self._step,
+            seed=self._seed,
+            rank=self._wire.rank,
+            units=units,
+        )
 
     def _header(self, job: Bucket, present: set[int], status: int) -> torch.Tensor:
         """What all ranks are told with the frames of a bucket."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradwire import Codec, Layout, Memory
+from gradwire._core import _carry_over
 
 Unit: TypeAlias = tuple[int, int, int, bool]
 Kind: TypeAlias = Literal["frames", "rounds", "sum"]
@@ -90,29 +91,54 @@ class Group:
         keeps = self.kind != "sum" and codec.memory != "none"
         self.memory = Memory(codec, self.layout, units=self.units) if keeps else None
         self.before = Memory(codec, self.layout, units=self.units) if keeps else None
-        # Whether both hold the same.
+        #: Whether a step writes what it keeps to memory of its own, and leaves what it began with as it was: with error
+        #: feedback a frame is that of gradient + residual, in whichever memory either of them stands.
+        self.is_beside = self.kind == "frames" and codec.memory == "ef"
+        # Otherwise: whether both memories hold the same.
         self._is_kept = True
+        # Of a step under way that writes beside: the units that it has not written yet.
+        self._left: dict[int, Unit] = {}
 
     @property
     def names(self) -> list[str]:
         """The names of its tensors, in the order of the model."""
         return [slot.tensor.name for slot in self.slots]
 
-    def keep(self) -> None:
-        """Keeps what the memory holds, for a step that comes to nothing."""
-        if self.memory is not None and self.before is not None and not self._is_kept:
-            self.before.copy_from(self.memory)
-            self._is_kept = True
-
     def begin_step(self) -> None:
-        """From here on the memory changes. What it held is kept, if that was not done beside the forward pass."""
-        self.keep()
-        self._is_kept = False
+        """From here on the memory changes. What it held stays in `before`, for a step that comes to nothing."""
+        if self.is_beside:
+            self.memory, self.before = self.before, self.memory
+            self._left = {unit[0]: unit for unit in self.units}
+        else:
+            self._copy()
+            self._is_kept = False
+
+    def wrote(self, units: Iterable[Unit]) -> None:
+        """The step under way has written these units of a memory beside."""
+        for unit in units:
+            self._left.pop(unit[0], None)
+
+    def end_step(self) -> None:
+        """The step holds: what it did not write stays as it was. Beside the forward pass, as this may copy."""
+        if self.is_beside and self._left and self.memory is not None and self.before is not None:
+            _carry_over(self.codec, self.before, self.memory, list(self._left.values()))
+            self._left = {}
+        elif not self.is_beside:
+            self._copy()
 
     def undo_step(self) -> None:
         """Returns to what the memory held when the step began."""
         self.memory, self.before = self.before, self.memory
+        self._left = {}
         self._is_kept = False
+        if self.is_beside and self.before is not None:
+            # It may hold a gradient that is not finite.
+            self.before.clear()
+
+    def _copy(self) -> None:
+        if self.memory is not None and self.before is not None and not self._is_kept:
+            self.before.copy_from(self.memory)
+            self._is_kept = True
 
     def rescale(self, ratio: float) -> None:
         """Multiplies what is kept back."""
