@@ -6,7 +6,7 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart mpi zmq fuzz python)
+ordinary=(fmt shell words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python)
 nightly=(lab miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
@@ -26,6 +26,7 @@ declare -A purpose=(
   [package]="the three published packages build from their archives, which hold licences and README"
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
+  [study]="every cell of the study runs, small, and has a row in its table"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
@@ -47,6 +48,7 @@ published=(gradwire gradwire-transports gradwire-trainer)
 fuzz_seconds=${FUZZ_SECONDS:-5}
 fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
 quickstart_seconds=${QUICKSTART_SECONDS:-90}
+study_seconds=${STUDY_SECONDS:-300}
 mpi_seconds=${MPI_SECONDS:-900}
 zmq_seconds=${ZMQ_SECONDS:-300}
 lab_seconds=${LAB_SECONDS:-1800}
@@ -239,6 +241,21 @@ check_quickstart() {
   # An SVG name space is a name; nothing loads it.
   ! grep -nEi "(src|srcset|href|action|data|poster)=[\"']?(https?:)?//|url\\([\"']?(https?:)?//|@import|fetch\\(|XMLHttpRequest|WebSocket" "$report" ||
     fail "the report refers to something remote"
+}
+
+# Whether the study runs, not what it finds: see benches/study.
+check_study() {
+  need_c_compiler
+  need_command python3 python3
+  cargo build --release
+  local folder study=$root/benches/study/study.py trainer=$CARGO_TARGET_DIR/release/trainer rows
+  folder=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  trap "rm -rf '$folder'" EXIT
+  timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder" --quick
+  "$study" "$trainer" "$folder" --table
+  rows=$("$study" "$trainer" "$folder" --table | grep -c '×')
+  [[ $rows == 22 ]] || fail "the table has $rows rows, expected one for each of the 22 cells"
 }
 
 # In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.

@@ -23,7 +23,8 @@ CODECS = {
     "QSGD 4": "qsgd:levels=4,norm=l2,bucket=4294967295,unit=tensor",
 }
 
-# Rates are chosen once for each family, by one worker, two epochs; the members of a family share the rate.
+# Rates are chosen once for each family, by one worker, two epochs; the members of a family share the rate. While the largest
+# rate that was tried is the best, twice as much is tried, up to MOST_RATE.
 FAMILIES = {
     "none": "none",
     "top-k": "top-k 0.01",
@@ -31,7 +32,7 @@ FAMILIES = {
     "random-k": "random-k 0.01",
     "QSGD": "QSGD 16",
 }
-RATES = [10, 20, 40]
+RATES, MOST_RATE = [10, 20, 40], 160
 PRE_EPOCHS, EPOCHS = 2, 8
 
 # Best test perplexity of the thesis, small model (hidden size 100), one worker and two; up to 50 epochs, rates and dropout by
@@ -86,7 +87,11 @@ def family(codec):
     return codec.rsplit(" ", 1)[0] if codec != "none" else codec
 
 
-PRE_RUNS = [Cell(codec, 1, 0, PRE_EPOCHS, rate) for codec in FAMILIES.values() for rate in RATES]
+def pre_run(codec, rate):
+    return Cell(codec, 1, 0, PRE_EPOCHS, rate)
+
+
+PRE_RUNS = [pre_run(codec, rate) for codec in FAMILIES.values() for rate in RATES]
 ONE_WORKER = [Cell(codec, 1, 0, EPOCHS) for codec in CODECS]
 FOUR_WORKERS = [Cell(codec, 4, 0, EPOCHS) for codec in ["none", "top-k 0.01", "top-k 0.0001", "DGC 0.01", "DGC 0.0001"]]
 MORE_SEEDS = [Cell(codec, 1, seed, EPOCHS) for codec in ["none", "top-k 0.01", "DGC 0.01"] for seed in [1, 2]]

@@ -1,30 +1,35 @@
 #!/usr/bin/env python3
 """The study of D. J. Harris on compressed gradients, repeated: an LSTM on Penn Treebank, eleven codecs.
 
-usage: study.py TRAINER FOLDER [--part pre|one|four|seeds] [--cell NAME] [--hidden N --epochs N --early-stop N]
+usage: study.py TRAINER FOLDER [--part pre|one|four|seeds] [--cell NAME] [--hidden N --epochs N --early-stop N] [--quick]
        study.py TRAINER FOLDER --list
        study.py TRAINER FOLDER --table
 
 Runs every cell that is not finished; an interrupted one goes on from its checkpoint. A cell is one run of `trainer train`
-with its folder in FOLDER. GRADWIRE_DATA names the folder that holds data/ptb. About 14 core-hours in all with the defaults:
-the pre-runs, which choose the rate of each family of codecs, take 2 hours, one worker 6, four workers 3, more seeds 3. The
-thesis's own size is --hidden 300 --epochs 50 --early-stop 10.
+with its folder in FOLDER. Start the program as often as the machine has cores to spare: each cell is run by one of them. GRADWIRE_DATA names the folder that holds data/ptb. The thesis's own size is --hidden 300
+--epochs 50 --early-stop 10.
+
+--quick runs every cell in less than a minute, to see that all of it works: a small model, text that the trainer brings along,
+and an epoch of five steps. What it learns says nothing.
 """
 
 import argparse
+import fcntl
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 # Importing leaves no files behind.
 sys.dont_write_bytecode = True
 
-from cells import CODECS, FAMILIES, NOMINAL, PARTS, PRE_RUNS, RATES, THESIS, family
+from cells import CODECS, FAMILIES, MOST_RATE, NOMINAL, PARTS, RATES, THESIS, family, pre_run
 
 # Of a global batch of 256 streams of 35 words: an epoch is as many steps.
 STEPS_AN_EPOCH = 103
+QUICK_HIDDEN, QUICK_BATCH, QUICK_STEPS_AN_EPOCH = 16, 32, 5
 
 
 class Study:
@@ -32,7 +37,18 @@ class Study:
         self.trainer = Path(arguments.trainer).resolve()
         self.folder = Path(arguments.folder).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.hidden, self.epochs, self.early_stop = arguments.hidden, arguments.epochs, arguments.early_stop
+        self.is_quick, self.hidden = arguments.quick, QUICK_HIDDEN if arguments.quick else arguments.hidden
+        self.epochs, self.early_stop = arguments.epochs, arguments.early_stop
+        if not (arguments.list or arguments.table):
+            self.keep_settings()
+
+    def keep_settings(self):
+        """Cells of other settings have the same names, so a folder has one kind of them."""
+        path = self.folder / "study.json"
+        own = {"quick": self.is_quick, "hidden": self.hidden, "epochs": self.epochs, "early_stop": self.early_stop}
+        if path.exists() and json.loads(path.read_text()) != own:
+            sys.exit(f"{path}: the cells of this folder have other settings: {path.read_text().strip()}")
+        path.write_text(json.dumps(own) + "\n")
 
     def path(self, cell):
         return self.folder / cell.name
@@ -49,12 +65,18 @@ class Study:
         return self.summary(cell) is not None or self.diverged(cell)
 
     def rate(self, cell):
-        """The cell's own, or the one whose pre-run had the smallest validation loss."""
+        """The cell's own, or the one whose pre-run had the smallest validation loss. Makes the pre-runs that are missing."""
         if cell.rate is not None:
             return cell.rate
-        runs = [pre for pre in PRE_RUNS if pre.codec == FAMILIES[family(cell.codec)]]
-        assert all(self.is_done(pre) for pre in runs), f"{cell.name} needs the pre-runs of {family(cell.codec)} first"
-        return min(runs, key=self.validation_loss).rate
+        rates = list(RATES)
+        while True:
+            runs = [pre_run(FAMILIES[family(cell.codec)], rate) for rate in rates]
+            for run in runs:
+                self.run(run)
+            best = min(runs, key=self.validation_loss)
+            if best is not runs[-1] or 2 * rates[-1] > MOST_RATE:
+                return best.rate
+            rates.append(2 * rates[-1])
 
     def validation_loss(self, cell):
         losses = [line["eval_loss"] for line in self.metrics(cell) if line.get("eval_loss") is not None]
@@ -64,17 +86,36 @@ class Study:
         path = self.path(cell) / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def run(self, cell):
+    def run_all(self, cells):
+        """Leaves out what another program runs, and comes back to it."""
+        while left := [cell for cell in cells if not self.is_done(cell)]:
+            ran = [self.run(cell, waits=False) for cell in left]
+            if not any(ran):
+                self.run(left[0])
+        for cell in cells:
+            # The larger rates that turn out to be needed.
+            self.rate(replace(cell, rate=None))
+
+    def run(self, cell, *, waits=True):
+        """Whether this program ran it."""
+        with open(self.folder / f"{cell.name}.lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            except BlockingIOError:
+                return False
+            if self.is_done(cell):
+                return False
+            self.train(cell)
+            return True
+
+    def train(self, cell):
         path = self.path(cell)
-        if self.is_done(cell):
-            return
         if (path / "checkpoints").exists():
             command = ["train", "--resume", path]
         else:
-            command = ["train", "--model", "lstm", "--data", "ptb", "--data-dir", data_folder(), "--hidden", self.hidden]
-            command += ["--batch", 256, "--workers", cell.workers, "--clip-mean", 0.25, "--lr", self.rate(cell)]
             epochs = self.epochs if cell.rate is None and self.epochs else cell.epochs
-            command += ["--epochs", epochs, "--eval-every", STEPS_AN_EPOCH, "--checkpoint-every", STEPS_AN_EPOCH]
+            command = ["train", "--model", "lstm", *self.data(epochs), "--hidden", self.hidden]
+            command += ["--workers", cell.workers, "--clip-mean", 0.25, "--lr", self.rate(cell)]
             command += ["--seed", cell.seed, "--codec", CODECS[cell.codec], "--out", path, "--force", *cell.more]
             if self.early_stop and cell.rate is None:
                 command += ["--early-stop", self.early_stop]
@@ -84,6 +125,17 @@ class Study:
             (path / "diverged.txt").write_text(done.stderr)
         elif done.returncode:
             sys.exit(f"{cell.name}: {done.stderr}")
+
+    def data(self, epochs):
+        """What is read, in which batches, for how long, and how often it is evaluated and kept."""
+        if self.is_quick:
+            # Evaluated at the end alone: that takes longer than the steps.
+            steps = QUICK_STEPS_AN_EPOCH * epochs
+            what = ["--data", "tiny-shakespeare", "--batch", QUICK_BATCH, "--steps", steps]
+        else:
+            steps = STEPS_AN_EPOCH
+            what = ["--data", "ptb", "--data-dir", data_folder(), "--batch", 256, "--epochs", epochs]
+        return [*what, "--eval-every", steps, "--checkpoint-every", steps]
 
     def table(self):
         print("| codec | workers | seed | rate | nominal ratio | counted ratio | validation ppl | test ppl | thesis, 1 and 2 workers |")
@@ -115,6 +167,7 @@ def main():
     parser.add_argument("--hidden", type=int, default=100)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--early-stop", type=int)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
@@ -128,8 +181,7 @@ def main():
     elif arguments.table:
         study.table()
     else:
-        for cell in cells:
-            study.run(cell)
+        study.run_all(cells)
 
 
 if __name__ == "__main__":
