@@ -4,9 +4,9 @@ use crate::error::DecodeError;
 
 /// Proof that nothing is left out of this build.
 ///
-/// Without the feature `full` there is no value of this type, so the compiler drops everything that only such
-/// a value can reach. A codec or a frame that needs it is refused: no build ever gives another result than
-/// the others.
+/// Without the feature `full` there is no value of this type, so the compiler drops all code that needs such
+/// a value. Codecs and frames that need that code are refused. So no build ever gives another result than the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full(Build);
 

@@ -12,17 +12,17 @@ use core::convert::Infallible;
 #[cfg(feature = "parallel")]
 use core::ops::Range;
 
-/// Elements that are looked at together: small enough for the first cache level.
+/// Elements that are processed together: small enough for the first cache level.
 pub(crate) const BLOCK: usize = 1024;
 
-/// The same for one loop that reads each value once: so many values that starting the loop costs nothing.
+/// The same for a loop that reads each value once: long enough that starting the loop costs nothing.
 const WIDE_BLOCK: usize = 8 * BLOCK;
 
 /// Neighbours that are sampled together, so that they cost one or two cache lines.
 pub(crate) const RUN: usize = 8;
 
-/// Elements that are read in one go while nothing is written: the processor's own reading ahead restarts with
-/// each such run.
+/// Elements that are read in one run while nothing is written. The processor's prefetcher restarts with each
+/// run.
 const CHUNK: usize = 1 << 18;
 
 /// Narrow gradients are widened on the stack this many at a time.
@@ -35,11 +35,11 @@ pub(crate) struct Corrected<'a> {
     /// No magnitude of the gradient is above this; infinite where nothing is known.
     largest_gradient: FullBound,
     residual: Option<&'a [f32]>,
-    /// No magnitude of the residual is above this; infinite where nothing is known.
+    /// No magnitude of the residual is above this; infinite if no bound is known.
     largest: f32,
-    /// What makes a step of the gradient, with the momentum so far.
+    /// The rule that turns the gradient into a step, and the momentum so far.
     momentum: Option<(Momentum, &'a [f32])>,
-    /// No magnitude of the momentum is above this; infinite where nothing is known.
+    /// No magnitude of the momentum is above this; infinite if no bound is known.
     momentum_bound: FullBound,
     /// Position of the unit in the flat gradient, for errors.
     start: usize,
@@ -144,8 +144,8 @@ impl<'a> Corrected<'a> {
         .map(|()| largest)
     }
 
-    /// The bits of p for the elements `first … first + room.len()`: those of the gradient where it is stored,
-    /// if p is the gradient, otherwise in `room`. And the largest of their magnitudes.
+    /// The bits of p for the elements `first … first + room.len()`, and the largest of their magnitudes. If p
+    /// is the gradient itself, these are the gradient's own bits; otherwise they are written to `room`.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -224,10 +224,10 @@ impl<'a> Corrected<'a> {
         threads::on_each(parts, |part: Self| part.check_all(Isa::best())).into_iter().collect()
     }
 
-    /// Largest magnitude of the gradient, or a NaN. From its end to its start, because what reads it next
-    /// begins at the start, and finds it in the cache.
+    /// Largest magnitude of the gradient, or a NaN. It reads from the end to the start, because the next
+    /// reader begins at the start and then finds it in the cache.
     fn largest_of_gradient(&self, isa: Isa) -> f32 {
-        // Small machines have no momentum, and are spared the copy.
+        // Small builds have no momentum, so they need no copy.
         let alone = Full::build().map(|_| Self { momentum: None, ..*self });
         let (mut max, gradient) = (0, alone.as_ref().unwrap_or(self));
         for (first, len) in blocks_of(CHUNK, self.len(), self.grad_misalignment()).rev() {
@@ -311,7 +311,7 @@ fn misalignment(values: &[f32]) -> usize {
 fn widen(grad: Grad<'_>, out: &mut [f32]) {
     match grad {
         Grad::F32(values) => out.copy_from_slice(values),
-        // Refused: where half precision is left out, such a gradient is not finite.
+        // A build without half precision refuses such a gradient, as if it were not finite.
         Grad::F16(_) if Full::build().is_none() => out.fill(f32::NAN),
         Grad::F16(values) => out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32()),
         Grad::Bf16(values) => out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32()),
@@ -451,7 +451,7 @@ impl<'a> Pass<'a> {
     /// Adds the gradient, or the step that momentum makes of it, to the residual, if there is one.
     fn add(&mut self, isa: Isa, first: usize, len: usize) {
         self.added = first + len;
-        // A small machine takes the way of narrow gradients for all of them.
+        // A small build treats all gradients as narrow ones.
         if let (Grad::F32(grad), Some(_)) = (self.source.grad, Full::build()) {
             return self.add_values(isa, first, &grad[first..first + len]);
         }
@@ -544,7 +544,7 @@ impl<'a> Pass<'a> {
         let mut least = least;
         for block in self.aligned_blocks(0) {
             if candidates.indices.len() - candidates.len < block.1 + kernels::CANDIDATE_SLACK {
-                // From now on it only adds.
+                // From here on, the part only adds.
                 (candidates.len, least) = (0, u32::MAX);
             }
             self.add_and_select(isa, block, least, candidates)?;

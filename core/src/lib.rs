@@ -1,8 +1,8 @@
 //! Gradient compression codecs with a specified, checksummed wire format.
 //!
-//! A codec turns a gradient into a *frame*: one self-describing message that any reader of FORMAT.md can
-//! decode. A lossy codec keeps what it does not send in a [`Memory`] and adds it to the next gradient, so
-//! nothing is lost silently.
+//! A codec turns a gradient into a *frame*: one self-describing message, specified in FORMAT.md. With error
+//! feedback, a codec keeps what it does not send in a [`Memory`] and adds it to the next gradient, so nothing
+//! is lost.
 //!
 #![cfg_attr(feature = "alloc", doc = "```")]
 #![cfg_attr(not(feature = "alloc"), doc = "```ignore")]
@@ -29,27 +29,36 @@
 //! ```
 //!
 //! # The life of a frame
-//! A flat gradient and its [`LayoutRef`], cut into [`Unit`]s, go through a [`Gather`] codec with a
-//! [`StepKey`] that identifies every random draw. [`Frame::parse`] checks received bytes once, completely,
-//! and [`Frame::add_scaled_to`] adds them up. Codecs whose payloads may be summed are [`Linear`] and use
-//! all-reduce instead.
+//! The caller has a flat gradient and its [`LayoutRef`], which is cut into [`Unit`]s. A [`Gather`] codec
+//! encodes the units into a frame; a [`StepKey`] determines every random draw. The receiver calls
+//! [`Frame::parse`], which checks the bytes once, completely, and [`Frame::add_scaled_to`], which adds the
+//! values to a sum. Codecs whose payloads may be summed are [`Linear`] and use all-reduce instead.
 //!
-//! The root holds what one step needs. The modules hold the rest: [`codecs`] the methods with their
-//! parameters, [`registry`] the list of all codecs, [`rounds`] what linear and gossip codecs need,
-//! [`packets`] frames for datagrams, [`format`](mod@format) the parts of a message, [`rules`] several codecs
-//! for one model, [`experiments`] codecs of other crates, [`state`] the parts of a memory, [`arithmetic`]
-//! means, norms and loops of the caller, [`random`] the draws.
+//! The root holds what one step needs. The modules hold the rest:
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`codecs`] | the methods with their parameters |
+//! | [`registry`] | the list of all codecs |
+//! | [`rounds`] | what linear and gossip codecs need |
+//! | [`packets`] | frames for datagrams |
+//! | [`format`](mod@format) | the parts of a message |
+//! | [`rules`] | several codecs for one model |
+//! | [`experiments`] | codecs of other crates |
+//! | [`state`] | the parts of a memory |
+//! | [`arithmetic`] | means, norms and loops of the caller |
+//! | [`random`] | the draws |
 //!
 //! # Features
 //! | feature | adds |
 //! | --- | --- |
 //! | `std` (default) | run-time detection of CPU features; implies `alloc` |
 //! | `parallel` | `Parallel`: the same frames, encoded on the threads of a rayon pool; implies `std` |
-//! | `alloc` | owned conveniences: `Layout`, `Encoder`, `Decoder`; rules by tensor name; implies `full` |
+//! | `alloc` | types that own their buffers: `Layout`, `Encoder`, `Decoder`; rules by tensor name; implies `full` |
 //! | `full` | entropy coders (codebooks, rANS, Elias codes), half precision, ternary levels, Euclidean norms, frames of random-k, packets, PowerSGD |
 //!
-//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller. It then refuses what
-//! it leaves out with `NotBuilt`, and everything else has the same bytes.
+//! Encoding and decoding need no heap. Without `full` the code fits a microcontroller. Such a build refuses
+//! what it leaves out with `NotBuilt`; everything else has the same bytes.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -119,10 +128,10 @@ pub mod arithmetic;
 /// Codecs of other crates.
 ///
 /// FORMAT.md reserves the codec numbers 0xf0 to 0xfe for them, each with a kind of body of its own. A codec
-/// implements [`ParseBody`], which reads such bodies, and [`EncodeBody`], which writes them; `Experimental`
-/// makes a [`Gather`] codec of the two. Header, units, checksum, limits, residual and give-back are those of
-/// every other codec. The crate subtracts what a frame decodes to from the residual, so sent and kept add up
-/// whatever the codec does.
+/// implements [`ParseBody`], which reads such bodies, and [`EncodeBody`], which writes them. `Experimental`
+/// makes a [`Gather`] codec of the two. Header, units, checksum, limits, residual and `give_back` are those
+/// of every other codec. The crate itself subtracts the decoded values from the residual, so sent and kept
+/// add up whatever the codec does.
 ///
 /// A reader refuses frames of an experiment unless it gets the experiment's parser: `Frame::parse_with`,
 /// `Decoder::parse_with`, `Header::parse_with`. Writing and reading them needs the feature `full`.

@@ -1,4 +1,4 @@
-//! What a frame from an unknown sender may demand of its reader.
+//! Bounds on what a frame from an unknown sender may cost its reader.
 
 use crate::LayoutRef;
 

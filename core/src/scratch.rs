@@ -1,6 +1,7 @@
 //! Working memory lent by the caller.
 
-/// Working memory for one call. Its contents do not matter before and are unspecified after.
+/// Working memory for one call. Any content is allowed before the call; afterwards the content is
+/// unspecified.
 #[derive(Debug)]
 pub struct Scratch<'a> {
     /// At least [`ScratchLen::words`] elements.

@@ -1,5 +1,5 @@
-//! A box or a mutable reference of a transport is a transport; every call goes to what is inside, overrides
-//! included.
+//! A box or a mutable reference of a transport is a transport. It forwards every call, so overrides of the
+//! inner transport run too.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Messages that arrived and were not yet requested: bounded for each sender, returned in rank order.
+//! Messages that arrived before they were requested: bounded for each sender, returned in rank order.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::tag::Tag;
 
 /// How many recently taken messages are remembered, to tell late duplicates from new messages.
 const REMEMBERED: usize = 512;
-/// Room made at the start, so that an ordinary run never grows the list.
+/// Capacity at the start, so that an ordinary run never grows the list.
 const EXPECTED: usize = 64;
 
 /// How much an inbox stores for one sender. If it stores nothing from a sender, it accepts one message of any

@@ -1,4 +1,4 @@
-//! Where one rank's messages arrive: an inbox, spare buffers and the ranks that are gone, behind one lock.
+//! One rank's mailbox: an inbox, spare buffers and the set of ranks that are gone, behind one lock.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use crate::tag::{Deadline, Tag};
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     slot: Mutex<Slot>,
-    /// A message came, or a sender went.
+    /// Signals that a message arrived or a sender left.
     arrived: Condvar,
-    /// A message was taken, or the owner left.
+    /// Signals that a message was taken or the owner left.
     room: Condvar,
 }
 
@@ -119,7 +119,7 @@ impl Mailbox {
         self.lock().spares.take(len)
     }
 
-    /// Takes a message in without waiting; returns it if there is no room for it now. Drops duplicates and
+    /// Accepts a message without waiting, and returns it if there is no room now. Drops duplicates and
     /// messages that are too old.
     #[cfg(feature = "mpi")]
     pub(crate) fn offer(&self, from: Rank, tag: Tag, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
@@ -155,7 +155,7 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    /// A rank that panicked elsewhere never leaves the slot half changed, so a poisoned lock is still good.
+    /// No code panics in the middle of a change, so a poisoned lock is still usable.
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -61,8 +61,8 @@ pub trait Transport: Send {
     /// The ranks that take part now, this rank included. Allocates nothing.
     fn membership(&self) -> Membership;
 
-    /// Whether what was sent arrives, unless the run ends for all: no connection breaks by itself, and a
-    /// member that dies takes the job with it, or leaves the survivors to begin anew. Then an
+    /// Whether every sent message arrives unless the run ends for all ranks: no single connection breaks, and
+    /// if a member dies, the job ends or the survivors begin anew. Then an
     /// [exchange](crate::exchange#the-end-of-a-step) need not ask every rank how its step ended.
     ///
     /// The same at all ranks, and for as long as the transport lives.
@@ -76,7 +76,7 @@ pub trait Transport: Send {
     /// Bytes that the transport adds to carry a payload of `payload_bytes`.
     fn envelope_bytes(&self, payload_bytes: usize) -> usize;
 
-    /// Sends `payload` to `to`; the slice is the caller's again on return.
+    /// Sends `payload` to `to`. The caller may reuse the slice on return.
     ///
     /// # Errors
     /// `NotAPeer`, `TooLarge`; `NoRoom` if the receiver's inbox stayed full until the deadline;
@@ -105,9 +105,9 @@ pub trait Transport: Send {
 
     /// Waits for the message of `from` with `tag` and puts it in `into`, which it clears first.
     ///
-    /// A transport may exchange the vector's storage for its own, so its capacity can change. If the vector
-    /// is reused, a warm `recv` allocates nothing. With a deadline that has passed it takes a message that is
-    /// there and does not wait.
+    /// A transport may swap the vector's storage for its own, so its capacity can change. If the vector is
+    /// reused, `recv` allocates nothing once buffers are large enough. With a deadline that has passed, it
+    /// takes a message that has arrived and does not wait.
     ///
     /// # Errors
     /// `Timeout`; `NotAPeer`; `Disconnected` if the sender is gone and this message is not in the inbox;
@@ -135,11 +135,11 @@ pub trait Transport: Send {
     /// Leaves the run in an orderly way: sent messages are delivered, and peers learn that this rank is gone.
     ///
     /// # Errors
-    /// `Closed` if it was closed before; `Timeout` if a peer did not confirm in time what was sent to it.
-    /// This end is closed all the same.
+    /// `Closed` if it was closed before; `Timeout` if a peer did not confirm a message in time. This end is
+    /// closed in any case.
     fn close(&mut self, deadline: Deadline) -> Result<(), TransportError>;
 
-    /// What this rank sent and received so far.
+    /// What this rank has sent and received so far.
     fn counters(&self) -> Counters;
 
     /// Waits until every member has called it; returns the members.

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 /// The structure of one unit's body. Reading it costs a few bytes for each section. [`check`](Self::check)
 /// does the work that grows with the unit; after it nothing can fail.
 pub(crate) trait Body<'a>: Copy + Sized {
-    /// How such bodies are marked in a frame.
+    /// The number of this kind of body in a frame.
     const KIND: Kind;
 
     /// Finds the sections of the body, in a frame of `codec` and `step`.
@@ -20,7 +20,7 @@ pub(crate) trait Body<'a>: Copy + Sized {
     /// The fault in the structure, by [`DecodeError`].
     fn read(codec: CodecId, unit: &Unit, step: u64, reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
 
-    /// Entries that are decoded into scratch memory.
+    /// Number of entries that are decoded into scratch memory.
     fn entries(&self) -> usize {
         0
     }
@@ -28,8 +28,8 @@ pub(crate) trait Body<'a>: Copy + Sized {
     /// Words of scratch memory that [`check`](Self::check) needs.
     fn scratch_words(&self) -> usize;
 
-    /// Decodes what later calls need into `scratch`, which has [`scratch_words`](Self::scratch_words), and
-    /// checks every value.
+    /// Checks every value, and decodes into `scratch`, of [`scratch_words`](Self::scratch_words), what later
+    /// calls need.
     ///
     /// # Errors
     /// The fault in the values, by [`DecodeError`].

@@ -42,7 +42,8 @@ impl fmt::Display for PacketSize {
     }
 }
 
-/// The entries or levels that were chosen for one unit. The scratch memory holds what grows with the unit.
+/// The entries or levels that were chosen for one unit. Everything that grows with the unit is in the scratch
+/// memory.
 #[derive(Debug)]
 pub struct Decided {
     /// Atoms of the unit. An *atom* cannot be cut: it is an entry of a sparse unit, or a coordinate of any
@@ -60,7 +61,7 @@ pub struct Cuts {
     pub(crate) most: usize,
 }
 
-/// One piece on its way to the wire.
+/// One piece that is being written.
 pub struct Piece<'p> {
     pub(crate) atoms: Range<usize>,
     /// The coordinates of the piece, as a range of the layout.
@@ -120,7 +121,7 @@ pub trait Cut {
         writer: &mut Writer<'_>,
     ) -> bool;
 
-    /// Takes the content of the piece with these atoms out of the unit's memory.
+    /// Subtracts the content of the piece with these atoms from the unit's memory.
     fn commit_piece(
         &self,
         decided: &Decided,

@@ -1,4 +1,4 @@
-//! Bodies of codecs of other crates: what such a crate must state about them, and what this crate checks.
+//! Bodies of codecs of other crates: what such a crate implements, and what this crate checks.
 
 use crate::built::Full;
 use crate::codec::Reduction;
@@ -34,11 +34,11 @@ pub struct UnitBody<'b> {
     pub unit: Unit,
     /// The step that the frame belongs to.
     pub step: u64,
-    /// The bytes of the body; to [`ParseBody::outline`], with everything that follows it in the frame.
+    /// The bytes of the body. For [`ParseBody::outline`], everything that follows it in the frame as well.
     pub bytes: &'b [u8],
 }
 
-/// What the structure of a body says about it.
+/// The structure of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyOutline {
     /// Bytes of the body: where the next unit begins.
@@ -52,11 +52,11 @@ pub struct BodyOutline {
 /// How bodies of an experiment are parsed: the reading half of a codec of another crate.
 ///
 /// The bytes come from an unknown sender. The crate calls [`outline`](Self::outline) for every unit of a
-/// frame and compares the result with the caller's [`Limits`](crate::Limits) and with the bytes that are
-/// there. Only then does it lend the scratch memory for [`check`](Self::check). It then visits the body once
-/// and checks that positions ascend inside the unit, that values are finite and within the limits, and that
-/// there are as many as `outline` says. So [`visit`](Self::visit) decodes a body that passes without failing,
-/// as long as all three functions depend only on their arguments and `self`.
+/// frame, and compares the result with the caller's [`Limits`](crate::Limits) and with the bytes that are
+/// there. Only then does it lend the scratch memory for [`check`](Self::check). Then it visits the body once.
+/// It checks that positions ascend inside the unit, that values are finite and within the limits, and that
+/// there are as many as `outline` says. A body that passes can be decoded by [`visit`](Self::visit) without
+/// failing, as long as all three functions depend only on their arguments and `self`.
 pub trait ParseBody: Send + Sync {
     /// The number of the codec, and of its kind of body.
     fn experiment(&self) -> Experiment;
@@ -88,7 +88,7 @@ pub trait ParseBody: Send + Sync {
     fn visit(&self, body: &UnitBody<'_>, scratch: &[u32], f: &mut dyn FnMut(usize, f32));
 }
 
-/// What an experiment gets with the values of one unit.
+/// The unit that an experiment encodes.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct UnitSource<'u> {
@@ -108,12 +108,12 @@ pub trait ShareNumbers: Send + Sync {
     /// How many numbers a unit of `len` elements has; the same at every rank.
     fn count(&self, len: usize) -> usize;
 
-    /// Writes this rank's numbers for round `index`, which counts from 0, and returns how they are reduced;
-    /// `None` when no round is left, with what [`encode_body`](EncodeBody::encode_body) will find in
-    /// `numbers`. These hold zeros before the first round and what all ranks reduced of the round before
-    /// after that. `values` are those that will be encoded, all of them finite.
+    /// Writes this rank's numbers for round `index`, which counts from 0, and returns how to reduce them.
+    /// Returns `None` if no round is left; [`encode_body`](EncodeBody::encode_body) then gets these
+    /// `numbers`. On entry, `numbers` holds the reduced numbers of the previous round, or zeros in the first
+    /// round. `values` are those that will be encoded, all of them finite.
     ///
-    /// All units of a step, at all ranks, have as many rounds with the same reductions.
+    /// All units of a step, at all ranks, have the same number of rounds with the same reductions.
     ///
     /// # Errors
     /// Why these values cannot be sent.
@@ -126,15 +126,15 @@ pub trait ShareNumbers: Send + Sync {
     ) -> Result<Option<Reduction>, Refused>;
 }
 
-/// How bodies of an experiment are written: the other half of a codec of another crate.
-/// [`Experimental`](crate::experiments::Experimental) makes a [`Gather`](crate::Gather) codec of both, and
-/// keeps the residual according to its law.
+/// How bodies of an experiment are written: the writing half of a codec of another crate.
+/// [`Experimental`](crate::experiments::Experimental) makes a [`Gather`](crate::Gather) codec of both halves,
+/// and keeps the residual by the codec's law.
 pub trait EncodeBody: ParseBody {
     /// How sent and kept add up; [`Law::NotKept`] refuses a memory.
     fn law(&self) -> Law;
 
-    /// The rounds that come before a frame; `None` for a codec without, as most are. `Experimental` is then a
-    /// [`RoundsFirst`](crate::rounds::RoundsFirst), and does not encode without them.
+    /// The rounds before a frame; `None` for a codec without them, as most are. With them, `Experimental` is
+    /// a [`RoundsFirst`](crate::rounds::RoundsFirst), and encodes only after them.
     fn shared(&self) -> Option<&dyn ShareNumbers> {
         None
     }
@@ -158,8 +158,8 @@ pub trait EncodeBody: ParseBody {
     /// [`max_body_bytes`](Self::max_body_bytes), and returns its bytes.
     ///
     /// # Errors
-    /// Why these values cannot be sent. Nothing has changed then: memories change when all units of a frame
-    /// are written.
+    /// Why these values cannot be sent. Nothing has changed then, because memories change only after all
+    /// units of a frame are written.
     fn encode_body(
         &self,
         source: &UnitSource<'_>,
@@ -175,8 +175,8 @@ impl DecodeError {
     }
 }
 
-/// What reads bodies of an experiment, if the caller hands it to the reader. Takes no room where the build is
-/// not full.
+/// The parser of an experiment's bodies, if the caller passed one. Takes no memory in a build that is not
+/// full.
 #[derive(Clone, Copy)]
 pub(crate) struct Parser<'a> {
     #[cfg(feature = "full")]
@@ -229,7 +229,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A body of an experiment, with what reads it.
+/// A body of an experiment, with its parser.
 #[derive(Clone, Copy)]
 pub(crate) struct ExperimentBody<'a> {
     parser: &'a dyn ParseBody,

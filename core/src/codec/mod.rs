@@ -1,4 +1,4 @@
-//! The three kinds of codec, which differ by type.
+//! The three kinds of codec, each with a trait of its own.
 //!
 //! * [`Gather`](crate::Gather): a frame for each worker; frames are gathered and added as they are decoded.
 //! * [`Linear`]: payloads of all workers may be summed, so the codec uses all-reduce, round by round.
@@ -44,17 +44,17 @@ pub enum Reduction {
     MaxF32,
     /// Smallest of i32 payloads.
     MinI32,
-    /// Bitwise and of the u32 payloads of all workers: votes, of which one against is enough.
+    /// Bitwise and of the u32 payloads of all workers: votes that a single worker can veto.
     And,
     /// Sum of bytes modulo 256: counts of votes. The codec proves with
     /// [`most_contributors`](Linear::most_contributors) that no count overflows; narrow counts may share a
     /// byte, for instance two of 4 bits where at most 15 workers vote.
     SumU8,
-    /// f32 payloads change places between two neighbours.
+    /// Two neighbours exchange their f32 payloads.
     Neighbour,
 }
 
-/// What one round lends to the exchange, which replaces it in place by its reduction over all workers.
+/// The payload of one round. The exchange replaces it in place by its reduction over all workers.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum Payload<'a> {
@@ -69,11 +69,10 @@ pub enum Payload<'a> {
     Bytes(&'a mut [u8]),
 }
 
-/// One unit on its way through the rounds of a [`Linear`] or [`Gossip`] codec. The scratch memory holds its
-/// data.
+/// One round of a unit, for a [`Linear`] or [`Gossip`] codec. The data are in the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Counts the rounds of the unit from 0.
+    /// The number of the round, from 0.
     pub index: u32,
     /// How the payload of this round is reduced.
     pub reduction: Reduction,
@@ -92,8 +91,8 @@ impl Round {
     }
 }
 
-/// Refuses working memory of a unit that is smaller than `needed`, and folds p into its first words, where
-/// [`Linear::abandon`] expects it; magnitudes must be below `bound`.
+/// Refuses scratch memory that is smaller than `needed`. Writes p to its first words, where
+/// [`Linear::abandon`] expects it. Magnitudes must be below `bound`.
 pub(crate) fn begin_unit(
     needed: LinearScratchLen,
     unit: &Unit,
@@ -163,8 +162,8 @@ pub trait Linear: Send + Sync {
     /// Coordinates of a unit of `len` elements that the mean covers. The others stay in the memory.
     fn held(&self, len: usize) -> usize;
 
-    /// The most workers whose contributions a sum may have, so that no word overflows in which whole numbers
-    /// are summed. An exchange among more workers refuses the codec.
+    /// The most workers that one sum may have, so that no sum of integers overflows. An exchange with more
+    /// workers refuses the codec.
     fn most_contributors(&self) -> u32 {
         u32::MAX
     }
@@ -208,9 +207,10 @@ pub trait Linear: Send + Sync {
     ) -> Option<Round>;
 
     /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost. May also follow
-    /// the last [`advance`](Self::advance), and undoes it, when the mean must be refused.
+    /// the last [`advance`](Self::advance), which it undoes if the mean must be refused.
     ///
-    /// Expects the bits of p in the first words of the scratch memory, one a coordinate of the unit.
+    /// Expects the bits of p in the first words of the scratch memory, one word for each coordinate of the
+    /// unit.
     fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
         if let Some(memory) = memory {
             memory.keep_all(&scratch.words[..round.unit.len]);

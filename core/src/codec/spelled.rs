@@ -1,4 +1,4 @@
-//! What spellings, lists and the trainer need to know of a codec.
+//! What spellings, lists and the trainer need to know about a codec.
 
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
@@ -6,7 +6,7 @@ use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
 
-/// A codec that has a spelling. Everything that lists, help and generic tests say of it comes from here.
+/// A codec that has a spelling. Lists, help and generic tests take everything from here.
 pub(crate) trait Spelled: Described + Copy + Sized + 'static {
     /// The names that spellings begin with. A name that has a codec number of its own on the wire comes with
     /// it.

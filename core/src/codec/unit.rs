@@ -1,4 +1,4 @@
-//! What a codec does with one unit, and what others may ask about the codec.
+//! How a codec encodes one unit, and what other code may ask about the codec.
 
 use crate::built::Full;
 use crate::codec::cut::Cut;
@@ -20,11 +20,11 @@ pub struct UnitInput<'i, 'm> {
     pub(crate) layout: &'i LayoutRef<'i>,
     pub(crate) unit: &'i Unit,
     pub(crate) grad: Grad<'i>,
-    /// With all the parts that the codec needs.
+    /// The memory, with all the parts that the codec needs.
     pub(crate) memory: Option<&'i mut Memory<'m>>,
-    /// The codec's momentum, if a memory holds it.
+    /// The codec's momentum, if a memory holds one.
     pub(crate) momentum: Option<Momentum>,
-    /// What the codec remembers of the unit, if the memory that holds it cannot be lent.
+    /// The state of the unit, if the memory that holds it cannot be lent.
     pub(crate) state: Option<&'i mut UnitState>,
     /// Threads that share the work.
     #[cfg(feature = "parallel")]
@@ -51,8 +51,8 @@ impl<'i> UnitInput<'i, '_> {
         Corrected::new(self.grad, residual, self.unit.start, bound)
     }
 
-    /// Lets `select` go through the values, which adds the gradient to the memory; magnitudes must be below
-    /// `bound`. For codecs that [add early](Capabilities::adds_early).
+    /// Passes the values to `select` and adds the gradient to the memory in the same pass. Magnitudes must be
+    /// below `bound`. For codecs that [add early](Capabilities::adds_early).
     pub(crate) fn pass<T>(&mut self, bound: f32, select: impl FnOnce(&mut Pass<'_>) -> T) -> T {
         let (residual, momentum) = match &mut self.memory {
             Some(memory) => memory.parts_mut(),
@@ -76,22 +76,23 @@ impl<'i> UnitInput<'i, '_> {
     }
 }
 
-/// How what a codec sends and what it keeps add up to p = fl(residual + gradient).
+/// How the values that a codec sends and keeps add up to p = fl(residual + gradient).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Law {
     /// sent + kept = p, bit for bit. Giving back what was sent restores p.
     Exact,
-    /// kept = fl(p − sent), one rounding a coordinate: for codecs whose values may be so much larger than p
-    /// that the difference is not an f32. Giving back what was sent restores p within 2⁻²³·(|p| + |sent|). An
-    /// encode that fails still changes nothing.
+    /// kept = fl(p − sent), with one rounding a coordinate. For codecs whose values may be so much larger
+    /// than p that the difference is not an f32. Giving back what was sent restores p within 2⁻²³·(|p| +
+    /// |sent|). An encode that fails still changes nothing.
     Rounded,
     /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.
     NotKept,
 }
 
-/// What others need to know of a codec with its parameters. They ask for these; they never depend on names.
+/// What other code needs to know of a codec with its parameters. It asks for these, and never depends on
+/// names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Capabilities {
     /// The number of the method on the wire.
@@ -106,8 +107,8 @@ pub struct Capabilities {
     pub adapts: bool,
     /// Whether it needs a part that only a build with the feature `full` has.
     pub needs_full: bool,
-    /// Whether the memory changes before every value was seen. All values must then be
-    /// [checked](Corrected::check_all) first. This pays if one pass can do all the rest.
+    /// Whether the memory changes before every value was read. All values must then be
+    /// [checked](Corrected::check_all) first. That pays if a single pass can do everything else.
     pub(crate) adds_early: bool,
 }
 
@@ -135,7 +136,7 @@ impl Capabilities {
 /// One unit's part of a codec. Not nameable outside of this crate: a codec without a number on the wire could
 /// not be decoded.
 pub trait EncodeUnit: Send + Sync {
-    /// What others need to know.
+    /// What other code needs to know.
     fn capabilities(&self) -> Capabilities;
 
     /// Largest body of a unit of `len` elements.
@@ -150,22 +151,21 @@ pub trait EncodeUnit: Send + Sync {
     }
 
     /// Lengths of the factors and arrays that the codec keeps for a whole gradient, which is cut into `units`
-    /// units. These are all lengths that depend on the layout, except residual, momentum and states. A memory
-    /// may come without them: code that needs one checks that it is there and complete before anything
-    /// changes.
+    /// units: all state besides residual, momentum and unit states. A memory may lack them, so code that
+    /// needs one checks that it is complete before anything changes.
     fn state_len(&self, layout: &LayoutRef<'_>, units: usize, keeper: Keeper) -> StateLen {
         let _ = (layout, units, keeper);
         StateLen::default()
     }
 
-    /// What the codec makes of a gradient before it is added to the residual, if it
+    /// The momentum that the codec applies to a gradient before it is added to the residual, if the codec
     /// [adds early](Capabilities::adds_early). Units that are sent dense do not use it.
     fn momentum(&self) -> Option<Momentum> {
         None
     }
 
-    /// The codec as a codec whose units can be decided once and then cut into pieces. Only a full build has
-    /// it, so that no other build links the code that cuts.
+    /// The codec as a [`Cut`], if its units can be decided once and then cut into pieces. Only a full build
+    /// returns one, so that no other build links the code that cuts.
     fn as_cut(&self) -> Option<&dyn Cut> {
         None
     }

@@ -1,8 +1,8 @@
-//! Every method, one folder each: its parameters, how it encodes a unit, its spelling, and what reads a body
+//! Every method has one folder: its parameters, how it encodes a unit, its spelling, and the parser of a body
 //! that only it makes.
 //!
-//! A new codec is its folder and its lines here; see CONTRIBUTING.md. Enums, dispatch, names, numbers and
-//! help are made from the two lists below.
+//! A new codec is a folder and its lines here; see CONTRIBUTING.md. Macros make enums, dispatch, names,
+//! numbers and help from the two lists below.
 
 pub(crate) mod dense;
 pub(crate) mod dgc;

@@ -1,4 +1,4 @@
-//! Frames of codecs of other crates. They are written, read back, and only then taken out of the memory.
+//! Frames of codecs of other crates. A frame is written, read back, and only then subtracted from the memory.
 
 use crate::codec::{EncodeBody, EncodeUnit, Law, ParseBody, Reduction, Refused, ShareNumbers};
 use crate::codec::{UnitInput, UnitSource};
@@ -24,12 +24,12 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
 /// Makes a [`Gather`] codec of a codec of another crate.
 ///
-/// [`EncodeBody::encode_body`] gets every unit's values, p = fl(residual + gradient). Units that are sent
-/// dense are sent as f32. The frame is then read back as any receiver would read it, and the residual becomes
-/// p less the values read. So a body that receivers would refuse, or that breaks the codec's
-/// [law](EncodeBody::law), is an error at the sender, and the memory is as it was.
+/// [`EncodeBody::encode_body`] gets the values of every unit, p = fl(residual + gradient). Units that are
+/// sent dense are sent as f32. The frame is then read back as any receiver would read it, and the residual
+/// becomes p less the decoded values. So if receivers would refuse a body, or if it breaks the codec's
+/// [law](EncodeBody::law), encoding fails at the sender, and the memory is as it was.
 ///
-/// Codecs of other crates have a residual and nothing else in the memory, and no packets. One with
+/// Codecs of other crates keep only a residual in the memory, and have no packets. A codec with
 /// [`EncodeBody::shared`] is a [`RoundsFirst`].
 ///
 /// # Examples
@@ -204,7 +204,7 @@ impl<C: EncodeBody> RoundsFirst for Experimental<C> {
     }
 }
 
-/// Numbers that a unit has in the rounds before its frame; one that is sent dense has none.
+/// Number of values that a unit has in the rounds before its frame. A unit that is sent dense has none.
 fn number_count(shared: Option<&dyn ShareNumbers>, unit: &Unit) -> usize {
     shared.filter(|_| !unit.dense).map_or(0, |shared| shared.count(unit.len))
 }
@@ -225,7 +225,7 @@ struct Encoding<'a> {
     layout: &'a LayoutRef<'a>,
     units: &'a [Unit],
     grad: Grad<'a>,
-    /// What all ranks agreed on before, unit after unit.
+    /// The numbers that all ranks agreed on, unit after unit.
     numbers: &'a [f32],
 }
 
@@ -237,13 +237,13 @@ impl<'a> Encoding<'a> {
 }
 
 impl Encoding<'_> {
-    /// Numbers that all units have in the rounds before.
+    /// Number of values that all units have in the rounds before.
     fn number_count(&self) -> usize {
         let shared = self.codec.shared();
         self.units.iter().map(|unit| number_count(shared, unit)).sum()
     }
 
-    /// A round before the frame, of all units.
+    /// One round before the frame, for all units.
     fn round(
         &self,
         index: u32,
@@ -280,7 +280,7 @@ impl Encoding<'_> {
         check_units(self.layout, self.units)
     }
 
-    /// Writes p of a unit, and makes sure of every value.
+    /// Writes p of a unit, and checks every value.
     fn write_sums(&self, unit: &Unit, memory: Option<&Memory<'_>>, p: &mut [u32]) -> Result<(), EncodeError> {
         let residual = memory.map(|memory| memory.view(unit.range()).residual);
         let grad = self.grad.slice(unit.start, unit.len);
@@ -362,7 +362,7 @@ impl Encoding<'_> {
         Ok(())
     }
 
-    /// Reads the frame back, and takes its content out of the memory.
+    /// Reads the frame back, and subtracts its content from the memory.
     fn commit(
         &self,
         bytes: &[u8],
@@ -370,7 +370,7 @@ impl Encoding<'_> {
         scratch: &mut Scratch<'_>,
     ) -> Result<(), EncodeError> {
         let (p, words) = scratch.words.split_at_mut(longest(self.units));
-        // The codec's bounds were compared with these limits before.
+        // The codec's bounds were compared with these limits earlier.
         let parsed = Frame::parse_with(bytes, self.layout, &Limits::NONE, Some(self.codec), words);
         let frame = parsed.map_err(|error| self.error_of(error))?;
         let held = frame.units().map(|unit| (unit.id(), unit.range()));
@@ -411,7 +411,7 @@ impl Encoding<'_> {
     }
 }
 
-/// Refuses what others could not reduce.
+/// Refuses numbers that others could not reduce.
 fn check_round(
     reduction: Option<Reduction>,
     numbers: &[f32],
@@ -431,7 +431,7 @@ fn refused(unit: &Unit, Refused(why): Refused) -> EncodeError {
     EncodeError::Experiment { unit: unit.id, index: unit.start, why }
 }
 
-/// Whether p less what is sent follows the law: exactly an f32, or rounded to one.
+/// Whether p less the sent value obeys the law: it is exactly an f32, or is rounded to one.
 fn keeps(law: Law, p: f32, sent: f32) -> bool {
     let kept = p - sent;
     if law != Law::Exact {

@@ -1,4 +1,4 @@
-//! Codecs whose frames are gathered.
+//! Codecs that make frames.
 
 use crate::built::FullBound;
 use crate::codec::{PacketSize, ParseBody};
@@ -15,7 +15,8 @@ use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
 
-/// A codec whose frames are gathered: it turns the units of a gradient into one self-describing frame.
+/// A codec that turns the units of a gradient into one self-describing frame. The frames of all workers are
+/// gathered and added.
 ///
 /// # Examples
 /// ```
@@ -34,28 +35,28 @@ use crate::wire::ids::CodecId;
 /// assert!(bytes < 40);
 /// ```
 ///
-/// Codecs hold parameters and no state. The state of a method is in the [`Memory`], which the caller lends,
-/// saves and restores.
+/// A codec holds parameters and no state. What a method keeps between steps is in the [`Memory`], which the
+/// caller lends, saves and restores.
 pub trait Gather: Send + Sync {
     /// The number of the method on the wire.
     fn id(&self) -> CodecId;
 
-    /// The parser of the bodies that only this codec makes, for a codec of
-    /// [another crate](crate::experiments). `None` for all others, because every reader knows their frames.
-    /// Parsing a frame then takes no more words than [`scratch_len`](Self::scratch_len) of its units has.
+    /// For a codec of [another crate](crate::experiments), the parser of its bodies. Parsing a frame then
+    /// takes no more words than [`scratch_len`](Self::scratch_len) of its units. `None` for codecs of this
+    /// crate, whose frames every reader knows.
     fn parser(&self) -> Option<&dyn ParseBody> {
         None
     }
 
-    /// The rounds that all ranks go through before this codec encodes; `None` for a codec without, which is
-    /// every codec that has a spelling. Where there are any, [`encode`](Self::encode) is an error, and
-    /// [`AfterRounds`](crate::rounds::AfterRounds) encodes.
+    /// The rounds that all ranks run before this codec encodes. With such rounds, [`encode`](Self::encode) is
+    /// an error, and [`AfterRounds`](crate::rounds::AfterRounds) encodes. `None` for a codec without rounds,
+    /// such as every codec that has a spelling.
     fn rounds_first(&self) -> Option<&dyn RoundsFirst> {
         None
     }
 
-    /// Largest number of bytes that a frame of these units can take, whatever the gradient. `None` on
-    /// overflow, and where [`encode`](Self::encode) would return `NotBuilt`.
+    /// The largest frame of these units, in bytes, whatever the gradient. `None` on overflow, and if
+    /// [`encode`](Self::encode) would return `NotBuilt`.
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize>;
 
     /// Working memory that [`encode`](Self::encode) needs for these units.
@@ -115,15 +116,16 @@ pub trait Gather: Send + Sync {
         self.encode(key, layout, units, kept, Some(memory), scratch, out)
     }
 
-    /// Working memory that [`packets`](Self::packets) needs for these units; none unless a codec can be cut.
+    /// Working memory that [`packets`](Self::packets) needs for these units. Zero for a codec that cannot be
+    /// cut.
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
         let _ = (units, size);
         ScratchLen::default()
     }
 
-    /// The same content as several frames of at most `size` bytes, each of which decodes alone: for links
-    /// that lose packets. The memory is lent until the last packet has been drawn; see [`Packets`]. Unless
-    /// implemented, the codec cannot be cut.
+    /// Encodes the same content as several frames of at most `size` bytes, for links that lose packets. Each
+    /// frame decodes alone. The memory is lent until the last packet was drawn; see [`Packets`]. Without an
+    /// implementation, the codec cannot be cut.
     ///
     /// # Errors
     /// `NoPackets` for a codec that cannot be cut, `NotBuilt` without the feature `full`, `PacketTooSmall`,

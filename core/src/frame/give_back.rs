@@ -1,4 +1,4 @@
-//! Frames that did not enter the mean go back to the memory.
+//! Returns frames that did not enter the mean to the memory.
 
 use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
@@ -8,13 +8,13 @@ use crate::kernels::Isa;
 use crate::memory::Memory;
 
 impl Memory<'_> {
-    /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual. If
-    /// this follows right after the encode that made the frame, the residual is fl(residual + gradient) of
-    /// that step again, bit for bit. The residual before that step is in a
-    /// [`Snapshot`](crate::state::Snapshot), if one was taken.
+    /// Returns the content of a frame that did not enter the mean (lost, late, refused) to the residual.
+    /// Right after the encode that made the frame, this restores fl(residual + gradient) of that step, bit
+    /// for bit. To restore the residual before that step, take a [`Snapshot`](crate::state::Snapshot) before
+    /// it.
     ///
-    /// Momentum and states stay as the encode left them. Momentum that became 0 where the frame sent stays 0,
-    /// because the frame does not hold it.
+    /// Momentum and states stay as the encode left them. The encode sets momentum to 0 where the frame sent a
+    /// value. It stays 0, because the frame does not hold it.
     ///
     /// # Panics
     /// When the memory has another length than the frame's layout.
@@ -22,7 +22,7 @@ impl Memory<'_> {
         frame.add_scaled_to(1.0, self.residual_mut());
     }
 
-    /// Keeps back a gradient that was not encoded, because the step failed before: the residual becomes
+    /// Keeps a gradient that was not encoded, because the step failed earlier: the residual becomes
     /// fl(residual + gradient). Momentum and states stay as they are.
     ///
     /// # Errors

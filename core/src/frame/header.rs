@@ -23,7 +23,7 @@ pub(crate) const VERSION: u8 = 1;
 /// The checksum covers the header before it and the body after it.
 const CHECKED_HEADER_BYTES: usize = 20;
 
-/// How received frames become a mean. Written in every frame, so that two ends cannot divide differently.
+/// How a sum of frames becomes a mean. Every frame states it, so that two ends cannot divide differently.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Divisor {
@@ -84,7 +84,7 @@ pub struct Header {
     pub version: u8,
     /// The method that made the frame.
     pub codec: CodecId,
-    /// How the mean is to be formed.
+    /// How the sum becomes a mean.
     pub divisor: Divisor,
     /// Whether this is a [void frame](crate::format::VoidFrame), which holds no gradient.
     pub is_void: bool,
@@ -99,7 +99,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header at the front of `bytes`. Neither checksum nor body are looked at: a stream reader
+    /// Reads the header at the front of `bytes`, without checking the checksum or the body. A stream reader
     /// calls this to learn how many bytes to wait for.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Header {
         let codec = CodecId::new(number);
         let flags = reader.u16();
         let is_known = registry::kind_of(codec).or_else(|| parser.kind_of(codec)).is_some();
-        // A void frame holds nothing that takes a parser.
+        // A void frame has no body that needs a parser.
         let is_void_experiment = Experiment::new(number).is_some() && flags == Ok(FLAG_VOID);
         if !is_known && !is_void_experiment {
             return Err(DecodeError::UnknownCodec(number));

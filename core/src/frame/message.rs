@@ -27,7 +27,7 @@ fn is_built(codec: &dyn EncodeUnit) -> bool {
     !codec.capabilities().needs_full || Full::build().is_some()
 }
 
-/// The codec's momentum; small machines have no codec that has any, and need not ask.
+/// The codec's momentum. Codecs of small builds have none, so they need no call.
 pub(crate) fn momentum_of(codec: &dyn EncodeUnit) -> Option<Momentum> {
     Full::build().and_then(|_| codec.momentum())
 }
@@ -46,8 +46,8 @@ pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen 
     needs.fold(ScratchLen::default(), ScratchLen::max)
 }
 
-/// Whether one message may hold these units: at least one, ascending, disjoint, inside the layout, and within
-/// the fields of the wire.
+/// Checks that one message can hold these units: at least one, ascending, disjoint, inside the layout, and
+/// not too large for the fields of the wire.
 pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), EncodeError> {
     let mut cursor = Cursor::default();
     for unit in units {
@@ -63,7 +63,7 @@ pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), 
     if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
 }
 
-/// Whether the longest frame, of `bound` bytes, can state its length on the wire and fits the caller's
+/// Checks that the longest frame, of `bound` bytes, fits the length field of the wire and the caller's
 /// buffer.
 pub(crate) fn check_frame_fits(bound: Option<usize>, out_len: usize) -> Result<(), EncodeError> {
     let needed = bound.ok_or(EncodeError::TooLarge)?;
@@ -82,7 +82,7 @@ pub(crate) struct Encoding<'a> {
     pub(crate) grad: Grad<'a>,
     /// No magnitude of the gradient is above this; infinite where nothing is known.
     pub(crate) largest_gradient: FullBound,
-    /// Threads that share the work.
+    /// The number of threads that share the work.
     #[cfg(feature = "parallel")]
     pub(crate) threads: usize,
 }
@@ -140,7 +140,7 @@ impl<'a> Encoding<'a> {
         Ok(HEADER_BYTES + body_bytes)
     }
 
-    /// Checks that what the caller lends fits this layout, and that the codec accepts it.
+    /// Checks that gradient and memory have the length of the layout, and that the codec accepts them.
     pub(crate) fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
         if let Some(memory) = memory {
@@ -153,7 +153,7 @@ impl<'a> Encoding<'a> {
         if is_built(self.codec) && !is_half { Ok(()) } else { Err(EncodeError::NotBuilt) }
     }
 
-    /// Everything that can be wrong with units and buffers, before a value is looked at.
+    /// Checks units and buffers, before any value is read.
     pub(crate) fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
         check_units(self.layout, self.units)?;
         check_frame_fits(max_frame_bytes(self.codec, self.units), out_len)?;
@@ -161,8 +161,8 @@ impl<'a> Encoding<'a> {
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 
-    /// Whether the memory has every part that the codec needs for these units. Small machines have no codec
-    /// that needs any.
+    /// Checks that the memory has every part that the codec needs for these units. Codecs of small builds
+    /// need none.
     pub(crate) fn check_parts(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         if Full::build().is_none() {
             return Ok(());
@@ -178,9 +178,9 @@ impl<'a> Encoding<'a> {
         if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
     }
 
-    /// The last value may be the one to refuse, when the memory of the first has already changed. So all
-    /// values are checked first, which costs another read of the gradient, and of the residual unless the
-    /// memory knows how large its values can be.
+    /// Checks all values before the memory changes. Otherwise the last value could be refused when the memory
+    /// of the first unit has already changed. This costs another read of the gradient. It also costs a read
+    /// of the residual, unless the memory knows a bound on its values.
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.magnitude_bound());
         let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());

@@ -1,7 +1,7 @@
-//! The wire format, version 1. FORMAT.md is the authority; names here are the names there.
+//! The wire format, version 1. FORMAT.md is the authority; names in the code are those of FORMAT.md.
 //!
-//! Bytes are parsed once, completely, and are trusted afterwards: [`Frame::parse`] checks everything that can
-//! be wrong, and the frame that it returns cannot fail.
+//! Bytes are parsed once, completely, and trusted afterwards: [`Frame::parse`] checks everything that can be
+//! wrong, and using the frame that it returns cannot fail.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 #[cfg(feature = "full")]
@@ -40,7 +40,7 @@ use crate::wire::unit_header::Cursor;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Walks the units of a body whose structure may still be wrong.
+/// Reads the units of a body one by one. The structure may still be wrong.
 struct Walk<'a> {
     reader: Reader<'a>,
     cursor: Cursor,
@@ -49,7 +49,7 @@ struct Walk<'a> {
     layout_len: usize,
     left: u16,
     parser: Parser<'a>,
-    /// Of the last unit.
+    /// Bytes of the last unit's body.
     body_bytes: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// As [`open`], and the frame must be for this layout.
+/// As [`open`]; also refuses a frame of another layout.
 fn open_for<'a>(
     bytes: &'a [u8],
     layout: &LayoutRef<'_>,
@@ -136,7 +136,7 @@ fn open<'a>(bytes: &'a [u8], limits: &Limits, parser: Parser<'_>) -> Result<(Hea
     Ok((header, body))
 }
 
-/// A frame with correct header, checksum and structure, and the scratch memory that it needs.
+/// A frame whose header, checksum and structure are correct, and how much scratch memory it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened<'a, 'l> {
     header: Header,
@@ -164,7 +164,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         self.words
     }
 
-    /// What the frame leaves of limits that it meets, for the frames that follow it in one message.
+    /// The limits less what this frame uses, for the frames that follow it in one message.
     #[cfg(feature = "alloc")]
     pub(crate) fn left_of(&self, limits: &Limits) -> Limits {
         let mut left = Limits {
@@ -181,7 +181,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         left
     }
 
-    /// Everything that is left to check.
+    /// Checks everything else: positions and values.
     pub(crate) fn check(self, scratch: &'a mut [u32]) -> Result<Frame<'a>, DecodeError> {
         let Self { header, body, layout, max_magnitude, words, parser } = self;
         let (mut rest, _) =
@@ -200,7 +200,7 @@ impl<'a, 'l> Opened<'a, 'l> {
 /// Words of scratch memory that [`Frame::parse`] needs for these bytes, within what `limits` allow.
 ///
 /// # Errors
-/// As [`Frame::parse`], as far as header and structure go; values and positions are not looked at.
+/// As [`Frame::parse`], for header and structure. Values and positions are not checked.
 pub fn frame_scratch_len(
     bytes: &[u8],
     layout: &LayoutRef<'_>,
@@ -209,8 +209,8 @@ pub fn frame_scratch_len(
     Opened::new(bytes, layout, limits, Parser::NONE).map(|opened| opened.scratch_words())
 }
 
-/// As [`frame_scratch_len`], for a frame that may be one of an experiment: words that [`Frame::parse_with`]
-/// needs.
+/// As [`frame_scratch_len`], for a frame that may be one of an experiment: the words that
+/// [`Frame::parse_with`] needs.
 ///
 /// # Errors
 /// As [`frame_scratch_len`].
@@ -224,8 +224,8 @@ pub fn frame_scratch_len_with(
     Opened::new(bytes, layout, limits, Parser::new(parser)).map(|opened| opened.scratch_words())
 }
 
-/// The end of a frame's last unit, which is the fewest elements that its layout can have. For frames whose
-/// layout is not at hand; [`LayoutRef::opaque`] then replaces it.
+/// The end of a frame's last unit: its layout has at least that many elements. For frames whose layout is not
+/// known; use [`LayoutRef::opaque`] in its place.
 ///
 /// # Errors
 /// As [`frame_scratch_len`], except for the layout.
@@ -240,7 +240,8 @@ pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError>
     Ok(end)
 }
 
-/// Walks the structure once, against the limits, before any work that grows with what the frame asks for.
+/// Reads the structure once and compares it with the limits, before any work that grows with what the frame
+/// claims.
 fn scratch_words(
     header: Header,
     body: &[u8],
@@ -307,7 +308,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Checks `bytes` completely. The frame that it returns decodes without failing.
+    /// Checks `bytes` completely. Decoding the frame that it returns cannot fail.
     ///
     /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse
     /// unit takes at most one word an entry and 133,320 more. A seeded unit takes one word an entry and one
@@ -328,8 +329,8 @@ impl<'a> Frame<'a> {
         Opened::new(bytes, layout, limits, Parser::NONE)?.check(scratch)
     }
 
-    /// As [`parse`](Self::parse), for a frame of any codec of this crate, and of one
-    /// [experiment](crate::experiments): the experiment whose bodies `parser` reads, usually the
+    /// As [`parse`](Self::parse), for a frame of any codec of this crate or of one
+    /// [experiment](crate::experiments), whose bodies `parser` reads. Usually that is the
     /// [`Gather::parser`](crate::Gather::parser) of its codec.
     ///
     /// `scratch` holds at least [`frame_scratch_len_with`](crate::experiments::frame_scratch_len_with) words.
@@ -401,7 +402,7 @@ pub struct FrameUnit<'a> {
     #[cfg_attr(not(feature = "alloc"), expect(dead_code, reason = "its reader allocates"))]
     codec: CodecId,
     body: AnyBody<'a>,
-    /// Of the body.
+    /// Bytes of the body.
     bytes: usize,
     scratch: &'a [u32],
 }
@@ -452,7 +453,7 @@ impl<'a> FrameUnit<'a> {
         self.info_of(self.body, self.bytes)
     }
 
-    /// The parts of the unit under each level coder: the same norms and levels, encoded once more by fixed
+    /// The parts of the unit under each level coder: the same norms and levels, encoded again with fixed
     /// width, ternary digits (levels of two bits only), Elias, rANS and the adaptive coder, in this order.
     /// `values` has the coder's name. Empty for units without levels, and for pieces that begin inside a
     /// bucket.

@@ -1,4 +1,4 @@
-//! What a frame says about itself, read without the memory that decoding takes.
+//! Reads what a frame says about itself, without the memory that decoding takes.
 
 use super::{FrameUnit, UnitInfo, Walk, open, scratch_words};
 use crate::codec::Parser;
@@ -6,8 +6,8 @@ use crate::error::DecodeError;
 use crate::frame::header::Header;
 use crate::limits::Limits;
 
-/// A frame whose header, checksum and structure are correct. Positions and values were not checked, and may
-/// be wrong.
+/// A frame whose header, checksum and structure are correct. Positions and values were not checked and may be
+/// wrong.
 ///
 /// For inspection without the layout. Takes time in proportion to the bytes of the frame, whatever they
 /// claim, and no memory.

@@ -1,8 +1,8 @@
 //! A gradient as several frames, each complete and no longer than a packet.
 //!
-//! The codec decides once, over the whole unit, what is sent, exactly as for one frame: the same k, the same
-//! codebook, the same levels. Then it cuts the unit into pieces. A piece is a range of the unit, and a unit
-//! of its own on the wire. Each packet takes as much as fits, by exact bytes.
+//! The codec first decides for the whole unit what it sends, exactly as for one frame: the same k, the same
+//! codebook, the same levels. Then it cuts the unit into pieces. A piece is a range of the unit, and on the
+//! wire a unit of its own. Each packet holds as much as fits, counted in exact bytes.
 
 use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
@@ -23,16 +23,16 @@ use crate::wire::writer::{Writer, varint_len};
 use core::fmt;
 use core::ops::Range;
 
-/// Bytes that an entropy coder may write beyond those that it keeps.
+/// Bytes that an entropy coder may write beyond its final length.
 const SLACK: usize = 32;
 
-/// Working memory for the packets of these units: the choices for one unit, and room for one body.
+/// Working memory for the packets of these units: the decisions for one unit, and room for one body.
 pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit], size: PacketSize) -> ScratchLen {
     let unit = decided_len(codec, units);
     ScratchLen { words: unit.words, bytes: unit.bytes.saturating_add(size.bytes() + SLACK) }
 }
 
-/// Working memory for the choices for any of these units, or for encoding it if it cannot be cut.
+/// Working memory to decide any of these units, or to encode it if it cannot be cut.
 fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
     let needs = units.iter().map(|unit| {
         let codec = codec_of(codec, unit);
@@ -48,9 +48,9 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// Every packet is a frame: [`Frame::parse`](crate::Frame::parse) decodes it alone, in any order, whether or
 /// not the others arrive. The sum of the packets holds what one frame of the same gradient would hold.
 ///
-/// The memory changes packet by packet: before the first it is fl(residual + gradient), and every packet
-/// takes out exactly its content. So the memory keeps what was not drawn, and [`Memory::give_back`] returns a
-/// lost packet alone.
+/// The memory changes packet by packet. Before the first packet it is fl(residual + gradient), and drawing a
+/// packet subtracts exactly its content. So the memory keeps what was not drawn, and [`Memory::give_back`]
+/// can return each lost packet alone.
 ///
 /// # Examples
 #[cfg_attr(feature = "full", doc = "```")]
@@ -139,7 +139,7 @@ pub(crate) fn begin<'a>(
     let (bytes, body) = scratch.bytes.split_at_mut(decided_len(codec, units).bytes);
     let words = &mut *scratch.words;
     let mut memory = memory.map(|memory| {
-        // What the packets leave of it is known only after the last was drawn.
+        // The final residual is known only after the last packet was drawn.
         memory.residual_mut();
         memory.slice(0..layout.len())
     });
@@ -159,7 +159,7 @@ fn add_gradient(grad: Grad<'_>, rule: Option<Momentum>, mut memory: Memory<'_>) 
     let mut pass = Pass::new(grad, residual, 0, f32::INFINITY).with_momentum(rule.zip(momentum));
     let (isa, mut room) = (Isa::best(), [0; BLOCK]);
     for block in pass.blocks() {
-        // Every value was looked at before.
+        // Every value was checked before.
         let _ = pass.values(isa, block, &mut room);
     }
 }
@@ -173,7 +173,7 @@ fn least_packet_bytes(codec: &dyn EncodeUnit, key: StepKey, unit: &Unit) -> usiz
 }
 
 impl<'a> Packets<'a> {
-    /// Writes the next packet to the front of `out` and returns its bytes; `None` when all was sent.
+    /// Writes the next packet to the front of `out` and returns its bytes; `None` after the last packet.
     ///
     /// # Panics
     /// When `out` is shorter than the packet size.
@@ -217,13 +217,13 @@ impl<'a> Packets<'a> {
         writer.len()
     }
 
-    /// The present unit, and its codec.
+    /// The current unit, and its codec.
     fn unit_and_codec(&self) -> Option<(&'a Unit, &'a dyn Cut)> {
         let unit = self.units.get(self.unit)?;
         Some((unit, codec_of(self.codec, unit).as_cut()?))
     }
 
-    /// The choices for the unit, made on the first call.
+    /// What the codec decided for the unit; decided on the first call.
     fn decided(&mut self) -> Option<&Decided> {
         if self.decided.is_none() {
             let (unit, codec) = self.unit_and_codec()?;
@@ -247,13 +247,13 @@ impl<'a> Packets<'a> {
                 threads: 1,
             };
             let mut scratch = Scratch { words: self.words, bytes: self.bytes };
-            // Every value was looked at before the first packet.
+            // Every value was checked before the first packet.
             self.decided = codec.decide(input, &mut scratch).ok();
         }
         self.decided.as_ref()
     }
 
-    /// Coordinates of the layout that a piece of the present unit covers.
+    /// Coordinates of the layout that a piece of the current unit covers.
     fn covered(&self, atoms: Range<usize>) -> Range<usize> {
         let (Some(decided), Some((unit, codec))) = (&self.decided, self.unit_and_codec()) else {
             return 0..0;
@@ -296,8 +296,8 @@ impl<'a> Packets<'a> {
         None
     }
 
-    /// How many atoms from `start` on, of `most`, fit after the `written` bytes of the body, if that is known
-    /// without trying.
+    /// How many of the `most` atoms from `start` on fit after the `written` bytes of the body, if that is
+    /// known without trying.
     fn fitting(&mut self, cursor: Cursor, written: usize, start: usize, most: usize) -> Option<usize> {
         let (unit, codec) = self.unit_and_codec()?;
         let left = self.size.bytes().saturating_sub(HEADER_BYTES + written);
@@ -328,7 +328,7 @@ impl<'a> Packets<'a> {
         fits.then_some(writer.len())
     }
 
-    /// Takes the content of a piece out of the memory.
+    /// Subtracts the content of a piece from the memory.
     fn commit(&mut self, atoms: Range<usize>) {
         let Some((unit, codec)) = self.unit_and_codec() else { return };
         let (Some(memory), Some(decided)) = (&mut self.memory, &self.decided) else { return };

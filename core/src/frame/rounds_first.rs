@@ -1,4 +1,4 @@
-//! Rounds before a frame: what all ranks agree on before any of them encodes.
+//! Rounds before a frame: all ranks agree on a few numbers before any of them encodes.
 
 use crate::codec::{ParseBody, Reduction};
 use crate::error::EncodeError;
@@ -11,7 +11,7 @@ use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
 
-/// What is to be encoded, for the rounds before it.
+/// The input of one encode, for the rounds before it.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInput<'a> {
     /// Names every random draw of the step.
@@ -27,9 +27,9 @@ pub struct StepInput<'a> {
 /// A [`Gather`] codec with rounds before its frame: each unit has a few numbers that all ranks reduce before
 /// any of them encodes, for instance the largest magnitude of all gradients as one scale for all.
 ///
-/// Calls [`round`](Self::round) with index 0, 1, … and reduces the numbers over all ranks in between, until
-/// it returns `None`; [`AfterRounds`] then encodes. `Exchange` does so by all-gather. [`Gather::encode`] of
-/// such a codec is an error, as it would have nothing to go by.
+/// The caller calls [`round`](Self::round) with index 0, 1, … and reduces the numbers over all ranks after
+/// each call, until a call returns `None`. Then [`AfterRounds`] encodes. `Exchange` does this by all-gather.
+/// [`Gather::encode`] of such a codec is an error, because the numbers are missing.
 ///
 /// # Examples
 /// Two ranks; [`Experimental`](crate::experiments::Experimental) makes such a codec of one of another crate.
@@ -58,18 +58,18 @@ pub struct StepInput<'a> {
 /// }
 /// ```
 pub trait RoundsFirst: Gather {
-    /// How many numbers a unit has; depends on nothing but codec and unit. Those of all units of a step lie
-    /// one behind the other, in the order of the units.
+    /// How many numbers a unit has. Depends only on codec and unit. The numbers of all units of a step are
+    /// concatenated, in the order of the units.
     fn number_count(&self, unit: &Unit) -> usize;
 
-    /// Writes this rank's numbers for round `index`, which counts from 0, and returns how they are to be
-    /// reduced, by [`Reduction::SumF32`] or [`Reduction::MaxF32`]; `None` when no round is left and `numbers`
-    /// is what [`encode_after`](Self::encode_after) takes. `numbers` holds zeros before the first round, and
-    /// what all ranks reduced of the round before after that. All ranks have the same rounds.
+    /// Writes this rank's numbers for round `index`, which counts from 0, and returns how to reduce them:
+    /// [`Reduction::SumF32`] or [`Reduction::MaxF32`]. Returns `None` if no round is left; `numbers` is then
+    /// the argument of [`encode_after`](Self::encode_after). On entry, `numbers` holds the reduced numbers of
+    /// the previous round, or zeros in the first round. All ranks have the same rounds.
     ///
     /// # Errors
-    /// Those of [`Gather::encode`] but for its output buffer; nothing but `numbers` and `scratch`, of
-    /// [`scratch_len`](Gather::scratch_len), has changed then.
+    /// Those of [`Gather::encode`], except for its output buffer. Only `numbers` and `scratch`, of
+    /// [`scratch_len`](Gather::scratch_len), may have changed then.
     ///
     /// # Panics
     /// When gradient or memory has another length than the layout, or `numbers` than all units ask for.
@@ -99,7 +99,7 @@ pub trait RoundsFirst: Gather {
     ) -> Result<usize, EncodeError>;
 }
 
-/// A codec with [rounds before its frame](RoundsFirst) when they are over: a [`Gather`] codec for the units
+/// A codec with [rounds before its frame](RoundsFirst) after they are over: a [`Gather`] codec for the units
 /// of that step, at that rank.
 #[derive(Clone, Copy)]
 pub struct AfterRounds<'a> {
@@ -108,7 +108,7 @@ pub struct AfterRounds<'a> {
 }
 
 impl<'a> AfterRounds<'a> {
-    /// With the numbers that the rounds of these units left.
+    /// With the final numbers of the rounds of these units.
     #[must_use]
     pub fn new(codec: &'a dyn RoundsFirst, numbers: &'a [f32]) -> Self {
         Self { codec, numbers }

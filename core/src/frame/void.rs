@@ -1,4 +1,4 @@
-//! The message that a rank sends in place of a frame when it has no gradient to send.
+//! The message that a rank sends in place of a frame if its gradient cannot be encoded.
 
 use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
@@ -37,12 +37,12 @@ pub struct VoidFrame {
     pub codec: CodecId,
     /// The step that the frame would have belonged to.
     pub step: u64,
-    /// The coordinate that is to blame, counted from the start of the layout.
+    /// The coordinate that caused the error, counted from the start of the layout.
     pub index: usize,
 }
 
 impl VoidFrame {
-    /// Bytes of the longest one.
+    /// Bytes of the longest void frame.
     pub const MAX_BYTES: usize = HEADER_BYTES + 2 * MAX_VARINT_BYTES;
 
     /// The void frame for a gradient that was refused with `error`; `None` for errors that the gradient did

@@ -24,7 +24,7 @@ pub enum Keeper {
     /// A rank that encodes gradients of its own.
     #[default]
     Worker,
-    /// The rank that encodes what goes back to the workers.
+    /// The server, which encodes the means that go back to the workers.
     Server,
     /// A rank that gossips.
     Neighbour {
@@ -34,9 +34,9 @@ pub enum Keeper {
     },
 }
 
-/// Lengths of what a codec keeps beyond residual, momentum and unit states, as
-/// [the codec says](crate::Codec::state_len): one array of factors, and up to
-/// [`MAX_ARRAYS`](Self::MAX_ARRAYS) arrays with names.
+/// Lengths of the state that a codec keeps in addition to residual, momentum and unit states, as [the codec
+/// says](crate::Codec::state_len): one array of factors, and up to [`MAX_ARRAYS`](Self::MAX_ARRAYS) named
+/// arrays.
 ///
 /// # Examples
 /// ```
@@ -174,7 +174,7 @@ impl<'a> MemoryView<'a> {
     }
 }
 
-/// Where the array of that name lies.
+/// The range of the array of that name.
 fn find(arrays: &[ArrayLen], name: &str) -> Option<Range<usize>> {
     let mut start = 0;
     for array in arrays {

@@ -33,14 +33,14 @@ pub use storage::Storage;
 /// * [Arrays](Self::with_arrays) that the codec names and sizes, for other state: of each edge of a gossip,
 ///   or at a server.
 ///
-/// A codec uses the parts that it needs and leaves the others alone. A missing part is an error. An encode
+/// A codec uses the parts that it needs and does not touch the others. A missing part is an error. An encode
 /// that fails leaves all parts as they were, bit for bit.
 ///
 /// Sparsifiers add the gradient to the residual in the same pass that selects. So they first check that every
-/// sum is finite, which costs a read of the gradient. Reading the gradient is enough, because a memory knows
-/// how large its residual and its momentum can be once an encode has left them there. What came from
-/// elsewhere ([`new`](Self::new), [`load`](Self::load), [`give_back`](Self::give_back)) is read as well,
-/// once. So keep one memory from step to step.
+/// sum is finite, which costs a read of the gradient. They need not read the memory, because after an encode
+/// a memory knows bounds on its residual and momentum. Values that came from elsewhere ([`new`](Self::new),
+/// [`load`](Self::load), [`give_back`](Self::give_back)) have no known bound and are read once. So keep one
+/// memory from step to step.
 ///
 /// The residual is in units of the gradient. If the learning rate changes, [rescale](Self::rescale) the
 /// residual by the ratio of rates.
@@ -75,14 +75,14 @@ pub struct Memory<'a> {
     states: Storage<'a, UnitState>,
     /// Of the whole layout; empty if the codec has none.
     factors: Storage<'a, f32>,
-    /// What else the codec keeps, by name; empty if the codec has none.
+    /// Names and lengths of the codec's arrays; empty if the codec has none.
     arrays: Storage<'a, ArrayLen>,
-    /// Of all arrays, one after the other.
+    /// The values of all arrays, one after the other.
     values: Storage<'a, f32>,
 }
 
-/// What a [`Memory`] keeps of a part of the gradient, to read. [`Memory::view`] makes it; a caller that keeps
-/// the parts elsewhere can make one too.
+/// A read-only view of what a [`Memory`] keeps for a part of the gradient. [`Memory::view`] makes it. A
+/// caller that keeps the parts elsewhere can make one too.
 ///
 /// # Examples
 /// ```
@@ -136,7 +136,7 @@ impl<'a> MemoryView<'a> {
     }
 }
 
-/// What an adaptive codec remembers of one unit: four words, which are zeros before the first step. The codec
+/// What an adaptive codec keeps for one unit: four words, which are zeros before the first step. The codec
 /// defines their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UnitState {
@@ -220,15 +220,15 @@ impl<'a> Memory<'a> {
     }
 
     /// The residual, one element a coordinate, for [`Linear`](crate::Linear) codecs of other crates to
-    /// change. How large its values can be is then unknown, so the next encode that adds to it reads it once
+    /// change. The bound on its values is then unknown, so the next encode that adds to it reads it once
     /// more.
     pub fn residual_mut(&mut self) -> &mut [f32] {
         self.magnitude_bound = f32::INFINITY;
         &mut self.residual
     }
 
-    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut). How large the momentum
-    /// can be is then unknown as well, until [`set_momentum_bound`](Self::set_momentum_bound) states it.
+    /// The storage of residual and momentum, as [`residual_mut`](Self::residual_mut). The bound on the
+    /// momentum is then unknown too, until [`set_momentum_bound`](Self::set_momentum_bound) states it.
     pub(crate) fn parts_mut(&mut self) -> (Option<&mut [f32]>, Option<&mut [f32]>) {
         self.magnitude_bound = f32::INFINITY;
         self.momentum_bound = FullBound::UNKNOWN;
@@ -281,7 +281,7 @@ impl<'a> Memory<'a> {
         self.momentum_bound = FullBound::new(bound);
     }
 
-    /// The residual becomes the values whose bits are `p`: everything is kept back.
+    /// Sets the residual to the values whose bits are `p`: everything is kept.
     pub(crate) fn keep_all(&mut self, p: &[u32]) {
         assert_eq!(self.len(), p.len(), "memory and unit differ in length");
         let values = p.iter().map(|&bits| f32::from_bits(bits));
@@ -301,12 +301,12 @@ impl<'a> Memory<'a> {
     }
 
     /// The memory of a part of the gradient, to be changed: residual and momentum of the `range` of
-    /// coordinates; and the states of all units, the factors and the arrays of the whole layout, because a
-    /// unit finds its own there by its identifier and its place.
+    /// coordinates. It also has the states of all units, and the factors and arrays of the whole layout,
+    /// because a unit finds its own there by its identifier and its position.
     ///
-    /// The part lends the storage of this memory, so a change of the part changes this memory. Afterwards
-    /// only the part knows how large its residual can be, so the next encode with the whole memory reads the
-    /// residual once. Coordinates outside the range stay as they are.
+    /// The part borrows the storage of this memory, so a change of the part changes this memory. Afterwards
+    /// only the part knows a bound on its residual, so the next encode with the whole memory reads the
+    /// residual once. Coordinates outside the range do not change.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -325,9 +325,9 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The memory of a part of the gradient, to read, as [linear codecs](crate::Linear::begin) take it. It is
-    /// cut as by [`slice`](Self::slice), but nothing is lent to be changed, so the memory still knows how
-    /// large its residual can be.
+    /// A read-only view of a part of the gradient, as [linear codecs](crate::Linear::begin) take it. It has
+    /// the parts that [`slice`](Self::slice) has, but nothing can be changed, so the memory still knows its
+    /// bounds.
     ///
     /// # Panics
     /// When the range reaches beyond the memory.
@@ -338,15 +338,15 @@ impl<'a> Memory<'a> {
         MemoryView { momentum: self.momentum().map(|momentum| &momentum[range]), ..view }
     }
 
-    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that it weighs as much
-    /// in the parameters as it did when it was kept. Momentum stays as it is, because it works at the rate of
-    /// the step that uses it. So do factors, because their directions count and not their lengths, and
-    /// arrays, because only the codec knows what they are.
+    /// Multiplies the residual by `ratio`, the old learning rate over the new one, so that it moves the
+    /// parameters as far as at the old rate. Momentum does not change, because it is applied at the rate of
+    /// the step that uses it. Factors do not change, because only their directions count. Arrays do not
+    /// change, because only the codec knows their meaning.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
             let bound = self.magnitude_bound * ratio.abs();
-            // Infinity times zero says nothing.
+            // Infinity times zero is no bound.
             self.magnitude_bound = if bound.is_nan() { f32::INFINITY } else { bound };
         }
     }
@@ -384,13 +384,13 @@ impl<'a> Memory<'a> {
             self.residual.fill(0.0);
             self.magnitude_bound = 0.0;
         } else {
-            // Rounding keeps the order, so a bound stays one.
+            // Rounding keeps the order, so a bound remains a bound.
             self.rescale(factor);
         }
         Ok(())
     }
 
-    /// Forgets everything, as before the first step.
+    /// Sets everything to zeros, as before the first step.
     pub fn clear(&mut self) {
         self.residual.fill(0.0);
         self.magnitude_bound = 0.0;

@@ -1,4 +1,4 @@
-//! What a memory held before a step.
+//! Copies of a memory, taken before a step.
 
 use crate::built::FullBound;
 use crate::memory::{Memory, UnitState};
@@ -72,7 +72,7 @@ impl Snapshot {
         self.momentum_bound = memory.momentum_bound;
     }
 
-    /// Makes the memory hold again, bit for bit, what it held when the copy was taken.
+    /// Restores the memory, bit for bit, to what it held when the copy was taken.
     ///
     /// # Panics
     /// When a part of the memory has another length than the part that was copied.

@@ -121,7 +121,7 @@ fn add<'a, B: Body<'a>>(body: &B, scratch: &[u32], weight: f32, acc: &mut [f32])
     if B::ADDS {
         return body.add_scaled_to(scratch, weight, acc);
     }
-    // Entries are far apart in memory, and a processor does not guess where the next ones are.
+    // Entries are far apart in memory, and the processor cannot predict the next ones.
     let mut later = body.positions(scratch).get(kernels::FETCH_AHEAD..).unwrap_or_default().iter();
     body.for_each(scratch, |i, value| {
         if let Some(&later) = Full::build().and_then(|_| later.next()) {

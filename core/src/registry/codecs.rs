@@ -89,7 +89,7 @@ macro_rules! define_codecs {
                 None
             }
 
-            /// The same codec at another density; a codec that has none is as it was.
+            /// The same codec at another density. A codec without a density does not change.
             #[must_use]
             pub fn with_density(&self, density: Density) -> Self {
                 match *self {
@@ -184,7 +184,7 @@ const fn count_of_names() -> usize {
     count
 }
 
-/// Numbers on the wire that are assigned are below this.
+/// All assigned numbers on the wire are below this.
 const NUMBERS: usize = 32;
 
 /// The kind of body that frames of each codec hold besides dense ones, by its number on the wire.
@@ -230,7 +230,7 @@ impl AsUnitCodec for Codec {
         match self {
             Self::Gather(gather) => gather.as_unit_codec(),
             Self::Linear(linear) => linear.as_unit_codec(),
-            // The values that it gets, dense.
+            // The values as they are, dense.
             Self::Gossip(_) => &Dense::F32,
         }
     }
@@ -246,7 +246,7 @@ impl Codec {
         self.described().name()
     }
 
-    /// What others need to know of the codec.
+    /// What other code needs to know of the codec.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.as_unit_codec().capabilities()

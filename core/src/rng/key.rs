@@ -1,4 +1,4 @@
-//! What names the random draws of one step.
+//! Keys of the random draws of one step.
 
 use crate::rng::{Purpose, Stream};
 

@@ -1,4 +1,4 @@
-//! What one sparsifier says about itself; how its units are encoded follows from it.
+//! What a sparsifier must implement. How its units are encoded follows from this.
 
 use super::encode::{SparseCoding, decide, encode_selected, least_body_bytes};
 use super::encode::{max_body_bytes, scratch_len, split_scratch};
@@ -30,12 +30,12 @@ pub(crate) trait Sparsifier: Send + Sync {
     /// Elements of each part of the candidates, for a unit of `len`.
     fn capacity(&self, len: usize) -> usize;
 
-    /// What the codec makes of a gradient before it is added to the residual.
+    /// The momentum that the codec applies to a gradient before it is added to the residual.
     fn momentum(&self) -> Option<Momentum> {
         None
     }
 
-    /// Whether the codec remembers something of each unit.
+    /// Whether the codec keeps a state of each unit.
     fn adapts(&self) -> bool {
         false
     }
@@ -62,7 +62,7 @@ impl<S: Sparsifier> EncodeUnit for S {
     fn capabilities(&self) -> Capabilities {
         let coding = self.coding();
         Capabilities {
-            // What values are rounded to by draws may be far from them, so that the error is not a float.
+            // Values that are rounded at random may move so far that the error is not a float.
             law: if coding.is_stochastic() { Law::NotKept } else { Law::Exact },
             adapts: Sparsifier::adapts(self),
             needs_full: coding.needs_full() || Sparsifier::adapts(self) || Sparsifier::needs_full(self),

@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli): finds accidents; never replaces a check.
+//! CRC-32C (Castagnoli). It finds accidental damage and never replaces a check.
 
 use crate::kernels::scalar::checksum::POLYNOMIAL;
 use crate::kernels::{self, Isa};

@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         usize::try_from(self.varint()?).map_err(|_| DecodeError::InvalidField(Field::Varint))
     }
 
-    /// Nothing may be left.
+    /// Checks that no byte is left.
     pub(crate) fn finish(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }

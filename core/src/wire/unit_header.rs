@@ -12,8 +12,8 @@ pub(crate) const MAX_UNIT_HEADER_BYTES: usize = 5 + 10 + 10 + 1;
 /// Largest number of elements of one unit, so that indices fit 32 bits on every machine.
 pub(crate) const MAX_UNIT_LEN: usize = u32::MAX as usize;
 
-/// Identifiers and ranges are coded as differences to the unit in front, so they ascend by construction and
-/// no coordinate can be named twice in one frame.
+/// Identifiers and ranges are coded as differences to the previous unit. So they ascend by construction, and
+/// no coordinate can occur twice in one frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     next_id: u64,
@@ -68,7 +68,7 @@ impl Cursor {
         Ok((unit, kind))
     }
 
-    /// Moves past `unit`.
+    /// Continues after `unit`.
     pub(crate) fn pass(&mut self, unit: &Unit) {
         self.next_id = u64::from(unit.id).saturating_add(1);
         self.next_start = unit.start.saturating_add(unit.len);

@@ -1,5 +1,5 @@
-//! A few scalars that all ranks make one decision by: the smallest, the largest or the sum, with the same
-//! bits everywhere.
+//! A few scalars, folded over all ranks to their smallest, largest or sum. All ranks get the same bits, so
+//! that they can make the same decision.
 
 use super::gather::{Gathered, all_gather};
 use super::group::Endpoint;
@@ -8,7 +8,7 @@ use crate::error::TransportError;
 use crate::rank::RankSet;
 use crate::tag::{Deadline, Tag};
 
-/// What becomes of the values that all ranks have of a [`Scalar`].
+/// How the values of all ranks for one [`Scalar`] are folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
     /// The smallest. A NaN wins and becomes the quiet NaN; −0 is smaller than +0.
@@ -90,7 +90,7 @@ impl Scalar {
         .settled()
     }
 
-    /// One NaN for all: machines differ in the bits of a NaN that an addition keeps.
+    /// One NaN for all, because machines differ in the bits of a NaN that an addition returns.
     fn settled(self) -> Self {
         match self {
             Self::F32(value) if value.is_nan() => Self::F32(f32::from_bits(0x7fc0_0000)),
@@ -103,15 +103,14 @@ impl Scalar {
 /// Folds the scalars of all ranks, each by its own fold; every member ends with the same bits. Returns the
 /// members, who all contributed.
 ///
-/// An [`all_gather`] of 9 bytes a scalar, and counts as one where tags are concerned: N−1 messages each way,
-/// one round trip.
+/// Uses an [`all_gather`] of 9 bytes a scalar, and its tags: N−1 messages each way, one round trip.
 ///
 /// # Errors
 /// The errors of [`all_gather`]; `OtherScalars` if a member has other types or folds, or another number of
 /// them. The scalars are then as they were.
 ///
 /// # Determinism
-/// Folds go over ranks ascending, at every rank; a sum depends on the membership, and on nothing else.
+/// Every rank folds in ascending rank order, so a sum depends only on the values and the membership.
 pub fn agree<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,

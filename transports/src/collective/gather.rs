@@ -6,7 +6,7 @@ use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 
-/// Payloads in rank order. Kept from step to step, it allocates nothing once its buffers are warm.
+/// Payloads in rank order. Keep it from step to step: it allocates nothing once its buffers are large enough.
 #[derive(Debug, Default)]
 pub struct Gathered {
     ranks: Vec<Rank>,
@@ -71,12 +71,12 @@ impl Gathered {
 /// too. A payload may be empty; an empty one is still a contribution.
 ///
 /// # Errors
-/// The errors of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`. The call is all or nothing: if one payload
-/// is missing, ranks could disagree about which, so no rank gets a partial result. `out` then holds what had
-/// arrived and must not be used for a mean. A rank that had all payloads may succeed where another fails.
+/// The errors of `send` and `recv`, `WrongEpoch`, `TagOutOfRange`. There is no partial result: if a payload
+/// is missing, ranks could disagree about which one. After an error, `out` holds the payloads that had
+/// arrived and must not be used for a mean. A rank that has all payloads may succeed while another fails.
 ///
 /// # Determinism
-/// `out` is in rank order whatever arrived first.
+/// `out` is in rank order, in whatever order payloads arrive.
 pub fn all_gather<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
@@ -105,9 +105,9 @@ pub fn all_gather<T: Endpoint + ?Sized>(
 /// Collects at `root` the payloads that arrive before the deadline. Returns the ranks whose payloads `root`
 /// has, its own included.
 ///
-/// Unlike [`all_gather`] it may be partial, because one rank alone decides who took part and can tell the
-/// others. A member that is late or gone is missing from the result, which is not an error. At the other
-/// ranks `out` and the returned set end empty.
+/// Unlike [`all_gather`], the result may be partial, because a single rank decides which ranks took part and
+/// can tell the others. A member that is late or gone is missing from the result; that is not an error. At
+/// the other ranks `out` and the returned set are empty.
 ///
 /// # Errors
 /// At `root`, the errors of `recv` except `Timeout` and `Disconnected`; elsewhere, those of `send`.

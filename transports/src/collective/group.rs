@@ -1,12 +1,12 @@
-//! What a collective needs from a transport, and the membership on which it works.
+//! What a collective needs from a transport, and the membership that it uses.
 
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 
-/// One rank's end, as far as collectives need it: who is there, and messages. Every
-/// [`Transport`](crate::Transport) is one, and its documentation of these four calls holds here. If both
-/// traits are in scope, a call has to name the trait.
+/// The four calls of a transport that collectives need: the ranks, and messages. Every
+/// [`Transport`](crate::Transport) implements it; the documentation there holds here too. If both traits are
+/// in scope, a call must name the trait.
 pub trait Endpoint {
     /// The rank of this end.
     fn rank(&self) -> Rank;
@@ -33,7 +33,7 @@ pub trait Endpoint {
     ) -> Result<(), TransportError>;
 }
 
-/// The membership a collective works on, seen from one of its ranks.
+/// The membership of one collective, as one of its ranks sees it.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) members: Membership,
@@ -41,7 +41,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Takes the membership of now; refuses the tag of another epoch.
+    /// Takes the current membership. Refuses a tag of another epoch.
     pub(super) fn of<T: Endpoint + ?Sized>(transport: &T, tag: Tag) -> Result<Self, TransportError> {
         let members = transport.membership();
         if tag.epoch != members.epoch {

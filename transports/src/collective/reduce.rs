@@ -5,7 +5,7 @@ use std::ops::Range;
 use gradwire::arithmetic::{Loop, vectorised};
 use half::bf16;
 
-/// What an f32 takes on the wire between two hops.
+/// The format of an f32 on the wire between two hops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wire {
     /// Four bytes, exact.
@@ -35,8 +35,8 @@ pub enum Reduce<'a> {
     SumU8(&'a mut [u8]),
 }
 
-/// The larger of two, the same whatever the order: a NaN wins and becomes the quiet NaN 0x7fc00000, and +0 is
-/// larger than −0.
+/// The larger of two values, in either order the same: a NaN wins and becomes the quiet NaN 0x7fc00000, and
+/// +0 is larger than −0.
 pub fn max_f32(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() {
         return f32::from_bits(0x7fc0_0000);
@@ -83,12 +83,12 @@ impl Reduce<'_> {
         vectorised(Write { data: self, range, out });
     }
 
-    /// Folds what came in into the elements of `range`: incoming on the left, own on the right.
+    /// Folds the received values into the elements of `range`: received on the left, own on the right.
     pub(super) fn fold(&mut self, range: Range<usize>, incoming: &[u8]) {
         vectorised(Fold { data: self, range, incoming });
     }
 
-    /// Replaces the elements of `range` by what came in.
+    /// Replaces the elements of `range` by the received values.
     pub(super) fn replace(&mut self, range: Range<usize>, incoming: &[u8]) {
         vectorised(Replace { data: self, range, incoming });
     }

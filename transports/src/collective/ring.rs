@@ -9,7 +9,8 @@ use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 
-/// Byte buffers of a reduction. Kept from step to step, they allocate nothing once warm.
+/// Byte buffers of a reduction. Keep them from step to step: they allocate nothing once they are large
+/// enough.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) outgoing: Vec<u8>,
@@ -23,9 +24,9 @@ impl Scratch {
     }
 }
 
-/// One rank's view of a reduction around the ring of the members, hop by hop. In each hop one segment is sent
-/// to the next member and another comes from the previous one. In the first N−1 hops segments are summed. In
-/// N−1 more hops of an all-reduce, the sums travel round.
+/// One rank's view of a reduction around the ring of the members, hop by hop. In each hop the rank sends one
+/// segment to the next member and receives another from the previous one. In the first N−1 hops segments are
+/// summed. An all-reduce has N−1 more hops, in which the sums travel around the ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     group: Group,
@@ -62,8 +63,8 @@ impl Ring {
         segment(data.len(), world, (self.group.me + world - behind % world) % world)
     }
 
-    /// How many places before this rank's own the segment lies that is sent; the segment that comes lies one
-    /// place further.
+    /// The segment that is sent in a hop lies this many places before this rank's own. The segment that is
+    /// received lies one place further.
     fn away(&self, hop: usize) -> usize {
         if hop < self.sums() { hop + 1 } else { hop - self.sums() }
     }
@@ -79,12 +80,12 @@ impl Ring {
         Ok((self.group.after(1), self.tag.derive(self.kind, hop)?))
     }
 
-    /// The sender and the tag of the segment that comes in a hop.
+    /// The sender and the tag of the segment that is received in a hop.
     pub(crate) fn source(&self, hop: usize) -> Result<(Rank, Tag), TransportError> {
         Ok((self.group.before(1), self.tag.derive(self.kind, hop)?))
     }
 
-    /// Takes in what came in a hop.
+    /// Handles the segment that was received in a hop.
     pub(crate) fn land(
         &self,
         hop: usize,

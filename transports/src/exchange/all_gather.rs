@@ -15,14 +15,14 @@ use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;
 
-/// One frame a part.
+/// One frame for each part.
 #[derive(Debug, Default)]
 pub(super) struct AllGather {
     incoming: Incoming,
     frames: Vec<Frames>,
-    /// Used with a codec that has rounds before its frame alone.
+    /// Used only with a codec that has rounds before its frame.
     agreement: Agreement,
-    /// Used with [`Divisor::Senders`] alone.
+    /// Used only with [`Divisor::Senders`].
     senders: Senders,
     held: usize,
 }
@@ -158,7 +158,7 @@ impl InParts for AllGather {
 }
 
 impl AllGather {
-    /// The first rank whose frame makes the sum at `index` no longer finite. `sum` is overwritten.
+    /// The first rank whose frame makes the sum at `index` infinite or NaN. `sum` is overwritten.
     fn culprit(
         &mut self,
         step: &mut Step<'_>,

@@ -1,5 +1,5 @@
 //! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and
-//! round by round. Around a ring all units of a part travel at the same time, one hop in each turn.
+//! round by round. Around a ring all units of a part travel at the same time, one hop in each poll.
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
@@ -23,11 +23,11 @@ pub(super) enum Order {
     Native,
 }
 
-/// A codec with rounds: one that has a spelling, one of another crate, or one of a test.
+/// A codec with rounds: one with a spelling, one of another crate, or one of a test.
 pub(super) trait HasRounds {
     fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
 
-    /// Its name, if it is not that of the spelling.
+    /// Its name, unless the codec comes from the spelling.
     fn foreign_name(&self) -> Option<&'static str> {
         None
     }
@@ -59,9 +59,9 @@ pub(super) struct AllReduce<C = Rounds> {
 struct UnitBuffers {
     buffers: RoundBuffers,
     first: Option<Round>,
-    /// The round that is under way, until the mean is there.
+    /// The current round; `None` once the mean is complete.
     round: Option<Round>,
-    /// Hops of the round that are done.
+    /// Completed hops of the round.
     hop: usize,
 }
 
@@ -71,17 +71,17 @@ impl<C: HasRounds> AllReduce<C> {
         Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 
-    /// Continues with another codec. Units make room for it when they begin.
+    /// Continues with another codec. Each unit grows its buffers when it begins.
     pub(super) fn set_codec(&mut self, codec: C) {
         self.codec = codec;
     }
 
-    /// Whether a unit travels in hops, between which others can.
+    /// Whether a unit travels in hops, so that other units can travel between them.
     pub(super) fn has_hops(&self) -> bool {
         self.order == Order::Ring
     }
 
-    /// A hop of a unit, or all of them; whether its mean is there.
+    /// Makes one hop of a unit, or all of them. Returns whether its mean is complete.
     fn turn_unit(
         &mut self,
         step: &mut Step<'_>,
@@ -123,7 +123,7 @@ impl<C: HasRounds> AllReduce<C> {
         Ok(true)
     }
 
-    /// Takes in the hop of a unit in flight; a rank alone has none.
+    /// Receives the hop of a unit in flight. A single rank has no hops.
     fn take_hop(
         &mut self,
         step: &mut Step<'_>,
@@ -167,7 +167,7 @@ impl<C: HasRounds> AllReduce<C> {
         Ok(())
     }
 
-    /// From a reduced payload to the next round, or to the mean.
+    /// Turns a reduced payload into the next round, or into the mean.
     fn advance(
         &mut self,
         step: &mut Step<'_>,
@@ -191,14 +191,14 @@ impl<C: HasRounds> AllReduce<C> {
 impl<C: HasRounds> InParts for AllReduce<C> {
     const HAS_NOTES: bool = true;
 
-    /// Every unit has its own state, whatever it travels with.
+    /// Every unit has a state of its own, in whatever part it travels.
     fn set_parts(&mut self, _: usize) {}
 
     fn begin_step(&mut self) {
         (self.frame_bytes, self.held) = (0, 0);
     }
 
-    /// Begins the units. The memory is read, and changed when their means are there.
+    /// Begins the units. Only reads the memory: it changes when the means are complete.
     fn encode(
         &mut self,
         step: &mut Step<'_>,
@@ -262,7 +262,7 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         }
     }
 
-    /// Every unit keeps everything back, those that were done as well.
+    /// Every unit keeps all of residual + gradient, also those whose mean was complete.
     fn give_back(
         &mut self,
         _: &Step<'_>,
@@ -299,7 +299,7 @@ fn element_bytes(round: &Round, wire: Wire) -> usize {
     }
 }
 
-/// The reduction that the round asks for, of its payload.
+/// The reduction of the round, applied to its payload.
 fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Reduce<'p>, TransportError> {
     match (round.reduction, payload) {
         (Reduction::MaxF32, Payload::F32(data)) => Ok(Reduce::MaxF32(data)),

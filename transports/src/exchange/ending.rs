@@ -1,16 +1,17 @@
-//! The end of a step over a transport that may lose messages: alike at all ranks.
+//! The end of a step over a transport that may lose messages: the same at all ranks.
 //!
 //! | message | tag: unit 2³² − 1, and | says |
 //! | --- | --- | --- |
 //! | vote | chunk 1 | whether this rank has the mean; if not, who made the step void, if somebody did |
 //! | word | chunk 2 | what became of the step here: the mean is used, nothing is, or a vote is missing |
 //!
-//! A rank without the mean votes no and undoes the step. One with the mean votes yes and uses the mean once
-//! it has a yes of all others, so nobody uses it while anybody lacks it. That is one message more to wait
-//! for. Whoever has all votes tells all others; nobody waits for that word but those who miss a vote.
+//! A rank without the mean votes no and undoes the step. A rank with the mean votes yes, and uses the mean
+//! once it has a yes from all others. So no rank uses a mean that another rank lacks. This costs the wait for
+//! one more message. A rank that has all votes sends its word to all others. Only ranks that miss a vote wait
+//! for a word.
 //!
-//! So that the word is still in time, frames and votes are waited for until three quarters of the time that
-//! is left when the step is to be finished, and words until the end of it.
+//! Frames and votes must arrive within three quarters of the time that is left when `finish` begins. The last
+//! quarter is for words.
 
 use std::time::Duration;
 
@@ -21,13 +22,14 @@ use crate::error::TransportError;
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
 
-/// Of the first byte of a message. Two of them differ in more than one bit, and what is none of them is a no.
+/// The first byte of a message. Any two of these differ in more than one bit; any other byte counts as a no.
 const YES: u8 = 0xa5;
 const NO: u8 = 0x5a;
 const VOID: u8 = 0x3c;
 const UNKNOWN: u8 = 0xc3;
 
-/// Before a rank that waits for any of several messages looks for the others again; twice as long each time.
+/// A rank that waits for any of several messages looks for the others after this time; then after twice the
+/// time, and so on.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 
 fn vote_tag(step: Tag) -> Tag {
@@ -38,7 +40,7 @@ fn word_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(2)
 }
 
-/// What a rank has to say of its step.
+/// How the step went at a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Vote {
     Yes,
@@ -48,7 +50,7 @@ enum Vote {
 }
 
 impl Vote {
-    /// Of a step that failed here.
+    /// The vote of this rank after the step failed here.
     fn against(step: &Step<'_>, error: &ExchangeError) -> Self {
         match error {
             ExchangeError::Void { rank, index } => Self::Void(Void { rank: *rank, index: *index }),
@@ -73,7 +75,7 @@ impl Vote {
         }
     }
 
-    /// One byte; rank as u32 LE and coordinate as u64 LE behind it, where the step is void.
+    /// One byte. If the step is void, the rank as u32 LE and the coordinate as u64 LE follow it.
     fn write(self, out: &mut Vec<u8>) {
         out.clear();
         match self {
@@ -88,18 +90,19 @@ impl Vote {
     }
 }
 
-/// Whether ranks have to tell each other how the step ended.
+/// Whether ranks must tell each other how the step ended.
 pub(super) fn is_needed(step: &Step<'_>) -> bool {
     !step.transport.is_fail_stop() && step.transport.membership().world() > 1
 }
 
-/// Until when frames and votes are waited for.
+/// The deadline for frames and votes.
 pub(super) fn votes_by(deadline: Deadline) -> Deadline {
     let left = deadline.remaining().map(|left| left - left / 4);
     left.map_or(deadline, Deadline::after)
 }
 
-/// Tells all others that the step failed here; what is then known of the reason.
+/// Tells all others that the step failed here, and returns the error with all that is then known of its
+/// reason.
 pub(super) fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) -> ExchangeError {
     let mut message = step.underway.lend();
     Vote::against(step, &error).write(&mut message);
@@ -117,12 +120,12 @@ pub(super) fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) ->
     void.map_or(error, ExchangeError::from)
 }
 
-/// Ends a step of which this rank has the mean: it may be used if this is no error.
+/// Ends a step of which this rank has the mean. The mean may be used only if this returns `Ok`.
 pub(super) fn agree(step: &mut Step<'_>, by: Deadline) -> Result<(), ExchangeError> {
     let mut message = step.underway.lend();
     Vote::Yes.write(&mut message);
     for to in others(step) {
-        // A rank that does not hear of it asks what the others know.
+        // A rank that misses this vote waits for a word of another rank.
         let _ = step.send(to, vote_tag(step.tag), &message);
     }
     let counted = count(step, &mut message);
@@ -132,7 +135,7 @@ pub(super) fn agree(step: &mut Step<'_>, by: Deadline) -> Result<(), ExchangeErr
         Err(_) => NO,
     };
     for to in others(step) {
-        // Nobody waits for it who knows it already.
+        // If a peer cannot be told, that is no error: only ranks that miss a vote wait for the word.
         let _ = step.transport.send(to, word_tag(step.tag), &[word], Deadline::now());
     }
     let ended = match counted {
@@ -149,7 +152,7 @@ fn others(step: &Step<'_>) -> Vec<Rank> {
     step.others_in(&members).map(|(_, rank)| rank).collect()
 }
 
-/// Who made the step void, if a note of a rank that failed says so.
+/// The rank that made the step void, if the note of a rank that failed names one.
 pub(super) fn read_void(step: &Step<'_>, note: &[u8]) -> Option<Void> {
     match Vote::read(note, step.layout.len()) {
         Vote::Void(void) => Some(void),
@@ -157,7 +160,7 @@ pub(super) fn read_void(step: &Step<'_>, note: &[u8]) -> Option<Void> {
     }
 }
 
-/// Takes the vote of a rank.
+/// Receives the vote of a rank.
 fn vote_of(
     step: &mut Step<'_>,
     from: Rank,
@@ -169,7 +172,7 @@ fn vote_of(
     Ok(Vote::read(message, step.layout.len()))
 }
 
-/// Takes the votes of all; the first rank whose vote is missing. One that is not yes is an error.
+/// Receives all votes. Returns the first rank whose vote is missing. A vote other than yes is an error.
 fn count(step: &mut Step<'_>, message: &mut Vec<u8>) -> Result<Option<Rank>, ExchangeError> {
     let mut missing = None;
     for from in others(step) {
@@ -187,7 +190,7 @@ fn count(step: &mut Step<'_>, message: &mut Vec<u8>) -> Result<Option<Rank>, Exc
     Ok(missing)
 }
 
-/// Waits for the word of anybody who knows how the step ended.
+/// Waits for the word of any rank that knows how the step ended.
 fn ask(step: &mut Step<'_>, missing: Rank, message: &mut Vec<u8>, by: Deadline) -> Result<(), ExchangeError> {
     let (mut silent, mut patience) = (others(step), FIRST_LOOK);
     let refused = Err(ExchangeError::NotAgreed { rank: missing });
@@ -217,8 +220,8 @@ fn ask(step: &mut Step<'_>, missing: Rank, message: &mut Vec<u8>, by: Deadline) 
     Err(ExchangeError::Undecided { missing })
 }
 
-/// Sends a vote against the step; also as a note, where those who wait for payloads look for one. What this
-/// rank was sent of it and has not taken keeps nobody waiting for room.
+/// Sends a vote against the step, and also as a note if ranks that wait for payloads look for notes. Drops
+/// the messages of the step that have arrived here, so that no sender waits for room.
 fn tell_of_failure(step: &mut Step<'_>, vote: &[u8], by: Deadline) {
     let note = step.underway.has_notes.then(|| note_tag(step.tag));
     let tags = [Some(vote_tag(step.tag)), note];
@@ -229,7 +232,7 @@ fn tell_of_failure(step: &mut Step<'_>, vote: &[u8], by: Deadline) {
         loop {
             let (until, transport) = (by.earlier(Deadline::after(patience)), &mut *step.transport);
             let sent = timed(&mut step.clock.exchange, || transport.send(to, tag, vote, until));
-            // Nobody uses the mean without this vote, so who does not get it undoes the step as well.
+            // No rank uses the mean without this vote, so a peer that does not get it undoes the step too.
             if !matches!(sent, Err(TransportError::NoRoom { .. })) || by.has_passed() {
                 break;
             }

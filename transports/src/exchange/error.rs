@@ -7,11 +7,11 @@ use gradwire::{DecodeError, EncodeError};
 use crate::error::TransportError;
 use crate::rank::Rank;
 
-/// Why a step's exchange failed, and because of whom.
+/// Why the exchange of a step failed, and which rank caused it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ExchangeError {
-    /// The codec's payloads cannot be summed, so it cannot ride on all-reduce.
+    /// The codec's payloads cannot be summed, so it cannot use all-reduce.
     NotLinear {
         /// Name of the codec.
         codec: &'static str,
@@ -21,12 +21,12 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// The codec has rounds before its frame, in which all ranks take part: only all-gather has them.
+    /// The codec has rounds before its frame, in which all ranks take part. Only all-gather supports them.
     RoundsFirst {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// A codec for the way back of the mean is given to a route without a server that would send one.
+    /// A codec for the downlink was set on a route without a server.
     NoDownlink {
         /// Name of the codec.
         codec: &'static str,
@@ -51,13 +51,13 @@ pub enum ExchangeError {
         /// Why.
         why: &'static str,
     },
-    /// The codec keeps other parts in the memory than the one before it, so it cannot take its place.
+    /// The codec keeps other parts in the memory than the previous codec, so it cannot replace it.
     OtherMemory {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// The codec does not go with the memory or the packets that the spelling asks for, so it cannot take
-    /// another one's place.
+    /// The codec does not work with the memory or the packets that the spelling asks for, so it cannot
+    /// replace the previous codec.
     Conflict {
         /// Name of the codec.
         codec: &'static str,
@@ -85,18 +85,17 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// A step was started before the one in front of it was finished.
+    /// A step was started before the previous one was finished.
     Busy,
-    /// A step was finished that was not started.
+    /// `finish` was called without `start`.
     NotStarted,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
-    /// The server could not encode the mean for its way back. What it keeps is as it was, and everybody takes
-    /// back what was sent. Known to the server alone; to the others it is `NoQuorum`.
+    /// The server could not encode the mean. What the downlink keeps is as it was, and every rank takes its
+    /// frame back. Only the server gets this error; the others get `NoQuorum`.
     Downlink(EncodeError),
-    /// A message did not arrive or could not be sent. When it is the answer of a parameter server that is
-    /// missing, this rank cannot know whether its frame entered the mean: the frame is given back, and may
-    /// then count twice.
+    /// A message did not arrive or could not be sent. If it is the answer of a parameter server, this rank
+    /// cannot know whether its frame entered the mean. The frame is given back, and may then count twice.
     Transport(TransportError),
     /// The frame of `rank` was refused.
     Frame {
@@ -114,55 +113,54 @@ pub enum ExchangeError {
         /// The step of this rank.
         own: u64,
     },
-    /// The frame of `rank` was made by another codec, holds other units, or asks for another divisor.
+    /// The frame of `rank` was made by another codec, holds other units, or states another divisor.
     WrongUnits {
         /// Who sent it.
         rank: Rank,
     },
-    /// The mean is not finite. `rank` is the first whose frame made it so, if that can be known.
+    /// The mean is not finite. `rank` is the first whose frame made it so, if that is known.
     NonFiniteMean {
         /// First coordinate that is not finite.
         index: usize,
         /// The rank to blame.
         rank: Option<Rank>,
     },
-    /// The step is void; around a server, `NoQuorum` says so. `rank` reported that its gradient cannot be
-    /// encoded; its own error is `Encode`.
+    /// The step is void, because `rank` reported that its gradient cannot be encoded. That rank itself gets
+    /// `Encode`. With a server the error is `NoQuorum`.
     Void {
         /// The rank that reported it.
         rank: Rank,
-        /// First coordinate of its gradient that is not finite, or too large for the format that would carry
-        /// it; or the first of a unit that a codec of another crate refuses.
+        /// First coordinate of its gradient that is not finite, or too large for the value format. If a codec
+        /// of another crate refuses a unit, the first coordinate of that unit.
         index: usize,
     },
-    /// The payload of a neighbour is not finite, or what all ranks reduce before a frame with that of `rank`.
+    /// The payload of a neighbour is not finite, or the numbers of `rank` in a round before a frame.
     NonFinitePayload {
         /// Who sent it.
         rank: Rank,
         /// First element of the payload that is not finite.
         index: usize,
     },
-    /// The owner of some coordinates refused a part that it was sent, so there is no sum of them.
+    /// The owner of some coordinates refused a part that it received, so there is no sum of them.
     NoSum {
         /// The owner.
         rank: Rank,
     },
-    /// The step failed at `rank`, or it did not say in time whether it has the mean, and so it failed at all
-    /// ranks: see [The end of a step](super#the-end-of-a-step).
+    /// The step failed at `rank`, or `rank` did not say in time whether it has the mean. So the step failed
+    /// at all ranks: see [The end of a step](super#the-end-of-a-step).
     NotAgreed {
-        /// Who has no mean.
+        /// The rank without a mean.
         rank: Rank,
     },
-    /// This rank had the mean, but `missing` did not say whether it had it too, and nobody could tell what
-    /// became of the step: the others may have used the mean, which is undone here. Parameters have to be
-    /// fetched anew.
+    /// This rank had the mean, but `missing` did not say whether it had it too, and no other rank said how
+    /// the step ended. The others may have used the mean; here the step is undone. Fetch the parameters anew.
     Undecided {
         /// Who did not say so.
         missing: Rank,
     },
-    /// Too few frames reached the server in time; nobody's entered a mean.
+    /// Too few frames reached the server in time. No frame entered a mean.
     NoQuorum {
-        /// Frames that did.
+        /// Frames that arrived in time.
         arrived: usize,
         /// Frames needed.
         quorum: usize,
@@ -171,12 +169,12 @@ pub enum ExchangeError {
         /// The first rank that reported that its gradient cannot be encoded, and the coordinate.
         void: Option<(Rank, usize)>,
     },
-    /// This rank's own frame cannot be read back into its memory: what it holds is lost. Only a codec of
-    /// another crate can have made it.
+    /// This rank's own frame cannot be read back into its memory, so its content is lost. Only a codec of
+    /// another crate can cause this.
     NotGivenBack {
         /// What is wrong with the frame.
         error: DecodeError,
-        /// Why it had to be given back.
+        /// The error that made giving it back necessary.
         cause: Box<ExchangeError>,
     },
     /// The server's answer names ranks that are not members, or is cut short.
@@ -187,8 +185,8 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether the step is void: a gradient is not finite or too large to be sent, either this rank's or that
-    /// of a rank that reported it.
+    /// Whether the step is void: the gradient of this rank, or of a rank that reported it, is not finite or
+    /// too large to be sent.
     pub fn is_void(&self) -> bool {
         use EncodeError::{NonFiniteInput, ValueOverflow};
         if let Self::NotGivenBack { cause, .. } = self {

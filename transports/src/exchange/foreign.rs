@@ -44,10 +44,10 @@ impl fmt::Debug for Foreign {
     }
 }
 
-/// What sums travel by: a codec of the list, or one of another crate.
+/// A linear codec: one of the list, or one of another crate.
 pub(super) enum Rounds {
     Listed(LinearCodec),
-    /// With the name of its type.
+    /// With the name of its type, for errors.
     Foreign(Box<dyn Linear>, &'static str),
 }
 
@@ -56,7 +56,7 @@ impl Rounds {
         Self::Foreign(Box::new(codec), type_name::<C>())
     }
 
-    /// The name of a codec of another crate; one that has a spelling is named by it.
+    /// The name of a codec of another crate; `None` for a codec that has a spelling.
     pub(super) fn foreign_name(&self) -> Option<&'static str> {
         match self {
             Self::Listed(_) => None,

@@ -1,4 +1,4 @@
-//! Frames on their way in: checked against the step and added to a sum.
+//! Received frames: checked against the step and added to a sum.
 
 use gradwire::experiments::ParseBody;
 use gradwire::format::{CodecId, Divisor, FrameUnit, VoidFrame};
@@ -9,7 +9,7 @@ use super::error::ExchangeError;
 use super::step::Step;
 use crate::rank::Rank;
 
-/// Parses frames of one codec and one layout. Grows once, and then allocates nothing.
+/// Parses frames of one codec and one layout. Allocates on first use, and not afterwards.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     decoder: Decoder,
@@ -21,7 +21,7 @@ pub(super) struct Requirements<'a> {
     pub(super) key: StepKey,
     pub(super) codec: CodecId,
     pub(super) divisor: Divisor,
-    /// What reads the bodies of a codec of another crate.
+    /// The parser of bodies, for a codec of another crate.
     pub(super) parser: Option<&'a dyn ParseBody>,
     pub(super) units: &'a [Unit],
     pub(super) limits: Limits,
@@ -30,7 +30,8 @@ pub(super) struct Requirements<'a> {
 }
 
 impl<'a> Requirements<'a> {
-    /// Frames of `codec` with the units of the step. The byte limit is the most that the codec can make.
+    /// Frames of `codec` with the units of the step. The byte limit is the largest frame that the codec can
+    /// make.
     pub(super) fn of<'s: 'a>(step: &Step<'s>, codec: &'a dyn Gather) -> Self {
         Self::holding(step, codec, step.units)
     }
@@ -133,7 +134,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns this rank's own frame to its memory. That it cannot be read is the fault of its codec.
+    /// Returns this rank's own frame to its memory. If the frame cannot be read, its codec is at fault.
     pub(super) fn give_back(
         &mut self,
         own: &[u8],
@@ -148,7 +149,7 @@ impl Incoming {
     }
 }
 
-/// What frames of this rank keep to.
+/// The limits of this rank's own frames.
 pub(super) fn own_limits(step: &Step<'_>) -> Limits {
     match step.codec().parser() {
         Some(_) => Requirements::of(step, step.codec()).limits,

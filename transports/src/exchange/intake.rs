@@ -1,13 +1,13 @@
-//! Where packets were added: how many workers each coordinate's sum comes from.
+//! Counts, for each coordinate, the workers whose packets were added.
 
 use std::ops::Range;
 
 /// Ranges of one worker must not overlap; those of different workers may.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    /// Where the number of workers changes, and by how much.
+    /// Positions at which the number of workers changes, and by how much.
     edges: Vec<(usize, isize)>,
-    /// Ranges of the present worker, ascending and apart.
+    /// Ranges of the current worker, ascending and not touching.
     taken: Vec<Range<usize>>,
 }
 
@@ -21,13 +21,13 @@ impl Intake {
         self.edges.extend(self.taken.drain(..).flat_map(|range| [(range.start, 1), (range.end, -1)]));
     }
 
-    /// Whether the present worker has sent nothing of that range.
+    /// Whether the current worker has sent nothing of that range.
     pub(super) fn is_free(&self, range: &Range<usize>) -> bool {
         let at = self.taken.partition_point(|taken| taken.end <= range.start);
         range.is_empty() || self.taken.get(at).is_none_or(|taken| taken.start >= range.end)
     }
 
-    /// Notes a range, which must be free, for the present worker. Ranges that touch become one.
+    /// Records a range, which must be free, for the current worker. Ranges that touch become one.
     pub(super) fn take(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! How much of its gradient a rank sends in a step, if that is measured.
+//! Measures how much of its gradient a rank sends in a step.
 
 use gradwire::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
 use gradwire::experiments::ParseBody;
@@ -20,7 +20,7 @@ impl Measure {
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
-        // These are bytes that this rank encoded itself; if they are refused, the step fails.
+        // This rank encoded these bytes itself. If they are refused, the step fails elsewhere.
         let Ok(frame) = self.decoder.parse_with(own, layout, limits, parser) else { return };
         self.sum += match memory {
             Some(memory) => of_frame_and_residual(&frame, memory.residual()),

@@ -10,64 +10,68 @@
 //! | [`Route::SparseAllReduce`] | sparse | as all-gather, at the owner of each coordinate | about (N−1)/N·(frame + union of all frames) |
 //! | [`Route::AllReduce`] | linear | [`collective::reduce_scatter`](crate::collective::reduce_scatter) | 2(N−1)/N·payload |
 //! | [`Route::Tree`] | linear | [`collective::tree_all_reduce`](crate::collective::tree_all_reduce) | payload; at most ⌈log₂N⌉·payload |
-//! | [`Route::Native`] | linear | the library's own | the library's affair |
+//! | [`Route::Native`] | linear | chosen by the library | chosen by the library |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
-//! Around the ring all units travel at the same time, and with [`Exchange::pipelined`] encoding, travel and
+//! Around the ring all units travel at the same time. With [`Exchange::pipelined`], encoding, travel and
 //! decoding overlap.
 //!
-//! Frames are added as they are decoded, so memory does not grow with the number of workers. The divisor is
-//! the number of workers whose frame entered the sum. A rank decodes its own frame as every other rank does.
+//! Frames are added as they are decoded, so the sum takes the same memory for any number of workers. The
+//! divisor is the number of workers whose frame entered the sum. A rank decodes its own frame as every other
+//! rank does.
 //!
 //! # Codecs of other crates
 //! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that
-//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`];
-//! [`Exchange::with_linear`] any [`Linear`] one. The example `own_codec` has a codec in one file.
+//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`].
+//! [`Exchange::with_linear`] takes any [`Linear`] codec. The example `own_codec` has a codec in one file.
 //!
 //! # Rounds before a frame
 //! A codec may let all ranks agree on a few numbers before any of them encodes, for instance on one scale:
 //! [`RoundsFirst`](gradwire::rounds::RoundsFirst). By [`Route::AllGather`] every rank then sends its numbers
 //! to all others, and [`start`](Exchange::start) waits for theirs. Numbers are reduced in rank order, so all
-//! ranks have the same bits. A step that fails in a round fails as one that fails later: a rank whose
-//! gradient is refused makes it void, with its own memory as it was, and the others keep residual + gradient
-//! unless void steps are undone. Other routes refuse such a codec by name.
+//! ranks have the same bits. A step that fails in a round has the same consequences as one that fails later:
+//! a rank whose gradient is refused makes it void, and its own memory stays as it was. The others keep
+//! residual + gradient unless void steps are undone. Other routes refuse such a codec by name.
 //!
 //! # A server's own codec and state
-//! The mean goes back by [`ServerOptions::downlink`], with error feedback where that spelling has it, or by
-//! the codec of [`Exchange::with_downlink`] and the memory that goes with it, arrays with names included. The
-//! server applies what it sent. What it kept and the mean are what it sent and keeps: bit for bit, or by the
-//! codec's law. [`Exchange::downlink_memory`] is saved with a checkpoint.
+//! The server encodes the mean with [`ServerOptions::downlink`], with error feedback if that spelling has it.
+//! Or it uses the codec of [`Exchange::with_downlink`] and its memory, which may have named arrays. The
+//! server applies the mean that it sent. For the server too, sent + kept = residual + mean: bit for bit, or
+//! by the law of the codec. Save [`Exchange::downlink_memory`] with a checkpoint.
 //!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
-//! ([`Transport::send_packet`]). A lost packet is a lost range, not a lost step. Each coordinate of the mean
-//! is divided by the number of workers whose packet with it arrived, and the server's answer names to each
-//! worker those of its packets that did not arrive. Other routes have no rank that could tell all others.
+//! ([`Transport::send_packet`]). A lost packet loses a range, not the step. Each coordinate of the mean is
+//! divided by the number of workers whose packet with that coordinate arrived. The server's answer tells each
+//! worker which of its packets did not arrive. On other routes no rank could tell all others.
 //!
 //! # Void steps
-//! A rank whose gradient cannot be encoded, because it is not finite, says so in the same step. Every other
-//! rank's step fails with [`ExchangeError::Void`], which names the rank and the coordinate. On routes that
-//! carry frames, a [void frame](gradwire::format::VoidFrame) takes the place of the rank's frame. On routes
-//! that carry payloads, it is a message of its own, which the others look for while they wait. Around a
-//! server the error is [`ExchangeError::NoQuorum`], which names rank and coordinate too; a server that has a
-//! quorum without that rank continues without it. Only the library behind [`Route::Native`] cannot be told.
+//! If a rank cannot encode its gradient, because it is not finite, it says so in the same step. Every other
+//! rank's step fails with [`ExchangeError::Void`], which names the rank and the coordinate.
+//!
+//! | route | how the others learn of it |
+//! | --- | --- |
+//! | frames | a [void frame](gradwire::format::VoidFrame) takes the place of the rank's frame |
+//! | payloads | the void frame is a message of its own, which the others look for while they wait |
+//! | server | a server that has a quorum without that rank continues; otherwise the error is [`ExchangeError::NoQuorum`], which also names rank and coordinate |
+//! | [`Route::Native`] | they do not: the library cannot be told |
 //!
 //! | | the rank itself | all others |
 //! | --- | --- | --- |
 //! | by default | the memory is as it was; in [several parts](Exchange::pipelined), what was encoded before is given back | everything is given back: the residual is fl(residual + gradient), momentum and states are as the encode left them |
 //! | [`Exchange::undoing_void_steps`] | the memory is as it was | the memory is as it was |
 //!
-//! So by default the gradients of the others are sent with those of a later step, where error feedback keeps
-//! them. With the option they are dropped, which suits trainers that skip a step whose loss was scaled too
-//! far.
+//! So by default, error feedback keeps the gradients of the other ranks, and a later step sends them. With
+//! the option they are dropped. This suits trainers that skip a step whose loss was scaled too far.
 //!
 //! # The end of a step
 //! Over a transport that is [fail-stop](Transport::is_fail_stop), a step of all-gather, sparse all-reduce or
-//! all-reduce fails at one rank and succeeds at another only where a rank is about to end the job, or where a
-//! deadline passes in between. Over any other one, as ZeroMQ, every rank then says whether it has the mean,
-//! and nobody uses it unless all have it: a frame that reached some ranks and not others is undone by all.
-//! This costs two messages of one byte to each peer a step, and waiting for one of them: one latency. Frames
-//! are waited for until three quarters of the time that [`finish`](Exchange::finish) is given.
+//! all-reduce can fail at one rank and succeed at another only if a rank is about to end the job, or if a
+//! deadline passes in between. Over any other transport, such as ZeroMQ, all ranks vote at the end of a step:
+//! each says whether it has the mean, and no rank uses the mean unless all have it. So if a frame reached
+//! some ranks and not others, all ranks undo the step. This costs two messages of one byte to each peer a
+//! step, and the wait for one of them: one latency. Frames must arrive within three quarters of the time that
+//! [`finish`](Exchange::finish) is given.
 //!
 //! | at a rank, [`finish`](Exchange::finish) gives | then at all others the step |
 //! | --- | --- |
@@ -75,20 +79,20 @@
 //! | [`Undecided`](ExchangeError::Undecided) | may be anything |
 //! | any other error, or an error of [`start`](Exchange::start) | failed |
 //!
-//! `Undecided` cannot be done away with: whoever sends the last message cannot know that it arrives. It takes
-//! the loss of another rank's vote, when all frames are here already, and then of every word of those who
-//! have that vote. With three ranks or more, no single connection that breaks leads to it, wherever in the
-//! step it breaks; with two, a connection that breaks between the frame and the vote does. Whoever gets it
-//! has the step undone, and fetches the parameters anew or leaves. A rank that leaves in between counts as a
-//! lost vote. Around a server, one rank decides, and what is said of
-//! [`Transport`](ExchangeError::Transport) errors holds.
+//! `Undecided` cannot be avoided entirely, because the sender of a last message cannot know that it arrives.
+//! It happens only if all frames arrived, then another rank's vote was lost, and then also every message of
+//! those ranks that have that vote. With three ranks or more, no single broken connection causes it, wherever
+//! in the step it breaks. With two ranks, a connection that breaks between the frame and the vote does. A
+//! rank that leaves in between counts as a lost vote. A rank that gets `Undecided` has undone the step; it
+//! must fetch the parameters anew or leave. With a server, one rank decides: see
+//! [`Transport`](ExchangeError::Transport).
 //!
 //! # Conservation
-//! Whatever the mean does not include goes back to the sender's [`Memory`]: a step that fails, or a frame or
-//! packet that was lost, that the server refused, or that it did not wait for. With a norm cap, off by
-//! default, a server leaves out a part of frames that are too long. That part is lost, and [`Report::capped`]
-//! says whose it was and how much. So what was sent is what was applied, what is kept, and what was reported
-//! as lost.
+//! Whatever the mean does not include goes back to the sender's [`Memory`]: the gradient of a step that
+//! failed, or a frame or packet that was lost, that the server refused, or that it did not wait for. With a
+//! norm cap, off by default, a server scales down frames whose norm is too large. What it cuts off is lost,
+//! and [`Report::capped`] says whose it was and how much. So every part of a gradient was applied, is kept,
+//! or was reported as lost.
 
 mod all_gather;
 mod all_reduce;
@@ -368,27 +372,27 @@ impl Exchange {
         Ok(Self::of(spec, Some(foreign), layout, units, route))
     }
 
-    /// The same, with the step in at most `messages` parts of neighbouring units instead of one: while the
-    /// messages of one travel the next is encoded, and those before it are worked on. [`start`](Self::start)
-    /// then waits for others too: a part that begins gives each part under way a turn, in which it takes the
-    /// messages that it waits for and sends those that follow from them. A unit is not cut, so a spelling
+    /// The same, with the step in at most `messages` parts of neighbouring units instead of one. While the
+    /// messages of one part travel, the next part is encoded. After encoding each part,
+    /// [`start`](Self::start) polls every part in flight: it receives the messages that the part waits for
+    /// and sends what comes next. So `start` then waits for other ranks too. A unit is not cut, so a spelling
     /// with `unit=tensor` gains most.
     ///
-    /// | route | what is a part | its turns |
+    /// | route | what is a part | what each poll receives |
     /// | --- | --- | --- |
     /// | [`Route::AllGather`] | a frame | frames of all others |
     /// | [`Route::SparseAllReduce`] | a frame, and blocks of an owner for each rank | the own blocks of all others; their sums |
     /// | [`Route::AllReduce`] | units | 2(N−1) hops of each round |
     ///
-    /// Every member does the same. A gradient that is refused leaves in the memory what was encoded before
-    /// it, as a step that failed does.
+    /// Every member must do the same. If a part of the gradient is refused, the parts that were encoded
+    /// before it go back to the memory, as after any step that failed.
     ///
     /// # Errors
-    /// `OneMessage` for the other routes, where there is nothing to gain or no way to it. [`Route::Tree`] is
-    /// for payloads that are too short to be cut, and a library sums a payload of [`Route::Native`] in one
-    /// call. The frame of a worker of [`Route::Server`] is in the mean whole or not at all, by quorum,
-    /// patience and norm cap, so nothing of it can be added before the last message; transports send it while
-    /// the worker goes on as it is, and the server works on one worker's while the others' travel.
+    /// `OneMessage` for the other routes, which would gain nothing. [`Route::Tree`] is for payloads that are
+    /// too short to be cut, and a library sums a payload of [`Route::Native`] in one call. With
+    /// [`Route::Server`], the frame of a worker enters the mean whole or not at all (quorum, patience, norm
+    /// cap), so the server cannot add any of it before the last message. Transports already send a frame
+    /// while the worker continues, and the server already decodes one frame while others travel.
     ///
     /// # Panics
     /// When `messages` is zero.
@@ -410,8 +414,8 @@ impl Exchange {
     /// gradient plus its residual, that its own frames or packets hold. Add the [`Gain`]s of all ranks for
     /// that of the step.
     ///
-    /// This costs one more decode of the rank's own frames and one read of the residual, or of the gradient
-    /// without a memory; the time counts as encoding. Payloads that are summed are not measured.
+    /// This costs one more decode of the rank's own frames, and one read of the residual (without a memory,
+    /// of the gradient). That time counts as encoding. Payloads that are summed are not measured.
     #[must_use]
     pub fn measuring_gain(mut self) -> Self {
         if !matches!(self.route, State::AllReduce(_)) {
@@ -431,8 +435,8 @@ impl Exchange {
     ///
     /// # Errors
     /// `NoSenders` for `Divisor::Senders` with packets, with a codec that sends every coordinate or the same
-    /// ones at every rank, and on routes other than [`Route::AllGather`] and [`Route::Server`]. With a
-    /// server, the downlink's frames are not part of a mean, and stay as they are.
+    /// ones at every rank, and on routes other than [`Route::AllGather`] and [`Route::Server`]. Frames of a
+    /// server's downlink are not part of a mean and do not change.
     pub fn with_divisor(mut self, divisor: Divisor) -> Result<Self, ExchangeError> {
         require_senders(&self.route, &self.spec, divisor)?;
         self.divisor = divisor;
@@ -521,7 +525,7 @@ impl Exchange {
         }
         let next = Spec { codec, ..self.spec };
         require_senders(&self.route, &next, self.divisor)?;
-        // A spelling that was put together by hand may have had a conflict from the start.
+        // A spec that was built by hand may have had a conflict from the start.
         if let (Some(why), None) = (next.conflict(), self.spec.conflict()) {
             return Err(ExchangeError::Conflict { codec: name, why });
         }
@@ -552,16 +556,15 @@ impl Exchange {
         }
     }
 
-    /// The same, with means that the server sends back by any gather codec, of another crate too, and with
-    /// what that codec keeps at the server; in place of [`ServerOptions::downlink`]. Every member does the
-    /// same with the same codec. Only the server's memory is ever used, so the others give `None`.
+    /// The same, with any gather codec for the means that the server sends back, also one of another crate,
+    /// in place of [`ServerOptions::downlink`]. `memory` is what that codec keeps at the server. Every member
+    /// must do the same with the same codec. Only the server's memory is used, so the others pass `None`.
     ///
     /// The codec encodes the mean as it encodes a gradient, with the same units and the key of the server's
-    /// step; all ranks, the server too, apply what the frame decodes to. What the server kept before and the
-    /// mean are what it sent and keeps now, by the codec's [law](gradwire::registry::Law); a step that fails
-    /// leaves what it keeps as it was. The memory is of one who
-    /// [serves](gradwire::state::Keeper::Server), and may have arrays of the codec's own; it is part of a
-    /// checkpoint, see [`downlink_memory`](Self::downlink_memory).
+    /// step. All ranks, the server too, apply what the frame decodes to. Sent + kept = residual + mean, by
+    /// the codec's [law](gradwire::registry::Law). A step that fails does not change what is kept. Make the
+    /// memory for the keeper [`Server`](gradwire::state::Keeper::Server); it may have arrays of the codec's
+    /// own. It is part of a checkpoint, see [`downlink_memory`](Self::downlink_memory).
     ///
     /// # Errors
     /// `NoDownlink` by a route without a server; `RoundsFirst` for a codec with rounds before its frame.
@@ -587,9 +590,9 @@ impl Exchange {
         Ok(self)
     }
 
-    /// What the server of [`Route::Server`] keeps for its means: what it did not send yet, where its downlink
-    /// has error feedback, and all else that the downlink's codec keeps at the server. Only the server's is
-    /// ever used; a run that goes on elsewhere [saves](Memory::save) it and [loads](Memory::load) it.
+    /// The memory of the downlink: what the server has not sent yet, if the downlink has error feedback, and
+    /// everything else that its codec keeps. Only the memory of the server is used. To continue a run
+    /// elsewhere, [save](Memory::save) and [load](Memory::load) it.
     pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match &mut self.route {
             State::Server(server) => server.downlink_memory(),
@@ -620,17 +623,17 @@ impl Exchange {
         &self.units
     }
 
-    /// Encodes `grad` and sends what can be sent without waiting for others, whom only a codec with
-    /// [rounds before its frame](self#rounds-before-a-frame) waits for. The memory is the one that the
-    /// spelling asks for, as [`Memory::for_spec`] makes it.
+    /// Encodes `grad` and sends everything that can be sent without waiting for other ranks. It waits for
+    /// others only with [rounds before a frame](self#rounds-before-a-frame) and in
+    /// [several parts](Self::pipelined). The memory is the one that the spelling asks for, as
+    /// [`Memory::for_spec`] makes it.
     ///
     /// Every member starts the same steps in the same order, and finishes each before it starts the next.
     ///
     /// # Errors
-    /// `Encode` (the memory is then as it was), `Transport` (the memory holds everything), `Busy`; in
-    /// [several parts](Self::pipelined), and with rounds before a frame, also those of
-    /// [`finish`](Self::finish) but for `NonFiniteMean`, with everything in the memory; in such a round
-    /// `NonFinitePayload` too.
+    /// `Encode` (the memory is then as it was), `Transport` (the memory holds residual + gradient), `Busy`.
+    /// With rounds before a frame and in several parts, also the errors of [`finish`](Self::finish) except
+    /// `NonFiniteMean`; the memory then holds residual + gradient. In such a round also `NonFinitePayload`.
     ///
     /// # Panics
     /// When `grad` or the memory has another length than the layout.
@@ -671,14 +674,14 @@ impl Exchange {
     /// # Errors
     /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
     /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the
-    /// memory holds everything again (but see [`ExchangeError::Transport`] for a server that is gone), and
+    /// memory holds residual + gradient (but see [`ExchangeError::Transport`] for a server that is gone), and
     /// `mean` is unspecified.
     ///
     /// # Panics
     /// When `mean` or the memory has another length than the layout.
     ///
     /// # Determinism
-    /// The mean has the same bits at every rank, on every transport, whatever arrived first.
+    /// The mean has the same bits at every rank and on every transport, in whatever order messages arrive.
     pub fn finish(
         &mut self,
         transport: &mut dyn Transport,
@@ -698,7 +701,7 @@ impl Exchange {
         undo_if_void(self.before.as_ref(), finished, memory)
     }
 
-    /// The step that is under way, and the route that does its work.
+    /// The step in progress, and the route that does its work.
     fn step<'a>(
         &'a mut self,
         transport: &'a mut dyn Transport,

@@ -1,5 +1,5 @@
-//! A bound on the share of one member in the mean: frames that are much longer than the others' are scaled
-//! down.
+//! A bound on the influence of one member on the mean: frames with a much larger norm than the others' are
+//! scaled down.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::rank::Rank;
 
 /// Number of norms over which the running median is taken.
 const WINDOW: usize = 64;
-/// Norms below which a median says too little.
+/// The fewest norms for which the median is used.
 const ENOUGH: usize = 8;
 
-/// A frame that was too long, and entered the sum scaled down to the cap. The rest is lost: its sender is not
-/// told.
+/// A frame whose norm was too large, and which was scaled down to the cap. The rest is lost; its sender is
+/// not told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capped {
     /// The sender of the frame.
     pub rank: Rank,
     /// Its Euclidean norm as it was decoded.
     pub norm: f64,
-    /// The running median that it was held against.
+    /// The running median with which it was compared.
     pub median: f64,
     /// Norm of the part that did not enter the sum.
     pub lost_norm: f64,
@@ -78,15 +78,15 @@ impl NormCap {
         &self.capped
     }
 
-    /// The weight of a frame in the sum, 1 for every frame that is not too long; its norm counts from the
-    /// next frame on.
+    /// The weight of a frame in the sum: 1 unless its norm is too large. Its own norm counts from the next
+    /// frame on.
     pub(super) fn weigh(&mut self, rank: Rank, frame: &Frame<'_>) -> f32 {
         self.weigh_norm(rank, norm(frame))
     }
 
     fn weigh_norm(&mut self, rank: Rank, norm: f64) -> f32 {
         let median = self.median();
-        // Frames that hold nothing say nothing: a median of zero would scale all others down to nothing.
+        // Empty frames do not count: a median of zero would scale all other frames down to zero.
         if norm > 0.0 {
             self.keep(norm);
         }

@@ -1,4 +1,5 @@
-//! What this rank sends in a step: one frame, or packets, kept until their fate is known.
+//! What this rank sends in a step: one frame, or packets. They are kept until it is known whether they
+//! arrived.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
 use gradwire::{DecodeError, Encoder, Grad, Memory, Spec};
@@ -49,7 +50,7 @@ impl Own {
         }
     }
 
-    /// The number of parts.
+    /// The number of frames or packets.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Frame(_) => 1,
@@ -65,13 +66,13 @@ impl Own {
         })
     }
 
-    /// Coordinates that the parts hold together.
+    /// Coordinates that they hold together.
     pub(super) fn held(&self, step: &Step<'_>, incoming: &mut Incoming) -> Result<usize, ExchangeError> {
         let (me, layout, expected) = (step.transport.rank(), step.layout.as_ref(), Requirements::up(step));
         self.parts().map(|part| Ok(held(&incoming.parse(me, part, &layout, &expected)?))).sum()
     }
 
-    /// Returns the parts that did not arrive to the memory.
+    /// Returns those that did not arrive to the memory.
     pub(super) fn give_back(
         &self,
         incoming: &mut Incoming,

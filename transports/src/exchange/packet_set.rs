@@ -1,6 +1,6 @@
 //! Which packets of one worker are in the mean.
 
-/// A bit a packet, packet 0 in the lowest bit of the first byte.
+/// One bit for each packet; packet 0 is the lowest bit of the first byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PacketSet {
     bits: Vec<u8>,
@@ -23,7 +23,7 @@ impl PacketSet {
         self.bits.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1)
     }
 
-    /// How many are in.
+    /// How many packets are in the set.
     pub(super) fn ones(&self) -> usize {
         self.bits.iter().map(|byte| byte.count_ones() as usize).sum()
     }
@@ -34,7 +34,7 @@ impl PacketSet {
         out.extend_from_slice(&self.bits);
     }
 
-    /// Reads which of `count` packets are meant; an absent set means none. Returns the rest of the message.
+    /// Reads a set of `count` packets; an absent set is empty. Returns the rest of the message.
     pub(super) fn read<'m>(&mut self, message: &'m [u8], count: usize) -> Option<&'m [u8]> {
         let (len, rest) = message.split_first_chunk()?;
         let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;

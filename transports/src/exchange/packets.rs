@@ -1,4 +1,4 @@
-//! Packets on their way to the server. Each may be lost alone.
+//! Packets that travel to the server. Any of them may be lost without the others.
 //!
 //! | message | tag | arrives |
 //! | --- | --- | --- |
@@ -6,8 +6,8 @@
 //! | packet j | unit 1, chunk j | or not |
 //! | that all were sent, empty | chunk 4 | surely |
 //!
-//! The server takes packets in any order. It stops waiting for a worker when all of its packets are here,
-//! when the worker has sent all and they have not arrived, or at the end of its patience.
+//! The server accepts packets in any order. It stops waiting for a worker when all of its packets have
+//! arrived, when the worker says that all were sent, or when its patience is over.
 
 use std::time::Duration;
 
@@ -25,17 +25,18 @@ use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
 
 const PACKET_UNIT: u32 = 1;
-/// Chunks 1 to 3 are the verdict's and the roll's.
+/// Chunks 1 to 3 belong to the verdict and the roll.
 const DONE_CHUNK: u32 = 4;
-/// Between two looks for packets, so that the inbox does not fill up while the last word is waited for.
+/// The time between two looks for packets, so that the inbox does not fill up while the server waits for the
+/// message that all were sent.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 fn tag_of(step: Tag, at: usize) -> Tag {
-    // More packets than a step can have coordinates are never made.
+    // No gradient has more packets than coordinates.
     step.unit(PACKET_UNIT).chunk(at as u32)
 }
 
-/// Sends the packets of this rank; those that do not get through before `until` are not sent again.
+/// Sends the packets of this rank. Packets that do not get through before `until` are not sent again.
 pub(super) fn send(
     step: &mut Step<'_>,
     server: Rank,
@@ -50,7 +51,7 @@ pub(super) fn send(
     step.transport.send(server, step.tag.chunk(DONE_CHUNK), b"", step.deadline)
 }
 
-/// Where packets are added.
+/// Where the server adds packets.
 pub(super) struct Sum<'s> {
     pub(super) incoming: &'s mut Incoming,
     pub(super) layout: LayoutRef<'s>,
@@ -64,7 +65,7 @@ pub(super) struct Packets {
     intake: Intake,
     /// Which packets of each member are in the sum, by its position.
     slips: Vec<PacketSet>,
-    /// Packets of the present worker that were looked at.
+    /// Packets of the current worker that were examined.
     seen: PacketSet,
     buffer: Vec<u8>,
 }
@@ -81,7 +82,7 @@ impl Packets {
         &self.slips[position]
     }
 
-    /// Divides each coordinate by the number of workers that it came from.
+    /// Divides each coordinate by the number of workers that sent it.
     pub(super) fn divide(&mut self, sum: &mut [f32]) {
         self.intake.divide(sum);
     }
@@ -103,8 +104,7 @@ impl Packets {
         self.seen.reset(count);
     }
 
-    /// Takes and adds what arrives of one worker. A refused packet is passed to `refuse`, and is then not in
-    /// the sum.
+    /// Receives and adds the packets of one worker. A refused packet is passed to `refuse` and not added.
     pub(super) fn collect(
         &mut self,
         step: &mut Step<'_>,
@@ -143,7 +143,7 @@ impl Packets {
         }
     }
 
-    /// The number of packets that the worker announces; nothing if it announces none in time, or more than a
+    /// The number of packets that the worker announces; `None` if it announces none in time, or more than a
     /// gradient can have.
     fn announced(
         &mut self,
@@ -160,7 +160,7 @@ impl Packets {
             return Err(void.into());
         }
         let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);
-        // A packet holds a coordinate, or the end of a unit that has none.
+        // A packet holds at least one coordinate, or a unit without coordinates.
         let most = step.layout.len() + step.units.len();
         Ok(count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count <= most))
     }
@@ -195,7 +195,7 @@ impl Packets {
     }
 }
 
-/// Whether a message came in time; a worker that is late or gone is not an error.
+/// Whether a message came in time. A worker that is late or gone is not an error.
 pub(super) fn arrives(
     step: &mut Step<'_>,
     (rank, tag): (Rank, Tag),

@@ -1,5 +1,5 @@
-//! A step in parts, one behind the other: while one travels the next is encoded, and those before it are
-//! worked on as their messages arrive.
+//! A step in parts. While one part travels, the next one is encoded, and the parts before it are polled: each
+//! receives the messages that have arrived and sends what comes next.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,25 +16,27 @@ use crate::tag::{Deadline, Tag};
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
+    /// Its number in the step, from 0.
     pub(super) at: usize,
-    /// Where its first unit stands among those of the step.
+    /// Position of its first unit among the units of the step.
     pub(super) first: usize,
     pub(super) units: &'a [Unit],
 }
 
-/// A route, as far as it works on a part by itself. Every rank does the same with the same parts in the same
-/// order.
+/// What a route does with each part. Every rank makes the same calls with the same parts in the same order.
 pub(super) trait InParts {
-    /// Whether a rank without a gradient sends notes, as no frames travel that a void frame could stand for.
+    /// Whether a rank whose gradient cannot be encoded sends notes. Routes without frames need them, because
+    /// no void frame can take the place of a frame there.
     const HAS_NOTES: bool = false;
 
-    /// Makes room for that many parts.
+    /// Sets the number of parts of a step.
     fn set_parts(&mut self, count: usize);
 
     fn begin_step(&mut self);
 
-    /// What all ranks agree on before any of them encodes. The memory is only read. Where the gradient is
-    /// refused, a void frame stands for what would have been sent next, as for a first part.
+    /// Runs the rounds before the frame, in which all ranks agree on a few numbers. The memory is only read.
+    /// If this rank's gradient is refused, its void frame takes the place of its next message; the caller
+    /// sends it as for the first part.
     fn agree(
         &mut self,
         step: &mut Step<'_>,
@@ -57,11 +59,11 @@ pub(super) trait InParts {
     /// Sends the first messages of a part.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError>;
 
-    /// Of the first messages of a part, for which a void frame stands; or of notes.
+    /// The tag of a void frame: that of the part's first messages, whose place it takes, or that of notes.
     fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag;
 
-    /// Takes the messages that the part waits for, and sends those that follow from them; whether its share
-    /// of `mean` is there.
+    /// Polls a part: receives the messages that it waits for, and sends what comes next. Returns whether the
+    /// part is complete, so that `mean` holds its share.
     fn turn(
         &mut self,
         step: &mut Step<'_>,
@@ -70,7 +72,7 @@ pub(super) trait InParts {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<bool, ExchangeError>;
 
-    /// Makes the mean of what the turns have left, and sees that it is finite.
+    /// Makes the mean from the results of all polls, and checks that it is finite.
     fn conclude(&mut self, step: &mut Step<'_>, parts: &Parts, mean: &mut [f32])
     -> Result<(), ExchangeError>;
 
@@ -82,7 +84,7 @@ pub(super) trait InParts {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError>;
 
-    /// Bytes that this rank made of its gradient.
+    /// Bytes of this rank's own frames or payloads.
     fn frame_bytes(&self) -> usize;
 
     /// Coordinates that this rank sent.
@@ -94,8 +96,8 @@ pub(super) trait InParts {
 pub(super) struct Parts(Vec<Range<usize>>);
 
 impl Parts {
-    /// At most `count` parts of neighbouring units, with about as many elements each: the middle of a unit
-    /// says where it goes.
+    /// At most `count` parts of neighbouring units, with about the same number of elements each. The middle
+    /// element of a unit decides its part.
     fn new(units: &[Unit], count: usize) -> Self {
         let total = units.iter().map(|unit| unit.len as u128).sum::<u128>().max(1);
         let mut passed = 0;
@@ -124,17 +126,17 @@ impl Parts {
     }
 }
 
-/// A route and its parts. A part has one turn for each part that begins behind it, and the turns that are
-/// left when the mean is asked for.
+/// A route and its parts. In `start`, a part is polled once after each later part was encoded. `finish` polls
+/// all parts until they are complete.
 #[derive(Debug)]
 pub(super) struct Pipeline<R> {
     pub(super) route: R,
     parts: Parts,
-    /// Parts under way, in the order in which they sent last.
+    /// Parts in flight, the one that sent longest ago first.
     under_way: VecDeque<usize>,
-    /// What there is of the mean before it is asked for; empty with a single part.
+    /// The shares of the mean that are complete before `finish` is called; empty with a single part.
     mean: Vec<f32>,
-    /// A mean that was refused before it was asked for.
+    /// The error of a mean that was refused before `finish` was called.
     refused: Option<ExchangeError>,
 }
 
@@ -160,7 +162,8 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         self.under_way.clear();
-        // Who fails in the middle of a step in parts sends no more of them.
+        // A rank that fails in the middle of a step in parts sends no further parts, so it may have to send a
+        // note.
         step.underway.has_notes = R::HAS_NOTES || ending::is_needed(step);
         self.route.begin_step();
         if self.parts.count() > 1 {
@@ -172,7 +175,7 @@ impl<R: InParts> Pipeline<R> {
             let error = refuse(step, error, step.deadline);
             return Err(keep(error, grad, memory));
         }
-        // Parts that were sent on their way, of which the last may have failed.
+        // The first error, and the number of parts that were sent. Sending the last of them may have failed.
         let (mut failed, mut sent) = (None, 0);
         for at in 0..self.parts.count() {
             let part = self.parts.part(step.units, at);
@@ -181,8 +184,7 @@ impl<R: InParts> Pipeline<R> {
                 self.say_void(step, sent, &error);
                 return Err(refuse(step, error, step.deadline).unless_given_back(given));
             }
-            // What is not encoded is not in the memory either, so encoding goes on when nothing travels any
-            // more.
+            // Encoding continues after sending has failed, because only what is encoded enters the memory.
             if failed.is_none() {
                 sent = at + 1;
                 failed = self.set_out(step, at, memory).err();
@@ -200,17 +202,18 @@ impl<R: InParts> Pipeline<R> {
         Ok(())
     }
 
-    /// Tells every peer, in place of the first part that was not sent, that the gradient cannot be encoded.
-    /// Every rank sends a part before it waits for messages of that part, so nobody waits for a rank that has
-    /// heard of it and stopped.
+    /// Tells every peer that the gradient cannot be encoded: a void frame takes the place of the first part
+    /// that was not sent. Every rank sends a part before it waits for messages of that part. So no rank waits
+    /// for one that has received the void frame and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
         let Some(void) = void_frame(step, error) else { return };
         let tag = self.route.void_tag(step, self.parts.part(step.units, sent));
-        // Who cannot be told waits until its deadline; the error is the gradient's all the same.
+        // A peer that cannot be told waits until its deadline. The error to report is still that of the
+        // gradient.
         let _ = VoidMessage::new(&void, &step.layout.as_ref()).tell(step, tag);
     }
 
-    /// Sends a part on its way, and gives a turn to each that was there before.
+    /// Sends the first messages of a part, and polls each part that was in flight before.
     fn set_out(
         &mut self,
         step: &mut Step<'_>,
@@ -226,7 +229,7 @@ impl<R: InParts> Pipeline<R> {
         turned
     }
 
-    /// A turn for the part that sent before all others.
+    /// Polls the part that sent longest ago.
     fn turn(
         &mut self,
         step: &mut Step<'_>,
@@ -281,7 +284,7 @@ impl<R: InParts> Pipeline<R> {
         self.route.conclude(step, &self.parts, mean)
     }
 
-    /// Returns the first parts to the memory.
+    /// Returns the first `encoded` parts to the memory.
     fn give_back(
         &mut self,
         step: &Step<'_>,
@@ -296,7 +299,7 @@ impl<R: InParts> Pipeline<R> {
     }
 }
 
-/// Keeps back a gradient that was not encoded because of another rank.
+/// Adds to the memory a gradient that was not encoded because another rank failed.
 fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_>>) -> ExchangeError {
     match (&error, memory) {
         (ExchangeError::Encode(_), _) | (_, None) => error,
@@ -304,13 +307,13 @@ fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_
     }
 }
 
-/// Tells the others of a step that failed here, where they have to be told.
+/// Tells the other ranks that the step failed here, if the transport may lose messages.
 fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) -> ExchangeError {
     if ending::is_needed(step) { ending::refuse(step, error, by) } else { error }
 }
 
-/// Why a step failed: who waited in vain may have a note of a rank that had nothing to send, or of one that
-/// failed.
+/// Why a step failed. A rank that waited in vain may have a note of another rank: one whose gradient could
+/// not be encoded, or one that failed.
 fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
     let ExchangeError::Transport(_) = error else { return error };
     let Some((rank, note)) = &step.underway.note else { return error };

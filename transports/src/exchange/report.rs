@@ -21,7 +21,7 @@ pub struct Report {
     /// Bytes of this rank's own frame or packets, of its all-reduce payload, or of its parts and sums in a
     /// sparse all-reduce.
     pub frame_bytes: usize,
-    /// What became of this rank's own packets.
+    /// How many of this rank's own packets are in the mean.
     pub packets: PacketTally,
     /// Coordinates that this rank sent.
     pub held: usize,
@@ -36,7 +36,7 @@ pub struct Report {
     pub decode: Duration,
 }
 
-/// A step in packets; zero and zero for one in a frame.
+/// Packets of a step; both zero for a step with a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketTally {
     /// Packets that this rank sent.

@@ -1,8 +1,8 @@
 //! Rounds before a frame: every rank sends its numbers to all, and all reduce them in rank order.
 //!
-//! A message is one byte that names the reduction, and the numbers as f32 LE. It stands where the frame of a
-//! codec without rounds would stand, so a rank that runs another codec is named at once, and so is one whose
-//! gradient cannot be encoded: its void frame stands there.
+//! A message is one byte that names the reduction, and the numbers as f32 LE. Its tag is that of the first
+//! frame of a codec without rounds. So a rank that runs another codec is recognised at once. So is a rank
+//! whose gradient cannot be encoded, because its void frame has that tag too.
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Reduction, RoundsFirst, StepInput};
@@ -21,7 +21,7 @@ use crate::rank::Rank;
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     encoder: Encoder,
-    /// Of all units of the step; this rank's own on their way in, reduced after that.
+    /// The numbers of all units of the step: first this rank's own, then the reduced ones.
     numbers: Vec<f32>,
     theirs: Vec<f32>,
     sum: Vec<f32>,
@@ -30,7 +30,7 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// How many rounds the step had so far: the chunks that are taken.
+    /// The number of rounds so far, each of which used one chunk of the tag.
     pub(super) fn rounds(&self) -> u32 {
         self.rounds
     }
@@ -45,7 +45,7 @@ impl Agreement {
         self.rounds = 0;
     }
 
-    /// All rounds of the step. The memory is only read.
+    /// Runs all rounds of the step. The memory is only read.
     pub(super) fn agree(
         &mut self,
         step: &mut Step<'_>,
@@ -65,7 +65,7 @@ impl Agreement {
         }
     }
 
-    /// Replaces the numbers by what all ranks make of them.
+    /// Replaces the numbers by their reduction over all ranks.
     fn reduce(&mut self, step: &mut Step<'_>, reduction: Reduction) -> Result<(), ExchangeError> {
         let reduce = Reduce::of(reduction)?;
         self.message.clear();
@@ -110,7 +110,7 @@ impl Agreement {
     }
 }
 
-/// How numbers are reduced, by the byte that a message begins with. A frame begins with another.
+/// The first byte of a message for each reduction. A frame begins with another byte.
 #[derive(Clone, Copy, Debug)]
 enum Reduce {
     Sum = 0,

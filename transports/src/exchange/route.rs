@@ -11,21 +11,21 @@ use crate::rank::Rank;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Route {
-    /// Every frame goes to every rank. A step is all or nothing, and ends alike at all ranks, as far as
-    /// [the end of a step](super#the-end-of-a-step) says.
+    /// Every frame goes to every rank. A step succeeds or fails as a whole, and at all ranks alike, with the
+    /// exception that [the end of a step](super#the-end-of-a-step) describes.
     AllGather,
     /// Every rank owns blocks of the coordinates. It receives the values of the others' frames in its blocks,
-    /// sums them, and sends the sums to all. For codecs that send few coordinates; the mean has the bits of
-    /// [`Route::AllGather`]. Blocks in which almost no value is zero travel dense. A rank whose part was
-    /// refused tells all others, for whom the step then fails too.
+    /// sums them, and sends the sums to all. For codecs that send few coordinates. The mean has the bits of
+    /// [`Route::AllGather`]. Blocks in which almost no value is zero travel dense. If an owner refuses a
+    /// part, it tells all others, and the step fails for them too.
     ///
     /// # Source
     /// Renggli et al.: SparCML (arXiv 1802.08021), split and all-gather with its switch to dense; Li,
     /// Hoefler: Near-Optimal Sparse Allreduce for Distributed Deep Learning (Ok-Topk, arXiv 2201.07598),
     /// whose balanced regions are here blocks dealt in turn. Nothing is dropped on the way.
     SparseAllReduce,
-    /// Payloads are summed around a ring; for linear codecs, and for `none`. Ends as [`Route::AllGather`]
-    /// does.
+    /// Payloads are summed around a ring, for linear codecs and for `none`. A step ends as with
+    /// [`Route::AllGather`].
     AllReduce {
         /// What an f32 takes between two hops.
         wire: Wire,
@@ -51,29 +51,29 @@ pub enum Route {
 pub struct ServerOptions {
     /// Which rank serves.
     pub server: Rank,
-    /// Number of frames, the server's own included, without which a step fails; 0 means all.
+    /// The fewest frames with which a step succeeds, the server's own included; 0 means all.
     pub quorum: usize,
-    /// How long the server waits for frames; it then continues with those it has. A worker's packets that did
-    /// not get through by then are not sent again. `None`: until the deadline of the step.
+    /// How long the server waits for frames. It then continues with those that it has. A worker does not
+    /// resend packets after that time. `None`: until the deadline of the step.
     pub patience: Option<Duration>,
-    /// How the mean is sent back: codec and memory count, which the server keeps; units are those of the
-    /// workers' frames, and it is one frame whatever the spelling says of packets. A codec that has no
-    /// spelling goes with [`Exchange::with_downlink`](super::Exchange::with_downlink).
+    /// How the server encodes the mean that it sends back. Of this spelling, the codec and the memory count;
+    /// the server keeps the memory. Units are those of the workers' frames, and the mean is always one frame.
+    /// For a codec without a spelling, use [`Exchange::with_downlink`](super::Exchange::with_downlink).
     pub downlink: Spec,
-    /// A frame whose Euclidean norm exceeds this multiple of a running median enters the sum scaled down to
-    /// it, the server's own too. The multiple is at least 1. `None`: no frame is scaled. Only the server's
-    /// setting matters.
+    /// A frame whose Euclidean norm exceeds this multiple of a running median is scaled down to it before it
+    /// enters the sum, also the server's own. The multiple is at least 1. `None`: no frame is scaled. Only
+    /// the server's setting matters.
     ///
-    /// The median is that of the last 64 decoded norms before the frame, zeros left out, the lower of two
-    /// middle ones; the first 8 frames pass. [`Exchange::norms`](super::Exchange::norms) saves them for a
-    /// server that is started again. What is cut off is lost, not given back: with error feedback it would
-    /// come again with the next frame. One member can then move a mean no further than that multiple of the
-    /// others' median, in a direction of its choice.
+    /// The median is that of the last 64 decoded norms before the frame, without zeros; of two middle norms
+    /// it is the lower. The first 8 frames pass. [`Exchange::norms`](super::Exchange::norms) returns the
+    /// norms, to be saved for a server that is started again. What is cut off is lost and not given back,
+    /// because error feedback would send it again with the next frame. So one member can move a mean by at
+    /// most that multiple of the others' median, in a direction of its choice.
     pub norm_cap: Option<f32>,
 }
 
 impl Default for ServerOptions {
-    /// Rank 0 serves, waits for all, answers with dense f32, and caps no norm.
+    /// Rank 0 serves, waits for all frames, answers with dense f32, and caps no norm.
     fn default() -> Self {
         let downlink = Spec::new(Codec::NONE);
         Self { server: Rank(0), quorum: 0, patience: None, downlink, norm_cap: None }

@@ -1,4 +1,4 @@
-//! One rank gathers the frames, makes the mean, and sends it back with the names of the contributors.
+//! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
@@ -22,14 +22,14 @@ use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 
-/// The chunk of the server's answer; frames of workers, and what announces their packets, have chunk 0.
+/// The chunk of the server's answer. Frames of workers, and announcements of packets, have chunk 0.
 const VERDICT_CHUNK: u32 = 1;
 
 #[derive(Debug)]
 pub(super) struct Server {
     options: ServerOptions,
     own: Own,
-    /// Those of the workers, if gradients are cut into packets.
+    /// The packets of the workers, if gradients are cut into packets.
     packets: Packets,
     /// Which of this rank's own packets are in the mean.
     packet_set: PacketSet,
@@ -37,32 +37,32 @@ pub(super) struct Server {
     /// Used only with [`Divisor::Senders`].
     senders: Senders,
     incoming: Incoming,
-    /// The first rank that had nothing to send in this step.
+    /// The first rank whose gradient could not be encoded in this step.
     void: Option<Void>,
-    /// The message received last, in a buffer that the transport takes back for the next.
+    /// The last message received, in a buffer that the transport reuses for the next one.
     buffer: Vec<u8>,
-    /// What the server sends back: longer than what it receives, so in a buffer of its own.
+    /// The server's answer. It is longer than the messages received, so it has a buffer of its own.
     verdict: Vec<u8>,
     /// The ranks whose frames are in the mean of this step, ascending.
     arrived: Vec<Rank>,
-    /// The same as a set. It is that of the step before if nothing has changed.
+    /// The same as a set, reused from the previous step if nothing has changed.
     contributors: RankSet,
     downlink: Downlink,
 }
 
-/// The mean on its way back; memory and encoder of the server alone are ever used.
+/// The way back of the mean. Only the server uses its memory and encoder.
 #[derive(Debug)]
 struct Downlink {
     encoder: Encoder,
     memory: Option<Memory<'static>>,
-    /// What the memory was before the step, for one that fails when the mean is encoded.
+    /// The memory before the step, to restore it if the step fails after the mean was encoded.
     before: Snapshot,
-    /// In place of that of [`ServerOptions::downlink`].
+    /// The codec in place of that of [`ServerOptions::downlink`].
     foreign: Option<Foreign>,
 }
 
 impl Downlink {
-    /// Makes the memory what it was before the mean of this step was encoded.
+    /// Restores the memory as it was before the mean of this step was encoded.
     fn undo(&mut self) {
         if let Some(memory) = &mut self.memory {
             self.before.restore(memory);
@@ -110,7 +110,7 @@ impl Server {
         })
     }
 
-    /// Sends means back by another codec, with that memory.
+    /// Encodes means with another codec and that memory.
     pub(super) fn set_downlink(&mut self, codec: Foreign, memory: Option<Memory<'static>>) {
         (self.downlink.foreign, self.downlink.memory) = (Some(codec), memory);
     }
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Until when frames of this step count.
+    /// The deadline for frames of this step.
     fn patience(&self, step: &Step<'_>) -> Deadline {
         self.options.patience.map_or(Deadline::NEVER, Deadline::after).earlier(step.deadline)
     }
@@ -195,13 +195,13 @@ impl Server {
         let is_in = |at| is_in && (!has_packets || packet_set.has(at));
         let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
         match (result, given) {
-            // A part that others miss in the mean.
+            // A part of this rank's gradient is neither in the mean nor back in the memory.
             (Ok(_), Err(error)) => Err(ExchangeError::Frame { rank: step.transport.rank(), error }),
             (result, given) => result.map_err(|error| error.unless_given_back(given)),
         }
     }
 
-    /// The server's part of a step. Whatever fails, the workers get an answer.
+    /// The server's part of a step. The workers get an answer even if it fails.
     fn serve(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Report, ExchangeError> {
         let mut clock = step.clock;
         let members = step.transport.membership().ranks;
@@ -248,7 +248,7 @@ impl Server {
         self.contributors.clone()
     }
 
-    /// Gathers, divides, and encodes the mean for the way back.
+    /// Gathers the frames, divides, and encodes the mean.
     fn make_mean(
         &mut self,
         step: &mut Step<'_>,
@@ -393,7 +393,7 @@ impl Server {
         Ok(())
     }
 
-    /// Encodes the mean for the way back, with the server's own error feedback if the downlink has any.
+    /// Encodes the mean, with the server's own error feedback if the downlink has it.
     fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32], clock: &mut Clock) -> Result<(), ExchangeError> {
         let Downlink { encoder, memory, before, foreign } = &mut self.downlink;
         let codec = foreign.as_ref().and_then(Foreign::as_gather).unwrap_or(&self.options.downlink.codec);
@@ -453,7 +453,7 @@ fn refuse(refused: &mut Refused, error: ExchangeError) -> Result<(), ExchangeErr
             }
             Ok(())
         }
-        // A frame of another step or codec from an honest peer is a bug of the run, not of the network.
+        // An honest peer sends a frame of another step or codec only if the run has a bug.
         other => Err(other),
     }
 }

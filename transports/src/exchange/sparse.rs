@@ -1,5 +1,5 @@
-//! Sparse all-reduce: coordinates are dealt to owners. An owner sums what all ranks send of its coordinates
-//! and sends the sums to everyone.
+//! Sparse all-reduce: every coordinate has an owner. An owner sums the values that all ranks send for its
+//! coordinates, and sends the sums to all ranks.
 
 use std::ops::Range;
 
@@ -29,27 +29,28 @@ pub(super) struct SparseAllReduce {
     buffer: Vec<u8>,
     parts: Vec<PartState>,
     sent_bytes: usize,
-    /// Coordinates that the own frames send.
+    /// Coordinates that this rank's own frames send.
     held: usize,
 }
 
 /// A part of the step.
 #[derive(Debug, Default)]
 struct PartState {
-    /// This rank's own frame, which is never sent as it is.
+    /// This rank's own frame. It is not sent itself: its decoded values are.
     own: Encoder,
     /// The blocks of every owner, by position in the membership.
     owned: Vec<Vec<Unit>>,
-    /// Whether the own blocks are summed, and the sums of the others on their way.
+    /// Whether this rank has summed its own blocks and now waits for the sums of the others.
     is_summed: bool,
 }
 
-/// An owner's message about its blocks. Its length tells which: only a frame is as long as a header.
+/// An owner's message about its blocks. Its length tells which it is: only a frame is at least as long as a
+/// header.
 #[derive(Debug, PartialEq)]
 enum Sum<'b> {
     Frame(&'b [u8]),
     NonFinite(usize),
-    /// Something that it was sent was refused.
+    /// The owner refused something that it received.
     Refused,
 }
 
@@ -74,7 +75,7 @@ impl SparseAllReduce {
         Some(Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 })
     }
 
-    /// Writes the decoded values of the own frame, and deals the blocks.
+    /// Decodes this rank's own frame, and assigns the blocks to owners.
     fn spread_own(&mut self, step: &mut Step<'_>, part: Part<'_>, world: usize) -> Result<(), ExchangeError> {
         let PartState { own, owned, is_summed } = &mut self.parts[part.at];
         *is_summed = false;
@@ -90,8 +91,8 @@ impl SparseAllReduce {
         Ok(())
     }
 
-    /// The frame of one owner's blocks of a part: of this rank's values, or of these sums. A block is dense
-    /// where its coordinates and a bitmap of them would be no shorter.
+    /// The frame of one owner's blocks of a part, with this rank's values or with `sums`. A block is dense if
+    /// its values that are not zero, with a bitmap of their positions, would be no shorter.
     fn pack(
         &mut self,
         step: &mut Step<'_>,
@@ -113,7 +114,8 @@ impl SparseAllReduce {
         Ok(frame)
     }
 
-    /// Adds what all ranks sent of the own blocks in rank order, this rank's own values among them.
+    /// Adds the values of all ranks in this rank's own blocks, in rank order, this rank's own values
+    /// included.
     fn sum_own(
         &mut self,
         step: &mut Step<'_>,
@@ -142,8 +144,8 @@ impl SparseAllReduce {
         }
     }
 
-    /// Sends the own sums to everyone, or the reason why there are none, so that no rank waits for a sum that
-    /// does not come.
+    /// Sends this rank's sums to all others, or the reason why there are none, so that no rank waits for sums
+    /// that never come.
     fn tell(
         &mut self,
         step: &mut Step<'_>,
@@ -163,14 +165,14 @@ impl SparseAllReduce {
             Some(ExchangeError::NonFiniteMean { index, .. }) => {
                 Ok(send_to_all(step, tag, &(*index as u64).to_le_bytes())?)
             }
-            // Everyone else was sent the void frame too.
+            // The void frame went to all other ranks too.
             Some(ExchangeError::Void { .. }) => Ok(()),
             Some(_) if step.underway.note.is_some() => Ok(()),
             Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
     }
 
-    /// Takes the sums of all others.
+    /// Receives the sums of all others.
     fn take_sums(
         &mut self,
         step: &mut Step<'_>,
@@ -232,7 +234,7 @@ impl InParts for SparseAllReduce {
         parts_tag(step, part)
     }
 
-    /// First the own blocks, then those of the others.
+    /// First this rank's own blocks, then those of the others.
     fn turn(
         &mut self,
         step: &mut Step<'_>,
@@ -279,12 +281,12 @@ impl InParts for SparseAllReduce {
     }
 }
 
-/// Of what owners are sent of a part.
+/// The tag of values that owners receive, for a part.
 fn parts_tag(step: &Step<'_>, part: Part<'_>) -> Tag {
     step.tag.chunk(2 * part.at as u32)
 }
 
-/// Of what owners have summed of a part.
+/// The tag of sums that owners send, for a part.
 fn sums_tag(step: &Step<'_>, part: Part<'_>) -> Tag {
     step.tag.chunk(2 * part.at as u32 + 1)
 }
@@ -300,8 +302,8 @@ fn add(values: &[f32], unit: &Unit, sums: &mut [f32]) {
     sums[unit.range()].iter_mut().zip(&values[unit.range()]).for_each(|(sum, value)| *sum += value);
 }
 
-/// Deals blocks of equal length in turn, so that a part of the gradient with many entries does not fall to
-/// one owner.
+/// Assigns blocks of equal length to the owners in turn, so that no owner gets a whole region with many
+/// entries.
 fn deal(range: Range<usize>, owned: &mut [Vec<Unit>]) {
     let (world, len) = (owned.len(), range.len());
     let block = len.div_ceil(BLOCKS_EACH * world).max(LEAST_BLOCK.min(len.div_ceil(world))).max(1);

@@ -1,4 +1,4 @@
-//! What every route works with in a step, and where its time goes.
+//! What every route needs in a step, and the time that its phases take.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +15,22 @@ use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// What every route works with in a step.
+/// What every route needs in a step.
 pub(super) struct Step<'a> {
     pub(super) transport: &'a mut dyn Transport,
     pub(super) underway: &'a mut Underway,
     pub(super) spec: &'a Spec,
-    /// The codec of frames, if it is not that of the spelling but of another crate.
+    /// The codec of frames, if it comes from another crate and not from the spelling.
     pub(super) foreign: Option<&'a dyn Gather>,
     pub(super) layout: &'a Layout,
     pub(super) units: &'a [Unit],
-    /// The divisor for which the workers' frames ask.
+    /// The divisor that the workers' frames state.
     pub(super) divisor: Divisor,
     pub(super) key: StepKey,
     pub(super) tag: Tag,
     pub(super) deadline: Deadline,
     pub(super) clock: Clock,
-    /// Measures the gain of the own frames, if that was requested.
+    /// Measures the gain of this rank's own frames, if that was requested.
     pub(super) measure: Option<&'a mut Measure>,
 }
 
@@ -40,13 +40,13 @@ impl<'a> Step<'a> {
         self.foreign.unwrap_or(&self.spec.codec)
     }
 
-    /// The place of this rank among the members, of whom it is one.
+    /// The position of this rank among the members.
     pub(super) fn place_in(&self, members: &RankSet) -> usize {
         members.position(self.transport.rank()).unwrap_or(0)
     }
 
-    /// The other members and their places, beginning with the one after this rank, so that not all send to
-    /// the same one first.
+    /// The other members with their positions, beginning after this rank, so that not all ranks send to the
+    /// same one first.
     pub(super) fn others_in<'m>(
         &self,
         members: &'m RankSet,
@@ -55,7 +55,7 @@ impl<'a> Step<'a> {
         (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
     }
 
-    /// Measures the gain of frames of this rank right after they were encoded, if that was requested.
+    /// If requested, measures the gain of this rank's frames. Call it right after encoding them.
     pub(super) fn measure<'f>(
         &mut self,
         own: impl Iterator<Item = &'f [u8]>,
@@ -91,13 +91,13 @@ impl<'a> Step<'a> {
         timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, &reader, deadline))
     }
 
-    /// Notes that every other member sends this rank a message with that tag.
+    /// Records that every other member will send this rank a message with that tag.
     pub(super) fn expect_from_all(&mut self, tag: Tag) {
         let (members, me) = (self.transport.membership().ranks, self.transport.rank());
         members.iter().filter(|rank| *rank != me).for_each(|from| self.underway.expect(from, tag));
     }
 
-    /// Takes the message of a pipeline that was promised first.
+    /// Receives the message of a pipeline that is expected first.
     pub(super) fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
         let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
         let reader = Reader { layout: self.layout, step: self.key.step };
@@ -105,7 +105,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Adds up where the time goes.
+/// Time spent in each phase of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     pub(super) encode: Duration,

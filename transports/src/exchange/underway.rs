@@ -9,41 +9,41 @@ use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// How long one message is waited for before the first look at the others, where frames travel. Most steps
-/// never look; each wait is twice as long as the one before.
+/// How long a rank waits for one message before it looks at the others, on routes that carry frames. Most
+/// steps never look. Each wait is twice as long as the previous one.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 
-/// Messages that were promised and not asked for yet, in the order in which they are asked for. Every peer
-/// sends its own in that order too, so nobody waits for one that stands behind another.
+/// Messages that peers will send and that this rank has not taken yet, in the order in which it takes them.
+/// Every peer sends its own in that order too, so no message waits for a later one.
 ///
-/// An inbox need not have room for more than one message of a peer. Who finds no room takes what it was
-/// promised so far before it waits: as all do so, there is room for the first message that nobody could send,
-/// and so for each.
+/// The inbox of a receiver may have room for a single message of each peer. If it has none, the sender first
+/// takes all messages that it expects so far, and then waits for room. All ranks do so, which makes room for
+/// the first message that was stuck, then for the next, and so on for all of them.
 ///
-/// Who waits long for one message looks at the others with the same tag: a void frame among them ends the
-/// step before the slow peer has sent.
+/// A rank that waits long for one message looks at the others with the same tag. A void frame among them ends
+/// the step before the slow peer has sent.
 #[derive(Debug, Default)]
 pub(super) struct Underway {
     promised: VecDeque<(Rank, Tag)>,
-    /// Those of them that were taken before they were asked for, by place.
+    /// Messages that arrived and were taken early, by their position in `promised`.
     early: VecDeque<Option<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
-    /// Whether ranks that fail send notes, and do not only put void frames in place of what they promised.
+    /// Whether ranks that fail send notes, and not only void frames in place of their frames.
     pub(super) has_notes: bool,
-    /// The first note, or void frame that was found while waiting for another message, and whose it is:
-    /// nothing more will come.
+    /// The first note, or the void frame that was found while waiting for another message, with its sender.
+    /// That rank sends nothing more.
     pub(super) note: Option<(Rank, Vec<u8>)>,
 }
 
 impl Underway {
-    /// Forgets what a step that failed has left.
+    /// Drops the messages of a step that failed.
     pub(super) fn clear(&mut self) {
         self.note = None;
         self.promised.clear();
         self.spare.extend(self.early.drain(..).flatten());
     }
 
-    /// A buffer of no particular content.
+    /// A buffer to reuse, with any content.
     pub(super) fn lend(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
@@ -53,7 +53,8 @@ impl Underway {
         self.spare.push(buffer);
     }
 
-    /// Makes room for others, when nothing of what was promised is of use any more.
+    /// Drops the messages that have arrived, when none of them is needed any more. This makes room for
+    /// others.
     pub(super) fn drop_arrived(&mut self, transport: &mut dyn Transport) {
         let mut message = self.lend();
         self.promised
@@ -61,12 +62,12 @@ impl Underway {
         self.give(message);
     }
 
-    /// Notes that `from` sends a message with `tag`.
+    /// Records that `from` will send a message with `tag`.
     pub(super) fn expect(&mut self, from: Rank, tag: Tag) {
         self.promised.push_back((from, tag));
     }
 
-    /// Sends a message; where there is no room, takes what was promised first.
+    /// Sends a message. If the receiver has no room, takes all expected messages first, then waits for room.
     pub(super) fn send(
         &mut self,
         transport: &mut dyn Transport,
@@ -84,6 +85,7 @@ impl Underway {
         }
     }
 
+    /// Waits for every message that is expected so far and keeps it.
     fn take_early(
         &mut self,
         transport: &mut dyn Transport,
@@ -108,10 +110,10 @@ impl Underway {
         self.early[at] = Some(message);
     }
 
-    /// Waits for the message that was promised first, and puts it in `into`.
+    /// Waits for the message that is expected first, and puts it in `into`.
     ///
     /// # Panics
-    /// When none was promised.
+    /// When no message is expected.
     pub(super) fn take(
         &mut self,
         transport: &mut dyn Transport,
@@ -127,6 +129,7 @@ impl Underway {
         Ok(())
     }
 
+    /// Waits for one message, and watches for notes or void frames meanwhile.
     fn wait(
         &mut self,
         transport: &mut dyn Transport,
@@ -153,9 +156,10 @@ impl Underway {
         }
     }
 
-    /// Takes what is there of the other promised messages with the tag of the one that is waited for; whether
-    /// a void frame is among them, which is then in `note`. Only those: whoever sent one sent it to all in
-    /// that place, and this rank has sent everything that others wait for before they come to it.
+    /// Takes those of the other expected messages that have arrived and have the tag of the message that this
+    /// rank waits for. Returns whether a void frame is among them, which is then in `note`. Messages with
+    /// this tag are enough: a rank sends its void frame to all others with the same tag, and this rank has
+    /// already sent all that they wait for before they reach that tag.
     fn look(&mut self, transport: &mut dyn Transport, waited: (Rank, Tag), reader: &Reader<'_>) -> bool {
         for at in 0..self.promised.len() {
             let (from, tag) = self.promised[at];

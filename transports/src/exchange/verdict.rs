@@ -6,9 +6,9 @@ use super::packet_set::PacketSet;
 use super::void::{Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 
-/// Contributors (their number and each rank as u32 LE, ascending), with packets the receiver's packet_set,
-/// then the frame of the mean. No contributors: the step failed, and only the rank that made it void and its
-/// void frame follow, if there is one.
+/// Contributors (their number and each rank as u32 LE, ascending), then the receiver's packet_set if workers
+/// send packets, then the frame of the mean. Without contributors the step failed. Then only the rank that
+/// made it void and its void frame follow, if there is such a rank.
 pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
@@ -31,8 +31,8 @@ pub(super) fn read_void(rest: &[u8], layout: &LayoutRef<'_>, step: u64) -> Optio
     Void::read(Rank(u32::from_le_bytes(*rank)), message, layout, step)
 }
 
-/// Writes the contributors, who must be members, to `arrived`, and the fate of `count` packets to
-/// `packet_set`, if there is one; returns the rest of the message.
+/// Writes the contributors, which must be members, to `arrived`. If there is a `packet_set`, writes to it
+/// which of `count` packets are in the mean. Returns the rest of the message.
 pub(super) fn read<'v>(
     verdict: &'v [u8],
     members: &RankSet,

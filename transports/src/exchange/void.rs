@@ -1,10 +1,11 @@
-//! A rank whose gradient cannot be encoded says so, so that no rank waits for it: the step is void for all.
+//! A rank whose gradient cannot be encoded tells all others, so that none waits for it. The step is void for
+//! all.
 //!
-//! What it sends is a void frame (FORMAT.md, section 4.2). Where frames travel, it stands in the place of the
-//! frame that the rank would have sent next, so whoever waits for that one finds it, and whoever waits long
-//! for that of another rank looks for it. Where payloads travel, it is a note: a message of its own, in a
-//! unit that no round has. Who waits there for a message that does not come looks for notes again and again;
-//! who gets what it waits for never looks.
+//! It sends a void frame (FORMAT.md, section 4.2). On routes that carry frames, the void frame takes the
+//! place of the frame that the rank would have sent next. A rank that waits for that frame finds it; a rank
+//! that waits long for another frame looks for it. On routes that carry payloads, it is a *note*: a message
+//! of its own, in a unit that no round has. A rank that waits there for a message looks for notes at
+//! intervals. A rank that gets its message at once never looks.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::rank::{Membership, Rank};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// Before the first look for notes. Each wait is twice as long as the one before, so that a transport which
+/// The wait before the first look for notes. Each further wait is twice as long, so that a transport which
 /// ends a job when a peer stops answering still sees a long wait.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 
@@ -31,21 +32,21 @@ pub(super) struct Void {
 }
 
 impl Void {
-    /// What `rank` says with a void frame of that step; `None` for any other message.
+    /// The content of a void frame of that step from `rank`; `None` for any other message.
     pub(super) fn read(rank: Rank, message: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<Self> {
         let void = VoidFrame::parse(message, layout).ok()??;
         (void.step == step).then_some(Self { rank, index: void.index })
     }
 }
 
-/// What reads void frames of a step.
+/// Reads void frames of a step.
 pub(super) struct Reader<'a> {
     pub(super) layout: &'a Layout,
     pub(super) step: u64,
 }
 
 impl Reader<'_> {
-    /// What `rank` says with a void frame; `None` for any other message.
+    /// The content of a void frame from `rank`; `None` for any other message.
     pub(super) fn void_of(&self, rank: Rank, message: &[u8]) -> Option<Void> {
         Void::read(rank, message, &self.layout.as_ref(), self.step)
     }
@@ -66,7 +67,7 @@ pub(super) struct VoidMessage {
 
 impl VoidMessage {
     /// # Panics
-    /// When the coordinate is not one of the layout.
+    /// When the coordinate is outside the layout.
     pub(super) fn new(void: &VoidFrame, layout: &LayoutRef<'_>) -> Self {
         let mut bytes = [0; VoidFrame::MAX_BYTES];
         let len = void.write(layout, &mut bytes).expect("there is room for the longest one");
@@ -77,7 +78,7 @@ impl VoidMessage {
         &self.bytes[..self.len]
     }
 
-    /// Tells every peer. A peer that is gone does not keep the others from hearing it.
+    /// Tells every peer, also if another peer is gone.
     pub(super) fn tell(&self, step: &mut Step<'_>, tag: Tag) -> Result<(), TransportError> {
         let members = step.transport.membership().ranks;
         let mut told = Ok(());
@@ -94,7 +95,7 @@ impl From<Void> for ExchangeError {
     }
 }
 
-/// Of notes.
+/// The tag of notes.
 pub(super) fn note_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(0)
 }
@@ -109,7 +110,7 @@ pub(super) struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Whether a peer has sent one.
+    /// Whether a peer has sent a note.
     fn look(&mut self) -> bool {
         let (me, mut message) = (self.transport.rank(), Vec::new());
         let members = self.transport.membership().ranks;
@@ -141,7 +142,7 @@ impl Watched<'_> {
                         return Err(timeout);
                     }
                 }
-                // A rank may say so and leave.
+                // A rank may send a note and leave.
                 Err(gone @ TransportError::Disconnected { .. }) => {
                     self.look();
                     return Err(gone);

@@ -48,7 +48,7 @@ pub struct Mixer {
     outgoing: Vec<u8>,
 }
 
-/// What the topology means for this rank in one membership.
+/// The neighbours of this rank in one membership.
 #[derive(Clone, Debug)]
 struct Surroundings {
     members: Membership,
@@ -92,7 +92,7 @@ impl Conversation {
         }
     }
 
-    /// Checks what came in before anything is done with it.
+    /// Checks received payloads before they are used.
     fn read(&mut self, from: Rank, tag: Tag, round: &Round) -> Result<(), ExchangeError> {
         let (expected, actual) = (4 * round.payload_len, self.incoming.len());
         if expected != actual {
@@ -121,12 +121,12 @@ impl Mixer {
         Ok(Self { codec, layout, units, topology, surroundings: None, conversations, outgoing })
     }
 
-    /// Moves `model` towards the models of the neighbours in the membership of now.
+    /// Moves `model` towards the models of its neighbours in the current membership.
     ///
     /// # Errors
     /// `Encode` for a model that is not finite; `Transport`; `NonFinitePayload`. The model is then as it was.
-    /// A neighbour that had all it needed may have moved all the same. The mean of the models has then moved
-    /// too, by at most the edge's weight times their difference.
+    /// A neighbour that received everything may still have moved. Then the mean of the models has moved too,
+    /// by at most the edge's weight times their difference.
     ///
     /// # Panics
     /// When `model` has another length than the layout.
@@ -206,7 +206,8 @@ impl Mixer {
         Ok(sent)
     }
 
-    /// Takes the payloads of all neighbours, so that the model moves only when nothing can fail any more.
+    /// Receives the payloads of all neighbours. The model moves only after that, when nothing can fail any
+    /// more.
     fn receive(
         &mut self,
         transport: &mut dyn Transport,

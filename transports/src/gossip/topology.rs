@@ -5,12 +5,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Topology {
-    /// The member before and the one after, the last next to the first.
+    /// The previous and the next member; the last is next to the first.
     Ring,
     /// A grid of R rows whose edges meet, filled row by row: the members left, right, above and below. R is
     /// the largest divisor of N that is not above √N, so for a prime N the torus is a ring.
     Torus,
-    /// All others.
+    /// All other members.
     Complete,
 }
 

@@ -1,4 +1,4 @@
-//! Breaks messages on purpose, by seed.
+//! Injects faults into messages, chosen by a seed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ const HEAL_POLL: Duration = Duration::from_millis(1);
 /// suffers nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultPlan {
-    /// Chooses which messages suffer what.
+    /// Seed that decides which message suffers which fault.
     pub seed: u64,
     /// The message is not sent.
     pub drop: f64,
@@ -58,8 +58,8 @@ pub struct FaultTally {
 pub struct Partition(Arc<Mutex<BTreeSet<Rank>>>);
 
 impl Partition {
-    /// From now on no message from this rank leaves for `peer`, and this rank sees no message from `peer`. It
-    /// sees what `peer` sends meanwhile after the healing, unless `peer` cuts this rank off too.
+    /// From now on no message from this rank reaches `peer`, and this rank sees no message from `peer`. After
+    /// the cut heals, it sees the messages that `peer` sent meanwhile, unless `peer` cut this rank off too.
     pub fn cut(&self, peer: Rank) {
         self.peers().insert(peer);
     }
@@ -207,9 +207,9 @@ impl<T: Transport> FaultInjector<T> {
         Ok(())
     }
 
-    /// Sends the messages held back for `to`, or for everyone. Their senders were told long ago that they are
-    /// on their way, so an error is not theirs: a message that finds no room is tried again later, and a
-    /// message without a receiver is lost.
+    /// Sends the messages held back for `to`, or for all peers. Their `send` calls have already returned, so
+    /// errors are not reported: a message without room is tried again later, and a message without a receiver
+    /// is lost.
     fn release(&mut self, to: Option<Rank>) {
         let mut at = 0;
         while let Some(held) = self.held.get(at) {
@@ -245,7 +245,8 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inner.membership()
     }
 
-    /// Where only packets suffer, what is inside is as it was; a [`Partition`] is then for tests of that.
+    /// If only packets suffer faults, as the inner transport. A [`Partition`] then breaks that promise on
+    /// purpose, for tests.
     fn is_fail_stop(&self) -> bool {
         self.plan.only_packets && self.inner.is_fail_stop()
     }

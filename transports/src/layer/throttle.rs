@@ -12,14 +12,14 @@ use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// What every rank's link carries, each way at the same time.
+/// The speed of every rank's link, in each direction at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpeed {
-    /// Bits per second, up and down each; payload and envelope count.
+    /// Bits per second, up and down separately. Payload and envelope count.
     pub bits_per_second: f64,
     /// From the last bit's departure to its arrival.
     pub one_way_latency: Duration,
-    /// How many bytes a link that was idle lets through at once.
+    /// How many bytes a link passes at once after it was idle.
     pub burst_bytes: u64,
 }
 
@@ -34,14 +34,15 @@ impl LinkSpeed {
     }
 }
 
-/// A token bucket, represented by the moment at which everything put in has flowed through.
+/// A token bucket, represented by the moment at which all its bytes have passed.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     free_at: Instant,
 }
 
 impl Bucket {
-    /// Puts in `bytes` at `at`, or when the bucket is free; returns when the last of them has gone through.
+    /// Adds `bytes` at the moment `at`, or when the bucket is free. Returns the moment at which the last of
+    /// them has passed.
     fn pass(&mut self, at: Instant, bytes: u64, speed: &LinkSpeed) -> Instant {
         let idle_since = at.checked_sub(speed.time_of(speed.burst_bytes)).unwrap_or(at);
         self.free_at = self.free_at.max(idle_since) + speed.time_of(bytes);
@@ -90,7 +91,7 @@ impl Network {
 pub struct Throttle<T> {
     inner: T,
     network: Arc<Mutex<Network>>,
-    /// Arrived inside, but still under way here.
+    /// Messages that the inner transport has delivered, but that are still in flight on the simulated link.
     early: BTreeMap<(Tag, Rank), Vec<u8>>,
 }
 

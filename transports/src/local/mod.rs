@@ -23,7 +23,7 @@ use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// What accompanies each payload: the sender and the tag.
+/// Bytes that accompany each payload: the sender and the tag.
 const ENVELOPE_BYTES: usize = size_of::<u32>() + Tag::BYTES;
 
 /// Bounds on memory.
@@ -89,7 +89,7 @@ struct Hub {
 #[derive(Debug)]
 pub struct LocalTransport {
     rank: Rank,
-    /// In the hub's ranks, which stay the same when the membership shrinks.
+    /// Position in the hub's ranks, which stay the same when the membership shrinks.
     position: usize,
     members: Membership,
     hub: Arc<Hub>,

@@ -1,14 +1,14 @@
-//! How much may be sent to a rank before it must confirm that it takes messages.
+//! How much may be sent to a rank before it must confirm that it receives messages.
 
 use super::library::End;
 
-/// Bytes that the library may hold for a receiver that takes nothing.
+/// Bytes that the library may hold for a receiver that receives nothing.
 const MOST: usize = 64 << 10;
-/// The least that a message counts for, because the library also keeps a record of it.
+/// The least number of bytes that a message counts as, because the library also keeps a record of it.
 const LEAST_COST: usize = 1 << 10;
 
-/// What may still be sent to one rank without asking. Messages are taken in the order in which they are sent,
-/// so a confirmation of one covers all before it.
+/// How much may still be sent to one rank without a confirmation. Messages are received in the order of
+/// sending, so the confirmation of one covers all before it.
 #[derive(Debug)]
 pub(super) struct Credit {
     most: usize,
@@ -24,8 +24,7 @@ impl Credit {
         Self { most, left: most, asked: 0 }
     }
 
-    /// How a message of so many bytes is to be sent. Where it is [`End::Taken`], [`confirm`](Self::confirm)
-    /// has to follow.
+    /// How to send a message of so many bytes. After [`End::Taken`], [`confirm`](Self::confirm) must follow.
     pub(super) fn end_of(&mut self, bytes: usize) -> End {
         let cost = bytes.max(LEAST_COST);
         if self.asked > 0 || cost > self.left {
@@ -35,13 +34,13 @@ impl Credit {
         End::Handed
     }
 
-    /// The same for a message that needs a confirmation, whatever is left.
+    /// The same for a message that always needs a confirmation.
     pub(super) fn ask(&mut self) -> End {
         self.asked += 1;
         End::Taken
     }
 
-    /// A message for which a confirmation was requested was taken.
+    /// Records the confirmation of a message.
     pub(super) fn confirm(&mut self) {
         self.asked -= 1;
         self.left = self.most;

@@ -1,8 +1,8 @@
 //! The communication thread: the only one that calls MPI.
 //!
-//! It moves messages while the caller computes, so both ends make progress without being asked. While the
-//! caller waits and there is traffic, it polls as MPI programs do, yielding to other threads. Otherwise it
-//! sleeps between polls, longer the less traffic there is.
+//! It moves messages while the caller computes. While the caller waits and there is traffic, it polls as MPI
+//! programs do, and yields to other threads. Otherwise it sleeps between polls, and sleeps longer if there is
+//! less traffic.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,16 +19,16 @@ use crate::mailbox::Mailbox;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// How long the thread polls without sleeping after something moved, if the caller waits. Not longer, because
-/// with more ranks than cores a rank that polls takes the time of a rank that computes.
+/// How long the thread polls without sleeping after something moved, while the caller waits. It is short,
+/// because with more ranks than cores, a rank that polls takes CPU time from a rank that computes.
 const LIVELY: Duration = Duration::from_micros(100);
-/// How long it sleeps between two looks while something is under way: short against a step, long against the
-/// cost of a look.
+/// How long the thread sleeps between two polls while something is in flight: short compared with a step,
+/// long compared with the cost of a poll.
 const NAP: Duration = Duration::from_micros(100);
-/// The same while no caller waits and nothing is known to be in flight: what comes then is not urgent.
+/// The same while no caller waits and nothing is known to be in flight: messages are then not urgent.
 const IDLE_NAP: Duration = Duration::from_micros(500);
-/// The longest sleep while no caller waits for it. It sleeps for an eighth of the time for which nothing has
-/// moved, so a message that comes meanwhile is late by at most that share.
+/// The longest sleep while no caller waits. The thread sleeps for an eighth of the time for which nothing has
+/// moved, so a message is late by at most that share.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct Engine {
@@ -45,22 +45,22 @@ pub(super) struct Engine {
     last_move: Instant,
 }
 
-/// A message on its way.
+/// A message in flight.
 struct Sending {
     to: usize,
     transfer: Transfer,
     end: End,
 }
 
-/// The state of what comes from one rank: one message at a time, in the order in which it was sent.
+/// The state of receiving from one rank: one message at a time, in the order of sending.
 enum Peer {
-    /// Nothing is known to come.
+    /// No message is known to come.
     Quiet,
     /// The end of a message, or all of it, is arriving.
     Begun(Transfer),
     /// A long payload is arriving.
     InPieces(Tag, Transfer),
-    /// Taken; the inbox has no room for it.
+    /// Received, but the inbox has no room for it.
     Waiting(Tag, Vec<u8>),
     /// The rank has said farewell, or is this rank itself.
     Gone,
@@ -92,7 +92,7 @@ impl Engine {
     pub(super) fn run(mut self) {
         while !self.is_over() {
             end_if_requested();
-            // All of them, whatever the others did.
+            // All of these run, whatever the results of the others.
             if self.send() | self.settle() | self.receive() | self.reduce() {
                 self.last_move = Instant::now();
             } else {
@@ -104,7 +104,7 @@ impl Engine {
         hand_over.end();
     }
 
-    /// Gives the core away until the next look.
+    /// Yields the core until the next poll.
     fn rest(&self) {
         let quiet = self.last_move.elapsed();
         match self.hand_over.is_awaited() {
@@ -143,7 +143,7 @@ impl Engine {
         moved
     }
 
-    /// Makes room for finished work.
+    /// Removes finished work, which makes room.
     fn settle(&mut self) -> bool {
         let mut moved = false;
         for Sending { to, transfer, end } in self.sending.extract_if(.., |sending| sending.transfer.is_done())
@@ -157,7 +157,7 @@ impl Engine {
         moved
     }
 
-    /// Receives what has come.
+    /// Receives messages that have arrived.
     fn receive(&mut self) -> bool {
         let is_anything_new = self.library.is_anything_there();
         let mut moved = false;
@@ -201,9 +201,9 @@ impl Engine {
             return Peer::Begun(arrival.receive(buffer));
         }
         let mut farewell = arrival.receive(Vec::new());
-        // It is empty and has been matched, so this is a matter of one or two looks.
+        // It is empty and has been matched, so one or two polls complete it.
         while !farewell.is_done() {}
-        // In this order: a rank that waits for it is told after sends to it have been stopped.
+        // The order matters: sends to the rank stop before callers that wait for it are told.
         self.hand_over.left(from);
         self.mailbox.sender_left(from);
         Peer::Gone
@@ -233,11 +233,11 @@ impl Engine {
         self.mailbox.offer(Rank(from as u32), tag, payload)
     }
 
-    /// Sums the lent slice. Blocks inside the library, which meanwhile moves messages in flight.
+    /// Sums the lent slice. Blocks inside the library, which moves messages in flight meanwhile.
     fn reduce(&mut self) -> bool {
         let Some(loan) = self.hand_over.lent() else { return false };
-        // First sends what the caller posted before it lent the slice: without it a peer may never reach its
-        // own call.
+        // First sends the messages that the caller posted before it lent the slice. Without them a peer may
+        // never reach its own call.
         self.send();
         self.library.sum(&loan);
         self.hand_over.give_back();
@@ -245,7 +245,7 @@ impl Engine {
     }
 }
 
-/// Ranks run the same program, so this is a bug of it, and nothing that could be lived with.
+/// All ranks run the same program, so this is a bug in it, from which the job cannot recover.
 fn refuse(from: usize, what: &str) -> ! {
     abort(PANIC_EXIT_CODE, &format!("rank {from} sent {what}"))
 }

@@ -1,5 +1,5 @@
-//! What callers and the communication thread hand to each other: messages to send, room for more, a loan,
-//! departures.
+//! What callers and the communication thread pass to each other: messages to send, room for more, a lent
+//! slice, departures.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::tag::{Deadline, Tag};
 pub(super) enum Parcel {
     /// A payload followed by its envelope.
     Message(Vec<u8>),
-    /// Nothing more will come.
+    /// This rank sends nothing more.
     Farewell,
 }
 
 #[derive(Debug)]
 pub(super) struct HandOver {
     slot: Mutex<Slot>,
-    /// The communication thread has work.
+    /// Signals that the communication thread has work.
     work: Condvar,
-    /// The communication thread is done with something.
+    /// Signals that the communication thread has finished something.
     done: Condvar,
     limits: InboxLimits,
 }
@@ -34,7 +34,7 @@ pub(super) struct HandOver {
 #[derive(Debug)]
 struct Slot {
     outgoing: Vec<(usize, Parcel)>,
-    /// By receiver: what waits here or is on its way.
+    /// By receiver: messages that wait here or are in flight.
     unsent: Vec<Unsent>,
     spares: Spares,
     lent: Option<Loan>,
@@ -42,7 +42,7 @@ struct Slot {
     gone: Vec<bool>,
     leaving: bool,
     ended: bool,
-    /// Whether the communication thread should look now.
+    /// Whether the communication thread should poll now.
     nudged: bool,
     /// Number of callers that can continue only after the communication thread has done something.
     waiting: usize,
@@ -73,8 +73,8 @@ impl HandOver {
 
     // --- the caller's side ------------------------------------------
 
-    /// Copies a message for the communication thread, when there is room. The copy is made without holding
-    /// the lock.
+    /// Waits for room and copies a message for the communication thread. The copy is made without holding the
+    /// lock.
     pub(super) fn post(
         &self,
         to: Rank,
@@ -123,8 +123,8 @@ impl HandOver {
         }
     }
 
-    /// Sends a farewell to everyone after the messages still to be sent, and waits until all of it is taken.
-    /// The error names a rank that has not done so.
+    /// Sends a farewell to all ranks, after the messages that wait, and waits until everything was received.
+    /// The error names a rank that has not received it.
     pub(super) fn leave(&self, me: usize, deadline: Deadline) -> Result<(), TransportError> {
         let mut slot = self.lock();
         for to in (0..slot.unsent.len()).filter(|to| *to != me) {
@@ -142,8 +142,8 @@ impl HandOver {
         Ok(())
     }
 
-    /// Lends a slice until the communication thread returns it. Returns whether it did in time: if not, the
-    /// slice is still lent.
+    /// Lends a slice until the communication thread returns it. Returns whether that happened in time; if
+    /// not, the slice is still lent.
     #[must_use]
     pub(super) fn lend(&self, loan: Loan, deadline: Deadline) -> bool {
         let mut slot = self.lock();
@@ -155,7 +155,7 @@ impl HandOver {
         !slot.is_lent
     }
 
-    /// Whether the communication thread has come to its end in time.
+    /// Whether the communication thread has ended in time.
     #[must_use]
     pub(super) fn wait_for_end(&self, deadline: Deadline) -> bool {
         let mut slot = self.lock();
@@ -165,13 +165,13 @@ impl HandOver {
         slot.ended
     }
 
-    /// Makes the communication thread look for messages now.
+    /// Makes the communication thread poll now.
     pub(super) fn nudge(&self) {
         self.lock().nudged = true;
         self.work.notify_one();
     }
 
-    /// Has the communication thread look often while the caller waits for a message.
+    /// Makes the communication thread poll often while the caller waits for a message.
     pub(super) fn while_waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
         self.ask(&mut self.lock());
         let result = wait();
@@ -185,7 +185,7 @@ impl HandOver {
         self.work.notify_one();
     }
 
-    /// Waits until the communication thread is done with something.
+    /// Waits until the communication thread has finished something.
     fn wait<'a>(&self, mut slot: MutexGuard<'a, Slot>, deadline: Deadline) -> MutexGuard<'a, Slot> {
         self.ask(&mut slot);
         let mut slot = match deadline.remaining() {
@@ -198,7 +198,7 @@ impl HandOver {
 
     // --- the communication thread's side ------------------------------------------
 
-    /// Moves the messages to be sent into `parcels`, in the order in which they were given.
+    /// Moves the messages to be sent into `parcels`, in the order of `send`.
     pub(super) fn collect(&self, parcels: &mut Vec<(usize, Parcel)>) {
         parcels.append(&mut self.lock().outgoing);
     }
@@ -212,7 +212,7 @@ impl HandOver {
         self.done.notify_all();
     }
 
-    /// A message is done; its buffer may be used again.
+    /// A message was sent; its buffer may be reused.
     pub(super) fn sent(&self, to: usize, buffer: Vec<u8>) {
         let mut slot = self.lock();
         slot.unsent[to].parcels -= 1;
@@ -227,12 +227,12 @@ impl HandOver {
         self.done.notify_all();
     }
 
-    /// Whether this rank takes nothing more.
+    /// Whether this rank has left and receives nothing more.
     pub(super) fn is_leaving(&self) -> bool {
         self.lock().leaving
     }
 
-    /// Whether everyone has taken this rank's farewell, and everything before it.
+    /// Whether all ranks have received this rank's farewell, and everything before it.
     pub(super) fn has_left(&self) -> bool {
         let slot = self.lock();
         slot.leaving && slot.unsent.iter().all(|unsent| unsent.parcels == 0)
@@ -243,7 +243,7 @@ impl HandOver {
         self.done.notify_all();
     }
 
-    /// Whether a caller can continue only after the communication thread has done something.
+    /// Whether a caller waits for the communication thread.
     pub(super) fn is_awaited(&self) -> bool {
         self.lock().waiting > 0
     }
@@ -257,7 +257,7 @@ impl HandOver {
         slot.nudged = false;
     }
 
-    /// No holder of the lock can panic halfway through a change.
+    /// No code panics in the middle of a change while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }

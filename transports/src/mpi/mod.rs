@@ -1,13 +1,13 @@
 //! Processes that `mpirun` has started as ranks, over the MPI library of the machine.
 //!
-//! One thread of each process, the communication thread, starts MPI and is the only one that calls it
+//! In each process, one thread (the communication thread) starts MPI and makes all its calls
 //! (`MPI_THREAD_FUNNELED` is enough). Messages move while the caller computes. They are tagged, bounded and
 //! counted as on every transport. MPI's own tags are too narrow, so the tag travels after the payload. Sums
-//! are the ring of [`collective`](crate::collective), in its written order;
+//! use the ring of [`collective`](crate::collective), in its written order;
 //! [`native_all_reduce`](crate::Transport::native_all_reduce) is the library's own.
 //!
 //! # Fail-stop
-//! A job lives and dies as a whole: a rank can leave it only by [`Transport::close`], which everyone calls in
+//! A job lives and dies as a whole: a rank can leave it only by [`Transport::close`], which all ranks call at
 //! the end.
 //!
 //! | what happens on one rank | the job ends with |
@@ -18,20 +18,22 @@
 //! | it stops answering, because it is stopped or hangs | [`WATCHDOG_EXIT_CODE`], after [`MpiOptions::patience`] |
 //! | it is killed, or calls `exit` | what the launcher makes of it, never 0: with glibc, `exit(0)` becomes [`DROPPED_EXIT_CODE`] |
 //!
-//! If a deadline of the caller passes, that is an error as on every transport, and the job continues. The
-//! watchdog is for waits that last longer. So [`MpiOptions::patience`] must exceed the longest time for which
-//! a healthy rank leaves the others waiting. After a failure, start the job again.
+//! If a deadline of the caller passes, the call returns an error as on every transport, and the job
+//! continues. The watchdog ends the job if a wait lasts longer than [`MpiOptions::patience`]. So the patience
+//! must exceed the longest time for which a healthy rank lets the others wait. After a failure, start the job
+//! again.
 //!
 //! # Memory
-//! For each sender a rank stores what [`InboxLimits`](crate::inbox::InboxLimits) allow and one message more,
-//! and as much again for each receiver. The library may also hold up to 64 KiB from each sender, and what its
-//! protocol sends ahead of the messages that wait there. A sender copies each message once.
+//! For each sender a rank stores what [`InboxLimits`](crate::inbox::InboxLimits) allow and one more message,
+//! and as much again for each receiver. The library may also hold up to 64 KiB from each sender, and the
+//! first parts of messages that wait there, which its protocol sends ahead. A sender copies each message
+//! once.
 //!
 //! # Slow links
-//! Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind what its sender has
-//! put on the link: at 100 Mbit/s a ring can take twice as long. The parameters `btl_tcp_eager_limit`,
-//! `btl_tcp_rndv_eager_limit` and `btl_tcp_max_send_size` of `mpirun --mca`, all at 1048576, make it send
-//! shorter messages at once, from buffers of that size.
+//! Over TCP, Open MPI asks before it sends more than 64 KiB. The answer waits behind the data that its sender
+//! has already queued on the link, so at 100 Mbit/s a ring can take twice as long. Set the parameters
+//! `btl_tcp_eager_limit`, `btl_tcp_rndv_eager_limit` and `btl_tcp_max_send_size` of `mpirun --mca` to
+//! 1048576: Open MPI then sends shorter messages at once, from buffers of that size.
 
 mod abort;
 mod algorithm;
@@ -90,7 +92,7 @@ pub struct MpiTransport {
     closed: bool,
 }
 
-/// The communication thread's report when MPI runs.
+/// What the communication thread reports once MPI is running.
 struct Started {
     rank: usize,
     world: usize,
@@ -160,7 +162,7 @@ impl MpiTransport {
         }
     }
 
-    /// The communication thread works on the slice until it gives it back, so nothing but success can return.
+    /// The communication thread works on the slice until it returns it, so this call returns only on success.
     fn sum(&self, loan: Loan, tag: Tag, deadline: Deadline) {
         let patience = deadline.remaining().map_or(self.patience, |left| left.min(self.patience));
         if !self.hand_over.lend(loan, Deadline::after(patience)) {
@@ -168,8 +170,8 @@ impl MpiTransport {
         }
     }
 
-    /// A library does not report what it sends. The bytes of a ring are counted, the fewest that any
-    /// algorithm needs.
+    /// A library does not report the bytes that it sends. Those of a ring are counted: no algorithm needs
+    /// fewer.
     fn count_ring(&mut self, len: usize, element_bytes: usize) {
         let (world, me) = (self.members.world(), self.rank.0 as usize);
         if world == 1 {
@@ -187,7 +189,7 @@ impl MpiTransport {
     }
 }
 
-/// The life of the communication thread.
+/// Runs the communication thread from start to end.
 fn communicate(options: &MpiOptions, started: &Sender<Result<Started, MpiError>>) {
     let library = match Library::start(options.piece_bytes, options.prefer_ring) {
         Ok(library) => library,
@@ -200,7 +202,7 @@ fn communicate(options: &MpiOptions, started: &Sender<Result<Started, MpiError>>
     let mailbox = Arc::new(Mailbox::new(world, options.limits));
     let engine = Engine::new(library, Arc::clone(&hand_over), Arc::clone(&mailbox), options);
     let native = NativeAllReduce::of_running_library();
-    // If starting took longer than the patience, no one listens, and the job is already being ended.
+    // If starting took longer than the patience, the caller is gone and the job is already ending.
     let _ = started.send(Ok(Started { rank, world, native, hand_over, mailbox }));
     engine.run();
 }
@@ -280,7 +282,7 @@ impl Transport for MpiTransport {
         Ok(())
     }
 
-    /// Makes the communication thread look at once; it also looks often by itself.
+    /// Makes the communication thread poll at once. It also polls often by itself.
     fn try_progress(&mut self) -> Result<(), TransportError> {
         self.ensure_open()?;
         self.hand_over.nudge();
@@ -303,9 +305,9 @@ impl Transport for MpiTransport {
         self.counters
     }
 
-    /// Sums of f32, of bfloat16 and of i32 are the library's. A maximum, which has rules for NaN that MPI has
-    /// not, a minimum, a conjunction and counts of votes, which are short, are the ring's. The bytes are
-    /// counted as those of a ring: the library does not tell what it sends.
+    /// The library makes sums of f32, bfloat16 and i32. The ring makes all others: maxima, because MPI has no
+    /// such rules for NaN; and minima, conjunctions and counts of votes, because they are short. The bytes
+    /// are counted as those of a ring, because the library does not report the bytes that it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,

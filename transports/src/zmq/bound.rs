@@ -1,4 +1,4 @@
-//! From options to a transport: bind, say where the others are, join.
+//! Makes a transport from options: bind, set the addresses of the others, join.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::rank::{Membership, Rank};
 use crate::spares::Spares;
 use crate::tag::Deadline;
 
-/// An end that listens, if it must, and has not yet joined the others.
+/// An end that has not joined the others yet. It already listens, if the roster says that it should.
 pub struct Bound {
     context: Context,
     options: ZmqOptions,
@@ -36,8 +36,8 @@ impl std::fmt::Debug for Bound {
 }
 
 impl Bound {
-    /// Checks the options and begins to listen where the roster says that this rank does. A port of `*` is
-    /// chosen by the system.
+    /// Checks the options, and listens at the address that the roster gives for this rank, if any. For a port
+    /// of `*` the system chooses one.
     ///
     /// # Errors
     /// `NoCurve`, `NotLoopback`, `Options`, `Socket`.
@@ -45,7 +45,7 @@ impl Bound {
         Self::with(options, has_curve())
     }
 
-    /// As [`new`](Self::new), for a libzmq that is declared to have CURVE or not.
+    /// As [`new`](Self::new); the caller says whether libzmq has CURVE.
     pub(super) fn with(options: ZmqOptions, has_curve: bool) -> Result<Self, ZmqError> {
         options.check(has_curve)?;
         let context = Context::new();
@@ -66,12 +66,12 @@ impl Bound {
         Ok(())
     }
 
-    /// The address on which this end listens; none if it only connects.
+    /// The address at which this end listens; `None` if it only connects.
     pub fn endpoint(&self) -> Option<&str> {
         self.endpoint.as_deref()
     }
 
-    /// Sets the address on which `rank` listens, in place of the roster's.
+    /// Sets the address at which `rank` listens, in place of the one in the roster.
     pub fn locate(&mut self, rank: Rank, endpoint: &str) {
         let mut entry = self.options.roster.get(rank).cloned().unwrap_or_default();
         entry.endpoint = Some(endpoint.to_owned());
@@ -134,7 +134,7 @@ impl Bound {
         };
         let name = format!("zmq-{}", me.rank.0);
         let thread = thread::Builder::new().name(name).spawn(move || {
-            // Dropped last, by a panic too.
+            // Dropped last, also by a panic.
             let _end = End(Arc::clone(&engine.shared));
             engine.run();
         });
@@ -151,7 +151,7 @@ impl Bound {
     }
 }
 
-/// Tells waiting callers that the thread has ended.
+/// When dropped, tells waiting callers that the thread has ended.
 struct End(Arc<Shared>);
 
 impl Drop for End {
@@ -161,7 +161,7 @@ impl Drop for End {
     }
 }
 
-/// Where `rank` listens, if a socket may be there.
+/// The address at which `rank` listens, if a socket is allowed there.
 fn endpoint(options: &ZmqOptions, rank: Rank) -> Result<String, ZmqError> {
     let endpoint = options.roster.get(rank).and_then(|entry| entry.endpoint.clone());
     let none = || ZmqError::Options { what: format!("the list of peers does not say where {rank} listens") };

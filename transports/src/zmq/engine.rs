@@ -20,22 +20,23 @@ use super::terms::{Difference, Terms};
 use super::zap;
 use crate::rank::Rank;
 
-/// Frames that are read from one socket before the others have their turn.
+/// Frames that are read from one socket before the next socket is read.
 const BURST: usize = 64;
-/// How soon a socket whose queue was full is tried again.
+/// The time after which a socket whose queue was full is tried again.
 const RETRY: Duration = Duration::from_millis(2);
 /// The longest that the thread sleeps.
 const TICK: Duration = Duration::from_millis(100);
-/// How long an end that refused another one, and ends for it, waits until that one has heard why.
+/// How long an end that refused another end, and therefore stops, waits until that end has received the
+/// reason.
 const UNTIL_TOLD: Duration = Duration::from_secs(10);
-/// The longest time that an end that leaves waits for a peer that leaves too to hang up first.
+/// When both ends leave: the longest time that this end waits for the peer to hang up first.
 const UNTIL_PARTED: Duration = Duration::from_secs(1);
-/// Between two greetings that were not answered.
+/// The time between two greetings that were not answered.
 const GREET_AGAIN: Duration = Duration::from_millis(250);
 
 /// How packets reach a peer.
 pub(super) enum Path {
-    /// It connects to this end; its routing id is that of its present connection.
+    /// It connects to this end. The routing id is that of its current connection.
     Accepts { route: Option<Vec<u8>> },
     /// This end connects to it.
     Connects { socket: Socket, monitor: Socket, is_greeted: bool, greet_at: Instant },
@@ -46,15 +47,15 @@ pub(super) struct PeerRecord {
     pub(super) rank: Rank,
     pub(super) path: Path,
     pub(super) heard: Instant,
-    /// When its last word was noticed.
+    /// When this end received its last word.
     pub(super) left: Option<Instant>,
 }
 
 impl PeerRecord {
-    /// Whether this end leaves too, and must wait for a peer that said its last word and has not hung up. If
-    /// this end hung up first, a socket that connects to it would drop what it has not read yet, as libzmq
-    /// does when nothing may be queued without a connection. That includes the answer to the last word, so
-    /// the peer would wait in vain.
+    /// Whether this end leaves too, and must wait for a peer that said its last word but has not hung up. If
+    /// this end hung up first, the peer's socket would drop messages that it has not read yet: libzmq does so
+    /// when nothing may be queued without a connection. The answer to the last word could be among them, and
+    /// the peer would wait for it in vain.
     fn is_parting(&self, state: &State, now: Instant) -> bool {
         let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED;
         let is_connected = matches!(self.path, Path::Accepts { route: Some(_) });
@@ -74,11 +75,11 @@ pub(super) struct Engine {
     pub(super) events: Vec<Event>,
 }
 
-/// What became of a packet that was given to a socket.
+/// The result of passing a packet to a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Yes,
-    /// The queue is full; later.
+    /// The queue is full; try again later.
     Full,
     /// There is no connection.
     Lost,
@@ -128,7 +129,7 @@ impl Engine {
         while let Ok(question) = socket.recv_multipart(zmq::DONTWAIT) {
             let ranks: Vec<Rank> = self.records.iter().map(|record| record.rank).collect();
             let Some(answer) = zap::answer(&question, &self.options.roster, &ranks) else { continue };
-            // Only a context that is being closed refuses it.
+            // This fails only if the context is being closed.
             let _ = socket.send_multipart(answer.frames, 0);
             if let Some((address, why)) = answer.denied {
                 self.strangers.refused(address, why);
@@ -205,8 +206,8 @@ impl Engine {
             Ok(
                 packet @ (Packet::Data(_) | Packet::Skip { .. } | Packet::Bye { .. } | Packet::Ack { .. }),
             ) => {
-                // Only the connection that greeted last carries packets; what an older one still holds is
-                // sent again.
+                // Only the connection that greeted last carries packets. Packets that an older one still
+                // holds are sent again.
                 let is_present = |at: &usize| matches!(&self.records[*at].path, Path::Accepts { route: Some(route) } if route == id);
                 if let Some(at) = record.filter(is_present) {
                     self.on_packet(at, &packet);
@@ -232,7 +233,7 @@ impl Engine {
         };
         let at = match (&self.options.security, record) {
             (Security::Curve(_), Some(at)) if self.records[at].rank == greeting.from => at,
-            // Never by the claim in a greeting: a key without a record has no rank.
+            // The claim in a greeting never decides: a key that is not on the list has no rank.
             (Security::Curve(_), record) => {
                 let own = record.map_or("none".to_owned(), |at| self.records[at].rank.to_string());
                 return Err(differs("rank of the key", own, greeting.from));
@@ -258,7 +259,7 @@ impl Engine {
         let Some(link) = &mut peer.link else { return Err(Refusal::UnknownSession) };
         let welcomed = link.on_greeting(greeting.ack, now);
         let ack = link.incoming.ack();
-        // A peer that comes back because it did not hear that its last word has arrived is told so again.
+        // A peer may come back because it does not know that its last word has arrived. It is told so again.
         let left = link.incoming.is_over().then_some(now);
         if let Err(violation) = welcomed {
             self.break_link(&mut state, at, violation);
@@ -281,7 +282,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the peer's session that of the greeting.
+    /// Sets the peer's session to that of the greeting.
     fn admit(
         &mut self,
         state: &mut State,
@@ -319,8 +320,9 @@ impl Engine {
         self.strangers.refused(who, refusal.to_string());
     }
 
-    /// A run that waits for all cannot begin with one that does not fit. This end stays until that one has
-    /// heard why: it says hello again when the connection breaks before the refusal came through.
+    /// A run that waits for all peers cannot begin with a peer that differs. This end stays until that peer
+    /// has received the reason. If the connection breaks before the refusal arrived, the peer says hello
+    /// again.
     fn fail(&mut self, record: Option<usize>, session: u64, differences: &[Difference]) {
         let Some(at) = record.filter(|_| self.options.returns == Returns::Never) else { return };
         let (peer, differences) = (self.records[at].rank, differences.to_vec());
@@ -332,7 +334,7 @@ impl Engine {
         self.shared.notify();
     }
 
-    /// Whether a bye says that its sender has heard the refusal.
+    /// Whether a bye says that its sender has received the refusal.
     fn is_told(&self, session: u64) -> bool {
         let mut state = self.shared.lock();
         let mut told =
@@ -455,7 +457,7 @@ impl Engine {
         if has_begun {
             self.end_session(&mut state, at, &why);
         } else {
-            // Whoever waits for the beginning is told by the error, and nobody twice.
+            // Callers that wait for the beginning get the error, so no event repeats it.
             state.failure.get_or_insert(error);
             self.drop_session(&mut state, at);
         }
@@ -487,7 +489,7 @@ impl Engine {
         shared.notify();
     }
 
-    /// Notes that a peer is there, and says so if it was not.
+    /// Records that a peer is there, and reports it if it was not there before.
     fn is_here(&mut self, state: &mut State, at: usize) {
         let peer = &mut state.peers[at];
         let rank = peer.rank;
@@ -505,7 +507,7 @@ impl Engine {
         self.shared.notify();
     }
 
-    /// Ends a session without a word.
+    /// Ends a session without telling the peer.
     fn end_session(&mut self, state: &mut State, at: usize, why: &str) {
         let peer = &mut state.peers[at];
         if peer.standing != Standing::Gone {
@@ -514,7 +516,7 @@ impl Engine {
         self.drop_session(state, at);
     }
 
-    /// As [`end_session`](Self::end_session), without a word in the log.
+    /// As [`end_session`](Self::end_session), without an event.
     fn drop_session(&mut self, state: &mut State, at: usize) {
         let peer = &mut state.peers[at];
         (peer.standing, peer.link) = (Standing::Gone, None);
@@ -523,7 +525,7 @@ impl Engine {
         }
     }
 
-    /// Everything that depends on time or on what the caller did; returns whether the thread is to end.
+    /// Does everything that depends on time or on calls. Returns whether the thread must end.
     fn tend(&mut self, now: Instant, pause: &mut Duration) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -583,7 +585,7 @@ impl Engine {
         self.options.roster = roster.with(self.options.rank, own);
     }
 
-    /// Delivers messages that waited for room, and notes peers that said their last word.
+    /// Delivers messages that waited for room, and records peers that said their last word.
     fn settle(&mut self, state: &mut State, at: usize, now: Instant) {
         let State { arrivals, peers, .. } = state;
         let peer = &mut peers[at];
@@ -600,7 +602,7 @@ impl Engine {
         }
     }
 
-    /// Notices silence, and gives up after a long one.
+    /// Reports a silent peer, and gives it up after a longer silence.
     fn watch(&mut self, state: &mut State, at: usize, now: Instant) {
         let quiet = now.saturating_duration_since(self.records[at].heard);
         let timing = &self.options.timing;
@@ -641,7 +643,7 @@ impl Engine {
         let router = self.router.as_ref().map(|(socket, _)| socket);
         let path = &mut self.records[at].path;
         let Some(link) = &mut peer.link else { return Sent::Yes };
-        // That a peer has hung up is told by a packet that finds no connection.
+        // A packet that finds no connection shows that the peer has hung up.
         let heartbeat = if is_parting { RETRY } else { self.options.timing.heartbeat };
         if let Some(ack) = link.ack(heartbeat, now) {
             match path.send(router, ack) {
@@ -686,7 +688,7 @@ impl Path {
     }
 }
 
-/// Reads the further parts of a message away; returns whether there were any.
+/// Reads and drops the further parts of a message. Returns whether there were any.
 fn discard_rest(socket: &Socket, part: &mut Message) -> bool {
     let had_more = part.get_more();
     while part.get_more() {

@@ -1,4 +1,4 @@
-//! Why a transport over ZeroMQ cannot begin.
+//! Why a transport over ZeroMQ cannot start.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ pub enum ZmqError {
     /// The libzmq that this program is linked with has no CURVE, so nothing could be encrypted or
     /// authenticated.
     NoCurve,
-    /// Without keys, and not on the loopback interface.
+    /// An address other than loopback, without keys.
     NotLoopback {
-        /// Where the socket was to be.
+        /// The address of the socket.
         endpoint: String,
     },
     /// A key file that cannot be read, written or trusted.
@@ -26,16 +26,16 @@ pub enum ZmqError {
         /// What is wrong with it.
         what: String,
     },
-    /// A list of peers that makes no sense.
+    /// A list of peers that is not valid.
     Roster {
         /// The line, from 1; 0 for the list as a whole.
         line: usize,
         /// What is wrong with it.
         what: String,
     },
-    /// Options that do not fit together.
+    /// Options that contradict each other.
     Options {
-        /// What does not fit.
+        /// The contradiction.
         what: String,
     },
     /// libzmq refused.
@@ -50,17 +50,17 @@ pub enum ZmqError {
     Differs {
         /// The other end.
         peer: Rank,
-        /// On what; at least one.
+        /// The terms on which they differ; at least one.
         differences: Vec<Difference>,
     },
-    /// The peer does not let this end in.
+    /// The peer refuses this end.
     Refused {
         /// The peer that refused.
         peer: Rank,
         /// Why.
         why: String,
     },
-    /// The peer does not know this end's key, or does not let it in.
+    /// The peer does not know this end's key, or does not admit it.
     Denied {
         /// The peer that denied it.
         peer: Rank,

@@ -1,4 +1,4 @@
-//! What happens on the network, in words: who, and why.
+//! Events of the network, for people: who, and why.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub enum Event {
         /// Who.
         rank: Rank,
     },
-    /// The connection to a peer was lost and is there again; nothing was lost.
+    /// The connection to a peer broke and was restored. No message was lost.
     Resumed {
         /// Who.
         rank: Rank,
     },
-    /// Nothing comes from a peer, or the connection to it was lost.
+    /// A peer is silent, or the connection to it broke.
     Silent {
         /// Who.
         rank: Rank,
@@ -32,20 +32,20 @@ pub enum Event {
         /// Why: it left, was given up, or broke the protocol.
         why: String,
     },
-    /// The list of peers was replaced, and another key, or none, may speak for a rank.
+    /// The list of peers was replaced, and a rank has another key, or none.
     Listed {
         /// The rank.
         rank: Rank,
-        /// What became of it.
+        /// What changed for it.
         what: &'static str,
     },
-    /// A peer was not let in.
+    /// A peer was turned away.
     Refused {
         /// Its rank, or its address and key.
         who: String,
         /// Why.
         why: String,
-        /// How often since this was told last.
+        /// How often since the last such event.
         times: u64,
     },
     /// A peer that was let in sent an invalid message, which was dropped.
@@ -54,7 +54,7 @@ pub enum Event {
         who: String,
         /// What.
         what: String,
-        /// How often since this was told last.
+        /// How often since the last such event.
         times: u64,
     },
 }

@@ -1,5 +1,5 @@
-//! The receiving half of a link: chunks in order, put together to messages, held back while the inbox is
-//! full.
+//! The receiving half of a link. It accepts chunks in order and joins them to messages. While the inbox is
+//! full, it holds them back.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::tag::Tag;
 /// Time before the same gap is reported again.
 const REPEAT_GAP_AFTER: Duration = Duration::from_millis(200);
 
-/// Messages that arrived for this rank, and buffers for those to come.
+/// Messages that arrived for this rank, and buffers for further ones.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pub(super) inbox: Inbox,
@@ -27,7 +27,7 @@ enum Piece {
     Bye,
 }
 
-/// A message of which some chunks are here.
+/// A message of which some chunks have arrived.
 #[derive(Debug)]
 struct Partial {
     tag: Tag,
@@ -40,7 +40,7 @@ struct Partial {
 pub(super) enum Violation {
     /// A message longer than the limit.
     TooLarge { bytes: u64, limit: usize },
-    /// A chunk that does not continue the message before it, or has another length than it must have.
+    /// A chunk that does not continue the message before it, or has the wrong length.
     WrongChunk,
     /// A packet after the last one.
     AfterBye,
@@ -68,7 +68,7 @@ pub(super) struct Incoming {
     window: u64,
     /// Number of the next chunk.
     expected: u64,
-    /// Chunks that wait until the message in front of them has room; fewer than the window.
+    /// Chunks that wait until the message before them has room; fewer than the window.
     backlog: VecDeque<Piece>,
     partial: Option<Partial>,
     /// A whole message that has no room yet.
@@ -131,7 +131,7 @@ impl Incoming {
         self.assemble(from, (tag, total, offset), bytes, arrivals)
     }
 
-    /// Takes the packet that replaces a message that is not sent any more, if it is the next one.
+    /// Takes a skip, which replaces a message that is no longer sent, if it is the next packet.
     pub(super) fn on_skip(&mut self, seq: u64, now: Instant) -> Result<(), Violation> {
         if !self.is_next(seq, now) {
             return Ok(());
@@ -163,8 +163,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether a packet is the next one; it is then counted as received. Others are repeated, or come too
-    /// early because one was lost, or were not allowed yet.
+    /// Whether a packet is the next one; it is then counted as received. Other packets are repetitions, or
+    /// come too early because one was lost, or were not allowed yet.
     fn is_next(&mut self, seq: u64, now: Instant) -> bool {
         if seq < self.expected {
             self.duplicates += 1;
@@ -184,7 +184,7 @@ impl Incoming {
         allowed
     }
 
-    /// Moves what waits into the inbox, as far as there is room.
+    /// Moves waiting messages into the inbox, as far as there is room.
     pub(super) fn settle(&mut self, from: Rank, arrivals: &mut Arrivals) -> Result<(), Violation> {
         loop {
             if let Some((tag, bytes)) = self.complete.take()
@@ -222,7 +222,8 @@ impl Incoming {
         if partial.tag != tag || partial.total as u64 != total || here as u64 != offset || !fits {
             return Err(Violation::WrongChunk);
         }
-        // Doubled, so that at most twice what has arrived is reserved, and never more than the whole.
+        // The buffer doubles, so at most twice the bytes that have arrived are reserved, and never more than
+        // the whole message.
         let want = (2 * (here + chunk.len())).min(partial.total);
         partial.bytes.reserve_exact(want - here);
         partial.bytes.extend_from_slice(chunk);

@@ -55,9 +55,9 @@ fn z85(bytes: &[u8; 32]) -> String {
     ::zmq::z85_encode(bytes).unwrap_or_default()
 }
 
-/// Written by hand and without allocating, because every packet of a connection brings the key of its sender.
-/// `z85_decode` of the crate leaks its argument, and wraps around if five characters stand for more than 32
-/// bits.
+/// Written by hand and without allocating, because every packet of a connection carries the key of its
+/// sender. `z85_decode` of the crate leaks its argument, and wraps around if five characters encode more than
+/// 32 bits.
 ///
 /// # Source
 /// ZeroMQ RFC 32: five digits of base 85 for four bytes, big-endian.
@@ -76,7 +76,7 @@ fn from_z85(text: &str) -> Result<[u8; 32], NotAKey> {
     Ok(key)
 }
 
-/// A public key and the secret that proves it.
+/// A public key and its secret key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {
     public: PublicKey,
@@ -90,7 +90,7 @@ impl fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// A new pair, from the random numbers of the operating system.
+    /// A new pair, from random numbers of the operating system.
     ///
     /// # Errors
     /// `NoCurve`.
@@ -99,7 +99,7 @@ impl KeyPair {
         Ok(Self { public: PublicKey(pair.public_key), secret: pair.secret_key })
     }
 
-    /// The part that others may know.
+    /// The public key.
     pub fn public(&self) -> PublicKey {
         self.public
     }
@@ -124,10 +124,10 @@ impl KeyPair {
         Ok(public_path)
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// Reads a file that [`write`](Self::write) wrote.
     ///
     /// # Errors
-    /// `KeyFile`, also when others than its owner could read or write it.
+    /// `KeyFile`, also if others than its owner may read or write the file.
     pub fn read(path: &Path) -> Result<Self, ZmqError> {
         let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };
         let file = File::open(path).map_err(|error| fault(error.to_string()))?;
@@ -153,7 +153,7 @@ pub fn read_public(path: &Path) -> Result<PublicKey, ZmqError> {
     key.ok_or_else(|| fault("it holds no public key".to_owned()))
 }
 
-/// Checked on the open file, so that nothing can be exchanged in between.
+/// Checked on the open file, so that it cannot be replaced between check and read.
 #[cfg(unix)]
 fn is_private(file: &File) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;

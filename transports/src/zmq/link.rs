@@ -1,5 +1,5 @@
-//! One session with one peer: both halves, and what is known of it. It has no sockets, so that tests can try
-//! every order of events.
+//! One session with one peer: the sending and the receiving half. It has no sockets, so tests can try every
+//! order of events.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::rank::Rank;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) session: u64,
-    /// Whether the other end has taken part in it.
+    /// Whether the other end has taken part in the session.
     pub(super) is_open: bool,
     pub(super) outgoing: Outgoing,
     pub(super) incoming: Incoming,
@@ -67,19 +67,19 @@ impl Link {
         self.incoming.on_bye(seq, now)
     }
 
-    /// Moves what waited for room in the inbox.
+    /// Moves messages that waited for room into the inbox.
     pub(super) fn settle(&mut self, from: Rank, arrivals: &mut Arrivals) -> Result<(), Violation> {
         self.ack_due |= self.incoming.is_held_back();
         self.incoming.settle(from, arrivals)
     }
 
-    /// The acknowledgement to send, if something is new or nothing was sent for `heartbeat`.
+    /// The acknowledgement to send: if there is something new, or if none was sent for `heartbeat`.
     pub(super) fn ack(&mut self, heartbeat: Duration, now: Instant) -> Option<Vec<u8>> {
         let is_due = self.ack_due || now.saturating_duration_since(self.acked_at) >= heartbeat;
         is_due.then(|| Packet::ack(self.session, self.incoming.ack()))
     }
 
-    /// The acknowledgement is on its way.
+    /// Records that the acknowledgement was sent.
     pub(super) fn acked(&mut self, now: Instant) {
         (self.ack_due, self.acked_at) = (false, now);
     }

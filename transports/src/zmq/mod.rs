@@ -1,47 +1,48 @@
 //! Ranks in processes and on machines of their own, over ZeroMQ: authenticated, encrypted, and across
 //! connections that break.
 //!
-//! One thread for each transport owns all its sockets; libzmq has one more for input and output. A listening
-//! end has a ROUTER, a connecting end one DEALER for each peer that listens ([`Topology`]).
+//! Each transport has one thread that owns all its sockets; libzmq has one more for input and output. A
+//! listening end has a ROUTER socket. A connecting end has one DEALER socket for each peer that listens
+//! ([`Topology`]).
 //!
 //! # Who may come in
-//! With [`Security::Curve`], a connection proves its key to libzmq (CURVE), and the [`Roster`] must contain
-//! that key (ZAP). A peer's rank is the one that the roster gives to its key, whatever its messages say. The
-//! listening end draws the routing id of a connection. Without keys everything is open, so
-//! [`Security::Plain`] must be requested, and stays on the loopback interface unless that is waived too. A
+//! With [`Security::Curve`], each connection proves its key to libzmq (CURVE), and the [`Roster`] must
+//! contain that key (ZAP). A peer's rank is the one that the roster gives to its key, whatever its messages
+//! say. The listening end draws the routing id of a connection. Without keys everything is open, so you must
+//! request [`Security::Plain`], and it is restricted to the loopback interface unless you waive that too. A
 //! program that is linked with a libzmq without CURVE refuses to begin a secured run ([`ZmqError::NoCurve`]).
 //!
 //! # Greeting
 //! The connecting end says hello: version, session, ranks, [`Terms`]. The listening end welcomes it or
-//! refuses it, and names every term on which the two differ; both get [`ZmqError::Differs`]. An end that
-//! fails for it stays until the other one has heard why, 10 s at most.
+//! refuses it. A refusal names every term on which the two ends differ, and both get [`ZmqError::Differs`].
+//! The end that refused stays until the other one has received the reason, at most 10 s.
 //!
 //! # Delivery
-//! A message is cut into numbered chunks, which are kept until the other end has acknowledged them. When a
-//! connection breaks, libzmq makes a new one, and the greeting on it says where to continue: nothing is lost,
-//! and what comes twice is dropped. `send` returns when the message is queued and waits only for room in that
-//! queue. If nothing was heard of a peer for [`Timing::give_up`], its session is over: callers that wait for
-//! it get [`TransportError::Disconnected`](crate::TransportError::Disconnected), and messages queued for it
-//! are dropped.
+//! A message is cut into numbered chunks. The sender keeps each chunk until the other end has acknowledged
+//! it. When a connection breaks, libzmq makes a new one, and its greeting says where to continue: nothing is
+//! lost, and chunks that come twice are dropped. `send` returns when the message is queued; it waits only for
+//! room in that queue. If a peer was silent for [`Timing::give_up`], its session is over: callers that wait
+//! for it get [`TransportError::Disconnected`](crate::TransportError::Disconnected), and messages queued for
+//! it are dropped.
 //!
 //! # Memory
-//! [`ZmqLimits::bytes_per_peer`] bounds what one peer can make this end store. libzmq refuses frames that are
-//! too long before it makes room for them, and drops a message of several parts. But while such a message is
-//! not complete, libzmq stores its parts, each within the limit. So a peer *that was let in* can make memory
-//! grow as long as it sends: without keys by up to 30 times the bytes that it sends. libzmq shows such a
-//! message to no reader, counts it against no limit, and has no call that ends one connection of a ROUTER.
-//! SECURITY.md has figures, and countermeasures.
+//! [`ZmqLimits::bytes_per_peer`] bounds how much one peer can make this end store. libzmq refuses frames that
+//! are too long before it allocates memory for them, and a message of several parts is dropped. But until
+//! such a message is complete, libzmq stores its parts, each within the limit. So a peer *that was let in*
+//! can make memory grow as long as it sends: without keys, by up to 30 times the bytes that it sends. libzmq
+//! shows an incomplete message to no reader and counts it against no limit. It has no call that ends a single
+//! connection of a ROUTER. SECURITY.md has figures and countermeasures.
 //!
 //! # CURVE in libzmq
-//! The crate `zmq` builds a libzmq of its own, without CURVE. Two ways to have it:
-//! - **A**, the system's libzmq (Debian, Ubuntu: `libzmq3-dev`), through `.cargo/config.toml` of the
-//!   workspace that is built (cargo reads none from a dependency, so a program that uses this crate needs the
-//!   lines in its own):
+//! The crate `zmq` builds a libzmq of its own, without CURVE. There are two ways to get CURVE:
+//! - **A**: link the system's libzmq (Debian, Ubuntu: `libzmq3-dev`) with these lines in `.cargo/config.toml`
+//!   of the workspace that is built. Cargo does not read the file of a dependency, so a program that uses
+//!   this crate needs the lines in its own file.
 //!   ```toml
 //!   [target.x86_64-unknown-linux-gnu.zmq]
 //!   rustc-link-lib = ["zmq"]
 //!   ```
-//! - **B**, the built-in one with libsodium (`libsodium-dev`):
+//! - **B**: build the crate's own libzmq with libsodium (`libsodium-dev`). Set
 //!   `CXXFLAGS="-DZMQ_HAVE_CURVE=1 -DZMQ_USE_LIBSODIUM=1"` and `RUSTFLAGS=-lsodium` in the environment of the
 //!   build.
 //!
@@ -60,6 +61,13 @@
 //! let transport = Bound::new(options)?.join(Deadline::after(Duration::from_secs(60)))?;
 //! # Ok::<(), gradwire_transports::zmq::ZmqError>(())
 //! ```
+
+// What callers name:                             keys roster terms options event error
+// The bytes of a link, parsed once:              packet
+// One session with one peer, without sockets:    outgoing incoming link
+// The thread that owns the sockets of one rank:  sockets zap strangers engine
+// What the caller holds, and how it is made:     transport state bound
+// Who takes part in which step:                  roll
 
 mod bound;
 mod engine;

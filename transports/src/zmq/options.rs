@@ -1,4 +1,4 @@
-//! Everything a transport over ZeroMQ is told, and the checks on it.
+//! The options of a transport over ZeroMQ, and their checks.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::rank::Rank;
 /// Which ends are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Everyone to everyone. The one with the lower rank listens.
+    /// All ranks with all others. Of two, the lower rank listens.
     AllToAll,
-    /// Everyone to the server, which listens.
+    /// All ranks with the server, which listens.
     Star {
-        /// The one in the middle.
+        /// The rank of the server.
         server: Rank,
     },
 }
@@ -38,9 +38,9 @@ impl Topology {
 pub enum Security {
     /// Encrypted and authenticated by CURVE. Only keys of the [`Roster`] are let in, each for its own rank.
     Curve(KeyPair),
-    /// No proof: anyone who reaches the socket may claim any rank, and read and change everything.
+    /// No proof. Whoever reaches the socket can claim any rank, and read and change everything.
     Plain {
-        /// Also on other interfaces than loopback.
+        /// Whether interfaces other than loopback are allowed.
         beyond_loopback: bool,
     },
 }
@@ -51,31 +51,31 @@ pub enum Returns {
     /// Not in this run. All ranks must be there at the start.
     #[default]
     Never,
-    /// At any time, as a new session. The listening end waits for no peer at the start.
+    /// At any time, with a new session. At the start, the listening end waits for no peer.
     AtAnyTime,
 }
 
 /// Bounds on memory. They must be the same at both ends of a link, which compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZmqLimits {
-    /// Payload bytes of one chunk: messages are cut into these, so that up- and download overlap.
+    /// Payload bytes of one chunk. Messages are cut into chunks, so that sending and receiving overlap.
     pub chunk_bytes: usize,
-    /// Chunks on the way to one peer that it has not acknowledged.
+    /// The most chunks in flight to one peer, sent but not acknowledged.
     pub window: usize,
-    /// How much is stored for the caller from each sender.
+    /// How much of each sender is stored until the caller takes it.
     pub inbox: InboxLimits,
-    /// How much is stored for each receiver that is slower than its sender. An empty queue takes one message
-    /// of any legal size.
+    /// How much is stored for each receiver until it takes it. An empty queue takes one message of any legal
+    /// size.
     pub outbox: InboxLimits,
-    /// The longest payload; best taken from the codec's own bound.
+    /// The longest payload. Use the bound of the codec.
     pub max_message_bytes: usize,
 }
 
-/// Packets besides data that may be on their way.
+/// The most packets in flight that are not data.
 const CONTROL_PACKETS: usize = 8;
 
 impl Default for ZmqLimits {
-    /// Chunks of 256 KiB, 16 on the way; 4096 messages and 64 MiB each way; 256 MiB a message.
+    /// Chunks of 256 KiB, 16 in flight; 4096 messages and 64 MiB each way; 256 MiB a message.
     fn default() -> Self {
         let queue = InboxLimits { messages: 4096, bytes: 64 << 20 };
         Self { chunk_bytes: 256 << 10, window: 16, inbox: queue, outbox: queue, max_message_bytes: 256 << 20 }
@@ -83,7 +83,8 @@ impl Default for ZmqLimits {
 }
 
 impl ZmqLimits {
-    /// The longest frame that a peer may send; the limit that libzmq enforces before it makes room for one.
+    /// The longest frame that a peer may send. libzmq enforces this limit before it allocates memory for a
+    /// frame.
     pub fn max_frame_bytes(&self) -> usize {
         // Greetings: terms of 64 names and values of 512 bytes, and some more.
         const GREETING: usize = 66 << 10;
@@ -95,8 +96,8 @@ impl ZmqLimits {
         self.window + CONTROL_PACKETS
     }
 
-    /// The most that one peer can make this end store, in bytes: libzmq's queues both ways, chunks that wait
-    /// for room, one incomplete message, the inbox, and messages that wait to be sent to it.
+    /// The most bytes that one peer can make this end store: libzmq's queues both ways, chunks that wait for
+    /// room, one incomplete message, the inbox, and messages that wait to be sent to the peer.
     pub fn bytes_per_peer(&self) -> usize {
         let queues = self.high_water_mark().saturating_mul(self.max_frame_bytes()).saturating_mul(2);
         let kept = |queue: InboxLimits| queue.bytes.max(self.max_message_bytes);
@@ -116,17 +117,17 @@ impl ZmqLimits {
     }
 }
 
-/// How long things may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Until a connection has proved its identity.
+    /// The longest time until a connection has proved its identity.
     pub handshake: Duration,
-    /// Between two signs of life.
+    /// The time between two signs of life.
     pub heartbeat: Duration,
-    /// Without a sign of life, until a connection counts as lost.
+    /// After this time without a sign of life, a connection counts as lost.
     pub silence: Duration,
-    /// Without a sign of life, until a peer is given up: its session ends, and callers that wait for it get
-    /// `Disconnected`.
+    /// After this time without a sign of life, a peer is given up: its session ends, and callers that wait
+    /// for it get `Disconnected`.
     pub give_up: Duration,
 }
 
@@ -138,7 +139,7 @@ impl Default for Timing {
     }
 }
 
-/// Everything a transport is told.
+/// The options of a transport.
 #[derive(Clone, Debug)]
 pub struct ZmqOptions {
     /// The rank of this end.
@@ -147,22 +148,22 @@ pub struct ZmqOptions {
     pub roster: Roster,
     /// Which ends are connected.
     pub topology: Topology,
-    /// Keys, or their absence.
+    /// Keys, or none.
     pub security: Security,
     /// Whether a rank that is gone may come back.
     pub returns: Returns,
-    /// What must be equal at both ends.
+    /// Values that must be equal at both ends.
     pub terms: Terms,
     /// Bounds on memory.
     pub limits: ZmqLimits,
-    /// How long things may take.
+    /// Time limits.
     pub timing: Timing,
     /// The receiver of events.
     pub log: Log,
 }
 
 impl ZmqOptions {
-    /// Default limits and times; no peer may come back, and no receiver gets events.
+    /// Default limits and times. No peer may come back, and events are dropped.
     pub fn new(rank: Rank, roster: Roster, topology: Topology, security: Security, terms: Terms) -> Self {
         let (returns, limits, timing, log) = Default::default();
         Self { rank, roster, topology, security, returns, terms, limits, timing, log }
@@ -175,7 +176,7 @@ impl ZmqOptions {
         self.roster.ranks().iter().filter(is_connected).collect()
     }
 
-    /// Whether this end listens for that neighbour.
+    /// Whether this end listens for that peer.
     pub(super) fn listens_for(&self, rank: Rank) -> bool {
         self.topology.listener(self.rank, rank) == Some(self.rank)
     }
@@ -210,7 +211,7 @@ impl ZmqOptions {
         self.roster.get(rank)?.key
     }
 
-    /// Whether a socket may be there: anywhere with keys, on loopback without.
+    /// Whether a socket is allowed at this address: anywhere with keys, only on loopback without.
     pub(super) fn check_endpoint(&self, endpoint: &str) -> Result<(), ZmqError> {
         if !endpoint.starts_with("tcp://") {
             return Err(ZmqError::Options { what: format!("'{endpoint}' is not tcp://HOST:PORT") });
@@ -223,8 +224,8 @@ impl ZmqOptions {
         }
     }
 
-    /// The caller's terms and then those of the link itself. The link's come last because other differences
-    /// explain theirs.
+    /// The caller's terms, then those of the link itself. The link's come last, because a difference in the
+    /// caller's terms often explains one in the link's.
     pub(super) fn all_terms(&self) -> Terms {
         let ZmqLimits { chunk_bytes, window, max_message_bytes, .. } = self.limits;
         let link =

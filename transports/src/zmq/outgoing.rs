@@ -1,4 +1,5 @@
-//! The sending half of a link: messages cut into numbered chunks, kept until the other end has them.
+//! The sending half of a link. It cuts messages into numbered chunks and keeps them until the other end has
+//! acknowledged them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::tag::Tag;
 /// the order and loses nothing, and a new connection says where to continue, so this should not be needed.
 const RESEND_AFTER: Duration = Duration::from_secs(4);
 const RESEND_AT_MOST_AFTER: Duration = Duration::from_secs(60);
-/// An acknowledgement is late when it takes this many times as long as those before it.
+/// An acknowledgement is late if it takes this many times as long as earlier ones.
 const LATE: u32 = 3;
 
 #[derive(Debug)]
@@ -19,7 +20,7 @@ enum Content {
     Message {
         tag: Tag,
         payload: Vec<u8>,
-        /// From when on it is not sent any more; for a message of one chunk.
+        /// The time after which the message is no longer sent, if it has one chunk.
         until: Option<Instant>,
     },
     Bye,
@@ -39,28 +40,28 @@ pub(super) struct Outgoing {
     chunk_bytes: usize,
     window: u64,
     limits: InboxLimits,
-    /// Oldest first; the first one is not yet acknowledged as a whole.
+    /// Oldest first. The first one is not completely acknowledged.
     queue: VecDeque<Queued>,
     queued_bytes: usize,
     /// Number of the next chunk that is queued.
     next: u64,
     /// Number of the next chunk to send.
     cursor: u64,
-    /// Chunks below have been sent at least once.
+    /// All chunks below this number were sent at least once.
     high: u64,
-    /// Chunks below have arrived.
+    /// All chunks below this number have arrived.
     acked: u64,
-    /// Chunks below may be sent.
+    /// Chunks below this number may be sent.
     limit: u64,
     /// The chunk with a timed acknowledgement, and the time when it was sent.
     timed: Option<(u64, Instant)>,
     patience: Duration,
-    /// When something was acknowledged, or first sent after a pause.
+    /// The last time that something was acknowledged, or was sent after a pause.
     progress: Instant,
     pub(super) resent: u64,
 }
 
-/// What an acknowledgement cannot say.
+/// An acknowledgement of a chunk that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NeverSent;
 
@@ -84,15 +85,15 @@ impl Outgoing {
         }
     }
 
-    /// Whether a message may be queued: always one when nothing is, then up to the limits.
+    /// Whether a message may be queued: one if the queue is empty, further ones up to the limits.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.queue.is_empty()
             || self.queue.len() < self.limits.messages
                 && self.queued_bytes.saturating_add(bytes) <= self.limits.bytes
     }
 
-    /// Queues a message. One with an `until` may be lost if it fits in one chunk; a longer one is sent like
-    /// any other.
+    /// Queues a message. If it has an `until` and fits in one chunk, it may be lost. A longer message is sent
+    /// like any other.
     pub(super) fn push(&mut self, tag: Tag, payload: Vec<u8>, until: Option<Instant>) {
         self.queued_bytes += payload.len();
         let chunks = payload.len().div_ceil(self.chunk_bytes).max(1) as u64;
@@ -100,7 +101,7 @@ impl Outgoing {
         self.enqueue(chunks, Content::Message { tag, payload, until });
     }
 
-    /// Says that nothing follows.
+    /// Queues the last packet of the session.
     pub(super) fn push_bye(&mut self) {
         self.enqueue(1, Content::Bye);
     }
@@ -123,7 +124,7 @@ impl Outgoing {
         })
     }
 
-    /// Takes an acknowledgement; returns whether it made room.
+    /// Handles an acknowledgement. Returns whether it made room.
     pub(super) fn on_ack(&mut self, ack: Ack, now: Instant) -> Result<bool, NeverSent> {
         if ack.received > self.high {
             return Err(NeverSent);
@@ -143,7 +144,7 @@ impl Outgoing {
         Ok(advances)
     }
 
-    /// A new connection: everything from `ack` on is sent again.
+    /// Continues over a new connection: everything from `ack` on is sent again.
     pub(super) fn on_greeting(&mut self, ack: Ack, now: Instant) -> Result<bool, NeverSent> {
         let room = self.on_ack(ack, now)?;
         self.cursor = self.acked;
@@ -155,7 +156,8 @@ impl Outgoing {
     fn measure(&mut self, now: Instant) {
         let Some((_, sent)) = self.timed.take_if(|(seq, _)| *seq < self.acked) else { return };
         let took = now.saturating_duration_since(sent);
-        // Rises at once and falls slowly, so that one quick answer does not make the next ones late.
+        // The average rises at once and falls slowly, so that after one quick answer the next ones do not
+        // count as late.
         let smoothed = (took * LATE).max(self.patience / 8 * 7);
         self.patience = smoothed.clamp(RESEND_AFTER, RESEND_AT_MOST_AFTER);
     }
@@ -170,7 +172,7 @@ impl Outgoing {
         }
     }
 
-    /// The next packet to send, if one may be sent now; `sent` says that it was.
+    /// The next packet to send, if one may be sent now. Call `sent` after sending it.
     pub(super) fn packet(&mut self, session: u64, now: Instant) -> Option<Vec<u8>> {
         if self.cursor > self.acked && now.saturating_duration_since(self.progress) >= self.patience {
             self.cursor = self.acked;
@@ -197,7 +199,7 @@ impl Outgoing {
         Some(Packet::data(&Data { session, seq, tag: *tag, total, offset: offset as u64, bytes }))
     }
 
-    /// The packet that `packet` returned last is on its way.
+    /// Records that the packet that `packet` returned was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         if self.cursor == self.acked {
             self.progress = now;

@@ -9,16 +9,16 @@
 //! | 6 | ack | session u64, received u64, limit u64, gap u8 |
 //! | 7 | skip | session u64, seq u64 |
 //!
-//! A skip stands for a message of one chunk that is too late to be sent: it takes its number and delivers
-//! nothing. A bye is the last packet of a session. With seq 0 it also answers a refusal, so that the refusing
-//! end may end. A text is its length as u16 and UTF-8; terms are their number as u16 and a name and a value
-//! each. Any bytes are either one of these packets or refused; nothing may be left over.
+//! A skip takes the place of a message of one chunk that is too late to be sent: it has its number and
+//! delivers nothing. A bye is the last packet of a session. With seq 0 it also answers a refusal, so that the
+//! end that refused may stop. A text is its length as u16, then UTF-8. Terms are their number as u16, then a
+//! name and a value for each. Any bytes are either one of these packets or refused; no byte may be left over.
 
 use super::terms::{Difference, MAX_TERMS, MAX_TEXT, Terms};
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// The version of this code. An end of another version is refused by name.
+/// The version of this protocol. An end with another version is refused, with both versions named.
 pub(super) const VERSION: u16 = 1;
 /// Bytes of a data packet before its payload.
 pub(super) const DATA_HEADER: usize = 1 + 8 + 8 + Tag::BYTES + 8 + 8;
@@ -48,7 +48,7 @@ pub(super) enum Packet<'a> {
 pub(super) struct Greeting {
     /// Drawn at random by the end that connects; never used twice.
     pub(super) session: u64,
-    /// Whether packets of this session may have been exchanged before.
+    /// Whether packets of this session may already have been exchanged.
     pub(super) resumes: bool,
     pub(super) from: Rank,
     pub(super) to: Rank,
@@ -56,14 +56,14 @@ pub(super) struct Greeting {
     pub(super) terms: Terms,
 }
 
-/// How far the sender of the packet has received, and how far it has room.
+/// Up to where the sender of this packet has received, and up to where it has room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ack {
-    /// All sequence numbers below have arrived.
+    /// All sequence numbers below this one have arrived.
     pub(super) received: u64,
-    /// Sequence numbers below may be sent.
+    /// Sequence numbers below this one may be sent.
     pub(super) limit: u64,
-    /// A later one came before this one: send again from here.
+    /// A later packet arrived before this one: send again from here.
     pub(super) gap: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Data<'a> {
     pub(super) tag: Tag,
     /// Bytes of the whole message.
     pub(super) total: u64,
-    /// Where in it this chunk begins.
+    /// Where in the message this chunk begins.
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
 }
@@ -83,15 +83,15 @@ pub(super) struct Data<'a> {
 /// Why a greeting is not answered with a welcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// As the refusing end sees them; at least one.
+    /// The differences, as the refusing end sees them; at least one.
     Differs(Vec<Difference>),
-    /// The rank is here already; it may try again later.
+    /// The rank is connected already. It may try again later.
     Taken,
-    /// The session to resume is not known: that end was restarted, or has given this one up.
+    /// The session to resume is not known: the refusing end was restarted, or has given this end up.
     UnknownSession,
-    /// The rank took part and is gone; this run does not let a rank return.
+    /// The rank took part and left. In this run no rank may return.
     TooLate,
-    /// The rank broke the protocol, or sent what the caller refuses.
+    /// The rank broke the protocol, or sent messages that the caller refuses.
     ShutOut,
 }
 
@@ -122,7 +122,7 @@ impl std::fmt::Display for Refusal {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Terms are no longer than that; texts from elsewhere are cut between characters.
+    // Terms are never longer. Longer texts are cut between two characters.
     let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     out.extend_from_slice(&(end as u16).to_le_bytes());
     out.extend_from_slice(&text.as_bytes()[..end]);
@@ -188,10 +188,10 @@ impl Packet<'_> {
     }
 }
 
-/// Why bytes are no packet.
+/// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// The peer speaks another version; its greeting can be refused by name.
+    /// The peer uses another version. The refusal names it.
     Version {
         session: u64,
         theirs: u16,

@@ -1,4 +1,4 @@
-//! Which ranks may take part, each with its key and the address on which it listens.
+//! Which ranks may take part, each with its key and the address at which it listens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::rank::{Rank, RankSet};
 /// One participant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Its key; none where nothing is encrypted.
+    /// Its key; `None` without encryption.
     pub key: Option<PublicKey>,
-    /// The address on which it listens; none if it only connects.
+    /// The address at which it listens; `None` if it only connects.
     pub endpoint: Option<String>,
 }
 
-/// All participants by rank: the list of allowed keys, and the address book.
+/// All participants by rank, with their keys and addresses.
 ///
-/// As text, each line is a rank, a key (or `-`) and, for those who listen, an endpoint; lines that begin with
-/// `#` are comments. The file of a public key that [`KeyPair::write`](super::KeyPair::write) makes is such a
-/// line too: its rank is the one after that of the line before, and 1 in the first line.
+/// As text, each line is a rank, a key (or `-`) and, for a rank that listens, an endpoint. Lines that begin
+/// with `#` are comments. A `.pub` file of [`KeyPair::write`](super::KeyPair::write) is such a line without a
+/// rank: it gets the rank after that of the previous line, or 1 in the first line.
 ///
 /// # Examples
 /// ```
@@ -69,7 +69,7 @@ impl Roster {
         self.0.iter().find_map(|(rank, entry)| (entry.key.as_ref() == Some(key)).then_some(*rank))
     }
 
-    /// No key stands for two ranks, because it would then prove neither.
+    /// Refuses a key that two ranks share, because it would prove neither.
     fn check(&self) -> Result<(), String> {
         let mut keys: Vec<PublicKey> = self.0.values().filter_map(|entry| entry.key).collect();
         keys.sort_unstable();
@@ -105,7 +105,7 @@ impl std::str::FromStr for Roster {
     }
 }
 
-/// Who has that key and does not listen.
+/// The rank that has this key and does not listen.
 fn listed(key: &str) -> Result<Entry, String> {
     let key = key.parse().map_err(|error| format!("'{key}': {error}"))?;
     Ok(Entry { key: Some(key), endpoint: None })

@@ -1,4 +1,4 @@
-//! Sockets with every option set on purpose.
+//! Sockets, with every option that matters set explicitly.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::error::ZmqError;
 use super::options::{Security, ZmqOptions};
 use crate::rank::Rank;
 
-/// How long a closed socket continues to send what it holds, acknowledgements and refusals, in milliseconds.
-/// It matters only for a peer that takes nothing.
+/// How long a closed socket continues to send its queue of acknowledgements and refusals, in milliseconds.
+/// This matters only for a peer that receives nothing.
 const LINGER: i32 = 2000;
 const RECONNECT: i32 = 50;
 const RECONNECT_AT_MOST: i32 = 500;
@@ -22,7 +22,7 @@ const FAILURES: i32 = SocketEvent::HANDSHAKE_FAILED_NO_DETAIL as i32
     | SocketEvent::HANDSHAKE_FAILED_AUTH as i32;
 const CONNECTIONS: i32 = SocketEvent::HANDSHAKE_SUCCEEDED as i32 | SocketEvent::DISCONNECTED as i32;
 
-/// A call of libzmq that failed, as an error of ours.
+/// Converts a failed call of libzmq into a `ZmqError`.
 fn failed(what: &str) -> impl FnOnce(zmq::Error) -> ZmqError {
     move |error| ZmqError::Socket { what: what.to_owned(), error: error.to_string() }
 }
@@ -53,7 +53,7 @@ fn bounded(
     Ok(socket)
 }
 
-/// A socket for all that connect, and the monitor that reports failed handshakes.
+/// A socket for all peers that connect, and the monitor that reports failed handshakes.
 pub(super) fn router(
     context: &Context,
     options: &ZmqOptions,
@@ -83,7 +83,7 @@ pub(super) fn dealer(
 ) -> Result<(Socket, Socket), ZmqError> {
     let make = || {
         let socket = bounded(context, SocketType::DEALER, options, endpoint)?;
-        // Nothing is queued for a connection that is not there: it would be lost with it.
+        // Nothing is queued without a connection, because a queue is lost when the connection ends.
         socket.set_immediate(true)?;
         socket.set_reconnect_ivl(RECONNECT)?;
         socket.set_reconnect_ivl_max(RECONNECT_AT_MOST)?;
@@ -108,7 +108,8 @@ fn monitor(context: &Context, socket: &Socket, name: &str, events: i32) -> Resul
     Ok(monitor)
 }
 
-/// Where libzmq asks whether a key may come in. Bound before the first connection is possible.
+/// The socket at which libzmq asks whether a key is admitted. It is bound before the first connection is
+/// possible.
 pub(super) fn zap(context: &Context) -> Result<Socket, ZmqError> {
     let make = || {
         let socket = context.socket(SocketType::REP)?;
@@ -138,9 +139,9 @@ pub(super) fn bell(context: &Context) -> Result<(Socket, Socket), ZmqError> {
 pub(super) enum Noticed {
     Connected,
     Disconnected,
-    /// The other end does not let this key in.
+    /// The other end does not admit this key.
     Denied,
-    /// The other end has another key, no key, or does not speak this protocol.
+    /// The other end has another key, or no key, or does not use this protocol.
     HandshakeFailed,
 }
 

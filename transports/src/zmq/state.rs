@@ -16,10 +16,10 @@ use crate::tag::Deadline;
 /// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It has never been here.
+    /// It has never connected.
     Expected,
     Here,
-    /// It was here; whether it comes back is unknown.
+    /// It was connected. Whether it comes back is not known.
     Silent,
     /// Its session is over.
     Gone,
@@ -29,18 +29,19 @@ pub(super) enum Standing {
 pub(super) struct Peer {
     pub(super) rank: Rank,
     pub(super) standing: Standing,
-    /// Its session. A session whose peer said its last word is kept, so that this can still be acknowledged.
+    /// Its session. After the peer's last word the session is kept, so that the last word can still be
+    /// acknowledged.
     pub(super) link: Option<Link>,
     /// Sessions so far.
     pub(super) sessions: u64,
-    /// The session to which messages of the present membership belong; none as long as any will do.
+    /// The session to which messages of the current membership belong; `None` if any session may be used.
     pub(super) bound: Option<u64>,
-    /// It broke the protocol, or was shut out, and is not let in again.
+    /// It broke the protocol, or was shut out, and is not admitted again.
     pub(super) is_banned: bool,
-    /// Whether the list of peers still has it.
+    /// Whether it is still on the list of peers.
     pub(super) is_listed: bool,
-    /// The session of a hello because of whose refusal this end fails, and its time, until its sender has
-    /// heard of it.
+    /// If this end fails because it refused a hello: the session of that hello and the time, until its sender
+    /// has received the refusal.
     pub(super) untold: Option<(u64, Instant)>,
 }
 
@@ -51,7 +52,7 @@ impl Peer {
         Self { rank, standing, link, sessions: 0, bound, is_banned, is_listed, untold }
     }
 
-    /// Begins a session of this end's choice.
+    /// Begins a session with a number that this end chooses.
     pub(super) fn begin(&mut self, limits: &ZmqLimits, now: Instant) {
         self.link = Some(Link::new(session(), limits, now));
         self.standing = Standing::Expected;
@@ -59,23 +60,23 @@ impl Peer {
         self.bound = None;
     }
 
-    /// Whether its session, if it has one, is not the one of the present membership: it was started again.
+    /// Whether its session, if it has one, is not that of the current membership: the peer was restarted.
     pub(super) fn is_another(&self) -> bool {
         self.bound.is_some_and(|bound| self.link.as_ref().is_none_or(|link| link.session != bound))
     }
 
-    /// The session, while messages can be queued for it.
+    /// The session, if messages can be queued for it.
     pub(super) fn open_link(&mut self) -> Option<&mut Link> {
         if self.standing == Standing::Gone { None } else { self.link.as_mut() }
     }
 
-    /// Whether nothing that was queued for it can still arrive, or everything has.
+    /// Whether everything queued for it has arrived, or can no longer arrive.
     pub(super) fn is_settled(&self) -> bool {
         self.standing == Standing::Gone || self.link.as_ref().is_none_or(|link| link.outgoing.is_done())
     }
 }
 
-/// What the caller orders from the thread, which knows the connections.
+/// Orders of the caller to the thread, which knows the connections.
 #[derive(Debug)]
 pub(super) enum Order {
     ShutOut { rank: Rank, why: String },
@@ -87,21 +88,21 @@ pub(super) struct State {
     pub(super) arrivals: Arrivals,
     /// In rank order.
     pub(super) peers: Vec<Peer>,
-    /// Why the transport cannot begin.
+    /// Why the transport cannot start.
     pub(super) failure: Option<ZmqError>,
-    /// All peers were there.
+    /// Whether all peers have been connected.
     pub(super) has_begun: bool,
-    /// Carried out before the thread does anything else.
+    /// Orders, carried out before the thread does anything else.
     pub(super) orders: Vec<Order>,
-    /// How long the thread may continue to deliver queued messages; then it ends.
+    /// Set on closing: until when the thread may deliver queued messages before it ends.
     pub(super) closing: Option<Deadline>,
     pub(super) is_stopped: bool,
-    /// The thread was woken and has not looked yet.
+    /// Whether the thread was woken and has not looked yet.
     pub(super) is_woken: bool,
 }
 
 impl State {
-    /// New sessions with all peers; nothing is left of the old ones.
+    /// Begins new sessions with all peers, without any trace of the old ones.
     pub(super) fn begin_again(&mut self, limits: &ZmqLimits) {
         let now = Instant::now();
         self.peers.iter_mut().for_each(|peer| peer.begin(limits, now));
@@ -110,8 +111,7 @@ impl State {
     }
 }
 
-/// A number that no other session has. The standard library seeds its hashers from the system's random
-/// numbers.
+/// A random session number. The standard library seeds its hashers with random numbers of the system.
 fn session() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -119,7 +119,7 @@ fn session() -> u64 {
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Anything changed that somebody may wait for.
+    /// Signals every change that a caller may wait for.
     changed: Condvar,
 }
 
@@ -131,7 +131,7 @@ impl Shared {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// No code panics while it holds the lock halfway through a change, so a poisoned one is still good.
+    /// No code panics in the middle of a change while it holds the lock, so a poisoned lock is still usable.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

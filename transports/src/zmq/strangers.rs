@@ -1,4 +1,5 @@
-//! Keeps the log readable: what strangers cause is told at once, then at most once a second, with its number.
+//! Keeps the log readable: an event that strangers cause is reported at once, then at most once a second,
+//! with a count.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::event::Event;
 
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Different stories that are kept apart; the rest is dropped until some were told.
+/// Different events that are counted separately. Further ones are dropped until some were reported.
 const MOST: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,12 +26,12 @@ struct Story {
 pub(super) struct Strangers(BTreeMap<(Kind, String, String), Story>);
 
 impl Strangers {
-    /// A peer was not let in.
+    /// A peer was turned away.
     pub(super) fn refused(&mut self, who: String, why: String) {
         self.count((Kind::Refused, who, why));
     }
 
-    /// Something was dropped.
+    /// An invalid message was dropped.
     pub(super) fn garbage(&mut self, who: String, what: String) {
         self.count((Kind::Garbage, who, what));
     }
@@ -41,7 +42,7 @@ impl Strangers {
         }
     }
 
-    /// Reports what is due.
+    /// Reports the events that are due.
     pub(super) fn report(&mut self, now: Instant, events: &mut Vec<Event>) {
         for ((kind, who, what), story) in &mut self.0 {
             let is_due =

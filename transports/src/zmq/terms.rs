@@ -1,4 +1,4 @@
-//! What two ends must have in common before they exchange a message.
+//! Values that two ends must have in common before they exchange a message.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ pub(super) const MAX_TEXT: usize = 512;
 pub(super) const MAX_TERMS: usize = 64;
 
 /// Names with values that must be equal at both ends: the layout's fingerprint, the codec's spelling, and
-/// whatever else the run depends on. Both ends compare them when they greet each other, and refuse by name:
-/// all names on which they differ are told.
+/// whatever else the run depends on. The ends compare them in the greeting. A refusal lists every name on
+/// which they differ.
 ///
 /// # Examples
 /// ```
@@ -47,7 +47,7 @@ impl std::fmt::Display for Difference {
 }
 
 impl Difference {
-    /// As the other end sees it.
+    /// The same difference, as the other end sees it.
     pub(super) fn reversed(self) -> Self {
         Self { name: self.name, own: self.theirs, theirs: self.own }
     }
@@ -70,7 +70,7 @@ impl Terms {
         Self::default().with("layout", fingerprint).with("codec", spec)
     }
 
-    /// One more term; the last value for a name counts.
+    /// Adds a term. If a name has several values, the last one counts.
     ///
     /// # Panics
     /// If name or value is longer than 512 bytes, or with more than 64 terms.
@@ -82,7 +82,7 @@ impl Terms {
         self
     }
 
-    /// All names on which the two do not agree, in alphabetical order.
+    /// All terms on which the two differ, in alphabetical order.
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let names: std::collections::BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let value = |terms: &Self, name: &String| terms.0.get(name).cloned().unwrap_or_default();
@@ -99,7 +99,7 @@ impl Terms {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Terms as they were read, whose lengths the reader has checked.
+    /// Terms that were read from a packet, whose lengths the reader has checked.
     pub(super) fn read(pairs: Vec<(String, String)>) -> Self {
         Self(pairs.into_iter().collect())
     }

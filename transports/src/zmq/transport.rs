@@ -21,12 +21,12 @@ use crate::rank::{Membership, Rank, RankSet};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// How long a transport that is dropped without having been closed continues to deliver.
+/// How long a transport that is dropped without `close` continues to deliver.
 const DROPPED: Duration = Duration::from_millis(250);
 /// What CURVE adds to a frame: name of the command 8, nonce 8, authenticator 16, flags 1.
 const CURVE_BYTES: usize = 33;
 
-/// Whether the libzmq of this program can encrypt and authenticate.
+/// Whether the libzmq of this program has CURVE, and so can encrypt and authenticate.
 pub fn has_curve() -> bool {
     ::zmq::has("curve") == Some(true)
 }
@@ -42,7 +42,7 @@ pub struct ZmqTransport {
     pub(super) counters: Counters,
 }
 
-/// What does not change.
+/// The parts that do not change.
 #[derive(Debug)]
 pub(super) struct Me {
     pub(super) rank: Rank,
@@ -94,29 +94,29 @@ impl std::fmt::Debug for Bell {
 }
 
 impl Bell {
-    /// Rings, unless it already rang and no one has listened yet.
+    /// Rings, unless the thread has not yet noticed the last ring.
     fn ring(&self, state: &mut State) {
         if !mem::replace(&mut state.is_woken, true) {
-            // A bell that cannot ring is full of rings.
+            // If the bell cannot ring, it is full of rings that the thread has not noticed.
             let _ = self.0.send(&b""[..], ::zmq::DONTWAIT);
         }
     }
 }
 
-/// How much of the link was repeated or dropped, beyond what [`Transport::counters`] counts.
+/// What a link repeated or dropped, which [`Transport::counters`] does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTally {
     /// Chunks that were sent again.
     pub resent: u64,
-    /// Chunks that came again and were dropped.
+    /// Chunks that arrived again and were dropped.
     pub duplicates: u64,
     /// Sessions with this peer so far.
     pub sessions: u64,
 }
 
 impl ZmqTransport {
-    /// Continues with other ranks in a later epoch. The caller must make every member adopt the same
-    /// membership. From then on a member that begins another session is `Disconnected` until the next call.
+    /// Continues with other ranks in a later epoch. Every member must adopt the same membership. From then
+    /// on, a member that begins another session is `Disconnected` until the next call.
     ///
     /// # Errors
     /// `NotAPeer` when this rank is not in it, or when it names a rank that is not in the roster. Nothing has
@@ -143,22 +143,22 @@ impl ZmqTransport {
         Ok(())
     }
 
-    /// States to which session a member's messages belong, when it may have begun another one since.
+    /// Sets the session to which a member's messages belong. The member may have begun another one since.
     pub(super) fn bind(&mut self, rank: Rank, session: u64) {
         let mut state = self.shared.lock();
         let peer = state.peers.iter_mut().find(|peer| peer.rank == rank);
         peer.into_iter().for_each(|peer| peer.bound = Some(session));
     }
 
-    /// Ends the session of `rank`, which is not let in again under its key. An end that listens calls this
-    /// for a peer whose packets are right and whose messages are not. Returns when it is done.
+    /// Ends the session of `rank`, and does not admit its key again. An end that listens calls this for a
+    /// peer whose packets are valid but whose messages are not. Returns when it is done.
     pub fn shut_out(&mut self, rank: Rank, why: &str) {
         self.order(Order::ShutOut { rank, why: why.to_owned() });
     }
 
-    /// Applies another list of peers. A rank that is no longer on it, or has another key on it, is gone. A
-    /// rank with another key, or on the list again, may come in even if that rank was shut out. This end's
-    /// own entry stays. Returns when it is done.
+    /// Applies another list of peers. A rank that is no longer on the list, or has another key there, is
+    /// disconnected. A rank with a new key, or one that is listed again, may join even if it was shut out.
+    /// This end's own entry stays. Returns when it is done.
     ///
     /// # Errors
     /// `Options` where the list has a rank that it did not have at the start, or one without a key; without
@@ -180,7 +180,7 @@ impl ZmqTransport {
         Ok(())
     }
 
-    /// Has the thread do something, and waits until it is done.
+    /// Gives the thread an order, and waits until it is carried out.
     fn order(&mut self, order: Order) {
         let mut state = self.shared.lock();
         state.orders.push(order);
@@ -190,13 +190,13 @@ impl ZmqTransport {
         }
     }
 
-    /// Peers that are here or may come: on the list, and not shut out.
+    /// Peers that are connected or may connect: on the list, and not shut out.
     pub fn admitted(&self) -> usize {
         let state = self.shared.lock();
         state.peers.iter().filter(|peer| peer.is_listed && !peer.is_banned).count()
     }
 
-    /// What was repeated on the link to `rank`.
+    /// What was repeated or dropped on the link to `rank`.
     pub fn tally(&self, rank: Rank) -> LinkTally {
         let state = self.shared.lock();
         let Some(peer) = state.peers.iter().find(|peer| peer.rank == rank) else {
@@ -214,7 +214,7 @@ impl ZmqTransport {
         state.peers.iter().filter(is_present).map(|peer| peer.rank).collect()
     }
 
-    /// The number of the open session with `rank`; none when it is not here. Both ends know the same.
+    /// The number of the open session with `rank`, the same at both ends; `None` if there is none.
     pub fn session(&self, rank: Rank) -> Option<u64> {
         let state = self.shared.lock();
         let peer = state.peers.iter().find(|peer| peer.rank == rank)?;
@@ -222,9 +222,9 @@ impl ZmqTransport {
         peer.link.as_ref().filter(|_| is_present).map(|link| link.session)
     }
 
-    /// Begins a new session with every peer, after all have ended. It forgets what came in earlier sessions,
-    /// and the membership is again that of the roster, in epoch 0. For ends that only connect, such as the
-    /// worker of a star whose server was started again.
+    /// Begins a new session with every peer, after all sessions have ended. Messages of earlier sessions are
+    /// dropped, and the membership is again that of the roster, in epoch 0. For ends that only connect, such
+    /// as a worker whose server was restarted.
     ///
     /// # Errors
     /// As [`Bound::join`](super::Bound::join); it may then be tried again. `Options` while a session is open,
@@ -248,7 +248,7 @@ impl ZmqTransport {
         if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
     }
 
-    /// The place of a member among the peers; of anyone for messages of the roll.
+    /// The position of a member among the peers; for messages of the roll, of any peer.
     fn peer(&self, state: &State, rank: Rank, tag: Tag) -> Result<usize, TransportError> {
         let is_member = self.members.ranks.contains(rank) || tag.epoch == EPOCH;
         if rank == self.me.rank || !is_member {
@@ -258,7 +258,7 @@ impl ZmqTransport {
         at.map_err(|_| TransportError::Unsupported { operation: "link between two workers of a star" })
     }
 
-    /// Queues a message, when there is room for it, until it is delivered or the deadline has passed.
+    /// Waits for room and queues a message, until it is queued or the deadline has passed.
     fn queue(
         &mut self,
         to: Rank,
@@ -300,8 +300,8 @@ impl ZmqTransport {
         Ok(())
     }
 
-    /// Ends the thread; whatever was not delivered by then is lost. Returns the first peer that had not
-    /// confirmed, and what.
+    /// Ends the thread; messages that were not delivered by then are lost. Returns the first peer that had
+    /// not confirmed a message, and the tag of that message.
     fn leave(&mut self, deadline: Deadline) -> Option<(Rank, Tag)> {
         let thread = self.thread.take()?;
         let mut state = self.shared.lock();
@@ -315,7 +315,7 @@ impl ZmqTransport {
         let lost =
             unsettled.filter_map(|peer| Some((peer.rank, peer.link.as_ref()?.outgoing.oldest()?))).next();
         drop(state);
-        // A thread that panicked has left no more than one that ended.
+        // A thread that panicked leaves nothing more to clean up than one that ended.
         let _ = thread.join();
         lost
     }
@@ -340,8 +340,8 @@ impl Transport for ZmqTransport {
         self.me.limits.max_message_bytes
     }
 
-    /// The headers of the chunks, ZeroMQ's frames and CURVE's; without acknowledgements, signs of life and
-    /// repetitions.
+    /// Bytes of the chunk headers and of ZeroMQ's and CURVE's framing, without acknowledgements, signs of
+    /// life and repetitions.
     fn envelope_bytes(&self, payload_bytes: usize) -> usize {
         let chunk = self.me.limits.chunk_bytes;
         let frame = |bytes: usize| {
@@ -353,13 +353,14 @@ impl Transport for ZmqTransport {
         whole * frame(chunk) + if rest > 0 || whole == 0 { frame(rest) } else { 0 }
     }
 
-    /// Queues the message. `NoRoom`: the queue, which empties as the receiver's inbox takes, stayed full.
+    /// Queues the message. `NoRoom`: the queue stayed full. It empties as the receiver takes messages from
+    /// its inbox.
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
         self.queue(to, tag, payload, (deadline, None))
     }
 
-    /// Queues the message. What of it was not sent, or got lost with its connection, is not sent after
-    /// `until`; a message of several chunks is delivered like any other.
+    /// Queues the message. If it was not sent, or was lost with its connection, it is not sent again after
+    /// `until`. A message of several chunks is delivered like any other.
     fn send_packet(
         &mut self,
         to: Rank,
@@ -417,7 +418,7 @@ impl Transport for ZmqTransport {
         Ok(())
     }
 
-    /// Does nothing: the transport has a thread of its own.
+    /// Does nothing, because the transport has a thread of its own.
     fn try_progress(&mut self) -> Result<(), TransportError> {
         self.ensure_open()
     }

@@ -1,4 +1,4 @@
-//! The answers to libzmq's question whether a key may come in (RFC 27, ZAP 1.0).
+//! Answers libzmq's question whether a key is admitted (RFC 27, ZAP 1.0).
 
 use super::keys::PublicKey;
 use super::roster::Roster;
@@ -7,7 +7,7 @@ use crate::rank::Rank;
 /// The frames of libzmq's question: version, request, domain, address, routing id, mechanism, credentials.
 const QUESTION_FRAMES: usize = 7;
 
-/// The verdict on one question.
+/// The answer to one question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// Version, request, status code, status text, user id, metadata.
@@ -16,7 +16,7 @@ pub(super) struct Answer {
     pub(super) denied: Option<(String, String)>,
 }
 
-/// Lets in only the keys of the list that stand for one of `ranks`, with the key as user id.
+/// Admits only keys of the list that belong to one of `ranks`. The user id is the key.
 pub(super) fn answer(question: &[Vec<u8>], roster: &Roster, ranks: &[Rank]) -> Option<Answer> {
     let [version, request, ..] = question else { return None };
     let reply = |code: &str, text: &str, user: String| {

@@ -1,4 +1,4 @@
-//! The same number of coordinates from every chunk.
+//! Selects the same number of coordinates from every chunk.
 
 use super::select::{compact, cut};
 use crate::corrected::Pass;
@@ -6,7 +6,8 @@ use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 
-/// A unit cut into chunks of equal length, each with its own number of entries. The last may be shorter.
+/// A unit cut into chunks of equal length, each with its own number of entries. The last chunk may be
+/// shorter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     pub(super) density: Density,

@@ -25,9 +25,10 @@ pub(crate) use select::radix_cut;
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or
 /// all that are not zero if there are fewer. Ties go to the lowest index; a zero is never sent.
 ///
-/// With [chunks](Self::with_chunk), the same for every chunk of the unit: k = clamp(round(density·chunk), 1,
-/// chunk) of each. The last chunk may be shorter; its k follows from its own length. No part of the unit then
-/// waits for ever, and the work of one chunk does not depend on another.
+/// With [chunks](Self::with_chunk), it does the same for every chunk of the unit: k =
+/// clamp(round(density·chunk), 1, chunk) for each. The last chunk may be shorter; its k follows from its own
+/// length. So every part of the unit sends something in each step, and the work of one chunk does not depend
+/// on another.
 ///
 /// Biased: needs error feedback. ‖C(x) − x‖² ≤ (1 − k/n)·‖x‖² with exact values.
 ///
@@ -49,8 +50,8 @@ impl TopK {
         Self { density, chunk: None, coding: SparseCoding::new(index, values) }
     }
 
-    /// The same share of every `chunk` neighbours, counted from the start of the unit. A power of two from 64
-    /// to 65536, else `None`. Needs the feature `full`.
+    /// Sends the same share of every `chunk` neighbouring coordinates, counted from the start of the unit.
+    /// `None` unless `chunk` is a power of two from 64 to 65536. Encoding needs the feature `full`.
     ///
     /// # Examples
     /// ```
@@ -72,7 +73,7 @@ impl TopK {
         self.chunk.map(NonZeroU32::get)
     }
 
-    /// The chunks, in a full build: in any other they were refused.
+    /// The chunks, in a full build. Any other build has refused them before.
     fn chunks(&self) -> Option<Chunks> {
         let len = Full::build().and(self.chunk)?.get() as usize;
         Some(Chunks { density: self.density, len })

@@ -1,5 +1,5 @@
-//! Selection without a change: the coordinates that would be sent, while residual and momentum stay as they
-//! are.
+//! Selection without any change: finds the coordinates that would be sent, and leaves residual and momentum
+//! as they are.
 
 pub(crate) use super::select::capacity;
 use super::select::{compact, cut, sampled_bound};
@@ -9,7 +9,7 @@ use crate::kernels::scalar::sums::Squares;
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
 
-/// The largest magnitudes of one unit, cut again and again, each time to fewer.
+/// The largest magnitudes of one unit, cut several times, each time to fewer.
 pub(crate) struct Peek<'c> {
     isa: Isa,
     candidates: Candidates<'c>,
@@ -17,8 +17,8 @@ pub(crate) struct Peek<'c> {
 }
 
 impl<'c> Peek<'c> {
-    /// With room for candidates of [`capacity`] in each part, and one word in `spare` for each of the most
-    /// that are wanted.
+    /// With room for [`capacity`] candidates in each part. `spare` has one word for each coordinate that may
+    /// be wanted.
     pub(crate) fn new(indices: &'c mut [u32], values: &'c mut [u32], spare: &'c mut [u32]) -> Self {
         Self { isa: Isa::best(), candidates: Candidates { indices, values, len: 0 }, spare }
     }
@@ -31,7 +31,7 @@ impl<'c> Peek<'c> {
     pub(crate) fn select(&mut self, source: &Corrected<'_>, k: usize) -> Result<f64, EncodeError> {
         let values_at = |first| {
             let mut values = [0; RUN];
-            // The pass that reads all values refuses those that must be refused.
+            // The pass that reads all values also refuses invalid ones.
             let _ = source.fold(Isa::Baseline, first, &mut values);
             values
         };
@@ -44,8 +44,8 @@ impl<'c> Peek<'c> {
         Ok(squares)
     }
 
-    /// Leaves at least the `k` largest of the elements that reach `least`; returns the sum of the squares of
-    /// all.
+    /// Leaves at least the `k` largest of the elements that reach `least`. Returns the sum of the squares of
+    /// all elements.
     fn collect(&mut self, source: &Corrected<'_>, k: usize, mut least: u32) -> Result<f64, EncodeError> {
         let (mut sums, mut room): (Squares, _) = ([0.0; 8], [0; BLOCK]);
         self.candidates.len = 0;
@@ -68,8 +68,9 @@ impl<'c> Peek<'c> {
         Ok(total_of(sums))
     }
 
-    /// Leaves the `k` largest of the elements that are left. Returns the smallest magnitude with which a
-    /// later element can still be one of them: one more than the smallest, with which it would lose the tie.
+    /// Leaves the `k` largest of the remaining elements. Returns the smallest magnitude with which a later
+    /// element can still be one of them. That is one more than the smallest of them, because a later element
+    /// of equal magnitude loses the tie.
     pub(crate) fn reduce(&mut self, k: usize) -> u32 {
         let Self { isa, candidates, spare } = self;
         if candidates.len <= k {
@@ -80,7 +81,7 @@ impl<'c> Peek<'c> {
         cut.magnitude.saturating_add(1)
     }
 
-    /// The sum of the squares of the elements that are left.
+    /// The sum of the squares of the remaining elements.
     pub(crate) fn squares(&self) -> f64 {
         let mut sums: Squares = [0.0; 8];
         kernels::add_squares(self.isa, &self.candidates.values[..self.candidates.len], &mut sums);

@@ -1,4 +1,4 @@
-//! All coordinates that reach a magnitude or, if these are too many, the largest of them.
+//! Selects all coordinates that reach a magnitude or, if these are too many, the largest of them.
 
 use super::select::{compact, cut};
 use crate::corrected::{BLOCK, Pass};
@@ -6,12 +6,12 @@ use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 
-/// How many coordinates an estimated threshold is to leave.
+/// How many coordinates an estimated threshold should leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
-    /// How many it should leave.
+    /// The number wanted.
     pub(crate) k: usize,
-    /// More than this many are too many: the `k` largest of them are left.
+    /// If there are more than this, only the `k` largest are left.
     pub(crate) most: usize,
 }
 
@@ -21,15 +21,15 @@ impl Quota {
         Self { k, most: k.saturating_mul(2).min(len) }
     }
 
-    /// Elements that each part of the candidates must hold for a selection out of `len`. When it is full,
-    /// more than `most` have been found.
+    /// Elements that each part of the candidates must hold for a selection out of `len`. If it becomes full,
+    /// more than `most` were found.
     pub(crate) fn capacity(self, len: usize) -> usize {
         let room = self.most.saturating_add((self.most / 2).max(2 * BLOCK));
         room.min(len).saturating_add(CANDIDATE_SLACK)
     }
 
     /// Leaves every element whose magnitude bits are at least `least`, which is not 0, and returns their
-    /// number. If they are more than `most`, leaves the `k` largest, ties to the lowest index, and returns
+    /// number. If there are more than `most`, leaves the `k` largest, ties to the lowest index, and returns
     /// `None`. `spare` is working memory; `k` elements are enough.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Quota {
         Ok(self.settle(isa, too_many, candidates, spare))
     }
 
-    /// The end of [`select`](Self::select). The candidates are every element that reaches the magnitude or,
-    /// with `too_many`, at least the k largest.
+    /// The last part of [`select`](Self::select). The candidates are all elements that reach the magnitude
+    /// or, with `too_many`, at least the k largest.
     pub(crate) fn settle(
         self,
         isa: Isa,
@@ -70,8 +70,8 @@ impl Quota {
         (!too_many).then_some(candidates.len)
     }
 
-    /// Leaves the `k` largest candidates. Returns the smallest magnitude that can still be one of them: a
-    /// later element equal to the smallest loses the tie.
+    /// Leaves the `k` largest candidates. Returns the smallest magnitude with which a later element can still
+    /// be one of them. A later element equal to the smallest loses the tie.
     pub(crate) fn reduce(self, isa: Isa, candidates: &mut Candidates<'_>, spare: &mut [u32]) -> u32 {
         let cut = cut(isa, &candidates.values[..candidates.len], self.k, spare);
         compact(isa, candidates, cut, self.k);
@@ -81,7 +81,7 @@ impl Quota {
 
 /// Bits of the smallest magnitude above the threshold, which is not negative.
 pub(crate) fn least_above(threshold: f64) -> u32 {
-    // Rounded to the nearest, it may be at the threshold, or on either side of it.
+    // The cast rounds to nearest, so the result may be at the threshold or on either side of it.
     let nearest = threshold as f32;
     let bits = nearest.to_bits() & MAGNITUDE;
     bits + u32::from(f64::from(nearest) <= threshold)

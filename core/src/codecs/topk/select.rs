@@ -1,4 +1,4 @@
-//! Which k coordinates: exact, in linear time whatever the input, ties to the lowest index.
+//! Chooses the k coordinates: exactly, in linear time for any input, ties to the lowest index.
 
 use crate::built::Full;
 use crate::corrected::{BLOCK, Pass, RUN};
@@ -6,8 +6,8 @@ use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
 
-/// Where a selection cuts: it takes everything above `magnitude`, and the first `ties` coordinates of exactly
-/// that magnitude.
+/// Where a selection cuts: it takes every coordinate above `magnitude`, and the first `ties` coordinates of
+/// exactly that magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) magnitude: u32,
@@ -19,9 +19,9 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 
 /// The cut that leaves the `k` largest magnitudes, or all that are not zero if there are fewer.
 ///
-/// If there are many, a sample brackets the answer, and only the values inside the bracket are examined
-/// closely, with `spare` as room for them. A build for small machines has only the other way, with the same
-/// result.
+/// For many values, a sample brackets the answer, and only the values inside the bracket are examined
+/// closely; `spare` has room for them. For few values, and in a build for small machines, radix selection
+/// gives the same result.
 ///
 /// # Source
 /// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
@@ -30,12 +30,12 @@ pub(super) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
     bracketed.unwrap_or_else(|| radix_cut(p, k))
 }
 
-/// Elements of the sample that brackets a cut, and how far from the expected rank the bracket reaches: three
-/// deviations of the rank of a median.
+/// Elements of the sample that brackets a cut, and how far the bracket reaches from the expected rank: three
+/// standard deviations of the rank of a median.
 const BRACKET_SAMPLE: usize = 1024;
 const BRACKET_REACH: usize = 48;
 
-/// The cut, unless it lies outside the bracket or `spare` has no room for what is inside.
+/// The cut; `None` if it lies outside the bracket, or if `spare` has no room for the values inside.
 fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut> {
     let stride = p.len() / BRACKET_SAMPLE;
     let sample = spare.get_mut(..BRACKET_SAMPLE).filter(|_| stride >= 8)?;
@@ -55,9 +55,9 @@ fn bracketed_cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Option<Cut
     Some(radix_cut(&spare[..inside], wanted))
 }
 
-/// The same by radix selection: the histogram of the highest digit shows which of its values the k-th largest
-/// has; the next digit is counted among those elements alone, and so on. At most four reads of `p`, and no
-/// data-dependent worst case.
+/// The same by radix selection. The histogram of the highest digit shows which digit the k-th largest value
+/// has. The next digit is counted only among the elements with that digit, and so on. This takes at most four
+/// reads of `p`, whatever the data.
 pub(crate) fn radix_cut(p: &[u32], k: usize) -> Cut {
     let mut prefix = 0u32;
     let mut decided = 0u32;
@@ -85,8 +85,8 @@ fn histogram(p: &[u32], prefix: u32, decided: u32, shift: u32, bits: u32) -> [u3
     counts
 }
 
-/// The digit that the `wanted`-th largest has, and how many have a larger one; digit 0 if there are not that
-/// many.
+/// The digit of the `wanted`-th largest element, and how many elements have a larger digit; digit 0 if there
+/// are not that many.
 fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     let mut above = 0;
     for digit in (1..counts.len()).rev() {
@@ -99,8 +99,8 @@ fn digit_of_rank(counts: &[u32; 256], wanted: usize) -> (usize, usize) {
     (0, above)
 }
 
-/// Moves the `k` candidates that the cut leaves, or all that are not zero if there are fewer, to the front,
-/// in order.
+/// Moves the `k` candidates that the cut leaves to the front, in order; all that are not zero if there are
+/// fewer.
 pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: usize) {
     if Full::build().is_some() {
         kernels::compact(isa, candidates, cut.magnitude);
@@ -115,7 +115,8 @@ pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: us
         let magnitude = value & MAGNITUDE;
         let is_tie = magnitude == cut.magnitude && ties > 0;
         ties -= usize::from(is_tie);
-        // Written whether kept or not: a branch here would be mispredicted half of the time.
+        // Every candidate is written, kept or not, because a branch here would be mispredicted half of the
+        // time.
         candidates.indices[kept] = index;
         candidates.values[kept] = value;
         kept += usize::from(magnitude > cut.magnitude || is_tie);
@@ -124,14 +125,13 @@ pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: us
 }
 
 /// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice the number
-/// wanted, so that a slightly low bound does no harm, and at least two blocks more; never more than there
-/// are.
+/// wanted, so that a slightly low bound does no harm, and at least two blocks more. Never more than `len`.
 pub(crate) fn capacity(k: usize, len: usize) -> usize {
     let wanted = k.saturating_mul(2).max(k.saturating_add(2 * BLOCK));
     wanted.min(len).saturating_add(CANDIDATE_SLACK)
 }
 
-/// Leaves the `k` largest magnitudes, or all that are not zero if there are fewer, in `candidates`. It takes
+/// Leaves the `k` largest magnitudes in `candidates`, or all that are not zero if there are fewer. It takes
 /// one pass, or two if the sample was misleading. `spare` is working memory; `k` elements are enough.
 ///
 /// ```text
@@ -142,8 +142,8 @@ pub(crate) fn capacity(k: usize, len: usize) -> usize {
 /// if fewer than k were found: least := the smallest magnitude that is not zero, once more
 /// leave the k largest candidates
 /// ```
-/// Leaving only k candidates loses nothing: a later element equal to the smallest of them has a higher index
-/// and loses the tie.
+/// Keeping only k candidates loses nothing: a later element equal to the smallest of them has a higher index,
+/// so it loses the tie.
 ///
 /// # Errors
 /// The errors of [`Pass::add_and_select`].
@@ -154,7 +154,7 @@ pub(super) fn top_k(
     candidates: &mut Candidates<'_>,
     spare: &mut [u32],
 ) -> Result<(), EncodeError> {
-    // A small machine finds the bound on the way, by a few more cuts, and selects the same.
+    // A small machine finds the bound during the pass, with a few more cuts, and selects the same elements.
     let least = Full::build()
         .map_or(1, |_| sampled_bound(pass.len(), k, candidates.values, |first| pass.sample::<RUN>(first)));
     collect_first(isa, pass, k, least, candidates, spare)?;
@@ -168,7 +168,7 @@ pub(super) fn top_k(
     Ok(())
 }
 
-/// The pass that also adds.
+/// The pass that selects and adds the gradient to the residual.
 fn collect_first(
     isa: Isa,
     pass: &mut Pass<'_>,
@@ -204,14 +204,14 @@ fn collect(
     Ok(())
 }
 
-/// Elements of the sample, in runs of neighbours.
+/// Elements of the sample, taken in runs of neighbours.
 const SAMPLE: usize = 1 << 15;
 
-/// A magnitude that more than k elements reach, as far as a sample can tell; otherwise 1.
+/// A magnitude that more than k elements probably reach, by a sample; otherwise 1.
 ///
-/// Of s sampled elements about m = k·s/n are among the k largest, with a deviation of √m or, if large values
-/// are neighbours, up to √(8·m). So the bound is the sample's (m + 3·√(8·m) + 8)-th largest. It decides how
-/// many candidates there are to choose from, never which are chosen.
+/// Of s sampled elements, about m = k·s/n are among the k largest, with a standard deviation of √m or, if
+/// large values are neighbours, up to √(8·m). So the bound is the sample's (m + 3·√(8·m) + 8)-th largest. The
+/// bound decides how many candidates there are, never which of them are chosen.
 pub(super) fn sampled_bound(
     len: usize,
     k: usize,
@@ -250,7 +250,7 @@ mod tests {
         order
     }
 
-    /// What is selected from p as a gradient, and as the sum of a residual and a gradient, one half each.
+    /// The selection from p as a gradient, and as the sum of a residual and a gradient of one half each.
     fn selected(isa: Isa, p: &[f32], k: usize) -> Vec<u32> {
         let alone = selected_by(isa, Pass::new(Grad::F32(p), None, 0, f32::INFINITY), p, k);
         let half: Vec<f32> = p.iter().map(|value| value / 2.0).collect();
@@ -297,7 +297,7 @@ mod tests {
         let descending: Vec<f32> = ascending.iter().rev().copied().collect();
         let equal = vec![0.5f32; n];
         let steps: Vec<f32> = (0..n).map(|i| (i / 100 % 3) as f32).collect();
-        // Large exactly where the sample looks, and nowhere else; and the other way round.
+        // Large only where the sample looks; and large only where it does not.
         let stride = n / ((n / 8).min(SAMPLE) / RUN);
         let seen: Vec<f32> = (0..n).map(|i| if i % stride < RUN { 9.0 } else { (i % 7) as f32 }).collect();
         let unseen: Vec<f32> =

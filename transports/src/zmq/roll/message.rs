@@ -1,9 +1,9 @@
-//! What server and workers tell each other besides frames and verdicts, little-endian.
+//! Messages between server and workers other than frames and verdicts, little-endian.
 
 use super::tags::EPOCH;
 use crate::rank::Rank;
 
-/// What follows the step that has closed.
+/// What comes after the step that has closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The epoch of the next step.

@@ -1,4 +1,4 @@
-//! Which ranks take part in which step, when workers join, leave, die and fall silent in the middle of a run.
+//! Decides which ranks take part in which step, when workers join, leave, die or fall silent during a run.
 //!
 //! A server and its workers run [`Exchange`](crate::exchange::Exchange)s with
 //! [`Route::Server`](crate::exchange::Route) over a star with [`Returns::AtAnyTime`](super::Returns). This

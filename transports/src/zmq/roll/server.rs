@@ -11,21 +11,21 @@ use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 use crate::zmq::transport::ZmqTransport;
 
-/// Time between two checks for workers that ask to come in, while there are too few.
+/// Time between two checks for workers that ask to join, while there are too few.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// When a step counts, and which members stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Members, the server included, with whom a step may begin.
+    /// The fewest members, the server included, with which a step may begin.
     pub quorum: usize,
-    /// Steps in a row that a member may be late for.
+    /// Consecutive steps for which a member may be late.
     pub may_miss: u32,
-    /// Frames in a row of a member that may be refused; with the next one it is shut out of the run.
+    /// Consecutive frames of a member that may be refused. With the next one it is shut out of the run.
     pub may_spoil: u32,
 }
 
-/// A change of the membership, in words.
+/// A change of the membership.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// It takes part from the next step on.
@@ -33,11 +33,11 @@ pub enum Change {
         /// Who.
         rank: Rank,
     },
-    /// It is gone, with its residual.
+    /// It left, and its residual is lost.
     Left {
         /// Who.
         rank: Rank,
-        /// Norm of its residual in its last report; no rank adds that any more.
+        /// Norm of its residual in its last report. No step will add that residual any more.
         lost_norm: f64,
     },
     /// It is out until it asks again; it still has its residual.
@@ -72,10 +72,10 @@ struct Place {
     /// Whether a request waits to be answered.
     wants_in: bool,
     missed: u32,
-    /// Frames in a row that were refused, and why the last one was.
+    /// Consecutive frames that were refused, and the reason for the last one.
     spoiled: (u32, String),
     norm: f64,
-    /// Why it is to be put out.
+    /// Why it will be put out, if it will be.
     fault: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that is alone so far. Its transport then has a membership of one, in epoch 1.
+    /// A server without workers. Its transport then has a membership of one, in epoch 1.
     ///
     /// # Errors
     /// As [`ZmqTransport::adopt`].
@@ -113,14 +113,15 @@ impl Server {
         Ok(Self { rules, quorum: rules.quorum, places, buffer: Vec::new() })
     }
 
-    /// Members now, the server included.
+    /// Current members, the server included.
     pub fn members(&self) -> usize {
         1 + self.places.iter().filter(|place| place.member.is_some()).count()
     }
 
-    /// Number of members with whom the next step may begin: that of the rules, or fewer if fewer can still
-    /// come in, because others were shut out or taken off the list. It rises again only when a step closes,
-    /// or while there are no members: members that were told of a step get it.
+    /// The fewest members with which the next step may begin. It is the number of the rules, or a smaller one
+    /// if too few ranks can still join, because others were shut out or taken off the list. It rises again
+    /// only when a step closes or while there are no members, because a step that members were told of must
+    /// take place.
     pub fn quorum(&self) -> usize {
         self.quorum
     }
@@ -156,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Takes note of sessions that ended and of requests that came.
+    /// Records sessions that ended and requests that arrived.
     fn look(&mut self, transport: &mut ZmqTransport) -> Result<(), TransportError> {
         for place in &mut self.places {
             let Some(session) = transport.session(place.rank) else {
@@ -179,8 +180,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes the reports of the members in the step of `tag`, and returns the norm of the residual of each. A
-    /// member is put out if its parameters differ from the server's own, whose hash is given.
+    /// Receives the reports of the members in the step of `tag`, and returns the norm of each residual. A
+    /// member is put out if its parameters differ from the server's own, whose hash the caller passes.
     ///
     /// # Errors
     /// The errors of `recv`.
@@ -220,8 +221,8 @@ impl Server {
         }
     }
 
-    /// Notes that a member's frame was refused in this step. One too many in a row, and it is shut out when
-    /// the step closes: each of them may have made the step void.
+    /// Records that a member's frame was refused in this step. After too many in a row, the member is shut
+    /// out when the step closes, because each refused frame may make a step void.
     pub fn spoiled(&mut self, rank: Rank, why: String) {
         if let Some(place) = self.places.iter_mut().find(|place| place.rank == rank) {
             place.spoiled = (place.spoiled.0 + 1, why);
@@ -250,9 +251,9 @@ impl Server {
         }
     }
 
-    /// Closes the step of `tag`, in which `contributors` are known to have taken part in time. It decides who
-    /// takes part in `next_step`, tells the members, and sends `state` to those who come in. If there was no
-    /// step before, there are no members to tell.
+    /// Closes the step of `tag`, in which `contributors` took part in time. Decides who takes part in
+    /// `next_step`, tells the members, and sends `state` to workers that join. Before the first step there
+    /// are no members to tell.
     ///
     /// # Errors
     /// The errors of `send` that no single worker caused, and those of [`ZmqTransport::adopt`].
@@ -302,7 +303,7 @@ impl Server {
         Ok(changes)
     }
 
-    /// Tells the members of the closed step what follows.
+    /// Tells the members of the closed step what comes next.
     fn tell(
         &mut self,
         transport: &mut ZmqTransport,
@@ -341,7 +342,7 @@ impl Server {
 }
 
 impl Place {
-    /// Ends the membership of a worker that is gone, too late too often, or at fault.
+    /// Ends the membership of a worker that is gone, was late too often, or is at fault.
     fn judge(
         &mut self,
         session: Option<u64>,
@@ -357,7 +358,7 @@ impl Place {
             (session, _) if session != Some(member) => Change::Left { rank, lost_norm: self.norm },
             (_, Some(why)) => Change::Out { rank, why },
             _ if missed > may_miss => Change::Out { rank, why: format!("it missed {missed} steps in a row") },
-            // A member that asks has lost its place in the run.
+            // A member that asks to join has lost its place in the run.
             _ if self.wants_in => Change::Out { rank, why: "it asked to begin again".to_owned() },
             _ => return,
         };
@@ -365,14 +366,14 @@ impl Place {
         changes.push(change);
     }
 
-    /// Ends the membership of a worker that is not at fault: too few are left for a step.
+    /// Ends the membership of a worker that is not at fault, because too few members are left for a step.
     fn wait_for_others(&mut self) -> Option<Change> {
         self.member.take()?;
         let why = "too few are left for a step, and all begin the next one together".to_owned();
         Some(Change::Out { rank: self.rank, why })
     }
 
-    /// Makes a member of a worker that wants it.
+    /// Makes a worker that asked to join a member.
     fn let_in(&mut self) -> Option<Rank> {
         if !self.wants_in {
             return None;
@@ -383,7 +384,7 @@ impl Place {
     }
 }
 
-/// A worker that is gone, or takes nothing, is found out when the next step closes.
+/// A worker that is gone, or receives nothing, is noticed when the next step closes.
 fn lenient(sent: Result<(), TransportError>) -> Result<(), TransportError> {
     match sent {
         Err(TransportError::Disconnected { .. } | TransportError::NoRoom { .. }) => Ok(()),

@@ -1,10 +1,9 @@
-//! What messages of the roll are about.
+//! Tags of the messages of the roll.
 
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// The epoch of messages between ranks that need not be members: how one becomes a member. No membership has
-/// it.
+/// The epoch of messages with which a rank becomes a member. No membership has this epoch.
 pub const EPOCH: u32 = u32::MAX;
 
 /// Chunks of a step that belong to the roll; the exchange uses 0 and 1.

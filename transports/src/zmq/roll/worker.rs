@@ -12,18 +12,18 @@ use crate::zmq::transport::ZmqTransport;
 #[derive(Debug)]
 pub struct Worker {
     server: Rank,
-    /// The session of the last request, and how many there were in it.
+    /// The session of the last request, and how many requests were made in it.
     asked: (u64, u32),
     buffer: Vec<u8>,
 }
 
 impl Worker {
-    /// A worker of that server.
+    /// A worker of the server `server`.
     pub fn new(server: Rank) -> Self {
         Self { server, asked: (0, 0), buffer: Vec::new() }
     }
 
-    /// Asks to be let in when a step closes.
+    /// Asks to join when a step closes.
     ///
     /// # Errors
     /// The errors of `send`.
@@ -37,12 +37,12 @@ impl Worker {
         transport.send(self.server, tag, b"", deadline)
     }
 
-    /// Waits for a step to close. Returns what comes next and the server's state, as it was given to
-    /// [`Server::close`](super::Server::close). The transport has the new membership then. After a `Timeout`
+    /// Waits for a step to close. Returns what comes next and the server's state, as it was passed to
+    /// [`Server::close`](super::Server::close). The transport then has the new membership. After a `Timeout`
     /// it can be called again.
     ///
     /// # Errors
-    /// The errors of `recv`; `Disconnected` also if nothing was asked, or the answer makes no sense.
+    /// The errors of `recv`; `Disconnected` also if nothing was asked, or if the answer is not valid.
     pub fn answer(
         &mut self,
         transport: &mut ZmqTransport,
@@ -75,11 +75,11 @@ impl Worker {
         transport.send(self.server, tag.chunk(REPORT), &report.write(), deadline)
     }
 
-    /// Waits for what follows the step of `tag`. If this worker is in it, the transport has the new
-    /// membership; otherwise it has to ask again.
+    /// Waits for the notice of what comes after the step of `tag`. If this worker takes part, the transport
+    /// then has the new membership. Otherwise it must ask again.
     ///
     /// # Errors
-    /// The errors of `recv`; `Disconnected` also if the notice makes no sense.
+    /// The errors of `recv`; `Disconnected` also if the notice is not valid.
     pub fn next(
         &mut self,
         transport: &mut ZmqTransport,
@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-/// Continues in the epoch of the notice. A notice of the present epoch says that nothing has changed.
+/// Continues in the epoch of the notice. If that is the current epoch, nothing has changed.
 fn adopt(transport: &mut ZmqTransport, notice: &Notice) -> Result<(), TransportError> {
     if notice.epoch <= transport.membership().epoch {
         return Ok(());
