@@ -766,7 +766,7 @@ class Table:
         self.starts = [sum(freqs[:symbol]) for symbol in range(len(freqs))]
 
 
-# Section 6.6
+# Sections 6.5 to 6.7
 
 
 class RangeDecoder:
