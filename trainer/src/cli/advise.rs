@@ -46,8 +46,8 @@ pub(super) struct AdviseArgs {
     /// measured between its processes]
     #[arg(long, value_name = "X", value_delimiter = ',', value_parser = positive)]
     gbps: Vec<f64>,
-    /// Latency of a link: microseconds from sending an empty message to receiving it, at least 0 [default: 50;
-    /// under mpirun, as measured]
+    /// Latency of a link: microseconds from sending an empty message to receiving it, at least 0 [default:
+    /// 50; under mpirun, as measured]
     #[arg(long, value_name = "X", value_parser = not_negative)]
     latency_us: Option<f64>,
     /// Buckets in which a framework sends the gradient. All but the last travel during the backward pass, so

@@ -17,8 +17,8 @@ use crate::record::folder::Folder;
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
-    /// Continue the comparison in this folder. Finished and diverged runs are kept, interrupted runs continue,
-    /// and the others are run. Takes no other option
+    /// Continue the comparison in this folder. Finished and diverged runs are kept, interrupted runs
+    /// continue, and the others are run. Takes no other option
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
     /// A codec to compare, followed by settings for its runs alone. Repeat the option for each codec: --codec

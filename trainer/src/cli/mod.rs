@@ -31,9 +31,9 @@ use crate::remote;
 
 /// Trains real models with compressed gradients, and reports what compression cost and what it gained.
 ///
-/// Without a command, trainer runs the quick start. It trains dense and with three codecs, on shipped data with
-/// four workers in this process, in about a minute. It then prints a table and writes a report to open in a
-/// browser.
+/// Without a command, trainer runs the quick start. It trains dense and with three codecs, on shipped data
+/// with four workers in this process, in about a minute. It then prints a table and writes a report to open
+/// in a browser.
 #[derive(Debug, Parser)]
 #[command(name = "trainer", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -129,7 +129,7 @@ impl Cli {
         let is_for_all = matches!(self.command, Some(Command::Train(_) | Command::Advise(_)));
         if !is_for_all && Launch::detect().is_some_and(|launch| launch.world > 1) {
             return Err(Failure::Usage(
-                "under mpirun there are only `trainer train` and `trainer advise`".to_owned(),
+                "under mpirun only `trainer train` and `trainer advise` work".to_owned(),
             ));
         }
         match self.command {

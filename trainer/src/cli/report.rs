@@ -25,7 +25,7 @@ pub(super) struct ReportArgs {
 
 pub(super) fn report(args: &ReportArgs, out: &mut impl Write) -> Result<(), Failure> {
     if args.out.exists() && !args.force {
-        let what = "there already; give another --out, or --force to write over it";
+        let what = "exists already; give another --out, or --force to overwrite it";
         return Err(Failure::of_file(&args.out, what));
     }
     let logged: Vec<LoggedRun> =

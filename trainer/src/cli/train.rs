@@ -30,8 +30,8 @@ pub(super) struct TrainArgs {
     /// [default: 300]
     #[arg(long, value_name = "N")]
     patience: Option<u64>,
-    /// TOML file with settings. Its keys are codec, patience and the options of the groups below, with _ for -. An option on the
-    /// command line wins
+    /// TOML file with settings. Its keys are codec, patience and the options of the groups below, with _ for
+    /// -. An option on the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -362,18 +362,18 @@ fn write_note(note: &str, out: &mut impl Write) -> io::Result<()> {
 fn write_notes(args: &BenchArgs, out: &mut impl Write) -> io::Result<()> {
     let (workers, iters) = (args.workers, args.iters);
     write_note(
-        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; of codecs that \
+        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; for codecs that \
          send rounds, over the bytes of all payloads.",
         out,
     )?;
     write_note("index bits: all bytes of positions, counts and lengths included, over k.", out)?;
     let times = format!(
-        "times: medians of {iters} turns of memcpy, encode and decode; of rounds, encode begins them, decode is the rest."
+        "times: medians of {iters} measurements of memcpy, encode and decode. Where a codec sends rounds, encode is their beginning and decode the rest."
     );
     write_note(&times, out)?;
     if let Some(gbps) = args.link_gbps {
         let index = format!(
-            "index: where a codec leaves it open, that of auto, small and smallest with which a step takes least at \
+            "index: if the codec does not name one, that of auto, small and smallest which makes the shortest step at \
              {gbps} Gbit/s."
         );
         write_note(&index, out)?;

@@ -53,9 +53,9 @@ pub struct Settings {
     /// false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = DATA)]
     pub augment: Option<bool>,
-    /// How the workers' gradients become one mean: auto, all-gather, sparse, all-reduce (around a ring), tree,
-    /// server, or native (the all-reduce of the MPI library). auto takes server for packets, all-reduce if the
-    /// codec's payloads can be summed, otherwise all-gather. Codec dpsgd makes no mean and uses gossip
+    /// How the workers' gradients become one mean: auto, all-gather, sparse, all-reduce (around a ring),
+    /// tree, server, or native (the all-reduce of the MPI library). auto takes server for packets, all-reduce
+    /// if the codec's payloads can be summed, otherwise all-gather. Codec dpsgd makes no mean and uses gossip
     /// [default: auto]
     #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub exchange: Option<String>,
@@ -65,9 +65,9 @@ pub struct Settings {
     /// How all-reduce, tree and native send an f32: f32, bf16 [default: f32]
     #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub wire: Option<String>,
-    /// Rate of the link between two workers in Gbit/s, above 0. If given, exchange auto takes sparse instead of
-    /// all-gather where that is faster. A codec that does not say index= then switches from auto to small or
-    /// smallest when sending the extra bits would take longer than coding them [default: not given]
+    /// Rate of the link between two workers in Gbit/s, above 0. If given, exchange auto takes sparse instead
+    /// of all-gather where that is faster. A codec that does not say index= then switches from auto to small
+    /// or smallest when sending the extra bits would take longer than coding them [default: not given]
     #[arg(
         long = "link-gbps",
         alias = "link_gbps",

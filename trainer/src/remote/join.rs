@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
         eprintln!("trainer: let in for step {}", notice.step);
         match self.worker.recall(notice.step) {
             Recalled::Known => {
-                eprintln!("trainer: what was kept back is as it was before step {}", notice.step);
+                eprintln!("trainer: the memory is as it was before step {}", notice.step);
                 return Ok(Some(notice));
             }
             Recalled::Unknown => self.age(&notice),
@@ -279,8 +279,8 @@ impl<'a> Run<'a> {
     fn forget(&mut self, notice: &Notice) {
         let lost = self.worker.weigh_residual(0.0);
         eprintln!(
-            "trainer: the run had other parameters before step {} when this was written down; \
-             what was kept back, norm {lost:.6}, is lost",
+            "trainer: the run had other parameters before step {} when this state was written; \
+             the residual, norm {lost:.6}, is lost",
             notice.step
         );
     }
@@ -290,7 +290,7 @@ impl<'a> Run<'a> {
         let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
         let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));
         if missed > 0 {
-            eprintln!("trainer: {missed} steps away; of what was kept back, norm {lost:.6} is lost");
+            eprintln!("trainer: {missed} steps away; of the residual, norm {lost:.6} is lost");
         }
     }
 }
