@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(praised(vec![text(), entry("qsgd", &[5.06], 250)]), None);
         let text = || entry("none", &[5.0, 5.2], 1000);
         let found = headline(vec![text(), entry("qsgd", &[5.2, 5.2], 250)]).unwrap();
-        assert!(found.is_within && found.tolerance.starts_with("0.141, the standard deviation"), "{found:?}");
+        assert!(found.is_within && found.tolerance.starts_with("0.141 (the standard deviation"), "{found:?}");
     }
 
     #[test]
