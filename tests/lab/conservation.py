@@ -61,7 +61,7 @@ class Books:
 
     def losses(self, log):
         """What the server reported as lost, and that for which no worker kept as much."""
-        reported = re.findall(r"rank (\d+) is gone; what it kept back is lost: norm ([0-9.]+)", log)
+        reported = re.findall(r"rank (\d+) is gone; its residual is lost: norm ([0-9.]+)", log)
         norms = {
             rank: {f"{line[norm]:.6f}" for line in lines for norm in ("norm_before", "norm_after")} | {"0.000000"}
             for rank, lines in self.lines.items()
@@ -78,7 +78,7 @@ def read(path):
 
 def let_in(log):
     """The steps at which a worker, or its server, began or began again."""
-    return {int(step) for step in re.findall(r"(?:let in for|going on at) step (\d+)", log.read_text())}
+    return {int(step) for step in re.findall(r"(?:let in for|continuing at) step (\d+)", log.read_text())}
 
 
 def why_other(before, last, line):

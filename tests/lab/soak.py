@@ -182,7 +182,7 @@ def soak(steps, seed):
         books = Books(folder, range(9))
         (whole, steps_seen, void, wrong), (reasons, unknown) = books.steps(), books.breaks()
         reported, unfounded = books.losses(run.server.all())
-        lost = [float(norm) for norm in re.findall(r"what it kept back is lost: norm ([0-9.]+)", run.server.all())]
+        lost = [float(norm) for norm in re.findall(r"its residual is lost: norm ([0-9.]+)", run.server.all())]
         undisturbed = undisturbed_accuracy(folder, steps)
     (early, late), calm = growth(run.memory), run.calm_memory
     return {

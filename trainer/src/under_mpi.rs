@@ -157,7 +157,7 @@ fn ensure_one_job(launch: Launch, ranks: usize) {
     if ranks != launch.world {
         launch.let_first_speak();
         let what = format!(
-            "trainer: {} processes were started, and the MPI library sees {ranks}: the program was built with another one than that of this mpirun",
+            "trainer: {} processes were started, but the MPI library sees {ranks}: the program was built with another library than that of this mpirun",
             launch.world
         );
         mpi::abort(2, &what);

@@ -404,7 +404,7 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     refused(2, path, &["train", "--workers", "3"], 2, "workers = 3: expected 2, as started by mpirun");
-    refused(2, path, &["compare", "--codec", "none"], 2, "under mpirun there are only `trainer train` and");
+    refused(2, path, &["compare", "--codec", "none"], 2, "under mpirun only `trainer train` and");
     refused(2, path, &["train", "--patience", "0"], 2, "patience = 0: expected at least 1");
 }
 
@@ -427,7 +427,7 @@ fn a_launcher_that_the_library_does_not_know_is_refused() {
         .unwrap();
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("2 processes were started, and the MPI library sees 1"), "{told}");
+    assert!(told.contains("2 processes were started, but the MPI library sees 1"), "{told}");
     assert!(!folder.path().join("run").exists());
 }
 

@@ -136,7 +136,7 @@ fn legend(advice: &Advice) -> Vec<String> {
         format!("{}: {codec}", letter(number))
     });
     let dense = String::from("dense: do not compress. Numbers: how many times as fast as dense f32");
-    let bf16 = String::from("bf16: dense, with two bytes an element on the way");
+    let bf16 = String::from("bf16: dense, sent as two bytes an element");
     let has_bf16 = advice.cells.iter().any(|cell| cell.choice == Choice::Bf16);
     std::iter::once(dense).chain(has_bf16.then_some(bf16)).chain(named).collect()
 }

@@ -23,7 +23,7 @@ pub(crate) fn write(
             write_break_even(cells, question, out)?;
         }
     }
-    writeln!(out, "\nThese are times. What a codec does to the result, `trainer compare` shows.")
+    writeln!(out, "\nThese are times. `trainer compare` shows what a codec does to the result.")
 }
 
 fn write_costs(costs: &Costs, out: &mut impl Write) -> io::Result<()> {
@@ -55,7 +55,7 @@ fn assumptions(question: &Question) -> String {
     let overlap = match question.overlap.buckets {
         1 => String::from("The exchange begins when the gradient is whole."),
         buckets => format!(
-            "The gradient travels in {buckets} buckets, all but the last beside the backward pass, which then takes \
+            "The gradient travels in {buckets} buckets, all but the last during the backward pass, which then takes \
              {} times as long.",
             number(question.overlap.slowdown)
         ),
@@ -113,7 +113,7 @@ fn verdict(cell: &Cell, question: &Question) -> String {
     match cell.choice {
         Choice::Codec(number) => format!("{place}: {}", gain(&cell.codecs[number])),
         Choice::Bf16 => format!(
-            "{place}: do not compress, but send elements of bf16. No codec is {} % faster. {}",
+            "{place}: do not compress, but send elements as bf16. No codec is {} % faster. {}",
             number(100.0 * question.least_gain),
             gain(&cell.bf16)
         ),
@@ -163,7 +163,7 @@ fn write_map(cells: &[Cell], question: &Question, out: &mut impl Write) -> io::R
         .map(|row| std::iter::once(row[0].workers.to_string()).chain(row.iter().map(label)).collect())
         .collect();
     writeln!(out, "{}", terminal::table(&titles, &rows))?;
-    writeln!(out, "dense: do not compress; bf16: dense, with two bytes an element on the way")?;
+    writeln!(out, "dense: do not compress; bf16: dense, sent as two bytes an element")?;
     for (number, row) in cells.iter().take(1).flat_map(|cell| cell.codecs.iter().enumerate()) {
         writeln!(out, "{}: {}", letter(number), row.codec)?;
     }

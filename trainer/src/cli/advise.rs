@@ -23,53 +23,56 @@ use crate::under_mpi;
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct AdviseArgs {
-    /// Parameters of the model, such as 25M: the gradient is then drawn, with a heavy tail
+    /// Parameters of the model, such as 25M (k, M and G are powers of 1000). The gradient to measure is then
+    /// drawn at random, with a heavy tail. Give one of --params, --input and --costs
     #[arg(long, value_name = "N", value_parser = count, required_unless_present_any = ["input", "costs"])]
     params: Option<usize>,
-    /// A gradient of the model: a safetensors file, as for `codec bench`
+    /// Gradient of the model to measure: a safetensors file, as for `codec bench`
     #[arg(long, value_name = "FILE", conflicts_with = "params")]
     input: Option<PathBuf>,
-    /// What codecs cost, from a file that --save-costs wrote: nothing is measured
+    /// Costs of codecs, from a file that --save-costs wrote. Nothing is measured
     #[arg(long, value_name = "FILE", conflicts_with_all = ["params", "input", "codec", "side_by_side", "iters"])]
     costs: Option<PathBuf>,
     /// Codecs to choose from
     #[arg(long, value_name = "SPEC", num_args = 1.., default_values = DEFAULT_CODECS)]
     codec: Vec<String>,
-    /// Milliseconds of a step without an exchange: forward, backward, optimizer
+    /// Milliseconds that a step computes: forward, backward, optimizer, without any exchange; above 0
     #[arg(long, value_name = "X", value_parser = positive)]
     compute_ms: f64,
-    /// Numbers of workers [default: 2 to 4096; under mpirun, its processes]
+    /// Numbers of workers, such as 4,16,64 [default: 2,4,8,16,64,256,1024,4096; under mpirun, its processes]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     workers: Vec<NonZeroUsize>,
-    /// Gbit/s of the link of each worker [default: 0.01 to 400; under mpirun, as measured between them]
+    /// Rates of each worker's link in Gbit/s, above 0 [default: 0.01,0.1,1,10,25,100,400; under mpirun, as
+    /// measured between its processes]
     #[arg(long, value_name = "X", value_delimiter = ',', value_parser = positive)]
     gbps: Vec<f64>,
-    /// Microseconds from sending an empty message to having it [default: 50; under mpirun, as measured]
+    /// Latency of a link: microseconds from sending an empty message to receiving it, at least 0 [default:
+    /// 50; under mpirun, as measured]
     #[arg(long, value_name = "X", value_parser = not_negative)]
     latency_us: Option<f64>,
-    /// Buckets in which a framework sends the gradient, all but the last beside the backward pass; 1: nothing
-    /// overlaps
+    /// Buckets in which a framework sends the gradient. All but the last travel during the backward pass, so
+    /// with 1 nothing overlaps
     #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN)]
     buckets: NonZeroU32,
-    /// How many times as long the backward pass takes beside an exchange
+    /// Factor by which an exchange that overlaps the backward pass lengthens it, at least 1
     #[arg(long, value_name = "X", value_parser = at_least_one, default_value_t = 1.0)]
     slowdown: f64,
-    /// Per cent by which a codec must shorten a step to be worth it
+    /// Least gain for which a codec is named: per cent by which it shortens a step, 0 to below 100
     #[arg(long, value_name = "X", value_parser = per_cent, default_value_t = 5.0)]
     least_gain: f64,
-    /// Workers that run on one machine: as many are measured at the same time
+    /// Workers that share one machine. So many threads are measured at the same time
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN)]
     side_by_side: NonZeroUsize,
-    /// Rounds that the median times are taken over
+    /// Times that each codec is measured; the median counts
     #[arg(long, value_name = "N", default_value_t = DEFAULT_ITERS)]
     iters: NonZeroU32,
-    /// Write what codecs cost to a file, for --costs
+    /// Write the costs of the codecs to a file, for --costs
     #[arg(long, value_name = "FILE")]
     save_costs: Option<PathBuf>,
-    /// Draw the map of workers by bandwidth
+    /// Draw the answers as a map of workers by bandwidth
     #[arg(long, value_name = "FILE.svg")]
     heat_map: Option<PathBuf>,
-    /// Write one JSON object a line instead of tables: one for each number of workers on each link
+    /// Write JSON lines instead of tables: an object for each number of workers on each link
     #[arg(long)]
     json: bool,
 }

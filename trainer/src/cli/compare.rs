@@ -17,25 +17,27 @@ use crate::record::folder::Folder;
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
-    /// Go on with the comparison in this folder: finished runs are kept, interrupted ones go on, the others
-    /// are done. Takes no other option
+    /// Continue the comparison in this folder. Finished and diverged runs are kept, interrupted runs
+    /// continue, and the others are run. Takes no other option
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
-    /// A codec to compare, and behind it the settings that it alone has: --codec dgc lr=0.1 --codec none
-    /// momentum=0.9. Give it again for the next one
+    /// A codec to compare, followed by settings for its runs alone. Repeat the option for each codec: --codec
+    /// dgc lr=0.1 --codec none momentum=0.9
     #[arg(long = "codec", value_name = "SPEC", required_unless_present_any = ["grid", "resume"], num_args = 1..)]
     codecs: Vec<String>,
     /// Values to try with every codec, in all combinations: --vary lr=0.1,0.3 density=0.01,0.001
-    /// model=mlp,cnn. A codec may list its own: --codec topk lr=0.1,0.3
+    /// model=mlp,cnn. For one codec, list them after it: --codec topk lr=0.1,0.3
     #[arg(long, value_name = "KEY=V,V", num_args = 1..)]
     vary: Vec<String>,
-    /// TOML file with codecs and their settings: seeds, [settings], [vary], [[codec]]; the command line wins
+    /// TOML file that describes a comparison: seeds, [settings], [vary] and a [[codec]] for each codec. An
+    /// option on the command line wins
     #[arg(long, value_name = "FILE")]
     grid: Option<PathBuf>,
-    /// Runs of each codec, with seeds that count up [default: 1]
+    /// Runs of each codec, 1 to 1000. Seeds count up from --seed [default: 1]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// TOML file with settings; the command line wins
+    /// TOML file with settings. Its keys are the options of the groups below, with _ for -. An option on the
+    /// command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

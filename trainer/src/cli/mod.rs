@@ -29,14 +29,15 @@ use crate::process::launch::Launch;
 #[cfg(feature = "zmq")]
 use crate::remote;
 
-/// Trains real models with compressed gradients and says what it cost and what it gained.
+/// Trains real models with compressed gradients, and reports what compression cost and what it gained.
 ///
-/// Without a command it does the quick start: dense training against three codecs on shipped data, with four
-/// workers in this process, in about a minute; then a table, and a report to open in a browser.
+/// Without a command, trainer runs the quick start. It trains dense and with three codecs, on shipped data
+/// with four workers in this process, in about a minute. It then prints a table and writes a report to open
+/// in a browser.
 #[derive(Debug, Parser)]
 #[command(name = "trainer", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// Print source, licence and attribution of the shipped data, and end
+    /// Print source, licence and attribution of the shipped data, and exit
     #[arg(long)]
     licenses: bool,
     #[command(flatten)]
@@ -47,25 +48,25 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// One run
+    /// Train one model with one codec
     Train(Box<TrainArgs>),
-    /// Several codecs on the same task, same seeds, same budget: a table and a report
+    /// Train several codecs on the same task, and compare them in a table and a report
     Compare(Box<CompareArgs>),
-    /// The page of runs from their metrics.jsonl, also those of the Python package
+    /// Write a page about runs from their metrics.jsonl, also about runs of the Python package
     Report(ReportArgs),
-    /// Which codec makes the shortest step for so many workers on such a link, and whether any does
+    /// Say which codec makes the shortest step for given workers and links, or that none does
     Advise(Box<AdviseArgs>),
-    /// A recorded run on a cluster that is described: other links, stragglers, loss, sites
+    /// Replay a recorded run on a cluster that a file describes: links, stragglers, loss, sites
     Simulate(SimulateArgs),
-    /// The codecs: list them, and bench, encode, decode, inspect on your own gradients
+    /// List the codecs, and run them on your own gradients and frames
     Codec(CodecArgs),
     /// Serve a run to workers on other machines, and train as rank 0
     #[cfg(feature = "zmq")]
     Serve(Box<RemoteArgs<remote::ServeArgs>>),
-    /// Work for a run that another machine serves; give the same settings as there
+    /// Join a served run as a worker, with the settings that the server has
     #[cfg(feature = "zmq")]
     Join(Box<RemoteArgs<remote::JoinArgs>>),
-    /// Make the keys by which server and workers know each other
+    /// Make a key pair for a server or a worker
     #[cfg(feature = "zmq")]
     Keygen(remote::KeygenArgs),
 }
@@ -128,7 +129,7 @@ impl Cli {
         let is_for_all = matches!(self.command, Some(Command::Train(_) | Command::Advise(_)));
         if !is_for_all && Launch::detect().is_some_and(|launch| launch.world > 1) {
             return Err(Failure::Usage(
-                "under mpirun there are only `trainer train` and `trainer advise`".to_owned(),
+                "under mpirun only `trainer train` and `trainer advise` work".to_owned(),
             ));
         }
         match self.command {
@@ -181,8 +182,8 @@ mod tests {
                 options += 1;
                 let aliases = argument.get_all_aliases().unwrap_or_default();
                 assert!(!long.contains('_'), "{} --{long}", command.get_name());
-                let is_setting =
-                    argument.get_help_heading().is_some_and(|heading| heading.starts_with("Run settings"));
+                // Only the settings of a run stand under headings of their own.
+                let is_setting = argument.get_help_heading().is_some();
                 if long.contains('-') && (is_setting || long == "link-gbps") {
                     settings += 1;
                     assert_eq!(aliases, [long.replace('-', "_")], "{} --{long}", command.get_name());

@@ -12,10 +12,11 @@ use crate::job::JobError;
 pub(super) struct RemoteArgs<Own: clap::Args> {
     #[command(flatten)]
     pub(super) own: Own,
-    /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
+    /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
-    /// TOML file with settings; the command line wins
+    /// TOML file with settings. Its keys are codec and the options of the groups below, with _ for -. An
+    /// option on the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -11,20 +11,21 @@ use crate::terminal;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ReportArgs {
-    /// Folders with a metrics.jsonl, or such files: of this program, or of the hook of the Python package
+    /// Folders that hold a metrics.jsonl, or such files themselves. This program writes them, and the Python
+    /// package's hook does
     #[arg(value_name = "DIR", required = true)]
     runs: Vec<PathBuf>,
-    /// The page [default: report.html in the working folder]
+    /// Page to write [default: report.html in the working folder]
     #[arg(long, value_name = "FILE", default_value = "report.html", hide_default_value = true)]
     out: PathBuf,
-    /// Write over a file that is there
+    /// Overwrite the page if it exists
     #[arg(long)]
     force: bool,
 }
 
 pub(super) fn report(args: &ReportArgs, out: &mut impl Write) -> Result<(), Failure> {
     if args.out.exists() && !args.force {
-        let what = "there already; give another --out, or --force to write over it";
+        let what = "exists already; give another --out, or --force to overwrite it";
         return Err(Failure::of_file(&args.out, what));
     }
     let logged: Vec<LoggedRun> =

@@ -16,31 +16,32 @@ use crate::terminal;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SimulateArgs {
-    /// Folders of runs, whose steps are replayed: their times and their bytes
+    /// Folders of recorded runs. The times and bytes of their steps are replayed
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// The cluster: a TOML file with workers, gbps, latency_us, loss, sites, [[slow]]
+    /// TOML file that describes the cluster: workers, gbps, latency_us, loss, retry_ms, sites, [[slow]]
     #[arg(long, value_name = "FILE")]
     cluster: PathBuf,
-    /// Other numbers of workers than that of the file
+    /// Numbers of workers, such as 8,64, 1 to 16384 each [default: that of the file]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     workers: Vec<NonZeroUsize>,
-    /// How bytes travel [default: ring for codecs that can be summed, all-gather for others]
+    /// How bytes travel [default: ring if the codec's payloads can be summed, otherwise all-gather]
     #[arg(long, value_enum)]
     exchange: Option<Exchange>,
-    /// Steps to replay [default: those of the run, 100 at the most]
+    /// Steps to replay, at least 1 [default: those of the run, at most 100]
     #[arg(long, value_name = "N")]
     steps: Option<NonZeroU32>,
-    /// Parameters of the model, for a run whose folder does not say it
+    /// Parameters of the model, for a run whose folder does not hold their number
     #[arg(long, value_name = "N")]
     params: Option<NonZeroUsize>,
-    /// Milliseconds of computing, for a run that did not record them
+    /// Milliseconds that a step computes, at least 0, for a run that did not record them [default: as
+    /// recorded]
     #[arg(long, value_name = "X", value_parser = super::numbers::not_negative)]
     compute_ms: Option<f64>,
-    /// Seed of what is lost
+    /// Seed that draws which messages are lost
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Write one JSON object a line instead of a table
+    /// Write JSON lines instead of a table: an object for each run and number of workers
     #[arg(long)]
     json: bool,
 }

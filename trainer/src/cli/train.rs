@@ -23,13 +23,15 @@ pub(super) struct TrainArgs {
     /// end as if nothing had happened. Takes no other option
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
-    /// Codec, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
+    /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
-    /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
+    /// Under mpirun: seconds that a worker may keep the others waiting before the job ends, at least 1
+    /// [default: 300]
     #[arg(long, value_name = "N")]
     patience: Option<u64>,
-    /// TOML file with settings; the command line wins
+    /// TOML file with settings. Its keys are codec, patience and the options of the groups below, with _ for
+    /// -. An option on the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -26,23 +26,24 @@ use crate::terminal;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub struct BenchArgs {
-    /// Gradients: safetensors files with F32, F16 or BF16 tensors
+    /// Gradients: one or more safetensors files with F32, F16 or BF16 tensors
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub input: Vec<PathBuf>,
-    /// Codecs, such as topk:density=0.01,values=q8
+    /// Codecs, one or more, such as topk:density=0.01,values=q8
     #[arg(long, value_name = "SPEC", num_args = 1.., required = true)]
     pub codec: Vec<String>,
-    /// Workers whose frames are gathered or summed, for the break-even bandwidth
+    /// Workers that exchange gradients, for the break-even bandwidth
     #[arg(long, value_name = "N", default_value_t = DEFAULT_WORKERS)]
     pub workers: NonZeroU32,
-    /// Gbit/s of each worker's link: a codec that does not say index= is measured with auto, small and
-    /// smallest, and shown with the one with which coding and moving take least together
+    /// Rate of each worker's link in Gbit/s, above 0. If given, a codec that does not say index= is measured
+    /// with auto, small and smallest, and shown with the one that takes the least time for coding and moving
+    /// together
     #[arg(long, alias = "link_gbps", value_name = "X", value_parser = link_rate)]
     pub link_gbps: Option<f64>,
-    /// Write one JSON object a line instead of tables
+    /// Write JSON lines instead of tables: an object for each codec on each file
     #[arg(long)]
     pub json: bool,
-    /// Rounds that the median times are taken over
+    /// Times that each codec is measured; the median counts
     #[arg(long, value_name = "N", default_value_t = DEFAULT_ITERS)]
     pub iters: NonZeroU32,
     /// Seed of every random draw
@@ -361,18 +362,18 @@ fn write_note(note: &str, out: &mut impl Write) -> io::Result<()> {
 fn write_notes(args: &BenchArgs, out: &mut impl Write) -> io::Result<()> {
     let (workers, iters) = (args.workers, args.iters);
     write_note(
-        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; of codecs that \
+        "ratio: dense f32 bytes (4 a coordinate) over bytes of all frames, headers and checksums included; for codecs that \
          send rounds, over the bytes of all payloads.",
         out,
     )?;
     write_note("index bits: all bytes of positions, counts and lengths included, over k.", out)?;
     let times = format!(
-        "times: medians of {iters} turns of memcpy, encode and decode; of rounds, encode begins them, decode is the rest."
+        "times: medians of {iters} measurements of memcpy, encode and decode. Where a codec sends rounds, encode is their beginning and decode the rest."
     );
     write_note(&times, out)?;
     if let Some(gbps) = args.link_gbps {
         let index = format!(
-            "index: where a codec leaves it open, that of auto, small and smallest with which a step takes least at \
+            "index: if the codec does not name one, that of auto, small and smallest which makes the shortest step at \
              {gbps} Gbit/s."
         );
         write_note(&index, out)?;

@@ -17,17 +17,18 @@ use super::table::grouped;
 /// Arguments of `trainer codec decode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
-    /// Frame to read, or packets of one gradient, one after the other
+    /// Frame to read, or the packets of one gradient, one after the other
     #[arg(long, value_name = "FRAME")]
     pub input: PathBuf,
     /// Gradient to write: a safetensors file with F32 tensors
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Take names and shapes from this safetensors file, and refuse a frame of another layout. Without it the
-    /// output has one flat tensor named `gradient` that ends with the frame's last unit
+    /// Safetensors file with the layout: names and shapes of the tensors. A frame of another layout is
+    /// refused. Without this option the output has one flat tensor named `gradient`, which ends with the
+    /// frame's last unit
     #[arg(long, value_name = "FILE")]
     pub layout: Option<PathBuf>,
-    /// Largest number of coordinates to accept, of a layout too [default: 268435456; without a layout at most
+    /// Most coordinates that a frame or a layout may have [default: 268435456. Without --layout also at most
     /// 4096 for each byte of the file, or 4194304 if that is more]
     #[arg(long, value_name = "N")]
     pub max_elements: Option<usize>,

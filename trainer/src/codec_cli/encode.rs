@@ -17,10 +17,10 @@ pub struct EncodeArgs {
     /// Codec, such as topk:density=0.01,values=q8
     #[arg(long, value_name = "SPEC")]
     pub codec: String,
-    /// Gradient: a safetensors file with F32, F16 or BF16 tensors
+    /// Gradient to encode: a safetensors file with F32, F16 or BF16 tensors
     #[arg(long, value_name = "FILE")]
     pub input: PathBuf,
-    /// Frame to write; with max_packet_bytes in the codec, its packets one after the other
+    /// Frame to write. With max_packet_bytes in the codec: its packets, one after the other
     #[arg(long, value_name = "FRAME")]
     pub output: PathBuf,
     /// Seed of every random draw

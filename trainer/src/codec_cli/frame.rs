@@ -91,7 +91,7 @@ impl Messages {
             }
             for Unit { start, len, .. } in outline.units().map(|info| info.unit) {
                 if start < end {
-                    let what = "its units begin before those of the message before it end";
+                    let what = "its units begin before the units of the previous message end";
                     return Err(FileFault::Message { number, what });
                 }
                 end = start.saturating_add(len);

@@ -18,19 +18,19 @@ use super::report::{Checked, Content, HeaderReport, Report, UnitReport};
 /// Arguments of `trainer codec inspect`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InspectArgs {
-    /// Frame to read, or packets of one gradient, one after the other
+    /// Frame to read, or the packets of one gradient, one after the other
     #[arg(value_name = "FRAME")]
     pub frame: PathBuf,
-    /// Write one JSON object a frame instead of tables
+    /// Write JSON lines instead of tables: an object for each frame
     #[arg(long)]
     pub json: bool,
-    /// Take shapes from this safetensors file, check the frame against them, and refuse a frame of another
-    /// layout. Without it a frame that claims far more coordinates than it has bytes, or whose positions need
-    /// the shapes, is shown without checking positions and values
+    /// Safetensors file with the layout. The frame is checked against its shapes, and a frame of another
+    /// layout is refused. Without this option, positions and values are not checked if the frame claims far
+    /// more coordinates than it has bytes, or if its positions need the shapes
     #[arg(long, value_name = "FILE")]
     pub layout: Option<PathBuf>,
-    /// Largest number of coordinates to accept, of a layout too [default: 268435456 of a layout; any number
-    /// that a frame claims, which takes no memory]
+    /// Most coordinates that a frame or a layout may have [default: 268435456 for a layout. A frame without a
+    /// layout may claim any number, as that takes no memory]
     #[arg(long, value_name = "N")]
     pub max_elements: Option<usize>,
 }

@@ -12,7 +12,7 @@ use super::json;
 /// Arguments of `trainer codec list`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListArgs {
-    /// Write one JSON object a line instead of text
+    /// Write JSON lines instead of text: an object for each codec
     #[arg(long)]
     pub json: bool,
 }
@@ -99,8 +99,8 @@ pub(super) fn run(args: &ListArgs, out: &mut impl Write) -> Result<(), CliError>
 
 fn write_text(entries: &[Entry], out: &mut impl Write) -> io::Result<()> {
     entries.iter().try_for_each(|entry| entry.write(out))?;
-    writeln!(out, "In round brackets: the number in the header of the codec's own frames.")?;
-    writeln!(out, "index=small and index=smallest pack values too, where that takes fewer bytes.")
+    writeln!(out, "In round brackets: the number of the codec in the header of its frames.")?;
+    writeln!(out, "index=small and index=smallest also pack values, where that takes fewer bytes.")
 }
 
 static HELP: LazyLock<String> = LazyLock::new(|| {

@@ -65,7 +65,7 @@ pub enum CodecCommand {
     Encode(EncodeArgs),
     /// Write the gradient that a frame decodes to
     Decode(DecodeArgs),
-    /// Show every field of a frame, and its units
+    /// Show every field of a frame and of its units
     Inspect(InspectArgs),
     /// List every codec: names, numbers, kind, keys, examples
     List(ListArgs),

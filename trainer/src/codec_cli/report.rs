@@ -70,7 +70,9 @@ impl Checked {
     fn text(self) -> &'static str {
         match self {
             Self::Completely => "completely",
-            Self::Claims => "header, checksum and structure: it claims so much that decoding needs --layout",
+            Self::Claims => {
+                "header, checksum and structure: it claims so many coordinates that decoding needs --layout"
+            }
             Self::Shapes => "header, checksum and structure: its positions cannot be read without --layout",
         }
     }
@@ -228,14 +230,14 @@ impl Report {
         table.write(out)?;
         writeln!(
             out,
-            "held: coordinates with a value; of levels units, index is the norms; bits/coord: both sections"
+            "held: coordinates with a value; index: of levels units, the norms; bits/coord: index and values together"
         )?;
         let mut others =
             content.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?))).peekable();
         if others.peek().is_some() {
             writeln!(
                 out,
-                "\nbytes under each coder, of positions without knowing the shapes, of levels with their norms:"
+                "\nbytes under each coder; positions are coded without the shapes, levels include their norms:"
             )?;
         }
         others.try_for_each(|(unit, others)| writeln!(out, "  unit {unit}: {}", others.line()))

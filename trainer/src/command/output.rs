@@ -12,7 +12,8 @@ use crate::record::folder::{Folder, FolderError};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Output {
-    /// Folder for the results [default: a folder under runs/ that is named by the settings]
+    /// Folder for the results [default: runs/quickstart, runs/compare, or for one run a folder under runs/
+    /// that is named after its settings]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Write into the folder even if it is not empty

@@ -224,8 +224,8 @@ impl Row {
             Kept::Open(checkpoint) => self.go_on(job, folder, &checkpoint),
             Kept::Damaged(why, before) => {
                 let way = before.as_ref().map_or_else(
-                    || "beginning this run again".to_owned(),
-                    |checkpoint| format!("going on from step {}", checkpoint.steps),
+                    || "starting this run again".to_owned(),
+                    |checkpoint| format!("continuing from step {}", checkpoint.steps),
                 );
                 Progress::new("", 0, 0).line(&format!("{}: {why}; {way}", self.name_of(job)));
                 match before {

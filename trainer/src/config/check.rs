@@ -230,7 +230,7 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         config.micro_batches() > 1 && config.model == "lstm",
-        "accumulate with model = lstm: its state goes on from batch to batch, and parts of a batch have none",
+        "accumulate with model = lstm: its state is carried from batch to batch, and parts of a batch have none to carry",
     )?;
     early_stop_conflicts(config)?;
     own_momentum_conflicts(config, &config.spec()?.codec)?;
@@ -240,10 +240,10 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 /// What a run that may end early needs: evaluations, and workers that all know of them.
 fn early_stop_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let stops = config.early_stop.is_some();
-    refuse(stops && config.eval_every == 0, "early_stop with eval_every = 0: there is nothing to go by")?;
+    refuse(stops && config.eval_every == 0, "early_stop with eval_every = 0: it needs evaluations")?;
     refuse(
         stops && config.replicas() > 1,
-        "early_stop with gossip: replicas differ, and none of them can say when all have learnt enough",
+        "early_stop with gossip: replicas differ, so no validation loss holds for all of them",
     )?;
     refuse(
         stops && config.transport == "zmq",
@@ -251,7 +251,7 @@ fn early_stop_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         stops && config.model == "resnet20",
-        "early_stop with model = resnet20: its statistics are those of the last step, not of the best",
+        "early_stop with model = resnet20: the best parameters would meet the statistics of the last step",
     )
 }
 
@@ -276,11 +276,13 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         exchange == "gossip" && !is_gossip,
-        format!("exchange = gossip with codec = {codec}: it makes a mean over all workers; use codec dpsgd"),
+        format!(
+            "exchange = gossip with codec = {codec}: the codec makes a mean over all workers; use codec dpsgd"
+        ),
     )?;
     refuse(
         config.clip_mean.is_some() && is_gossip,
-        format!("clip_mean with codec = {codec}: neighbours make no mean of gradients; clip shortens each"),
+        format!("clip_mean with codec = {codec}: gossip makes no mean of gradients; use clip"),
     )?;
     refuse(
         config.topology.is_some() && !is_gossip,
@@ -325,13 +327,11 @@ fn link_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let exchange = config.exchange.as_str();
     refuse(
         config.link_gbps.is_some() && !matches!(exchange, "auto" | "all-gather" | "server"),
-        format!(
-            "link_gbps with exchange = {exchange}: it chooses the exchange of auto, and how frames are coded"
-        ),
+        format!("link_gbps with exchange = {exchange}: it belongs to auto, all-gather and server"),
     )?;
     refuse(
         config.link_latency_us.is_some() && config.link_gbps.is_none(),
-        "link_latency_us: it belongs to link_gbps",
+        "link_latency_us: it needs link_gbps",
     )
 }
 
@@ -339,11 +339,11 @@ fn link_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 fn delay_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         config.is_delayed() && config.transport == "zmq",
-        "delayed with transport = zmq: who comes in has no gradient of the step before",
+        "delayed with transport = zmq: a worker that comes in has no gradient of the step before",
     )?;
     refuse(
         config.is_delayed() && config.replicas() > 1,
-        "delayed with gossip: there is no mean to be late with",
+        "delayed with gossip: gossip makes no mean that could be applied late",
     )
 }
 
@@ -398,7 +398,7 @@ fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), Confi
     refuse(
         config.optimizer == "adamw" && codec.accumulates_steps(),
         format!(
-            "optimizer = adamw with codec = {}: it accumulates the steps of sgd with momentum; use sgd",
+            "optimizer = adamw with codec = {}: the codec accumulates the steps of sgd with momentum; use sgd",
             config.codec
         ),
     )?;
@@ -407,13 +407,13 @@ fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), Confi
     refuse(
         codec.momentum().is_some() && has_momentum,
         format!(
-            "momentum, nesterov with codec = {}: the codec has momentum of its own; give it there",
+            "momentum, nesterov with codec = {}: the codec has its own momentum; set it in the codec",
             config.codec
         ),
     )?;
     refuse(
         codec.local_clip(1).is_some() && config.clip.is_some(),
-        format!("clip with codec = {}: the codec clips already", config.codec),
+        format!("clip with codec = {}: the codec clips gradients itself", config.codec),
     )
 }
 
@@ -426,12 +426,12 @@ fn notes(config: &RunConfig) -> Vec<String> {
         notes.push(format!("adamw on the sparse means of {}: no guarantee that it converges", config.codec));
     }
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
-        notes.push(format!("{}: without a memory, what is not sent is lost", config.codec));
+        notes.push(format!("{}: without a memory, values that are not sent are lost", config.codec));
     }
     let is_shipped = config.data.parse::<Source>().is_ok_and(Source::is_shipped);
     if let Some(folder) = config.data_dir.as_ref().filter(|_| is_shipped) {
         notes.push(format!(
-            "data_dir = {}: not read, for {} ships with the trainer",
+            "data_dir = {}: not read, because {} ships with the trainer",
             folder.display(),
             config.data
         ));
@@ -451,7 +451,7 @@ fn notes(config: &RunConfig) -> Vec<String> {
     }
     if config.exchange == "native" {
         notes.push(
-            "exchange = native: the bytes are computed as those of a ring, a library does not count them"
+            "exchange = native: the bytes are computed as those of a ring, because an MPI library does not count them"
                 .into(),
         );
     }

@@ -17,147 +17,207 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 
+/// Headings of the settings in the help of a command.
+const DATA: &str = "Data and model";
+const EXCHANGE: &str = "Exchange of gradients";
+const LENGTH: &str = "Workers, batch, length and seed";
+const OPTIMIZER: &str = "Optimizer and learning rate";
+const RECORDS: &str = "Evaluations and files";
+
 /// What the user said, and nothing more. Keys of a file have underscores, options of the command line dashes;
 /// an option with underscores is read too.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[command(next_help_heading = "Run settings (each is also a key of the TOML file, with _ for -)")]
 pub struct Settings {
-    /// Data set: optdigits, tiny-shakespeare (both shipped), mnist, fashion-mnist, cifar-10, ptb, wikitext-2,
-    /// text, characters
-    #[arg(long, value_name = "NAME")]
+    /// Data set. Shipped: optdigits, tiny-shakespeare. Read from --data-dir: mnist, fashion-mnist, cifar-10,
+    /// ptb, wikitext-2, text, characters [default: optdigits]
+    #[arg(long, value_name = "NAME", help_heading = DATA)]
     pub data: Option<String>,
-    /// Folder with the files of a data set that is not shipped, or the one around it
-    #[arg(long = "data-dir", alias = "data_dir", value_name = "DIR")]
+    /// Folder with the files of a data set that is not shipped, or a folder above it
+    #[arg(long = "data-dir", alias = "data_dir", value_name = "DIR", help_heading = DATA)]
     pub data_dir: Option<PathBuf>,
-    /// Model: mlp, cnn or resnet20 for images, gpt or lstm for text [default: mlp or gpt]
-    #[arg(long, value_name = "NAME")]
+    /// Model. For images: mlp, cnn, resnet20. For text: gpt, lstm [default: mlp or gpt]
+    #[arg(long, value_name = "NAME", help_heading = DATA)]
     pub model: Option<String>,
-    /// Widths of the mlp's inner layers, such as 512,256 [default: to suit the data]; one width for lstm
-    /// [default: 100]
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    /// Width of each inner layer of mlp, such as 512,256; 1 to 65536 [default: 512,256 for images of more
+    /// than 256 values, otherwise 128]. For lstm one width, 1 to 4096, for all its layers [default: 100]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = DATA)]
     pub hidden: Option<Vec<usize>>,
-    /// Tokens through which the gradient of lstm flows back [default: 35]
-    #[arg(long, value_name = "N")]
+    /// Tokens through which the gradient of lstm flows back, 1 to 4096 [default: 35]
+    #[arg(long, value_name = "N", help_heading = DATA)]
     pub bptt: Option<usize>,
-    /// Share of the values that lstm drops in training, 0 to below 1 [default: 0]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    /// Fraction of the values that lstm drops in training, 0 to below 1 [default: 0]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = DATA)]
     pub dropout: Option<f64>,
-    /// Whether resnet20 moves and mirrors its training images at random [default: true for cifar-10]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Shift and mirror the training images of resnet20 at random [default: true for cifar-10, otherwise
+    /// false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = DATA)]
     pub augment: Option<bool>,
-    /// How workers agree: auto, all-gather, sparse, all-reduce (around a ring), tree, server; native is the
-    /// all-reduce of the MPI library; gossip goes with codec dpsgd [default: auto]
-    #[arg(long, value_name = "KIND")]
+    /// How the workers' gradients become one mean: auto, all-gather, sparse, all-reduce (around a ring),
+    /// tree, server, or native (the all-reduce of the MPI library). auto takes server for packets, all-reduce
+    /// if the codec's payloads can be summed, otherwise all-gather. Codec dpsgd makes no mean and uses gossip
+    /// [default: auto]
+    #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub exchange: Option<String>,
-    /// Who are neighbours in gossip: ring, torus, complete [default: ring]
-    #[arg(long, value_name = "KIND")]
+    /// Which workers are neighbours in gossip: ring, torus, complete [default: ring]
+    #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub topology: Option<String>,
-    /// What an f32 takes on its way in all-reduce, tree and native: f32, bf16 [default: f32]
-    #[arg(long, value_name = "KIND")]
+    /// How all-reduce, tree and native send an f32: f32, bf16 [default: f32]
+    #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub wire: Option<String>,
-    /// Gbit/s between two workers. With it auto chooses between all-gather and sparse [default: all-gather],
-    /// and a codec that does not say index= takes small or smallest where the bits that they save take longer
-    /// than the coding [default: auto]
-    #[arg(long = "link-gbps", alias = "link_gbps", value_name = "X", allow_negative_numbers = true)]
+    /// Rate of the link between two workers in Gbit/s, above 0. If given, exchange auto takes sparse instead
+    /// of all-gather where that is faster. A codec that does not say index= then switches from auto to small
+    /// or smallest when sending the extra bits would take longer than coding them [default: not given]
+    #[arg(
+        long = "link-gbps",
+        alias = "link_gbps",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = EXCHANGE
+    )]
     pub link_gbps: Option<f64>,
-    /// Microseconds that an empty message takes from worker to worker, for auto with --link-gbps [default:
-    /// 50]
+    /// Time of an empty message on that link in microseconds, at least 0. Needs --link-gbps [default: 50]
     #[arg(
         long = "link-latency-us",
         alias = "link_latency_us",
         value_name = "X",
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        help_heading = EXCHANGE
     )]
     pub link_latency_us: Option<f64>,
-    /// Send the gradient of each step while that of the next is computed, and apply their mean one step late
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Apply each mean one step late, so that it travels while the next gradient is computed [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1, default_missing_value = "true",
+        help_heading = EXCHANGE
+    )]
     pub delayed: Option<bool>,
-    /// Parts that a step of all-gather, sparse or all-reduce is cut into, between tensors of a codec with
-    /// unit=tensor: while one travels the next is encoded, and the mean is the same [default: 1]
-    #[arg(long, value_name = "N")]
+    /// Cut a step of all-gather, sparse or all-reduce into at most N parts, at least 1. The next part is
+    /// encoded while one travels; the mean stays the same. Cuts lie between tensors, so give the codec
+    /// unit=tensor [default: 1]
+    #[arg(long, value_name = "N", help_heading = EXCHANGE)]
     pub pipeline: Option<usize>,
-    /// What carries the bytes: local, which is threads of this process, or mpi [default: mpi under mpirun,
-    /// else local]
-    #[arg(long, value_name = "KIND")]
+    /// What carries the bytes: local (threads of this process) or mpi [default: mpi under mpirun, otherwise
+    /// local]
+    #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub transport: Option<String>,
     /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]
     #[arg(skip)]
     pub patience: Option<u64>,
-    /// Number of workers [default: 4, or the processes that mpirun started]
-    #[arg(long, value_name = "N")]
+    /// Number of workers, 1 to 256 [default: 4; under mpirun the processes that it started]
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub workers: Option<usize>,
-    /// Examples per step of all workers together [default: 128]
-    #[arg(long, value_name = "N")]
+    /// Examples of a step, over all workers: a multiple of --workers [default: 128]
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub batch: Option<usize>,
-    /// Parts that each worker cuts its share of a batch into, one after the other: the gradient is their
-    /// mean, and the memory that a step needs that of one part [default: 1]
-    #[arg(long, value_name = "N")]
+    /// Cut each worker's share of a batch into N equal parts, compute their gradients one after the other,
+    /// and send the mean. A step then needs the memory of one part [default: 1]
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub accumulate: Option<usize>,
-    /// How often the training data is gone through [default: 20, unless steps are given]
-    #[arg(long, value_name = "N")]
+    /// Passes over the training data, at least 1 [default: 20, unless --steps is given]
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub epochs: Option<u64>,
-    /// Number of steps, instead of epochs
-    #[arg(long, value_name = "N")]
+    /// Number of steps, at least 1; instead of --epochs
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub steps: Option<u64>,
-    /// sgd or adamw [default: sgd]
-    #[arg(long, value_name = "NAME")]
+    /// Optimizer: sgd, adamw [default: sgd]
+    #[arg(long, value_name = "NAME", help_heading = OPTIMIZER)]
     pub optimizer: Option<String>,
-    /// Momentum of sgd, on the mean of all workers [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    /// Momentum of sgd, applied to the mean of all workers, 0 to below 1 [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
     pub momentum: Option<f64>,
-    /// Nesterov's form of the momentum
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Use Nesterov's form of the momentum. Needs --momentum [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1, default_missing_value = "true",
+        help_heading = OPTIMIZER
+    )]
     pub nesterov: Option<bool>,
-    /// Weight decay [default: 0, or 0.01 for adamw]
-    #[arg(long = "weight-decay", alias = "weight_decay", value_name = "X", allow_negative_numbers = true)]
+    /// Weight decay, at least 0: added to the gradient in sgd, decoupled in adamw [default: 0, or 0.01 for
+    /// adamw]
+    #[arg(
+        long = "weight-decay",
+        alias = "weight_decay",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = OPTIMIZER
+    )]
     pub weight_decay: Option<f64>,
-    /// Learning rate [default: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and gpt, 4 for lstm;
-    /// 0.003 for adamw (0.001 for mlp on cifar-10)]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    /// Learning rate, above 0 [default with sgd: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and
+    /// gpt, 4 for lstm; with adamw: 0.003 (0.001 for mlp on cifar-10)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
     pub lr: Option<f64>,
-    /// What the rate does after the warm-up: constant, cosine, step [default: constant]
-    #[arg(long, value_name = "KIND")]
+    /// Learning rate after the warm-up: constant, cosine (down to 0 at the last step), step (drops every
+    /// --decay-every steps) [default: constant]
+    #[arg(long, value_name = "KIND", help_heading = OPTIMIZER)]
     pub schedule: Option<String>,
-    /// Steps in which the rate rises to its full height [default: 0]
-    #[arg(long, value_name = "N")]
+    /// Steps in which the learning rate rises to its full value [default: 0]
+    #[arg(long, value_name = "N", help_heading = OPTIMIZER)]
     pub warmup: Option<u64>,
-    /// Steps between two drops of schedule=step
-    #[arg(long = "decay-every", alias = "decay_every", value_name = "N")]
+    /// Steps between two drops of --schedule step, which needs it; at least 1
+    #[arg(long = "decay-every", alias = "decay_every", value_name = "N", help_heading = OPTIMIZER)]
     pub decay_every: Option<u64>,
-    /// What schedule=step multiplies the rate by [default: 0.1]
-    #[arg(long = "decay-factor", alias = "decay_factor", value_name = "X", allow_negative_numbers = true)]
+    /// Factor of the learning rate at each drop of --schedule step, above 0, at most 1 [default: 0.1]
+    #[arg(
+        long = "decay-factor",
+        alias = "decay_factor",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = OPTIMIZER
+    )]
     pub decay_factor: Option<f64>,
-    /// Seed of weights, order of the data and codecs [default: 1]
-    #[arg(long, value_name = "N")]
+    /// Seed of every random draw: initial weights, order of the data, codecs [default: 1]
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub seed: Option<u64>,
-    /// Steps between two evaluations; 0: only at the end [default: 50]
-    #[arg(long = "eval-every", alias = "eval_every", value_name = "N")]
+    /// Steps between two evaluations; 0 evaluates only at the end [default: 50]
+    #[arg(long = "eval-every", alias = "eval_every", value_name = "N", help_heading = RECORDS)]
     pub eval_every: Option<u64>,
-    /// End the run after so many evaluations in a row without a smaller validation loss; the results are
-    /// those of the parameters that had the smallest [default: train all steps]
-    #[arg(long = "early-stop", alias = "early_stop", value_name = "N")]
+    /// End the run after N evaluations in a row without a smaller validation loss, at least 1. The results
+    /// are those of the parameters that had the smallest [default: train all steps]
+    #[arg(long = "early-stop", alias = "early_stop", value_name = "N", help_heading = RECORDS)]
     pub early_stop: Option<u64>,
-    /// Steps between two comparisons of all replicas; 0: only at the end [default: 50]
-    #[arg(long = "hash-every", alias = "hash_every", value_name = "N")]
+    /// Steps between two checks that the parameters of all workers agree; 0 checks only at the end [default:
+    /// 50]
+    #[arg(long = "hash-every", alias = "hash_every", value_name = "N", help_heading = RECORDS)]
     pub hash_every: Option<u64>,
-    /// Steps between two checkpoints, the last of which is at the end; 0: only when interrupted [default: 100
-    /// for train, 0 for compare]
-    #[arg(long = "checkpoint-every", alias = "checkpoint_every", value_name = "N")]
+    /// Steps between two checkpoints. The last one is at the end. 0 writes one only if the run is interrupted
+    /// [default: 100, or 0 for compare]
+    #[arg(long = "checkpoint-every", alias = "checkpoint_every", value_name = "N", help_heading = RECORDS)]
     pub checkpoint_every: Option<u64>,
-    /// Write every step for TensorBoard too, into events.out.tfevents.gradwire beside metrics.jsonl
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Also write every step for TensorBoard, into events.out.tfevents.gradwire beside metrics.jsonl
+    /// [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1, default_missing_value = "true",
+        help_heading = RECORDS
+    )]
     pub tensorboard: Option<bool>,
-    /// Share of the packets (max_packet_bytes) that is lost on the way, by seed, between the threads of one
-    /// process: what a bad link does to training [default: 0]
-    #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P", allow_negative_numbers = true)]
+    /// Fraction of the packets that are lost on the way, drawn from the seed, 0 to 1. It shows what a lossy
+    /// link does to training. Needs max_packet_bytes in the codec, and transport local [default: 0]
+    #[arg(
+        long = "packet-loss",
+        alias = "packet_loss",
+        value_name = "P",
+        allow_negative_numbers = true,
+        help_heading = EXCHANGE
+    )]
     pub packet_loss: Option<f64>,
-    /// Largest norm of a worker's gradient before it is compressed [default: no limit]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    /// Largest norm of a worker's gradient, above 0. A longer gradient is scaled down to it before it is
+    /// compressed [default: no limit]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
     pub clip: Option<f64>,
-    /// Largest norm of the mean of all gradients, after the exchange and before the optimizer; the same at
-    /// every worker [default: no limit]
-    #[arg(long = "clip-mean", alias = "clip_mean", value_name = "X", allow_negative_numbers = true)]
+    /// Largest norm of the mean of all gradients, above 0. A longer mean is scaled down to it after the
+    /// exchange, alike at every worker [default: no limit]
+    #[arg(
+        long = "clip-mean",
+        alias = "clip_mean",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = OPTIMIZER
+    )]
     pub clip_mean: Option<f64>,
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4; `compare` takes its own list instead
     #[arg(skip)]

@@ -30,7 +30,7 @@ pub fn load_named(name: &str, path: &Path, level: Level) -> Result<Dataset, Data
         return text.map(Dataset::Text).map_err(|fault| fault.of(path));
     }
     let missing = |part: &str| {
-        let wanted = format!("one with `{part}` between the dots of its name, as {part}.txt");
+        let wanted = format!("one with `{part}` between the dots of its name, such as {part}.txt");
         DataFault::Missing { wanted }.of(path)
     };
     let train = find_part(path, "train")?.ok_or_else(|| missing("train"))?;

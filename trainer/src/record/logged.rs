@@ -43,7 +43,7 @@ pub enum LogError {
         error: serde_json::Error,
     },
     /// There is no line.
-    #[error("{}: no step was written down", .0.display())]
+    #[error("{}: no step was recorded", .0.display())]
     Empty(PathBuf),
 }
 
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn what_is_no_run_is_named() {
         let text = |error: Result<LoggedRun, LogError>| error.expect_err("no run").to_string();
-        assert!(text(run_of("")).ends_with("metrics.jsonl: no step was written down"));
+        assert!(text(run_of("")).ends_with("metrics.jsonl: no step was recorded"));
         let wrong = line(0, "1.0", "") + "{\"step\":1}\n";
         let told = text(run_of(&wrong));
         assert!(told.contains("metrics.jsonl: line 2: missing field"), "{told}");

@@ -8,13 +8,13 @@ use gradwire_transports::zmq::{KeyPair, Security, ZmqError};
 /// What both ends are told about keys.
 #[derive(Debug, clap::Args)]
 pub struct KeyArgs {
-    /// This end's key file, made by `trainer keygen`
+    /// File with this end's secret key, made by `trainer keygen`
     #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
     key: Option<PathBuf>,
-    /// Without keys: no encryption, no authentication; on the loopback interface only
+    /// Use no keys: no encryption, no authentication. Allowed on the loopback interface only
     #[arg(long, conflicts_with = "key")]
     pub(super) insecure: bool,
-    /// With --insecure, also on other interfaces: whoever reaches the port can read and change everything
+    /// Allow --insecure on other interfaces too. Whoever reaches the port can then read and change everything
     #[arg(long, requires = "insecure")]
     beyond_loopback: bool,
 }

@@ -29,15 +29,15 @@ const RESIDUAL_AGE: u64 = 2 * CHECKPOINT_EVERY;
 /// What a worker is told.
 #[derive(Debug, clap::Args)]
 pub struct JoinArgs {
-    /// Where the server listens
+    /// Address on which the server listens
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     server: String,
     /// The server's public key, or a file that holds it
     // One key in 85 begins with a hyphen.
     #[arg(long, value_name = "KEY", required_unless_present = "insecure", allow_hyphen_values = true)]
     server_key: Option<String>,
-    /// This worker's rank, from 1: the one that the server's list gives to its key [default: with --resume,
-    /// the one that it had]
+    /// This worker's rank, from 1, as the server's list gives it to this key [default: with --resume, the
+    /// rank that it had]
     #[arg(long, value_name = "N", required_unless_present = "resume")]
     rank: Option<u32>,
     #[command(flatten)]
@@ -46,17 +46,18 @@ pub struct JoinArgs {
     keep: KeepArgs,
     #[command(flatten)]
     trace: TraceArgs,
-    /// As given to the server [default: as there]
+    /// Codec of the mean that comes back. Give it if the server has it [default: as for serve]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
-    /// As given to the server: packets (max_packet_bytes) that did not get through by then are not sent again
-    /// [default: they are]
+    /// Seconds after which packets (max_packet_bytes) that did not arrive are not sent again. Give what the
+    /// server has [default: they are always sent again]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     patience: Option<Duration>,
-    /// What is kept back counts less after an absence, and nothing after so many steps
+    /// Steps of absence after which this worker's residual counts nothing. After a shorter absence it counts
+    /// proportionally less
     #[arg(long, value_name = "STEPS", default_value_t = RESIDUAL_AGE)]
     residual_age: u64,
-    /// How long to wait for the server, at the start and when it is gone
+    /// Seconds to wait for the server, at the start and whenever it is gone
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     wait: Duration,
 }
@@ -234,7 +235,7 @@ impl<'a> Run<'a> {
         eprintln!("trainer: let in for step {}", notice.step);
         match self.worker.recall(notice.step) {
             Recalled::Known => {
-                eprintln!("trainer: what was kept back is as it was before step {}", notice.step);
+                eprintln!("trainer: the memory is as it was before step {}", notice.step);
                 return Ok(Some(notice));
             }
             Recalled::Unknown => self.age(&notice),
@@ -278,8 +279,8 @@ impl<'a> Run<'a> {
     fn forget(&mut self, notice: &Notice) {
         let lost = self.worker.weigh_residual(0.0);
         eprintln!(
-            "trainer: the run had other parameters before step {} when this was written down; \
-             what was kept back, norm {lost:.6}, is lost",
+            "trainer: the run had other parameters before step {} when this state was written; \
+             the residual, norm {lost:.6}, is lost",
             notice.step
         );
     }
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
         let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
         let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));
         if missed > 0 {
-            eprintln!("trainer: {missed} steps away; of what was kept back, norm {lost:.6} is lost");
+            eprintln!("trainer: {missed} steps away; of the residual, norm {lost:.6} is lost");
         }
     }
 }

@@ -17,15 +17,15 @@ use crate::step::Worker;
 /// Where it goes, or comes from.
 #[derive(Debug, clap::Args)]
 pub(super) struct KeepArgs {
-    /// Folder for what this worker keeps back, at the steps of the server's checkpoints and where it leaves
-    /// the run [default: it dies with the process]
+    /// Folder for this worker's memory. It is written at the steps of the server's checkpoints and when the
+    /// worker leaves the run [default: none; the memory is lost with the process]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write into the folder even if it is not empty
     #[arg(long, requires = "out")]
     force: bool,
-    /// Go on as the worker that wrote into this folder with --out, from its newest checkpoint or from the one
-    /// named. Takes no settings of the run
+    /// Continue as the worker that wrote this folder with --out, from its newest checkpoint, or from the
+    /// checkpoint that DIR names. Takes no settings of the run
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     resume: Option<PathBuf>,
 }
@@ -129,7 +129,7 @@ fn older_of(newest: &Checkpoint, found: Found, job: &Job) -> Result<Known, Check
 }
 
 fn warn(error: &CheckpointError) {
-    eprintln!("trainer: {error}; should the server go back that far, what was kept back then is not known");
+    eprintln!("trainer: {error}; if the server goes back that far, the memory of that step is not known");
 }
 
 /// Makes the worker remember its residuals before the steps of these checkpoints. Returns the last one's

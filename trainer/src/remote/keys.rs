@@ -10,8 +10,8 @@ use crate::command::{Failure, RemoteError};
 /// Where the keys go.
 #[derive(Debug, clap::Args)]
 pub struct KeygenArgs {
-    /// File for the secret key, readable by you alone; the public one goes to FILE.pub. Nothing is written
-    /// over
+    /// File for the secret key, readable by you alone. The public key goes to FILE.pub. Existing files are
+    /// not overwritten
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }

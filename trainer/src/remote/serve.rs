@@ -37,47 +37,47 @@ const FAREWELL: Duration = Duration::from_secs(30);
 /// What the server is told.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Where to listen; a port of * is chosen by the system
+    /// Address to listen on. With a port of * the system chooses one
     #[arg(long, value_name = "tcp://HOST:PORT", default_value = "tcp://127.0.0.1:5555")]
     listen: String,
-    /// List of the workers: a line for each, with its rank, from 1, and its public key; or the .pub files
-    /// that keygen made, one after the other, for ranks 1, 2, …. It is read again when it has changed: who is
-    /// taken off is shut out, and who has another key or is on it again may come in
+    /// File that lists the workers, one a line: rank, from 1, and public key. Or the .pub files that keygen
+    /// made, one after the other, for ranks 1, 2, …. The server reads the file again when it changes: a
+    /// worker that is no longer listed is shut out, and one with a new key, or listed again, may come in
     #[arg(long, value_name = "FILE", required_unless_present = "insecure")]
     peers: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
     trace: TraceArgs,
-    /// Frames, the server's own included, without which a step is void [default: all]
+    /// Fewest frames that make a step, the server's own included. With fewer the step is void [default: all]
     #[arg(long, value_name = "N")]
     quorum: Option<usize>,
-    /// How long to wait for the frames of a step; then it closes with those that are there [default: as long
-    /// as their senders live]
+    /// Seconds to wait for the frames of a step. The step then closes with the frames that arrived [default:
+    /// no limit while their senders live]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     patience: Option<Duration>,
-    /// Steps in a row that a worker may be late for before it has to begin again with the server's parameters
+    /// Steps in a row that a worker may miss. After more it must begin again with the server's parameters
     #[arg(long, value_name = "N", default_value_t = 3)]
     may_miss: u32,
-    /// Frames in a row of one worker that may be refused; with the next one it is shut out of the run
+    /// Refused frames in a row that a worker may send. With the next one it is shut out of the run
     #[arg(long, value_name = "N", default_value_t = 2)]
     may_spoil: u32,
-    /// Go on from the newest checkpoint in the folder of a run of a server, or from that of one checkpoint.
-    /// Takes no settings of the run
+    /// Continue a server's run in this folder from its newest checkpoint, or from the checkpoint that DIR
+    /// names. Takes no settings of the run
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "force"])]
     resume: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
-    /// How the mean is sent back; error feedback, if the codec has it, is kept by the server. By default the
-    /// mean of sparse frames goes back as the coordinates that are not zero, without loss, and any other as
-    /// dense f32, which is none [default: by the codec]
+    /// Codec of the mean that goes back to the workers. If it has error feedback, the server keeps the
+    /// residual. none sends dense f32 [default: for sparse frames the coordinates of the mean that are not
+    /// zero, without loss; otherwise none]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
-    /// Scale down frames whose norm is more than this multiple of the running median of all norms; what is
-    /// cut off is lost [default: no cap]
+    /// Scale down a frame whose norm exceeds this multiple of the running median of all norms. The rest of
+    /// the frame is lost [default: no cap]
     #[arg(long, value_name = "MULTIPLE")]
     norm_cap: Option<f32>,
-    /// How long to wait for a quorum of workers
+    /// Seconds to wait for a quorum of workers
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
     wait: Duration,
     /// Steps between two lines of progress
@@ -171,7 +171,7 @@ fn in_folder(
     let outcome = match checkpoint {
         Some(checkpoint) => {
             go_on_writing(job, folder, checkpoint, "", 0, |(checkpoint, before), observer| {
-                eprintln!("trainer: going on at step {} of {}", checkpoint.steps, job.steps);
+                eprintln!("trainer: continuing at step {} of {}", checkpoint.steps, job.steps);
                 let sums = before.iter().collect();
                 // From here on the run takes no room for the steps that it has made.
                 drop(before);
@@ -275,7 +275,7 @@ impl<'a> Run<'a> {
             self.hear(tag, hash)?;
             if is_end {
                 // When workers ask again, their residual is the one after this step.
-                self.roll.dismiss("the server ends, to go on later");
+                self.roll.dismiss("the server ends, and may continue later");
             }
             let is_last = step + 1 == self.job.steps;
             self.close((tag, record.contributors.as_slice()), (step + 1, is_last))?;
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
         let quorum = self.roll.quorum();
         if quorum != self.quorum {
             eprintln!(
-                "trainer: the quorum is {quorum} now: {} can be there",
+                "trainer: the quorum is now {quorum}: {} ranks can take part",
                 1 + self.worker.transport().admitted()
             );
         }
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
         for (rank, norm) in self.roll.reports(self.worker.transport(), tag, hash)? {
             if let Some(lost) = self.collected.hear_of(rank, norm) {
                 eprintln!(
-                    "trainer: step {}: {rank} is back, and keeps back norm {norm:.6}; of what it had, norm {lost:.6} is lost",
+                    "trainer: step {}: {rank} is back with a residual of norm {norm:.6}; of the residual that it had, norm {lost:.6} is lost",
                     tag.step
                 );
             }

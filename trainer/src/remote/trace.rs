@@ -16,9 +16,9 @@ use crate::step::{StepError, Worker};
 /// Where it goes.
 #[derive(Debug, clap::Args)]
 pub(super) struct TraceArgs {
-    /// File to which every step adds a line of JSON: sums of the gradient, of what was kept back before and
-    /// after, and of the mean, and whose frames are in it. With the lines of all workers, kept + gradient -
-    /// kept of the contributors adds up to the mean times their number
+    /// File to which every step adds a line of JSON: the sums of the gradient, of the residual before and
+    /// after, and of the mean, and the ranks whose frames are in the mean. Over all workers that contributed,
+    /// residual before + gradient - residual after adds up to the mean times their number
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }

@@ -146,11 +146,12 @@ impl Tolerance {
             let perplexity = dense.spread(|run| run.perplexity.unwrap_or(f64::NAN));
             if seeds > 1 {
                 let value = perplexity.deviation;
-                let why = format!("{value:.3}, the standard deviation of dense training over {seeds} seeds");
+                let why = format!("{value:.3} (the standard deviation of dense training over {seeds} seeds)");
                 return Self { value, why };
             }
             let value = PERPLEXITY_TOLERANCE * perplexity.mean;
-            let why = format!("{value:.3}, 1 % of dense training's perplexity: one seed shows no spread");
+            let why =
+                format!("{value:.3} (1 % of dense training's perplexity, because one seed shows no spread)");
             return Self { value, why };
         }
         let accuracy = dense.spread(|run| run.accuracy);
@@ -159,11 +160,15 @@ impl Tolerance {
             (accuracy.deviation, format!("the standard deviation of dense training over {seeds} seeds"))
         } else {
             let error = (accuracy.mean * (1.0 - accuracy.mean) * example).sqrt();
-            (error, "the standard error of dense training's accuracy: one seed shows no spread".to_owned())
+            (
+                error,
+                "the standard error of dense training's accuracy, because one seed shows no spread"
+                    .to_owned(),
+            )
         };
         let source = if share >= example { source } else { "what one test example is worth".to_owned() };
         let value = 100.0 * share.max(example);
-        Self { value, why: format!("{value:.2} points, {source}") }
+        Self { value, why: format!("{value:.2} points ({source})") }
     }
 }
 
@@ -192,8 +197,8 @@ impl Headline {
             let than = [Plain("than dense training ("), dense];
             return [&[codec][..], &moved, &than, &reached, &limit].concat();
         }
-        let none = [Plain("No codec came within "), tolerance, Plain(", of dense training ("), dense];
-        let nearest = [Plain("), "), dense_quality, Plain(". The nearest, "), codec, Plain(",")];
+        let none = [Plain("No codec came within "), tolerance, Plain(" of dense training ("), dense];
+        let nearest = [Plain("), with "), dense_quality, Plain(". The nearest, "), codec, Plain(",")];
         [&none[..], &nearest, &moved, &[Plain("and reached "), quality, Plain(".")]].concat()
     }
 
@@ -240,7 +245,7 @@ mod tests {
         );
         let text = found.text();
         assert!(
-            text.starts_with("No codec came within 1.00 points, the standard")
+            text.starts_with("No codec came within 1.00 points (the standard")
                 && text.ends_with("reached 36.7 % accuracy."),
             "{text}"
         );
@@ -266,7 +271,7 @@ mod tests {
         assert_eq!(praised(vec![text(), entry("qsgd", &[5.06], 250)]), None);
         let text = || entry("none", &[5.0, 5.2], 1000);
         let found = headline(vec![text(), entry("qsgd", &[5.2, 5.2], 250)]).unwrap();
-        assert!(found.is_within && found.tolerance.starts_with("0.141, the standard deviation"), "{found:?}");
+        assert!(found.is_within && found.tolerance.starts_with("0.141 (the standard deviation"), "{found:?}");
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn figures(runs: &[LoggedRun]) -> Vec<Figure> {
             in_bytes("bytes sent by all workers"),
             sent,
         ),
-        ("What is kept", "It should settle.", step(), plain("L2 norm of the residual"), kept),
+        ("Norm of the residual", "It should settle.", step(), plain("L2 norm of the residual"), kept),
     ];
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let drawn = all.into_iter().filter_map(|(title, caption, x, y, curves)| {

@@ -216,7 +216,7 @@ impl Collected {
         if gone > 0 || norm > 0.0 {
             notes.push(format!(
                 "workers that left and did not come back: {gone}; \
-                 of what workers kept back that died, norms of {norm:.6} in all are lost"
+                 of the residuals of workers that died, norms of {norm:.6} in all are lost"
             ));
         }
         notes
@@ -230,7 +230,7 @@ impl Collected {
         summary.best_steps = finals.iter().find_map(|end| end.best_steps);
         summary.notes.extend(summary.best_steps.map(|best| {
             format!(
-                "early_stop: validation was best after {best} of {} steps; results are those of the parameters there",
+                "early_stop: the validation loss was smallest after {best} of {} steps; the results are those of its parameters",
                 summary.steps
             )
         }));
@@ -298,7 +298,7 @@ mod tests {
         let says = |gone: u64, norm: &str| {
             Some(format!(
                 "workers that left and did not come back: {gone}; \
-                 of what workers kept back that died, norms of {norm} in all are lost"
+                 of the residuals of workers that died, norms of {norm} in all are lost"
             ))
         };
         let none = note(&collected);

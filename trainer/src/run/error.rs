@@ -56,7 +56,7 @@ pub enum RunError {
         steps: u64,
     },
     /// What another worker tells of a step cannot be read.
-    #[error("worker {} at step {step}: its record cannot be read; is it the same program?", rank.0)]
+    #[error("worker {} at step {step}: its record cannot be read; do all ranks run the same program?", rank.0)]
     Record {
         /// Which worker.
         rank: Rank,

@@ -248,7 +248,7 @@ mod tests {
         let error = hear::<StepRecord>(&mut first, Rank(1), tag, 5).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "worker 1 at step 5: its record cannot be read; is it the same program?"
+            "worker 1 at step 5: its record cannot be read; do all ranks run the same program?"
         );
     }
 

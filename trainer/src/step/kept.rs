@@ -16,7 +16,7 @@ pub(super) fn saved(memory: Option<&Memory<'_>>, layout: &Layout) -> Vec<u8> {
 pub(super) fn load(memory: Option<&mut Memory<'_>>, layout: &Layout, saved: &[u8]) -> Result<(), String> {
     match memory {
         Some(memory) => memory.load(&layout.as_ref(), saved).map_err(|error| error.to_string()),
-        None if !saved.is_empty() => Err("nothing is kept back in this run".to_owned()),
+        None if !saved.is_empty() => Err("this run keeps no memory between steps".to_owned()),
         None => Ok(()),
     }
 }

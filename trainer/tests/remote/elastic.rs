@@ -60,14 +60,14 @@ fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_withou
     workers[1] = join(&keys, &endpoint, 2, &RUN);
     server.says("rank 2 is gone: it was started again");
     workers[0].signal("-CONT");
-    let lost = server.says("rank 2 is gone; what it kept back is lost: norm ");
+    let lost = server.says("rank 2 is gone; its residual is lost: norm ");
     let norm: f64 = lost.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(norm > 0.0, "{lost}");
-    let back = server.says("rank 2 is back, and keeps back norm 0.000000");
+    let back = server.says("rank 2 is back with a residual of norm 0.000000");
     assert!(back.ends_with(&format!("norm {norm:.6} is lost")), "{back}");
     let hash = server.hash();
     let summary = std::fs::read_to_string(keys.run().join("summary.json")).unwrap();
-    let note = "workers that left and did not come back: 0; of what workers kept back that died, norms of ";
+    let note = "workers that left and did not come back: 0; of the residuals of workers that died, norms of ";
     let reported = summary.split(note).nth(1).unwrap_or_else(|| panic!("{summary}"));
     let reported: f64 = reported.split(' ').next().unwrap().parse().unwrap();
     assert!((reported - norm).abs() < 1e-5, "{reported} is not {norm}");
@@ -87,7 +87,7 @@ fn a_worker_that_sleeps_misses_steps_and_gets_the_new_state() {
     workers[2].signal("-CONT");
     workers[2].says("too late; the frame was given back");
     workers[2].says("asking to begin again");
-    workers[2].says("steps away; of what was kept back, norm");
+    workers[2].says("steps away; of the residual, norm");
     let hash = server.hash();
     for worker in workers {
         assert_eq!(worker.hash(), hash);

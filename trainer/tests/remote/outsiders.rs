@@ -57,7 +57,7 @@ fn a_worker_that_sends_garbage_is_shut_out_and_the_others_go_on() {
     let mut hostile = join("2", &damage_frames(&endpoint));
     server.says("frame of rank 2 refused: not a gradwire frame");
     server.says("rank 2 is gone: 3 frames in a row were refused, the last one so: not a gradwire frame");
-    server.says("the quorum is 2 now: 2 can be there");
+    server.says("the quorum is now 2: 2 ranks can take part");
     hostile.says("that rank was shut out of this run");
     assert_eq!(hostile.ends(), Some(2));
     server.says(" 2 contributors");
@@ -95,7 +95,7 @@ fn the_list_of_peers_is_read_again_when_it_has_changed() {
     fs::write(keys.peers(), format!("{first}\n")).unwrap();
     server.says("rank 2 was taken off the list");
     server.says("rank 2 is gone: it was taken off the list");
-    server.says("the quorum is 2 now: 2 can be there");
+    server.says("the quorum is now 2: 2 ranks can take part");
     server.says(" 2 contributors");
     assert_eq!(taken_off.ends(), Some(2), "{}", taken_off.all());
     // On the list again, it is waited for again, by a run that waits for all; whoever took part begins with
@@ -105,7 +105,7 @@ fn the_list_of_peers_is_read_again_when_it_has_changed() {
     server.says("rank 1 is out until it asks again: too few are left for a step");
     let mut back = join(&keys, &endpoint, 2, &run);
     back.says("let in for step");
-    server.says("the quorum is 3 now: 3 can be there");
+    server.says("the quorum is now 3: 3 ranks can take part");
     server.signal("-INT");
     assert_eq!(server.ends(), Some(130));
     drop(worker);

@@ -112,8 +112,8 @@ fn a_server_that_is_killed_scales_down_the_next_frames_as_it_would_have() {
     scene.server.says("step 7: ");
     scene.server.kill();
     assert!(scene.restart(&cap), "the run was over before it was killed");
-    let line = scene.server.says("going on at step ");
-    let newest: u64 = line.split(' ').nth(5).unwrap().parse().unwrap();
+    let line = scene.server.says("continuing at step ");
+    let newest: u64 = line.split(' ').nth(4).unwrap().parse().unwrap();
     let step = |line: &str| line.strip_prefix("trainer: step ")?.split(':').next()?.parse::<u64>().ok();
     let capped = said.lines().filter(|line| line.contains("scaled down"));
     let capped: Vec<&str> = capped.filter(|line| step(line).is_some_and(|step| step >= newest)).collect();

@@ -118,7 +118,7 @@ fn a_worker_and_its_server_that_are_killed_go_on_to_the_same_bits_whatever_is_re
         killed.iter().for_each(|&rank| scene.process(rank).kill());
         let newest = *checkpoints(&scene.keys.run()).last().unwrap();
         killed.iter().for_each(|&rank| scene.restart(rank));
-        scene.workers[1].says(&format!("what was kept back is as it was before step {newest}"));
+        scene.workers[1].says(&format!("the memory is as it was before step {newest}"));
         assert_eq!(scene.hash(), undisturbed, "{codec:?}");
     }
 }
@@ -141,7 +141,7 @@ fn a_worker_that_is_told_to_end_goes_on_later_and_no_bit_differs() {
             .server
             .says(&format!("rank {rank} is out until it asks again: it leaves, with what it keeps back"));
         scene.restart(rank);
-        scene.workers[rank - 1].says("what was kept back is as it was before step");
+        scene.workers[rank - 1].says("the memory is as it was before step");
     }
     let said = scene.server.all();
     assert!(!said.contains("is lost") && !said.contains("refused"), "{said}");
@@ -177,7 +177,7 @@ fn a_killed_worker_has_what_it_kept_back_behind_its_last_step_at_the_weight_of_i
         assert!((kept - weight * was).abs() <= 1e-5 * (1.0 + was.abs()), "{kept} is not {weight} of {was}");
     }
     // What it has brought is not lost.
-    let line = scene.server.says(&format!("rank 2 is back, and keeps back norm {:.6}", back.norm_before));
+    let line = scene.server.says(&format!("rank 2 is back with a residual of norm {:.6}", back.norm_before));
     assert!(line.contains(&format!("step {step}: ")), "{line}");
     scene.hash();
 }
@@ -226,9 +226,9 @@ fn older_states_that_do_not_fit_are_named_and_a_worker_goes_on_without_them() {
     scene.restart(2);
     for step in [damaged, unfit] {
         let line = scene.workers[1].says(&format!("step-{step:08}"));
-        assert!(line.ends_with("what was kept back then is not known"), "{line}");
+        assert!(line.ends_with("the memory of that step is not known"), "{line}");
     }
-    scene.workers[1].says(&format!("what was kept back is as it was before step {newest}"));
+    scene.workers[1].says(&format!("the memory is as it was before step {newest}"));
     assert_eq!(scene.hash(), undisturbed);
 }
 

@@ -578,14 +578,14 @@ fn a_comparison_says_which_checkpoint_is_damaged_and_ends_as_it_would_have() {
     damage("step-00000012");
     let said = compare(&["--resume", "all"]);
     assert!(
-        said.contains("rank-1.safetensors: damaged: ") && said.contains("going on from step 8"),
+        said.contains("rank-1.safetensors: damaged: ") && said.contains("continuing from step 8"),
         "{said}"
     );
     assert_eq!(hash(), whole);
     damage("step-00000012");
     fs::write(run.join("checkpoints/step-00000008/manifest.json"), "").unwrap();
     let said = compare(&["--resume", "all"]);
-    assert!(said.contains("damaged: ") && said.contains("beginning this run again"), "{said}");
+    assert!(said.contains("damaged: ") && said.contains("starting this run again"), "{said}");
     assert_eq!(hash(), whole);
 }
 

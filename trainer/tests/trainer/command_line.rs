@@ -229,7 +229,7 @@ fn a_folder_that_is_not_read_is_noted() {
     let folder = tempfile::tempdir().unwrap();
     let output = trainer(folder.path(), &["train", "--steps", "1", "--data-dir", "here", "--out", "a"]);
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("Note: data_dir = here: not read, for optdigits ships"), "{said}");
+    assert!(said.contains("Note: data_dir = here: not read, because optdigits ships"), "{said}");
 }
 
 /// A line as the hook of the Python package writes it.
@@ -251,7 +251,7 @@ fn a_report_is_made_of_metrics_of_this_program_and_of_the_hook() {
     assert_eq!(page.matches("<svg").count(), 4);
     assert!(page.contains("&#60;b&#62;hook") && !page.contains("<b>"), "names are escaped");
     let again = refusal_in(folder.path(), &["report", "sparse"]);
-    assert!(again.starts_with("report.html: there already"), "{again}");
+    assert!(again.starts_with("report.html: exists already"), "{again}");
     let none = refusal_in(folder.path(), &["report", "nowhere", "--out", "other.html"]);
     assert!(none.starts_with("nowhere: "), "{none}");
 }

@@ -55,7 +55,7 @@ fn a_run_ends_after_so_many_evaluations_without_a_better_one_and_is_tested_where
     // The digits have no validation part of their own: the smallest loss is that of the test.
     let smallest = stopped.metrics[best as usize - 1].eval_loss.unwrap();
     assert_eq!(stopped.summary.final_loss, smallest);
-    let note = format!("validation was best after {best} of {steps} steps");
+    let note = format!("the validation loss was smallest after {best} of {steps} steps");
     assert!(stopped.summary.notes.iter().any(|line| line.contains(&note)), "{:?}", stopped.summary.notes);
 }
 
@@ -126,7 +126,7 @@ fn what_cannot_end_early_is_refused_in_words() {
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
     let never = refused(|settings| settings.eval_every = Some(0));
-    assert_eq!(never, "early_stop with eval_every = 0: there is nothing to go by");
+    assert_eq!(never, "early_stop with eval_every = 0: it needs evaluations");
     assert_eq!(refused(|settings| settings.early_stop = Some(0)), "early_stop = 0: expected at least 1");
     let gossip = refused(|settings| settings.codec = Some("dpsgd".to_owned()));
     assert!(gossip.starts_with("early_stop with gossip"), "{gossip}");

@@ -173,6 +173,6 @@ fn limits_of_the_mean_that_cannot_be_are_refused_by_name() {
     let (clip_mean, codec) = (Some(0.25), Some("dpsgd".to_owned()));
     assert_eq!(
         refused(Settings { clip_mean, codec, ..Settings::default() }),
-        "clip_mean with codec = dpsgd: neighbours make no mean of gradients; clip shortens each"
+        "clip_mean with codec = dpsgd: gossip makes no mean of gradients; use clip"
     );
 }

@@ -54,7 +54,7 @@ impl std::fmt::Display for Change {
         match self {
             Self::Joined { rank } => write!(f, "{rank} takes part"),
             Self::Left { rank, lost_norm } => {
-                write!(f, "{rank} is gone; what it kept back is lost: norm {lost_norm:.6}")
+                write!(f, "{rank} is gone; its residual is lost: norm {lost_norm:.6}")
             }
             Self::Out { rank, why } => write!(f, "{rank} is out until it asks again: {why}"),
         }
