@@ -16,7 +16,7 @@ import re
 # Sums of about a thousand values, each rounded a few times in f32.
 TOLERANCE = 1e-4
 # Steps away after which what was kept back counts nothing: the default of `trainer join`.
-RESIDUAL_AGE = 16
+RESIDUAL_AGE = 200
 LOST_SERVER = "back after a step in which the server was lost"
 
 
