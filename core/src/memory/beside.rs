@@ -23,15 +23,18 @@ impl Memory<'_> {
     ///
     /// # Examples
     /// ```
-    /// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+    /// use gradwire::{Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
     ///
     /// let codec = Spec::parse("topk:density=0.5")?.codec;
     /// let (layout, units) = (LayoutRef::flat(2), [Unit::whole(2)]);
-    /// let before = Memory::new(vec![0.25, 0.0]);
-    /// let mut memory = Memory::new(vec![0.0; 2]);
+    /// let (mut old, mut new) = ([0.25, 0.0], [0.0; 2]);
+    /// let (before, mut memory) = (Memory::new(&mut old), Memory::new(&mut new));
     /// assert!(memory.begin_beside(&before, &units[0], Grad::F32(&[1.0, 8.0])));
+    ///
+    /// let (mut words, mut bytes, mut frame) = ([0; 64], [0; 64], [0; 128]);
+    /// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
     /// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
-    /// Encoder::new().encode_beside(&codec, key, &layout, &units, &before, &mut memory)?;
+    /// codec.encode_beside(key, &layout, &units, &before, &mut memory, &mut scratch, &mut frame)?;
     /// assert_eq!((memory.residual(), before.residual()), (&[1.25, 0.0][..], &[0.25, 0.0][..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
