@@ -104,6 +104,12 @@ impl Accordion {
         self.sum.iter_mut().zip(mean).for_each(|(sum, value)| *sum += value);
     }
 
+    /// Whether this may take the place of a controller before its first step.
+    pub(crate) fn continues(&self, first: &Self) -> bool {
+        let of = |one: &Self| (one.settings, one.steps, one.sum.len());
+        of(self) == of(first)
+    }
+
     fn end_window(&mut self) {
         let now = self.sum.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt();
         let changed = |before: f64| (before - now).abs() >= self.settings.eta * before;

@@ -5,6 +5,7 @@
 //! it, fills in what was left out, and gives the configuration that a run echoes as `config.toml`. Reading
 //! that file again gives the same run.
 
+mod adapt;
 mod check;
 mod error;
 pub(crate) mod link_rate;
@@ -152,6 +153,12 @@ pub struct Settings {
     /// process: what a bad link does to training [default: 0]
     #[arg(long = "packet-loss", alias = "packet_loss", value_name = "P", allow_negative_numbers = true)]
     pub packet_loss: Option<f64>,
+    /// What sets the density of each step in place of the codec: steps:0=0.1,500=0.01; epochs:0=0.1,4=0.01;
+    /// gravac:min=10,max=1000,eps=0.7,omega=0.01,window=500,policy=exponential;
+    /// accordion:low=0.1,high=0.01,eta=0.5,window=10; replay:FILE, the metrics.jsonl of another run
+    /// [default: the codec's density]
+    #[arg(long, value_name = "SPEC")]
+    pub adapt: Option<String>,
     /// Largest norm of a worker's gradient before it is compressed [default: no limit]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub clip: Option<f64>,
@@ -266,6 +273,9 @@ pub struct RunConfig {
     /// Share of the packets that is lost on the way; for `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
+    /// What sets the density of each step, as [`Adapt`](crate::adapt::Adapt) prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<String>,
     /// Largest norm of a worker's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
@@ -319,7 +329,7 @@ impl Settings {
         }
         first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
-            clip clip_mean codec)
+            adapt clip clip_mean codec)
     }
 }
 
