@@ -83,7 +83,10 @@ fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
 /// Whether the codec's own schedule is put aside.
 pub(super) fn adapt_note(config: &RunConfig, spec: &Spec) -> Option<String> {
     let adapt = config.adapt.as_ref()?;
-    let own = spec.codec.density().map(|density| format!("density {density}"))?;
-    let warmup = if spec.warmup > 0 { format!(" and warmup {}", spec.warmup) } else { String::new() };
-    Some(format!("adapt = {adapt}: sets the density of every step; the codec's {own}{warmup} are not used"))
+    let density = spec.codec.density()?;
+    let unused = match spec.warmup {
+        0 => format!("density {density} is not used"),
+        warmup => format!("density {density} and warmup {warmup} are not used"),
+    };
+    Some(format!("adapt = {adapt}: sets the density of every step; the codec's {unused}"))
 }

@@ -10,6 +10,7 @@ use super::gains::{Gains, Gradient};
 use super::{NO_DEADLINE, StepError, Worker};
 use crate::adapt::{Accordion, Agreed, Choice, Decision, Gravac, List, Plan};
 use crate::job::Job;
+use crate::record::StepRecord;
 
 /// The unit of the scalars that a decision is made from. No gradient has as many.
 const UNIT_OF_DECISIONS: u32 = u32::MAX - 2;
@@ -27,8 +28,9 @@ pub(super) struct GravacSteering {
     units: Vec<Unit>,
     /// Seconds of the step before, 0 if they are not known.
     seconds: f64,
-    /// The part of them in which gains were measured.
+    /// What measuring gains and agreeing on them took in the step under way.
     measured: Duration,
+    agreed: Duration,
 }
 
 impl<'a> Steering<'a> {
@@ -42,6 +44,7 @@ impl<'a> Steering<'a> {
                 units: job.spec.units.units(&job.layout.as_ref()).collect(),
                 seconds: 0.0,
                 measured: Duration::ZERO,
+                agreed: Duration::ZERO,
             })),
             Plan::Accordion(settings) => {
                 Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, job.layout.len())))
@@ -90,9 +93,17 @@ impl<'a> Steering<'a> {
         }
     }
 
+    /// Time that the decision took on top of the exchange: measuring, and waiting for the others.
+    fn spent(&self) -> [Duration; 2] {
+        match self {
+            Self::Gravac(steering) => [steering.measured, steering.agreed],
+            _ => [Duration::ZERO; 2],
+        }
+    }
+
     /// Takes the time of a step, which had this decision. Gains are no part of a step in which everything is
     /// sent.
-    pub(super) fn finish(&mut self, elapsed: Duration, decision: &Decision) {
+    fn finish(&mut self, elapsed: Duration, decision: &Decision) {
         if let Self::Gravac(steering) = self {
             let spared = if decision.choice == Choice::Dense { steering.measured } else { Duration::ZERO };
             steering.seconds = elapsed.saturating_sub(spared).as_secs_f64();
@@ -131,9 +142,22 @@ impl<T: Transport> Worker<'_, T> {
             Some(Steering::Gravac(steering)) => {
                 let (of, memory) = ((&job.spec, &job.layout.as_ref()), self.memory.as_ref());
                 let own = steering.measure(of, key, &self.grad, memory);
-                steering.gravac.decide(agreed(&mut self.transport, step, own)?)
+                let started = Instant::now();
+                let agreed = agreed(&mut self.transport, step, own)?;
+                steering.agreed = started.elapsed();
+                steering.gravac.decide(agreed)
             }
         }))
+    }
+
+    /// Writes down what was decided for a step that began then, and what deciding took.
+    pub(super) fn note_decision(&mut self, record: &mut StepRecord, began: Instant) {
+        record.adapt = self.decision.take();
+        let (Some(steering), Some(decision)) = (&mut self.steering, &record.adapt) else { return };
+        steering.finish(began.elapsed(), decision);
+        let [measured, agreed] = steering.spent();
+        record.encode += measured;
+        record.exchange += agreed;
     }
 }
 

@@ -151,10 +151,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step, lr)? };
         self.model.set_params(&self.params);
         self.average_carried(step)?;
-        record.adapt = self.decision.take();
-        if let (Some(steering), Some(decision)) = (&mut self.steering, &record.adapt) {
-            steering.finish(started.elapsed(), decision);
-        }
+        self.note_decision(&mut record, started);
 
         record.set_step(self.rank(), step, loss, lr, compute);
         let moved = self.transport.counters() - before;
