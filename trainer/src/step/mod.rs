@@ -17,6 +17,7 @@ use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
 use self::adapt::Steering;
+use self::gains::sent_as;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
 use crate::adapt::Decision;
@@ -225,9 +226,12 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn send(&mut self, step: u64) -> Result<(), StepError> {
         let key = self.key(step);
         self.decision = self.decide(step)?;
-        let decided = self.decision.map(|decision| decision.density);
+        let codec = &self.job.spec.codec;
+        let decided = self.decision.map(|decision| sent_as(codec, decision.density));
         let Agreement::Mean(exchange) = &mut self.agreement else { return Ok(()) };
-        if let Some(density) = decided.or_else(|| self.job.density(step)) {
+        if let Some(codec) = decided {
+            exchange.set_codec(codec)?;
+        } else if let Some(density) = self.job.density(step) {
             exchange.set_density(density)?;
         }
         exchange
