@@ -196,8 +196,8 @@ pub struct Metrics {
     pub residual_norm: f64,
     /// Share of the coordinates that was sent, mean over the workers.
     pub density: f64,
-    /// Share of the coordinates that was to be sent at this step, as the schedule or the controller has it; `null` for a codec
-    /// without a density.
+    /// Share of the coordinates that was to be sent at this step, as the schedule or the controller has it;
+    /// `null` for a codec without a density.
     pub target_density: Option<f64>,
     /// What set the density, in a run with `adapt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
