@@ -4,6 +4,7 @@
 use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
+use crate::adapt::{List, ListError, Plan};
 use crate::agreement::Averaging;
 use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
@@ -35,6 +36,9 @@ pub enum JobError {
     /// The codec does not go with the exchange.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// The log that is to be replayed.
+    #[error("adapt: {0}")]
+    Replay(#[from] ListError),
 }
 
 impl From<RangeError> for JobError {
@@ -56,6 +60,8 @@ pub struct Job {
     pub spec: Spec,
     /// How workers come to agree.
     pub way: Averaging,
+    /// What sets the density of each step, unless the codec does.
+    pub adapt: Option<Plan>,
     /// The tensors of the flat gradient.
     pub layout: Layout,
     /// The rate of every step.
@@ -101,10 +107,33 @@ impl Job {
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
         let schedule = schedule(&config, steps)?;
         let optimizer = optimizer(&config, &spec);
-        let job =
-            Self { config, dataset, model, spec, way, layout, schedule, optimizer, steps, steps_per_epoch };
+        let adapt = config.adapt()?.map(|adapt| Plan::of(&adapt, steps_per_epoch)).transpose()?;
+        let job = Self {
+            config,
+            dataset,
+            model,
+            spec,
+            way,
+            adapt,
+            layout,
+            schedule,
+            optimizer,
+            steps,
+            steps_per_epoch,
+        };
         job.build_optimizer()?;
+        if let Some(Plan::List(list)) = &job.adapt {
+            job.require_decisions(list)?;
+        }
         Ok(job)
+    }
+
+    /// Refuses a log that ends before this run. The first step of a delayed run sends nothing, and a run that
+    /// may end early ends where the one before it did.
+    fn require_decisions(&self, list: &List) -> Result<(), ListError> {
+        let first = u64::from(self.config.is_delayed());
+        let end = if self.config.early_stop.is_some() { first } else { self.steps };
+        list.require(first..end)
     }
 
     /// The optimizer, before its first step. If the codec owns the momentum, the optimizer has momentum only
@@ -131,7 +160,16 @@ impl Job {
     /// The share of all coordinates that a frame of that step should hold, including what is sent dense, for
     /// a codec that has a density.
     pub fn target_density(&self, step: u64) -> Option<f64> {
-        let target = self.codec_at(step).target_count(&self.units())?;
+        self.target_share(self.codec_at(step))
+    }
+
+    /// As [`target_density`](Self::target_density), with the codec at that density.
+    pub fn target_of(&self, density: Density) -> Option<f64> {
+        self.target_share(self.spec.codec.with_density(density))
+    }
+
+    fn target_share(&self, codec: Codec) -> Option<f64> {
+        let target = codec.target_count(&self.units())?;
         Some(target as f64 / self.layout.len() as f64)
     }
 

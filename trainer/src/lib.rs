@@ -8,6 +8,7 @@
 //! | read | for |
 //! | --- | --- |
 //! | [`config`], [`job`] | what a run is told, and what that stands for once everything is checked |
+//! | [`adapt`] | the density of each step: lists, controllers, replays |
 //! | [`agreement`] | the mean of all gradients, or gossip |
 //! | `step` | one step of one worker, top to bottom |
 //! | [`run`](mod@run) | a whole run: its workers as threads of this process, or as processes; alone, or with its folder |
@@ -34,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adapt;
 mod advise;
 pub mod agreement;
 pub mod checkpoint;

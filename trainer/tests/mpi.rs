@@ -151,6 +151,23 @@ fn processes_overlap_as_threads_do() {
     }
 }
 
+/// What decides is agreed between processes, and is in the log beside what was decided.
+#[test]
+fn processes_decide_densities_as_threads_do() {
+    let gravac = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=3,policy=geometric,clock=none";
+    for (world, codec, adapt) in [
+        (3, "topk", gravac),
+        (2, "redsync", gravac),
+        (3, "randomk", "gravac:min=2,max=100,eps=0.4,window=3,clock=none"),
+        (2, "dgc", "accordion:low=0.2,high=0.05,window=1"),
+        (2, "topk", "steps:0=0.1,5=0.01"),
+    ] {
+        if !trains_alike(world, codec, &["--adapt", adapt, "--batch", "480"]) {
+            return;
+        }
+    }
+}
+
 #[test]
 fn the_report_says_which_algorithm_the_library_used() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     best.safetensors      params/NAME: those with the smallest validation loss, in a run that may end early; that loss, and
 //!                           after how many steps
+//!     controller.safetensors  memory: the state of what sets the densities, in a run with adapt=gravac or accordion
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
 //! The checkpoint of a worker over the network has only `rank-N.safetensors` and the manifest. The server has
@@ -62,6 +63,8 @@ pub struct Checkpoint {
     pub norms: Vec<f64>,
     /// The best parameters so far, of a run that may end early.
     pub best: Option<Best>,
+    /// The state of what sets the densities; empty where nothing does, or it has none.
+    pub controller: Vec<u8>,
     /// Sums over the steps done.
     pub totals: Totals,
 }
@@ -78,4 +81,6 @@ pub(crate) struct Snapshot {
     pub(crate) norms: Vec<f64>,
     /// From rank 0 alone.
     pub(crate) best: Option<Best>,
+    /// From rank 0 alone; all have the same.
+    pub(crate) controller: Vec<u8>,
 }

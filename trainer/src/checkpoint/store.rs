@@ -30,6 +30,8 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// In a server's checkpoint.
 const DOWNLINK: &str = "downlink.safetensors";
 const NORMS: &str = "norms.safetensors";
+/// In a run with a controller of densities.
+const CONTROLLER: &str = "controller.safetensors";
 /// Of a run that may end early.
 const BEST: &str = "best.safetensors";
 
@@ -189,6 +191,10 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
     if !checkpoint.downlink.is_empty() {
         let content = memory::to_bytes(&checkpoint.downlink, [&[]; 2]).map_err(impossible)?;
         files.push(write_file(draft, DOWNLINK, &content)?);
+    }
+    if !checkpoint.controller.is_empty() {
+        let content = memory::to_bytes(&checkpoint.controller, [&[]; 2]).map_err(impossible)?;
+        files.push(write_file(draft, CONTROLLER, &content)?);
     }
     if !checkpoint.norms.is_empty() {
         files.push(write_file(draft, NORMS, &norms::to_bytes(&checkpoint.norms).map_err(impossible)?)?);
@@ -385,11 +391,14 @@ impl Found {
         }
         gradients.truncate(if is_delayed { gradients.len() } else { 0 });
         let downlink = self.has(DOWNLINK).then(|| self.content(DOWNLINK, memory::from_bytes)).transpose()?;
+        let controller =
+            self.has(CONTROLLER).then(|| self.content(CONTROLLER, memory::from_bytes)).transpose()?;
         let norms = self.has(NORMS).then(|| self.content(NORMS, norms::from_bytes)).transpose()?;
         let best = |content: &[u8]| Best::from_bytes(content, layout).map_err(|error| error.to_string());
         let best = self.has(BEST).then(|| self.content(BEST, best)).transpose()?;
         let Manifest { steps, worker, totals, .. } = self.manifest;
         let ((downlink, _), norms) = (downlink.unwrap_or_default(), norms.unwrap_or_default());
+        let (controller, _) = controller.unwrap_or_default();
         let config = self.config;
         Ok(Checkpoint {
             config,
@@ -402,6 +411,7 @@ impl Found {
             downlink,
             norms,
             best,
+            controller,
             totals,
         })
     }

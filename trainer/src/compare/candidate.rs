@@ -51,7 +51,9 @@ impl Candidate {
             let last = all.last_mut().ok_or_else(|| {
                 RangeError::new("codec", word, "a codec first, then its own settings, such as lr=0.1")
             })?;
-            last.set(key, parsed(value))?;
+            // Its commas separate its own keys.
+            let is_spelling = key == "adapt";
+            last.set(key, if is_spelling { Value::String(value.to_owned()) } else { parsed(value) })?;
         }
         Ok(all)
     }
@@ -148,6 +150,13 @@ mod tests {
         assert_eq!((settings.lr, settings.hidden, settings.epochs), (Some(0.1), Some(vec![8, 4]), Some(3)));
         assert_eq!(settings.codec.as_deref(), Some("dgc:density=0.01"));
         assert_eq!(all[0].settings(&shared).unwrap().lr, Some(0.5));
+    }
+
+    #[test]
+    fn a_spelling_with_commas_is_one_value() {
+        let all = read(&["topk", "adapt=steps:0=0.1,5=0.01", "lr=0.1,0.2"]).unwrap();
+        let adapt = all[0].own["adapt"].as_str();
+        assert_eq!((adapt, all[0].own["lr"].is_array()), (Some("steps:0=0.1,5=0.01"), true));
     }
 
     #[test]

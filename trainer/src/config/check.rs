@@ -4,6 +4,7 @@ use gradwire::registry::{CODECS, CodecEntry};
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Spec, UnitPolicy};
 
+use super::adapt::{adapt_conflicts, adapt_note, canonical_adapt};
 use super::{ConfigError, RunConfig, Settings};
 use crate::config::link_rate::{spell_index, with_index};
 use crate::data::Source;
@@ -95,6 +96,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         checkpoint_every: or(&settings.checkpoint_every, 0),
         tensorboard: settings.tensorboard,
         packet_loss: settings.packet_loss,
+        adapt: settings.adapt.as_deref().map(canonical_adapt).transpose()?,
         clip: settings.clip,
         clip_mean: settings.clip_mean,
         codec,
@@ -181,7 +183,7 @@ fn batch_in_parts(config: &RunConfig) -> Result<(), RangeError> {
     require(is_even, "accumulate", parts, format!("a divisor of {share}, a worker's share of the batch"))
 }
 
-fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
+pub(super) fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigError> {
     if holds { Err(ConfigError::Conflict(why.into())) } else { Ok(()) }
 }
 
@@ -234,6 +236,7 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     early_stop_conflicts(config)?;
     own_momentum_conflicts(config, &config.spec()?.codec)?;
+    adapt_conflicts(config)?;
     transport_conflicts(config)
 }
 
@@ -436,6 +439,7 @@ fn notes(config: &RunConfig) -> Vec<String> {
             config.data
         ));
     }
+    notes.extend(adapt_note(config, &spec));
     if config.replicas() > 1 {
         notes.push("gossip: replicas differ; loss and accuracy are those of worker 0".into());
     }

@@ -19,6 +19,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         what: String,
     },
+    /// The spelling of what sets the densities was refused.
+    #[error("adapt = {spelling}: {what}")]
+    Adapt {
+        /// As it was given.
+        spelling: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// Keys that do not go together.
     #[error("{0}")]
     Conflict(String),

@@ -5,6 +5,7 @@
 //! it, fills in what was left out, and gives the configuration that a run echoes as `config.toml`. Reading
 //! that file again gives the same run.
 
+mod adapt;
 mod check;
 mod error;
 pub(crate) mod link_rate;
@@ -205,6 +206,12 @@ pub struct Settings {
         help_heading = EXCHANGE
     )]
     pub packet_loss: Option<f64>,
+    /// What sets the density of each step in place of the codec: steps:0=0.1,500=0.01; epochs:0=0.1,4=0.01;
+    /// gravac:min=10,max=1000,eps=0.7,omega=0.01,window=500,policy=exponential;
+    /// accordion:low=0.1,high=0.01,eta=0.5,window=10; replay:FILE, the metrics.jsonl of another run
+    /// [default: the codec's density]
+    #[arg(long, value_name = "SPEC", help_heading = EXCHANGE)]
+    pub adapt: Option<String>,
     /// Largest norm of a worker's gradient, above 0. A longer gradient is scaled down to it before it is
     /// compressed [default: no limit]
     #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
@@ -326,6 +333,9 @@ pub struct RunConfig {
     /// Share of the packets that is lost on the way; for `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
+    /// What sets the density of each step, as [`Adapt`](crate::adapt::Adapt) prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<String>,
     /// Largest norm of a worker's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
@@ -379,7 +389,7 @@ impl Settings {
         }
         first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate epochs steps optimizer momentum
             nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
-            clip clip_mean codec)
+            adapt clip clip_mean codec)
     }
 }
 

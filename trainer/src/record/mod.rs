@@ -21,6 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use self::logged::{LogError, LoggedRun};
 pub(crate) use self::sums::Sums;
 
+use crate::adapt::Decision;
 use crate::checkpoint::Snapshot;
 use crate::job::Job;
 use crate::model::eval::Evaluation;
@@ -62,6 +63,9 @@ pub(crate) struct StepRecord {
     pub(crate) evaluation: Option<Evaluation>,
     /// This worker's part of a checkpoint, if one is due.
     pub(crate) snapshot: Option<Snapshot>,
+    /// What set the density; the same at every worker, and the first one's counts.
+    #[serde(skip)]
+    pub(crate) adapt: Option<Decision>,
     /// Why the step was skipped.
     pub(crate) refusal: Option<String>,
     /// Whether this worker was told to end the run.
@@ -104,6 +108,7 @@ impl StepRecord {
             hash: None,
             evaluation: None,
             snapshot: None,
+            adapt: None,
             refusal: None,
             wants_end: false,
         }
@@ -191,9 +196,12 @@ pub struct Metrics {
     pub residual_norm: f64,
     /// Share of the coordinates that was sent, mean over the workers.
     pub density: f64,
-    /// Share of the coordinates that was to be sent at this step, as the schedule has it; `null` for a codec
-    /// without a density.
+    /// Share of the coordinates that was to be sent at this step, as the schedule or the controller has it;
+    /// `null` for a codec without a density.
     pub target_density: Option<f64>,
+    /// What set the density, in a run with `adapt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<Decision>,
     /// Share of the packets that did not get into the mean, and were given back; `null` for a run without
     /// packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -259,7 +267,11 @@ impl Metrics {
             decode_ns: mean_ns(|record| record.decode),
             residual_norm: squares.sqrt(),
             density: 4.0 * sum(|record| record.held as u64) as f64 / dense,
-            target_density: job.target_density(first.step),
+            target_density: match first.adapt {
+                Some(Decision { density, .. }) => job.target_of(density),
+                None => job.target_density(first.step),
+            },
+            adapt: first.adapt,
             packet_loss: over(
                 sum(|record| record.packets_lost as u64) as f64,
                 sum(|record| record.packets_sent as u64) as f64,

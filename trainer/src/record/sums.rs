@@ -72,6 +72,7 @@ mod tests {
             residual_norm: 0.0,
             density: 0.0,
             target_density: None,
+            adapt: None,
             packet_loss: None,
             eval_loss: None,
             accuracy: None,

@@ -92,6 +92,7 @@ impl Keep {
             downlink: Vec::new(),
             norms: Vec::new(),
             best: None,
+            controller: Vec::new(),
             totals: Totals::default(),
         };
         let written = self.store.write(&checkpoint, &job.layout);

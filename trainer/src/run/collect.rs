@@ -125,12 +125,13 @@ impl Collected {
             records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
         let (mut replicas, mut memories, mut downlink) = (Vec::new(), Vec::new(), Vec::new());
         let (mut gradients, mut carried, mut norms) = (Vec::new(), Vec::new(), Vec::new());
-        let mut best = None;
+        let (mut best, mut controller) = (None, Vec::new());
         for snapshot in snapshots {
             replicas.extend(snapshot.replica);
             downlink.extend(snapshot.downlink);
             norms.extend(snapshot.norms);
             best = best.or(snapshot.best);
+            controller.extend(snapshot.controller);
             memories.push(snapshot.memory);
             carried.push(snapshot.carried);
             gradients.extend(Some(snapshot.gradient).filter(|gradient| !gradient.is_empty()));
@@ -148,6 +149,7 @@ impl Collected {
             downlink,
             norms,
             best,
+            controller,
             totals,
         })
     }

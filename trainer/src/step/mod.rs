@@ -1,7 +1,9 @@
 //! One training step of one worker.
 
+mod adapt;
 mod carried;
 mod evaluate;
+mod gains;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
@@ -14,8 +16,11 @@ use gradwire::{Grad, Memory, Source, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
+use self::adapt::Steering;
+use self::gains::sent_as;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
+use crate::adapt::Decision;
 use crate::agreement::Agreement;
 use crate::checkpoint::Best;
 use crate::data::Batches;
@@ -76,6 +81,10 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     /// The sum over the parts of a batch; empty where there is one part.
     sum: Vec<f32>,
     mean: Vec<f32>,
+    /// What sets the densities, in a run with `adapt`.
+    steering: Option<Steering<'a>>,
+    /// What was decided for the step that was sent last.
+    decision: Option<Decision>,
     /// The smallest validation loss so far, in a run that may end early.
     best: Option<Best>,
     /// What the steps have moved, and nothing else that went over the transport.
@@ -115,6 +124,8 @@ impl<'a, T: Transport> Worker<'a, T> {
             grad: vec![0.0; len],
             sum: if parts > 1 { vec![0.0; len] } else { Vec::new() },
             mean: vec![0.0; len],
+            steering: Steering::of(job),
+            decision: None,
             best: None,
             moved: Counters::default(),
             #[cfg(feature = "zmq")]
@@ -126,7 +137,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// travels while that of this step is computed, which waits for the next step in its turn: x(t+1) = x(t)
     /// − lr(t)·mean(t−1).
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
-        let lr = self.job.schedule.lr(step);
+        let (started, lr) = (Instant::now(), self.job.schedule.lr(step));
         let before = self.transport.counters();
         self.rescale_residual(step);
         let is_delayed = self.job.config.is_delayed();
@@ -141,6 +152,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step, lr)? };
         self.model.set_params(&self.params);
         self.average_carried(step)?;
+        self.note_decision(&mut record, started);
 
         record.set_step(self.rank(), step, loss, lr, compute);
         let moved = self.transport.counters() - before;
@@ -213,8 +225,13 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// Sends the gradient on its way to a mean.
     fn send(&mut self, step: u64) -> Result<(), StepError> {
         let key = self.key(step);
+        self.decision = self.decide(step)?;
+        let codec = &self.job.spec.codec;
+        let decided = self.decision.map(|decision| sent_as(codec, decision.density));
         let Agreement::Mean(exchange) = &mut self.agreement else { return Ok(()) };
-        if let Some(density) = self.job.density(step) {
+        if let Some(codec) = decided {
+            exchange.set_codec(codec)?;
+        } else if let Some(density) = self.job.density(step) {
             exchange.set_density(density)?;
         }
         exchange
@@ -236,6 +253,9 @@ impl<'a, T: Transport> Worker<'a, T> {
             Agreement::Mean(exchange) => {
                 match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
                     Ok(report) => {
+                        if let Some(steering) = &mut self.steering {
+                            steering.observe(&self.mean);
+                        }
                         if let Some(limit) = self.job.config.clip_mean {
                             clip_norm(&mut self.mean, limit);
                         }

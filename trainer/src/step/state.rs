@@ -4,6 +4,7 @@ use gradwire::Memory;
 use gradwire_transports::{Rank, Transport};
 
 use super::Worker;
+use super::adapt::Steering;
 #[cfg(feature = "zmq")]
 use super::history::{History, Recalled};
 use super::kept::{load, saved};
@@ -48,8 +49,9 @@ impl<T: Transport> Worker<'_, T> {
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
         let norms = self.agreement.norms();
         let best = self.best.clone().filter(|_| is_first);
+        let controller = self.steering.as_ref().filter(|_| is_first).map_or_else(Vec::new, Steering::state);
         let (replica, memory, carried) = (tells.then(|| self.replica()), self.kept(), self.model.carried());
-        Snapshot { replica, memory, gradient, carried, downlink, norms, best }
+        Snapshot { replica, memory, gradient, carried, downlink, norms, best, controller }
     }
 
     /// Continues from the point at which [`snapshot`](Self::snapshot) was taken.
@@ -66,6 +68,9 @@ impl<T: Transport> Worker<'_, T> {
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         self.agreement.restore_norms(&checkpoint.norms);
         self.best.clone_from(&checkpoint.best);
+        if let Some(steering) = &mut self.steering {
+            steering.restore(&checkpoint.controller).map_err(refused)?;
+        }
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
         let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
         self.restore(replica).map_err(|error| refused(error.to_string()))

@@ -69,8 +69,8 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 
 type Change = fn(&mut Settings);
 
-/// Every kind of memory, optimizer and schedule.
-fn cases() -> [(&'static str, Change); 16] {
+/// Every kind of memory, optimizer, schedule and controller.
+fn cases() -> [(&'static str, Change); 19] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -79,6 +79,15 @@ fn cases() -> [(&'static str, Change); 16] {
     let server = |settings: &mut Settings| settings.exchange = Some("server".to_owned());
     let sparse = |settings: &mut Settings| settings.exchange = Some("sparse".to_owned());
     let delayed = |settings: &mut Settings| settings.delayed = Some(true);
+    let gravac = |settings: &mut Settings| {
+        let adapt = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=3,policy=geometric,clock=none";
+        settings.adapt = Some(adapt.to_owned());
+    };
+    let accordion = |settings: &mut Settings| {
+        // Two steps an epoch.
+        settings.batch = Some(480);
+        settings.adapt = Some("accordion:low=0.2,high=0.05,eta=0.1,window=2".to_owned());
+    };
     [
         ("none", momentum),
         ("topk:density=0.01", |_| ()),
@@ -96,6 +105,9 @@ fn cases() -> [(&'static str, Change); 16] {
         ("topk:density=0.03", sparse),
         ("topk:density=0.02", delayed),
         ("powersgd:rank=1", delayed),
+        ("topk", gravac),
+        ("dgc", gravac),
+        ("redsync", accordion),
     ]
 }
 

@@ -109,6 +109,17 @@ fn a_gradient_that_is_not_a_number_names_worker_step_and_coordinate() {
     }
 }
 
+/// Before they encode, workers agree on gains: one that has none must not leave the others waiting.
+#[test]
+fn a_gradient_that_is_not_a_number_is_named_where_its_gain_is_measured() {
+    for codec in ["topk", "dgc:momentum=0", "redsync", "randomk"] {
+        let job =
+            digits_job(codec, 10, |settings| settings.adapt = Some("gravac:min=2,clock=none".to_owned()));
+        let error = run_broken(&job, Fault::NotANumber, &[2], &mut Quiet::default()).unwrap_err().to_string();
+        assert!(error.starts_with("worker 2 at step 3: gradient not encoded: non-finite value"), "{error}");
+    }
+}
+
 #[test]
 fn replicas_that_differ_are_found_and_named() {
     let message = message("topk", "auto", Fault::Drift);

@@ -1,6 +1,7 @@
 //! Tests of the trainer's parts through their public interface, in one binary: linking the tensor library
 //! takes longer than running them.
 
+mod adapt;
 mod advice;
 mod batches;
 mod checkpoints;

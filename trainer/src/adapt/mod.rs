@@ -1,0 +1,51 @@
+//! The density of each step: from a list, from a controller, or as an earlier run had it.
+//!
+//! | spelling | the density of a step |
+//! | --- | --- |
+//! | `steps:0=0.1,500=0.01`, `epochs:0=0.1,4=0.01` | [`List`]: what the list says from that step or epoch on |
+//! | `gravac:min=10,max=1000,…` | [`Gravac`]: the highest compression whose gain is large enough |
+//! | `accordion:low=0.1,high=0.01,…` | [`Accordion`]: the low compression while gradients change much |
+//! | `replay:FILE` | [`List`]: as `metrics.jsonl` of another run has it |
+//!
+//! Controllers are pure: the same numbers give the same decisions, and nothing here measures, sends or waits.
+//! All workers hand in numbers that they agreed on, so all decide alike. The worker's step does the rest.
+
+mod accordion;
+mod decision;
+mod gravac;
+mod list;
+mod spelling;
+
+pub use self::accordion::{Accordion, AccordionSettings};
+pub use self::decision::{Choice, Decision};
+pub use self::gravac::{Agreed, Clock, Gravac, GravacSettings, Policy};
+pub use self::list::{List, ListError};
+pub use self::spelling::Adapt;
+
+/// What sets the densities of a run, with everything that it names read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// Known before the run.
+    List(List),
+    /// Decided from gains and times.
+    Gravac(GravacSettings),
+    /// Decided from norms and learning rates.
+    Accordion(AccordionSettings),
+}
+
+impl Plan {
+    /// Reads what the spelling names. An epoch has `steps_per_epoch` steps.
+    ///
+    /// # Errors
+    ///
+    /// [`ListError`] for a log that cannot be replayed.
+    pub fn of(adapt: &Adapt, steps_per_epoch: u64) -> Result<Self, ListError> {
+        Ok(match adapt {
+            Adapt::Steps(list) => Self::List(List::of(list, 1)),
+            Adapt::Epochs(list) => Self::List(List::of(list, steps_per_epoch)),
+            Adapt::Gravac(settings) => Self::Gravac(*settings),
+            Adapt::Accordion(settings) => Self::Accordion(*settings),
+            Adapt::Replay(path) => Self::List(List::read(path)?),
+        })
+    }
+}

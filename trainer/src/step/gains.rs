@@ -1,0 +1,211 @@
+//! How much of a worker's gradient a codec would send at two densities, before it sends anything.
+
+use gradwire::arithmetic::gain::{Gain, Trial, densities_scratch_len, of_densities};
+use gradwire::codecs::TopK;
+use gradwire::registry::GatherCodec;
+use gradwire::{
+    Codec, Decoder, Density, EncodeError, Grad, LayoutRef, Limits, Memory, Scratch, StepKey, Unit,
+};
+
+/// Below this factor between two densities, values are not compressed a second time: a threshold above the
+/// mean of what was chosen, such as Redsync's, never sends most of it.
+const LEAST_FACTOR: f64 = 2.0;
+
+/// Measures gains. Nothing of it changes the memory.
+///
+/// The second density is at most the first, and its gain comes from what was selected at the first one, so
+/// the gradient is read once. Codecs that choose the largest values ([`of_densities`]) select further among
+/// them. Of others, the values in the frame of a [`Trial`] are compressed again, unit by unit; but densities
+/// that are closer than [`LEAST_FACTOR`] have a trial each.
+#[derive(Debug, Default)]
+pub(super) struct Gains {
+    trial: Trial,
+    again: Trial,
+    decoder: Decoder,
+    words: Vec<u32>,
+    values: Vec<f32>,
+}
+
+/// What would be encoded.
+pub(super) struct Gradient<'a> {
+    pub(super) codec: &'a Codec,
+    pub(super) key: StepKey,
+    pub(super) layout: &'a LayoutRef<'a>,
+    pub(super) units: &'a [Unit],
+    pub(super) grad: Grad<'a>,
+    pub(super) memory: Option<&'a Memory<'static>>,
+}
+
+/// The codec at that density. Redsync's threshold lies above the mean, so it never sends everything: at
+/// density 1 top-k does that, with the same coders and memory.
+pub(super) fn sent_as(codec: &Codec, density: Density) -> Codec {
+    match codec {
+        Codec::Gather(GatherCodec::Redsync(redsync)) if density.fraction() == 1.0 => {
+            let topk = TopK::new(density, redsync.index(), redsync.values());
+            Codec::Gather(GatherCodec::TopK(topk.with_rounding(redsync.rounding())))
+        }
+        codec => codec.with_density(density),
+    }
+}
+
+/// Whether the codec sends the largest values of whole units, or nearly.
+fn takes_the_largest(codec: &Codec) -> bool {
+    match codec {
+        Codec::Gather(GatherCodec::TopK(topk)) => topk.chunk().is_none(),
+        Codec::Gather(GatherCodec::Dgc(_)) => true,
+        _ => false,
+    }
+}
+
+impl Gains {
+    /// The gain at each of the densities, in descending order.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the gradient from being encoded.
+    pub(super) fn of(
+        &mut self,
+        gradient: &Gradient<'_>,
+        levels: [Density; 2],
+    ) -> Result<[f64; 2], EncodeError> {
+        let gains = if takes_the_largest(gradient.codec) {
+            self.selected(gradient, levels)
+        } else {
+            self.tried(gradient, levels)
+        };
+        Ok(gains?.map(Gain::ratio))
+    }
+
+    fn selected(&mut self, gradient: &Gradient<'_>, levels: [Density; 2]) -> Result<[Gain; 2], EncodeError> {
+        let Gradient { codec, units, grad, memory, .. } = *gradient;
+        let needed = densities_scratch_len(units, &levels);
+        self.words.resize(needed.words.max(self.words.len()), 0);
+        let mut scratch = Scratch { words: &mut self.words, bytes: &mut [] };
+        let mut gains = [Gain::default(); 2];
+        of_densities(units, grad, memory, codec.momentum(), &levels, &mut scratch, &mut gains)?;
+        Ok(gains)
+    }
+
+    fn tried(&mut self, gradient: &Gradient<'_>, levels: [Density; 2]) -> Result<[Gain; 2], EncodeError> {
+        let [first, second] = levels;
+        if first == second {
+            return Ok([self.direct(gradient, first)?; 2]);
+        }
+        if first.fraction() < LEAST_FACTOR * second.fraction() {
+            return Ok([self.direct(gradient, first)?, self.direct(gradient, second)?]);
+        }
+        let Gradient { codec, key, layout, units, grad, memory } = *gradient;
+        let Self { trial, again, decoder, values, .. } = self;
+        let tried = trial.encode(&sent_as(codec, first), key, layout, units, grad, memory)?;
+        let frame = decoder.parse(tried.frame, layout, &Limits::for_layout(layout));
+        let frame = frame.expect("a frame that was just written decodes");
+        let mut sent = 0.0;
+        for unit in frame.units() {
+            values.clear();
+            unit.for_each(|_, value| values.push(value));
+            let is_dense = units.iter().any(|known| known.dense && known.range() == unit.range());
+            let count = if is_dense { values.len() } else { second.count(unit.range().len()) };
+            sent += sent_of(again, codec, key, values, count)?;
+        }
+        Ok([tried.gain, Gain { sent, whole: tried.gain.whole }])
+    }
+
+    /// The gain of the frame at that density.
+    fn direct(&mut self, gradient: &Gradient<'_>, density: Density) -> Result<Gain, EncodeError> {
+        let Gradient { codec, key, layout, units, grad, memory } = *gradient;
+        let codec = sent_as(codec, density);
+        Ok(self.trial.encode(&codec, key, layout, units, grad, memory)?.gain)
+    }
+}
+
+/// What the codec sends of these values, so many of them, as a sum of squares.
+fn sent_of(
+    trial: &mut Trial,
+    codec: &Codec,
+    key: StepKey,
+    values: &[f32],
+    count: usize,
+) -> Result<f64, EncodeError> {
+    let share = Density::new(count as f64 / values.len() as f64).filter(|_| count < values.len());
+    let Some(share) = share else {
+        return Ok(values.iter().map(|&value| f64::from(value) * f64::from(value)).sum());
+    };
+    let (layout, units) = (LayoutRef::flat(values.len()), [Unit::whole(values.len())]);
+    // Draws of their own: those of the first level chose these values.
+    let key = StepKey { seed: !key.seed, ..key };
+    Ok(trial.encode(&codec.with_density(share), key, &layout, &units, Grad::F32(values), None)?.gain.sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire::{Layout, Source, Spec};
+
+    use super::*;
+    use crate::rng::{Draws, Purpose};
+
+    const LEN: usize = 4000;
+
+    fn gains(codec: &str, levels: [f64; 2]) -> ([f64; 2], [f64; 2]) {
+        let spec = Spec::parse(codec).unwrap();
+        let layout = Layout::packed([("w", vec![40, 99]), ("b", vec![40])]).unwrap();
+        let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
+        let mut draws = Draws::new(5, Purpose::Shuffle, 0, 0);
+        let mut normal = || (0..LEN).map(|_| draws.normal_f32()).collect::<Vec<f32>>();
+        let (grad, before) = (normal(), normal());
+        let mut kept = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+        kept.residual_mut().copy_from_slice(&before);
+        let key = StepKey { seed: 3, step: 8, source: Source::Rank(1) };
+        let (layout, grad) = (layout.as_ref(), Grad::F32(&grad));
+        let levels = levels.map(|share| Density::new(share).unwrap());
+        let memory = Some(&kept);
+        let gradient = Gradient { codec: &spec.codec, key, layout: &layout, units: &units, grad, memory };
+        let measured = Gains::default().of(&gradient, levels).unwrap();
+        assert_eq!(kept.residual(), before, "{codec}");
+        let encoded = levels.map(|density| {
+            let mut trial = Trial::new();
+            let codec = spec.codec.with_density(density);
+            trial.encode(&codec, key, &layout, &units, grad, memory).unwrap().gain.ratio()
+        });
+        (measured, encoded)
+    }
+
+    #[test]
+    fn top_k_has_the_gains_of_its_frames() {
+        for codec in ["topk", "topk:unit=tensor", "topk:dense_1d=true", "topk:chunk=1024"] {
+            let (measured, encoded) = gains(codec, [0.1, 0.02]);
+            assert!((measured[0] - encoded[0]).abs() < 1e-12, "{codec}: {measured:?} {encoded:?}");
+            // Chunks of what was chosen are not chunks of the gradient.
+            let within = if codec.contains("chunk") { 0.05 } else { 1e-12 };
+            assert!((measured[1] - encoded[1]).abs() < within, "{codec}: {measured:?} {encoded:?}");
+            assert!(measured[0] > 1.5 * measured[1], "{codec}");
+        }
+    }
+
+    #[test]
+    fn other_sparsifiers_have_about_the_gains_of_their_frames() {
+        for codec in ["dgc:momentum=0", "redsync", "randomk"] {
+            let (measured, encoded) = gains(codec, [0.1, 0.02]);
+            for level in [0, 1] {
+                let ratio = measured[level] / encoded[level];
+                assert!((0.5..2.0).contains(&ratio), "{codec}: {measured:?} {encoded:?}");
+            }
+            assert!(measured[0] > 1.5 * measured[1], "{codec}");
+        }
+    }
+
+    #[test]
+    fn densities_that_are_near_have_the_gains_of_their_frames_and_everything_has_the_gain_1() {
+        for codec in ["topk", "dgc", "redsync", "randomk"] {
+            let (measured, _) = gains(codec, [0.1, 0.1]);
+            assert_eq!(measured[0], measured[1], "{codec}");
+        }
+        for codec in ["redsync", "randomk"] {
+            let (measured, encoded) = gains(codec, [0.1, 0.06]);
+            assert_eq!(measured, encoded, "{codec}: too near each other to compress twice");
+        }
+        for codec in ["topk", "redsync", "randomk"] {
+            let (measured, _) = gains(codec, [1.0, 1.0]);
+            assert!(measured.iter().all(|gain| (gain - 1.0).abs() < 1e-12), "{codec}: {measured:?}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Runs whose densities come from a list, a controller or the log of another run.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use gradwire_trainer::adapt::{Choice, Decision};
+use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::job::Job;
+use gradwire_trainer::record::Metrics;
+use gradwire_trainer::record::folder::Folder;
+use gradwire_trainer::run::in_folder::run_into;
+use gradwire_trainer::run::processes::{follow, lead};
+use gradwire_trainer::run::{Control, Outcome, run};
+use gradwire_transports::{Transport, local};
+
+use crate::{Quiet, digits_job};
+
+/// Gains alone decide, so that runs repeat whatever else the machine does.
+const GRAVAC: &str = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=4,policy=geometric,clock=none";
+
+fn adaptive(codec: &str, steps: u64, adapt: &str) -> Job {
+    adaptive_with(codec, steps, adapt, |_| ())
+}
+
+fn adaptive_with(codec: &str, steps: u64, adapt: &str, change: impl FnOnce(&mut Settings)) -> Job {
+    digits_job(codec, steps, |settings| {
+        (settings.adapt, settings.hash_every) = (Some(adapt.to_owned()), Some(1));
+        change(settings);
+    })
+}
+
+fn outcome(job: &Job) -> Outcome {
+    run(job, &mut Quiet::default()).unwrap()
+}
+
+fn decisions(metrics: &[Metrics]) -> Vec<Decision> {
+    metrics.iter().map(|line| line.adapt.unwrap()).collect()
+}
+
+fn densities(outcome: &Outcome) -> Vec<f64> {
+    decisions(&outcome.metrics).iter().map(|decision| decision.density.fraction()).collect()
+}
+
+#[test]
+fn a_list_sets_the_density_from_each_step_on_and_replaces_the_warm_up() {
+    for codec in ["topk", "randomk", "dgc:warmup=4,dense_1d=false,unit=model"] {
+        let job = adaptive(codec, 9, "steps:0=0.5,3=0.01,7=0.1");
+        let outcome = outcome(&job);
+        assert_eq!(densities(&outcome), [0.5, 0.5, 0.5, 0.01, 0.01, 0.01, 0.01, 0.1, 0.1], "{codec}");
+        for line in &outcome.metrics {
+            let (asked, target) = (line.adapt.unwrap().density.fraction(), line.target_density.unwrap());
+            assert!((target / asked - 1.0).abs() < 0.01, "{codec}: {target} of {asked}");
+            assert!((0.8 * target..=1.3 * target).contains(&line.density), "{codec}: {}", line.density);
+        }
+        assert!(outcome.summary.notes.iter().any(|note| note.contains("sets the density of every step")));
+    }
+}
+
+#[test]
+fn a_list_by_epochs_changes_where_epochs_begin() {
+    let job = adaptive_with("topk", 9, "epochs:0=0.5,1=0.1,3=0.02", |settings| settings.batch = Some(480));
+    assert_eq!(job.steps_per_epoch, 2);
+    assert_eq!(densities(&outcome(&job)), [0.5, 0.5, 0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02]);
+}
+
+/// Every decision is the one that the gains beside it ask for, and it is what was sent.
+#[test]
+fn gravac_sends_what_the_gains_allow_with_every_sparsifier() {
+    let mut seen = BTreeSet::new();
+    for (codec, eps) in
+        [("topk", 0.8), ("topk", 0.97), ("dgc", 0.8), ("redsync", 0.5), ("redsync", 0.95), ("randomk", 0.4)]
+    {
+        let adapt = GRAVAC.replace("eps=0.8", &format!("eps={eps}"));
+        let outcome = outcome(&adaptive(codec, 24, &adapt));
+        let mut least = 0.5;
+        for line in &outcome.metrics {
+            let Decision { density, choice, gain_min, gain } = line.adapt.unwrap();
+            let (gain_min, gain) = (gain_min.unwrap(), gain.unwrap());
+            assert!(0.0 < gain && gain <= gain_min && gain_min <= 1.0, "{codec}: {gain} {gain_min}");
+            let expected = match () {
+                () if gain >= eps => Choice::Candidate,
+                () if gain_min >= eps => Choice::Min,
+                () => Choice::Dense,
+            };
+            assert_eq!(choice, expected, "{codec} at step {}", line.step);
+            let share = density.fraction();
+            match choice {
+                Choice::Dense => assert_eq!((share, line.residual_norm), (1.0, 0.0), "{codec}"),
+                Choice::Min => {
+                    assert!(share <= least, "{codec}: the least compression never falls");
+                    least = share;
+                }
+                _ => assert!((0.01..=0.5).contains(&share), "{codec}: {share}"),
+            }
+            seen.insert(format!("{choice:?}"));
+        }
+        let loss = |at: usize| outcome.metrics[at].loss;
+        assert!(loss(23) < loss(0), "{codec}: {} to {}", loss(0), loss(23));
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["Candidate", "Dense", "Min"]);
+}
+
+#[test]
+fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
+    // What random-k sends is about as large a share of the norm as of the coordinates.
+    let easy = GRAVAC.replace("eps=0.8", "eps=0.2");
+    for (codec, exchange, adapt) in [
+        ("topk", "all-gather", GRAVAC),
+        ("topk", "sparse", GRAVAC),
+        ("randomk", "tree", &easy),
+        ("dgc", "server", GRAVAC),
+    ] {
+        let job = adaptive_with(codec, 16, adapt, |settings| settings.exchange = Some(exchange.to_owned()));
+        let [first, second] = [(); 2].map(|()| outcome(&job));
+        let choices: Vec<Choice> = decisions(&first.metrics).iter().map(|decision| decision.choice).collect();
+        assert!(choices.windows(2).any(|pair| pair[0] != pair[1]), "{codec}: nothing was decided");
+        let led = std::thread::scope(|scope| {
+            let mut ends = local::world(4);
+            let mut first = ends.remove(0);
+            for mut end in ends {
+                let job = &job;
+                scope.spawn(move || follow(job, &mut end as &mut dyn Transport, None, None).unwrap());
+            }
+            lead(&job, &mut first, Control::default(), &mut Quiet::default()).unwrap()
+        });
+        for other in [&second, &led] {
+            assert_eq!(decisions(&other.metrics), decisions(&first.metrics), "{codec}");
+            assert_eq!(other.summary.params_hash, first.summary.params_hash, "{codec}");
+        }
+    }
+}
+
+/// Whatever the clock made of it: the densities are in the log, and with them the run.
+#[test]
+fn a_run_is_replayed_from_its_log_to_the_same_bits() {
+    let wall = GRAVAC.replace("clock=none", "clock=wall");
+    let accordion = "accordion:low=0.2,high=0.05,eta=0.1,window=1";
+    for (codec, adapt, delayed) in
+        [("topk", wall.as_str(), false), ("dgc", &wall, true), ("topk:unit=tensor", accordion, false)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let change = |settings: &mut Settings| {
+            (settings.batch, settings.delayed) = (Some(480), Some(delayed));
+        };
+        let job = adaptive_with(codec, 14, adapt, change);
+        let recorded = run_into(&job, &Folder::create(folder.path(), false).unwrap(), "", 0).unwrap();
+        for log in [folder.path().to_path_buf(), folder.path().join("metrics.jsonl")] {
+            let replay = format!("replay:{}", log.display());
+            let replayed = outcome(&adaptive_with(codec, 14, &replay, change));
+            assert_eq!(replayed.summary.params_hash, recorded.summary.params_hash, "{codec}");
+            for (a, b) in replayed.metrics.iter().zip(&recorded.metrics) {
+                assert_eq!((a.adapt, a.loss, a.density), (b.adapt, b.loss, b.density), "{codec}");
+            }
+        }
+        let replay = format!("replay:{}", folder.path().display());
+        let mut settings = Settings {
+            codec: Some(codec.to_owned()),
+            adapt: Some(replay),
+            steps: Some(15),
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let error = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("adapt: ") && error.contains("no decision for step 14"), "{error}");
+    }
+}
+
+/// Two steps an epoch. The first two windows have nothing to be compared with; the rate falls at step 9.
+#[test]
+fn accordion_compresses_less_in_critical_windows() {
+    let with_eta = |eta: &str| {
+        let adapt = format!("accordion:low=0.2,high=0.05,eta={eta},window=1");
+        let job = adaptive_with("topk", 12, &adapt, |settings| {
+            (settings.batch, settings.schedule) = (Some(480), Some("step".to_owned()));
+            (settings.decay_every, settings.decay_factor) = (Some(9), Some(0.5));
+        });
+        assert_eq!(job.steps_per_epoch, 2);
+        densities(&outcome(&job))
+    };
+    let (low, high) = (0.2, 0.05);
+    // No window changes ten thousand times.
+    let calm = [low, low, low, low, high, high, high, high, high, low, high, high];
+    assert_eq!(with_eta("10000"), calm);
+    assert_eq!(with_eta("1e-9"), [low; 12]);
+}
+
+#[test]
+fn gains_and_decisions_are_in_the_log_under_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = adaptive("topk", 3, GRAVAC);
+    run_into(&job, &Folder::create(folder.path(), false).unwrap(), "", 0).unwrap();
+    let text = fs::read_to_string(folder.path().join("metrics.jsonl")).unwrap();
+    for line in text.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let adapt = &line["adapt"];
+        assert!(adapt["density"].is_f64() && adapt["gain_min"].is_f64() && adapt["gain"].is_f64(), "{line}");
+        assert!(["candidate", "min", "dense"].contains(&adapt["decision"].as_str().unwrap()), "{line}");
+    }
+    let again = fs::read_to_string(folder.path().join("config.toml")).unwrap();
+    assert!(again.contains(&format!("adapt = \"{GRAVAC}\"")), "{again}");
+}
+
+#[test]
+fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
+    let refused = |codec: &str, adapt: &str, change: fn(&mut Settings)| {
+        let mut settings =
+            Settings { codec: Some(codec.to_owned()), adapt: Some(adapt.to_owned()), ..Settings::default() };
+        change(&mut settings);
+        RunConfig::resolve(&settings).unwrap_err().to_string()
+    };
+    let names = |error: String, words: &[&str]| {
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    };
+    names(refused("topk", "gravac:eps=7", |_| ()), &["adapt = gravac:eps=7", "eps=7", "at most 1"]);
+    names(
+        refused("qsgd", "steps:0=0.1", |_| ()),
+        &["codec = qsgd", "no density", "topk", "redsync", "randomk"],
+    );
+    names(refused("none", "gravac", |_| ()), &["codec = none", "no density"]);
+    names(refused("dpsgd", "gravac", |_| ()), &["codec = dpsgd", "no density"]);
+    names(refused("topk:memory=none", "gravac", |_| ()), &["without a memory", "memory=ef"]);
+    names(refused("sidco", "gravac", |_| ()), &["codec = sidco", "adapts its own"]);
+    let packets = refused("topk:max_packet_bytes=1200", "steps:0=0.1", |_| ());
+    names(packets, &["packets may be lost", "max_packet_bytes"]);
+    let zmq = |settings: &mut Settings| settings.transport = Some("zmq".to_owned());
+    names(refused("topk", "gravac", zmq), &["transport = zmq", "come and go"]);
+    let cosine = |settings: &mut Settings| settings.schedule = Some("cosine".to_owned());
+    names(refused("topk", "accordion", cosine), &["schedule = cosine", "every step would be critical"]);
+    assert!(RunConfig::resolve(&Settings { adapt: Some("gravac".into()), ..Settings::default() }).is_ok());
+}
