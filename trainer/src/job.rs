@@ -171,6 +171,12 @@ impl Job {
         is_fixed && (config.early_stop.is_some() || matches!(self.dataset, Dataset::Images(_)))
     }
 
+    /// Whether a run whose validation loss was smallest after `best` steps ends early after so many.
+    pub(crate) fn has_learnt_enough(&self, best: u64, steps: u64) -> bool {
+        let every = self.config.eval_every;
+        self.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
+    }
+
     /// Whether the test part is also what the model is measured on while it learns.
     pub fn validates_on_test(&self) -> bool {
         match &self.dataset {

@@ -8,7 +8,9 @@ use gradwire_transports::mpi::{self, MpiOptions, MpiTransport};
 use gradwire_transports::{Deadline, Rank, Transport};
 
 use crate::checkpoint::Found;
-use crate::command::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
+use crate::command::{
+    CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen_to_end, to_end, unless_nobody_reads,
+};
 use crate::config::{RunConfig, Settings};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
@@ -17,7 +19,7 @@ use crate::range::require;
 use crate::record::folder::{Folder, FolderError};
 use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, lead};
-use crate::run::{Control, Observer, Outcome, RunError};
+use crate::run::{Control, Length, Observer, Outcome, RunError};
 
 /// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they
 /// fail.
@@ -52,9 +54,14 @@ pub(crate) fn train(
 /// # Errors
 ///
 /// As [`train`]; another number of processes than the checkpoint has workers.
-pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn resume(
+    launch: Launch,
+    found: Found,
+    length: Option<Length>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     ensure_same_world(launch, found.path(), found.config().workers)?;
-    let job = Job::prepare(found.config().clone())?;
+    let job = to_end(found.config(), length)?;
     let run = found.run_folder().unwrap_or(found.path()).to_path_buf();
     // MPI starts when all processes have come this far, so none reads what the first one rewrites.
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
@@ -62,7 +69,7 @@ pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Resu
         if transport.rank() != Rank(0) {
             return Ok(follow(&job, transport, Some(&checkpoint), Some(interrupt::requested()))?);
         }
-        let folder = reopen(&run, &job, &checkpoint)?;
+        let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
         writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
         let outcome = go_on_writing(
             &job,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::settings::settings;
+use super::settings::{length_alone, nothing_else, settings};
 use crate::codec_cli::codecs_help;
 use crate::command::{Failure, Output, present, verdict};
 use crate::compare::grid::{self, Grid};
@@ -13,13 +13,15 @@ use crate::job::JobError;
 use crate::process::interrupt;
 use crate::range::require;
 use crate::record::folder::Folder;
+use crate::run::Length;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
     /// Go on with the comparison in this folder: finished runs are kept, interrupted ones go on, the others
-    /// are done. Takes no other option
-    #[arg(long, value_name = "DIR", exclusive = true)]
+    /// are done. With --epochs or --steps, all of them to that later end, where no codec has one of its own.
+    /// Takes no other option
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// A codec to compare, and behind it the settings that it alone has: --codec dgc lr=0.1 --codec none
     /// momentum=0.9. Give it again for the next one
@@ -67,7 +69,7 @@ pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), F
 
 pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(path) = &args.resume {
-        return resume(path, out);
+        return resume(path, args.length_alone()?, out);
     }
     let plan = checked(args.grid()?)?;
     let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
@@ -77,9 +79,16 @@ pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Fa
     finish(&comparison, &folder, out)
 }
 
-fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
     let plan = checked(Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?)?;
+    let plan = match length {
+        Some(length) => plan.extended(length)?,
+        None => plan,
+    };
     let folder = Folder::open(path)?;
+    if length.is_some() {
+        plan.write_down(&folder)?;
+    }
     interrupt::listen();
     finish(&plan.resume(&folder), &folder, out)
 }
@@ -103,6 +112,15 @@ fn checked(grid: Grid) -> Result<Plan, Failure> {
 }
 
 impl CompareArgs {
+    /// The later end that `--resume` was told of, if any.
+    fn length_alone(&self) -> Result<Option<Length>, Failure> {
+        let has_none = self.codecs.is_empty() && self.vary.is_empty() && self.grid.is_none();
+        if !has_none || self.seeds.is_some() {
+            return Err(nothing_else());
+        }
+        length_alone(&self.settings, self.config.as_ref(), &self.output)
+    }
+
     /// The settings of the file, overridden by those of the command line. Codecs here replace those in the
     /// file.
     fn grid(&self) -> Result<Grid, JobError> {

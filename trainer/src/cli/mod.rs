@@ -91,12 +91,7 @@ pub fn main(
 fn usage(error: &clap::Error) -> String {
     let whole = error.to_string();
     let text = first_paragraph(&whole);
-    // A server and its workers take their keys along.
-    let is_of_a_run = ["train", "compare"].iter().any(|name| whole.contains(&format!("trainer {name} ")));
     match error.kind() {
-        ErrorKind::ArgumentConflict if is_of_a_run && text.contains("'--resume ") => {
-            "--resume takes no other option: the settings of the run are in its folder".to_owned()
-        }
         #[cfg(not(feature = "zmq"))]
         ErrorKind::InvalidSubcommand if OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'"))) => {
             format!("{text}: this program was built without ZeroMQ; build it with --features zmq")

@@ -21,15 +21,15 @@ use self::grid::Grid;
 use self::kept::Kept;
 
 use crate::checkpoint::Checkpoint;
-use crate::config::{RunConfig, Settings};
+use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::{Dataset, Source};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::record::Metrics;
 use crate::record::folder::{Folder, FolderError};
 use crate::record::progress::Progress;
-use crate::run::Outcome;
 use crate::run::in_folder::{resume_into, run_into};
+use crate::run::{Length, Outcome, extend};
 
 /// The jobs of a comparison: for each candidate one for each seed.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ struct Row {
     label: String,
     /// Prefix of the folders of its runs; no two rows have the same.
     folder: String,
+    /// Whether its epochs or steps are its own, not those that all share.
+    has_own_length: bool,
     /// One for each seed.
     jobs: Vec<Job>,
 }
@@ -153,9 +155,42 @@ impl Plan {
             let jobs = (0..seeds).map(|number| Job::with_data(seeded(number), dataset.clone()));
             let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
             let label = format!("{}{}", jobs[0].config.codec, candidate.own_text());
-            rows.push(Row { folder: unused(&rows, &file_name(&label)), label, jobs });
+            let folder = unused(&rows, &file_name(&label));
+            rows.push(Row { folder, label, has_own_length: candidate.has_own_length(), jobs });
         }
         Ok(Self { grid, rows })
+    }
+
+    /// The same comparison with longer runs. Candidates with a length of their own keep it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::extended`]; and if every candidate has a length of its own.
+    pub fn extended(self, length: Length) -> Result<Self, JobError> {
+        let Self { mut grid, rows } = self;
+        if rows.iter().all(|row| row.has_own_length) {
+            let why = "every codec has a number of epochs or steps of its own; change it in grid.toml";
+            return Err(ConfigError::Conflict(why.to_owned()).into());
+        }
+        let longer = |row: Row| match row.has_own_length {
+            true => Ok(row),
+            false => {
+                let jobs = row.jobs.into_iter().map(|job| job.extended(length));
+                Ok(Row { jobs: jobs.collect::<Result<_, JobError>>()?, ..row })
+            }
+        };
+        let rows = rows.into_iter().map(longer).collect::<Result<_, JobError>>()?;
+        (grid.settings.epochs, grid.settings.steps) = length.keys();
+        Ok(Self { grid, rows })
+    }
+
+    /// Writes down what is compared, so that [`Plan::resume`] finds it.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written to.
+    pub fn write_down(&self, folder: &Folder) -> Result<(), FolderError> {
+        folder.write(grid::FILE, &self.grid.to_toml()).map(|_| ())
     }
 
     /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and
@@ -170,7 +205,7 @@ impl Plan {
                 kept::forget(&folder.inner(&row.folder_of(job))?)?;
             }
         }
-        folder.write(grid::FILE, &self.grid.to_toml())?;
+        self.write_down(folder)?;
         Ok(self.comparison(|row, job| row.run(job, folder)))
     }
 
@@ -240,6 +275,10 @@ impl Row {
     /// Does the steps behind a checkpoint.
     fn go_on(&self, job: &Job, folder: &Folder, checkpoint: &Checkpoint) -> Result<Outcome, Broken> {
         let folder = self.begin(job, folder)?;
+        if checkpoint.config != job.config {
+            let longer = extend(job, &folder, checkpoint).map_err(|error| Broken::failed(job, error))?;
+            return judged(job, resume_into(job, &folder, &longer, &self.name_of(job), LINES), &folder);
+        }
         judged(job, resume_into(job, &folder, checkpoint, &self.name_of(job), LINES), &folder)
     }
 

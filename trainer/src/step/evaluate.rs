@@ -43,9 +43,7 @@ impl<T: Transport> Worker<'_, T> {
     /// Whether so many evaluations in a row found nothing better that the run ends after so many steps. Every
     /// worker answers the same.
     pub(crate) fn has_learnt_enough(&self, steps: u64) -> bool {
-        let every = self.job.config.eval_every;
-        let best = self.best.as_ref().map_or(0, |best| best.steps);
-        self.job.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
+        self.job.has_learnt_enough(self.best.as_ref().map_or(0, |best| best.steps), steps)
     }
 
     /// How good the model is on the test part in the end, where this worker takes part in that; `known` is

@@ -15,6 +15,7 @@ mod failures;
 mod gossip;
 mod gradients;
 mod loaders;
+mod longer;
 mod means;
 mod naive;
 mod normalised;
