@@ -1,6 +1,8 @@
 //! A configuration with everything it names: data read, sizes known, all of it checked before anything is
 //! written.
 
+use std::sync::Arc;
+
 use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
@@ -9,7 +11,7 @@ use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{DataError, Dataset, Part, Source};
-use crate::model::{Model, ModelConfig, ModelError};
+use crate::model::{Evaluating, Model, ModelConfig, ModelError};
 use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
 use crate::range::{RangeError, require};
 
@@ -66,6 +68,8 @@ pub struct Job {
     pub steps: u64,
     /// Steps until all training data was seen once.
     pub steps_per_epoch: u64,
+    /// How far the first worker's evaluation has come.
+    pub evaluating: Arc<Evaluating>,
 }
 
 impl Job {
@@ -101,8 +105,20 @@ impl Job {
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
         let schedule = schedule(&config, steps)?;
         let optimizer = optimizer(&config, &spec);
-        let job =
-            Self { config, dataset, model, spec, way, layout, schedule, optimizer, steps, steps_per_epoch };
+        let evaluating = Arc::default();
+        let job = Self {
+            config,
+            dataset,
+            model,
+            spec,
+            way,
+            layout,
+            schedule,
+            optimizer,
+            steps,
+            steps_per_epoch,
+            evaluating,
+        };
         job.build_optimizer()?;
         Ok(job)
     }
