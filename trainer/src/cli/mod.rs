@@ -120,10 +120,12 @@ impl Cli {
         if self.licenses {
             return Ok(write!(out, "{}", crate::data::DATA_LICENSES)?);
         }
-        let is_for_all = matches!(self.command, Some(Command::Train(_) | Command::Advise(_)));
+        let is_for_all =
+            matches!(self.command, Some(Command::Train(_) | Command::Compare(_) | Command::Advise(_)));
         if !is_for_all && Launch::detect().is_some_and(|launch| launch.world > 1) {
             return Err(Failure::Usage(
-                "under mpirun there are only `trainer train` and `trainer advise`".to_owned(),
+                "under mpirun there are only `trainer train`, `trainer compare` and `trainer advise`"
+                    .to_owned(),
             ));
         }
         match self.command {

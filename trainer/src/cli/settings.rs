@@ -7,6 +7,10 @@ use crate::config::Settings;
 use crate::job::JobError;
 use crate::run::Length;
 
+/// What a program without MPI says of a launcher.
+#[cfg(not(feature = "mpi"))]
+pub(super) const WITHOUT_MPI: &str = "this program was built without MPI: build it with --features mpi";
+
 /// The settings of the file, overridden by those of the command line.
 pub(super) fn settings(own: &Settings, file: Option<&PathBuf>) -> Result<Settings, JobError> {
     Ok(match file {

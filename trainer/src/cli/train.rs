@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+#[cfg(not(feature = "mpi"))]
+use super::settings::WITHOUT_MPI;
 use super::settings::{length_alone, settings};
 use crate::checkpoint::{self, Found};
 use crate::codec_cli::codecs_help;
@@ -69,9 +71,6 @@ fn train_as_process(
 ) -> Result<(), Failure> {
     crate::under_mpi::train(launch, settings, &|job| create_folder(job, output), out)
 }
-
-#[cfg(not(feature = "mpi"))]
-const WITHOUT_MPI: &str = "this program was built without MPI: build it with --features mpi";
 
 #[cfg(not(feature = "mpi"))]
 fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> Result<(), Failure> {

@@ -65,8 +65,8 @@ pub fn evaluate(
     evaluate_share(model, dataset, part, (items, context), (0, 1)).map(Evaluation::from)
 }
 
-/// Evaluates the share of one worker: of `share` = (`rank`, `world`), every `world`-th batch from batch `rank`
-/// on.
+/// Evaluates the share of one worker: of `share` = (`rank`, `world`), every `world`-th batch from batch
+/// `rank` on.
 ///
 /// # Errors
 ///

@@ -47,8 +47,8 @@ fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
     comparison.entries.iter().map(of).collect()
 }
 
-/// Perplexity for text, accuracy in percent for images, on the validation part: name, and curve over the steps
-/// with an evaluation.
+/// Perplexity for text, accuracy in percent for images, on the validation part: name, and curve over the
+/// steps with an evaluation.
 fn quality(comparison: &Comparison) -> (&'static str, fn(&Metrics) -> Option<f64>) {
     match comparison.is_text {
         true => ("validation perplexity", |line| line.perplexity),
