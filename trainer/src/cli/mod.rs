@@ -12,6 +12,7 @@ mod train;
 
 use std::io::Write;
 
+#[cfg(not(feature = "zmq"))]
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -89,15 +90,14 @@ pub fn main(
 
 /// The parser's message or, if the parser cannot know the reason, what it means.
 fn usage(error: &clap::Error) -> String {
-    let whole = error.to_string();
-    let text = first_paragraph(&whole);
-    match error.kind() {
-        #[cfg(not(feature = "zmq"))]
-        ErrorKind::InvalidSubcommand if OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'"))) => {
-            format!("{text}: this program was built without ZeroMQ; build it with --features zmq")
-        }
-        _ => text,
+    let text = first_paragraph(&error.to_string());
+    #[cfg(not(feature = "zmq"))]
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'")))
+    {
+        return format!("{text}: this program was built without ZeroMQ; build it with --features zmq");
     }
+    text
 }
 
 /// Commands that a program without ZeroMQ lacks.
