@@ -1,6 +1,8 @@
 //! A configuration with everything it names: data read, sizes known, all of it checked before anything is
 //! written.
 
+use std::sync::Arc;
+
 use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
@@ -10,7 +12,7 @@ use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{DataError, Dataset, Part, Source};
-use crate::model::{Model, ModelConfig, ModelError};
+use crate::model::{Evaluating, Model, ModelConfig, ModelError};
 use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
 use crate::range::{RangeError, require};
 
@@ -72,6 +74,8 @@ pub struct Job {
     pub steps: u64,
     /// Steps until all training data was seen once.
     pub steps_per_epoch: u64,
+    /// How far the first worker's evaluation has come.
+    pub evaluating: Arc<Evaluating>,
 }
 
 impl Job {
@@ -108,6 +112,7 @@ impl Job {
         let schedule = schedule(&config, steps)?;
         let optimizer = optimizer(&config, &spec);
         let adapt = config.adapt()?.map(|adapt| Plan::of(&adapt, steps_per_epoch)).transpose()?;
+        let evaluating = Arc::default();
         let job = Self {
             config,
             dataset,
@@ -120,6 +125,7 @@ impl Job {
             optimizer,
             steps,
             steps_per_epoch,
+            evaluating,
         };
         job.build_optimizer()?;
         if let Some(Plan::List(list)) = &job.adapt {
@@ -207,6 +213,12 @@ impl Job {
         let config = &self.config;
         let is_fixed = config.replicas() == 1 && config.transport != "zmq";
         is_fixed && (config.early_stop.is_some() || matches!(self.dataset, Dataset::Images(_)))
+    }
+
+    /// Whether a run whose validation loss was smallest after `best` steps ends early after so many.
+    pub(crate) fn has_learnt_enough(&self, best: u64, steps: u64) -> bool {
+        let every = self.config.eval_every;
+        self.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
     }
 
     /// Whether the test part is also what the model is measured on while it learns.

@@ -28,3 +28,14 @@ pub(crate) fn require(
 ) -> Result<(), RangeError> {
     if holds { Ok(()) } else { Err(RangeError::new(key, value, allowed)) }
 }
+
+/// A finite number for which `holds`, as the command line has it.
+pub(crate) fn number_where(text: &str, holds: fn(f64) -> bool, expected: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && holds(*number));
+    number.ok_or_else(|| format!("expected a number {expected}"))
+}
+
+/// A number above 0, as the command line has it.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    number_where(text, |number| number > 0.0, "above 0")
+}

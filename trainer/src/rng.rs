@@ -20,6 +20,8 @@ pub enum Purpose {
     Dropout = 4,
     /// How training images are moved and mirrored; `step` is the epoch, and the rank the image.
     Augment = 5,
+    /// Which messages of a simulated cluster are lost.
+    Loss = 6,
 }
 
 /// A stream of pseudo-random numbers that depends only on its key.

@@ -1,6 +1,9 @@
 //! Training under `mpirun`, compared with training in threads. `GRADWIRE_MPIRUN` names another launcher;
 //! without one everything here is skipped, loudly.
 
+#[path = "mpi/compare.rs"]
+mod compare;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -421,7 +424,7 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     refused(2, path, &["train", "--workers", "3"], 2, "workers = 3: expected 2, as started by mpirun");
-    refused(2, path, &["compare", "--codec", "none"], 2, "under mpirun only `trainer train` and");
+    refused(2, path, &["codec", "list"], 2, "under mpirun only `trainer train`, `trainer compare` and");
     refused(2, path, &["train", "--patience", "0"], 2, "patience = 0: expected at least 1");
 }
 

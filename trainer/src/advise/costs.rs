@@ -5,7 +5,7 @@ use std::sync::Barrier;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec_cli::{CliError, Cost, CostKind, Gradient, cost, timed};
+use crate::codec_cli::{CliError, Cost, CostKind, Gradient, cost, median, timed};
 
 /// Codecs on one gradient, measured on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl Costs {
             return Err(error);
         }
         let add_s = at_once(side_by_side, || Ok::<_, CliError>(add_s(gradient, iters)))?;
-        let add_s = middle(add_s);
+        let add_s = median(add_s);
         Ok(Self { coordinates: gradient.values().len(), side_by_side, add_s, dense, bf16, codecs, failed })
     }
 
@@ -72,7 +72,7 @@ impl Costs {
 /// What one worker of several takes, by the median of each time over the workers.
 fn typical(spelling: &str, gradient: &Gradient, side_by_side: usize, iters: u32) -> Result<Cost, CliError> {
     let costs = at_once(side_by_side, || cost(spelling, gradient, iters))?;
-    let time = |of: fn(&Cost) -> f64| middle(costs.iter().map(of).collect());
+    let time = |of: fn(&Cost) -> f64| median(costs.iter().map(of).collect());
     let (encode_s, decode_s) = (time(|cost| cost.encode_s), time(|cost| cost.decode_s));
     let memcpy_s = time(|cost| cost.memcpy_s);
     Ok(Cost { encode_s, decode_s, memcpy_s, ..costs[0].clone() })
@@ -104,14 +104,7 @@ fn add_s(gradient: &Gradient, iters: u32) -> f64 {
     };
     let mut turn = || timed(&mut add).1;
     turn();
-    middle((0..iters).map(|_| turn()).collect())
-}
-
-/// The median, the lower one of two; 0 for none.
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = values.len().saturating_sub(1) / 2;
-    values.get(at).copied().unwrap_or(0.0)
+    median((0..iters).map(|_| turn()).collect())
 }
 
 #[cfg(test)]
@@ -149,6 +142,5 @@ mod tests {
         let together = at_once(3, || Ok::<_, ()>(std::thread::current().id())).unwrap();
         assert!(together.len() == 3 && together[0] != together[1] && together[1] != together[2]);
         assert_eq!(at_once(2, || Err::<(), _>("refused")), Err("refused"));
-        assert_eq!((middle(vec![3.0, 1.0, 2.0, 9.0]), middle(Vec::new())), (2.0, 0.0));
     }
 }

@@ -6,6 +6,8 @@ use gradwire_transports::collective::{Fold, Scalar};
 use gradwire_transports::cost::Link;
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
+use crate::codec_cli::median;
+
 /// Bytes of a message that takes the latency alone.
 const SHORT: usize = 64;
 
@@ -83,8 +85,7 @@ impl<'t, T: Transport> Ring<'t, T> {
                 times.push(elapsed);
             }
         }
-        times.sort_by(f64::total_cmp);
-        let mut slowest = [(Fold::Max, Scalar::F64(times[times.len() / 2]))];
+        let mut slowest = [(Fold::Max, Scalar::F64(median(times)))];
         self.tag = Tag::new(self.tag.epoch, self.tag.step + 1);
         self.transport.agree(self.tag, &mut slowest, Deadline::NEVER)?;
         match slowest[0].1 {

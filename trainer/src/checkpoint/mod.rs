@@ -33,6 +33,8 @@ pub use best::Best;
 pub use error::CheckpointError;
 pub use manifest::{Away, Single, Totals};
 pub use replica::{Replica, ReplicaError};
+#[cfg(feature = "mpi")]
+pub(crate) use store::after;
 pub use store::{Found, Store, latest};
 
 use serde::{Deserialize, Serialize};

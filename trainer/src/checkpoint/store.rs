@@ -101,7 +101,7 @@ impl Store {
 
     /// The draft gets its name, durably.
     fn publish(&self, draft: &Path, steps: u64) -> Result<PathBuf, CheckpointError> {
-        let path = self.path.join(format!("{PREFIX}{steps:08}"));
+        let path = self.path.join(named(steps));
         if path.exists() {
             fs::remove_dir_all(&path).map_err(at(&path))?;
         }
@@ -249,6 +249,21 @@ pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     let mut all = complete(&folder)?;
     let (_, newest) = all.pop().ok_or_else(|| CheckpointError::None(path.to_path_buf()))?;
     Found::read(&newest)
+}
+
+/// The checkpoint after so many steps, in a run's folder.
+///
+/// # Errors
+///
+/// As [`latest`].
+#[cfg(feature = "mpi")]
+pub(crate) fn after(run: &Path, steps: u64) -> Result<Found, CheckpointError> {
+    Found::read(&run.join(FOLDER).join(named(steps)))
+}
+
+/// What the checkpoint after so many steps is called.
+fn named(steps: u64) -> String {
+    format!("{PREFIX}{steps:08}")
 }
 
 impl CheckpointError {

@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::settings::settings;
+#[cfg(not(feature = "mpi"))]
+use super::settings::WITHOUT_MPI;
+use super::settings::{length_alone, nothing_else, settings};
 use crate::codec_cli::codecs_help;
 use crate::command::{Failure, Output, present, verdict};
 use crate::compare::grid::{self, Grid};
@@ -11,15 +13,20 @@ use crate::compare::{Candidate, Comparison, Plan, quickstart};
 use crate::config::Settings;
 use crate::job::JobError;
 use crate::process::interrupt;
-use crate::range::require;
+use crate::process::launch::Launch;
+use crate::range::{RangeError, require};
 use crate::record::folder::Folder;
+use crate::run::Length;
+#[cfg(feature = "mpi")]
+use crate::under_mpi::{self, launched};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct CompareArgs {
     /// Continue the comparison in this folder. Finished and diverged runs are kept, interrupted runs
-    /// continue, and the others are run. Takes no other option
-    #[arg(long, value_name = "DIR", exclusive = true)]
+    /// continue, and the others are run. With --epochs or --steps, all of them train to that later end,
+    /// except under a codec with a length of its own. Takes no other option
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// A codec to compare, followed by settings for its runs alone. Repeat the option for each codec: --codec
     /// dgc lr=0.1 --codec none momentum=0.9
@@ -69,19 +76,50 @@ pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), F
 
 pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(path) = &args.resume {
-        return resume(path, out);
+        return resume(path, args.length_alone()?, out);
     }
-    let plan = checked(args.grid()?)?;
+    let grid = args.grid()?;
     let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
-    let folder = Folder::create(&path, args.output.force)?;
+    let create = || Ok(Folder::create(&path, args.output.force)?);
+    if let Some(launch) = launch(&grid)? {
+        let settings = launched(launch, grid.settings)?;
+        let plan = checked(Grid { settings, ..grid })?;
+        return compare_as_process(launch, &plan, (&path, &create), false, out);
+    }
+    require_local(&grid)?;
+    let plan = checked(grid)?;
+    let folder = create()?;
     interrupt::listen();
     let comparison = plan.run(&folder)?;
     finish(&comparison, &folder, out)
 }
 
-fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
-    let plan = checked(Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?)?;
-    let folder = Folder::open(path)?;
+fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
+    let grid = Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?;
+    let launch = launch(&grid)?;
+    let is_of_processes = grid.settings.transport.as_deref() == Some("mpi");
+    if launch.is_some() && !is_of_processes {
+        return Err(Failure::of_file(path, "a comparison in one process; go on without mpirun"));
+    }
+    if launch.is_none() {
+        require_local(&grid)?;
+    }
+    let plan = checked(grid)?;
+    let plan = match length {
+        Some(length) => plan.extended(length)?,
+        None => plan,
+    };
+    let open = || {
+        let folder = Folder::open(path)?;
+        if length.is_some() {
+            plan.write_down(&folder)?;
+        }
+        Ok(folder)
+    };
+    if let Some(launch) = launch {
+        return compare_as_process(launch, &plan, (path, &open), true, out);
+    }
+    let folder = open()?;
     interrupt::listen();
     finish(&plan.resume(&folder), &folder, out)
 }
@@ -93,18 +131,69 @@ fn finish(comparison: &Comparison, folder: &Folder, out: &mut impl Write) -> Res
 }
 
 fn checked(grid: Grid) -> Result<Plan, Failure> {
-    let (seeds, transport) = (grid.seeds.unwrap_or(1), grid.settings.transport.as_deref());
+    let seeds = grid.seeds.unwrap_or(1);
     require((1..=1000).contains(&seeds), "seeds", seeds, "1 to 1000")?;
-    require(
-        transport.is_none_or(|transport| transport == "local"),
-        "transport",
-        transport.unwrap_or_default(),
-        "local, to compare in one process",
-    )?;
     Ok(Plan::of(grid)?)
 }
 
+/// The launcher of several processes that are to compare together.
+fn launch(grid: &Grid) -> Result<Option<Launch>, Failure> {
+    let is_local = grid.settings.transport.as_deref() == Some("local");
+    let launch = Launch::detect();
+    if is_local && launch.is_some_and(|launch| launch.world > 1) {
+        let what = "transport = local: a comparison in one process; start it without mpirun";
+        return Err(Failure::Usage(what.to_owned()));
+    }
+    Ok(launch.filter(|_| !is_local))
+}
+
+/// If processes are requested, a launcher must start them.
+fn require_local(grid: &Grid) -> Result<(), RangeError> {
+    let transport = grid.settings.transport.as_deref().unwrap_or("local");
+    let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };
+    let workers = grid.settings.workers.map_or("N".to_owned(), |workers| workers.to_string());
+    let allowed = match transport {
+        "mpi" => format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer compare …"),
+        _ => "local or mpi".to_owned(),
+    };
+    require(transport == "local", "transport", transport, allowed)
+}
+
+/// The path of the folder, and how it is made or opened.
+type At<'a> = (&'a Path, &'a dyn Fn() -> Result<Folder, Failure>);
+
+#[cfg(feature = "mpi")]
+fn compare_as_process(
+    launch: Launch,
+    plan: &Plan,
+    (path, open): At<'_>,
+    is_resumed: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let place = under_mpi::Place { path, open, is_resumed };
+    under_mpi::compare(launch, plan, &place, |comparison, folder| finish(comparison, folder, out))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn launched(_: Launch, settings: Settings) -> Result<Settings, RangeError> {
+    Ok(settings)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn compare_as_process(_: Launch, _: &Plan, _: At<'_>, _: bool, _: &mut impl Write) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or start it without mpirun")))
+}
+
 impl CompareArgs {
+    /// The later end that `--resume` was told of, if any.
+    fn length_alone(&self) -> Result<Option<Length>, Failure> {
+        let has_none = self.codecs.is_empty() && self.vary.is_empty() && self.grid.is_none();
+        if !has_none || self.seeds.is_some() {
+            return Err(nothing_else());
+        }
+        length_alone(&self.settings, self.config.as_ref(), &self.output)
+    }
+
     /// The settings of the file, overridden by those of the command line. Codecs here replace those in the
     /// file.
     fn grid(&self) -> Result<Grid, JobError> {

@@ -12,6 +12,7 @@ mod train;
 
 use std::io::Write;
 
+#[cfg(not(feature = "zmq"))]
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -90,20 +91,14 @@ pub fn main(
 
 /// The parser's message or, if the parser cannot know the reason, what it means.
 fn usage(error: &clap::Error) -> String {
-    let whole = error.to_string();
-    let text = first_paragraph(&whole);
-    // A server and its workers take their keys along.
-    let is_of_a_run = ["train", "compare"].iter().any(|name| whole.contains(&format!("trainer {name} ")));
-    match error.kind() {
-        ErrorKind::ArgumentConflict if is_of_a_run && text.contains("'--resume ") => {
-            "--resume takes no other option: the settings of the run are in its folder".to_owned()
-        }
-        #[cfg(not(feature = "zmq"))]
-        ErrorKind::InvalidSubcommand if OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'"))) => {
-            format!("{text}: this program was built without ZeroMQ; build it with --features zmq")
-        }
-        _ => text,
+    let text = first_paragraph(&error.to_string());
+    #[cfg(not(feature = "zmq"))]
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'")))
+    {
+        return format!("{text}: this program was built without ZeroMQ; build it with --features zmq");
     }
+    text
 }
 
 /// Commands that a program without ZeroMQ lacks.
@@ -126,10 +121,11 @@ impl Cli {
         if self.licenses {
             return Ok(write!(out, "{}", crate::data::DATA_LICENSES)?);
         }
-        let is_for_all = matches!(self.command, Some(Command::Train(_) | Command::Advise(_)));
+        let is_for_all =
+            matches!(self.command, Some(Command::Train(_) | Command::Compare(_) | Command::Advise(_)));
         if !is_for_all && Launch::detect().is_some_and(|launch| launch.world > 1) {
             return Err(Failure::Usage(
-                "under mpirun only `trainer train` and `trainer advise` work".to_owned(),
+                "under mpirun only `trainer train`, `trainer compare` and `trainer advise` work".to_owned(),
             ));
         }
         match self.command {

@@ -1,14 +1,7 @@
 //! Numbers of the command line that have a range.
 
-/// A finite number for which `holds`.
-fn number_where(text: &str, holds: fn(f64) -> bool, expected: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && holds(*number));
-    number.ok_or_else(|| format!("expected a number {expected}"))
-}
-
-pub(super) fn positive(text: &str) -> Result<f64, String> {
-    number_where(text, |number| number > 0.0, "above 0")
-}
+use crate::range::number_where;
+pub(super) use crate::range::positive;
 
 pub(super) fn not_negative(text: &str) -> Result<f64, String> {
     number_where(text, |number| number >= 0.0, "that is not negative")

@@ -3,25 +3,29 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::settings::settings;
+#[cfg(not(feature = "mpi"))]
+use super::settings::WITHOUT_MPI;
+use super::settings::{length_alone, settings};
 use crate::checkpoint::{self, Found};
 use crate::codec_cli::codecs_help;
 use crate::command::{
-    CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, explained, present_run, reopen,
+    CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, explained, present_run, reopen_to_end, to_end,
 };
 use crate::config::{RunConfig, Settings};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
 use crate::range::{RangeError, require};
+use crate::run::Length;
 use crate::run::in_folder::{resume_into, run_into};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct TrainArgs {
     /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same
-    /// end as if nothing had happened. Takes no other option
-    #[arg(long, value_name = "DIR", exclusive = true)]
+    /// end as if nothing had happened. With --epochs or --steps, to that later end, also from the end of a
+    /// finished run. Takes no other option
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
@@ -41,10 +45,10 @@ pub(super) struct TrainArgs {
 }
 
 pub(super) fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
-    if let Some(path) = &args.resume {
-        return resume(path, out);
-    }
     let own = Settings { codec: args.codec.clone(), patience: args.patience, ..args.settings.clone() };
+    if let Some(path) = &args.resume {
+        return resume(path, length_alone(&own, args.config.as_ref(), &args.output)?, out);
+    }
     let mut settings = settings(&own, args.config.as_ref())?;
     let launch = Launch::detect().filter(|_| settings.transport.as_deref() != Some("local"));
     if let Some(launch) = launch {
@@ -71,9 +75,6 @@ fn train_as_process(
 }
 
 #[cfg(not(feature = "mpi"))]
-const WITHOUT_MPI: &str = "this program was built without MPI: build it with --features mpi";
-
-#[cfg(not(feature = "mpi"))]
 fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> Result<(), Failure> {
     Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or give --transport local")))
 }
@@ -91,7 +92,7 @@ fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     require(config.transport == "local", "transport", &config.transport, allowed)
 }
 
-fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
     let found = checkpoint::latest(path).map_err(JobError::from)?;
     match Launch::detect() {
         _ if found.config().transport == "zmq" => {
@@ -99,7 +100,9 @@ fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
                 format!("{}: a run of a server; go on with: {} --resume …", path.display(), found.command());
             return Err(Failure::Usage(what));
         }
-        Some(launch) if found.config().transport == "mpi" => return resume_as_process(launch, found, out),
+        Some(launch) if found.config().transport == "mpi" => {
+            return resume_as_process(launch, found, length, out);
+        }
         Some(launch) if launch.world > 1 => {
             let what = format!("{}: a run in one process; go on without mpirun", path.display());
             return Err(Failure::Usage(what));
@@ -107,21 +110,26 @@ fn resume(path: &Path, out: &mut impl Write) -> Result<(), Failure> {
         _ => require_local(found.config())?,
     }
     interrupt::listen();
-    let job = Job::prepare(found.config().clone())?;
+    let job = to_end(found.config(), length)?;
     let run = found.run_folder().unwrap_or(path).to_path_buf();
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
-    let folder = reopen(&run, &job, &checkpoint)?;
+    let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
     let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
     present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
 }
 
 #[cfg(feature = "mpi")]
-fn resume_as_process(launch: Launch, found: Found, out: &mut impl Write) -> Result<(), Failure> {
-    crate::under_mpi::resume(launch, found, out)
+fn resume_as_process(
+    launch: Launch,
+    found: Found,
+    length: Option<Length>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    crate::under_mpi::resume(launch, found, length, out)
 }
 
 #[cfg(not(feature = "mpi"))]
-fn resume_as_process(_: Launch, found: Found, _: &mut impl Write) -> Result<(), Failure> {
+fn resume_as_process(_: Launch, found: Found, _: Option<Length>, _: &mut impl Write) -> Result<(), Failure> {
     Err(Failure::Usage(format!("{}: a run under mpirun; {WITHOUT_MPI}", found.path().display())))
 }

@@ -20,6 +20,7 @@ use super::quality::finite;
 use super::rounds::is_summed;
 use super::table::{Table, grouped, optional, significant};
 use crate::config::link_rate::{CHOICES, with_index};
+use crate::range::positive;
 use crate::terminal;
 
 /// Arguments of `trainer codec bench`.
@@ -38,7 +39,7 @@ pub struct BenchArgs {
     /// Rate of each worker's link in Gbit/s, above 0. If given, a codec that does not say index= is measured
     /// with auto, small and smallest, and shown with the one that takes the least time for coding and moving
     /// together
-    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = link_rate)]
+    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = positive)]
     pub link_gbps: Option<f64>,
     /// Write JSON lines instead of tables: an object for each codec on each file
     #[arg(long)]
@@ -55,11 +56,6 @@ const DEFAULT_WORKERS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 
 /// Enough for a median that a few interruptions do not move.
 const DEFAULT_ITERS: NonZeroU32 = NonZeroU32::new(15).unwrap();
-
-fn link_rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
-    rate.ok_or_else(|| "expected a number above 0".to_owned())
-}
 
 /// One codec on one file. The names are those of the JSON. Sizes are in bytes, `encode_gbps` in gigabytes of
 /// dense f32 a second, break-even bandwidths in gigabits a second.

@@ -1,5 +1,9 @@
 //! When a codec pays: the bandwidth below which it makes a step shorter.
 
+use gradwire_transports::cost::{
+    all_gather_bytes, break_even_gather_gbps, break_even_linear_gbps, ring_bytes,
+};
+
 use super::measure::Times;
 
 /// What a step sends, and how long encoding and decoding take. Computing and sending do not overlap.
@@ -39,22 +43,15 @@ impl Traffic {
     }
 
     fn against_ring_of(&self, ring_bytes: f64) -> f64 {
-        let saved_bits = 8.0 * (self.ring(ring_bytes) - self.moved());
-        (saved_bits / 1e9 / self.coding()).max(0.0)
-    }
-
-    /// Bytes that each worker sends where `bytes` are summed around a ring.
-    fn ring(&self, bytes: f64) -> f64 {
-        let workers = f64::from(self.workers);
-        2.0 * (workers - 1.0) / workers * bytes
+        let Times { encode, decode, .. } = self.times;
+        let break_even = if self.is_linear { break_even_linear_gbps } else { break_even_gather_gbps };
+        break_even(self.workers as usize, ring_bytes, self.frame_bytes, encode, decode)
     }
 
     /// Bytes that each worker sends.
     fn moved(&self) -> f64 {
-        match self.is_linear {
-            true => self.ring(self.frame_bytes),
-            false => (f64::from(self.workers) - 1.0) * self.frame_bytes,
-        }
+        let moved = if self.is_linear { ring_bytes } else { all_gather_bytes };
+        moved(self.workers as usize, self.frame_bytes)
     }
 
     /// Seconds that a worker takes to encode and decode.

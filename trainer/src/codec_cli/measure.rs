@@ -174,7 +174,7 @@ pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
 }
 
 /// The middle of the samples, or the mean of the two in the middle; 0 for none.
-fn median(mut samples: Vec<f64>) -> f64 {
+pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     match (samples.len() / 2, samples.len() % 2) {
         (0, 0) => 0.0,

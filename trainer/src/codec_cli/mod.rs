@@ -44,7 +44,7 @@ pub(crate) use gradient::Gradient;
 pub use inspect::InspectArgs;
 pub use list::ListArgs;
 pub(crate) use list::codecs_help;
-pub(crate) use measure::timed;
+pub(crate) use measure::{median, timed};
 pub(crate) use rounds::is_summed;
 pub(crate) use table::{grouped, significant};
 

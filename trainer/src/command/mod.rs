@@ -10,7 +10,9 @@ mod remote_error;
 pub(crate) use defaults::{CHECKPOINT_EVERY, LINES};
 pub use failure::Failure;
 pub(crate) use failure::{explained, unless_nobody_reads};
-pub(crate) use output::{Output, create_folder, reopen};
+#[cfg(feature = "zmq")]
+pub(crate) use output::reopen;
+pub(crate) use output::{Output, create_folder, reopen_to_end, to_end};
 #[cfg(feature = "zmq")]
 pub(crate) use present::report_run;
 pub(crate) use present::{present, present_run, verdict};

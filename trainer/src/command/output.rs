@@ -7,8 +7,9 @@ use super::failure::Failure;
 use crate::checkpoint::Checkpoint;
 use crate::compare::file_name;
 use crate::config::{RunConfig, Settings};
-use crate::job::Job;
+use crate::job::{Job, JobError};
 use crate::record::folder::{Folder, FolderError};
+use crate::run::{Length, extend};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Output {
@@ -68,12 +69,38 @@ fn words(settings: &str) -> String {
     words.trim_end_matches('-').to_owned()
 }
 
+/// The run of a checkpoint, to its own end or to a later one.
+pub(crate) fn to_end(config: &RunConfig, length: Option<Length>) -> Result<Job, JobError> {
+    let job = Job::prepare(config.clone())?;
+    match length {
+        Some(length) => job.extended(length),
+        None => Ok(job),
+    }
+}
+
+/// As [`reopen`], and the checkpoint from which the run continues: if it gets a later end, one that says so.
+pub(crate) fn reopen_to_end(
+    run: &Path,
+    job: &Job,
+    checkpoint: Checkpoint,
+) -> Result<(Folder, Checkpoint), Failure> {
+    if checkpoint.config == job.config {
+        return Ok((reopen(run, job, &checkpoint)?, checkpoint));
+    }
+    job.ensure_extensible(&checkpoint).map_err(JobError::from)?;
+    let folder = Folder::open(run)?;
+    let checkpoint = extend(job, &folder, &checkpoint)?;
+    Ok((folder, checkpoint))
+}
+
 /// The folder of a run that has steps to do.
 pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<Folder, Failure> {
     let folder = Folder::open(run)?;
     // A process may have been killed between its last step and its summary.
     if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
-        return Err(Failure::Usage(format!("{}: all {} steps are done", run.display(), job.steps)));
+        let more =
+            if job.config.transport == "zmq" { "" } else { "; for more, give --epochs or --steps too" };
+        return Err(Failure::Usage(format!("{}: all {} steps are done{more}", run.display(), job.steps)));
     }
     Ok(folder)
 }

@@ -54,7 +54,10 @@ pub(crate) fn verdict(comparison: &Comparison, folder: &Folder) -> Result<(), Fa
     let broken: Vec<_> = comparison.broken().collect();
     let runs = comparison.entries.len() * comparison.seeds;
     if broken.iter().any(|(_, run)| run.is_open()) {
-        let command = format!("trainer compare --resume {}", folder.path().display());
+        let config = &comparison.config;
+        let launcher =
+            if config.transport == "mpi" { format!("mpirun -n {} ", config.workers) } else { String::new() };
+        let command = format!("{launcher}trainer compare --resume {}", folder.path().display());
         return Err(Failure::ComparisonInterrupted { done: runs - broken.len(), runs, command });
     }
     match broken.first() {

@@ -87,6 +87,11 @@ impl Candidate {
         Ok(Settings { codec: Some(self.codec.clone()), ..own.over(shared.clone()) })
     }
 
+    /// Whether it trains for epochs or steps of its own.
+    pub(super) fn has_own_length(&self) -> bool {
+        ["epochs", "steps"].iter().any(|key| self.own.contains_key(*key))
+    }
+
     /// Its own settings as they follow the codec: ` lr=0.1 momentum=0`.
     pub fn own_text(&self) -> String {
         self.own.iter().map(|(key, value)| format!(" {key}={}", plain(value))).collect()

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::broken::{Broken, judged};
 use crate::checkpoint::{Checkpoint, CheckpointError, latest};
+use crate::config::{RunConfig, Settings};
 use crate::job::Job;
 use crate::record::Summary;
 use crate::record::folder::{Folder, FolderError};
@@ -23,14 +24,20 @@ pub(super) enum Kept {
 
 /// What the folder holds of this job.
 pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
-    let config = std::fs::read_to_string(folder.file("config.toml"));
-    if !config.is_ok_and(|config| config == job.config.to_toml()) {
+    let Some(config) = config(folder).filter(|config| config.begins(&job.config)) else {
         return Kept::Nothing;
-    }
+    };
+    // It would diverge again at the same step.
     if let Some(broken) = Broken::read(folder) {
         return Kept::Ended(Box::new(Err(broken)));
     }
-    if let Some(outcome) = outcome(folder) {
+    let length = job.steps_of(&config);
+    if length > job.steps {
+        return Kept::Nothing;
+    }
+    // A shorter run is done if it ended early, as a longer one does.
+    let is_whole = |outcome: &Outcome| config == job.config || outcome.summary.steps < length;
+    if let Some(outcome) = outcome(folder).filter(is_whole) {
         return Kept::Ended(Box::new(judged(job, Ok(outcome), folder)));
     }
     match read(job, folder.path()) {
@@ -47,10 +54,19 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
     }
 }
 
-/// The newest checkpoint there, if it is one of this job.
+/// The configuration of the run there.
+fn config(folder: &Folder) -> Option<RunConfig> {
+    let settings = Settings::read(&folder.file("config.toml")).ok()?;
+    RunConfig::resolve(&settings).ok()
+}
+
+/// The newest checkpoint there, if it is one of this job, or of the same with an earlier end.
 fn read(job: &Job, path: &Path) -> Result<Option<Box<Checkpoint>>, CheckpointError> {
     let checkpoint = latest(path)?.read_all(&job.layout)?;
-    Ok((checkpoint.config == job.config).then(|| Box::new(checkpoint)))
+    let is_own = checkpoint.config == job.config;
+    let is_shorter = || checkpoint.config.begins(&job.config) && job.ensure_extensible(&checkpoint).is_ok();
+    let is_ahead = checkpoint.steps > job.steps;
+    Ok((is_own || is_shorter() && !is_ahead).then(|| Box::new(checkpoint)))
 }
 
 /// A run that came to its end. What the meters of its workers counted is not kept.

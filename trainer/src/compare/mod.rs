@@ -8,9 +8,8 @@ pub mod grid;
 mod kept;
 pub mod quickstart;
 mod rates;
+mod runner;
 mod vary;
-
-use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
@@ -19,17 +18,19 @@ pub use self::broken::{Broken, Why};
 pub use self::candidate::Candidate;
 use self::grid::Grid;
 use self::kept::Kept;
+use self::runner::InThreads;
+#[cfg(feature = "mpi")]
+pub(crate) use self::runner::LINES;
+pub(crate) use self::runner::{Runner, Turn};
 
 use crate::checkpoint::Checkpoint;
-use crate::config::{RunConfig, Settings};
+use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::{Dataset, Source};
 use crate::job::{Job, JobError};
-use crate::process::interrupt;
 use crate::record::Metrics;
 use crate::record::folder::{Folder, FolderError};
 use crate::record::progress::Progress;
-use crate::run::Outcome;
-use crate::run::in_folder::{resume_into, run_into};
+use crate::run::{Length, Outcome, extend};
 
 /// The jobs of a comparison: for each candidate one for each seed.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ struct Row {
     label: String,
     /// Prefix of the folders of its runs; no two rows have the same.
     folder: String,
+    /// Whether its epochs or steps are its own, not those that all share.
+    has_own_length: bool,
     /// One for each seed.
     jobs: Vec<Job>,
 }
@@ -153,9 +156,42 @@ impl Plan {
             let jobs = (0..seeds).map(|number| Job::with_data(seeded(number), dataset.clone()));
             let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
             let label = format!("{}{}", jobs[0].config.codec, candidate.own_text());
-            rows.push(Row { folder: unused(&rows, &file_name(&label)), label, jobs });
+            let folder = unused(&rows, &file_name(&label));
+            rows.push(Row { folder, label, has_own_length: candidate.has_own_length(), jobs });
         }
         Ok(Self { grid, rows })
+    }
+
+    /// The same comparison with longer runs. Candidates with a length of their own keep it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::extended`]; and if every candidate has a length of its own.
+    pub fn extended(self, length: Length) -> Result<Self, JobError> {
+        let Self { mut grid, rows } = self;
+        if rows.iter().all(|row| row.has_own_length) {
+            let why = "every codec has a number of epochs or steps of its own; change it in grid.toml";
+            return Err(ConfigError::Conflict(why.to_owned()).into());
+        }
+        let longer = |row: Row| match row.has_own_length {
+            true => Ok(row),
+            false => {
+                let jobs = row.jobs.into_iter().map(|job| job.extended(length));
+                Ok(Row { jobs: jobs.collect::<Result<_, JobError>>()?, ..row })
+            }
+        };
+        let rows = rows.into_iter().map(longer).collect::<Result<_, JobError>>()?;
+        (grid.settings.epochs, grid.settings.steps) = length.keys();
+        Ok(Self { grid, rows })
+    }
+
+    /// Writes down what is compared, so that [`Plan::resume`] finds it.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written to.
+    pub fn write_down(&self, folder: &Folder) -> Result<(), FolderError> {
+        folder.write(grid::FILE, &self.grid.to_toml()).map(|_| ())
     }
 
     /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and
@@ -165,22 +201,38 @@ impl Plan {
     ///
     /// If the folder cannot be written to.
     pub fn run(&self, folder: &Folder) -> Result<Comparison, FolderError> {
+        self.run_by(&mut InThreads, folder)
+    }
+
+    /// As [`Plan::run`], with the caller's way to do a run.
+    pub(crate) fn run_by(&self, runner: &mut dyn Runner, folder: &Folder) -> Result<Comparison, FolderError> {
         for (row, job) in self.rows.iter().flat_map(|row| row.jobs.iter().map(move |job| (row, job))) {
             if folder.file(&row.folder_of(job)).is_dir() {
                 kept::forget(&folder.inner(&row.folder_of(job))?)?;
             }
         }
-        folder.write(grid::FILE, &self.grid.to_toml())?;
-        Ok(self.comparison(|row, job| row.run(job, folder)))
+        self.write_down(folder)?;
+        Ok(self.comparison(|row, job| row.run(job, folder, runner)))
     }
 
     /// As [`Plan::run`], in the folder of a comparison that was ended: runs that finished or diverged are
     /// kept, runs with a checkpoint continue from it, and the others begin.
     pub fn resume(&self, folder: &Folder) -> Comparison {
-        self.comparison(|row, job| row.resume(job, folder))
+        self.resume_by(&mut InThreads, folder)
     }
 
-    fn comparison(&self, end: impl Fn(&Row, &Job) -> Result<Outcome, Broken>) -> Comparison {
+    /// As [`Plan::resume`], with the caller's way to do a run.
+    pub(crate) fn resume_by(&self, runner: &mut dyn Runner, folder: &Folder) -> Comparison {
+        self.comparison(|row, job| row.resume(job, folder, runner))
+    }
+
+    /// Every run, and what its folder in that of the comparison is called.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (&Job, String)> {
+        self.rows.iter().flat_map(|row| row.jobs.iter().map(|job| (job, row.folder_of(job))))
+    }
+
+    fn comparison(&self, mut end: impl FnMut(&Row, &Job) -> Result<Outcome, Broken>) -> Comparison {
         let entries = self.rows.iter().map(|row| {
             let (mut outcomes, mut broken) = (Vec::new(), Vec::new());
             for job in &row.jobs {
@@ -209,19 +261,19 @@ impl Row {
     }
 
     /// Does a run from its first step.
-    fn run(&self, job: &Job, folder: &Folder) -> Result<Outcome, Broken> {
-        let folder = self.begin(job, folder)?;
+    fn run(&self, job: &Job, folder: &Folder, runner: &mut dyn Runner) -> Result<Outcome, Broken> {
+        let folder = self.begin(job, folder, runner)?;
         kept::forget(&folder).map_err(|error| Broken::failed(job, error))?;
-        judged(job, run_into(job, &folder, &self.name_of(job), LINES), &folder)
+        self.steps(job, &folder, None, runner)
     }
 
     /// Does the rest of a run.
-    fn resume(&self, job: &Job, folder: &Folder) -> Result<Outcome, Broken> {
+    fn resume(&self, job: &Job, folder: &Folder, runner: &mut dyn Runner) -> Result<Outcome, Broken> {
         let is_there = folder.file(&self.folder_of(job)).is_dir();
         let inner = is_there.then(|| folder.inner(&self.folder_of(job)).ok()).flatten();
         match inner.map_or(Kept::Nothing, |inner| kept::find(job, &inner)) {
             Kept::Ended(end) => *end,
-            Kept::Open(checkpoint) => self.go_on(job, folder, &checkpoint),
+            Kept::Open(checkpoint) => self.go_on(job, folder, &checkpoint, runner),
             Kept::Damaged(why, before) => {
                 let way = before.as_ref().map_or_else(
                     || "starting this run again".to_owned(),
@@ -229,23 +281,45 @@ impl Row {
                 );
                 Progress::new("", 0, 0).line(&format!("{}: {why}; {way}", self.name_of(job)));
                 match before {
-                    Some(checkpoint) => self.go_on(job, folder, &checkpoint),
-                    None => self.run(job, folder),
+                    Some(checkpoint) => self.go_on(job, folder, &checkpoint, runner),
+                    None => self.run(job, folder, runner),
                 }
             }
-            Kept::Nothing => self.run(job, folder),
+            Kept::Nothing => self.run(job, folder, runner),
         }
     }
 
     /// Does the steps behind a checkpoint.
-    fn go_on(&self, job: &Job, folder: &Folder, checkpoint: &Checkpoint) -> Result<Outcome, Broken> {
-        let folder = self.begin(job, folder)?;
-        judged(job, resume_into(job, &folder, checkpoint, &self.name_of(job), LINES), &folder)
+    fn go_on(
+        &self,
+        job: &Job,
+        folder: &Folder,
+        checkpoint: &Checkpoint,
+        runner: &mut dyn Runner,
+    ) -> Result<Outcome, Broken> {
+        let folder = self.begin(job, folder, runner)?;
+        if checkpoint.config != job.config {
+            let longer = extend(job, &folder, checkpoint).map_err(|error| Broken::failed(job, error))?;
+            return self.steps(job, &folder, Some(&longer), runner);
+        }
+        self.steps(job, &folder, Some(checkpoint), runner)
+    }
+
+    /// Does the steps of a run, from the first or from a checkpoint, in its own folder.
+    fn steps(
+        &self,
+        job: &Job,
+        folder: &Folder,
+        start: Option<&Checkpoint>,
+        runner: &mut dyn Runner,
+    ) -> Result<Outcome, Broken> {
+        let label = &self.name_of(job);
+        judged(job, runner.run(&Turn { job, folder, label, start }), folder)
     }
 
     /// The folder of a run, unless the user wants no more of them.
-    fn begin(&self, job: &Job, folder: &Folder) -> Result<Folder, Broken> {
-        if interrupt::requested().load(Ordering::Relaxed) {
+    fn begin(&self, job: &Job, folder: &Folder, runner: &dyn Runner) -> Result<Folder, Broken> {
+        if runner.is_interrupted() {
             return Err(Broken::not_begun(job));
         }
         folder.inner(&self.folder_of(job)).map_err(|error| Broken::failed(job, error))
@@ -300,9 +374,6 @@ fn unused(rows: &[Row], name: &str) -> String {
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
     names.find(|name| rows.iter().all(|row| row.folder != *name)).unwrap_or_default()
 }
-
-/// Lines of progress for each run, in a pipe.
-const LINES: u64 = 2;
 
 /// A spelling as part of a file's name.
 pub fn file_name(spelling: &str) -> String {

@@ -13,7 +13,8 @@ impl Comparison {
     }
 
     /// The same, with each candidate only at its best rate: that of the smallest loss on the validation part
-    /// at the end, mean over the seeds. The test part does not influence the choice.
+    /// at the end, mean over the seeds. The test part does not influence the choice, unless the data set has
+    /// no validation part.
     pub fn at_best_rates(&self) -> Self {
         let mut best: Vec<&Entry> = Vec::new();
         for entry in &self.entries {

@@ -1,6 +1,6 @@
 //! How good a model is on a part of a data set.
 
-use crate::data::{Dataset, Part};
+use crate::data::{Batch, Dataset, Part};
 use crate::model::{Model, ModelError, Score};
 
 /// The results of a model on one part of a data set.
@@ -65,7 +65,8 @@ pub fn evaluate(
     evaluate_share(model, dataset, part, (items, context), (0, 1)).map(Evaluation::from)
 }
 
-/// Evaluates the share of worker `rank` of `world`: every `world`-th batch from batch `rank` on.
+/// Evaluates the share of one worker: of `share` = (`rank`, `world`), every `world`-th batch from batch
+/// `rank` on.
 ///
 /// # Errors
 ///
@@ -82,11 +83,20 @@ pub fn evaluate_share(
     model: &mut dyn Model,
     dataset: &Dataset,
     part: Part,
+    at_once: (usize, usize),
+    share: (usize, usize),
+) -> Result<Score, ModelError> {
+    model.evaluate_in_order(&mut share_of(dataset, part, at_once, share))
+}
+
+/// The batches of worker `rank` of `world`.
+pub(crate) fn share_of(
+    dataset: &Dataset,
+    part: Part,
     (items, context): (usize, usize),
     (rank, world): (usize, usize),
-) -> Result<Score, ModelError> {
-    let mut batches = dataset.in_order(part, items, context).skip(rank).step_by(world);
-    model.evaluate_in_order(&mut batches)
+) -> impl Iterator<Item = Batch> {
+    dataset.in_order(part, items, context).skip(rank).step_by(world)
 }
 
 #[cfg(test)]

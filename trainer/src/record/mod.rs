@@ -310,6 +310,13 @@ pub struct Summary {
     pub steps: u64,
     /// Steps whose mean was refused.
     pub refused_steps: u64,
+    /// The part of the data on which `final_loss`, `accuracy` and `perplexity` were measured: `test`.
+    #[serde(default)]
+    pub measured_on: String,
+    /// The part on which the model was measured while it learned: `validation`, or `test` if the data set has
+    /// no validation part of its own.
+    #[serde(default)]
+    pub validated_on: String,
     /// Mean loss on the test part, at the end.
     #[serde(deserialize_with = "number_or_null")]
     pub final_loss: f64,

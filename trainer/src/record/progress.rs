@@ -1,11 +1,14 @@
 //! What the user sees during a run: a bar on a terminal, plain lines in a pipe. Always on standard error, so
 //! that tables can be redirected.
 
+use std::fmt;
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
+use crate::model::Evaluating;
 use crate::record::Metrics;
 
 /// The progress of one run.
@@ -22,8 +25,14 @@ impl Progress {
     /// A run of `steps` steps, with this name before its lines; in a pipe there are `lines` of them. With 0
     /// no progress of steps is shown anywhere.
     pub fn new(label: &str, steps: u64, lines: u64) -> Self {
+        Self::showing(&Arc::default(), label, steps, lines)
+    }
+
+    /// As [`Progress::new`]. On a terminal it also shows how far an evaluation has come that takes longer
+    /// than a moment.
+    pub fn showing(evaluating: &Arc<Evaluating>, label: &str, steps: u64, lines: u64) -> Self {
         let every = if lines == 0 { 0 } else { steps.div_ceil(lines).max(1) };
-        let bar = (lines > 0 && stderr().is_terminal()).then(|| bar(label, steps));
+        let bar = (lines > 0 && stderr().is_terminal()).then(|| bar(label, steps, evaluating));
         Self { label: label.to_owned(), steps, every, bar }
     }
 
@@ -62,19 +71,25 @@ impl Progress {
     }
 }
 
-fn bar(label: &str, steps: u64) -> ProgressBar {
+fn bar(label: &str, steps: u64, evaluating: &Arc<Evaluating>) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(label.to_owned());
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg}") {
-        bar.set_style(style);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg}{evaluating}") {
+        let evaluating = Arc::clone(evaluating);
+        // A text that cannot be shown is left out.
+        let show = move |_: &ProgressState, to: &mut dyn fmt::Write| {
+            let _ = to.write_str(&evaluating.text());
+        };
+        bar.set_style(style.with_key("evaluating", show));
     }
+    // An evaluation is shown by the ticks.
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
 
 fn evaluation(metrics: &Metrics) -> String {
     match (metrics.perplexity, metrics.accuracy) {
-        (Some(perplexity), _) => format!(", perplexity {perplexity:.3}"),
-        (None, Some(accuracy)) => format!(", accuracy {:.2} %", 100.0 * accuracy),
+        (Some(perplexity), _) => format!(", validation perplexity {perplexity:.3}"),
+        (None, Some(accuracy)) => format!(", validation accuracy {:.2} %", 100.0 * accuracy),
         _ => String::new(),
     }
 }

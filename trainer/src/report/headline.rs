@@ -22,7 +22,7 @@ pub struct Headline {
     pub label: String,
     /// How many times fewer bytes it moved: `38.2x`.
     pub saved: String,
-    /// Its quality, and what that is measured by: `97.1 % accuracy`.
+    /// Its quality, and what that is measured by: `97.1 % test accuracy`.
     pub quality: String,
     /// The dense row that it is compared with: the best with the same momentum, if there is one.
     pub dense: String,
@@ -122,10 +122,10 @@ impl Measure {
     fn of(entry: &Entry) -> Self {
         if is_text(entry) {
             let perplexity = entry.spread(|run| run.perplexity.unwrap_or(f64::NAN)).mean;
-            return Self { badness: perplexity, text: format!("perplexity {perplexity:.3}") };
+            return Self { badness: perplexity, text: format!("test perplexity {perplexity:.3}") };
         }
         let accuracy = 100.0 * entry.spread(|run| run.accuracy).mean;
-        Self { badness: 100.0 - accuracy, text: format!("{accuracy:.1} % accuracy") }
+        Self { badness: 100.0 - accuracy, text: format!("{accuracy:.1} % test accuracy") }
     }
 }
 
@@ -241,12 +241,12 @@ mod tests {
         assert!(!found.is_within, "{found:?}");
         assert_eq!(
             (found.dense_quality.as_str(), found.quality.as_str()),
-            ("97.0 % accuracy", "36.7 % accuracy")
+            ("97.0 % test accuracy", "36.7 % test accuracy")
         );
         let text = found.text();
         assert!(
             text.starts_with("No codec came within 1.00 points (the standard")
-                && text.ends_with("reached 36.7 % accuracy."),
+                && text.ends_with("reached 36.7 % test accuracy."),
             "{text}"
         );
         let near =

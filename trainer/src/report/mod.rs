@@ -95,8 +95,13 @@ pub fn tables(comparison: &Comparison) -> Vec<(String, Comparison)> {
         return vec![(String::new(), comparison.clone())];
     }
     let (rate, at_one_rate) = comparison.at_one_rate();
+    let mut summaries = comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary);
+    let part = match summaries.any(|run| run.validated_on == "test") {
+        true => "test part, for there is no validation part",
+        false => "validation part",
+    };
     vec![
-        ("Each codec at its best rate, chosen on the validation part".to_owned(), comparison.at_best_rates()),
+        (format!("Each codec at its best rate, chosen on the {part}"), comparison.at_best_rates()),
         (format!("All codecs at rate {rate}"), at_one_rate),
         ("All rows".to_owned(), comparison.clone()),
     ]

@@ -47,11 +47,12 @@ fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
     comparison.entries.iter().map(of).collect()
 }
 
-/// Perplexity for text, accuracy in percent for images: name, and curve over the steps with an evaluation.
+/// Perplexity for text, accuracy in percent for images, on the validation part: name, and curve over the
+/// steps with an evaluation.
 fn quality(comparison: &Comparison) -> (&'static str, fn(&Metrics) -> Option<f64>) {
     match comparison.is_text {
-        true => ("perplexity", |line| line.perplexity),
-        false => ("accuracy, %", |line| line.accuracy.map(|accuracy| 100.0 * accuracy)),
+        true => ("validation perplexity", |line| line.perplexity),
+        false => ("validation accuracy, %", |line| line.accuracy.map(|accuracy| 100.0 * accuracy)),
     }
 }
 
@@ -72,8 +73,8 @@ fn front(comparison: &Comparison) -> Option<Figure> {
         return None;
     }
     let (title, name) = match is_text {
-        true => ("Perplexity against all bytes", "perplexity"),
-        false => ("Accuracy against all bytes", "accuracy, %"),
+        true => ("Test perplexity against all bytes", "test perplexity"),
+        false => ("Test accuracy against all bytes", "test accuracy, %"),
     };
     let chart = Chart {
         x: Axis { name: "bytes sent by all workers", is_log: true, format: &svg::bytes_label },
@@ -81,7 +82,8 @@ fn front(comparison: &Comparison) -> Option<Figure> {
         overlaps: false,
         front: Some(undominated(&all, is_text)),
     };
-    let caption = "On the test part, at the end. The line joins the codecs that no other beats in both bytes and quality.";
+    let caption =
+        "At the end of the run. The line joins the codecs that no other beats in both bytes and quality.";
     figure(comparison, (title, caption), &chart, &points)
 }
 
@@ -104,7 +106,11 @@ fn undominated(points: &[(f64, f64)], less_is_better: bool) -> Curve {
 
 fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
     let is_text = comparison.is_text;
-    let title = if is_text { "Perplexity against bytes sent" } else { "Accuracy against bytes sent" };
+    let title = if is_text {
+        "Validation perplexity against bytes sent"
+    } else {
+        "Validation accuracy against bytes sent"
+    };
     let (name, quality) = quality(comparison);
     let curves = curves(comparison, |entry| {
         let sent = cumulated(&entry.curve(|line| Some(line.bytes_up as f64)));
@@ -124,7 +130,7 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
 fn quality_by_seconds(comparison: &Comparison) -> Option<Figure> {
     let link = comparison.config.link_gbps?;
     let (name, quality) = quality(comparison);
-    let what = if comparison.is_text { "Perplexity" } else { "Accuracy" };
+    let what = if comparison.is_text { "Validation perplexity" } else { "Validation accuracy" };
     let title = format!("{what} against seconds on a link of {}", bits_per_second(link));
     let curves = curves(comparison, |entry| {
         let Some(step) = StepOnLink::of(entry, comparison.params) else { return Vec::new() };
@@ -183,7 +189,7 @@ impl StepOnLink {
 
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
     let is_text = comparison.is_text;
-    let title = if is_text { "Perplexity by step" } else { "Accuracy by step" };
+    let title = if is_text { "Validation perplexity by step" } else { "Validation accuracy by step" };
     let (name, quality) = quality(comparison);
     let curves = curves(comparison, |entry| by_step(entry.curve(quality)));
     let chart = Chart {
@@ -285,7 +291,7 @@ mod tests {
         };
         comparison.entries[0].outcomes[0].metrics[0].accuracy = Some(0.5);
         let title = |comparison: &Comparison| quality_by_seconds(comparison).map(|figure| figure.title);
-        let expected = "Accuracy against seconds on a link of 8.00 Mbit/s";
+        let expected = "Validation accuracy against seconds on a link of 8.00 Mbit/s";
         assert_eq!(title(&comparison).as_deref(), Some(expected));
         comparison.config.link_gbps = None;
         assert_eq!(title(&comparison), None);

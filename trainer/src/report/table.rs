@@ -19,7 +19,7 @@ impl Table {
     /// The table of a comparison. Bytes are sums over all workers and steps, and means over the seeds like
     /// everything else.
     pub fn new(comparison: &Comparison) -> Self {
-        let quality = if comparison.is_text { "perplexity" } else { "accuracy" };
+        let quality = if comparison.is_text { "test\nperplexity" } else { "test accuracy" };
         let head: [&str; COLUMNS] = [
             "codec",
             quality,

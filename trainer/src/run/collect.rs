@@ -214,6 +214,12 @@ impl Collected {
     /// What should be known about this run.
     fn notes(&self, job: &Job) -> Vec<String> {
         let mut notes = job.config.notes();
+        if job.validates_on_test() {
+            notes.push(format!(
+                "{} has no validation part: its test part takes its place",
+                job.dataset.name()
+            ));
+        }
         let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
         if gone > 0 || norm > 0.0 {
             notes.push(format!(
@@ -253,6 +259,8 @@ impl Collected {
             seed: config.seed,
             steps: sums.steps,
             refused_steps: self.totals.refused,
+            measured_on: "test".to_owned(),
+            validated_on: if job.validates_on_test() { "test" } else { "validation" }.to_owned(),
             final_loss: tested(Evaluation::loss),
             train_loss: sums.train_loss(),
             accuracy: tested(Evaluation::accuracy),

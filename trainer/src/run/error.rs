@@ -1,7 +1,13 @@
 //! Why a run ends early.
 
 use gradwire_transports::Rank;
+#[cfg(feature = "mpi")]
+use gradwire_transports::exchange::Route;
 
+#[cfg(feature = "mpi")]
+use crate::agreement::Averaging;
+#[cfg(feature = "mpi")]
+use crate::job::Job;
 use crate::job::JobError;
 use crate::step::StepError;
 
@@ -76,7 +82,24 @@ impl RunError {
             Self::Worker { step, error: StepError::Diverged { .. }, .. } | Self::Refused { step, .. } => {
                 Some(*step)
             }
+            Self::Worker { step, error: StepError::Exchange(error), .. } if error.is_void() => Some(*step),
             _ => None,
+        }
+    }
+
+    /// Whether every worker has ended the run, each for this reason or because it heard of it. Then they can
+    /// do another one together.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn is_of_all(&self, job: &Job) -> bool {
+        // A rank that cannot encode says so to all, but for these two.
+        let is_told = !matches!(job.way, Averaging::Gossip(_) | Averaging::Mean(Route::Native { .. }));
+        match self {
+            Self::Worker { .. } => is_told && self.divergence().is_some(),
+            Self::Interrupted { .. }
+            | Self::Refused { .. }
+            | Self::ReplicasDiffer { .. }
+            | Self::Observer(_) => true,
+            Self::Job(_) | Self::Panic { .. } | Self::Record { .. } => false,
         }
     }
 }

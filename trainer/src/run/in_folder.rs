@@ -135,7 +135,7 @@ fn watched<E: From<RunError>>(
     run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, E>,
 ) -> Result<Outcome, E> {
     let checkpoints = Store::of_run(folder.path());
-    let progress = Progress::new(label, job.steps, lines);
+    let progress = Progress::showing(&job.evaluating, label, job.steps, lines);
     let mut watch = Watch { job, checkpoints, metrics, events, progress };
     let outcome = run(&mut watch);
     watch.progress.finish();

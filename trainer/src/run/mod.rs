@@ -7,11 +7,13 @@
 //! | `threads` | the workers as threads of this process: [`run`], [`run_with_models`] |
 //! | [`processes`] | the workers as processes: one leads, the others follow |
 //! | [`in_folder`] | a run with its folder and its progress |
+//! | `longer` | a run that gets a later end |
 
 pub(crate) mod collect;
 mod control;
 mod error;
 pub mod in_folder;
+mod longer;
 mod observer;
 mod outcome;
 pub mod processes;
@@ -20,6 +22,8 @@ mod work;
 
 pub use control::Control;
 pub use error::RunError;
+pub use longer::Length;
+pub(crate) use longer::extend;
 pub use observer::Observer;
 #[cfg(feature = "zmq")]
 pub(crate) use outcome::Final;

@@ -39,6 +39,32 @@ fn totals_tag(transport: &dyn Transport) -> Tag {
     record_tag(transport, 1 << 62)
 }
 
+/// What is said between two runs; above the totals.
+#[cfg(feature = "mpi")]
+fn word_tag(transport: &dyn Transport) -> Tag {
+    record_tag(transport, (1 << 62) + (1 << 32))
+}
+
+/// The first rank tells all others something, before a run.
+#[cfg(feature = "mpi")]
+pub(crate) fn tell_others(
+    transport: &mut dyn Transport,
+    word: &impl serde::Serialize,
+) -> Result<(), RunError> {
+    let tag = word_tag(transport);
+    let mut told = others(transport).into_iter().map(|rank| send(transport, rank, tag, word));
+    told.try_for_each(|told| told.map_err(|error| lost(FIRST, 0, error)))
+}
+
+/// What the first rank tells before a run.
+#[cfg(feature = "mpi")]
+pub(crate) fn hear_first<T: serde::de::DeserializeOwned>(
+    transport: &mut dyn Transport,
+) -> Result<T, RunError> {
+    let tag = word_tag(transport);
+    hear(transport, FIRST, tag, 0)
+}
+
 /// Works as any rank but the first, from the beginning or from a checkpoint that all have read. When
 /// `interrupt` becomes true, the first rank is told to end the run.
 ///
@@ -98,14 +124,36 @@ pub fn lead(
     observer: &mut dyn Observer,
 ) -> Result<Outcome, RunError> {
     let collected = Collected::since(Instant::now(), control.start);
-    let mut leader =
-        Leader { job, control, observer, collected, waiting: None, is_end_wanted: false, ends: false };
-    let end = match work(job, &mut *transport, &|_| job.build_model(), control.start(), &mut leader) {
+    let mut leader = Leader {
+        job,
+        control,
+        observer,
+        collected,
+        waiting: None,
+        is_end_wanted: false,
+        ends: false,
+        failure: None,
+    };
+    let ended = work(job, &mut *transport, &|_| job.build_model(), control.start(), &mut leader);
+    if let Some(failure) = leader.failure.take() {
+        return Err(failure);
+    }
+    let end = match ended {
         Ok(end) => end,
         Err((steps, WorkerError::Stopped)) => return Err(RunError::Interrupted { steps }),
-        Err((step, error)) => return Err(failed(FIRST, step, error)),
+        Err((step, error)) => {
+            let error = failed(FIRST, step, error);
+            // Others have reported the step before, which all have done.
+            if error.divergence().is_some() {
+                let _ = leader.take_last(transport);
+            }
+            return Err(error);
+        }
     };
     leader.take_last(transport)?;
+    if let Some(failure) = leader.failure {
+        return Err(failure);
+    }
     let mut finals = vec![end];
     for rank in others(transport) {
         let tag = totals_tag(transport);
@@ -127,13 +175,18 @@ struct Leader<'r> {
     is_end_wanted: bool,
     /// The word that was given before this step.
     ends: bool,
+    /// Why the run is to end. Others learn of it before the next step, so that all end after the same one.
+    failure: Option<RunError>,
 }
 
 impl Leader<'_> {
     fn take(&mut self, transport: &mut dyn Transport, own: StepRecord) -> Result<(), RunError> {
         let records = hear_all(transport, own)?;
         self.is_end_wanted |= records.iter().any(|record| record.wants_end);
-        self.collected.take(self.job, records, self.observer)
+        if self.failure.is_none() {
+            self.failure = self.collected.take(self.job, records, self.observer).err();
+        }
+        Ok(())
     }
 
     fn take_last(&mut self, transport: &mut dyn Transport) -> Result<(), RunError> {
@@ -143,7 +196,7 @@ impl Leader<'_> {
 
 impl<'a, T: Transport> Connections<'a, T> for Leader<'_> {
     fn begin(&mut self, worker: &mut Worker<'a, Meter<T>>, step: u64) -> Result<(), WorkerError> {
-        self.ends = self.is_end_wanted || self.control.is_interrupted();
+        self.ends = self.failure.is_some() || self.is_end_wanted || self.control.is_interrupted();
         let transport = worker.transport();
         let tag = record_tag(transport, step);
         let mut told = others(transport).into_iter().map(|rank| send(transport, rank, tag, &self.ends));

@@ -6,6 +6,7 @@
 //! are given, so that whoever gives them keeps to the order of time as well as dependencies allow.
 
 use super::cluster::{Cluster, bytes_per_s};
+use crate::rng::{Draws, Purpose};
 
 /// Links, and until when each is busy. Times in seconds.
 pub(super) struct Traffic {
@@ -15,7 +16,7 @@ pub(super) struct Traffic {
     latency_s: f64,
     loss: f64,
     retry_s: f64,
-    draws: u64,
+    draws: Draws,
 }
 
 /// One direction of a link.
@@ -58,7 +59,7 @@ impl Traffic {
             latency_s: cluster.latency_us * 1e-6,
             loss: cluster.loss,
             retry_s: cluster.retry_ms * 1e-3,
-            draws: seed,
+            draws: Draws::new(seed, Purpose::Loss, 0, 0),
         }
     }
 
@@ -88,22 +89,10 @@ impl Traffic {
     /// How often a message is lost, one after the other.
     fn retries(&mut self) -> f64 {
         let mut count = 0.0;
-        while self.loss > 0.0 && self.draw() < self.loss {
+        while self.loss > 0.0 && f64::from(self.draws.uniform_f32()) < self.loss {
             count += 1.0;
         }
         count
-    }
-
-    /// A number from 0 to below 1.
-    ///
-    /// # Source
-    /// Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (OOPSLA 2014), `SplitMix64`.
-    fn draw(&mut self) -> f64 {
-        self.draws = self.draws.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.draws;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 

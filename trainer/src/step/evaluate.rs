@@ -7,7 +7,7 @@ use super::{NO_DEADLINE, StepError, Worker};
 use crate::checkpoint::Best;
 use crate::data::{Dataset, Part};
 use crate::model::Score;
-use crate::model::eval::{Evaluation, evaluate_share};
+use crate::model::eval::{Evaluation, share_of};
 
 /// The step of all tags of evaluations: above all steps that are trained, and below that of records.
 const STEP_OF_EVALUATIONS: u64 = u64::MAX - 1;
@@ -43,9 +43,7 @@ impl<T: Transport> Worker<'_, T> {
     /// Whether so many evaluations in a row found nothing better that the run ends after so many steps. Every
     /// worker answers the same.
     pub(crate) fn has_learnt_enough(&self, steps: u64) -> bool {
-        let every = self.job.config.eval_every;
-        let best = self.best.as_ref().map_or(0, |best| best.steps);
-        self.job.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
+        self.job.has_learnt_enough(self.best.as_ref().map_or(0, |best| best.steps), steps)
     }
 
     /// How good the model is on the test part in the end, where this worker takes part in that; `known` is
@@ -91,8 +89,16 @@ impl<T: Transport> Worker<'_, T> {
 
     /// The score of this worker's share.
     fn score(&mut self, part: Part, share: (usize, usize)) -> Result<Score, StepError> {
-        let at_once = self.job.model.at_once();
-        Ok(evaluate_share(self.model.as_mut(), &self.job.dataset, part, at_once, share)?)
+        let (job, is_first) = (self.job, self.rank() == Rank(0));
+        let mut batches = share_of(&job.dataset, part, job.model.at_once(), share);
+        if !is_first {
+            return Ok(self.model.evaluate_in_order(&mut batches)?);
+        }
+        // One worker shows how far all have come: shares differ by a batch.
+        job.evaluating.begin(part, batches.size_hint().0);
+        let score = self.model.evaluate_in_order(&mut batches.inspect(|_| job.evaluating.advance()));
+        job.evaluating.end();
+        Ok(score?)
     }
 
     /// The scores of all workers, added up by rank: the same bits at each of them.

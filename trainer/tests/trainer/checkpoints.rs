@@ -673,5 +673,8 @@ fn resume_takes_no_other_option_and_a_finished_run_has_nothing_to_resume() {
     trainer(folder).args(["train", "--steps", "3", "--out", "run"]).output().unwrap();
     let done = resume(folder);
     assert_eq!(done.status.code(), Some(2));
-    assert_eq!(String::from_utf8(done.stderr).unwrap(), "trainer: run: all 3 steps are done\n");
+    assert_eq!(
+        String::from_utf8(done.stderr).unwrap(),
+        "trainer: run: all 3 steps are done; for more, give --epochs or --steps too\n"
+    );
 }

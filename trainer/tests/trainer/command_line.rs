@@ -46,7 +46,7 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--clip", "-1"], "clip = -1: expected above 0"),
         (
             &["train", "--resume", "x", "--lr", "1"],
-            "--resume takes no other option: the settings of the run are in its folder",
+            "--resume takes no other option but --epochs or --steps: the settings of the run are in its folder",
         ),
         (
             &["train", "--transport", "zmq"],

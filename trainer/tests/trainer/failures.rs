@@ -3,8 +3,10 @@
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::{Model, ModelError, Score};
-use gradwire_trainer::run::{Control, Outcome, RunError, run_with_models};
-use gradwire_transports::Rank;
+use gradwire_trainer::record::Metrics;
+use gradwire_trainer::run::processes::{follow, lead};
+use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
+use gradwire_transports::{Rank, local};
 
 use crate::{Quiet, digits_job};
 
@@ -137,4 +139,34 @@ fn a_mean_that_overflows_is_refused_by_all_and_the_run_goes_on() {
     assert_eq!(*step, u64::from(FAILING_STEP));
     assert!(why.contains("coordinate 7") && why.contains("rank 2"), "{why}");
     assert_eq!(outcome.metrics[3].ratio, None);
+}
+
+/// Its disk is full at some step.
+struct Full(u64);
+
+impl Observer for Full {
+    fn step(&mut self, metrics: &Metrics) -> Result<(), String> {
+        if metrics.step == self.0 { Err("no room".to_owned()) } else { Ok(()) }
+    }
+
+    fn refused(&mut self, _: u64, _: &str) {}
+}
+
+/// Whoever follows hears of it before the next step, so that all could do another run together.
+#[test]
+fn a_failure_of_the_first_process_ends_all_in_step() {
+    let job = digits_job("topk:density=0.05", 30, |settings| settings.workers = Some(2));
+    for step in [0, 7, 28, 29] {
+        std::thread::scope(|scope| {
+            let [mut first, mut second] = local::world(2).try_into().unwrap();
+            let follower = scope.spawn({
+                let job = &job;
+                move || follow(job, &mut second, None, None)
+            });
+            let error = lead(&job, &mut first, Control::default(), &mut Full(step)).unwrap_err();
+            assert!(matches!(&error, RunError::Observer(what) if what == "no room"), "{step}: {error}");
+            // `first` is still there: nobody ended because the other one was gone.
+            follower.join().unwrap().unwrap();
+        });
+    }
 }

@@ -16,6 +16,7 @@ mod failures;
 mod gossip;
 mod gradients;
 mod loaders;
+mod longer;
 mod means;
 mod naive;
 mod normalised;

@@ -138,6 +138,13 @@ impl MpiTransport {
         &self.native
     }
 
+    /// Leaves the messages of all steps so far behind, those that arrive later too, and numbers steps afresh:
+    /// after a step that failed at all ranks, another run begins so. Every rank calls it at the same point.
+    pub fn begin_epoch(&mut self) {
+        self.members.epoch += 1;
+        self.mailbox.retire(Tag::new(self.members.epoch, 0));
+    }
+
     fn ensure_open(&self) -> Result<(), TransportError> {
         if self.closed { Err(TransportError::Closed) } else { Ok(()) }
     }

@@ -1,5 +1,7 @@
 //! `mpirun -n 4 trainer train …`: this process is one worker of a job.
 
+mod compare;
+
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -7,17 +9,20 @@ use std::time::Duration;
 use gradwire_transports::mpi::{self, MpiOptions, MpiTransport};
 use gradwire_transports::{Deadline, Rank, Transport};
 
+pub(crate) use self::compare::{Place, compare};
 use crate::checkpoint::Found;
-use crate::command::{CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen, unless_nobody_reads};
+use crate::command::{
+    CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen_to_end, to_end, unless_nobody_reads,
+};
 use crate::config::{RunConfig, Settings};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
-use crate::range::require;
+use crate::range::{RangeError, require};
 use crate::record::folder::{Folder, FolderError};
 use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, lead};
-use crate::run::{Control, Observer, Outcome, RunError};
+use crate::run::{Control, Length, Observer, Outcome, RunError};
 
 /// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they
 /// fail.
@@ -52,9 +57,14 @@ pub(crate) fn train(
 /// # Errors
 ///
 /// As [`train`]; another number of processes than the checkpoint has workers.
-pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn resume(
+    launch: Launch,
+    found: Found,
+    length: Option<Length>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     ensure_same_world(launch, found.path(), found.config().workers)?;
-    let job = Job::prepare(found.config().clone())?;
+    let job = to_end(found.config(), length)?;
     let run = found.run_folder().unwrap_or(found.path()).to_path_buf();
     // MPI starts when all processes have come this far, so none reads what the first one rewrites.
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
@@ -62,7 +72,7 @@ pub(crate) fn resume(launch: Launch, found: Found, out: &mut impl Write) -> Resu
         if transport.rank() != Rank(0) {
             return Ok(follow(&job, transport, Some(&checkpoint), Some(interrupt::requested()))?);
         }
-        let folder = reopen(&run, &job, &checkpoint)?;
+        let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
         writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
         let outcome = go_on_writing(
             &job,
@@ -95,15 +105,24 @@ fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Resul
     )))
 }
 
-/// The settings with the launcher's decisions: there is one worker in each process.
-fn resolve(launch: Launch, mut settings: Settings) -> Result<RunConfig, JobError> {
+/// The settings with the launcher's decisions.
+fn resolve(launch: Launch, settings: Settings) -> Result<RunConfig, JobError> {
+    let mut settings = launched(launch, settings)?;
+    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+    Ok(RunConfig::resolve(&settings)?)
+}
+
+/// There is one worker in each process.
+pub(crate) fn launched(launch: Launch, settings: Settings) -> Result<Settings, RangeError> {
     let workers = settings.workers.unwrap_or(launch.world);
-    require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))?;
+    ensure_workers(launch, workers)?;
     let carrier = settings.transport.as_deref().unwrap_or("mpi");
     require(carrier == "mpi", "transport", carrier, "mpi or local, under mpirun")?;
-    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
-    let transport = Some("mpi".to_owned());
-    Ok(RunConfig::resolve(&Settings { workers: Some(workers), transport, ..settings })?)
+    Ok(Settings { workers: Some(workers), transport: Some("mpi".to_owned()), ..settings })
+}
+
+fn ensure_workers(launch: Launch, workers: usize) -> Result<(), RangeError> {
+    require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))
 }
 
 /// Measures something in all processes of the job.
@@ -141,6 +160,8 @@ fn with_options(
     match &done {
         // All end after the same step, so all leave.
         Ok(()) | Err(Failure::Interrupted { .. }) => {}
+        // What is wrong with some runs was told to all.
+        Err(Failure::ComparisonInterrupted { .. } | Failure::Broken { .. }) => {}
         Err(failure) => {
             launch.let_first_speak();
             mpi::abort(failure.exit_code(), &format!("trainer: {failure}"));
