@@ -22,9 +22,9 @@ use crate::run::in_folder::{resume_into, run_into};
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
 pub(super) struct TrainArgs {
-    /// Go on from the newest checkpoint in the folder of a run, or from that of one checkpoint, to the same
-    /// end as if nothing had happened. With --epochs or --steps, to that later end, also from the end of a
-    /// finished run. Takes no other option
+    /// Continue the run in this folder from its newest checkpoint, or from the checkpoint that DIR names. The
+    /// run ends with the same bits as one that was never stopped. With --epochs or --steps it trains to that
+    /// later end, even if it had finished. Takes no other option
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
