@@ -105,7 +105,8 @@ proptest! {
         for (&density, &gain) in densities.iter().zip(&gains) {
             prop_assert_eq!(gain, of_density(&units, &p, density), "{:?}", density);
             prop_assert_eq!(gain, real_gain(&units, &grad, residual.as_deref(), density), "{:?}", density);
-            prop_assert!((0.0..=1.0).contains(&gain.ratio()), "{}", gain.ratio());
+            // Two sums of squares, whose terms are added in other orders.
+            prop_assert!((0.0..=1.0 + 1e-12).contains(&gain.ratio()), "{}", gain.ratio());
         }
     }
 }

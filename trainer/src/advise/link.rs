@@ -26,8 +26,8 @@ const TURNS: u32 = 9;
 /// one before, as an exchange does, so that links of both directions are busy at all ranks.
 ///
 /// The latency is the time of a message of 64 bytes; the bandwidth that of what the longest message has more
-/// than one of half its length. Each is the slowest rank's median, and the same at all ranks. `None` for one
-/// rank, which has no link.
+/// than one of half its length. Each is a median over turns, of the time of the slowest rank in each, and the
+/// same at all ranks. `None` for one rank, which has no link.
 ///
 /// # Errors
 /// Those of [`Transport::send`] and [`Transport::recv`].
@@ -68,7 +68,8 @@ impl<'t, T: Transport> Ring<'t, T> {
         Self { transport, rank, next, previous, tag: Tag::new(membership.epoch, 0), inbox: Vec::new() }
     }
 
-    /// The median over some turns, of the slowest rank.
+    /// The median over some turns, of the slowest rank in each: of the ranks that start together, one begins
+    /// before what it receives is sent, so no turn is shorter than the way.
     fn seconds(&mut self, len: usize) -> Result<f64, TransportError> {
         let message = vec![0x5a; len];
         let mut times = Vec::new();
@@ -85,13 +86,14 @@ impl<'t, T: Transport> Ring<'t, T> {
                 times.push(elapsed);
             }
         }
-        let mut slowest = [(Fold::Max, Scalar::F64(median(times)))];
+        let mut slowest: Vec<_> = times.into_iter().map(|time| (Fold::Max, Scalar::F64(time))).collect();
         self.tag = Tag::new(self.tag.epoch, self.tag.step + 1);
         self.transport.agree(self.tag, &mut slowest, Deadline::NEVER)?;
-        match slowest[0].1 {
-            Scalar::F64(seconds) => Ok(seconds),
-            Scalar::F32(_) | Scalar::I64(_) => Ok(0.0),
-        }
+        let seconds = |(_, scalar)| match scalar {
+            Scalar::F64(seconds) => seconds,
+            Scalar::F32(_) | Scalar::I64(_) => 0.0,
+        };
+        Ok(median(slowest.into_iter().map(seconds).collect()))
     }
 }
 

@@ -43,7 +43,8 @@ pub struct Gain {
 
 impl Gain {
     /// ‖C(p)‖² / ‖p‖²; 1 if there is nothing to send. From 0 to 1 if coordinates are chosen and sent as they
-    /// are; unbiased codecs send more than there is.
+    /// are, but for the rounding of the two sums, which add in other orders: 1 may become 1 + 2⁻⁵². Unbiased
+    /// codecs send more than there is.
     ///
     /// # Examples
     /// ```
