@@ -39,6 +39,9 @@ class Method:
     # How torch_hooks.py makes it, and of what.
     kind: str
     argument: str = ""
+    # The method that this is with DDP's gradient_as_bucket_view, which spares every hook two copies of all gradients, and
+    # changes nothing of what is learned.
+    views_of: str = ""
 
     @property
     def is_ours(self):
@@ -51,11 +54,12 @@ class Method:
 
     @property
     def learns(self):
-        """Whether its gradients are means of all ranks."""
-        return self.kind != "nothing"
+        """Whether it is trained: its gradients are means of all ranks, and no other method's."""
+        return self.kind != "nothing" and not self.views_of
 
 
 NOTHING, DENSE = "no-op hook", "all-reduce"
+NOTHING_WITH_VIEWS = "no-op hook (views)"
 METHODS = {
     NOTHING: Method("nothing"),
     DENSE: Method("all-reduce"),
@@ -71,6 +75,10 @@ METHODS = {
     "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
     "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
     "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
+    NOTHING_WITH_VIEWS: Method("nothing", views_of=NOTHING),
+    "PowerSGD rank 1 (views)": Method("powersgd", "1", views_of="PowerSGD rank 1"),
+    "gradwire top-k 1 % (views)": Method("gradwire", "topk:density=0.01", views_of="gradwire top-k 1 %"),
+    "gradwire top-k 0.1 % (views)": Method("gradwire", "topk:density=0.001", views_of="gradwire top-k 0.1 %"),
 }
 # What --quick times: two ranks at 100 Mbit/s, and over no more than these.
 QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]

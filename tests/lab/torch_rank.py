@@ -121,7 +121,8 @@ def time_method(rank, ranks, model, method, seconds):
 def distributed(model, method):
     """A DDP model, and its hook."""
     made = torch_models.make(model)
-    ddp = DistributedDataParallel(made, broadcast_buffers=False, bucket_cap_mb=method.bucket_cap_mb)
+    options = {"bucket_cap_mb": method.bucket_cap_mb, "gradient_as_bucket_view": bool(method.views_of)}
+    ddp = DistributedDataParallel(made, broadcast_buffers=False, **options)
     return ddp, register(ddp, method)
 
 

@@ -28,6 +28,7 @@ from torch_plan import (
     MOST_STEP,
     MOST_WAIT,
     NOTHING,
+    NOTHING_WITH_VIEWS,
     RANKS,
 )
 
@@ -75,14 +76,15 @@ class Report:
 
     def coding_share(self, cell):
         """Added CPU time, less that of a hook that does nothing, over that of the codec alone."""
-        nothing, coding = self.added_cpu((*cell[:3], NOTHING)), self.median(cell, lambda line: line.get("coding"))
+        idle = NOTHING_WITH_VIEWS if METHODS[cell[3]].views_of else NOTHING
+        nothing, coding = self.added_cpu((*cell[:3], idle)), self.median(cell, lambda line: line.get("coding"))
         if nothing is None or not coding:
             return None
         return max(0.0, self.added_cpu(cell) - nothing) / coding
 
     def learns(self, model, method):
         """What a model ended with."""
-        line = self.learned.get((model, method))
+        line = self.learned.get((model, METHODS[method].views_of or method))
         return line["evaluations"][-1][1] if line else None
 
     def is_equal(self, model, method):
