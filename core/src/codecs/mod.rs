@@ -1,5 +1,5 @@
-//! Every method has one folder: its parameters, how it encodes a unit, its spelling, and the parser of a body
-//! that only it makes.
+//! Each method has one folder. It holds the parameters, the encoder of a unit, the spelling, and the parser
+//! of any kind of body that only this method makes.
 //!
 //! A new codec is a folder and its lines here; see CONTRIBUTING.md. Macros make enums, dispatch, names,
 //! numbers and help from the two lists below.

@@ -41,8 +41,8 @@ pub enum Dense {
     Bf16,
 }
 
-/// Elements that are cast together: with their casts they fit the first cache level. Requesting the next ones
-/// all at once is slower than what the processor reads ahead by itself.
+/// Elements that are cast together: with their casts they fit the first cache level. Prefetching the next
+/// block at once is slower than letting the processor read ahead by itself.
 const CAST: usize = 1024;
 
 /// Working memory for a unit of `len` elements.
@@ -51,7 +51,7 @@ fn scratch_len(len: usize) -> ScratchLen {
 }
 
 impl Dense {
-    /// The number on the wire of each.
+    /// The number of each variant on the wire.
     const IDS: [CodecId; 3] = [CodecId::new(0), CodecId::new(1), CodecId::new(2)];
 
     pub(crate) fn format(self) -> ValueFormat {
@@ -132,8 +132,8 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Block by block, while it is in the cache; `room` holds a block. Returns the largest magnitude that the
-    /// residual keeps.
+    /// Writes block by block, while each block is in the cache. `room` holds one block. Returns the largest
+    /// magnitude that the residual keeps.
     fn write(mut self, room: &mut [u32], writer: &mut Writer<'_>) -> Result<f32, EncodeError> {
         let (isa, mut largest) = (Isa::best(), 0.0f32);
         for first in (0..self.grad.len()).step_by(CAST) {
@@ -186,8 +186,8 @@ impl Run<'_> {
 
 /// Sets the residual to the rounding errors of these values. Returns its largest magnitude.
 fn keep(format: ValueFormat, p: &[u32], residual: &mut [f32]) -> f32 {
-    // A small machine needs no separate case: the loop gives zero for a value less itself, if the value is
-    // finite.
+    // A small build needs no such case: the loop gives the same zeros, because a finite value less itself is
+    // zero.
     if Full::build().is_some() && format == ValueFormat::F32 {
         residual.fill(0.0);
         return 0.0;

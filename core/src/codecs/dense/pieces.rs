@@ -57,15 +57,15 @@ impl Cut for Dense {
         let source = Corrected::new(values, None, piece.span.start, f32::INFINITY);
         for first in (0..values.len()).step_by(BLOCK) {
             let room = &mut room[..BLOCK.min(values.len() - first)];
-            // Every value was looked at before the first packet.
+            // Every value was checked before the first packet.
             let Ok((p, _)) = source.bits(isa, first, room) else { return false };
             narrow::put_all(isa, self.format(), p, writer);
         }
         true
     }
 
-    /// The rounding error stays. It is exact, because the result of rounding lies between half the value and
-    /// its double, or is zero.
+    /// The residual keeps the rounding error. The error is exact, because the result of rounding lies between
+    /// half the value and its double, or is zero.
     fn commit_piece(
         &self,
         _decided: &Decided,

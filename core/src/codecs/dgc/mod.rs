@@ -15,9 +15,10 @@ use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
 use crate::wire::ids::CodecId;
 
 /// Deep Gradient Compression. Momentum works on each worker, before the residual (which the paper calls
-/// velocity): the residual accumulates steps instead of gradients. Where an entry is sent, its momentum
-/// becomes 0 (momentum factor masking). So the optimizer must not have momentum of its own for the units that
-/// are compressed. It keeps its momentum for units that are sent dense, such as tensors of one dimension.
+/// velocity): the residual accumulates steps instead of gradients. When an entry is sent, the momentum of its
+/// coordinate becomes 0 (momentum factor masking). So the optimizer must not have momentum of its own for the
+/// units that are compressed. It keeps its momentum for units that are sent dense, such as tensors of one
+/// dimension.
 ///
 /// The codec sends the coordinates that reach a threshold taken from an evenly spaced sample: between 0.8·k
 /// and 1.3·k of them, where k = clamp(round(density·n), 1, n). If more than 1.3·k reach it, the k largest are
@@ -29,7 +30,7 @@ use crate::wire::ids::CodecId;
 ///
 /// # Source
 /// Lin, Han, Mao, Wang, Dally: Deep Gradient Compression (arXiv 1712.01887), algorithms 1 to 4. Two
-/// differences: in the band up to 1.3·k all that reach the threshold are sent, and none is dropped for its
+/// differences: up to 1.3·k, every coordinate that reaches the threshold is sent, and none is dropped for its
 /// position; and clipping bounds the norm of the gradient, not its elements one by one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dgc {
@@ -48,15 +49,15 @@ impl Dgc {
         Self { density, coding, momentum: None, sample: Density::percent(), clip: None }
     }
 
-    /// With momentum, which needs a [memory that holds it](crate::Memory::with_momentum); without, plain
+    /// Sets the momentum, which needs a [memory that holds it](crate::Memory::with_momentum). `None` is plain
     /// error feedback.
     #[must_use]
     pub fn with_momentum(self, momentum: Option<Momentum>) -> Self {
         Self { momentum, ..self }
     }
 
-    /// Sets the share of a unit in the sample. The sample is larger if it takes more for two of its elements
-    /// to be among the k.
+    /// Sets the share of a unit in the sample. The sample is larger if it takes more elements to expect two
+    /// of them among the k largest.
     #[must_use]
     pub fn with_sample(self, sample: Density) -> Self {
         Self { sample, ..self }
@@ -87,7 +88,7 @@ impl Dgc {
         self.clip
     }
 
-    /// The norm to which one of `workers` shortens its whole gradient before it encodes (see
+    /// The norm to which a worker, one of `workers`, shortens its whole gradient before it encodes (see
     /// [`clip_norm`](crate::arithmetic::clip_norm)): limit·workers^(−1/2), because the sum of N independent
     /// gradients is √N times as long.
     ///
@@ -117,7 +118,7 @@ impl Sparsifier for Dgc {
         self.quota(len).most
     }
 
-    /// The sample goes where the candidates' values will be.
+    /// Also holds the sample, which is stored where the values of the candidates go later.
     fn capacity(&self, len: usize) -> usize {
         self.quota(len).capacity(len).max(select::samples(self, len))
     }

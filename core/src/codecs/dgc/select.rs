@@ -7,17 +7,17 @@ use crate::error::EncodeError;
 use crate::kernels::{self, Candidates, Isa};
 use crate::rng::Stream;
 
-/// The threshold is lowered at most so often.
+/// The threshold is lowered at most this many times.
 const ROUNDS: usize = 10;
 
 /// The factor that lowers the threshold.
 const LOWER: f32 = 0.8;
 
-/// Too few are less than 8 tenths of k, too many more than 13 tenths.
+/// Fewer than 8 tenths of k are too few, and more than 13 tenths too many.
 const FEWEST_TENTHS: usize = 8;
 const MOST_TENTHS: u64 = 13;
 
-/// Entries of the sample that should be among the k, at least.
+/// The fewest elements of the sample that are expected among the k largest.
 const FEWEST_IN_SAMPLE: u32 = 2;
 
 /// k entries are wanted out of `len`; up to 13 tenths of k are sent.
@@ -82,7 +82,7 @@ fn sampled_threshold(dgc: &Dgc, pass: &Pass<'_>, stream: &Stream, room: &mut [u3
     radix_cut(sample, dgc.density.count_up(sample.len())).magnitude
 }
 
-/// ⌊(i·len + offset)/size⌋ for i below `size`, without dividing for each.
+/// ⌊(i·len + offset)/size⌋ for i below `size`, without a division for each i.
 fn evenly_spaced(len: u64, size: u64, offset: u64) -> impl Iterator<Item = usize> + Clone {
     let step = (len / size, len % size);
     let mut next = (offset / size, offset % size);
@@ -91,7 +91,7 @@ fn evenly_spaced(len: u64, size: u64, offset: u64) -> impl Iterator<Item = usize
         let rest = rest + step.1;
         let carry = u64::from(rest >= size);
         next = (place + step.0 + carry, rest - carry * size);
-        // Below 2³², as `len` is.
+        // Below `len`, which is below 2³².
         place as usize
     })
 }

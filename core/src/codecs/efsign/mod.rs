@@ -20,7 +20,8 @@ pub(crate) use view::SignsFields;
 /// EF-signSGD: every coordinate is sent as its sign times the mean magnitude of the unit, ‖p‖₁/n.
 ///
 /// Biased: needs error feedback, with which it converges as SGD does. ‖C(p) − p‖² = (1 − δ)·‖p‖² with δ =
-/// ‖p‖₁² / (n·‖p‖₂²), so by default each tensor has its own scale. Zeros of either sign are sent as positive.
+/// ‖p‖₁² / (n·‖p‖₂²), so by default each tensor has its own scale. Zeros of either sign are sent as positive
+/// values.
 ///
 /// The memory keeps fl(p − sent), one rounding a coordinate ([`Law::Rounded`]): for a value far below the
 /// scale, the exact difference is not an f32.
@@ -53,7 +54,7 @@ fn decoded(p: u32, scale: f32) -> f32 {
     if is_negative(p) { -scale } else { scale }
 }
 
-/// The mean magnitude. Makes sure of every value.
+/// The mean magnitude. Checks every value.
 fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
     let (isa, mut sums, mut room) = (Isa::best(), MomentSums::default(), [0; BLOCK]);
     for first in (0..source.len()).step_by(BLOCK) {
@@ -73,7 +74,7 @@ fn write_signs(p: &[u32], writer: &mut Writer<'_>) {
     }
 }
 
-/// residual = fl(p − sent), and the largest magnitude of it.
+/// Sets residual = fl(p − sent). Returns its largest magnitude.
 fn keep(p: &[u32], scale: f32, residual: &mut [f32]) -> f32 {
     let mut largest = 0.0f32;
     for (kept, &p) in residual.iter_mut().zip(p) {
@@ -118,7 +119,7 @@ impl EncodeUnit for EfSign {
                 write_signs(p, writer);
             }
             if let Some(memory) = &mut memory {
-                // If there is a residual, p is in the room.
+                // With a residual, `room` holds p of this block.
                 let residual = &mut memory.residual_mut()[first..first + room.len()];
                 largest = largest.max(keep(room, scale, residual));
             }

@@ -12,8 +12,8 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// The most coordinates, for each byte of a packet, of a piece whose scale is zero. Such a piece takes the
-/// same bytes whatever its length, but the search for the largest piece has to end.
+/// The most coordinates of a piece, per byte of its packet. A piece whose scale is zero takes the same bytes
+/// whatever its length, so this bounds the search for the largest piece.
 const COORDINATES_PER_BYTE: usize = 1024;
 
 /// The scale, in the scratch memory.

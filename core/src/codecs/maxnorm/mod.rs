@@ -20,13 +20,13 @@ use core::num::NonZeroU32;
 
 /// Stochastic rounding to multiples of R/s, where R is the largest magnitude of the unit over *all* workers.
 ///
-/// Two rounds: R by a maximum over one f32, then the sum of the levels. A level plus s travels in a field of
-/// bitlen(2·N·s) bits, with as many fields as fit the 31 lower bits of an i32. The sum over N workers at most
-/// fills its field, so neither fields nor words overflow, whatever the gradients. At N = 4 and 4 bits that is
+/// Two rounds: R by a maximum over one f32, then the sum of the levels. Each level, plus s, takes a field of
+/// bitlen(2·N·s) bits. An i32 holds as many fields as fit its 31 lower bits. The sum over N workers always
+/// fits its field. So neither fields nor words overflow, whatever the gradients. At N = 4 and 4 bits that is
 /// 5 coordinates a word, 6.4 bits each, where f32 takes 32.
 ///
-/// Unbiased, so it takes no error feedback. A unit whose R is below 2⁻¹⁰⁰ is sent as zeros. Frames hold what
-/// one worker alone would contribute: those of [`Qsgd`] with one bucket and norm `max`.
+/// Unbiased, so it takes no error feedback. A unit whose R is below 2⁻¹⁰⁰ is sent as zeros. A frame holds
+/// what one worker alone would contribute. It is the frame of [`Qsgd`] with one bucket and norm `max`.
 ///
 /// # Source
 /// Mao et al.: Unbiased Single-scale and Multi-scale Quantizers for Distributed Optimization (arXiv
@@ -56,7 +56,7 @@ impl MaxNorm {
         LevelBits::of_levels(levels).map(|bits| Self { bits })
     }
 
-    /// How many levels one worker has.
+    /// The number of levels per sign of one worker.
     #[must_use]
     pub fn bits(&self) -> LevelBits {
         self.bits
@@ -66,7 +66,7 @@ impl MaxNorm {
         self.bits.levels()
     }
 
-    /// What frames are made by.
+    /// The codec that makes the frames.
     fn alone(self) -> Qsgd {
         Qsgd::new(self.bits)
             .with_bucket(NonZeroU32::MAX)
@@ -92,7 +92,7 @@ impl MaxNorm {
         let per_word = (WORD_BITS / field_bits) as usize;
         let mut fields = [0; BLOCK];
         let mut count = 0;
-        // Blocks end where words do.
+        // Each block fills whole words.
         let block = BLOCK / per_word * per_word;
         for (first, p) in (0..).step_by(block).zip(p.chunks(block)) {
             let fields = &mut fields[..p.len()];
@@ -127,7 +127,7 @@ impl MaxNorm {
     }
 }
 
-/// Below it levels / R could overflow.
+/// Whether R counts as zero: below this bound levels / R could overflow.
 fn is_zero(range: f32) -> bool {
     range < crate::codecs::qsgd::LEAST_NORM
 }
@@ -231,7 +231,7 @@ impl Linear for MaxNorm {
         Some(Round { index: 1, reduction: Reduction::SumI32, payload_len, ..round })
     }
 
-    /// There is no memory in which to keep anything.
+    /// Does nothing: this codec keeps no memory.
     fn abandon(&self, _round: Round, _scratch: &mut LinearScratch<'_>, _memory: Option<&mut Memory<'_>>) {}
 }
 

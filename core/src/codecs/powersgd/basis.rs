@@ -1,12 +1,14 @@
 //! Columns made orthonormal, in the same way on every worker.
 
-/// The columns before it span a column if less than this share of it is left: some 2⁶ roundings of f32.
+/// A column counts as spanned by the columns before it if subtracting them leaves at most this share of its
+/// norm: some 2⁶ roundings of f32.
 const SPANNED: f64 = 1.0 / (1 << 18) as f64;
 
-/// 2⁻¹⁰⁰: columns that are shorter count as zero, since too few of their bits are left.
+/// 2⁻¹⁰⁰: shorter columns count as zero, because too few of their bits are significant.
 const LEAST: f64 = f32::from_bits((127 - 100) << 23) as f64;
 
-/// Makes the columns of `rows` elements orthonormal from left to right; what earlier ones span becomes zero.
+/// Makes the columns of `rows` elements orthonormal, from left to right. A column that earlier columns span
+/// becomes zero.
 ///
 /// ```text
 /// v ← v − Σ uⱼ·⟨uⱼ, v⟩ for every column u before v, twice: what the first pass leaves of them by rounding goes in the second
@@ -31,7 +33,7 @@ pub(super) fn orthonormalise(columns: &mut [f32], rows: usize) {
     }
 }
 
-/// The same, with `draw(i)` for every element i of a column that would be zero.
+/// The same, but a column that would be zero is drawn anew: `draw(i)` is element i of `columns`.
 pub(super) fn complete(columns: &mut [f32], rows: usize, draw: impl Fn(usize) -> f32) {
     orthonormalise(columns, rows);
     let mut is_drawn = false;
@@ -46,7 +48,7 @@ pub(super) fn complete(columns: &mut [f32], rows: usize, draw: impl Fn(usize) ->
     }
 }
 
-/// Top to bottom, in f64.
+/// The inner product, added from top to bottom in f64.
 fn inner(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }

@@ -34,12 +34,12 @@ impl Factors {
     }
 }
 
-/// A matrix, or whatever travels whole.
+/// A matrix that is compressed, or a tensor, or a part of one, that is sent whole.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     /// Its coordinates in the unit.
     pub(super) range: Range<usize>,
-    /// Its elements of the first payload: P, or all coordinates.
+    /// Its elements in the first payload: P, or all of its coordinates.
     pub(super) first: Range<usize>,
     pub(super) factors: Option<Factors>,
 }
@@ -61,7 +61,7 @@ impl<'l> Blocks<'l> {
         Self { codec, layout, unit, is_whole, tensor: 0, first: 0, q: 0 }
     }
 
-    /// Elements of all Q.
+    /// Elements of the Q of all matrices.
     pub(super) fn q_len(self) -> usize {
         self.matrices().map(|(_, factors)| factors.q_len()).sum()
     }

@@ -25,15 +25,15 @@ use blocks::{Blocks, Factors};
 /// power iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal in the
 /// same way, and Mᵀ·P.
 ///
-/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed if its factors take
-/// less than one `min_rate`th of it, r·(n + m)·`min_rate` < n·m. All other tensors, vectors among them, are
-/// sent whole in the first round. So is a tensor that the unit cuts, and so is everything before the step
-/// `start`.
+/// A tensor of two or more dimensions is a matrix of `shape[0]` rows. It is compressed if its factors have
+/// fewer than one `min_rate`th of its elements: r·(n + m)·`min_rate` < n·m. All other tensors, vectors among
+/// them, are sent whole in the first round. So is a tensor that the unit cuts, and so are all tensors before
+/// the step `start`.
 ///
 /// The memory holds the residual and, as its *factors*, the Q of the previous step, from which the next step
-/// begins (warm start). Columns of Q that are zero, as all are before the first step, are drawn anew, the
-/// same on every worker. The memory keeps fl(p − mean), one rounding a coordinate. The sum over workers of
-/// sent and kept is the sum of p, except for rounding.
+/// begins (warm start). Before the first step, all columns of Q are zero. A column that is zero is drawn
+/// anew, the same on every worker. The memory keeps fl(p − mean), one rounding a coordinate. The sum over
+/// workers of sent and kept is the sum of p, except for rounding.
 ///
 /// There are no frames: one worker alone does not know what it contributes.
 ///
@@ -62,19 +62,20 @@ impl PowerSgd {
     /// How many times smaller a matrix must become, by default.
     pub const MIN_RATE: u32 = 2;
 
-    /// `rank` from 1 to [`MAX_RANK`](Self::MAX_RANK), else `None`; from step 0, [`MIN_RATE`](Self::MIN_RATE).
+    /// PowerSGD of `rank` from 1 to [`MAX_RANK`](Self::MAX_RANK), else `None`. It compresses from step 0 on,
+    /// at [`MIN_RATE`](Self::MIN_RATE).
     #[must_use]
     pub fn new(rank: u16) -> Option<Self> {
         (1..=Self::MAX_RANK).contains(&rank).then_some(Self { rank, min_rate: Self::MIN_RATE, start: 0 })
     }
 
-    /// Compresses only what becomes more than `min_rate` times smaller; 0 counts as 1.
+    /// Compresses only matrices that become more than `min_rate` times smaller; 0 counts as 1.
     #[must_use]
     pub fn with_min_rate(self, min_rate: u32) -> Self {
         Self { min_rate: min_rate.max(1), ..self }
     }
 
-    /// Sends everything whole before this step.
+    /// Sends all tensors whole before this step.
     #[must_use]
     pub fn with_start(self, start: u64) -> Self {
         Self { start, ..self }
@@ -86,7 +87,7 @@ impl PowerSgd {
         self.rank
     }
 
-    /// How many times smaller a matrix must become, at least.
+    /// A matrix is compressed only if it becomes more than this many times smaller.
     #[must_use]
     pub fn min_rate(&self) -> u32 {
         self.min_rate
@@ -109,7 +110,7 @@ impl PowerSgd {
         self.factors_before(layout, unit.start)..self.factors_before(layout, unit.start + unit.len)
     }
 
-    /// The unit's blocks in a round: matrices unless everything travels whole.
+    /// The blocks of a unit in a round. If `is_whole`, none of them is a matrix.
     fn blocks<'l>(self, layout: &'l LayoutRef<'l>, unit: &Unit, is_whole: bool) -> Blocks<'l> {
         Blocks::new(self, layout, *unit, is_whole)
     }
@@ -163,11 +164,11 @@ impl EncodeUnit for PowerSgd {
 }
 
 /// First round: M·Q and the tensors that are sent whole. Second round: Mᵀ·P. Scratch floats: the first
-/// payload at the front, the second at the end. Abandoning a step leaves the warm start as it is, because any
-/// Q will do to begin with.
+/// payload at the front, the second at the end. Abandoning a step leaves the warm start as it is, because the
+/// next step can begin with any Q.
 impl Linear for PowerSgd {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        // Both factors of a matrix are less than the matrix.
+        // Both factors of a matrix together have fewer elements than the matrix.
         LinearScratchLen { words: len, floats: len, ints: 0 }
     }
 
@@ -229,7 +230,7 @@ impl Linear for PowerSgd {
         round.assert_mean(mean, contributors);
         let Payload::F32(sum) = self.payload(&round, scratch) else { return None };
         sum.iter_mut().for_each(|sum| *sum /= contributors as f32);
-        // Factors are less than their matrix, so a payload of the unit's length has none.
+        // Factors have fewer elements than their matrix, so a payload as long as the unit holds no factors.
         let is_whole = round.index == 0 && round.payload_len == round.unit.len;
         let blocks = || self.blocks(layout, &round.unit, is_whole);
         let p = &scratch.words[..round.unit.len];
@@ -252,7 +253,7 @@ impl Linear for PowerSgd {
             for (block, _) in blocks().matrices() {
                 keep(&p[block.range.clone()], &mean[block.range.clone()], &mut residual[block.range]);
             }
-            // A value that is not finite came from another worker, and the mean will be refused.
+            // If a value is not finite, it came from another worker, and the mean will be refused.
             if !is_whole && q.iter().all(|value| value.is_finite()) {
                 memory.factors_mut()[self.factors_of(layout, &round.unit)][..q_len].copy_from_slice(q);
             }

@@ -1,9 +1,9 @@
 //! Norms and levels as decisions under adaptive probabilities, for parts of a unit that are too short for
 //! tables of their own.
 //!
-//! The averages of the levels before a level decide the probabilities of its digits: one average remembers
-//! few levels and one remembers more. The two signs before a sign decide its probability, and the previous
-//! exponent that of the exponent of a norm. One stream holds the norm of each bucket before its levels.
+//! Two averages of the levels before a level decide the probabilities of its digits: one remembers few
+//! levels, the other more. The last two signs decide the probability of a sign. The previous exponent decides
+//! the probability of the exponent of a norm. One stream holds all: the norm of each bucket, then its levels.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::LevelBits;
@@ -19,14 +19,14 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 /// Exponents of norms that are not 0.
 const EXPONENTS: core::ops::RangeInclusive<u32> = 1..=254;
 
-/// Half octaves of an average, in 256ths of a level: 127 levels are in the last.
+/// Classes of an average, by half octaves in 256ths of a level. An average of 127 is in the last class.
 const CLASSES: usize = 30;
 
 /// The shifts by which an average moves towards a level: one average remembers few levels, the other more.
 const FAST: u32 = 1;
 const SLOW: u32 = 4;
 
-/// Updates that a word counts as seen before its first.
+/// The number of updates that a word starts with, as if it had seen them.
 const FAST_COUNT: u32 = 4;
 const SLOW_COUNT: u32 = 6;
 
@@ -34,10 +34,10 @@ const SLOW_COUNT: u32 = 6;
 /// for the number of digits.
 const FIRST_DIGIT: usize = 6;
 
-/// Index of the decision on the direction of an exponent; the words before it are for the distance.
+/// Index of the word for the direction in which an exponent moves. The words before it are for the distance.
 const DIRECTION: usize = 15;
 
-/// Updates that the words of signs count as seen: most gradients have signs without any order.
+/// The same for the words of signs. It is large because the signs of most gradients have no pattern.
 const SIGN_COUNT: u32 = 20;
 
 /// Largest stream of one coordinate, its length included: 33 bits of a norm, and 49 of a level.
@@ -77,7 +77,7 @@ const fn first_words(count: u32) -> [Context; CLASSES] {
 const FIRST_FAST: [Context; CLASSES] = first_words(FAST_COUNT);
 const FIRST_SLOW: [Context; CLASSES] = first_words(SLOW_COUNT);
 
-/// The half octave of an average, and 0 and 1 for these.
+/// The half octave of an average; averages of 0 and 1 have classes 0 and 1.
 #[inline]
 fn class(average: i32) -> usize {
     let average = average as u32;
@@ -86,7 +86,7 @@ fn class(average: i32) -> usize {
     class.max(average.min(1)) as usize
 }
 
-/// All models that learn in a stream.
+/// All models that adapt within a stream.
 struct Models {
     /// Bits of the largest level.
     digits_of_largest: u32,
@@ -198,7 +198,7 @@ impl Models {
     }
 }
 
-/// What says how to read a stream.
+/// The parameters needed to read a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub(super) bits: LevelBits,
@@ -227,9 +227,9 @@ impl Form {
     }
 }
 
-/// Encodes levels for as long as `goes_on` returns true. It is called after each run of coordinates that took
-/// a few more bytes, or none, with the encoder, the number of coordinates before the run, and the number
-/// including it.
+/// Encodes levels for as long as `goes_on` returns true. `goes_on` is called after each run of coordinates,
+/// with the encoder, the number of coordinates before the run, and the number including it. A run is a
+/// coordinate, or a whole bucket of zeros, and adds at most a few bytes.
 fn encode<'o>(
     form: Form,
     levels: &Levels<'_>,
@@ -240,7 +240,7 @@ fn encode<'o>(
     let mut at = 0;
     for (size, norm) in form.sizes(levels.fields.len()).zip(levels.norms) {
         let norm = u32::from_le_bytes(*norm);
-        // Norms are encoded as they are.
+        // Encoding a norm cannot fail.
         let _ = models.norm(&mut coder, norm);
         let fields = levels.fields.get(at..at + size).unwrap_or_default();
         if norm == 0 {
@@ -261,8 +261,8 @@ fn encode<'o>(
     coder
 }
 
-/// How many of the coordinates fit bodies of at most `room(coordinates)` bytes, which never grows with their
-/// number.
+/// How many of the coordinates fit a body of at most `room(coordinates)` bytes. The room never grows with
+/// their number.
 pub(super) fn fitting(form: Form, levels: &Levels<'_>, room: impl Fn(usize) -> usize) -> usize {
     let least_room = room(levels.fields.len());
     let mut fitting = 0;

@@ -18,8 +18,8 @@ pub(super) fn form_byte(qsgd: &Qsgd, packing: u8) -> u8 {
     bits | packing << 4
 }
 
-/// What precedes the norms: the form, the norm and its coding, the number of levels if the form does not
-/// state it, and the size of a bucket.
+/// Writes the fields in front of the norms: the form, the norm and its coding, the number of levels if the
+/// form does not state it, and the size of a bucket.
 pub(super) fn write_head(qsgd: &Qsgd, packing: u8, coding: u8, writer: &mut Writer<'_>) {
     writer.u8(form_byte(qsgd, packing));
     writer.u8(norm_byte(qsgd, coding));
@@ -56,7 +56,7 @@ pub(super) fn max_body_bytes(qsgd: &Qsgd, len: usize) -> Option<usize> {
     buckets.checked_mul(4)?.checked_add(levels)?.checked_add(3 + 3 * MAX_VARINT_BYTES)
 }
 
-/// What a body needs besides the caller's buffers, in words and in bytes.
+/// The working memory of a body, in words and in bytes.
 struct Needs {
     /// Words for p and bytes for fields of one piece.
     piece: usize,
@@ -66,7 +66,7 @@ struct Needs {
     exponents: usize,
     /// Words and bytes for choosing classes.
     classes: ScratchLen,
-    /// Bytes for another packing, if packings are compared.
+    /// Bytes for a second packing, if packings are compared.
     trial: usize,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Body<'b> {
     quantizer: Quantizer<'b>,
     exponents: &'b mut [u8],
     classes: ClassRoom<'b>,
-    /// Room for another packing.
+    /// Room for a second packing to compare with.
     trial: &'b mut [u8],
 }
 
@@ -139,8 +139,8 @@ impl<'b> Body<'b> {
         })
     }
 
-    /// The same for norms and levels that `fill` makes: it fills norms and the fixed packing, if there is to
-    /// be one, and leaves symbols, if they are wanted.
+    /// Like [`write`](Self::write), but `fill` makes the norms and levels. It fills the norms, the fixed
+    /// packing if its room is not empty, and the symbols of the quantizer if they are wanted.
     pub(super) fn write_filled(
         mut self,
         writer: &mut Writer<'_>,
@@ -176,7 +176,7 @@ impl<'b> Body<'b> {
         };
         match self.qsgd.entropy {
             EntropyChoice::Fixed => None,
-            // What needs a full build was refused in any other.
+            // A small build has refused every other choice.
             _ if Full::build().is_none() => None,
             EntropyChoice::Elias => {
                 pack::elias(levels.symbols, writer);
@@ -210,8 +210,8 @@ struct Levels<'b> {
 }
 
 impl Levels<'_> {
-    /// Takes the smaller of rANS, adaptive or not, and the fixed packing, which follows the norms at the end
-    /// of the written bytes; the first of equals.
+    /// Replaces the fixed packing, which follows the norms at the end of the written bytes, by rANS or
+    /// adaptive rANS if that is smaller. Of equal sizes the first wins, in the order fixed, rANS, adaptive.
     fn choose(
         self,
         norms: usize,
@@ -237,8 +237,8 @@ impl Levels<'_> {
         best.1
     }
 
-    /// Writes norms in planes and levels with classes, if that takes fewer than `limit` bytes; else it may
-    /// have written anything.
+    /// Writes norms in planes and levels with classes, if that takes fewer than `limit` bytes. Otherwise
+    /// returns false, and the bytes written are unspecified.
     fn write_adaptive(self, norms: &[[u8; 4]], limit: usize, writer: &mut Writer<'_>) -> bool {
         if !norms::write_planes(norms, self.exponents, limit, writer) || writer.len() >= limit {
             return false;

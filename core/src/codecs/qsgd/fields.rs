@@ -1,4 +1,4 @@
-//! Levels that were decided, uncoded.
+//! Levels as decided, before any coding.
 
 /// Norms and levels of some buckets, or of a part of one.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Levels that were decided for a whole unit, as bodies of parts of it.
+//! The levels decided for a whole unit, written as the bodies of its pieces.
 
 use super::context::{self, Form};
 use super::fields::Levels;
@@ -45,7 +45,7 @@ pub(super) fn scratch_len(qsgd: &Qsgd, len: usize) -> ScratchLen {
     ScratchLen { words, bytes: len.saturating_mul(2).saturating_add(norms) }
 }
 
-/// The same levels, uncoded.
+/// The same codec with levels written uncoded.
 fn plain(qsgd: &Qsgd) -> Qsgd {
     qsgd.with_entropy(EntropyChoice::Fixed)
 }
@@ -69,13 +69,13 @@ pub(super) fn decide(
 
 impl Levels<'_> {
     /// How many of the coordinates fit a body of at most `room(coordinates)` bytes, if pieces may end
-    /// anywhere. `first` is their first position in the unit.
+    /// anywhere. `first` is the position of the first in the unit.
     pub(crate) fn fitting(&self, qsgd: &Qsgd, first: usize, room: impl Fn(usize) -> usize) -> usize {
         context::fitting(form_at(qsgd, first), self, room)
     }
 
-    /// Writes the body, if it takes at most `room` bytes. `first` is its first position in the unit, and
-    /// `symbols` has room for one symbol a coordinate.
+    /// Writes the body, if it takes at most `room` bytes. `first` is the position of its first coordinate in
+    /// the unit, and `symbols` has room for one symbol a coordinate.
     pub(crate) fn write(
         &self,
         qsgd: &Qsgd,
@@ -135,7 +135,7 @@ impl Levels<'_> {
     }
 }
 
-/// How pieces that begin with coordinate `at` of the unit are under context.
+/// The form, under context, of a piece that begins with coordinate `at` of the unit.
 fn form_at(qsgd: &Qsgd, at: usize) -> Form {
     let bucket = qsgd.bucket.get() as usize;
     Form { bits: qsgd.bits, bucket, first: bucket - at % bucket }

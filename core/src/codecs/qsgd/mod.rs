@@ -29,8 +29,8 @@ impl EncodeUnit for Qsgd {
     fn capabilities(&self) -> Capabilities {
         let fits_small_builds = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
         Capabilities {
-            // Stochastic rounding may send a small coordinate as a level far above it, whose error is not an
-            // f32.
+            // Stochastic rounding may send a small coordinate as a level far above it. That error is not
+            // always an f32.
             law: if self.rounding == Rounding::Nearest { Law::Exact } else { Law::NotKept },
             needs_full: !fits_small_builds || self.entropy != EntropyChoice::Fixed,
             ..Capabilities::new(Self::ID, LevelsFields::KIND)

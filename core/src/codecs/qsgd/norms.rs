@@ -1,5 +1,5 @@
-//! The norms of the buckets on the wire: as they are, or with their exponents coded, so that a norm of 0
-//! costs next to nothing and the others less.
+//! The norms of the buckets on the wire: as they are, or with their exponents coded. Coded, a norm of 0 takes
+//! next to nothing, and the others take less.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use crate::bits::{BitReader, BitWriter, check_padding};
@@ -26,8 +26,8 @@ pub(super) fn max_planes_bytes(buckets: usize) -> Option<usize> {
     section::max_section_bytes(buckets, EXPONENTS)?.checked_add(mantissas)
 }
 
-/// Writes norms in planes, if that takes fewer than `limit` bytes; else it may have written anything.
-/// `exponents` has room for one a norm. No norm is subnormal or negative.
+/// Writes norms in planes, if that takes fewer than `limit` bytes. Otherwise returns false, and the bytes
+/// written are unspecified. `exponents` has room for one a norm. No norm is subnormal or negative.
 pub(super) fn write_planes(
     norms: &[[u8; 4]],
     exponents: &mut [u8],
@@ -67,7 +67,7 @@ pub(super) enum Norms<'a> {
         set: usize,
         mantissas: &'a [u8],
     },
-    /// Among the levels.
+    /// In the stream of the levels.
     Streamed(Full),
 }
 
@@ -118,7 +118,8 @@ impl<'a> Norms<'a> {
         }
     }
 
-    /// Words into which [`check`](Self::check) decodes: one a norm, if it must decode them.
+    /// Words that [`check`](Self::check) decodes norms into: one per norm, or none if the norms need no
+    /// decoding.
     pub(super) fn words(&self) -> usize {
         match self {
             Self::Plain(_) => 0,
@@ -127,7 +128,7 @@ impl<'a> Norms<'a> {
         }
     }
 
-    /// Words of slots that [`check`](Self::check) needs for a while.
+    /// Words of slots that only [`check`](Self::check) needs.
     pub(super) fn slot_words(&self) -> usize {
         match self {
             Self::Plain(_) => 0,

@@ -1,4 +1,4 @@
-//! Levels to bytes, in the packings that know nothing of frequencies.
+//! Packs levels into bytes, in the packings that use no frequencies.
 
 use super::LevelBits;
 use crate::bits::BitWriter;
@@ -28,16 +28,16 @@ pub(super) fn fixed_bytes(bits: LevelBits, len: usize) -> Option<usize> {
     }
 }
 
-/// Packs fields of equal width (five a byte for ternary levels); returns which packing that is.
+/// Packs fields of equal width, or five a byte for ternary levels.
 pub(super) fn fixed(isa: Isa, bits: LevelBits, fields: &[u8], out: &mut [u8]) {
     match bits {
-        // In any other build ternary levels were refused.
+        // A small build has refused ternary levels.
         LevelBits::Ternary if Full::build().is_some() => kernels::pack_ternary(isa, fields, out),
         bits => kernels::pack_fields(isa, bits.width(), fields, out),
     }
 }
 
-/// The packing of [`fixed`].
+/// The number of the packing that [`fixed`] writes.
 pub(super) fn fixed_packing(bits: LevelBits) -> u8 {
     match bits {
         LevelBits::Bits(_) | LevelBits::Levels(_) => PACKING_FIXED,

@@ -51,8 +51,8 @@ pub enum LevelBits {
     Bits(u8),
     /// One level per sign, five coordinates a byte.
     Ternary,
-    /// This many levels per sign, 1 to 127, in as many bits as the largest needs, and one for the sign. Needs
-    /// the feature `full`.
+    /// This many levels per sign, 1 to 127. A level takes as many bits as the largest needs, and one for the
+    /// sign. Needs the feature `full`.
     Levels(u8),
 }
 
@@ -63,8 +63,8 @@ impl LevelBits {
         (2..=8).contains(&bits).then_some(Self::Bits(bits))
     }
 
-    /// `levels` per sign, from 1 to 127, otherwise `None`. The result is a number of bits if `levels` is the
-    /// most that it can hold: 1, 3, 7, …, 127.
+    /// `levels` per sign, from 1 to 127, otherwise `None`. The result is [`Bits`](Self::Bits) if `levels` is
+    /// the most that some number of bits can hold: 1, 3, 7, …, 127.
     ///
     /// # Examples
     /// ```
@@ -100,8 +100,8 @@ impl LevelBits {
         }
     }
 
-    /// The same as far as this build has it: a small build refuses `Levels` before anyone asks for its width,
-    /// and so drops the code for it.
+    /// The same value, but without the cases that this build lacks. A small build refuses `Levels` before
+    /// this call, and so drops the code for it.
     #[inline(always)]
     pub(super) fn built(self) -> Self {
         match self {
@@ -122,10 +122,10 @@ impl LevelBits {
 /// QSGD: buckets of consecutive coordinates, each scaled by its own norm R and rounded to multiples of R/s.
 ///
 /// Unbiased with stochastic rounding, so it needs no error feedback: E‖Q − v‖² ≤ min(d/s², √d/s)·‖v‖² for the
-/// Euclidean norm and d elements a bucket. With nearest rounding it is a contraction if
-/// [`proves_contraction`](Self::proves_contraction) says so, and takes error feedback.
+/// Euclidean norm and d elements a bucket. With nearest rounding it is a contraction, and so takes error
+/// feedback, if [`proves_contraction`](Self::proves_contraction) says so.
 ///
-/// Buckets whose norm is below 2⁻¹⁰⁰ (and those of a norm of zero) are sent as zeros.
+/// Buckets whose norm is below 2⁻¹⁰⁰, zero included, are sent as zeros.
 ///
 /// # Source
 /// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2. Ternary
@@ -207,8 +207,8 @@ impl Qsgd {
         self.entropy
     }
 
-    /// Whether a piece of a unit has norms and levels under context: it is too short for tables, and may be
-    /// cut anywhere.
+    /// Whether the pieces of a unit have norms and levels under context. They are too short for tables, and
+    /// context lets a piece end at any coordinate.
     pub(super) fn cuts_anywhere(&self) -> bool {
         matches!(self.entropy, EntropyChoice::Auto | EntropyChoice::Adaptive)
     }
@@ -224,9 +224,9 @@ impl Qsgd {
     ///
     /// Nearest rounding never moves a coordinate by more than its magnitude, because zero is a level. Under
     /// norm `max` the largest coordinate of each bucket is a level itself, so its whole energy is kept. Under
-    /// the Euclidean norm the largest is at least R/√d. More than half of it is kept if that rounds to level
-    /// 1: 4·s² > d. Stochastic rounding may send a small coordinate as a level far above it, whose error is
-    /// not an f32.
+    /// the Euclidean norm the largest is at least R/√d. More than half of it is kept if it rounds at least to
+    /// level 1, which 4·s² > d ensures. Stochastic rounding may send a small coordinate as a level far above
+    /// it, and that error is not always an f32.
     #[must_use]
     pub fn proves_contraction(&self) -> bool {
         let s = self.bits.built().levels();

@@ -1,5 +1,5 @@
-//! Pieces of a unit of levels: whole buckets, or a part of one bucket if a whole one does not fit; under
-//! context, any run of coordinates.
+//! Pieces of a unit of levels: whole buckets, or a part of one bucket if a whole one does not fit. Under
+//! context, a piece is any run of coordinates.
 
 use super::Qsgd;
 use super::fields::Levels;
@@ -13,8 +13,8 @@ use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
 
-/// The most coordinates, for each byte of a packet, of a part of a bucket. Equal levels take next to nothing,
-/// but the search for the largest part has to end.
+/// The most coordinates in a part of a bucket, per byte of its packet. Equal levels take next to nothing, so
+/// this bounds the search for the largest part.
 const COORDINATES_PER_BYTE: usize = 64;
 
 /// The same for a piece under context, in which buckets of zeros take next to nothing.
@@ -84,7 +84,8 @@ impl Cut for Qsgd {
         Content { qsgd: *self, len: decided.atoms }.cuts(at, size)
     }
 
-    /// Under context streams only grow, so the largest that fits is found without trying.
+    /// Under context, a stream only grows with each coordinate. So one encode finds the largest piece that
+    /// fits.
     fn fitting(
         &self,
         atoms: Range<usize>,

@@ -59,7 +59,7 @@ pub(super) fn overflow_bound(qsgd: &Qsgd) -> f32 {
     }
 }
 
-/// The coordinates of a piece, cut where buckets end, each with the number of its bucket.
+/// The runs of coordinates of a piece that lie in one bucket, each with the number of its bucket.
 fn cut_by_bucket(piece: Range<usize>, size: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
     let mut at = piece.start;
     core::iter::from_fn(move || {
@@ -105,8 +105,8 @@ impl<'q> Quantizer<'q> {
         self.qsgd.bucket.get() as usize
     }
 
-    /// Norms and levels of a unit, piece by piece, while it is in the cache. With a memory all norms come
-    /// first, because an error must leave the memory as it was.
+    /// Finds norms and levels of a unit piece by piece, while each piece is in the cache. With a memory, it
+    /// finds all norms first, because an error must leave the memory as it was.
     pub(super) fn quantize(
         &mut self,
         mut values: Values<'_>,
@@ -124,7 +124,7 @@ impl<'q> Quantizer<'q> {
         Ok(())
     }
 
-    /// The norms of the whole unit, and a field for each of its coordinates. No memory is lent.
+    /// Finds the norms of the whole unit, and a field for each of its coordinates. No memory is lent.
     pub(super) fn decide(
         &mut self,
         mut values: Values<'_>,
@@ -142,7 +142,7 @@ impl<'q> Quantizer<'q> {
         Ok(())
     }
 
-    /// Norms and levels that were decided before.
+    /// Takes norms and levels that were decided before.
     #[cfg(feature = "alloc")]
     pub(super) fn take(&mut self, levels: &Levels<'_>, norms: &mut [[u8; 4]], fixed: &mut [u8]) {
         norms.copy_from_slice(levels.norms);
@@ -154,8 +154,8 @@ impl<'q> Quantizer<'q> {
         }
     }
 
-    /// The norms of the buckets from number `known` on that begin before coordinate `end`; returns how many
-    /// are known then.
+    /// Finds the norms of the buckets from number `known` on that begin before coordinate `end`. Returns how
+    /// many are known afterwards.
     fn find_norms(
         &mut self,
         values: &Values<'_>,
@@ -172,9 +172,9 @@ impl<'q> Quantizer<'q> {
         Ok(last)
     }
 
-    /// The norm as the wire carries it: f32, zero when too small to divide by.
+    /// The norm as sent: an f32, or zero if it is too small to divide by.
     fn bucket_norm(&mut self, values: &Values<'_>, bucket: Range<usize>) -> Result<f32, EncodeError> {
-        // In any other build a Euclidean norm was refused.
+        // A small build has refused the Euclidean norm.
         let is_full = Full::build().is_some();
         let source = values.source(self.qsgd);
         let (mut max, mut squares) = (0, [0.0; 8]);
@@ -194,8 +194,8 @@ impl<'q> Quantizer<'q> {
         Ok(if norm < LEAST_NORM { 0.0 } else { norm })
     }
 
-    /// Quantises one piece, keeps the rounding errors, and packs or gathers the levels. `fixed` is the
-    /// packing of all values, or empty.
+    /// Quantises one piece, keeps the rounding errors, and packs or gathers the levels. `fixed` is the room
+    /// for the fixed packing of all values, or empty.
     fn quantize_piece(
         &mut self,
         values: &mut Values<'_>,
@@ -251,7 +251,7 @@ fn packed_bytes(qsgd: &Qsgd, len: usize) -> usize {
     pack::fixed_bytes(qsgd.bits, len).unwrap_or(usize::MAX)
 }
 
-/// On several threads: norms first, then levels, in parts that share no byte.
+/// Quantises on several threads: norms first, then levels, in parts that share no byte.
 #[cfg(feature = "parallel")]
 mod in_parts {
     use super::*;

@@ -1,4 +1,4 @@
-//! Received levels, written again by every coder. So the size under each coder is exact.
+//! Writes received levels again with every coder, to find their exact size under each.
 
 use super::encode::{self, Body};
 use super::fields::Levels;

@@ -43,7 +43,7 @@ enum Packing<'a> {
     Ternary(&'a [u8], Full),
     Elias(&'a [u8], Full),
     Rans(CodedSymbols<'a>, Full),
-    /// Norms too.
+    /// Holds the norms too.
     Context(ContextLevels<'a>, Full),
 }
 
@@ -151,7 +151,8 @@ impl<'a> LevelsFields<'a> {
         Ok(Self { len, bits, bucket, norms, packing })
     }
 
-    /// Norms first, if they must be decoded, then the tables of symbols; or the values of all coordinates.
+    /// Words for the norms, if they must be decoded, and then for the tables of symbols or, under context,
+    /// for the values of all coordinates.
     fn words(&self) -> usize {
         let coded = match self.packing {
             Packing::Rans(coded, _) => coded.scratch_words(),
@@ -165,7 +166,7 @@ impl<'a> LevelsFields<'a> {
         self.bits.built().levels()
     }
 
-    /// Bits of a field of fixed width, the sign among them.
+    /// Bits of a field of fixed width, its sign included.
     fn width(&self) -> u32 {
         self.bits.built().width()
     }
@@ -174,7 +175,8 @@ impl<'a> LevelsFields<'a> {
         2 * self.levels() as usize + 1
     }
 
-    /// Every norm finite, not negative and within the limit; tables valid; padding zero.
+    /// Checks that every norm is finite, not negative and within the limit, that tables are valid, and that
+    /// padding is zero.
     fn check_all(&self, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         let needed = self.norms.words();
         let (norms, words) =
@@ -240,7 +242,7 @@ impl<'a> LevelsFields<'a> {
         self.norms.iter(norms).zip(sizes).filter(|&(norm, _)| norm != 0.0).map(|(_, size)| size).sum()
     }
 
-    /// Every byte holds five digits, and those after the last coordinate are zero.
+    /// Checks that every byte holds five digits, and that those after the last coordinate are zero.
     fn check_ternary(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         let used = (self.len.wrapping_sub(1) % TERNARY_PER_BYTE) as u32 + 1;
         let is_padded = bytes.last().is_none_or(|&last| u32::from(last) < 3u32.pow(used));
@@ -248,8 +250,8 @@ impl<'a> LevelsFields<'a> {
         if is_padded && is_valid { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
 
-    /// Any bits decode to levels in range. Bits left over after them would make a second frame for the same
-    /// levels, so they are refused.
+    /// Checks the length and the padding; any bits decode to levels in range. Further bits would make a
+    /// second frame for the same levels, so they are refused.
     fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(bytes);
         let available = bytes.len() as u64 * 8;
@@ -276,8 +278,8 @@ impl<'a> LevelsFields<'a> {
         self.for_each_level(scratch, |i, level, is_negative, scale| f(i, value(level, is_negative, scale)));
     }
 
-    /// Norms, and a field a coordinate, level and sign in bit 7; `None` where the first bucket is a part of
-    /// one, which other packings do not know.
+    /// Norms, and one field a coordinate: level, and sign in bit 7. `None` if the first bucket is only a part
+    /// of one, because other packings cannot express that.
     #[cfg(feature = "alloc")]
     pub(super) fn norms_and_fields(&self, scratch: &[u32]) -> Option<(Vec<[u8; 4]>, Vec<u8>)> {
         if let Packing::Context(coded, _) = self.packing {
@@ -300,7 +302,7 @@ impl<'a> LevelsFields<'a> {
     }
 
     /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as
-    /// [`for_each`](Self::for_each); not of those under context.
+    /// [`for_each`](Self::for_each) does. Not for levels under context.
     #[inline]
     fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
         let levels = self.levels();
@@ -348,7 +350,7 @@ impl<'a> LevelsFields<'a> {
             Packing::Fixed(bytes) if self.width() == 4 && self.has_whole_bytes(2) => {
                 self.add_nibbles(bytes, norms, weight, acc);
             }
-            // A small machine copies whole fields like all others.
+            // A small build unpacks fields of 8 bits like those of any other width.
             Packing::Fixed(bytes) if Full::build().is_some() && self.width() == 8 => {
                 self.add_bytes(bytes, norms, weight, acc);
             }
@@ -376,12 +378,13 @@ impl<'a> LevelsFields<'a> {
         self.bucket.is_multiple_of(fields) || self.bucket >= self.len
     }
 
-    /// What [`check`](Self::check) filled: norms, and what decodes symbols.
+    /// The two parts of `scratch` that [`check`](Self::check) filled: norms, and the tables of symbols or the
+    /// values.
     fn split<'w>(&self, scratch: &'w [u32]) -> (&'w [u32], &'w [u32]) {
         scratch.split_at_checked(self.norms.words()).unwrap_or_default()
     }
 
-    /// The accumulator bucket by bucket, each with the value of level 1.
+    /// The buckets of the accumulator, each with the value of level 1.
     fn buckets<'c>(
         &self,
         norms: &'c [u32],
@@ -391,7 +394,7 @@ impl<'a> LevelsFields<'a> {
         acc.chunks_mut(self.bucket).zip(self.norms.iter(norms).map(move |norm| norm / levels))
     }
 
-    /// A level a byte.
+    /// Adds levels of one byte each.
     fn add_bytes(&self, bytes: &[u8], norms: &[u32], weight: f32, acc: &mut [f32]) {
         let isa = Isa::best();
         for ((acc, scale), bytes) in self.buckets(norms, acc).zip(bytes.chunks(self.bucket)) {
@@ -399,8 +402,8 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
-    /// Levels that `unpack(isa, first, fields)` gives as fields of a byte each, for the coordinates `first`
-    /// and following; a group of fields never begins inside a byte.
+    /// Adds the levels that `unpack(isa, first, fields)` writes as fields of one byte each, for the
+    /// coordinates from `first` on. `first` always begins a whole byte of the packing.
     fn add_unpacked(
         &self,
         norms: &[u32],
@@ -431,7 +434,7 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
-    /// Two levels a byte, and no byte in two buckets.
+    /// Adds levels packed two a byte. No byte lies in two buckets.
     fn add_nibbles(&self, bytes: &[u8], norms: &[u32], weight: f32, acc: &mut [f32]) {
         let isa = Isa::best();
         for ((acc, scale), bytes) in self.buckets(norms, acc).zip(bytes.chunks(self.bucket.div_ceil(2))) {
@@ -444,7 +447,7 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
-    /// Symbols come in chunks, which are cut where the bucket changes.
+    /// Adds coded levels. Symbols come in chunks, and each chunk is cut where a bucket ends.
     fn add_coded(&self, coded: CodedSymbols<'_>, scratch: &[u32], weight: f32, acc: &mut [f32]) {
         let (isa, levels) = (Isa::best(), self.levels());
         let (norms, words) = self.split(scratch);
@@ -505,7 +508,7 @@ impl<'a> LevelsFields<'a> {
     }
 }
 
-/// A norm that is finite, not negative and within the limit, and whose largest level is finite too.
+/// Checks that a norm is finite, not negative and within the limit, and that its largest level is finite too.
 fn check_norm(norm: f32, levels: u32, max_magnitude: f32) -> Result<(), DecodeError> {
     check_magnitude(norm, max_magnitude)?;
     let largest = norm / levels as f32 * levels as f32;

@@ -1,5 +1,5 @@
-//! Random-k with a shared seed: every worker sends the same coordinates, so only values are sent, and they
-//! may be summed.
+//! Random-k with a shared seed: every worker chooses the same coordinates, so it sends only their values, and
+//! all-reduce can sum them.
 
 mod spelling;
 mod view;
@@ -30,7 +30,7 @@ pub enum Estimator {
     /// Values as they are: a contraction, with δ = k/n in expectation. Needs error feedback.
     #[default]
     Contraction,
-    /// Values times n/k: unbiased, E‖C(x) − x‖² = (n/k − 1)·‖x‖². Diverges under error feedback, so takes
+    /// Values times n/k: unbiased, E‖C(x) − x‖² = (n/k − 1)·‖x‖². Diverges under error feedback, so it uses
     /// none.
     Unbiased,
 }
@@ -176,7 +176,7 @@ impl EncodeUnit for RandomK {
     }
 }
 
-/// residual = p, and zero at the coordinates sent.
+/// Sets the residual to p, and to zero at the coordinates sent.
 fn commit(p: &[u32], indices: &[u32], memory: &mut Memory<'_>) {
     memory.keep_all(p);
     let residual = memory.residual_mut();

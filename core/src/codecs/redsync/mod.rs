@@ -14,19 +14,22 @@ use crate::kernels::{self, Candidates, Isa, MomentSums};
 use crate::sparse::{SparseCoding, Sparsifier, coding_methods, density_methods};
 use crate::wire::ids::CodecId;
 
-/// Redsync's selection: sends what exceeds mean + r·(largest − mean) of the magnitudes, where r is found by
-/// halving the interval from 0 to 1: the first r at which k to 2·k exceed it, k = clamp(round(density·n), 1,
-/// n), or the last when the interval is no longer than the [width](Self::width).
+/// Redsync's selection: sends every coordinate whose magnitude exceeds mean + r·(largest − mean), where mean
+/// and largest are those of the magnitudes. Halving the interval from 0 to 1 finds r. The search ends at the
+/// first r at which k to 2·k coordinates exceed the threshold, k = clamp(round(density·n), 1, n), or at the
+/// last r tried when the interval is no longer than the [width](Self::width).
 ///
-/// With the width of the paper's authors, 0.2, there are at most three tries, and fewer than k may be sent:
-/// of gradients with a heavy tail far fewer. A smaller width tries more often, at one pass over the gradient
-/// each. Where more than 2·k exceed the last threshold, the k largest are sent; where none does, since all
-/// magnitudes are about the same, those that reach the largest count instead. A zero is never sent.
+/// With the width of the paper's authors, 0.2, there are at most three tries. Fewer than k coordinates may
+/// then be sent, and far fewer if the gradient has a heavy tail. A smaller width allows more tries, and each
+/// takes one pass over the gradient. If more than 2·k exceed the last threshold, the k largest are sent. If
+/// all magnitudes are about the same, so that none exceeds a threshold, those equal to the largest count as
+/// exceeding it. A zero is never sent.
 ///
 /// # Source
 /// Fang, Fu, Yang, Hsieh: RedSync: Reducing synchronization bandwidth for distributed deep learning training
-/// system (Journal of Parallel and Distributed Computing 133, 2019), threshold binary search. Ours are: the
-/// ends of the band belong to it, the k largest where too many are left, and the rule for equal magnitudes.
+/// system (Journal of Parallel and Distributed Computing 133, 2019), threshold binary search. Three
+/// differences: the band includes both of its ends; if too many exceed the last threshold, the k largest are
+/// sent; and the rule for equal magnitudes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Redsync {
     density: Density,
@@ -47,7 +50,7 @@ impl Redsync {
         Self { density, coding: SparseCoding::new(index, values), width: WIDTH }
     }
 
-    /// With another width, from 2^−16 to 1; else `None`.
+    /// With another width, from 2^−16 to below 1; else `None`.
     #[must_use]
     pub fn with_width(self, width: f64) -> Option<Self> {
         is_width(width).then_some(Self { width, ..self })
@@ -87,15 +90,15 @@ impl Redsync {
     }
 }
 
-/// Whether a width can be reached.
+/// Whether a width is allowed.
 fn is_width(width: f64) -> bool {
     (LEAST_WIDTH..1.0).contains(&width)
 }
 
-/// What a threshold lies between.
+/// The magnitudes that a threshold lies between.
 struct Magnitudes {
     mean: f64,
-    /// Bits of the largest.
+    /// Bits of the largest magnitude.
     largest: u32,
 }
 

@@ -1,11 +1,12 @@
-//! How the number of stages follows what the threshold really selects.
+//! Adapts the number of stages to how many entries the threshold selects.
 
 use crate::memory::UnitState;
 
 /// Steps from one adaptation to the next.
 const WINDOW: u32 = 5;
 
-/// Mean ratios of selected to wanted entries. Outside them another number of stages is tried.
+/// The band of mean ratios of selected to wanted entries. Outside the band, another number of stages is
+/// tried.
 const TOO_MANY: f32 = 1.2;
 const TOO_FEW: f32 = 0.8;
 
@@ -31,7 +32,8 @@ pub(super) struct Stages {
 }
 
 impl Stages {
-    /// As they were left, at most `most` of them; a sum that is no finite number counts as 0.
+    /// Reads the state of a unit. The number of stages is limited to `most`, and a sum that is not finite
+    /// counts as 0.
     pub(super) fn read(state: UnitState, most: u32) -> Self {
         let [stages, steps, ratios, _] = state.words();
         Self {
@@ -47,14 +49,15 @@ impl Stages {
         UnitState::from_words([stages, self.steps, self.ratios.to_bits(), 0])
     }
 
-    /// After a step that selected `ratio` times what was wanted. Every fifth step: the next number of stages,
-    /// if the mean ratio is below 0.8 or above 1.2. The first number within these limits is kept.
+    /// The state after a step that selected `ratio` times as many entries as wanted. At every fifth step it
+    /// takes the next number of stages, if the mean ratio is below 0.8 or above 1.2. So it keeps the first
+    /// number within these limits.
     ///
     /// # Source
     /// Abdelmoniem et al.: SIDCo (MLSys 2021), algorithm 1, which takes one stage fewer if too many are
     /// selected, and one more if too few. That is right for light tails. Heavy tails need the opposite, and
-    /// the number selected may rise and fall again as stages are added. So ours tries all numbers of stages
-    /// in turn.
+    /// the number selected may rise and fall again as stages are added. So this rule tries all numbers of
+    /// stages in turn.
     pub(super) fn after(self, ratio: f32, most: u32) -> Self {
         let next = Self { steps: self.steps + 1, ratios: self.ratios + ratio, ..self };
         if next.steps < WINDOW {
@@ -64,7 +67,7 @@ impl Stages {
         if (TOO_FEW..=TOO_MANY).contains(&(next.ratios / WINDOW as f32)) { begun } else { begun.tried(most) }
     }
 
-    /// The next number: on in the same direction, and back from 1 and from `most`.
+    /// The next number of stages: one further in the same direction, which turns round at 1 and at `most`.
     fn tried(self, most: u32) -> Self {
         let is_last = self.stages == if self.is_falling { 1 } else { most };
         let is_falling = self.is_falling ^ is_last;
@@ -114,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The rule of the paper: fewer stages where too many are left, more where too few are.
+    /// The rule of the paper: fewer stages if too many entries are selected, more if too few are.
     fn paper(stages: u32, mean: f32, most: u32) -> u32 {
         if mean > TOO_MANY {
             (stages - 1).max(1)
@@ -142,8 +145,9 @@ mod tests {
         Stages::read(state, most).stages
     }
 
-    /// Curves on which some number of stages is in the band; on how many of them the paper's rule leaves it,
-    /// ours, and ours where single steps are off by 5 %.
+    /// Counts the curves on which some number of stages is in the band. Then counts those of them on which
+    /// the chosen number ends outside the band: by the paper's rule, by ours, and by ours with single steps
+    /// off by 5 %.
     fn simulated(most: u32) -> [usize; 4] {
         let mut uniform = Uniform(u64::from(most));
         let is_in_band = |ratio: &f32| (TOO_FEW..=TOO_MANY).contains(ratio);

@@ -7,12 +7,12 @@ use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
 
-/// The share that the first of several stages leaves.
+/// The share of the elements that exceed the threshold of the first of several stages.
 const FIRST_SHARE: f64 = 1.0 / ONE_IN as f64;
 const ONE_IN: usize = 4;
 
-/// Part of the way to the next threshold, as an exponential distribution has it, that the next threshold is
-/// likely to go.
+/// The next threshold is likely to be at least this part of the way to the one that an exponential
+/// distribution predicts.
 const LIKELY: f64 = 1.0 / 3.0;
 
 /// Sample size for the median of the values that were kept.
@@ -20,7 +20,7 @@ const MEDIAN_SAMPLE: usize = 512;
 
 /// The threshold that about k elements exceed, in `stages` stages.
 ///
-/// Zeros are never sent, so they are left out of the fit, and the share is a share of the other elements.
+/// Zeros are never sent, so the fit leaves them out, and k is compared with the number of the other elements.
 ///
 /// # Errors
 /// The errors of [`Pass::values`].
@@ -68,8 +68,8 @@ pub(super) fn threshold(
     Ok(threshold)
 }
 
-/// Moments of all magnitudes that are not zero, the variance where the fit needs it, and the mean of their
-/// logarithms where the fit needs it.
+/// Moments of all magnitudes that are not zero, and the mean of their logarithms. The variance and the mean
+/// of the logarithms are computed only if the fit needs them.
 fn first_moments(isa: Isa, pass: &mut Pass<'_>, fit: Fit) -> Result<(Moments, f64), EncodeError> {
     let (mut excesses, mut logarithms) = (Excesses::new(1, 0.0), Logarithms::new());
     let mut room = [0; BLOCK];
@@ -84,8 +84,8 @@ fn first_moments(isa: Isa, pass: &mut Pass<'_>, fit: Fit) -> Result<(Moments, f6
     Ok((moments, logarithms.sum() / moments.count as f64))
 }
 
-/// Moments of what exceeds the threshold, less the threshold. Later thresholds are likely to be above
-/// `likely`, so that what exceeds it is worth keeping.
+/// Moments of the magnitudes that exceed the threshold, less the threshold. Keeps the values that exceed
+/// `likely` for later stages, whose thresholds are likely to be above it.
 fn excesses(
     isa: Isa,
     pass: &mut Pass<'_>,
@@ -99,7 +99,7 @@ fn excesses(
         excesses.add_candidates(kept.candidates);
         return Ok(excesses.moments());
     }
-    // If that was a mistake, it is not made again.
+    // If the values that an earlier stage kept did not suffice, do not rely on `likely` again.
     kept.begin(if kept.least.is_none() { least_above(likely) } else { least });
     let mut room = [0; BLOCK];
     for block in pass.blocks() {
@@ -110,22 +110,21 @@ fn excesses(
     Ok(excesses.moments())
 }
 
-/// The elements of a pass that reach a magnitude, in order: what later stages, and the selection, need to
-/// look at.
+/// The elements of a pass that reach a magnitude, in order. Later stages and the selection read only these.
 pub(super) struct Kept<'k, 'c> {
     candidates: &'k mut Candidates<'c>,
-    /// All elements of at least these magnitude bits are candidates, and no others; `None` before any was
+    /// The candidates are exactly the elements of at least these magnitude bits; `None` while nothing is
     /// kept.
     least: Option<u32>,
 }
 
 impl<'k, 'c> Kept<'k, 'c> {
-    /// Nothing yet, and room for the values to keep.
+    /// Keeps nothing yet. `candidates` is the room for the values to keep.
     pub(super) fn new(candidates: &'k mut Candidates<'c>) -> Self {
         Self { candidates, least: None }
     }
 
-    /// Elements that are worth having room for, of a unit of `len`.
+    /// How many elements of a unit of `len` to have room for.
     pub(super) fn capacity(len: usize) -> usize {
         len.div_ceil(ONE_IN)
     }
@@ -147,9 +146,9 @@ impl<'k, 'c> Kept<'k, 'c> {
         (self.candidates.len, self.least) = (0, Some(least));
     }
 
-    /// Adds a block of elements, whose first is number `first`. If there is no room for all of them, it keeps
-    /// about the larger half of what was kept so far, and from then on only values as large: later stages ask
-    /// for less than half of what the first selects.
+    /// Adds a block of elements, whose first is number `first`. Without room for the whole block, it first
+    /// drops about the smaller half of the values kept so far, and from then on keeps only values as large as
+    /// the others. Later stages need less than half of the values that the first one selects.
     fn add(&mut self, isa: Isa, first: usize, p: &[u32]) {
         let free = |kept: &Self| kept.candidates.indices.len() - kept.candidates.len;
         let needed = p.len() + CANDIDATE_SLACK;
@@ -157,7 +156,7 @@ impl<'k, 'c> Kept<'k, 'c> {
             self.keep_only(isa, self.magnitude_above(&mut [0; MEDIAN_SAMPLE]));
         }
         if free(self) < needed {
-            // A sample that misled: from now on, nothing is worth keeping.
+            // The sample was misleading, and the rest still fills the room: keep nothing from now on.
             (self.candidates.len, self.least) = (0, None);
         }
         let least = self.least.unwrap_or(u32::MAX);
@@ -186,8 +185,8 @@ mod tests {
     use crate::kernels::scalar::MAGNITUDE;
     use std::{vec, vec::Vec};
 
-    /// The threshold, and whether the values that reach it are still known; if so, the candidates are exactly
-    /// these.
+    /// The threshold, and whether the values that reach it are still known. If they are, the candidates are
+    /// exactly these values.
     fn estimated(values: &[f32], fit: Fit, stages: u32, room: usize) -> (u64, bool) {
         let isa = Isa::best();
         let (mut indices, mut kept_values) = (vec![0; room], vec![0; room]);

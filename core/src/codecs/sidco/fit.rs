@@ -21,7 +21,7 @@ const SMALLEST_SHAPE: f64 = 1e-6;
 /// A gamma distribution of a larger shape is treated as its mean, because its magnitudes hardly differ.
 const LARGEST_SHAPE: f64 = 100.0;
 
-/// The excess that a share `delta` of an exponential distribution exceeds.
+/// The value that a share `delta` of an exponential distribution exceeds.
 ///
 /// # Source
 /// Abdelmoniem et al.: SIDCo (MLSys 2021), corollary 1.1.
@@ -47,8 +47,8 @@ pub(super) fn pareto(moments: &Moments, delta: f64) -> f64 {
     scale / shape * (libm::pow(delta, -shape) - 1.0)
 }
 
-/// The same of a gamma distribution with this mean and this mean of logarithms, its shape by Minka's closed
-/// form.
+/// The same for a gamma distribution with this mean and this mean of logarithms. Minka's closed form gives
+/// its shape.
 ///
 /// # Source
 /// The same, corollary 1.2, but with the quantile itself instead of its approximation.
@@ -71,7 +71,7 @@ fn gamma_quantile(shape: f64, log_tail: f64) -> f64 {
     for _ in 0..NEWTON_STEPS {
         let tail = log_upper_tail(shape, log_gamma, x);
         let log_density = (shape - 1.0) * libm::log(x) - x - log_gamma;
-        // Never to zero or beyond it.
+        // A step never reaches zero or goes below it.
         x = (x + (tail - log_tail) * libm::exp(tail - log_density)).max(0.125 * x);
     }
     x

@@ -23,22 +23,22 @@ use estimate::Kept;
 pub use fit::Fit;
 
 /// SIDCo: sends the elements that exceed a threshold. The threshold comes from a distribution fitted to the
-/// magnitudes in one or more stages, so that about k = clamp(round(density·n), 1, n) elements exceed it. A
-/// zero is never sent, and not fitted.
+/// magnitudes in one or more stages, so that about k = clamp(round(density·n), 1, n) elements exceed it.
+/// Zeros are never sent, and the fit leaves them out.
 ///
 /// If more than 2·k exceed the threshold, the k largest are sent. A threshold that fewer than k/2 exceed is
 /// lowered to 0.7 of itself, up to four times. [Capped](Self::with_cap), the codec never sends more than k.
 ///
-/// The number of stages is fixed or adapts to each unit; if it adapts, a memory keeps its state. After every
-/// five steps that sent less than 0.8 or more than 1.2 times k, a unit tries the next number. It tries all
-/// numbers in turn, and keeps the first within that band.
+/// The number of stages is fixed or adapts to each unit. If it adapts, a memory keeps its state. After every
+/// five steps, a unit tries the next number of stages if they selected, on average, less than 0.8·k or more
+/// than 1.2·k. It tries all numbers in turn, and keeps the first within that band.
 ///
 /// # Source
 /// Abdelmoniem, Elzanaty, Alouini, Canini: An Efficient Statistical-based Gradient Compression Technique for
-/// Distributed Training Systems (MLSys 2021). Ours differs in five points: zeros are left out; there are
-/// bounds of k/2 and 2·k; there is a cap; each unit has its state; and numbers of stages are tried in turn.
-/// The paper's rule, fewer stages if too much is selected and more if too little, never settles on heavy
-/// tails.
+/// Distributed Training Systems (MLSys 2021). Five differences: zeros are left out; the number sent has
+/// bounds of k/2 and 2·k; there is a cap; each unit has its own state; and the numbers of stages are tried in
+/// turn. The paper's rule, fewer stages if too much is selected and more if too little, never settles on
+/// heavy tails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sidco {
     density: Density,
@@ -48,7 +48,7 @@ pub struct Sidco {
     is_capped: bool,
 }
 
-/// A threshold is lowered at most so often.
+/// A threshold is lowered at most this many times.
 const ROUNDS: usize = 4;
 
 /// The factor that lowers the threshold.
@@ -74,7 +74,7 @@ impl Sidco {
         Self { stages, ..self }
     }
 
-    /// Whether only the k largest are sent if more exceed the threshold.
+    /// Sets whether only the k largest are sent if more than k exceed the threshold.
     #[must_use]
     pub fn with_cap(self, is_capped: bool) -> Self {
         Self { is_capped, ..self }
@@ -92,7 +92,7 @@ impl Sidco {
         self.stages
     }
 
-    /// Whether it never sends more than k.
+    /// Whether the codec never sends more than k.
     #[must_use]
     pub fn is_capped(&self) -> bool {
         self.is_capped
@@ -104,7 +104,8 @@ impl Sidco {
         Quota::up_to_double(self.density.count(len), len)
     }
 
-    /// At most ⌈log2(1/density)⌉ stages adapt, because each selects at least a half.
+    /// The largest number of stages that adaptation tries: ⌈log2(1/density)⌉, because each stage selects at
+    /// least a half.
     fn most_stages(&self) -> u32 {
         self.density.population(1).next_power_of_two().trailing_zeros().max(1)
     }
@@ -157,7 +158,7 @@ impl Sparsifier for Sidco {
         if self.is_capped { k } else { most }
     }
 
-    /// With several stages, includes room for what the first selects.
+    /// With several stages, includes room for the elements that the first stage selects.
     fn capacity(&self, len: usize) -> usize {
         let capacity = self.quota(len).capacity(len);
         if self.stages.is_some_and(|stages| stages.get() == 1) {

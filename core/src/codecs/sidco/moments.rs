@@ -1,4 +1,4 @@
-//! Sums over magnitudes, in one written order.
+//! Sums over magnitudes, in one fixed order.
 
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Candidates, Isa, MomentSums, STRIDES};
@@ -14,10 +14,10 @@ pub(super) struct Moments {
     pub(super) variance: f64,
 }
 
-/// The excesses over a threshold as they are added up, block by block.
+/// Running sums of the excesses over a threshold, block by block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Excesses {
-    /// Magnitude bits of the smallest that count, never 0.
+    /// Magnitude bits of the smallest value that counts, never 0.
     least: u32,
     /// Subtracted from each magnitude.
     threshold: f64,
@@ -34,8 +34,8 @@ impl Excesses {
         kernels::add_moments(isa, p, self.least, self.threshold, &mut self.sums);
     }
 
-    /// Adds one block as [`add`](Self::add) does where all that is not zero counts and nothing is subtracted;
-    /// without its part of the variance, where that is not needed.
+    /// Adds one block as [`add`](Self::add) does, if every value that is not zero counts and nothing is
+    /// subtracted. Without `has_variance`, skips the sum that only the variance needs.
     pub(super) fn add_all(&mut self, isa: Isa, p: &[u32], has_variance: bool) {
         debug_assert!(self.least == 1 && self.threshold == 0.0, "some do not count");
         if has_variance {
@@ -62,7 +62,7 @@ impl Excesses {
 }
 
 /// Sum of the logarithms of all magnitudes that are not zero. It keeps their product as mantissas in [1, 2)
-/// and exponents, eight strides of each, normalised after every block.
+/// and as exponents, in eight strides of each, and normalises it after every block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logarithms {
     mantissas: [f64; STRIDES],
