@@ -203,7 +203,7 @@ impl<'a> Keys<'a> {
         self.value(key, range, |value| value.parse().ok().filter(accept))
     }
 
-    /// What `read` makes of the value; `range` says in words which values it takes.
+    /// The result of `read` for the value; `range` says in words which values it takes.
     pub(crate) fn value<T>(
         self,
         key: &str,
@@ -215,8 +215,7 @@ impl<'a> Keys<'a> {
         read(value).map(Some).ok_or(SpecError::BadValue { key, value, allowed })
     }
 
-    /// One to `N` values, joined by `+`, each what `read` makes of it; `range` says in words how many, and
-    /// which.
+    /// One to `N` values, joined by `+`, each read by `read`. `range` says in words how many, and which.
     #[allow(dead_code, reason = "no codec of today has a list")]
     pub(crate) fn list<T: Copy + Default, const N: usize>(
         self,

@@ -4,15 +4,16 @@
 use core::fmt::{self, Write};
 use core::str::Chars;
 
-/// The characters that a name cannot hold as they are: those that mean something in a spelling or between
-/// rules, white space and control characters.
+/// The characters that a name holds only escaped: those with a meaning in a spelling or between rules, white
+/// space and control characters.
 fn is_reserved(character: char) -> bool {
     matches!(character, '%' | ',' | '=' | ':' | '+' | ';')
         || character.is_whitespace()
         || character.is_control()
 }
 
-/// A text as a name: reserved characters as the bytes of their UTF-8, each `%` and two hexadecimal digits.
+/// Prints a text as a name. Each byte of the UTF-8 of a reserved character becomes `%` and two hexadecimal
+/// digits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 

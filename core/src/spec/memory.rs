@@ -8,8 +8,8 @@ use crate::spec::rules::Groups;
 use alloc::vec::Vec;
 
 impl Memory<'static> {
-    /// The memory that a spelling asks for, of a worker and a whole gradient of that layout, as before the
-    /// first step; `None` where nothing is kept.
+    /// The memory that a spelling asks for, as before the first step, for a worker and the whole gradient of
+    /// that layout. `None` if nothing is kept.
     #[must_use]
     pub fn for_spec(spec: &Spec, layout: &LayoutRef<'_>) -> Option<Self> {
         Self::for_keeper(spec, layout, Keeper::Worker)
@@ -28,14 +28,14 @@ impl Memory<'static> {
         Some(memory.with_parts_of(spec, layout, keeper))
     }
 
-    /// The memory that groups need, for a worker and the whole gradient of that layout, as before the first
-    /// step; `None` if no group keeps anything.
+    /// The memory that groups need, as before the first step, for a worker and the whole gradient of that
+    /// layout. `None` if no group keeps anything.
     ///
     /// It is one memory with every part that any group needs. Every part is found by a place in the whole
     /// model (residual and momentum by coordinate, states by unit, arrays by coordinate or unit), so groups
     /// never overlap. It is saved, moved to another layout and rescaled like any memory. A group that does
-    /// not keep a part leaves its share unchanged: zeros, unless the rules changed in between. What was kept
-    /// of a tensor that now has `memory=none` is not sent any more.
+    /// not keep a part leaves its share unchanged. That share is zeros, unless the rules changed in between.
+    /// What was kept for a tensor that now has `memory=none` is no longer sent.
     ///
     /// # Panics
     /// If the groups are those of another layout, or if two of them need factors, or arrays of one name, of
@@ -85,12 +85,12 @@ impl Memory<'static> {
 }
 
 impl Memory<'_> {
-    /// This memory, which is for the layout `old`, [moved](Self::remap) to a new memory for the layout `new`,
-    /// with a report of what moved and the tensors that have no place there. The new memory has momentum if
-    /// this one has it, and the states, factors and arrays that the spelling needs.
+    /// [Moves](Self::remap) this memory, which is for the layout `old`, to a new memory for the layout `new`.
+    /// Also returns a report of what moved, and the tensors that have no place in the new memory. The new
+    /// memory has momentum if this one has it, and the states, factors and arrays that the spelling needs.
     ///
-    /// Factors move too, those of each tensor with the tensor. If the spelling needs other factors than this
-    /// memory has, as with another rank, all factors begin at zero.
+    /// The factors of each tensor move with the tensor. If the spelling needs other factors than this memory
+    /// has, as with another rank, all factors begin at zero.
     ///
     /// # Panics
     /// When this memory has another length than `old`.

@@ -143,7 +143,7 @@ impl Spec {
         }
     }
 
-    /// Why these keys do not go together, if they do not.
+    /// Why these keys cannot be used together; `None` if they can.
     #[must_use]
     pub fn conflict(&self) -> Option<&'static str> {
         let packets = || self.packets.and_then(|_| self.codec.packet_conflict());

@@ -23,7 +23,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Whether a residual of these tensors is kept.
+    /// Whether the memory keeps a residual of these tensors.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.spec.memory != MemoryChoice::None
@@ -33,8 +33,9 @@ impl Group {
 /// A layout cut into groups by [`Rules`]: the groups in the order of their rules. A rule without tensors has
 /// no group.
 ///
-/// Within a group, the spelling says how tensors are cut into units. A unit is a range, so it ends where a
-/// tensor of another group lies between: with `unit=model` a group has as many units as it has stretches.
+/// Within a group, the spelling says how tensors are cut into units. A unit is one range of the layout, so it
+/// ends before a tensor of another group. With `unit=model`, a group has one unit for each run of
+/// neighbouring tensors that are treated alike.
 ///
 /// # Examples
 /// ```
@@ -92,8 +93,8 @@ fn unit(id: usize, spec: &Spec, tensor: &TensorRef<'_>) -> Unit {
 }
 
 impl Group {
-    /// Adds a tensor to the last unit if it is one with it; `follows` says whether the tensor before it is in
-    /// this group.
+    /// Adds a tensor to the last unit if it belongs to that unit. `follows` says whether the tensor before it
+    /// is in this group.
     fn joins(&mut self, follows: bool, tensor: &TensorRef<'_>) -> bool {
         let next = unit(0, &self.spec, tensor);
         let may_join = follows && !self.spec.units.per_tensor;

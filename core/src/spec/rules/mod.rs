@@ -1,4 +1,4 @@
-//! Several spellings for one model: which tensor is sent how, by its name.
+//! Several spellings for one model: the name of a tensor says how it is sent.
 
 mod groups;
 mod pattern;
@@ -50,8 +50,8 @@ impl Rule {
 /// Rules by tensor name, in order: the first whose pattern fits a name says how that tensor is sent. The last
 /// rule is for all tensors that no other fits.
 ///
-/// They are spelled in one text: `PATTERN=SPELLING`, separated by `;`, and at the end a spelling alone. So
-/// one spelling alone is a text of rules too.
+/// They are spelled in one text: `PATTERN=SPELLING`, separated by `;`, and at the end a spelling alone. So a
+/// single spelling is also a valid text of rules.
 ///
 /// A pattern is that of Python's `fnmatch.fnmatchcase`: `*` stands for any text, `?` for any character,
 /// `[abc]` and `[a-z]` for one of these, `[!abc]` for a character that is none of these. As in the names of a
@@ -105,7 +105,8 @@ impl Rules {
         rules.check_last(last)
     }
 
-    /// Rules of patterns, not escaped, and how their tensors are sent; and how all others are.
+    /// Rules from patterns, not escaped, each with the spelling for its tensors. `others` is for all other
+    /// tensors.
     ///
     /// # Errors
     /// As [`parse`](Self::parse); the rule is named by its pattern.
@@ -139,7 +140,7 @@ impl Rules {
         Ok(())
     }
 
-    /// The rules, if the last, which was read from this text, is for all.
+    /// Returns the rules, if the last one is for all tensors. `rule` is its text, for the error.
     fn check_last(self, rule: &str) -> Result<Self, RulesError<'_>> {
         let is_complete = self.rules.last().is_some_and(|rule| rule.pattern == ALL);
         if is_complete { Ok(self) } else { Err(RulesError { rule, why: RulesProblem::NotForAll }) }

@@ -2,12 +2,12 @@
 
 use core::str::Chars;
 
-/// Whether a pattern fits the whole of a name, letter case included: `*` stands for any text, `?` for any
-/// character, `[abc]` and `[a-z]` for one of those, `[!abc]` for a character that is none of those. `]`
-/// stands for itself right after `[` or `[!`, and so does a `[` that nothing closes. So `[*]` is a star. As
-/// Python's `fnmatch.fnmatchcase`.
+/// Whether a pattern fits the whole of a name, as Python's `fnmatch.fnmatchcase` does. Letter case counts.
+/// `*` stands for any text, `?` for any character, `[abc]` and `[a-z]` for one of those, `[!abc]` for a
+/// character that is none of those. So `[*]` is a star. `]` stands for itself right after `[` or `[!`, and so
+/// does a `[` that nothing closes.
 ///
-/// Takes steps at most in proportion to the product of both lengths.
+/// The number of steps grows at most with the product of both lengths.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.chars(), name.chars());
     // The pattern after the last star, and the name from where that star may take one character more.
@@ -80,7 +80,7 @@ mod tests {
     use super::fits;
     use std::string::String;
 
-    /// Each line is what Python's `fnmatch.fnmatchcase(name, pattern)` says.
+    /// Each line is an answer of Python's `fnmatch.fnmatchcase(name, pattern)`.
     #[test]
     fn patterns_mean_what_they_mean_in_python() {
         for (pattern, name, expected) in [
