@@ -57,10 +57,11 @@ impl Encoder {
         self.divisor = divisor;
     }
 
-    /// One round before a frame; see [`RoundsFirst::round`]. `numbers` becomes as long as the units ask for.
+    /// One round before a frame; see [`RoundsFirst::round`]. Resizes `numbers` to the length that the units
+    /// need.
     ///
     /// # Errors
-    /// As [`RoundsFirst::round`], but for its scratch memory, which grows.
+    /// As [`RoundsFirst::round`], except that its scratch memory grows.
     pub fn round(
         &mut self,
         codec: &dyn RoundsFirst,
@@ -124,7 +125,7 @@ impl Encoder {
         units: &[Unit],
         encode: impl FnOnce(&mut Scratch<'_>, &mut [u8]) -> Result<usize, EncodeError>,
     ) -> Result<&[u8], EncodeError> {
-        // Nothing is sized for units that will be refused.
+        // Check first, so that no buffer grows for units that will be refused.
         check_units(layout, units)?;
         let needed = codec.scratch_len(units);
         grow(&mut self.words, needed.words);
@@ -147,8 +148,8 @@ impl Encoder {
     }
 }
 
-/// Working memory of a decoder. Allocates on the first call, and then only when frames grow; never more than
-/// `limits` allow.
+/// Working memory of a decoder. Allocates on the first call, and then only when frames grow; never beyond
+/// what `limits` allow.
 ///
 /// # Examples
 /// ```

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 /// All packets of a gradient, kept until the next gradient, so that each can be sent, and given back if it
-/// was lost. Allocates on the first call, and later only when gradients take more.
+/// was lost. Allocates on the first call, and later only when the packets need more room.
 #[derive(Clone, Debug, Default)]
 pub struct PacketEncoder {
     words: Vec<u32>,
@@ -49,7 +49,7 @@ impl PacketEncoder {
         size: PacketSize,
     ) -> Result<usize, EncodeError> {
         self.ends.clear();
-        // Nothing is sized for units that will be refused.
+        // Check first, so that no buffer grows for units that will be refused.
         check_units(layout, units)?;
         let needed = codec.packet_scratch_len(units, size);
         grow(&mut self.words, needed.words);

@@ -66,13 +66,14 @@ impl RulesEncoder {
     /// Encodes the frames of all groups, one after the other in the order of their rules. With one rule,
     /// these are the bytes that [`Encoder`](crate::Encoder) makes.
     ///
-    /// With a memory, each group keeps in it what its spelling says, and groups with `memory=none` are
-    /// encoded as without. `grad` and the memory have `layout.len()` elements.
+    /// With a memory, each group keeps in it what its spelling says. Groups with `memory=none` are encoded as
+    /// if there were no memory. `grad` and the memory have `layout.len()` elements.
     ///
     /// # Errors
     /// As [`Gather::encode`](crate::Gather::encode), except that its buffers grow. After an error there are
-    /// no frames of any group, and the memory is as it was, bit for bit: all groups are checked, to the last
-    /// value, before the first changes anything. With several groups that takes a read of the whole gradient.
+    /// no frames of any group, and the memory is as it was, bit for bit: every value of every group is
+    /// checked before the first group changes anything. With several groups, this check reads the whole
+    /// gradient once more.
     ///
     /// # Panics
     /// If the groups are those of another layout, or `grad` or the memory has another length than it.
@@ -117,7 +118,7 @@ impl RulesEncoder {
         let mut frames = 0usize;
         for group in groups.groups() {
             let codec = group.spec.codec.as_unit_codec();
-            // Nothing is sized for units that will be refused.
+            // Check first, so that no buffer grows for units that will be refused.
             check_units(layout, &group.units)?;
             let needed = scratch_len(codec, &group.units);
             grow(&mut self.words, needed.words);
@@ -152,7 +153,7 @@ fn encoding<'a>(group: &'a Group, key: StepKey, layout: &'a LayoutRef<'a>, grad:
     Encoding::new(group.spec.codec.as_unit_codec(), key, layout, &group.units, grad)
 }
 
-/// Everything that can be wrong with what one group sends, to the last value.
+/// Checks everything that can make the encode of one group fail, to the last value.
 fn check(
     encoding: &Encoding<'_>,
     memory: Option<&Memory<'_>>,
@@ -179,8 +180,9 @@ impl RulesDecoder {
         Self::default()
     }
 
-    /// Checks the frames of all groups completely: each as [`Frame::parse`] does, and that it is the frame of
-    /// its group. The frames that it returns decode without failing. The limits hold for all frames together.
+    /// Checks the frames of all groups completely. It checks each frame as [`Frame::parse`] does, and that it
+    /// belongs to its group. The frames that it returns decode without failing. The limits hold for all
+    /// frames together.
     ///
     /// # Errors
     /// [`GroupsDecodeError`].
@@ -240,8 +242,8 @@ fn open_all<'a, 'l>(
     if bytes.is_empty() { Ok(all) } else { Err(GroupsDecodeError::TrailingBytes) }
 }
 
-/// The first frame, which ends where its header says, and the bytes after it. Nothing follows a frame that is
-/// cut.
+/// The first frame, which ends where its header says, and the bytes after it. If the frame is cut short, no
+/// bytes follow it.
 fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let end = usize::try_from(Header::parse(bytes)?.frame_bytes()).unwrap_or(usize::MAX);
     Ok(bytes.split_at_checked(end).unwrap_or((bytes, &[])))
@@ -296,8 +298,8 @@ impl<'a> GroupFrames<'a> {
         self.frames.iter().for_each(|frame| frame.add_scaled_to(weight, acc));
     }
 
-    /// Returns the frames of groups that keep a residual to the memory, as [`Memory::give_back`] does. Values
-    /// of groups with `memory=none` have no place there, and are lost.
+    /// Returns the frames of groups that keep a residual to the memory, as [`Memory::give_back`] does. The
+    /// memory has no place for the values of groups with `memory=none`, so these are lost.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
@@ -311,7 +313,7 @@ impl<'a> GroupFrames<'a> {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsDecodeError {
-    /// The caller cannot accept the group's frame, or it is missing.
+    /// The group's frame is missing, or was refused.
     Frame {
         /// Of the group.
         rule: usize,
@@ -332,7 +334,7 @@ pub enum GroupsDecodeError {
         /// Of the group.
         rule: usize,
     },
-    /// The group's frame is of another step than the first, or says otherwise how the mean is formed.
+    /// The group's frame differs from the first frame in its step, or in how the mean is formed.
     Mixed {
         /// Of the group.
         rule: usize,
