@@ -2,9 +2,8 @@
 
 use crate::kernels::{Isa, sum_of_squares_f32};
 
-/// Shortens the gradient to the norm `limit`, if it is longer, and returns its norm before: every element is
-/// multiplied by limit/norm, rounded to f32. A gradient that is not finite stays as it is, for a codec to
-/// refuse.
+/// If the norm of the gradient exceeds `limit`, multiplies every element by limit/norm, rounded to f32.
+/// Returns the norm before that. A gradient that is not finite stays as it is, and a codec then refuses it.
 ///
 /// # Determinism
 /// The sum of squares in f64, in the order of 32 strides: the same on every machine.

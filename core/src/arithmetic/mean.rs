@@ -3,7 +3,7 @@
 use crate::kernels::{self, Isa};
 
 /// Divides a sum by the number of its contributors, each coordinate once and rounded once. Returns the first
-/// coordinate of the result that is not finite, if there is one. The sum is divided all the same.
+/// coordinate of the result that is not finite, if there is one; the whole sum is divided even then.
 ///
 /// # Examples
 /// ```
@@ -16,9 +16,9 @@ pub fn divide(sum: &mut [f32], contributors: usize) -> Option<usize> {
     if kernels::divide(Isa::best(), sum, contributors as f32) { None } else { first_non_finite(sum) }
 }
 
-/// Divides each coordinate of a sum by a count of its own, rounded once, if the count is not 0; otherwise the
-/// mean is +0.0. Returns the first coordinate of the result that is not finite, if there is one. With the
-/// number of frames that held each coordinate it is the mean over senders
+/// Divides each coordinate of a sum by its own count, rounded once. If the count is 0, the mean is +0.0.
+/// Returns the first coordinate of the result that is not finite, if there is one. If each count is the
+/// number of frames that held the coordinate, the result is the mean over senders
 /// ([`Divisor::Senders`](crate::format::Divisor::Senders)).
 ///
 /// # Panics
@@ -42,7 +42,7 @@ pub fn divide_by_counts(sum: &mut [f32], counts: &[u32]) -> Option<usize> {
 /// The first coordinate that is NaN or infinite, if there is one.
 #[must_use]
 pub fn first_non_finite(values: &[f32]) -> Option<usize> {
-    /// Looked at whole, several coordinates at once.
+    /// Coordinates in a block, which is checked as a whole, several at once.
     const BLOCK: usize = 1024;
     let isa = Isa::best();
     let at = BLOCK * values.chunks(BLOCK).position(|block| !kernels::are_finite(isa, block))?;

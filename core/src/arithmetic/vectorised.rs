@@ -1,11 +1,11 @@
-//! Loops of the caller's, compiled as the kernels of this crate are.
+//! Compiles loops of the caller as the kernels of this crate are compiled.
 
 use crate::kernels::{Isa, Loop, run_for};
 
 /// Runs a loop of the caller, compiled for the widest vectors of this machine. A program for x86-64 is
-/// normally compiled for the oldest of these machines, whose vectors have four f32; this also compiles the
-/// loop for eight and for sixteen. Without `std` there is no detection at run time, and the target of the
-/// compilation decides.
+/// normally compiled for the oldest x86-64 machines, whose vectors hold four f32. This function also compiles
+/// the loop for vectors of eight and of sixteen, and chooses at run time. Without `std` it cannot detect the
+/// machine, and the target of the compilation decides.
 ///
 /// # Determinism
 /// The same Rust code is compiled each time, and none of its float arithmetic is reordered or contracted, so

@@ -30,15 +30,16 @@ fn most(densities: &[Density], len: usize) -> usize {
     densities.iter().map(|density| density.count(len)).max().unwrap_or(0)
 }
 
-/// Writes to `gains` the gain of top-k at each of the `densities`, and changes nothing. It is the gain of
-/// [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this memory.
+/// Writes to `gains` the gain of top-k at each of the `densities`. Encodes nothing, and leaves the memory as
+/// it is. It is the gain of [`TopK`](crate::codecs::TopK) over whole units, with `values=f32` and this
+/// memory.
 ///
 /// The gradient is read once, in the pass that selects at the largest density. The other densities select
-/// among what is sent there, so each of them costs only a look at those entries. Units that are sent dense
-/// are sent whole. Densities may have any order.
+/// among the entries of that density, so each of them only reads those entries. A unit that is sent dense
+/// counts as sent whole. Densities may have any order.
 ///
 /// `grad`, and the memory if there is one, have the length of the layout in which the units are ranges. With
-/// `momentum`, p is the sum from which [`Dgc`](crate::codecs::Dgc) would choose: the residual, and the step
+/// `momentum`, p is the sum from which [`Dgc`](crate::codecs::Dgc) would choose: the residual plus the step
 /// that momentum makes of the gradient. Units that are sent dense do not use momentum, as with `Dgc`.
 ///
 /// # Errors

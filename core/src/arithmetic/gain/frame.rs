@@ -8,11 +8,13 @@ use crate::frame::{Frame, FrameUnit};
 use crate::gradient::grad::Grad;
 use crate::kernels::{self, Isa};
 
-/// The gain of the encode that wrote `frame` and left `residual`, one element a coordinate of the layout.
+/// The gain of the encode that wrote `frame` and left `residual`, which has one element for each coordinate
+/// of the layout.
 ///
-/// What was encoded is sent + kept, coordinate by coordinate, so no other input is needed. Codecs of the
-/// class [rounded](crate::registry::Law::Rounded) keep fl(p − sent), so p is known except for that rounding.
-/// Reads the residual once. A frame of packets gives the gain of its own coordinates.
+/// Each coordinate that was encoded is the sum of what was sent and what was kept, so no other input is
+/// needed. Codecs of the class [rounded](crate::registry::Law::Rounded) keep fl(p − sent), so p is known
+/// except for that rounding. Reads the residual once. For one of several packets, it is the gain of that
+/// packet's own coordinates.
 ///
 /// # Panics
 /// When `residual` has another length than the layout.
@@ -54,7 +56,7 @@ fn sent_and_kept(unit: &FrameUnit<'_>, residual: &[f32]) -> Gain {
 }
 
 /// The gain of the encode that made `frame` of `grad` without a memory. A gradient that is not finite has no
-/// such frame, and gives a NaN. Reads the gradient once.
+/// such frame, and its gain is NaN. Reads the gradient once.
 ///
 /// # Panics
 /// When `grad` has another length than the layout.

@@ -42,9 +42,9 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// ‖C(p)‖² / ‖p‖²; 1 if there is nothing to send. From 0 to 1 if coordinates are chosen and sent as they
-    /// are, but for the rounding of the two sums, which add in other orders: 1 may become 1 + 2⁻⁵². Unbiased
-    /// codecs send more than there is.
+    /// ‖C(p)‖² / ‖p‖², or 1 if p is zero. From 0 to 1 for codecs that choose coordinates and send them
+    /// unchanged, except for rounding: the two sums add in different orders, so 1 may become 1 + 2⁻⁵². For
+    /// unbiased codecs it may be above 1, because C(p) may have a larger norm than p.
     ///
     /// # Examples
     /// ```

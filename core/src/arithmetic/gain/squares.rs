@@ -1,4 +1,4 @@
-//! A sum of squares whose terms come one by one.
+//! A sum of squares that takes its terms one by one.
 
 use crate::corrected::BLOCK;
 use crate::kernels::scalar::sums::Squares;

@@ -12,12 +12,12 @@ use crate::owned::buffers::{Decoder, Encoder};
 use crate::rng::key::StepKey;
 use alloc::vec::Vec;
 
-/// Encodes with a copy of the memory: shows what a codec would send, in how many bytes and with which gain,
-/// while the memory stays as it is. For any codec that makes frames.
+/// Encodes with a copy of the memory, and leaves the memory itself as it is. This shows the frame that a
+/// codec would send, its length and its gain. Works with any codec that makes frames.
 ///
-/// A trial takes the time of the encode, of a copy of the memory and of a read of what it leaves, and decodes
-/// its own frame. Top-k at several densities is cheaper by [`of_densities`](super::of_densities). Allocates
-/// on the first call, and later only when the gradient grows.
+/// A trial copies the memory, encodes, decodes its own frame and reads the residual that it left. For top-k
+/// at several densities, [`of_densities`](super::of_densities) takes less time. Allocates on the first call,
+/// and later only when the gradient grows.
 ///
 /// # Examples
 /// ```
