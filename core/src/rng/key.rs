@@ -22,7 +22,7 @@ impl Source {
 }
 
 /// Identifies every random draw of one step on one rank, together with the unit. The same key, unit and
-/// gradient give the same bytes on every machine; resuming a run needs no other counter.
+/// gradient give the same bytes on every machine; resuming a run needs no hidden counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepKey {
     /// Seed of the run.

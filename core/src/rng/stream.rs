@@ -17,7 +17,7 @@ pub(crate) const CONSTANTS: [[u32; 2]; 2] = [MULTIPLIER, WEYL];
 
 /// Rounds for the draws: the fewest that the authors found to pass BigCrush.
 pub(crate) const DRAW_ROUNDS: u32 = 7;
-/// Rounds for deriving a stream from its key: the authors' default, with a margin, because it runs once a
+/// Rounds for deriving a stream from its key: the authors' default, which has a margin. It runs only once a
 /// stream.
 const KEY_ROUNDS: u32 = 10;
 
@@ -101,8 +101,7 @@ impl Stream {
         Self { key: [derived[0], derived[1]], upper: [derived[2], derived[3]], position: 0 }
     }
 
-    /// The Philox key and the upper half of the counter, for kernels and for codecs that put the stream
-    /// aside.
+    /// The Philox key and the upper half of the counter, for kernels and for codecs that store the stream.
     pub(crate) fn words(&self) -> [[u32; 2]; 2] {
         [self.key, self.upper]
     }
@@ -140,7 +139,7 @@ impl Stream {
     #[inline(always)]
     pub(crate) fn fill_u16_plainly(&self, first: u64, draws: &mut [u16]) {
         if Full::build().is_none() {
-            // A small machine has no vectors to fill, and the code for a block already.
+            // A small machine has no vectors to fill, so a small build reuses the code for one block.
             for (i, draws) in draws.chunks_mut(8).enumerate() {
                 draws.copy_from_slice(&self.u16x8_at(first.wrapping_add(i as u64))[..draws.len()]);
             }

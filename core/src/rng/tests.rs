@@ -1,4 +1,4 @@
-//! Known answers, and that no stream is another one in disguise.
+//! Tests of known answers, and that no stream repeats another one, shifted or permuted.
 
 extern crate std;
 
@@ -64,7 +64,7 @@ fn draws_below_a_bound_stay_below_it_and_reach_both_ends() {
     assert!(seen.iter().all(|&count| (137..=263).contains(&count)), "{seen:?}");
 }
 
-/// Keys that differ in as little as keys can: neighbours, single bits, parts exchanged, and every purpose.
+/// Keys that differ as little as possible: neighbours, single bits, parts exchanged, and every purpose.
 fn related_streams() -> Vec<Stream> {
     let base = (7u64, 3u64, 2u32, 5u32);
     let mut keys = vec![base];
@@ -96,7 +96,7 @@ fn related_streams() -> Vec<Stream> {
     keys.iter().flat_map(|key| purposes.map(|purpose| stream(key, purpose))).collect()
 }
 
-/// The positions that the tests examine: the beginning, and around every power of two, for shifts of that
+/// The positions that the tests examine: the beginning, and around every power of two, to find shifts of that
 /// size.
 fn positions() -> impl Iterator<Item = u64> {
     (0..256).chain((9..64).flat_map(|log2| (0..4u64).map(move |i| (1 << log2) - 2 + i)))
