@@ -1,4 +1,4 @@
-//! Fields of n bits in a byte buffer; knows nothing of gradients.
+//! Fields of n bits in a byte buffer. This module knows nothing of gradients.
 //!
 //! One order everywhere: bits fill a byte from its least significant bit up, bytes follow in order. A field's
 //! own least significant bit comes first, so a field of 8 bits at a byte boundary is that byte, and one of 32
@@ -35,7 +35,7 @@ fn load_tail(rest: &[u8]) -> u64 {
 
 /// Checks that the first `used` bits are there, that fewer than eight follow, and that these are zero.
 pub(crate) fn check_padding(bytes: &[u8], used: u64) -> Result<(), DecodeError> {
-    // If bits are missing, the difference wraps, and is too large as well.
+    // If bits are missing, the difference wraps to a number that is too large as well.
     let zeros = bytes.last().map_or(0, |last| last.leading_zeros().min(7));
     let padding = (bytes.len() as u64 * 8).wrapping_sub(used);
     if padding <= u64::from(zeros) { Ok(()) } else { Err(DecodeError::TrailingBytes) }

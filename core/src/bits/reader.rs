@@ -2,11 +2,10 @@
 
 use super::{MAX_FIELD_BITS, load_padded};
 
-/// Reads bit fields from bytes that may come from a stranger: no call fails or panics, and bits past the end
-/// read as zero.
+/// Reads bit fields from untrusted bytes: no call fails or panics, and bits past the end read as zero.
 ///
-/// The position is the only state. Each call loads the eight bytes around it, so that fields of known width
-/// depend on each other only through one addition.
+/// The position is the only state. Each call loads the eight bytes around it. So a field of known width waits
+/// for the field before it only by one addition.
 #[derive(Clone, Debug)]
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
@@ -28,7 +27,7 @@ impl<'a> BitReader<'a> {
         load_padded(self.bytes, byte) >> (self.position % 8)
     }
 
-    /// Consumes `count` bits unread.
+    /// Consumes `count` bits without reading them.
     #[inline]
     pub(crate) fn skip(&mut self, count: u32) {
         self.position += u64::from(count);
@@ -62,7 +61,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Bits consumed so far; past the end it keeps counting.
+    /// Bits consumed so far; the count goes on past the end.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.position
@@ -74,7 +73,7 @@ impl<'a> BitReader<'a> {
         self.end().saturating_sub(self.position)
     }
 
-    /// Whether a read went past the end, and so returned zeros that are not there.
+    /// Whether a read went past the end, and so returned zeros that are not in the bytes.
     #[inline]
     pub(crate) fn overran(&self) -> bool {
         self.position > self.end()

@@ -51,7 +51,7 @@ impl<'a> BitWriter<'a> {
             self.put(0, MAX_FIELD_BITS);
             q -= u64::from(MAX_FIELD_BITS);
         }
-        // Only a writer that has overflowed leaves the loop with more.
+        // `q` is still larger only if the writer has overflowed.
         let q = q.min(u64::from(MAX_FIELD_BITS) - 1) as u32;
         self.put(1 << q, q + 1);
     }
@@ -99,7 +99,7 @@ mod tests {
         writer.finish()
     }
 
-    /// The definition, one bit at a time.
+    /// The reference: the definition of the layout, one bit at a time.
     fn naive(fields: &[(u64, u32)]) -> Vec<u8> {
         let bits: Vec<u8> =
             fields.iter().flat_map(|&(v, w)| (0..w).map(move |bit| (v >> bit & 1) as u8)).collect();

@@ -8,8 +8,8 @@ pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     kernels::crc32c(Isa::best(), crc, bytes)
 }
 
-/// CRC-32C of two pieces in a row, from the CRC of each: the first moves over as many zeros as the second has
-/// bytes.
+/// CRC-32C of two pieces in a row, from the CRC of each: the first CRC is shifted by as many zero bytes as
+/// the second piece has bytes.
 pub(crate) fn joined(first: u32, second: u32, second_bytes: usize) -> u32 {
     let (mut moved, mut power, mut bytes) = (first, X_8, second_bytes);
     while bytes > 0 {
@@ -25,7 +25,7 @@ pub(crate) fn joined(first: u32, second: u32, second_bytes: usize) -> u32 {
 /// x⁸: one byte of zeros. Polynomials have their constant term in the highest bit.
 const X_8: u32 = 1 << 23;
 
-/// Product of two polynomials modulo that of the checksum.
+/// Product of two polynomials modulo the polynomial of the checksum.
 fn product(a: u32, mut b: u32) -> u32 {
     (0..32).rev().fold(0, |sum, bit| {
         let term = b & (a >> bit & 1).wrapping_neg();

@@ -3,7 +3,8 @@
 /// The method that made a frame, as its number on the wire.
 ///
 /// Numbers 0xf0 … 0xfe are for [experiments](crate::experiments) and never assigned; 0xff is reserved. A
-/// reader refuses both, the first unless its caller gives it a parser of their bodies.
+/// reader always refuses 0xff, and refuses the number of an experiment unless its caller gives it a parser of
+/// its bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodecId(u8);
 
@@ -21,8 +22,8 @@ impl CodecId {
     }
 }
 
-/// The number of a codec of another crate: its id on the wire, and the kind of the bodies that only it makes.
-/// FORMAT.md never assigns it; its users agree on what it means.
+/// The number of a codec of another crate. It is both the id of the codec on the wire and the kind of the
+/// bodies that only this codec makes. FORMAT.md never assigns it; its users agree on what it means.
 ///
 /// # Examples
 /// ```

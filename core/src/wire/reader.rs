@@ -1,4 +1,4 @@
-//! The only cursor over bytes from a stranger.
+//! The only cursor that reads untrusted bytes.
 
 use crate::error::{DecodeError, Field};
 

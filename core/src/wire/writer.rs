@@ -11,7 +11,7 @@ use crate::wire::checksum::{crc32c, joined};
 pub struct Writer<'a> {
     out: &'a mut [u8],
     len: usize,
-    /// Bytes whose checksum is known, and that checksum.
+    /// How many bytes the checksum covers so far, and that checksum.
     summed: usize,
     sum: u32,
 }
@@ -29,8 +29,9 @@ impl<'a> Writer<'a> {
         self.len
     }
 
-    /// Sums up the bytes written so far, while they are in the cache. They must not change any more. Small
-    /// machines, most of which have no cache, sum up everything at the end.
+    /// Adds the bytes written so far to the checksum, while they are in the cache. They must not change
+    /// afterwards. Most small machines have no cache, so a small build computes the whole checksum at the
+    /// end.
     pub(crate) fn sum_up(&mut self) {
         if Full::build().is_none() {
             return;
@@ -39,7 +40,7 @@ impl<'a> Writer<'a> {
         self.summed = self.len;
     }
 
-    /// Records that the bytes after those summed up have this checksum.
+    /// Records the checksum of the bytes that follow those already in the checksum.
     #[cfg(feature = "parallel")]
     pub(crate) fn summed_up(&mut self, sum: u32, bytes: usize) {
         self.sum = joined(self.sum, sum, bytes);
@@ -88,8 +89,7 @@ impl<'a> Writer<'a> {
         (&written[self.len - len..], spare)
     }
 
-    /// Puts the first `len` bytes of [`spare`](Self::spare) in the place of the last `replaced` bytes
-    /// written.
+    /// Replaces the last `replaced` bytes written by the first `len` bytes of [`spare`](Self::spare).
     pub(crate) fn keep_spare(&mut self, replaced: usize, len: usize) {
         self.out.copy_within(self.len..self.len + len, self.len - replaced);
         self.len = self.len - replaced + len;
