@@ -9,8 +9,8 @@ use crate::built::Full;
 /// Nesterov   u = fl(m·fl(u + g))    step = fl(u + g), with u as it is now
 /// ```
 ///
-/// Summed over the steps, the residual then holds, for every coordinate, the distance by which dense momentum
-/// would have moved it: the correction that delayed coordinates need.
+/// The residual adds these steps up. So for every coordinate it holds the distance by which dense momentum
+/// would have moved it, which is the correction that a delayed coordinate needs.
 ///
 /// # Source
 /// Lin et al.: Deep Gradient Compression (arXiv 1712.01887), section 3.2; Nesterov's form as in the authors'
@@ -43,7 +43,7 @@ impl Momentum {
         self.nesterov
     }
 
-    /// The momentum after this gradient, and the step that is made of it.
+    /// The momentum after this gradient, and the step.
     #[inline(always)]
     pub(crate) fn apply(self, momentum: f32, grad: f32) -> (f32, f32) {
         if self.nesterov {

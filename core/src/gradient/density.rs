@@ -1,4 +1,4 @@
-//! The share of coordinates that a sparsifier sends, held so that every platform computes the same count.
+//! The share of coordinates that a sparsifier sends, stored so that every platform computes the same count.
 
 use core::fmt;
 
@@ -50,8 +50,8 @@ impl Density {
         (n as u128 * u128::from(self.0)).div_ceil(u128::from(BILLION)) as usize
     }
 
-    /// The fewest elements of which this density is `count`: ⌈count/density⌉; the largest `usize` if that
-    /// does not fit.
+    /// The fewest elements such that this share of them is at least `count`: ⌈count/density⌉, or the largest
+    /// `usize` if that does not fit.
     pub(crate) fn population(self, count: u32) -> usize {
         let population = (u64::from(count) * u64::from(BILLION)).div_ceil(u64::from(self.0));
         usize::try_from(population).unwrap_or(usize::MAX)
@@ -59,7 +59,7 @@ impl Density {
 }
 
 /// x / 10⁹ rounded down, two bits at a time. The remainder then fits 32 bits, which small machines divide in
-/// one instruction, where a division of long integers would take a kilobyte of code.
+/// one instruction. A division of long integers would take a kilobyte of code.
 fn billionths(mut x: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
     for _ in 0..u128::BITS / 2 {

@@ -109,10 +109,9 @@ impl<'a> LayoutRef<'a> {
         Self { tensors: Tensors::Flat(shape), len, fingerprint }
     }
 
-    /// A layout with a known length and fingerprint and nothing else, as when a frame is read from a file
-    /// without its shapes: one nameless tensor, and the fingerprint taken on trust. Positions under
-    /// `index=context` cannot be read without shapes:
-    /// [`DecodeError::LayoutUnknown`](crate::DecodeError::LayoutUnknown).
+    /// A layout with only a length and a fingerprint, for reading a frame from a file without its shapes. It
+    /// has one nameless tensor, and trusts the fingerprint. Positions under `index=context` cannot be read
+    /// without shapes: [`DecodeError::LayoutUnknown`](crate::DecodeError::LayoutUnknown).
     #[must_use]
     pub fn opaque(len: usize, fingerprint: u64) -> Self {
         let flat = Self::flat(len);
@@ -182,16 +181,16 @@ pub(crate) struct Span<'l> {
     pub(crate) len: usize,
 }
 
-/// What of one tensor lies in a [`Span`]; positions count from the start of the span.
+/// The part of one tensor that lies in a [`Span`]. Positions count from the start of the span.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Coordinates for each number of the first of two or more dimensions.
+    /// Coordinates of a row, which is one index of the first dimension, if there are two or more dimensions.
     pub(crate) row: Option<usize>,
-    /// The same, if there are exactly two.
+    /// The same, if there are exactly two dimensions.
     pub(crate) width: Option<usize>,
-    /// Where in its row the first coordinate is.
+    /// The position of the first coordinate in its row.
     pub(crate) into_row: usize,
 }
 
@@ -222,7 +221,8 @@ impl Span<'_> {
         })
     }
 
-    /// Whether the range lies inside the layout: units were checked before one is made.
+    /// Whether the range lies inside the layout. It always does, because units are checked before a span is
+    /// made.
     pub(crate) fn is_inside(&self) -> bool {
         self.start <= self.layout.len() && self.len <= self.layout.len() - self.start
     }
@@ -255,7 +255,7 @@ fn fingerprint<'a>(count: usize, shapes: impl Iterator<Item = &'a [usize]>) -> u
     state
 }
 
-/// ASCII "gradwire", little-endian: any fixed odd-looking start does.
+/// ASCII "gradwire", little-endian. Any fixed value without a pattern would do.
 const FINGERPRINT_START: u64 = u64::from_le_bytes(*b"gradwire");
 
 /// One step of the fingerprint: xor the word in, then the finaliser of SplitMix64, a bijection with full
