@@ -15,7 +15,7 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 pub(crate) struct SparseCoding {
     pub(crate) index: IndexChoice,
     pub(crate) values: ValueChoice,
-    /// How values are rounded to a codebook; those in a fixed format go to the nearest.
+    /// How values are rounded to a codebook. Values in a fixed format are rounded to the nearest.
     pub(crate) rounding: Rounding,
 }
 
@@ -30,9 +30,9 @@ impl SparseCoding {
         self.rounding == Rounding::Stochastic && self.values.codebook_log2().is_some()
     }
 
-    /// Decides what each entry is sent as.
+    /// Decides the value that each entry is sent as.
     fn prepare(self, input: &UnitInput<'_, '_>, entries: &mut Entries<'_>) -> Prepared {
-        // What needs a full build was refused in any other.
+        // A small build has refused stochastic rounding.
         let draws = Full::build().filter(|_| self.is_stochastic()).map(|_| input.key.rounding(input.unit.id));
         self.values.prepare(entries, draws.as_ref(), self.index.packs_values())
     }
@@ -97,8 +97,9 @@ fn entries<'e>(coding: SparseCoding, candidates: Candidates<'e>, scratch: Scratc
     }
 }
 
-/// Writes the body of a unit whose entries are the candidates, and commits the memory, which holds p: it
-/// loses the decoded value of each entry, and the momentum there, if any. Cannot fail.
+/// Writes the body of a unit whose entries are the candidates, and commits the memory. The memory holds p:
+/// the decoded value of each entry is subtracted from it, and the momentum there, if any, becomes 0. Cannot
+/// fail.
 pub(crate) fn encode_selected(
     coding: SparseCoding,
     input: UnitInput<'_, '_>,
@@ -122,7 +123,7 @@ pub(crate) fn encode_selected(
     if let Some(memory) = input.memory {
         commit(&entries, kept, memory);
         if Full::build().and(input.momentum).is_some() {
-            // It would carry on in a direction that is out of date.
+            // Momentum left there would go on in an outdated direction.
             memory.mask_momentum(&entries.indices[..kept]);
         }
     }
@@ -134,7 +135,7 @@ pub(crate) fn least_body_bytes(coding: SparseCoding, len: usize) -> usize {
     index.saturating_add(coding.values.max_entry_bytes()).saturating_add(2)
 }
 
-/// Decides what each candidate is sent as.
+/// Decides the value that each candidate is sent as.
 pub(super) fn decide(
     coding: SparseCoding,
     input: &UnitInput<'_, '_>,
@@ -144,7 +145,7 @@ pub(super) fn decide(
     coding.prepare(input, &mut entries(coding, candidates, scratch))
 }
 
-/// Where an entry was sent, residual = p − decoded, which is exact.
+/// At the coordinate of each entry sent, sets residual = p − decoded, which is exact.
 fn commit(entries: &Entries<'_>, kept: usize, memory: &mut Memory<'_>) {
     let mut bound = memory.magnitude_bound();
     let residual = memory.residual_mut();

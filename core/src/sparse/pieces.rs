@@ -30,7 +30,7 @@ pub(super) fn cuts(left: usize, size: PacketSize) -> Cuts {
     Cuts { grain: 1, most: left.min(8 * size.bytes()) }
 }
 
-/// Coordinates of a unit of `len` that these of its `all` entries cover.
+/// The coordinates, of a unit of `len` with `all` entries, that these entries cover.
 pub(super) fn coordinates(words: &[u32], entries: Range<usize>, all: usize, len: usize) -> Range<usize> {
     let start = if entries.start == 0 { 0 } else { words[entries.start] as usize };
     let end = if entries.end == all { len } else { words[entries.end] as usize };
@@ -81,8 +81,8 @@ impl Entries<'_> {
         true
     }
 
-    /// Where an entry was sent, residual = p − decoded, which is exact, and the momentum becomes 0 if the
-    /// codec has any. `memory` is that of the unit.
+    /// At the coordinate of each entry sent, sets residual = p − decoded, which is exact, and the momentum,
+    /// if the codec has any, to 0. `memory` is that of the unit.
     pub(super) fn commit(
         &self,
         entries: Range<usize>,

@@ -1,4 +1,4 @@
-//! What a sparsifier must implement. How its units are encoded follows from this.
+//! The trait that a sparsifier implements. The encoding of its units follows from it.
 
 use super::encode::{SparseCoding, decide, encode_selected, least_body_bytes};
 use super::encode::{max_body_bytes, scratch_len, split_scratch};
@@ -40,7 +40,7 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
-    /// Whether the choice needs a part that only a full build has.
+    /// Whether choosing coordinates needs a part that only a full build has.
     fn needs_full(&self) -> bool {
         false
     }
@@ -62,7 +62,7 @@ impl<S: Sparsifier> EncodeUnit for S {
     fn capabilities(&self) -> Capabilities {
         let coding = self.coding();
         Capabilities {
-            // Values that are rounded at random may move so far that the error is not a float.
+            // A value that is rounded at random may move so far that its error is not an f32.
             law: if coding.is_stochastic() { Law::NotKept } else { Law::Exact },
             adapts: Sparsifier::adapts(self),
             needs_full: coding.needs_full() || Sparsifier::adapts(self) || Sparsifier::needs_full(self),

@@ -43,15 +43,15 @@ impl<'a> Body<'a> for SparseFields<'a> {
         self.k
     }
 
-    /// One word an entry for its position, and the words that the index coder needs first and the value coder
-    /// afterwards.
+    /// One word per entry for its position, and words that first the index coder and then the value coder
+    /// uses.
     fn scratch_words(&self) -> usize {
         self.sections.map_or(0, |sections| {
             self.k.saturating_add(sections.values.scratch_words().max(sections.coder.scratch_words(self.len)))
         })
     }
 
-    /// Decodes and checks the positions, checks the values. `span` is the unit's, and `scratch` has
+    /// Decodes and checks the positions, and checks the values. `span` is the unit's, and `scratch` has
     /// [`scratch_words`](Self::scratch_words).
     fn check(&self, span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         let Some(sections) = self.sections else { return Ok(()) };
