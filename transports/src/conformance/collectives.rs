@@ -47,7 +47,7 @@ fn barrier_waits(peer: &mut Peer<'_>) {
         }
         assert_eq!(peer.transport.barrier(barrier, patience()).unwrap().as_slice(), ranks);
         if peer.rank() != late {
-            // A rank that leaves too early would still have to wait for it.
+            // A rank that leaves the barrier too early would wait for this message beyond the deadline.
             let by = Deadline::after(LATE / 3);
             peer.transport
                 .recv(late, came, &mut Vec::new(), by)
@@ -106,7 +106,7 @@ fn gather_is_partial(peer: &mut Peer<'_>) {
     let (tag, go_on) = (peer.tag(0), peer.tag(1));
     let mut out = Gathered::new();
     if peer.rank() == late && late != root {
-        // Comes when the root has closed the round.
+        // Arrives when the root has closed the round.
         peer.recv(root, go_on);
     }
     // All ranks except the late one have sent before the root starts to wait, so its deadline affects only

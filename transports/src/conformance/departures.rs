@@ -37,8 +37,8 @@ fn last_messages(peer: &mut Peer<'_>) {
     assert!(start.elapsed() < SLACK, "a departure was noticed late");
 }
 
-/// The last rank leaves. The others must fail in `collective`, and leave too, as ranks do when their job has
-/// ended: this tells a rank that waits for a rank still present.
+/// The last rank leaves. The others must fail in `collective`, and then leave too, as ranks do when their job
+/// has ended. Their leaving also ends the wait of a rank that waits for one of them.
 fn all_fail(peer: &mut Peer<'_>, collective: impl FnOnce(&mut Peer<'_>) -> Result<RankSet, TransportError>) {
     let start = Instant::now();
     if peer.rank() != leaver(peer) {

@@ -25,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a deadline that has passed takes what is there", run: polling },
 ];
 
-/// Lengths worth trying; the last is several MiB and no multiple of anything.
+/// Lengths to test. The last is several MiB, and odd.
 const LENGTHS: [usize; 6] = [0, 1, 3, 255, 65_537, 3 * 1024 * 1024 + 7];
 
 /// Bytes that depend on their sender, place and length.
@@ -178,7 +178,7 @@ fn strangers(peer: &mut Peer<'_>) {
     }
 }
 
-/// Limits above this are believed.
+/// A limit above this is not tested.
 const TRIED_LIMIT: usize = 64 << 20;
 
 fn too_large(peer: &mut Peer<'_>) {
@@ -215,7 +215,7 @@ fn counters(peer: &mut Peer<'_>) {
             assert_eq!(peer.transport.counters() - before, expected);
         }
     }
-    // An error counts nothing, and neither does a message that no rank took.
+    // Neither an error nor a message that no rank took is counted.
     for other in peer.others() {
         peer.send(other, peer.tag(10), b"not taken");
         expected.up += Traffic::message(9, peer.transport.envelope_bytes(9));

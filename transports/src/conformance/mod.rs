@@ -1,8 +1,8 @@
-//! One suite that checks every clause of the contract of [`Transport`].
+//! A suite that checks every clause of the contract of [`Transport`].
 //!
 //! A check is a function that every rank of a world runs at the same time. It panics if the transport breaks
 //! the contract. [`run`] gives each rank a thread. A transport whose ranks are processes calls [`run_rank`]
-//! in each of them, and runs each of the [`departures`], which take a rank away, in a world of its own.
+//! in each of them, and runs each of the [`departures`], in which ranks leave, in a world of its own.
 //!
 //! # Examples
 //! ```
@@ -79,7 +79,8 @@ pub fn run_check(factory: Factory<'_>, world: usize, check: &Check) {
     run_threads(factory, world, check, move |peer| run_together(peer, body));
 }
 
-/// Runs a check and waits until all ranks have done so: none leaves while another still needs it.
+/// Runs a check, and then waits until all ranks have run it, so that no rank leaves while another still needs
+/// it.
 fn run_together(peer: &mut Peer<'_>, check: Check) {
     (check.run)(peer);
     let end = peer.tag(STEPS - 1);
@@ -98,7 +99,7 @@ fn run_threads(
     let spawn =
         |mut transport: Box<dyn Transport>| thread::spawn(move || body(&mut Peer::new(&mut *transport, 0)));
     let threads: Vec<_> = transports.into_iter().map(spawn).collect();
-    // All are joined before any is judged, so that a failure ends the whole world.
+    // Joins all threads before it looks at any result, so that a failure ends the whole world.
     let results: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
     let failed = results.iter().filter(|result| result.is_err()).count();
     assert_eq!(failed, 0, "conformance: {} failed at {failed} of {world} ranks", check.name);

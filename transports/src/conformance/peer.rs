@@ -6,10 +6,11 @@ use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
-/// Something that every rank of a world does at the same time. Panics where the contract is broken.
+/// A function that every rank of a world runs at the same time. It panics if the transport breaks the
+/// contract.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// The clause, as a sentence.
+    /// The clause of the contract, as a sentence.
     pub name: &'static str,
     /// The part of each rank.
     pub run: fn(&mut Peer<'_>),
@@ -19,7 +20,7 @@ pub struct Check {
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a check waits for a message that must not come.
 pub(super) const BRIEFLY: Duration = Duration::from_millis(40);
-/// How late a deadline may be noticed on a busy machine.
+/// How late a call may notice its deadline on a busy machine.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 
 /// A rank in a check: its transport and tags that no other check uses.
@@ -33,7 +34,7 @@ pub struct Peer<'a> {
 pub(super) const STEPS: u64 = 1000;
 
 impl<'a> Peer<'a> {
-    /// Rank of the check that has number `check` in this world.
+    /// A rank in the check with number `check` in this world.
     pub fn new(transport: &'a mut dyn Transport, check: u64) -> Self {
         Self { transport, first_step: 1 + check * STEPS }
     }

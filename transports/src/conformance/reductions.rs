@@ -1,4 +1,4 @@
-//! Reductions, bit for bit against a serial computation in the written order.
+//! Reductions, compared bit for bit with a serial computation in the order that the contract states.
 
 use std::fmt::Debug;
 
@@ -106,7 +106,7 @@ fn max(peer: &mut Peer<'_>) {
     });
 }
 
-/// Bytes that wrap.
+/// Sums of bytes that wrap.
 fn votes(peer: &mut Peer<'_>) {
     for_each_length(peer, |peer, step, inputs| {
         let votes = |position| inputs.i32(position).iter().map(|&value| value as u8).collect::<Vec<u8>>();
@@ -150,8 +150,8 @@ fn min_and_masks(peer: &mut Peer<'_>) {
     });
 }
 
-/// Every type with every fold, of inputs with NaN, infinities and both zeros; the expected values by other
-/// means.
+/// Every type with every fold, on inputs with NaN, infinities and both zeros. The expected values are
+/// computed in another way.
 fn scalars(peer: &mut Peer<'_>) {
     let inputs = Inputs { seed: 5, len: 60 };
     for at in 0..inputs.len {
@@ -315,7 +315,7 @@ fn native(peer: &mut Peer<'_>) {
             return;
         }
         assert_replicas_agree(peer, step, &sum, inputs, 1e-6);
-        // Every operand is rounded, and every partial sum: 2^-9 each time.
+        // Every operand and every partial sum is rounded: 2^-9 each time.
         let bound = peer.world() as f64 / 256.0;
         assert_replicas_agree(peer, step + STEPS_OF_LENGTHS, &rounded, inputs, bound);
         assert_same(ints, expected_sum_i32(&all(peer, |position| inputs.i32(position))), inputs, peer);
@@ -331,7 +331,7 @@ fn native(peer: &mut Peer<'_>) {
     });
 }
 
-/// Whether the transport has no such operation.
+/// Returns whether the transport lacks this operation.
 fn native_of(peer: &mut Peer<'_>, step: u64, chunk: u32, data: Reduce<'_>) -> bool {
     let tag = peer.tag(step).chunk(chunk);
     match peer.transport.native_all_reduce(tag, data, patience()) {
@@ -346,7 +346,8 @@ fn native_of(peer: &mut Peer<'_>, step: u64, chunk: u32, data: Reduce<'_>) -> bo
     }
 }
 
-/// The same bits at every rank, and as close to the sum as `bound` says, relative to the sum of magnitudes.
+/// Asserts that every rank has the same bits, and that they differ from the sum by at most `bound` times the
+/// sum of magnitudes.
 fn assert_replicas_agree(peer: &mut Peer<'_>, step: u64, data: &[f32], inputs: Inputs, bound: f64) {
     let own: Vec<u8> = data.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut out = crate::collective::Gathered::new();

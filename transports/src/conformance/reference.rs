@@ -5,8 +5,8 @@ use half::bf16;
 
 use crate::collective::{Wire, segment};
 
-/// Vectors of every position of a world, from a seed. Magnitudes differ by many powers of two, so that a sum
-/// in another order, or with another rounding, has other bits.
+/// The vectors of all positions of a world, derived from a seed. Magnitudes differ by many powers of two, so
+/// a sum in another order, or with another rounding, has different bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs {
     /// Distinguishes one set of vectors from another.
@@ -58,8 +58,8 @@ fn order(len: usize, world: usize, at: usize) -> impl Iterator<Item = usize> {
     (1..=world).map(move |ahead| (owner + ahead) % world)
 }
 
-/// The result that a tree all-reduce of these vectors must give: pairs, then pairs of pairs; a vector without
-/// a partner waits.
+/// The result that a tree all-reduce of these vectors must give. It adds pairs, then pairs of pairs; a vector
+/// without a partner goes unchanged to the next level.
 ///
 /// # Panics
 /// If there is no vector.
@@ -84,8 +84,9 @@ fn reduce<T: Copy>(inputs: &[Vec<T>], mut fold: impl FnMut(T, T) -> T) -> Vec<T>
     (0..len).map(element).collect()
 }
 
-/// The sum of all positions' vectors in the written order. With `settled`, as every rank has it after an
-/// all-reduce; otherwise as the owner of a segment has it after a reduce-scatter.
+/// The sum of all positions' vectors in the order that the contract states. With `settled`, it is the sum
+/// that every rank has after an all-reduce. Otherwise it is the sum that the owner of a segment has after a
+/// reduce-scatter.
 pub fn expected_sum_f32(inputs: &[Vec<f32>], wire: Wire, settled: bool) -> Vec<f32> {
     let round = |x: f32| if wire == Wire::Bf16 { bf16::from_f32(x).to_f32() } else { x };
     let sum = reduce(inputs, |partial, own| round(partial) + own);
@@ -97,7 +98,7 @@ pub fn expected_sum_i32(inputs: &[Vec<i32>]) -> Vec<i32> {
     reduce(inputs, |a, b| (i64::from(a) + i64::from(b)) as i32)
 }
 
-/// The largest of all positions' vectors: NaN if one of them is NaN, +0 before −0.
+/// The largest of all positions' vectors: NaN if one of them is NaN; +0 counts as larger than −0.
 pub fn expected_max(inputs: &[Vec<f32>]) -> Vec<f32> {
     let key = |x: &f32| (x.is_nan(), *x, x.is_sign_positive());
     let larger = |a, b| if key(&a).partial_cmp(&key(&b)).is_some_and(|order| order.is_ge()) { a } else { b };
