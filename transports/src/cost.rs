@@ -1,16 +1,16 @@
 //! What an exchange costs on a link, as plain formulas: α for a message, bytes over bandwidth for its length.
 //!
-//! B is the length of the dense vector and b that of a frame, in bytes; N is the world, α the one-way latency
-//! and BW the bandwidth. All links are full duplex and equally fast, and nothing overlaps unless a name says
-//! so. The results are lower bounds: they leave out packet headers, ramp-up and the arithmetic of a
-//! reduction.
+//! B is the length of the dense vector and b the length of a frame, both in bytes. N is the number of ranks,
+//! α the one-way latency and BW the bandwidth. All links are full duplex and equally fast, and nothing
+//! overlaps unless the name of a function says so. The results are lower bounds: they leave out packet
+//! headers, ramp-up and the arithmetic of a reduction.
 
 /// A link of the cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// α: from sending an empty message to having it, in seconds.
+    /// α: from the start of sending an empty message until it is received, in seconds.
     pub latency_s: f64,
-    /// BW: each way, in bytes per second.
+    /// BW in each direction, in bytes per second.
     pub bytes_per_s: f64,
 }
 
@@ -45,13 +45,15 @@ impl Link {
         2.0 * peers(world) * self.latency_s + bytes / self.bytes_per_s
     }
 
-    /// Seconds of a parameter server that sends only after it has received all: 2α + N·(up + down)/BW.
-    /// `workers` does not count the server, whose one link carries everything.
+    /// Seconds of an exchange through a parameter server that sends only after it has received all: 2α +
+    /// N·(up + down)/BW. N is `workers`, which does not count the server. The one link of the server carries
+    /// everything.
     pub fn parameter_server_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
         2.0 * self.latency_s + workers as f64 * (up_bytes + down_bytes) / self.bytes_per_s
     }
 
-    /// Seconds of a parameter server whose downlink runs while its uplink does: 2α + N·max(up, down)/BW.
+    /// Seconds of an exchange through a parameter server that sends while it receives: 2α + N·max(up,
+    /// down)/BW.
     pub fn parameter_server_overlapped_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
         2.0 * self.latency_s + workers as f64 * up_bytes.max(down_bytes) / self.bytes_per_s
     }
@@ -62,7 +64,8 @@ pub fn ring_bytes(world: usize, dense_bytes: f64) -> f64 {
     if world == 0 { 0.0 } else { 2.0 * peers(world) / world as f64 * dense_bytes }
 }
 
-/// Bytes that each rank sends, and receives, when every frame of `frame_bytes` goes to all: (N−1)·b.
+/// Bytes that each rank sends, and receives, when every rank gets the frames of all, each of `frame_bytes`:
+/// (N−1)·b.
 pub fn all_gather_bytes(world: usize, frame_bytes: f64) -> f64 {
     peers(world) * frame_bytes
 }
@@ -78,7 +81,7 @@ pub fn sparse_all_reduce_bytes(world: usize, n: usize, density: f64) -> f64 {
 }
 
 /// Bytes of a frame of ρ·n entries at random coordinates: n·(H(ρ) + ρ·`value_bits`)/8. H(ρ) = −ρ·log2 ρ −
-/// (1−ρ)·log2(1−ρ) bits a coordinate say which are sent. Headers are not included.
+/// (1−ρ)·log2(1−ρ) is the bits per coordinate that say which coordinates are sent. Headers are not included.
 pub fn sparse_frame_bytes(n: usize, density: f64, value_bits: f64) -> f64 {
     let bits_of = |share: f64| if share > 0.0 { -share * libm::log2(share) } else { 0.0 };
     let positions = bits_of(density) + bits_of(1.0 - density);
@@ -87,7 +90,7 @@ pub fn sparse_frame_bytes(n: usize, density: f64, value_bits: f64) -> f64 {
 
 /// The expected entries in the union of N random sets of density ρ out of n: n·(1 − (1−ρ)^N).
 ///
-/// Real gradients agree on coordinates more than random sets do, so this is an upper estimate for them.
+/// The sets of real gradients overlap more than random sets do, so this is an upper estimate for them.
 pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
     // Written with expm1 and ln_1p, because (1−ρ)^N loses all digits of a small ρ. From `libm`, so that ranks
     // on different machines make the same choice.
@@ -95,7 +98,7 @@ pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
 }
 
 /// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s: 8·(2(N−1)/N·B −
-/// (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 if frames are more bytes than the ring's.
+/// (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 if gathering sends more bytes than the ring.
 ///
 /// Every rank decodes all frames, its own included. Against a bf16 ring, `dense_bytes` is half.
 pub fn break_even_gather_gbps(
@@ -123,7 +126,7 @@ pub fn break_even_linear_gbps(
     break_even_gbps(ring_bytes(world, dense_bytes - payload_bytes), encode_s + decode_s)
 }
 
-/// Infinite where bytes are saved and no time is spent.
+/// Infinite if bytes are saved and no time is spent.
 fn break_even_gbps(saved_bytes: f64, spent_s: f64) -> f64 {
     if saved_bytes > 0.0 { 8.0 * saved_bytes / 1e9 / spent_s } else { 0.0 }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{AddAssign, Sub};
 
-/// What went one way.
+/// The messages and bytes that went in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages, empty ones included.
@@ -45,10 +45,10 @@ impl Sub for Traffic {
     }
 }
 
-/// What one rank sent and received since it was made.
+/// What one rank has sent and received since its transport was made.
 ///
 /// A sent message counts when it leaves this rank, whether or not it arrives. A received message counts when
-/// the caller gets it, so no `down` includes a dropped duplicate or a message that is too old.
+/// the caller gets it, so `down` never includes a dropped duplicate or a message that is too old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sent.

@@ -3,7 +3,8 @@
 use crate::error::TransportError;
 use crate::tag::Tag;
 
-/// The collectives that derive tags; the number is part of the tag, so that two of them never share one.
+/// The collectives that derive tags. The number is part of the tag, so two collectives never derive the same
+/// tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Barrier = 0,

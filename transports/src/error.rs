@@ -5,7 +5,7 @@ use std::fmt;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
-/// Why a message was not sent or not received, and where.
+/// Why a message was not sent or not received, with the rank and the tag where they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportError {
@@ -28,7 +28,7 @@ pub enum TransportError {
         /// The rank that is gone.
         rank: Rank,
     },
-    /// The message is larger than this transport carries.
+    /// The message is larger than this transport can carry.
     TooLarge {
         /// To whom it was addressed.
         to: Rank,
@@ -39,7 +39,7 @@ pub enum TransportError {
         /// The largest length that is carried.
         limit: usize,
     },
-    /// A message of a collective has a length that the collective cannot have sent.
+    /// A message of a collective has another length than the collective sends.
     WrongLength {
         /// The sender.
         from: Rank,
@@ -52,7 +52,7 @@ pub enum TransportError {
     },
     /// A member agrees on other scalars than this rank: other types or folds, or another number of them.
     OtherScalars {
-        /// The rank that does.
+        /// That member.
         from: Rank,
         /// Where.
         tag: Tag,
@@ -62,7 +62,7 @@ pub enum TransportError {
         /// The rank that was named.
         rank: Rank,
     },
-    /// A collective was called with the tag of another epoch than the membership's.
+    /// A collective was called with a tag whose epoch is not that of the membership.
     WrongEpoch {
         /// The tag it was called with.
         tag: Tag,

@@ -1,4 +1,4 @@
-//! The ranks that take part: ranks, sorted sets of ranks, and the membership of an epoch.
+//! Ranks, sorted sets of ranks, and the membership of an epoch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl FromIterator<Rank> for RankSet {
     }
 }
 
-/// The ranks of the run during one epoch. Every change of the ranks has a new, larger epoch.
+/// The ranks of the run during one epoch. Every change of the ranks begins a new, larger epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Counts the changes of membership.

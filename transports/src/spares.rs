@@ -1,6 +1,6 @@
-//! Message buffers that wait to be used again.
+//! Message buffers kept for reuse.
 
-/// How many buffers wait at most.
+/// The most buffers that are kept.
 const MOST: usize = 64;
 /// A message takes a used buffer only up to this multiple of its length, or up to `SMALL` bytes. Otherwise
 /// short messages that no rank takes could keep the memory of long ones.
@@ -22,8 +22,8 @@ impl Spares {
         Self { buffers: Vec::with_capacity(MOST), bytes: 0, most_bytes }
     }
 
-    /// An empty buffer with room for `len` bytes: the smallest that waits, unless it is far too large, or a
-    /// new one.
+    /// An empty buffer with room for `len` bytes: the smallest kept buffer that is large enough, or a new one
+    /// if there is none or it is far too large.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         let at = self.buffers.partition_point(|buffer| buffer.capacity() < len);
         let most = len.saturating_mul(SLACK).max(SMALL);
@@ -35,7 +35,7 @@ impl Spares {
         buffer
     }
 
-    /// Keeps a buffer for later; if there are too many, drops the smallest.
+    /// Keeps a buffer for reuse. If there are too many buffers or bytes, drops the smallest buffers.
     pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0 || capacity > self.most_bytes {

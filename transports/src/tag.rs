@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Names one message between two ranks. Ordered by epoch, then step, unit and chunk.
 ///
-/// A sender uses a tag once for each receiver; a message that repeats one counts as a duplicate and is
+/// A sender uses each tag once for each receiver. A message with a repeated tag counts as a duplicate and is
 /// dropped. Chunks from [`Tag::FIRST_COLLECTIVE_CHUNK`] upward belong to the collectives, which derive one
 /// tag for each of their messages from the tag that they are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Chunks below this are the caller's; a collective takes those below [`Tag::COLLECTIVE_CHUNKS`] only.
+    /// Chunks below this are the caller's. A collective accepts only chunks below [`Tag::COLLECTIVE_CHUNKS`].
     pub const FIRST_COLLECTIVE_CHUNK: u32 = 1 << 31;
     /// How many collectives of one kind a unit may run in one step: 12 bits of the derived chunk.
     pub const COLLECTIVE_CHUNKS: u32 = 1 << 12;
@@ -50,15 +50,15 @@ impl fmt::Display for Tag {
     }
 }
 
-/// The moment at which a wait becomes an error. Absolute, so that one deadline covers many calls.
+/// The moment at which a wait becomes an error. It is absolute, so one deadline can cover many calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// Waits as long as the peer lives.
+    /// No deadline: waits as long as the peer lives.
     pub const NEVER: Self = Self(None);
 
-    /// Already reached: a call takes a message that is there and does not wait.
+    /// A deadline that has already passed: a call takes a message that has arrived, and does not wait.
     pub fn now() -> Self {
         Self(Some(Instant::now()))
     }
@@ -78,7 +78,7 @@ impl Deadline {
         self.0
     }
 
-    /// How long is left, zero once it has passed; `None` for [`Deadline::NEVER`].
+    /// The time until the deadline, zero once it has passed; `None` for [`Deadline::NEVER`].
     pub fn remaining(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
