@@ -54,7 +54,7 @@ pub enum TransportError {
     OtherScalars {
         /// That member.
         from: Rank,
-        /// Where.
+        /// The tag that the agreement was called with.
         tag: Tag,
     },
     /// The rank is not in the membership, or is this rank itself.
