@@ -1,5 +1,5 @@
-//! Loops that compilers do not vectorise, or not well, written out for AArch64: NEON, which every such
-//! machine has, and the CRC instructions.
+//! Loops that compilers do not vectorise, or vectorise badly, written out for AArch64. They use NEON, which
+//! every such machine has, and the CRC instructions.
 
 pub(super) mod cast;
 pub(super) mod checksum;

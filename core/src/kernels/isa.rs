@@ -3,7 +3,7 @@
 /// An instruction set that loops are compiled for. Later ones are faster; all give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// Whatever the target always has.
+    /// What every machine of the target has.
     Baseline,
     /// AVX2 with BMI2.
     #[cfg(target_arch = "x86_64")]
@@ -117,7 +117,7 @@ macro_rules! compile_for_each_isa {
                     $crate::kernels::isa::Isa::Avx512 => return unsafe { avx512($($argument),*) },
                 }
             }
-            // Elsewhere the baseline has the vectors already.
+            // On other architectures the baseline has the vectors already.
             #[cfg(not(target_arch = "x86_64"))]
             let _ = $isa;
             $body($($argument),*)
@@ -164,7 +164,7 @@ pub(crate) fn run_for<L: Loop>(isa: Isa, work: L) -> L::Output {
             Isa::Avx512 => return unsafe { avx512(work) },
         }
     }
-    // Elsewhere the baseline has the vectors already.
+    // On other architectures the baseline has the vectors already.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = isa;
     work.run()

@@ -34,7 +34,7 @@ fn same_everywhere<T: PartialEq + core::fmt::Debug>(kernel: impl Fn(Isa) -> T) {
     Isa::available().for_each(|isa| assert_eq!(kernel(isa), expected, "{isa:?}"));
 }
 
-/// Written past the harness, which shows nothing of a test that passes.
+/// Writes past the test harness, which hides the output of a test that passes.
 #[test]
 fn instruction_sets_that_are_not_tested_here_are_named() {
     use std::io::Write;
@@ -133,7 +133,7 @@ fn products_with_factors_are_the_same_on_every_instruction_set() {
 fn candidates_are_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());
-        // Bounds that a value has exactly, with and without the residual, reach it.
+        // A bound equal to the magnitude of a value, with or without the residual, keeps that value.
         let alone = grad.first().map_or(0, |value| value.abs().to_bits());
         let sum = grad.first().map_or(0, |value| (value + residual[0]).abs().to_bits());
         for least in [1, 0.5f32.to_bits(), 2.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX, alone, sum] {
@@ -293,7 +293,7 @@ fn levels_are_the_same_on_every_instruction_set() {
 #[test]
 fn draws_are_the_same_on_every_instruction_set_and_of_any_number() {
     let stream = StepKey { seed: 5, step: 1, source: Source::Rank(0) }.stream(0);
-    // Lowest words of a position that begin again: at once, between the turns of a vector, and inside of one.
+    // Positions whose lowest word wraps around: at once, between the turns of a vector, and inside a turn.
     let blocks = [0, u64::from(u32::MAX), (1 << 32) - 32, (5 << 32) - 21, u64::MAX - 3];
     for (len, block) in LENGTHS.into_iter().flat_map(|len| blocks.map(|block| (len, block))) {
         let blocks = (0..len as u64).map(|i| stream.u16x8_at(block.wrapping_add(i / 8))[i as usize % 8]);
@@ -306,7 +306,7 @@ fn draws_are_the_same_on_every_instruction_set_and_of_any_number() {
     }
 }
 
-/// Buckets of the smallest norm that is divided by, of the largest that occurs, and a common one.
+/// Buckets with the smallest norm that is ever a divisor, the largest that occurs, and a common one.
 #[test]
 fn levels_next_to_every_border_are_the_same_on_every_instruction_set() {
     let stream = StepKey { seed: 5, step: 1, source: Source::Rank(0) }.stream(0);
@@ -484,8 +484,8 @@ fn every_narrow_value_widens_as_in_the_half_crate() {
     });
 }
 
-/// The bits of a value. A NaN that goes into a sum may come out with another payload; frames with one are
-/// refused before.
+/// The bits of a value. A NaN in a sum may come out with another payload. That does not matter, because
+/// frames with a NaN are refused earlier.
 fn canonical(value: &f32) -> u32 {
     if value.is_nan() { u32::MAX } else { value.to_bits() }
 }

@@ -1,6 +1,6 @@
 //! Views of the same memory as another type.
 
-/// Words as twice as many halves, in place, in the byte order of the machine.
+/// Views words as twice as many halves, in place, in the byte order of the machine.
 #[allow(unsafe_code, reason = "a view of the same memory as another type of half the size")]
 pub(crate) fn halves_of<const N: usize>(words: &mut [[u32; 8]; N]) -> &mut [[u16; 16]; N] {
     // SAFETY: both have the same size, words are aligned for halves, every pattern is valid for both, and the
@@ -26,7 +26,7 @@ pub(crate) fn floats_of(bits: &[u32]) -> &[f32] {
 
 /// The bytes of words, in the machine's order: four times as many.
 ///
-/// What lends the words of a [`LinearScratch`](crate::rounds::LinearScratch) as a
+/// Use it to lend the words of a [`LinearScratch`](crate::rounds::LinearScratch) as a
 /// [`Payload::Bytes`](crate::rounds::Payload::Bytes).
 ///
 /// # Examples

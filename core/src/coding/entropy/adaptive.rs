@@ -2,18 +2,18 @@
 
 use super::range::BitCoder;
 
-/// Decisions of a context.
+/// Number of decisions in a context.
 pub(crate) const DECISIONS: usize = 16;
 
 /// The decisions of one context.
 pub(crate) type Context = [u32; DECISIONS];
 
-/// A word holds P(1) in 16 bits, and below them in four how often it was updated.
+/// A word holds P(1) in 16 bits, and in the four bits below them how often it was updated.
 pub(crate) const COUNT_BITS: u32 = 4;
 pub(crate) const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 
-/// By how much of the way an update moves a probability towards what came, out of 2¹⁵: 1 / (count + 1.6), at
-/// last 1/24.
+/// The part of the way to the result, out of 2¹⁵, by which an update moves a probability: 1 / (count + 1.6),
+/// and 1/24 for the last count.
 const RATE: [i32; 16] = {
     let mut rate = [32_768 / 24; 16];
     let mut count = 0;
@@ -24,7 +24,7 @@ const RATE: [i32; 16] = {
     rate
 };
 
-/// How much a probability counts that was updated so often: 32 · count / (count + 2).
+/// How much a probability counts after this many updates: 32 · count / (count + 2).
 const CONFIDENCE: [u32; 16] = {
     let mut confidence = [0; 16];
     let mut count = 0;
@@ -35,10 +35,10 @@ const CONFIDENCE: [u32; 16] = {
     confidence
 };
 
-/// As likely 1 as 0, out of 2¹⁶.
+/// The probability, out of 2¹⁶, of a decision that is as likely 1 as 0.
 pub(crate) const EVEN: u32 = 1 << 15;
 
-/// What updates move probabilities towards, out of 2¹⁶.
+/// The probabilities, out of 2¹⁶, towards which updates move: this one after a 0, the next after a 1.
 const LEAST: i32 = 96;
 const MOST: i32 = (1 << 16) - LEAST;
 
@@ -59,7 +59,7 @@ pub(crate) fn decide<const N: usize>(
     bit
 }
 
-/// The same for two contexts with weights of 1, which mostly have reached the end of their count. `code`
+/// The same for two contexts with weights of 1, which usually have reached the end of their count. `code`
 /// codes the decision under the probability that it gets.
 #[inline(always)]
 pub(crate) fn decide_between(
@@ -133,7 +133,7 @@ mod tests {
     use crate::kernels::scalar::shares::Shares;
     use std::vec::Vec;
 
-    /// Tells the probability and the decision.
+    /// Records each probability and its decision.
     struct Told(Vec<(u32, bool)>);
 
     impl BitCoder for Told {

@@ -13,7 +13,7 @@ pub(crate) use crate::kernels::scalar::mixing::log;
 /// The growth of a logarithm with each digit.
 const OCTAVE: u64 = 1 << PLACES;
 
-/// Logarithms of odds that are told apart, on either side of 0.
+/// Number of logarithms of odds that are distinguished on either side of 0.
 const LOGARITHMS: usize = 16 << PLACES;
 
 /// P(1) out of 2¹⁶ for each logarithm of odds from 0 on.

@@ -56,8 +56,8 @@ impl Prior {
     }
 }
 
-/// Codes a decision under the mixture of the words of these numbers, and teaches them and the weights what
-/// came.
+/// Codes a decision under the mixture of the words with these numbers, and updates the words and the weights
+/// with its result.
 ///
 /// # Panics
 /// When a number is not below `N`.
@@ -83,12 +83,12 @@ pub(crate) fn decide<const N: usize, const SETS: usize>(
     })
 }
 
-/// A word that was updated so often and has P(1) = `p` / 2¹⁶.
+/// A word with P(1) = `p` / 2¹⁶ that counts as updated `updates` times.
 pub(crate) fn seen(p: u32, updates: u32) -> Word {
     p << (P_BITS - 16 + COUNT_BITS) | updates
 }
 
-/// Codes a decision under one word, and teaches it what came.
+/// Codes a decision under one word, and updates the word with its result.
 #[inline]
 pub(crate) fn decide_alone(coder: &mut impl BitCoder, word: &mut Word, bit: bool) -> bool {
     let p = *word >> (P_BITS - 16 + COUNT_BITS);
@@ -97,7 +97,7 @@ pub(crate) fn decide_alone(coder: &mut impl BitCoder, word: &mut Word, bit: bool
     bit
 }
 
-/// The same of a decision that is about as likely as not.
+/// The same for a decision that is about as likely as not.
 #[inline]
 pub(crate) fn decide_even(coder: &mut impl BitCoder, word: &mut Word, bit: bool) -> bool {
     let p = *word >> (P_BITS - 16 + COUNT_BITS);

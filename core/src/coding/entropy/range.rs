@@ -20,7 +20,8 @@ const BOTTOM: u32 = 1 << 24;
 /// The most bits that one step of [`BitCoder::bits`] takes: the range keeps at least twelve.
 const STEP_BITS: u32 = 12;
 
-/// The part of a range that belongs to a symbol: its start, and its size. The last symbol has what is left.
+/// The part of a range that belongs to a symbol: its start, and its size. The last symbol takes the rest of
+/// the range.
 #[inline(always)]
 fn part(range: u32, shares: &Shares, symbol: usize) -> (u32, u32) {
     let unit = range >> PROBABILITY_BITS;
@@ -35,27 +36,28 @@ pub(crate) trait BitCoder {
     /// One decision that is 1 with probability `p` / 2¹⁶, 0 < `p` < 2¹⁶.
     fn bit(&mut self, p: u32, bit: bool) -> bool;
 
-    /// The same for a decision that is about as likely as not, so that no branch predictor can foresee it:
-    /// read without a branch.
+    /// The same for a decision that is about as likely as not, so that no branch predictor can foresee it.
+    /// The decoder reads it without a branch.
     #[inline(always)]
     fn even_bit(&mut self, p: u32, bit: bool) -> bool {
         self.bit(p, bit)
     }
 
-    /// The same as [`bit`](Self::bit), and the work that follows from it, after a branch. If the branch is
-    /// predicted, that work does not wait for the decision.
+    /// As [`bit`](Self::bit), and then the work that depends on the decision, after a branch. If the branch
+    /// is predicted, that work does not wait for the decision.
     #[inline(always)]
     fn bit_then<R>(&mut self, p: u32, bit: bool, then: impl FnOnce(bool) -> R) -> R {
         if self.bit(p, bit) { then(true) } else { then(false) }
     }
 
-    /// A field of up to twelve bits, all values as likely.
+    /// A field of up to twelve bits; all values are equally likely.
     fn field(&mut self, bits: u32, value: u32) -> u32;
 
-    /// A symbol, likely as `shares` say: strictly ascending, and first 0.
+    /// A symbol with the probabilities that `shares` give; they ascend strictly, and the first is 0.
     fn symbol(&mut self, shares: &Shares, symbol: usize) -> usize;
 
-    /// A number of `bits` ≤ 32 digits, all values as likely: in fields of twelve, the upper digits first.
+    /// A number of `bits` ≤ 32 digits; all values are equally likely. It is coded in fields of twelve digits,
+    /// the upper ones first.
     #[inline]
     fn bits(&mut self, bits: u32, value: u32) -> u32 {
         let (mut left, mut coded) = (bits, 0u64);
@@ -138,7 +140,7 @@ impl<'o> RangeEncoder<'o> {
         self.low <<= 8;
     }
 
-    /// The value of the interval with the most zeros at its end: those are not written.
+    /// The value of the interval with the most zeros at its end, because those zeros are not written.
     fn last_value(&self) -> u64 {
         let kept = |zeros: u32| (u64::from(self.low) + (1u64 << zeros) - 1) >> zeros << zeros;
         let zeros = (0..=32).rev().find(|&zeros| kept(zeros) - u64::from(self.low) < u64::from(self.range));
@@ -151,14 +153,14 @@ impl<'o> RangeEncoder<'o> {
         self.len + 4 - (last.trailing_zeros() / 8) as usize
     }
 
-    /// This many bytes, or up to four more.
+    /// An upper bound of [`bytes`](Self::bytes), at most four above it.
     #[inline]
     pub(crate) fn most_bytes(&self) -> usize {
         self.len + 4
     }
 
-    /// Ends the stream with as few bytes as tell the interval apart; its length, more than the buffer's if it
-    /// did not fit.
+    /// Ends the stream with the fewest bytes that identify the interval. Returns its length, which exceeds
+    /// the buffer's if it did not fit.
     pub(crate) fn finish(mut self) -> usize {
         let value = self.last_value();
         self.add((value - u64::from(self.low)) as u32);
@@ -221,7 +223,7 @@ impl<'a> RangeDecoder<'a> {
         for _ in 0..4 {
             decoder.value = decoder.value << 8 | decoder.next();
         }
-        // The one value that no stream of the encoder begins with.
+        // Excludes the one value that no stream of the encoder begins with.
         decoder.value = decoder.value.min(u32::MAX - 1);
         decoder
     }

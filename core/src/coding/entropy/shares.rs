@@ -32,7 +32,7 @@ const LEAST_SHARES: Shares = {
 const MOST_UPDATES: u32 = 63;
 const COUNTS: usize = MOST_UPDATES as usize + 1;
 
-/// By how much of the way an update moves a model towards what came, out of 2¹⁶: 1 / (count + 2.5).
+/// The part of the way to the result, out of 2¹⁶, by which an update moves a model: 1 / (count + 2.5).
 const RATE: [u16; COUNTS] = {
     let mut rate = [0; COUNTS];
     let mut count = 0;
@@ -43,7 +43,7 @@ const RATE: [u16; COUNTS] = {
     rate
 };
 
-/// How much a model counts that was updated so often: 32 · count / (count + 3).
+/// How much a model counts after this many updates: 32 · count / (count + 3).
 const CONFIDENCE: [u16; COUNTS] = {
     let mut confidence = [0; COUNTS];
     let mut count = 0;
@@ -57,7 +57,7 @@ const CONFIDENCE: [u16; COUNTS] = {
 /// The largest sum of weights times confidence.
 const MOST_WEIGHT: usize = 255;
 
-/// 2¹⁶ − 1 over such a sum.
+/// 2¹⁶ − 1 divided by each such sum.
 const SCALE: [u16; MOST_WEIGHT + 1] = {
     let mut scale = [u16::MAX; MOST_WEIGHT + 1];
     let mut total = 1;
@@ -98,15 +98,15 @@ pub(crate) const fn model_words(models: usize) -> usize {
 }
 
 impl<'m, const N: usize> SymbolModels<'m, N> {
-    /// Whatever the [`model_words`] of `memory` hold; `None` if these are fewer.
+    /// The models that the first [`model_words`] of `memory` hold; `None` if `memory` has fewer words.
     pub(crate) fn new(memory: &'m mut [u32]) -> Option<Self> {
         let (counts, memory) = memory.split_first_chunk_mut()?;
         let shares = halves_of(memory.as_chunks_mut().0.first_chunk_mut()?);
         Some(Self { counts, shares })
     }
 
-    /// Codes a symbol under the average of the models of these numbers, weighted by `weights` and by how much
-    /// each has seen, and updates them. At least one has seen something.
+    /// Codes a symbol under the average of the models with these numbers, weighted by `weights` and by how
+    /// much each has seen, and updates them. At least one has seen something.
     ///
     /// # Panics
     /// When a number is not below `N`.

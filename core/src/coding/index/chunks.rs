@@ -7,7 +7,7 @@ use crate::wire::reader::Reader;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer, varint_len};
 use core::ops::RangeInclusive;
 
-/// Lengths that a chunk can have, as powers of two, and the one that is taken where no other suits.
+/// Lengths that a chunk can have, as powers of two, and the one that is used if no other suits.
 const CHUNKS_LOG2: RangeInclusive<u32> = 6..=16;
 const USUAL_CHUNK_LOG2: u32 = 12;
 
@@ -16,7 +16,7 @@ const MAX_WIDTH: u32 = 17;
 
 /// A section above this many bytes is never written.
 ///
-/// A gap of g of at most m that the chunk has room for takes g / 2^r < 2·(left + 1)·g / m bits and r + 1
+/// A gap of g, where the chunk has room for at most m, takes g / 2^r < 2·(left + 1)·g / m bits and r + 1
 /// more. The sum of g / m over a chunk of 2^c coordinates is at most 1 + ln 2^c < c, so that k entries of a
 /// chunk take fewer than 2·(k + 1)·c + k·(c + 1) ≤ (5·c + 1)·k bits.
 pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
@@ -25,8 +25,8 @@ pub(super) fn max_section_bytes(k: usize, len: usize) -> Option<usize> {
     Some(gaps.checked_add(numbers)? / 8 + MAX_VARINT_BYTES + 3)
 }
 
-/// How a unit is cut, how many bits say how many entries a chunk has beyond the least, and all bits behind
-/// these fields.
+/// The length of a chunk, the least number of entries of a chunk, the bits of the field that says how many
+/// more a chunk has, and all bits after these.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     chunk_log2: u32,
@@ -64,7 +64,7 @@ impl Shape {
     }
 }
 
-/// Whether all chunks but the last have the same number of entries, and some.
+/// Whether all chunks but the last have the same number of entries, at least one.
 fn is_even(indices: &[u32], len: usize, chunk_log2: u32) -> bool {
     let chunk = 1 << chunk_log2;
     let number = indices.partition_point(|&index| (index as usize) < chunk);
@@ -100,7 +100,7 @@ fn for_each_gap(entries: &[u32], start: usize, end: usize, mut f: impl FnMut(u32
 }
 
 /// The parameter where `left` entries have `room` more coordinates than they need: the largest r with (left +
-/// 1)·2^r ≤ room, or 0. So 2^r is about the gap to be expected.
+/// 1)·2^r ≤ room, or 0. So 2^r is about the expected gap.
 #[inline]
 fn parameter(left: usize, room: usize) -> u32 {
     let shares = left + 1;

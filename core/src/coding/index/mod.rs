@@ -1,4 +1,4 @@
-//! Index coders: the ascending positions of the entries of a sparse unit, in as few bytes as they cost.
+//! Index coders: they write the ascending positions of the entries of a sparse unit in few bytes.
 
 mod bitmap;
 mod chunks;
@@ -36,7 +36,7 @@ impl IndexCoder {
         })
     }
 
-    /// One of those that a small machine refuses, by one rule for all.
+    /// One of the coders that only a [`Full`] build has; one rule refuses all of them elsewhere.
     fn of_full_build(coder: u8, full: Full) -> Self {
         match coder {
             3 => Self::Context(full),
@@ -90,14 +90,14 @@ pub enum IndexChoice {
     /// One decision for each coordinate under models that are mixed and learn: fewer bytes still, for the
     /// slowest links.
     ContextMax,
-    /// The cheapest of `raw`, `bitmap`, `rice` and `context`. Values are packed as well: of f32, f16 and bf16
-    /// the predictable bits are entropy coded, and of values from a codebook changes of sign, where that is
-    /// shorter. They decode to the same numbers.
+    /// The cheapest of `raw`, `bitmap`, `rice` and `context`. Also packs the values, where that is shorter:
+    /// it entropy codes the predictable bits of f32, f16 and bf16, and the changes of sign of values from a
+    /// codebook. They decode to the same numbers.
     Small,
-    /// As `small`, values too, with `context-max` among the coders.
+    /// As `small`, for values too, but with `context-max` among the coders.
     Smallest,
     /// Rice codes whose parameter follows from what remains of a chunk: for
-    /// [chunks](crate::codecs::TopK::with_chunk) of as many entries each. No packets.
+    /// [chunks](crate::codecs::TopK::with_chunk) with the same number of entries each. No packets.
     Chunks,
 }
 
@@ -138,8 +138,8 @@ impl IndexChoice {
         matches!(self, Self::Small | Self::Smallest)
     }
 
-    /// Whether a run of entries takes few bytes however far they are apart, so that it can be a packet: not
-    /// where every coordinate or chunk takes bits.
+    /// Whether a run of entries takes few bytes, however far apart they are, so that it can be a packet.
+    /// False if every coordinate or every chunk takes bits.
     pub(crate) fn is_cut(self) -> bool {
         !matches!(self, Self::Bitmap | Self::Chunks)
     }
@@ -211,8 +211,8 @@ fn with_length(bytes: usize) -> Option<usize> {
     bytes.checked_add(varint_len(bytes as u64))
 }
 
-/// Writes the section of positions in chunks, if it takes no more than `room` bytes, its length included. Not
-/// a [`Plan`], whose size on a small machine it would double.
+/// Writes the section of positions in chunks, if it takes no more than `room` bytes, its length included.
+/// This is not a [`Plan`], because on a small machine it would double the size of one.
 fn write_chunks(
     full: Full,
     indices: &[u32],
@@ -247,7 +247,8 @@ fn write_modelled(
             return shorter;
         }
     }
-    // Written after room for the longest length that it can have; most sections stay there.
+    // The section is written after room for the longest length field that it can have, and most sections stay
+    // there.
     let start = (1..=room).find(|&start| varint_len((room - start) as u64) <= start)?;
     let spare = writer.spare();
     let bytes = first.write(indices, span, memory, &mut spare[start..room])?;
@@ -324,8 +325,8 @@ impl IndexCoder {
             Self::Bitmap => bitmap::section_bytes(len),
             Self::Rice | Self::Context(_) | Self::ContextMax(_) | Self::Chunks(_) => reader.varint_usize()?,
         };
-        // Memory for `k` positions is backed by bytes that are there: in Rice codes an entry takes a bit at
-        // the least.
+        // Memory for `k` positions must be backed by received bytes: in Rice codes an entry takes at least
+        // one bit.
         let needed = match self {
             Self::Raw | Self::Bitmap => 0,
             Self::Rice | Self::Chunks(_) => k.div_ceil(8),

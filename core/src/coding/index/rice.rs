@@ -60,7 +60,7 @@ fn for_each_gap(indices: &[u32], mut next: u32, mut f: impl FnMut(u32)) {
     }
 }
 
-/// The same, [`TALLIED`] at a time, and the best parameters of their blocks.
+/// The same, with [`TALLIED`] gaps at a time and the best parameters of their blocks.
 fn for_each_tallied(isa: Isa, indices: &[u32], mut next: u32, mut f: impl FnMut(&[u32], &TurnBlocks)) {
     let (mut gaps, mut blocks) = ([0; TALLIED], TurnBlocks::default());
     for indices in indices.chunks(TALLIED) {
@@ -117,7 +117,7 @@ impl Planes {
     pub(super) fn measure(indices: &[u32]) -> Self {
         let tally = Full::build().map(|_| tally(Isa::best(), indices));
         let (mut best, mut least) = (Self::default(), usize::MAX);
-        // The usual size comes first, twice: one loop takes the least code.
+        // The usual size comes first, and again in its turn, because one loop takes the least code.
         for block_log2 in core::iter::once(USUAL_LOG2).chain(BLOCK_LOG2_RANGE) {
             let bits = tally.map_or_else(
                 || measure_blocks(indices, block_log2),
@@ -145,15 +145,15 @@ impl Planes {
     }
 }
 
-/// What blocks of each size take. A build for small machines measures one size after the other, with the same
-/// result.
+/// The bits that blocks of each size take. A build for small machines measures one size after the other, with
+/// the same result.
 fn tally(isa: Isa, indices: &[u32]) -> [PlaneBits; SIZES] {
     let mut tally = BlockTally::new();
     for_each_tallied(isa, indices, 0, |_, blocks| kernels::tally_blocks(isa, blocks, &mut tally));
     tally.finish()
 }
 
-/// What blocks of one size take.
+/// The bits that blocks of one size take.
 fn measure_blocks(indices: &[u32], block_log2: u32) -> PlaneBits {
     let (mut lows, mut highs, mut next) = (0, indices.len() as u64, 0);
     for block in indices.chunks(1 << block_log2) {

@@ -150,7 +150,8 @@ impl ValueFormat {
     }
 }
 
-/// Finite first, then within the caller's limit, so that the two errors are told apart.
+/// Checks first that values are finite, then that they are within the caller's limit, so that the two errors
+/// are told apart.
 pub(crate) fn check_magnitudes(
     mut values: impl Iterator<Item = f32>,
     max_magnitude: f32,

@@ -1,8 +1,9 @@
 //! Value coders: the values of the entries of a sparse unit, exact or in few bits.
 //!
 //! Every coder is total and conserving. For each entry it either gives a decoded value `d`, not zero, such
-//! that the error `p − d` is exactly an f32, or it leaves the entry out. The value of such an entry stays in
-//! the residual whole. So sent and kept add up to p, bit for bit, for every coder and input.
+//! that the error `p − d` is exactly an f32, or it leaves the entry out. The whole value of such an entry
+//! stays in the residual. So what is sent and what is kept add up to p, bit for bit, for every coder and
+//! input.
 
 pub(crate) mod codebook;
 mod entries;
@@ -49,9 +50,9 @@ impl ValueChoice {
         narrow::overflow_bound(self.format())
     }
 
-    /// Fits the coder to the entries, decides what each decodes to, and drops those that cannot be sent
-    /// without loss of conservation: the first [`Prepared::kept`] elements of every slice are then the
-    /// entries that are sent. Where there are draws, a codebook is rounded to by them, and every entry is
+    /// Fits the coder to the entries, decides what each decodes to, and drops those that it cannot send
+    /// without losing conservation. The first [`Prepared::kept`] elements of every slice are then the entries
+    /// that are sent. With draws, the draws decide how values are rounded to a codebook, and every entry is
     /// sent. `packs_values` says whether values are entropy coded where that is shorter, which takes time.
     pub(crate) fn prepare(
         self,

@@ -6,7 +6,7 @@ use crate::kernels::{self, Isa};
 use crate::wire::writer::Writer;
 use half::{bf16, f16};
 
-/// What `value` becomes on the wire and back.
+/// `value` after it was rounded to `format` and widened again.
 pub(crate) fn rounded(format: ValueFormat, value: f32) -> f32 {
     match format {
         ValueFormat::F16(_) => f16::from_f32(value).to_f32(),

@@ -23,7 +23,7 @@ use half::{bf16, f16};
 /// Bytes above its limit that writing a section may use.
 pub(super) const TRIAL_BYTES: usize = SLACK;
 
-/// Heads of the largest alphabet, which has each with either sign.
+/// Heads of the largest alphabet, which has two symbols a head, one for either sign.
 const MAX_HEADS: u32 = 128;
 
 /// Bits below the exponent.
@@ -63,7 +63,7 @@ fn widened(format: ValueFormat, magnitude: u32) -> f32 {
     }
 }
 
-/// Turns how often each symbol occurs, with heads from `low` on, into the same for heads of one bit less.
+/// Turns the counts of the symbols, with heads from `low` on, into the counts for heads of one bit less.
 fn fold(low: u32, counts: &mut [u32; MAX_ALPHABET]) {
     let mut folded = [0; MAX_ALPHABET];
     for (head, [same, changed]) in (0..).zip(counts.as_chunks().0) {
@@ -132,8 +132,8 @@ impl Cut {
         Some(k.checked_mul(self.shift as usize)?.div_ceil(8))
     }
 
-    /// Writes the section of the values with these symbols, if that takes fewer than `limit` bytes; else it
-    /// may have written anything.
+    /// Writes the section of the values with these symbols, if that takes fewer than `limit` bytes; otherwise
+    /// what it has written is unspecified.
     fn write(&self, values: &[u32], symbols: &[u8], limit: usize, writer: &mut Writer<'_>) -> bool {
         let tail_bytes = self.tail_bytes(values.len()).unwrap_or(usize::MAX);
         let others = tail_bytes.saturating_add(2 + varint_len(u64::from(self.low)));

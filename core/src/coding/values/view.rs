@@ -10,8 +10,8 @@ use crate::kernels::{self, Isa};
 use crate::wire::reader::Reader;
 use half::{bf16, f16};
 
-/// The value section of a sparse, seeded or dense unit. Before [`check`](Self::check) its structure is known
-/// and nothing else; after it, decoding cannot fail.
+/// The value section of a sparse, seeded or dense unit. Before [`check`](Self::check), only its structure is
+/// known. After it, decoding cannot fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Values<'a> {
     F32(&'a [u8]),
@@ -129,8 +129,8 @@ fn bf16_values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
     bytes.as_chunks::<2>().0.iter().map(|&chunk| bf16::from_le_bytes(chunk).to_f32())
 }
 
-/// One integer maximum shows whether there is anything to find: magnitude bits order like magnitudes,
-/// infinities and NaN above all.
+/// One integer maximum shows whether any value fails: magnitude bits order like magnitudes, with infinities
+/// and NaN above all.
 fn check_f32(bytes: &[u8], max_magnitude: f32) -> Result<(), DecodeError> {
     let max = kernels::max_magnitude_bytes(Isa::best(), bytes.as_chunks().0);
     if f32::from_bits(max) <= max_magnitude && f32::from_bits(max).is_finite() {

@@ -1,5 +1,5 @@
-//! Casts by instruction, which rounds to nearest, ties to even, as the plain loop does. Intrinsics for it
-//! need a newer compiler than this crate asks for.
+//! Casts by instruction. The instruction rounds to nearest, ties to even, as the plain loop does. It is
+//! written as assembly, because its intrinsics need a newer compiler than this crate requires.
 
 use crate::kernels::scalar::cast as scalar;
 use core::arch::aarch64::*;

@@ -1,5 +1,5 @@
-//! Mixtures of three probabilities in registers of NEON, which every machine has that this is compiled for.
-//! The fourth lane is not used: its input is 0.
+//! Mixtures of three probabilities in NEON registers. Every machine that this module is compiled for has
+//! NEON. The fourth lane is not used: its input is 0.
 
 use crate::kernels::scalar::mixing::{COMPLEMENT_WIDTH, P_BITS};
 use crate::kernels::scalar::mixing::{
@@ -119,7 +119,7 @@ fn learn_neon(mixture: Mixture, bit: bool) -> [Word; INPUTS] {
     };
     let most = vdupq_n_u32(COUNT_MASK);
     let count = vandq_u32(known, most);
-    // True is −1.
+    // A true comparison is −1, so subtracting it adds one.
     let count = vsubq_u32(count, vcltq_u32(count, most));
     let mut learnt = [0; INPUTS + 1];
     // SAFETY: four words.
@@ -128,14 +128,14 @@ fn learn_neon(mixture: Mixture, bit: bool) -> [Word; INPUTS] {
     [a, b, c]
 }
 
-/// 128 · log₂, and a constant: exponent and seven digits of a float.
+/// 128 · log₂ of each value, plus a constant: the exponent and seven mantissa digits of the value as a float.
 #[inline]
 #[target_feature(enable = "neon")]
 fn biased_log(values: uint32x4_t) -> int32x4_t {
     vreinterpretq_s32_u32(vshrq_n_u32::<16>(vreinterpretq_u32_f32(vcvtq_f32_u32(values))))
 }
 
-/// So much, out of 2¹⁶, of each.
+/// Each value times its share, out of 2¹⁶.
 #[inline]
 #[target_feature(enable = "neon")]
 fn part(values: uint32x4_t, shares: uint32x4_t) -> uint32x4_t {

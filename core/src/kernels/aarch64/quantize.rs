@@ -6,15 +6,15 @@ use crate::kernels::scalar::quantize::Bucket;
 use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};
 use core::arch::aarch64::*;
 
-/// Draws, and so elements, of one turn: four blocks of the generator.
+/// Draws of one turn, one an element: four blocks of the generator.
 const TURN: usize = 32;
 
-/// Units of a level, as the fixed-point sum counts them.
+/// Units of the fixed-point sum in one level.
 const UNITS: f32 = 65_536.0;
 
 /// [`quantize`](crate::kernels::quantize) for NEON, which the caller has detected.
 pub(in crate::kernels) fn quantize(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
-    // Elsewhere a turn would begin inside a block of the generator.
+    // If the first element is at another position, turns begin inside a block of the generator.
     let is_aligned = stream.is_none() || bucket.first.is_multiple_of(8);
     let whole = if is_aligned { p.len() / TURN * TURN } else { 0 };
     let (p, p_tail) = p.split_at(whole);
@@ -25,7 +25,7 @@ pub(in crate::kernels) fn quantize(p: &[u32], bucket: &Bucket, stream: Option<&S
     scalar::quantize(p_tail, &tail, stream, fields_tail);
 }
 
-/// Whole turns.
+/// Rounds whole turns.
 #[target_feature(enable = "neon")]
 fn quantize_neon(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &mut [u8]) {
     let turns = p.as_chunks::<TURN>().0.iter().zip(fields.as_chunks_mut::<TURN>().0);
@@ -50,8 +50,8 @@ fn quantize_neon(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
     }
 }
 
-/// Four fixed-point sums below an exponent. Scaling by powers of two is exact, so one product is as good as
-/// two.
+/// Four fixed-point sums, each below the exponent bits of a float. Scaling by powers of two is exact, so one
+/// product gives the same bits as two.
 #[target_feature(enable = "neon")]
 fn level(bits: uint32x4_t, draws: uint32x4_t, bucket: &Bucket, is_nearest: bool) -> uint32x4_t {
     let magnitude = vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(MAGNITUDE)));
@@ -67,7 +67,7 @@ fn level(bits: uint32x4_t, draws: uint32x4_t, bucket: &Bucket, is_nearest: bool)
     vbicq_u32(sum, is_zero)
 }
 
-/// Four blocks, in order. Until the end, lane i of each word is that of block i.
+/// Four blocks, in order. Until the last step, lane i of each vector holds a word of block i.
 #[target_feature(enable = "neon")]
 fn blocks(stream: &Stream, block: u64) -> [uint16x8_t; 4] {
     let ([key, upper], [multiplier, weyl]) = (stream.words(), CONSTANTS);

@@ -1,4 +1,5 @@
-//! Comparing with a bound and keeping what reaches it: lanes that are kept move together by a table look-up.
+//! Compares elements with a bound and keeps those that reach it. A table look-up moves the kept lanes
+//! together.
 
 use crate::kernels::scalar::floats::MAGNITUDE;
 use crate::kernels::scalar::select as scalar;
@@ -11,7 +12,7 @@ const LANES: usize = 4;
 const GROUP: usize = 4 * LANES;
 const _: () = assert!(GROUP <= CANDIDATE_SLACK);
 
-/// For each mask of four lanes, the bytes of its lanes, side by side.
+/// For each mask of four lanes, the numbers of the bytes of its lanes, packed to the front.
 static SIDE_BY_SIDE: [[u8; 16]; 16] = {
     let mut table = [[0; 16]; 16];
     let mut mask = 0;
@@ -31,7 +32,7 @@ static SIDE_BY_SIDE: [[u8; 16]; 16] = {
     table
 };
 
-/// Lanes that are all ones, as a mask, and how to move them together.
+/// How many lanes are all ones, and how to move these lanes together.
 #[derive(Clone, Copy)]
 struct Kept {
     count: usize,
@@ -47,7 +48,7 @@ impl Kept {
         let mask = vaddvq_u32(vandq_u32(lanes, bits)) as usize;
         // SAFETY: the array holds a vector.
         let places = unsafe { vld1q_u8(SIDE_BY_SIDE[mask % 16].as_ptr()) };
-        // The numbers of ones in 0 to 15, from the lowest digit.
+        // Digit i, from the lowest on, is the number of ones in i, for i from 0 to 15.
         Self { count: (0x4332_3221_3221_2110u64 >> (4 * mask) & 7) as usize, places }
     }
 
@@ -84,7 +85,7 @@ pub(in crate::kernels) fn keep_from(
     unsafe { keep_from_neon(grad, residual, first, least, candidates) }
 }
 
-/// Compares a group at a time, and keeps nothing where nothing reaches the bound.
+/// Compares a group at a time, and appends nothing if no element of the group reaches the bound.
 ///
 /// # Safety
 /// The candidates have room for all of `grad` and one group more.
@@ -197,7 +198,7 @@ unsafe fn keep_between_neon(p: &[u32], (low, high): (u32, u32), out: &mut [u32])
         // SAFETY: the array holds a vector.
         let magnitudes = magnitudes(unsafe { vld1q_u32(p.as_ptr()) });
         let fits = vcleq_u32(magnitudes, most);
-        // All ones are −1.
+        // A lane of all ones is −1, so subtracting it adds one.
         not_above = vsubq_u32(not_above, fits);
         let kept = Kept::of(vandq_u32(fits, vcgeq_u32(magnitudes, least)));
         // SAFETY: fewer than `p.len()` words were kept, so a whole vector fits behind them.

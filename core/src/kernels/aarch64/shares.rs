@@ -1,4 +1,4 @@
-//! Shares of sixteen symbols in two registers of NEON, which every machine has that this is compiled for.
+//! Shares of sixteen symbols in two NEON registers. Every machine that this module is compiled for has NEON.
 
 use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use core::arch::aarch64::*;
@@ -59,7 +59,7 @@ fn learn_neon(shares: &mut Shares, rate: u16, step: u16, symbol: usize) {
     store(learnt, shares);
 }
 
-/// So much, out of 2¹⁶, of each.
+/// Each share times the weight, out of 2¹⁶.
 #[inline]
 #[target_feature(enable = "neon")]
 fn part(shares: uint16x8_t, weight: u16) -> uint16x8_t {

@@ -1,9 +1,9 @@
-//! Counting symbols of a small alphabet: each is compared with a vector of them at once.
+//! Counts symbols of a small alphabet: compares each symbol of the alphabet with a whole vector of symbols.
 
 use crate::kernels::scalar::symbols as scalar;
 use core::arch::aarch64::*;
 
-/// Symbols of an alphabet that is counted by comparison.
+/// Symbols of the largest alphabet that is counted by comparison.
 pub(in crate::kernels) const FEW: usize = 16;
 
 /// Symbols compared at a time, by one load.
@@ -37,7 +37,7 @@ fn count(lines: &[[u8; LINE]], first: u8) -> [u16; TOGETHER] {
         // SAFETY: a line is a vector.
         let line = unsafe { vld1q_u8(line.as_ptr()) };
         for (sum, wanted) in sums.iter_mut().zip(wanted) {
-            // All ones are −1.
+            // A lane of all ones is −1, so subtracting it adds one.
             *sum = vsubq_u8(*sum, vceqq_u8(line, wanted));
         }
     }

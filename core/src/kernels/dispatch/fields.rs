@@ -21,8 +21,8 @@ compile_for_each_isa! {
     pub(crate) fn add_bytes(isa, fields: &[u8], scale: f32, weight: f32, acc: &mut [f32]) = scalar::add_bytes;
 }
 
-/// Packs fields of a byte each to `bits` bits each, 2 to 8: level, and sign in the highest bit. The first
-/// field fills the lowest bits of the first byte; what is left of the last byte is 0.
+/// Packs fields of one byte each into `bits` bits each, 2 to 8: the level, and the sign in the highest bit.
+/// The first field fills the lowest bits of the first byte. Unused bits of the last byte are 0.
 ///
 /// # Panics
 /// When `out` is not as long as that takes.
@@ -55,15 +55,15 @@ pub(crate) fn pack_fields(isa: Isa, bits: u32, fields: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Fewer than eight fields.
+/// Packs fewer than eight fields.
 fn pack_tail(bits: u32, fields: &[u8], out: &mut [u8]) {
     let mut eight = [0; 8];
     eight[..fields.len()].copy_from_slice(fields);
     out.copy_from_slice(&scalar::pack_eight(eight, bits).to_le_bytes()[..out.len()]);
 }
 
-/// What [`pack_fields`] made of `fields`, which begin with the first bit of `bytes`. Bytes past the end read
-/// as zero.
+/// Reverses [`pack_fields`]: fills `fields` from `bytes`, beginning with the first bit. Bytes past the end
+/// read as zero.
 pub(crate) fn unpack_fields(isa: Isa, bits: u32, bytes: &[u8], fields: &mut [u8]) {
     if bits == 8 {
         return fields.copy_from_slice(&bytes[..fields.len()]);
@@ -88,6 +88,6 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// What [`pack_ternary`] made of `fields`, which begin with the first digit of `bytes`.
+    /// Reverses [`pack_ternary`]: fills `fields` from `bytes`, beginning with the first digit.
     pub(crate) fn unpack_ternary(isa, bytes: &[u8], fields: &mut [u8]) = scalar::unpack_ternary;
 }

@@ -6,9 +6,10 @@ use crate::kernels::scalar::gaps::{ONES, TURN};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::gaps as x86_64;
 
-/// Writes the places of the first ones of `plane` from bit `start` on, counted from it, to the front of
-/// `out`, until it has found `wanted`, which is at most [`TURN`]. Returns how many it found. There are more
-/// than `wanted` if its last word holds more, and fewer if the plane ends or the next word is 2³² bits away.
+/// Finds the ones of `plane` from bit `start` on, until it has found `wanted` of them, which is at most
+/// [`TURN`]. Writes their places, counted from `start`, to the front of `out`. Returns how many it found:
+/// more than `wanted` if the last word holds more, and fewer if the plane ends or the next word is 2³² bits
+/// away.
 pub(crate) fn ones(isa: Isa, plane: &[u8], start: u64, wanted: usize, out: &mut [u32; ONES]) -> usize {
     debug_assert!(wanted <= TURN, "{wanted} ones at once");
     match isa {
@@ -25,9 +26,10 @@ compile_for_each_isa! {
     pub(crate) fn gaps(isa, positions: &[u32], next: u32, gaps: &mut [u32]) = scalar::gaps;
 }
 
-/// The positions after `next` of entries in blocks of equal size, each with its Rice parameter r ≤ 31, modulo
-/// 2³². The ones give the high parts of their gaps (see [`ones`]), and the fields of r bits from bit
-/// `first_bit` of `lows` on give the low parts. Returns the sum of these fields.
+/// The positions of entries, modulo 2³²; the first gap is counted from `next`. The entries are in blocks of
+/// equal size, each with its Rice parameter r ≤ 31. The ones give the high parts of the gaps (see [`ones`]),
+/// and the fields of r bits from bit `first_bit` of `lows` on give the low parts. Returns the sum of these
+/// fields.
 pub(crate) fn positions(
     isa: Isa,
     ones: &[u32],

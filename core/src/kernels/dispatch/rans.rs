@@ -5,9 +5,9 @@ use crate::kernels::scalar::rans::{Entries, Lanes, ROUND, SLOTS};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::rans as x86_64;
 
-/// Decodes the first rounds of `out` by vectors, while words cannot run out in a round. Returns how many
-/// rounds, and moves `taken`, the number of used bytes of `words`. Machines without such vectors leave all
-/// rounds to the caller.
+/// Decodes the first rounds of `out` by vectors, as long as the words cannot run out within a round. Returns
+/// the number of rounds decoded, and updates `taken`, the number of bytes of `words` used so far. Machines
+/// without such vectors leave all rounds to the caller.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "there are no such vectors"))]
 pub(crate) fn decode_rounds(
     isa: Isa,
@@ -25,9 +25,9 @@ pub(crate) fn decode_rounds(
 }
 
 /// Encodes rounds by vectors, from the last to the first, into words that end with the first `free` bytes of
-/// `out`, while there is room for the words of a whole round. Returns how many rounds are left, and moves
-/// `free`. `seen` keeps the bits that the packed entries of all symbols have in common. Machines without such
-/// vectors leave all rounds to the caller.
+/// `out`, while there is room for the words of a whole round. Returns how many rounds remain to be encoded,
+/// and updates `free`. `seen` keeps the bits that the packed entries of all symbols have in common. Machines
+/// without such vectors leave all rounds to the caller.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "there are no such vectors"))]
 pub(crate) fn encode_rounds(
     isa: Isa,

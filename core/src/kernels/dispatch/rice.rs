@@ -6,8 +6,8 @@ use crate::kernels::scalar::rice as scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::rice as x86_64;
 
-/// Rice codes of the gaps in blocks of equal size, each with its parameter r ≤ 31: the lower r bits of each
-/// gap go to `lows`, and its upper part, as that many zeros and a one, to `highs`.
+/// Writes Rice codes of the gaps in blocks of equal size, each with its parameter r ≤ 31. The lower r bits of
+/// each gap go to `lows`. Its upper part goes to `highs` in unary: that many zeros and a one.
 pub(crate) fn put_gaps(
     isa: Isa,
     gaps: &[u32],

@@ -31,13 +31,13 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// Sum of squares in f64: 32 strided partial sums, the four that are equal modulo 8 added up, then as
-    /// [`scalar::total_of`].
+    /// Sum of squares in f64: 32 strided partial sums. The four whose strides are equal modulo 8 are added
+    /// up, then all as [`scalar::total_of`].
     pub(crate) fn sum_of_squares_f32(isa, values: &[f32]) -> f64 = scalar::sum_of_squares_f32;
 }
 
 compile_for_each_isa! {
-    /// Divides every value; whether all are finite then.
+    /// Divides every value; returns whether all quotients are finite.
     pub(crate) fn divide(isa, values: &mut [f32], divisor: f32) -> bool = scalar::divide;
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn histogram(isa: Isa, symbols: &[u8], counts: &mut [u32]) {
 }
 
 compile_for_each_isa! {
-    /// Adds what each symbol costs in each class to the sum of the class.
+    /// Adds the cost of each symbol in each class to the sum of that class.
     pub(crate) fn class_costs(
         isa,
         symbols: &[u8],
@@ -33,7 +33,7 @@ compile_for_each_isa! {
 }
 
 compile_for_each_isa! {
-    /// As [`class_costs`], for symbols that were counted.
+    /// As [`class_costs`], from the counts of the symbols.
     pub(crate) fn counted_class_costs(
         isa,
         counts: &[u32],

@@ -19,7 +19,8 @@ impl PriorLanes {
     }
 }
 
-/// The words of a decision, and how far each is from the prior as far as it is to be trusted.
+/// The words of a decision, and the distance of each from the prior, weighted by how far the word is to be
+/// trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixture {
     known: [Word; INPUTS],
@@ -39,7 +40,7 @@ pub(crate) fn weigh(words: [Word; INPUTS], prior: PriorLanes, weights: &Weights)
     (Mixture { known, inputs }, sum)
 }
 
-/// By how much weights change.
+/// The change of each weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change([i32; INPUTS]);
 
@@ -63,7 +64,7 @@ fn log_odds(p: u32) -> i32 {
 }
 
 impl Mixture {
-    /// How weights change by half an error, out of 2¹⁵.
+    /// The change of the weights for half an error, out of 2¹⁵.
     #[inline(always)]
     pub(crate) fn change(self, error: i32) -> Change {
         let half = 1 << (LEARNING_SHIFT - 1);

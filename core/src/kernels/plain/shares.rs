@@ -17,7 +17,7 @@ pub(crate) fn count_up_to(shares: &Shares, most: u16) -> usize {
     shares.iter().filter(|&&share| share <= most).count()
 }
 
-/// Takes `rate`, out of 2¹⁶, of each share away, and adds `step` to the shares after number `symbol`.
+/// Reduces each share by `rate` / 2¹⁶ of it, and adds `step` to the shares after number `symbol`.
 #[inline(always)]
 pub(crate) fn learn(shares: &mut Shares, rate: u16, step: u16, symbol: usize) {
     for (number, share) in shares.iter_mut().enumerate() {

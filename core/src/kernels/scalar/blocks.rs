@@ -1,22 +1,23 @@
 //! The plain loops that find the best parameters of Rice codes in blocks of every size at once; they define
 //! every result.
 
-/// Parameters, 0 … 31.
+/// Number of parameters: 0 … 31.
 const PARAMETERS: usize = 32;
 
 /// Entries of the smallest blocks, and the number of sizes, each twice the one before.
 pub(crate) const LEAF: usize = 16;
 pub(crate) const SIZES: usize = 13;
 
-/// Entries that are tallied at once, and the number of block sizes in them: sixteen leaves, eight pairs of
-/// leaves, four, two, and all. In a row they are the nodes of a turn.
+/// Entries that are tallied at once, and the number of block sizes among them: sixteen leaves, eight blocks
+/// of two leaves, four of four, two of eight, and one of all. In this order the blocks are the nodes of a
+/// turn.
 pub(crate) const TALLIED: usize = 256;
 const INNER: usize = 5;
 const NODES: usize = 32;
 const FIRST_NODE: [usize; INNER + 1] = [0, 16, 24, 28, 30, 31];
 
-/// The leaf of each of the first nodes: their numbers with reversed bits, so that the two halves of a block
-/// are always half the nodes of their size apart.
+/// The leaf of each of the first sixteen nodes: the number of the node with its bits reversed. With this
+/// order, the two halves of a block are always half the nodes of their size apart.
 pub(in crate::kernels) const LEAVES: [usize; LEAF] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
 /// Bits of the low and of the high parts.
@@ -31,13 +32,13 @@ pub(crate) struct PlaneBits {
 pub(crate) struct BlockSums([u32; PARAMETERS]);
 
 impl BlockSums {
-    /// The sums of two blocks together.
+    /// Adds the sums of another block.
     #[inline(always)]
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, other)| *sum = sum.wrapping_add(*other));
     }
 
-    /// The smallest of the best parameters of a block of up to 2¹⁶ entries, and Σ (gap >> r).
+    /// The smallest of the best parameters r of a block of up to 2¹⁶ entries, and Σ (gap >> r) for it.
     #[inline(always)]
     pub(crate) fn best(&self, entries: usize) -> (u32, u32) {
         // With r = 31 a block takes less than 2²² bits; more than that is never the best.
@@ -53,14 +54,14 @@ impl BlockSums {
     }
 }
 
-/// The blocks of a turn, of each size: their entries, best parameters and what these make the high parts
-/// take.
+/// The blocks of a turn, of every size: their entries, their best parameters, and the bits of their high
+/// parts under these parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TurnBlocks {
     entries: [u32; NODES],
     parameters: [u32; NODES],
     highs: [u32; NODES],
-    /// Of the whole turn.
+    /// The sums of the whole turn.
     pub(crate) sums: BlockSums,
 }
 
@@ -74,7 +75,8 @@ impl TurnBlocks {
 
 /// The size of the same gaps in blocks of every size, each block with its best parameter.
 ///
-/// A block of 2·B entries is two of B, and so are its sums Σ (gap >> r) for all r: one pass knows all sizes.
+/// A block of 2·B entries is two blocks of B, and for every r its Σ (gap >> r) is the sum of theirs. So one
+/// pass measures all sizes.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockTally {
     entries: usize,
@@ -83,7 +85,7 @@ pub(crate) struct BlockTally {
     highs: [u64; NODES],
     /// The sizes of larger blocks, by size.
     larger: [PlaneBits; SIZES],
-    /// Sums of blocks whose other half has not come yet, by size.
+    /// Sums of blocks that wait for the other half of the next larger block, by size.
     halves: [BlockSums; SIZES],
 }
 
@@ -98,7 +100,7 @@ impl BlockTally {
         }
     }
 
-    /// What blocks of each size take.
+    /// The bits that blocks of each size take.
     pub(crate) fn finish(mut self) -> [PlaneBits; SIZES] {
         let turns = self.entries.div_ceil(TALLIED);
         let mut sums = BlockSums::default();
@@ -185,7 +187,7 @@ pub(in crate::kernels) fn best_blocks_by<C>(
     let width = u32::BITS - gaps.iter().fold(0, |all, gap| all | gap).leading_zeros();
     let (mut least, mut best, mut lows) = ([u32::MAX; NODES], [0u32; NODES], [0u32; NODES]);
     blocks.sums = BlockSums::default();
-    // With r = width every high part is a single one, and it is no better than width − 1.
+    // With r = width every high part is a single one, and that is no better than r = width − 1.
     for r in 0..width.max(1) {
         let nodes = nodes_of(&sums(&columns, r));
         blocks.sums.0[r as usize] = nodes[30];

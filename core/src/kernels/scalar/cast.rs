@@ -63,8 +63,8 @@ pub(in crate::kernels) fn put_f16(p: &[u32], out: &mut [[u8; 2]]) {
 }
 
 /// Bits of a value as half precision, without branches. Normal results round as [`put_bf16`] does; those that
-/// are too large become infinity. A sum with ½, whose last place is the smallest half-precision value, rounds
-/// the others.
+/// are too large become infinity. Adding ½ rounds the others, because the last place of the sum is the
+/// smallest half-precision value.
 #[inline(always)]
 fn narrow_f16(bits: u32) -> u16 {
     let magnitude = bits & MAGNITUDE;

@@ -40,14 +40,15 @@ pub(in crate::kernels) fn pack_eight(fields: [u8; 8], bits: u32) -> u64 {
     fields.iter().rev().fold(0, |word, &field| word << bits | u64::from(packed(field)))
 }
 
-/// What [`pack_eight`] made of eight fields, back to a byte each.
+/// Reverses [`pack_eight`]: eight fields of a byte each.
 pub(in crate::kernels) fn unpack_eight(word: u64, bits: u32) -> [u8; 8] {
     let field = |i: usize| (word >> (bits as usize * i)) as u8 & ((1u16 << bits) - 1) as u8;
     core::array::from_fn(|i| field(i) & field_mask(bits) & !FIELD_SIGN | field(i) >> (bits - 1) << 7)
 }
 
-/// Weights of five digits of base 3, the first coordinate's lowest, from the top: in a product with five
-/// bytes, each below 3, they meet in byte 4, and the bytes below it carry nothing into it.
+/// Weights of five base-3 digits, the highest first. The first coordinate has the lowest weight. In a product
+/// with five bytes, each below 3, the weighted digits add up in byte 4, and the bytes below it carry nothing
+/// into it.
 const DIGIT_WEIGHTS: u64 = u64::from_le_bytes([81, 27, 9, 3, 1, 0, 0, 0]);
 
 /// Five base-3 digits a byte: 0, 1 for +1, 2 for −1.

@@ -13,8 +13,8 @@ pub(crate) const ONES: usize = TURN + 64 + 16;
 /// Words are searched as long as the places found in them fit 32 bits.
 const REACH: u64 = u32::MAX as u64 - 63;
 
-/// See [`ones`](crate::kernels::ones). `spread(word, first, out)` writes `first` plus the number of each bit
-/// of the word that is one to the front of `out`, and returns how many there are.
+/// See [`ones`](crate::kernels::ones). `spread(word, first, out)` finds the bits of the word that are one,
+/// writes `first` plus the number of each to the front of `out`, and returns how many there are.
 #[inline(always)]
 pub(in crate::kernels) fn ones_by(
     plane: &[u8],
@@ -85,7 +85,7 @@ pub(in crate::kernels) fn positions(
     sum
 }
 
-/// The first number after ascending ones; `otherwise` if there is none.
+/// The number after the last of some ascending numbers; `otherwise` if there are none.
 #[inline(always)]
 pub(crate) fn behind(ascending: &[u32], otherwise: u32) -> u32 {
     ascending.last().map_or(otherwise, |last| last.wrapping_add(1))
@@ -109,8 +109,8 @@ pub(in crate::kernels) fn positions_of_block(
     }
 }
 
-/// Fields of `r` bits that one word holds, wherever in a byte they begin; a small machine has one loop for
-/// all.
+/// How many fields of `r` bits one word holds, wherever in a byte they begin. A build for small machines has
+/// one loop for all.
 #[inline(always)]
 pub(in crate::kernels) fn fields_at_once(r: u32) -> usize {
     match r {

@@ -1,13 +1,14 @@
 //! Words that hold probabilities, weights of a mixture of them, and the logarithms of their odds.
 //! `entropy::mixer` explains what mixtures are for.
 
-/// Digits of a probability.
+/// Binary digits of a probability.
 pub(crate) const P_BITS: u32 = 22;
 
 /// Logarithms have seven binary places.
 pub(crate) const PLACES: u32 = 7;
 
-/// 128 · log₂ of `value`, which counts as 1 if it is 0: its digits, and the seven after the first one.
+/// 128 · log₂ of `value`, which counts as 1 if it is 0: the place of its first digit, and the seven digits
+/// after that.
 #[inline(always)]
 pub(crate) const fn log(value: u32) -> i32 {
     let digits = (value | (value == 0) as u32).ilog2();
@@ -15,18 +16,19 @@ pub(crate) const fn log(value: u32) -> i32 {
     (digits << PLACES | behind) as i32
 }
 
-/// 1 − p is told apart in ranges of this width.
+/// Values of 1 − p in one range of this width are treated alike.
 pub(crate) const COMPLEMENT_WIDTH: u32 = 1 << (P_BITS - 10);
 
 /// Probabilities that are mixed.
 pub(crate) const INPUTS: usize = 3;
 
-/// A word holds P(1) in 22 bits, and below them in ten how often it was updated; 0 has not been.
+/// A word holds P(1) in its upper 22 bits, and in the ten below them how often it was updated. A word of 0
+/// was never updated.
 pub(crate) type Word = u32;
 pub(crate) const COUNT_BITS: u32 = 10;
 pub(crate) const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 
-/// What updates move probabilities towards is this far from 0 and 1, out of 2²².
+/// Updates move probabilities towards targets that are this far from 0 and 1, out of 2²².
 pub(crate) const LEAST: u32 = 64;
 pub(crate) const MOST: u32 = (1 << P_BITS) - LEAST;
 
@@ -50,11 +52,11 @@ pub(crate) const WEIGHT_BITS: u32 = 20;
 const FIRST_WEIGHT: i32 = 367_002;
 pub(crate) const WEIGHT_SHIFT: u32 = 6;
 
-/// How many binary places less an error times a logarithm has than the change of a weight that it causes;
-/// errors are halved first, so that sixteen bits hold them.
+/// An error times a logarithm, shifted right by this many binary places, is the change of a weight. Errors
+/// are halved first, so that sixteen bits hold them.
 pub(crate) const LEARNING_SHIFT: u32 = 10;
 
-/// One weight for each input, and one more that makes a vector full.
+/// One weight for each input, and one more that fills up a vector.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 pub(crate) struct Weights(pub(crate) [i32; INPUTS + 1]);
@@ -65,7 +67,7 @@ impl Default for Weights {
     }
 }
 
-/// The word, one decision later.
+/// The word after a decision whose result was `bit`.
 #[inline(always)]
 pub(crate) fn updated(word: Word, bit: bool) -> Word {
     let (p, count) = (word >> COUNT_BITS, word & COUNT_MASK);

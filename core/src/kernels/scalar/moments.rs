@@ -5,7 +5,7 @@ use crate::kernels::scalar::floats::MAGNITUDE;
 /// Strides of f64 sums.
 pub(crate) const STRIDES: usize = 8;
 
-/// Number, sum and sum of squares of what exceeds a threshold, in strides.
+/// Number, sum and sum of squares of the amounts by which magnitudes exceed a threshold, in strides.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MomentSums {
     pub(crate) count: [u64; STRIDES],
@@ -14,8 +14,8 @@ pub(crate) struct MomentSums {
 }
 
 impl MomentSums {
-    /// With so many elements more in each stride: fewer than 2³² at a time, as a lane of their own width is
-    /// what makes counting cheap.
+    /// Adds the number of elements counted in each stride. It is below 2³² at a time, because counting is
+    /// cheap in lanes as wide as the elements.
     #[inline(always)]
     fn counting(mut self, count: &[u32; STRIDES]) -> Self {
         self.count.iter_mut().zip(count).for_each(|(sum, &more)| *sum += u64::from(more));
@@ -25,8 +25,8 @@ impl MomentSums {
 
 #[inline(always)]
 pub(in crate::kernels) fn add_moments(p: &[u32], least: u32, threshold: f64, sums: &mut MomentSums) {
-    // In registers while the loop runs; loops over lanes, and no closures, are what compilers make vectors
-    // of.
+    // Local copies stay in registers while the loop runs. Compilers vectorise loops over lanes, but not
+    // closures.
     let (mut all, mut count) = (*sums, [0; STRIDES]);
     let (chunks, tail) = p.as_chunks::<STRIDES>();
     for chunk in chunks {
@@ -117,7 +117,7 @@ pub(crate) fn add_moments_at(positions: &[u32], values: &[u32], threshold: f64, 
     }
     sums.sum = both.map(|[sum, _]| sum);
     sums.squares = both.map(|[_, squares]| squares);
-    // Only their total counts.
+    // Only the total over all strides matters.
     sums.count[0] += positions.len() as u64;
 }
 

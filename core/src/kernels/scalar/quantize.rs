@@ -21,7 +21,7 @@ pub(crate) struct Bucket {
 /// rounding of the vector conversions, without a library call.
 pub(in crate::kernels) const ROUND_MAGIC: f32 = 8_388_608.0;
 
-/// Half a level in units of 2⁻¹⁶: what nearest rounding draws.
+/// Half a level in units of 2⁻¹⁶: rounding to nearest uses it as the draw.
 pub(in crate::kernels) const HALF: u32 = 1 << 15;
 
 /// Draws that are made at a time: 16 blocks of the generator.

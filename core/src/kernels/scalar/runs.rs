@@ -16,7 +16,7 @@ const LINE: usize = 64;
 
 /// A state moved over [`RUN`] zero bytes, as the sum of what its four bytes contribute.
 static OVER_RUN: [[u32; 256]; 4] = {
-    // The move is linear, so the images of the 32 bits say all.
+    // The move is linear, so the images of the 32 bits determine it.
     let mut images = [0u32; 32];
     let mut bit = 0;
     while bit < 32 {

@@ -1,4 +1,4 @@
-//! The elements that a selection keeps of a gradient.
+//! The elements of a gradient that a selection keeps.
 
 use crate::kernels::scalar::floats::MAGNITUDE;
 
@@ -38,7 +38,8 @@ pub(in crate::kernels) fn keep_from(
     max
 }
 
-/// Entries from `at` on move down to `len` and above; returns how many there are then.
+/// Moves the entries from `at` on that reach `least` down to `len` and above. Returns how many entries there
+/// are then.
 pub(in crate::kernels) fn compact(
     indices: &mut [u32],
     values: &mut [u32],

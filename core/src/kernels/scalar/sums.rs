@@ -58,7 +58,7 @@ pub(in crate::kernels) fn sum_of_squares_f32(values: &[f32]) -> f64 {
     total_of(wide.iter().fold(narrow, |total, sums| core::array::from_fn(|i| total[i] + sums[i])))
 }
 
-/// For long sums: four vectors are added to at a time, so that no sum waits for the one before.
+/// Strides of long sums. They add to four vectors at a time, so that no sum waits for the one before.
 const WIDE_STRIDES: usize = 32;
 
 #[inline(always)]

@@ -45,7 +45,7 @@ pub(in crate::kernels) fn class_costs(
     costs: &[[u32; CLASS_LANES]; MAX_ALPHABET],
     sums: &mut [u32; CLASS_LANES],
 ) {
-    // In a variable of its own, it stays in registers.
+    // A local copy stays in registers.
     let mut total = *sums;
     for &symbol in symbols {
         total.iter_mut().zip(&costs[usize::from(symbol)]).for_each(|(sum, cost)| *sum += cost);

@@ -38,12 +38,12 @@ fn best_blocks_avx512(gaps: &[u32; TALLIED], entries: usize, blocks: &mut TurnBl
     );
 }
 
-/// Rows to columns: lane i of each is of row i.
+/// Transposes rows to columns: lane i of each column comes from row i.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed(rows: &[__m512i; LEAF]) -> [__m512i; LEAF] {
     let mut columns = [_mm512_setzero_si512(); LEAF];
-    // Quarter q of element 4·g + c is of column 4·q + c and rows 4·g to 4·g + 3.
+    // Quarter q of element 4·g + c holds rows 4·g to 4·g + 3 of column 4·q + c.
     let mut quarters = columns;
     for (rows, quarters) in rows.as_chunks::<4>().0.iter().zip(quarters.as_chunks_mut::<4>().0) {
         let [low, high] = [

@@ -10,7 +10,7 @@ pub(in crate::kernels) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     !unsafe { over_bytes(!crc, bytes) }
 }
 
-/// CRC-32C by products of polynomials where there are many bytes, for machines that the caller knows to have
+/// CRC-32C by products of polynomials if there are many bytes, for machines that the caller knows to have
 /// VPCLMULQDQ, AVX-512 and SSE 4.2.
 pub(in crate::kernels) fn crc32c_by_products(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < LEAST_BYTES {
@@ -26,8 +26,8 @@ const LEAST_BYTES: usize = 1024;
 /// Bytes that are folded onto as many that follow: four vectors.
 const FOLD: usize = 256;
 
-/// x^n modulo the polynomial, bits reversed, in the position in which a carry-less product of reversed
-/// factors wants it.
+/// x^n modulo the polynomial, bits reversed, in the position that a carry-less product of reversed factors
+/// requires.
 const fn power(n: usize) -> i64 {
     let mut state = 1u32 << 31;
     let mut i = 0;
@@ -38,8 +38,8 @@ const fn power(n: usize) -> i64 {
     (state as i64) << 1
 }
 
-/// These products of the halves of sixteen bytes weigh as much as the bytes, at the place where the next fold
-/// begins.
+/// The state after `bytes`. Each step replaces sixteen bytes by products of their halves. Modulo the
+/// polynomial, these count as much at the place where the next fold begins as the bytes did at their own.
 ///
 /// # Source
 /// Gopal et al.: Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction (Intel, 2009).

@@ -29,8 +29,8 @@ fn pack_eights_bmi2(bits: u32, eights: &[[u8; 8]], out: &mut [u8]) {
     }
 }
 
-/// Unpacks groups of eight fields, as far as eight bytes are left for each; returns how many. The caller has
-/// detected an [`Isa`](crate::kernels::Isa) above the baseline.
+/// Unpacks groups of eight fields, as long as eight bytes are left for each. Returns the number of groups.
+/// The caller has detected an [`Isa`](crate::kernels::Isa) above the baseline.
 pub(crate) fn unpack_eights(bits: u32, bytes: &[u8], eights: &mut [[u8; 8]]) -> usize {
     // SAFETY: every `Isa` above the baseline has BMI2.
     unsafe { unpack_eights_bmi2(bits, bytes, eights) }

@@ -1,4 +1,4 @@
-//! The numbers of the bits of words that are one, and positions by gaps, a vector at a time.
+//! Finds the bits of words that are one, and turns gaps into positions, a vector at a time.
 
 use crate::bits::{MAX_FIELD_BITS, load_padded};
 use crate::kernels::scalar::gaps::{ONES, TURN, ones_by, positions_of_block};
@@ -151,7 +151,7 @@ fn fields(lows: &[u8], first_bit: u64, r: u32) -> __m512i {
     }
 }
 
-/// Each lane with all before it, modulo 2³².
+/// Each lane plus all lanes before it, modulo 2³².
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn running_sums(lanes: __m512i) -> __m512i {

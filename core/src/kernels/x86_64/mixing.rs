@@ -1,5 +1,5 @@
-//! Mixtures of three probabilities in registers of SSE2, which every machine has that this is compiled for.
-//! The fourth lane is not used: its input is 0.
+//! Mixtures of three probabilities in SSE2 registers. Every machine that this module is compiled for has
+//! SSE2. The fourth lane is not used: its input is 0.
 
 use crate::kernels::scalar::mixing::{COMPLEMENT_WIDTH, P_BITS};
 use crate::kernels::scalar::mixing::{
@@ -122,7 +122,7 @@ fn learn_sse2(mixture: Mixture, bit: bool) -> [Word; INPUTS] {
         _mm_sub_epi32(p, part(_mm_sub_epi32(p, all(LEAST)), rates))
     };
     let count = _mm_and_si128(known, all(COUNT_MASK));
-    // True is −1.
+    // A true comparison is −1, so subtracting it adds one.
     let count = _mm_sub_epi32(count, _mm_cmpgt_epi32(all(COUNT_MASK), count));
     let learnt = _mm_or_si128(_mm_slli_epi32::<{ COUNT_BITS as i32 }>(p), count);
     [
@@ -132,14 +132,14 @@ fn learn_sse2(mixture: Mixture, bit: bool) -> [Word; INPUTS] {
     ]
 }
 
-/// 128 · log₂, and a constant: exponent and seven digits of a float.
+/// 128 · log₂ of each value, plus a constant: the exponent and seven mantissa digits of the value as a float.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn biased_log(values: __m128i) -> __m128i {
     _mm_srli_epi32::<16>(_mm_castps_si128(_mm_cvtepi32_ps(values)))
 }
 
-/// So much, out of 2¹⁶, of each.
+/// Each value times its share, out of 2¹⁶.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn part(values: __m128i, shares: __m128i) -> __m128i {

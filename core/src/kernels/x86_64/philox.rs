@@ -1,8 +1,8 @@
 //! The generator in registers: a turn makes as many blocks as a vector has 64-bit lanes.
 //!
-//! Words are in the lower halves of lanes. The upper halves hold what a product left there, which the next
-//! product ignores. The lowest word of a position is a factor of one product of the first round, which
-//! therefore grows from turn to turn by a constant. Of the other three products of the first two rounds, two
+//! Words are in the lower halves of lanes. The upper halves hold leftovers of a product, which the next
+//! product ignores. The lowest word of a position is a factor of one product of the first round, so that
+//! product grows by a constant from turn to turn. Of the other three products of the first two rounds, two
 //! change only with the higher word.
 
 use crate::rng::stream::{CONSTANTS, DRAW_ROUNDS, Stream};

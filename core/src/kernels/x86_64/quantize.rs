@@ -9,11 +9,11 @@ use crate::kernels::x86_64::philox::{Avx2Blocks, Avx512Blocks};
 use crate::rng::stream::Stream;
 use core::arch::x86_64::*;
 
-/// Draws, and so elements, of one turn: four blocks of the generator with AVX2, eight with AVX-512.
+/// Draws of one turn, one an element: four blocks of the generator with AVX2, eight with AVX-512.
 const AVX2_TURN: usize = 32;
 const AVX512_TURN: usize = 64;
 
-/// Units of a level, as the fixed-point sum counts them.
+/// Units of the fixed-point sum in one level.
 const UNITS: f32 = 65_536.0;
 
 /// [`quantize`](crate::kernels::quantize) for an instruction set above the baseline, which the caller has
@@ -26,7 +26,7 @@ pub(in crate::kernels) fn quantize(
     fields: &mut [u8],
 ) {
     let turn = if isa == Isa::Avx512 { AVX512_TURN } else { AVX2_TURN };
-    // Elsewhere a turn would begin inside a block of the generator.
+    // If the first element is at another position, turns begin inside a block of the generator.
     let whole = if stream.is_none() || bucket.first.is_multiple_of(8) { p.len() / turn * turn } else { 0 };
     let (p, p_tail) = p.split_at(whole);
     let (fields, fields_tail) = fields.split_at_mut(whole);
@@ -75,7 +75,7 @@ fn turns_avx512<const NEAREST: bool>(
 }
 
 /// Sixteen fields: level from the fixed-point sum, and the sign in bit 7. Scaling by powers of two is exact,
-/// so one product is as good as two.
+/// so one product gives the same bits as two.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn levels_avx512<const NEAREST: bool>(bits: __m512i, draws: __m512i, bucket: &Bucket) -> __m128i {
@@ -130,8 +130,8 @@ fn quantize_avx2(p: &[u32], bucket: &Bucket, stream: Option<&Stream>, fields: &m
 
 /// Whole turns, each with its draws.
 ///
-/// The upper half of a vector holds elements eight places after those of the lower half, as draws are in that
-/// order when they are unpacked.
+/// The upper half of a vector holds elements eight places after those of the lower half, because unpacking
+/// leaves the draws in that order.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turns_avx2<const NEAREST: bool>(

@@ -5,16 +5,16 @@ use crate::kernels::isa::Isa;
 use crate::kernels::scalar::rans::{Entries, LOWER, Lanes, PRESENT, ROUND, SCALE_BITS, SLOTS};
 use core::arch::x86_64::*;
 
-/// Bytes of the words that a round takes or leaves at most.
+/// Most bytes of words that a round takes or leaves.
 const ROUND_BYTES: usize = 2 * ROUND;
 
 const SLOT_MASK: i32 = SLOTS as i32 - 1;
 
-/// Symbols of an alphabet whose entries fit registers.
+/// Symbols of the largest alphabet whose entries fit registers.
 const FEW: usize = 16;
 
-/// Decodes the first rounds of `out`, while words cannot run out in a round. Returns how many rounds, and
-/// moves `taken`, the number of used bytes of `words`.
+/// Decodes the first rounds of `out`, as long as the words cannot run out within a round. Returns the number
+/// of rounds decoded, and updates `taken`, the number of bytes of `words` used so far.
 ///
 /// # Panics
 /// When `isa` is the baseline.
@@ -127,7 +127,7 @@ fn decode_avx2(
     done
 }
 
-/// For each mask of eight lanes, which of the next words each lane of the mask takes, a byte a lane.
+/// For each mask of eight lanes, one byte a lane: which of the next words a lane of the mask takes.
 const EXPAND: [u64; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -140,8 +140,7 @@ const EXPAND: [u64; 256] = {
     table
 };
 
-/// For each mask of eight lanes, the lanes of the mask in order, one after the other at the end of eight
-/// places.
+/// For each mask of eight lanes, the numbers of its lanes in order, packed to the end of eight places.
 const GATHER_LAST: [u64; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -194,7 +193,8 @@ fn store_symbols([a, b, c, d]: [__m256i; 4], symbols: &mut [u8; ROUND]) {
 }
 
 /// Encodes rounds from the last to the first into words that end with the first `free` bytes of `out`, while
-/// there is room for the words of a whole round. Returns how many rounds are left, and moves `free`.
+/// there is room for the words of a whole round. Returns how many rounds remain to be encoded, and updates
+/// `free`.
 ///
 /// `seen` keeps the bits that the entries of all symbols have in common.
 ///
@@ -356,7 +356,8 @@ fn encode_avx2<const FEW_SYMBOLS: bool>(
                 }
             };
             all = _mm256_and_si256(all, packed);
-            // There is no unsigned comparison: a state that is not full is the smaller of the two.
+            // AVX2 has no unsigned comparison. A state is not full if the minimum of it and the bound is the
+            // state.
             let bound = _mm256_or_si256(packed, _mm256_set1_epi32(0xf_ffff));
             let is_not_full = _mm256_cmpeq_epi32(_mm256_min_epu32(x, bound), x);
             let full = !_mm256_movemask_ps(_mm256_castsi256_ps(is_not_full)) as usize & 0xff;

@@ -8,7 +8,7 @@ use core::arch::x86_64::*;
 /// Gaps of a group.
 const GROUP: usize = 16;
 
-/// Zeros at which the code of a gap is too long for its group.
+/// Number of zeros from which on the code of a gap is too long for its group.
 const LONG: i32 = MAX_FIELD_BITS as i32;
 
 /// [`put_gaps`](crate::kernels::put_gaps) for AVX-512, which the caller has detected.
@@ -77,7 +77,7 @@ fn put_gaps_avx2(
         // SAFETY: a group is two vectors.
         unsafe { _mm256_loadu_si256(group.as_ptr().add(8 * half).cast()) }
     };
-    // The lower 16 bits of each lane that the mask has.
+    // Each lane under the mask, packed to 16 bits.
     let halves = |group: &[u32; GROUP], mask| {
         let half = |half| _mm256_and_si256(load(group, half), _mm256_set1_epi32(mask));
         let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(half(0), half(1)));
@@ -91,7 +91,7 @@ fn put_gaps_avx2(
         let (front, back) = halves(group, 0xffff);
         [pressed(front, mask), pressed(back, mask)]
     };
-    // The ones of eight gaps, and their bits.
+    // The codes of eight gaps: their ones, each in its place, and the number of bits.
     let half_codes = |group: &[u32; GROUP], half, r: u32| {
         let zeros = _mm256_srl_epi32(load(group, half), _mm_cvtsi32_si128(r as i32));
         let bits = _mm256_add_epi32(_mm256_min_epu32(zeros, _mm256_set1_epi32(LONG)), _mm256_set1_epi32(1));
@@ -116,7 +116,7 @@ fn put_gaps_avx2(
     put_groups(gaps, block, parameters, (lows, highs), bytes, words, codes);
 }
 
-/// The bits of the mask in each half, side by side.
+/// The bits of each half that the mask selects, packed together.
 #[inline]
 #[target_feature(enable = "sse4.1,bmi2")]
 fn pressed(fields: __m128i, mask: u64) -> [u64; 2] {
@@ -124,13 +124,13 @@ fn pressed(fields: __m128i, mask: u64) -> [u64; 2] {
     [_pext_u64(front as u64, mask), _pext_u64(back as u64, mask)]
 }
 
-/// See [`put_gaps`](crate::kernels::put_gaps). `bytes` and `words` are the bits of a group's mask, which is
-/// for eight bytes, in the lowest 8 and 16 bits of each gap, as many as fit at a time. `codes(group, r)`
-/// gives the ones of a group and the number of its bits, if that is at most [`MAX_FIELD_BITS`]; otherwise it
-/// gives a larger number.
+/// See [`put_gaps`](crate::kernels::put_gaps). `bytes(group, mask)` and `words(group, mask)` take the lowest
+/// 8 and 16 bits of each gap, as many gaps as eight bytes hold at a time. They pack the bits that the mask,
+/// which is for eight bytes, selects. `codes(group, r)` gives the ones of a group and the number of its bits,
+/// if that is at most [`MAX_FIELD_BITS`]; otherwise it gives a larger number.
 ///
-/// They are passed on as they are: inside a closure of this function, which knows of no instruction set, they
-/// would stay calls.
+/// Pass these functions on as they are. This function is compiled for no instruction set of its own, so a
+/// closure in it could call them, but not inline them.
 #[inline(always)]
 fn put_groups(
     gaps: &[u32],
@@ -187,7 +187,7 @@ fn put_group_lows(
     }
 }
 
-/// A call, so that the loop over groups stays small.
+/// Not inlined, so that the loop over groups stays small.
 #[inline(never)]
 fn put_rest_of_lows(gaps: &[u32], r: u32, lows: &mut BitWriter<'_>) {
     put_lows(gaps, r, lows);

@@ -1,4 +1,4 @@
-//! Selection: what branches on every element elsewhere keeps whole vectors here.
+//! Selection without a branch on every element: each step keeps elements of a whole vector.
 
 use crate::kernels::scalar::floats::MAGNITUDE;
 use crate::kernels::scalar::select as scalar;
@@ -185,7 +185,7 @@ unsafe fn keep_from_avx2<const ADD: bool>(
     lanes.into_iter().fold(tail_max, u32::max)
 }
 
-/// The numbers of the lanes whose bits are set, side by side.
+/// The numbers of the lanes whose bits are set, packed to the front.
 #[target_feature(enable = "avx2,bmi2")]
 pub(super) fn lanes_of(kept: u8) -> __m256i {
     let bytes = _pdep_u64(u64::from(kept), 0x0101_0101_0101_0101).wrapping_mul(0xff);
@@ -193,8 +193,8 @@ pub(super) fn lanes_of(kept: u8) -> __m256i {
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(lanes as i64))
 }
 
-/// A bit for each lane that is at least the bound. There is no unsigned comparison; such a lane is the larger
-/// of the two.
+/// A bit for each lane that is at least the bound. AVX2 has no unsigned comparison; such a lane is the
+/// maximum of itself and the bound.
 #[target_feature(enable = "avx2")]
 fn reaching(magnitudes: __m256i, bound: __m256i) -> u8 {
     let is_kept = _mm256_cmpeq_epi32(_mm256_max_epu32(magnitudes, bound), magnitudes);

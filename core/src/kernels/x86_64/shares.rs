@@ -1,4 +1,4 @@
-//! Shares of sixteen symbols in two registers of SSE2, which every machine has that this is compiled for.
+//! Shares of sixteen symbols in two SSE2 registers. Every machine that this module is compiled for has SSE2.
 
 use crate::kernels::scalar::shares::{SYMBOLS, Shares};
 use core::arch::x86_64::*;

@@ -1,10 +1,10 @@
-//! Counting symbols of a small alphabet: each is compared with a line of them at once.
+//! Counts symbols of a small alphabet: compares each symbol of the alphabet with a whole line of symbols.
 
 use crate::kernels::isa::Isa;
 use crate::kernels::scalar::symbols as scalar;
 use core::arch::x86_64::*;
 
-/// Symbols of an alphabet that is counted by comparison.
+/// Symbols of the largest alphabet that is counted by comparison.
 pub(crate) const FEW: usize = 32;
 
 /// Symbols compared at a time.

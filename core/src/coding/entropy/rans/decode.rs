@@ -31,7 +31,8 @@ impl<'a> Decoder<'a> {
             *state = load_padded(bytes, 4 * lane) as u32;
         }
         let words = bytes.get(4 * lanes..).unwrap_or_default();
-        // States cut short leave bytes missing, which an empty sequence of words would not tell.
+        // If the states are cut short, their missing bytes count as taken: the empty sequence of words alone
+        // would not show that they are missing.
         let taken = (4 * lanes).saturating_sub(bytes.len());
         Decoder { isa, states, lanes, next: 0, words, taken }
     }
@@ -53,8 +54,8 @@ impl<'a> Decoder<'a> {
         tail.iter_mut().for_each(|symbol| *symbol = self.next(slots));
     }
 
-    /// Decodes rounds by vectors, while there are rounds and while words cannot run out; returns what is
-    /// left. The next symbol belongs to the first lane.
+    /// Decodes rounds by vectors, as long as there are rounds and the words cannot run out. Returns the part
+    /// of `out` that is not decoded yet. The next symbol belongs to the first lane.
     fn rounds<'o>(&mut self, slots: &[u32; SLOTS], out: &'o mut [u8]) -> &'o mut [u8] {
         if self.lanes < MAX_LANES {
             return out;
@@ -84,8 +85,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Decodes groups of eight symbols. The first belongs to a lane that is a multiple of eight, or to the
-    /// first lane if there are fewer than eight. There are `L` lanes, or a power of two, up to `SETS`, of
-    /// sets of `L`.
+    /// first lane if there are fewer than eight lanes. The number of lanes is `L` times a power of two, which
+    /// is at most `SETS`.
     fn groups<const L: usize, const SETS: usize>(
         &mut self,
         slots: &[u32; SLOTS],
@@ -112,8 +113,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The bytes of `words` that a group may take, from `taken` on. Near their end it copies what is left to
-/// `spare`, which is all zeros.
+/// The bytes of `words` that a group may take, from `taken` on. Near their end it copies the remaining bytes
+/// to `spare`, which is all zeros.
 #[inline(always)]
 fn window_at<'w>(words: &'w [u8], taken: usize, spare: &'w mut [u8; GROUP_BYTES]) -> &'w [u8; GROUP_BYTES] {
     let rest = words.get(taken..).unwrap_or_default();

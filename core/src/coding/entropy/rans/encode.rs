@@ -41,7 +41,7 @@ impl<'o> Encoder<'o> {
     /// `lanes_log2` above 5 counts as 5. The content of `out` after the stream is unspecified.
     pub(crate) fn new(isa: Isa, n: usize, lanes_log2: u32, out: &'o mut [u8]) -> Self {
         let lanes = lanes(lanes_log2);
-        // The move is no further than it can need to be.
+        // This keeps the distance of the later move as short as the bound allows.
         let free = n.saturating_mul(2).saturating_add(4 * lanes).min(out.len());
         Encoder { isa, lanes, states: [LOWER; MAX_LANES], out: &mut out[..free], free }
     }
@@ -74,8 +74,8 @@ impl<'o> Encoder<'o> {
     }
 }
 
-/// Encodes all symbols in as many lanes as there can be, last to first: whole rounds by vectors, while there
-/// are any and while there is room to spare.
+/// Encodes all symbols in the largest number of lanes, last to first. Encodes whole rounds by vectors, as
+/// long as there are any and there is room to spare.
 fn encode_rounds(
     isa: Isa,
     symbols: &[u8],
@@ -135,8 +135,8 @@ fn encode_group<const L: usize>(
     for (at, &symbol) in symbols.iter().enumerate().rev() {
         let [reciprocal, packed] = entries[usize::from(symbol)];
         let x = states[at % L];
-        // Stored in any case, and overwritten by the next word if not to be emitted: the hot loop has no
-        // branches, which could not be predicted.
+        // Stored in any case. If the word is not to be emitted, the next one overwrites it. So the hot loop
+        // needs no branch. A branch could not be predicted.
         let word = 2 * ((GROUP - 1 - count) % GROUP);
         [window[word], window[word + 1]] = (x as u16).to_le_bytes();
         // The same as x >= f << 20, which for f = 2^12 has 33 bits.

@@ -36,7 +36,7 @@ pub(crate) use table::Table;
 /// Symbols coded with one test for the end of the words.
 const GROUP: usize = 8;
 
-/// Bytes of the words that a group takes at most.
+/// Most bytes of words that a group takes.
 const GROUP_BYTES: usize = 2 * GROUP;
 
 /// Lanes of a stream; a log2 above the largest counts as the largest.

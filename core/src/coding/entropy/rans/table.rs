@@ -29,8 +29,8 @@ impl Table {
             freqs[0] = SLOTS as u16;
             return Table { freqs };
         }
-        // Symbols whose share is below one slot get one slot, which leaves less to the others. Repeats until
-        // all have a slot.
+        // Symbols whose share is below one slot get one slot, which leaves fewer slots to the others. This
+        // repeats until all have a slot.
         let mut slots = SLOTS as u64;
         let mut before = 0;
         while before != slots {
@@ -44,7 +44,8 @@ impl Table {
                 }
             }
         }
-        // Each of the others is rounded where one slot more begins to save less than it does on average.
+        // Each of the others gets its share rounded down, and one slot more if that saves more than a slot
+        // does on average.
         for (f, &count) in used.iter_mut().zip(counts).filter(|(f, count)| **f == 0 && **count > 0) {
             let share = u64::from(count) * slots;
             *f = (share / total) as u16;
@@ -89,7 +90,7 @@ impl Table {
     ///   else: the class - 1 digits of the frequency below its leading one
     /// ```
     /// Absent symbols after the last one in use cost nothing, and the last symbol of the alphabet takes the
-    /// slots that are left.
+    /// remaining slots.
     ///
     /// # Panics
     /// If `alphabet` is above 256.

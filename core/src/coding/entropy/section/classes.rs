@@ -6,8 +6,8 @@
 //!   in the fewest bits; the third time all segments
 //! classes without segments go; then, while it saves bits, those two neighbours are joined that save the most
 //! ```
-//! The sum of the symbols orders segments from the quietest to the loudest, so what neighbours are is a
-//! matter of numbers.
+//! The sum of the symbols orders segments from the quietest to the loudest, so neighbouring classes are those
+//! with neighbouring numbers.
 
 use super::LEAST_SEGMENT_LOG2;
 use crate::coding::entropy::rans::{Entries, MAX_ALPHABET, Table, fill_entries};
@@ -23,19 +23,22 @@ pub(super) const SEGMENT: usize = 1 << SEGMENT_LOG2;
 /// Most classes of a section.
 const MAX_CLASSES: usize = CLASS_LANES;
 
-/// Symbols of a unit for each class above the first: a reader must have the room for its slots.
+/// A unit needs this many symbols for each class above the first, because a reader must have room for the
+/// slots of each class.
 const SYMBOLS_PER_CLASS: usize = 8192;
 
 /// Segments that the tables are learnt from.
 const SAMPLE: usize = 1 << 14;
 
-/// Times that segments move to the class that suits them best.
+/// How many times segments move to the class that suits them best.
 const ROUNDS: usize = 3;
 
-/// Symbols of an alphabet so small that a segment is counted before its costs are.
+/// Symbols of the largest alphabet with which the symbols of a segment are counted before their costs are
+/// summed.
 const FEW: usize = 16;
 
-/// Bits of a symbol that a class has no slots for, in its search for segments: above every other.
+/// Cost in bits, while classes are searched, of a symbol for which a class has no slots: above every other
+/// cost.
 const ABSENT_BITS: u32 = 16;
 
 type Counts = [u32; MAX_ALPHABET];
@@ -66,7 +69,7 @@ impl<'r> ClassRoom<'r> {
     }
 
     /// The room for a section of at most `len` symbols, in scratch memory of
-    /// [`scratch_len`](Self::scratch_len); in none, for one class.
+    /// [`scratch_len`](Self::scratch_len). Without scratch memory, there is room for one class only.
     pub(crate) fn new(len: usize, words: &'r mut [u32], classes: &'r mut [u8]) -> Self {
         let most = if words.is_empty() { 1 } else { most_classes(len) };
         let (counts, tables) = words.split_at_mut(if most == 1 { 0 } else { most * MAX_ALPHABET });
@@ -95,13 +98,13 @@ impl<'r> ClassRoom<'r> {
     }
 }
 
-/// Words of what every symbol costs in every class.
+/// Words of [`Costs`].
 const COST_WORDS: usize = MAX_ALPHABET * CLASS_LANES;
 
-/// What every symbol costs in every class, in 2⁻¹⁶ bits.
+/// The cost of every symbol in every class, in 2⁻¹⁶ bits.
 type Costs = [[u32; CLASS_LANES]; MAX_ALPHABET];
 
-/// The cost of a segment in a class that no other segment has: more than any other cost.
+/// The cost of naming a class that no segment has: more than any other cost.
 const NOBODY: u32 = 1 << 31;
 
 /// The symbols, and the classes tried for their segments.
@@ -118,7 +121,7 @@ impl<'s> Search<'s> {
         self.symbols.chunks(SEGMENT).enumerate().step_by(stride)
     }
 
-    /// Gives every `stride`-th segment a class to begin with.
+    /// Gives every `stride`-th segment its first class.
     fn spread(&self, stride: usize, classes: &mut [u8], counts: &mut [Counts]) {
         counts.as_flattened_mut().fill(0);
         for (segment, symbols) in self.segments(stride) {
@@ -131,7 +134,7 @@ impl<'s> Search<'s> {
     }
 
     /// The cost of each symbol in each class, learnt from the symbols counted in every `stride`-th segment.
-    /// Returns the cost of a segment's class itself.
+    /// Returns the cost of naming each class.
     fn learn(
         &self,
         stride: usize,
@@ -182,8 +185,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Joins neighbouring classes for as long as that costs nothing; returns how many are left, with the
-    /// lowest numbers.
+    /// Joins neighbouring classes as long as that costs nothing. Returns how many classes remain; they have
+    /// the lowest numbers.
     fn join(&self, classes: &mut [u8], counts: &mut [Counts]) -> usize {
         let mut members = members_of(classes.iter());
         let (mut names, mut bits, mut used) = ([0u8; MAX_CLASSES], [0u64; MAX_CLASSES], 0);
@@ -209,8 +212,8 @@ impl<'s> Search<'s> {
         used
     }
 
-    /// The lower of the two neighbours that save most when they are joined, the lowest of equals, and the
-    /// bits of the two together; `None` if no two save anything.
+    /// Finds the two neighbours that save most when they are joined, the lowest among equals. Returns the
+    /// lower one, and the bits of the two joined; `None` if every join costs something.
     fn best_join(&self, counts: &[Counts], members: &[u32], bits: &[u64]) -> Option<(usize, u64)> {
         let apart = bits.iter().sum::<u64>() + bits_of_members(members);
         let joins = (1..counts.len()).map(|high| {
@@ -243,7 +246,7 @@ fn members_of<'c>(classes: impl Iterator<Item = &'c u8>) -> [u32; MAX_CLASSES] {
     members
 }
 
-/// Bits that saying the class of every segment takes.
+/// Bits that it takes to name the class of every segment.
 fn bits_of_members(members: &[u32]) -> u64 {
     Table::from_counts(members).cost_bits(members)
 }
@@ -272,8 +275,8 @@ impl Chosen<'_> {
         self.tables().zip(self.counts).map(|(table, counts)| table.cost_bits(&counts[..self.alphabet])).sum()
     }
 
-    /// Passes the differences between neighbouring classes to `write`, modulo the number of classes, which
-    /// comes with them.
+    /// Passes to `write` the differences between the classes of neighbouring segments, modulo the number of
+    /// classes, and that number.
     pub(super) fn with_differences<T>(&mut self, write: impl FnOnce(&[u8], usize) -> T) -> T {
         let used = self.counts.len() as u8;
         let mut previous = 0;

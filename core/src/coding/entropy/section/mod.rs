@@ -6,8 +6,8 @@
 //! streams.
 //!
 //! With classes, every segment of the symbols belongs to one of up to 16 classes, each with a table of its
-//! own, so that unevenly spread symbols cost less. The differences between neighbouring classes are a section
-//! themselves.
+//! own, so that unevenly spread symbols cost less. The differences between the classes of neighbouring
+//! segments are a section themselves.
 
 mod classes;
 mod shape;
@@ -34,7 +34,7 @@ const CHUNK: usize = 256;
 /// log2 of the symbols of the shortest segment that the `classes` byte can name: whole rounds of all lanes.
 const LEAST_SEGMENT_LOG2: u32 = 5;
 
-/// Classes of a word of scratch memory.
+/// Classes that one word of scratch memory holds.
 const CLASSES_PER_WORD: usize = 4;
 
 /// A section as received.
@@ -51,7 +51,8 @@ pub(crate) struct CodedSymbols<'a> {
 struct Classes<'a> {
     tables: usize,
     segment_log2: u32,
-    /// From class to class, modulo their number; the class before the first is 0.
+    /// From the class of one segment to the next, modulo the number of classes; the class before the first is
+    /// 0.
     differences: Coded<'a>,
 }
 

@@ -2,10 +2,10 @@
 
 use crate::gradient::layout::Part;
 
-/// Columns of the widest matrix that is kept account of.
+/// Columns of the widest matrix whose columns are remembered.
 const MAX_WIDTH: usize = 1 << 16;
 
-/// One bit a column, and one bit for each word of those that has a bit set.
+/// One bit a column, and a summary: one bit for each word of these, which is set if the word is not 0.
 pub(super) struct Columns<'m> {
     words: &'m mut [u32],
     summary: &'m mut [u32],
@@ -24,7 +24,7 @@ impl<'m> Columns<'m> {
         words + summary
     }
 
-    /// No columns of `part` yet; `None` if it is not a matrix, or has only one row.
+    /// An empty set of columns of `part`; `None` if it is not a matrix, or has only one row.
     pub(super) fn new(memory: &'m mut [u32], part: &Part) -> Option<Self> {
         let width =
             part.width.filter(|&width| (1..=MAX_WIDTH).contains(&width) && width <= part.len() / 2)?;

@@ -12,17 +12,18 @@ const MIN_ROW: usize = 8;
 const MAX_ROW: usize = 1 << 16;
 const PLAIN_ROW: usize = 64;
 
-/// Cases that a model distinguishes. First model: how many entries the column had, how dense the last
-/// coordinates were, whether the last one had an entry. Second: how long ago the last entry was, how many
-/// rows ago the column had one. Third: what the last row with entries has here, how often this row was unlike
-/// it, and like it. For rows: whether the last rows had entries, how many entries are expected in this row.
+/// Number of cases that each model distinguishes. The first model sees how many entries the column had, how
+/// dense the last coordinates were, and whether the last one had an entry. The second sees how long ago the
+/// last entry was, and how many rows ago the column had one. The third sees what the last row with entries
+/// has in this column, and how often this row was unlike it, and like it. The model of rows sees whether the
+/// last rows had entries, and how many entries are expected in this row.
 const BY_DENSITY: usize = 8 * 16 * 2;
 const BY_DISTANCE: usize = 16 * 32;
 const BY_ROW: usize = 4 * 4 * 8;
 const BY_ROWS: usize = 8 * EXPECTED;
 
-/// P(a row has entries) at first, out of 2¹⁶, for digits of 16 times their expected number: about 1 −
-/// exp(−number).
+/// Initial P(a row has entries), out of 2¹⁶, by the digits of 16 times the expected number of entries: about
+/// 1 − exp(−number).
 const ROW_HAS_ENTRIES: [u32; EXPECTED] = [1300, 5500, 10_600, 19_500, 33_200, 49_600, 61_700, 65_300, 65_400];
 const EXPECTED: usize = 9;
 
@@ -33,10 +34,11 @@ pub(super) const WORDS: usize = BY_DENSITY + BY_DISTANCE + BY_ROW + BY_ROWS;
 const ONE: u32 = 1 << 16;
 const FORGET: u32 = 5;
 
-/// Larger distances to the last entry are not told apart.
+/// Larger distances to the last entry are treated alike.
 const MOST_SINCE: u32 = 1023;
 
-/// This many rows ago, or more, or never.
+/// Rows since the last entry of a column, capped at this. In a column without an entry, the row of the last
+/// entry is [`NEVER`], which reaches the cap.
 const LONG_AGO: u32 = 16;
 const NEVER: u32 = 1 << 31;
 
@@ -65,8 +67,8 @@ pub(super) fn column_words(len: usize) -> usize {
 
 /// What the models see while they process the coordinates of a part.
 pub(super) struct Coordinates<'m> {
-    /// For each column, eight times how many entries it had, with the digits of that number, and the row of
-    /// the last one by its number among those with entries, or never.
+    /// Two words for each column: eight times the number of its entries, plus the digits of that number; and
+    /// the row of its last entry, counted among the rows with entries, or [`NEVER`].
     columns: &'m mut [[u32; 2]],
     /// Column of the next coordinate.
     column: usize,
@@ -161,7 +163,7 @@ impl<'m> Coordinates<'m> {
         row: u32,
         indices: &mut [u32],
     ) -> Result<(), DecodeError> {
-        // Rows without entries are passed at once, so that the others are denser.
+        // Rows without entries are passed at once, so the others are denser.
         let denser = log(self.begun) - log(self.full + 1);
         let mut expected = prior(self.left, self.span, denser);
         let Self { mut next, mut span, mut left, mut recent, mut since, full, .. } = *self;
@@ -242,7 +244,7 @@ fn up_to(most: u32, value: u32) -> u32 {
     digits_of(value.min((1 << most) - 1))
 }
 
-/// As dense as `left` entries among `span` coordinates, and by so much more.
+/// The prior for `left` entries among `span` coordinates, with `denser` added to the logarithm of its odds.
 fn prior(left: u32, span: u32, denser: i32) -> Prior {
     Prior::new(log(left) - log(span - left) + denser)
 }

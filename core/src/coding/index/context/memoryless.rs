@@ -17,7 +17,7 @@ const LEAST: u32 = 96;
 struct Digits {
     /// P(1) of each digit.
     p: [u32; 32],
-    /// Digits below this one are 0 or 1 with hardly any difference.
+    /// Digits below this one are almost equally likely to be 0 or 1.
     even: u32,
     /// Digits from this one on count by ones.
     high: u32,

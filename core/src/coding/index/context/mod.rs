@@ -5,14 +5,15 @@
 //!
 //! `context` codes each gap by its number of digits under three models at once. They see how long the gaps of
 //! this tensor are expected to be, how long the last ones were, and how far away the next column is that had
-//! an entry before. The digits below the second are as good as random, and are coded as they are.
+//! an entry before. The digits after the second are as good as random, and are coded as they are.
 //!
 //! `context-max` codes one decision for every row, whether it has entries, and one for every coordinate of a
-//! row that does. It uses three models too. They see how dense column and surroundings are, how far back
-//! entries are in either direction, and how well this row repeats the one before.
+//! row that does. It uses three models too. They see how dense the column and the surroundings are, how far
+//! back the last entries are along the row and along the column, and how well this row repeats the one
+//! before.
 //!
-//! Positions without such order would cost more than their number alone implies. For them there is a second
-//! form, with one probability for all coordinates. The first decision of a section selects the form.
+//! Positions without such order would cost more than the number of entries alone implies. For them there is a
+//! second form, with one probability for all coordinates. The first decision of a section selects the form.
 
 mod columns;
 mod coordinates;

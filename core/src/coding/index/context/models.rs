@@ -5,7 +5,7 @@ use crate::coding::entropy::mixer::{Word, decide_alone, seen};
 use crate::coding::entropy::range::BitCoder;
 use crate::coding::entropy::shares::{SYMBOLS, Shares, SymbolModels, model_words, shares_of};
 
-/// Cases of each thing that a model of gaps sees.
+/// Number of cases of each property that a model of gaps sees.
 pub(super) const CASES: usize = 14;
 
 /// Models of gaps, one kind after the other.
@@ -22,10 +22,10 @@ const COUNT_BY_SHARE: usize = 3 * 16;
 pub(super) const GAP_WORDS: usize = SYMBOLS + model_words(GAPS);
 pub(super) const COUNT_WORDS: usize = (COUNT_BY_SIZE + COUNT_BY_SHARE) * DECISIONS;
 
-/// How much each kind of model of gaps counts.
+/// The weight of each kind of model of gaps.
 const WEIGHTS: [u16; 3] = [1, 2, 3];
 
-/// Updates that models count as seen before their first: those of gaps, and those of counts.
+/// Updates that new models count as already seen: models of gaps, and models of counts.
 const EXPECTED_COUNT: u32 = 12;
 const SECOND_COUNT: u32 = 20;
 const SHARE_COUNT: u32 = 1;
@@ -49,7 +49,7 @@ pub(super) struct CountModels<'m> {
 /// What is known before a gap is coded, each below [`CASES`].
 #[derive(Clone, Copy)]
 pub(super) struct Known {
-    /// Digits of the gap that is to be expected.
+    /// Digits of the expected gap.
     pub(super) expected: usize,
     /// Digits of the distance to the next column with an entry.
     pub(super) column: usize,

@@ -15,7 +15,7 @@ fn positions(gaps: impl IntoIterator<Item = u32>) -> Vec<u32> {
     gaps.into_iter().scan(0, step).collect()
 }
 
-/// Draws.
+/// Pseudo-random words.
 fn words(mut state: u32) -> impl Iterator<Item = u32> {
     std::iter::repeat_with(move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -94,13 +94,13 @@ fn magnitude_counts(symbols: &[u8]) -> [u32; MAX_MAGNITUDES] {
     counts
 }
 
-/// A codebook without the magnitudes that a part of the entries does not use, and what becomes of their
-/// numbers.
+/// A codebook without the magnitudes that a part of the entries does not use, and how the numbers of the two
+/// books correspond.
 struct Reduced {
     book: Codebook,
-    /// For each number in the whole book that in the reduced one.
+    /// For each number in the whole book, the number in the reduced one.
     to: [u8; MAX_MAGNITUDES],
-    /// For each number in the reduced book that in the whole one.
+    /// For each number in the reduced book, the number in the whole one.
     from: [u8; MAX_MAGNITUDES],
 }
 
@@ -120,7 +120,7 @@ fn to_changes(symbols: &mut [u8]) {
     }
 }
 
-/// The other way round.
+/// Reverses [`to_changes`].
 fn from_changes(symbols: &mut [u8]) {
     let mut sign = 0;
     for symbol in symbols {
@@ -129,8 +129,9 @@ fn from_changes(symbols: &mut [u8]) {
     }
 }
 
-/// Writes the symbols in rANS, if that takes fewer than `limit` bytes; returns the packing, which where
-/// `packs_values` is that of signs or of changes, whichever costs fewer bits, signs if neither does.
+/// Writes the symbols in rANS if that takes fewer than `limit` bytes, and returns the packing. With
+/// `packs_values`, the packing codes signs or changes of sign, whichever costs fewer bits, and signs if both
+/// cost the same.
 fn write_rans(
     symbols: &mut [u8],
     alphabet: usize,
@@ -171,7 +172,8 @@ impl Codebook {
         Some((exact as u8 * 2 + u8::from(sign), decoded))
     }
 
-    /// The magnitudes in use, if half of the book or fewer are; filled up with the last.
+    /// The book of the magnitudes in use, filled up with the last, if half of the magnitudes or fewer are in
+    /// use.
     fn reduced(&self, counts: &[u32; MAX_MAGNITUDES]) -> Option<Reduced> {
         let used = counts.iter().filter(|count| **count > 0).count();
         let log2 = log2_for(used);
@@ -189,9 +191,9 @@ impl Codebook {
         Some(Reduced { book: Self { magnitudes, log2, full: self.full }, to, from })
     }
 
-    /// Writes the section, if it takes no more than `room` bytes: the magnitudes, without those that are not
-    /// used where that makes the book smaller, then the symbols in the smallest packing. Signs are coded as
-    /// changes only where `packs_values`.
+    /// Writes the section if it takes no more than `room` bytes: the magnitudes, then the symbols in the
+    /// smallest packing. Leaves out unused magnitudes if that makes the book smaller. Signs are coded as
+    /// changes only with `packs_values`.
     pub(super) fn write(
         &self,
         symbols: &mut [u8],

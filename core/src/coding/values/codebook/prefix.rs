@@ -35,7 +35,7 @@ impl Code {
     /// order.
     pub(super) fn new(counts: &[u32]) -> Self {
         let magnitudes = counts.len();
-        // A node is the set of magnitudes below it, and its weight; nodes without weight are no more.
+        // A node is the set of magnitudes below it, and its weight; nodes without weight no longer take part.
         let mut nodes = [(0u64, 0u8); 2 * MAX_MAGNITUDES];
         for (i, &count) in counts.iter().enumerate() {
             nodes[i] = (u64::from(count), 1 << i);
@@ -150,8 +150,8 @@ pub(super) struct PrefixView<'a> {
 }
 
 impl PrefixView<'_> {
-    /// Checks that the code is complete, that all entries are there, and that what is left is padding. After
-    /// that any bits decode.
+    /// Checks that the code is complete, that all entries are there, and that the remaining bits are padding.
+    /// After that any bits decode.
     pub(super) fn check(&self) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(self.section);
         let code = Code::read(&mut bits, self.log2)?;

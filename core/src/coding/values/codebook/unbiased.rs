@@ -6,8 +6,8 @@ use super::{Codebook, Entries, log2_for};
 use crate::built::Full;
 use crate::rng::Stream;
 
-/// Magnitudes must be below this, the first above the largest bfloat16: so every one has a magnitude that is
-/// not below it.
+/// Magnitudes of values must be below this, the first float above the largest bfloat16. So for every one the
+/// codebook can have a magnitude that is not below it.
 pub(crate) const COVERED_BOUND: f32 = f32::from_bits(0x7f7f_0001);
 
 /// 2³²: a draw is a whole number below it.

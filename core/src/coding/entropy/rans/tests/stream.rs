@@ -146,7 +146,7 @@ fn states_cut_off_an_empty_message_are_noticed() {
     }
 }
 
-/// No message is likely to bring a state there.
+/// Sets the states directly, because no message is likely to bring a state to the bound.
 #[test]
 fn states_at_the_bound_are_renormalised_everywhere_alike() {
     let table = Table::from_counts(&[1000, 300, 70, 1, 9, 2]);

@@ -47,7 +47,7 @@ fn tables_have_these_sizes() {
     let bits = |counts: &[u32]| Table::from_counts(counts).table_bits(counts.len());
     assert_eq!(bits(&[1]), 0);
     assert_eq!(bits(&[0, 1]), 3 + 1);
-    // A class of 12 after 1: gamma(23), and 11 digits; the other symbol takes what is left.
+    // A class of 12 after 1: gamma(23), and 11 digits; the other symbol takes the remaining slots.
     assert_eq!(bits(&[1, 1]), 9 + 11);
     assert_eq!(bits(&[1; 256]), 7 + 4 + 254 * (1 + 4));
     let mut sparse = [0; 256];
