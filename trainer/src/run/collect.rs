@@ -21,7 +21,7 @@ use crate::record::{Metrics, StepRecord, Summary, Sums, break_even_gbps, over, r
 /// The collected records of a run.
 pub(crate) struct Collected {
     sums: Sums,
-    /// Every step, where the outcome is to have them.
+    /// Every step, if the outcome is to have them.
     metrics: Option<Vec<Metrics>>,
     totals: Totals,
     hash: u64,
@@ -69,7 +69,7 @@ fn hash_of_all(hashes: Vec<u64>) -> u64 {
 }
 
 impl Collected {
-    /// What had come together when the checkpoint was made, or nothing. Keeps every step for the outcome.
+    /// The records up to the checkpoint, or none without one. Keeps every step for the outcome.
     pub(crate) fn since(started: Instant, start: Option<(&Checkpoint, &[Metrics])>) -> Self {
         let (checkpoint, metrics) = start.unzip();
         let metrics = metrics.unwrap_or_default();
