@@ -96,7 +96,7 @@ class Group:
         self.is_beside = self.kind == "frames" and codec.memory == "ef"
         # Otherwise: whether both memories hold the same.
         self._is_kept = True
-        # Of a step under way that writes beside: the units that it has not written yet.
+        # In a step under way that writes beside: the units that it has not written yet.
         self._left: dict[int, Unit] = {}
 
     @property
