@@ -58,19 +58,19 @@ class Bucket:
 
     index: int
     is_last: bool
-    #: Whether this rank has run out of inputs in DDP's `join`: its gradients are zeros, made up to go along with the others,
-    #: and it makes no steps, so its parameters are old.
+    #: Whether this rank has run out of inputs in DDP's `join`. Its gradients are then zeros, made up so that it takes part in
+    #: the exchange, and it makes no steps, so its parameters are old.
     is_idle: bool = False
-    #: The tensors, by their positions in the model, and their gradients. Only where :attr:`Engine.tells_used` is set is there
-    #: a `None`, for a tensor that this rank did not use; it is replaced if another rank did.
+    #: The tensors, by their positions in the model, and their gradients. If :attr:`Engine.tells_used` is set, `None` stands for
+    #: a tensor that this rank did not use; it is replaced if another rank used the tensor. Otherwise there is no `None`.
     positions: tuple[int, ...] = ()
     gradients: list[torch.Tensor | None] = field(default_factory=list)
     #: Called once the gradients are means, or the exchange has failed.
     done: Callable[[], None] = lambda: None
-    #: Of the stage, where the gradients were made; and the gradients in memory of the CPU, where it is other memory.
+    #: Marks of the stage, set where the gradients were made; and the gradients in memory of the CPU, if that is other memory.
     marks: list[Any] = field(default_factory=list)
     host: list[torch.Tensor | None] = field(default_factory=list)
-    #: What the encoder makes of them: what is told to all ranks, and a frame for each group of the plan.
+    #: What the encoder makes of the gradients: the header for all ranks, and a frame for each group of the plan.
     header: torch.Tensor | None = None
     frames: list[bytes] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Options:
     start_step: int
     check_every: int
     scaler: _Scaler | None
-    #: Whose learning rate is followed.
+    #: The optimizer whose learning rate is followed.
     optimizer: torch.optim.Optimizer | None
     density: Callable[[int], float] | None
     allow_untested: bool = False
