@@ -393,7 +393,7 @@ fn pointer_of(pointer: *mut c_void, bytes: usize, what: &str) -> PyResult<NonNul
 
 /// Why memory was not lent.
 enum Fault {
-    /// A copy of it would be.
+    /// It is not contiguous. A copy of it would be lent.
     NotContiguous(PyErr),
     Other(PyErr),
 }

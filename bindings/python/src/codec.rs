@@ -68,8 +68,8 @@ impl Codec {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
     }
 
-    /// The frame of the units that are encoded into `memory`, beside `before`. The working memory is kept for
-    /// the next call.
+    /// The frame of the units whose gradients `memory` holds, and whose residuals `before` holds. The working
+    /// memory is kept for the next call.
     pub(crate) fn encode_beside(
         &self,
         key: StepKey,

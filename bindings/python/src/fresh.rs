@@ -37,7 +37,7 @@ impl<'py> Fresh<'py> {
         Ok(Self(object))
     }
 
-    /// What the allocator left there, to be overwritten.
+    /// The bytes that the allocator left there, to be overwritten.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let (start, len) = (self.0.as_bytes().as_ptr().cast_mut(), self.0.as_bytes().len());
         // SAFETY: Python allocated as many bytes and allows to fill a new object, which nobody else has:
