@@ -51,11 +51,11 @@ impl Averaging {
         }
     }
 
-    /// One worker's part in it, in this many parts if a number is given.
+    /// Builds one worker's part of this. If a number is given, a step is cut into at most that many parts.
     ///
     /// # Errors
     ///
-    /// If the codec is not one for this way, or the way has no pipeline.
+    /// If the codec does not fit this way to agree, or this way has no pipeline.
     pub(crate) fn begin(
         &self,
         spec: Spec,

@@ -184,8 +184,8 @@ impl Job {
         self.spec.codec.local_clip(self.config.workers as u32).or(self.config.clip)
     }
 
-    /// What each worker adds to its gradient, times the parameters: where the codec owns the momentum, decay
-    /// comes first.
+    /// The factor of the weight decay that each worker adds to its own gradient, times the parameters. It is
+    /// 0 unless the codec owns the momentum: decay comes before momentum.
     pub fn local_weight_decay(&self) -> f32 {
         if self.spec.codec.momentum().is_some() { self.config.weight_decay as f32 } else { 0.0 }
     }
@@ -207,15 +207,15 @@ impl Job {
         self.model.build(&self.dataset.task(), self.config.seed)
     }
 
-    /// Whether all workers evaluate together, so that each knows the result: of images every one takes a
-    /// share. Else the first worker evaluates alone.
+    /// Whether all workers evaluate together, so that each knows the result. Each then takes a share of the
+    /// images. Otherwise the first worker evaluates alone.
     pub fn evaluates_together(&self) -> bool {
         let config = &self.config;
         let is_fixed = config.replicas() == 1 && config.transport != "zmq";
         is_fixed && (config.early_stop.is_some() || matches!(self.dataset, Dataset::Images(_)))
     }
 
-    /// Whether a run whose validation loss was smallest after `best` steps ends early after so many.
+    /// Whether a run whose validation loss was smallest after `best` steps ends early after `steps` steps.
     pub(crate) fn has_learnt_enough(&self, best: u64, steps: u64) -> bool {
         let every = self.config.eval_every;
         self.config.early_stop.is_some_and(|limit| steps / every - best / every >= limit)
@@ -256,7 +256,7 @@ fn model(config: &RunConfig, dataset: &Dataset) -> Result<ModelConfig, RangeErro
     Ok(model)
 }
 
-/// Has the link rate choose the index coder, where one is given, the codec leaves it open, and frames go to
+/// Chooses the index coder by the link rate, if a rate is given, the codec names no coder, and frames go to
 /// all.
 fn choose_index(config: &mut RunConfig, spec: Spec, way: &Averaging) -> Spec {
     let link_gbps =

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Wi
 /// Columns of characters if the terminal does not say how many it has, or if there is no terminal.
 const DEFAULT_WIDTH: usize = 80;
 
-/// What tables take of narrower terminals too.
+/// Tables are at least this wide, even on a narrower terminal.
 const LEAST_WIDTH: usize = 40;
 
 /// Spaces between two columns.
@@ -20,9 +20,9 @@ fn terminal_width() -> usize {
     size.map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0).max(LEAST_WIDTH))
 }
 
-/// A table with these titles, each of one or several lines: the first column to the left, the others to the
-/// right. What does not fit the terminal side by side becomes several tables, one below the other, each with
-/// the first column.
+/// A table with these titles, each of one or several lines. The first column is aligned left, the others
+/// right. Columns that do not fit the terminal side by side become several tables, one below the other, each
+/// with the first column.
 pub(crate) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     table_of_width(titles, rows, terminal_width())
 }
@@ -55,7 +55,7 @@ fn table_of_width(titles: &[String], rows: &[Vec<String>], width: usize) -> Stri
     text
 }
 
-/// A note, in lines between whose words it is broken; the last one ends with a line break too.
+/// A note, broken into lines between words. Every line ends with a line break, the last one too.
 pub(crate) fn paragraph(text: &str) -> String {
     paragraph_of_width(text, terminal_width())
 }

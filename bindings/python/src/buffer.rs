@@ -14,7 +14,7 @@ use crate::dlpack;
 use crate::errors::value;
 use crate::names::{Grad, bf16, f16};
 
-/// Work on fewer bytes keeps the GIL: letting go of it would take longer.
+/// Work on fewer bytes keeps the GIL, because letting go of it would take longer.
 const DETACH_ABOVE_BYTES: usize = 64 << 10;
 
 /// Runs `work` without the GIL if it is about many bytes.
@@ -22,7 +22,7 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce(
     if bytes > DETACH_ABOVE_BYTES { py.detach(work) } else { work() }
 }
 
-/// What an element is.
+/// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F32,
@@ -60,7 +60,7 @@ impl Element {
         (element.bytes() == item_bytes).then_some(element)
     }
 
-    /// What `dtype=` makes of it.
+    /// The element as `dtype=` names it.
     fn named(self, dtype: Option<&str>) -> PyResult<Self> {
         let wanted = match dtype {
             None => return Ok(self),
@@ -146,7 +146,7 @@ impl Loan {
     /// Tensors, and arrays whose elements the buffer protocol cannot name.
     fn of_other(object: &Bound<'_, PyAny>, what: &str) -> Result<Self, Fault> {
         let py = object.py();
-        // `ml_dtypes`: numpy lends such an array to nobody, but as integers.
+        // `ml_dtypes`: numpy lends such an array only as integers.
         if dtype_name(object).as_deref() == Some("bfloat16")
             && object.hasattr(intern!(py, "view"))?
             && !object.hasattr(intern!(py, "detach"))?
@@ -230,7 +230,7 @@ impl Loan {
 
 /// A gradient that Python lends.
 ///
-/// Whoever holds the object must not write to it while it is encoded; Python cannot say so in its types,
+/// Whoever holds the object must not write to it while it is encoded. Python's types cannot say so; the
 /// documentation does.
 pub(crate) struct Gradient(Loan);
 
@@ -393,7 +393,7 @@ fn pointer_of(pointer: *mut c_void, bytes: usize, what: &str) -> PyResult<NonNul
 
 /// Why memory was not lent.
 enum Fault {
-    /// A copy of it would be.
+    /// It is not contiguous. A copy of it would be lent.
     NotContiguous(PyErr),
     Other(PyErr),
 }

@@ -16,8 +16,8 @@ use crate::names::{
 };
 use crate::rounds::{self, LinearRound};
 
-/// Frames whose length is known before, but for some bytes, are encoded where Python keeps them, from this
-/// many bytes on: below, a copy costs nothing.
+/// From this many bytes on, a frame whose length is known in advance, but for some bytes, is encoded where
+/// Python keeps it. Below, a copy costs nothing.
 const FRESH_ABOVE_BYTES: usize = 64 << 10;
 
 /// Working memory of one call, kept for the next.
@@ -49,9 +49,9 @@ struct Work {
 #[pyclass(frozen, module = "gradwire", name = "Codec")]
 pub(crate) struct Codec {
     pub(crate) spec: Spec,
-    /// Of calls that are not under way; there are as many as there were calls at once.
+    /// Working memory that no call is using; there is as much as there were calls at once.
     idle: Mutex<Vec<Work>>,
-    /// Of `_bench_encode`.
+    /// The encoder of `_bench_encode`.
     bench: Mutex<Encoder>,
 }
 
@@ -68,8 +68,8 @@ impl Codec {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
     }
 
-    /// The frame of units that `memory` holds beside `before`, in working memory that is kept for the next
-    /// call.
+    /// The frame of the units whose gradients `memory` holds, and whose residuals `before` holds. The working
+    /// memory is kept for the next call.
     pub(crate) fn encode_beside(
         &self,
         key: StepKey,
@@ -107,7 +107,7 @@ impl Codec {
         }
     }
 
-    /// The units that were asked for, or those of the spelling.
+    /// The units that the caller asked for, or those of the spelling.
     pub(crate) fn units_for(
         &self,
         layout: &LayoutRef<'_>,
@@ -136,7 +136,7 @@ impl Codec {
 /// A unit as Python names it: id, first element, length, whether it is sent dense.
 pub(crate) type UnitTuple = (u32, usize, usize, bool);
 
-/// What encode, packets and begin take alike.
+/// The arguments that encode, packets and begin share.
 struct Job {
     gradient: Gradient,
     layout: Py<Layout>,

@@ -64,7 +64,7 @@ pub(crate) fn is_host(kind: i32) -> bool {
     matches!(kind, CPU | CUDA_HOST | ROCM_HOST)
 }
 
-/// What the capsule of `__dlpack__` holds. The capsule is not consumed: dropping it returns the tensor.
+/// The tensor in the capsule of `__dlpack__`. The capsule is not consumed: dropping it returns the tensor.
 pub(crate) fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<Tensor> {
     let pointer = capsule.pointer_checked(Some(NAME))?.cast::<RawTensor>();
     // SAFETY: a capsule of this name holds a `DLManagedTensor`, which begins with these fields.

@@ -1,5 +1,5 @@
-//! What `gradwire.torch` does with all tensors of a bucket in one call: a call for each of them costs as much
-//! as the work, for small ones.
+//! What `gradwire.torch` does with all tensors of a bucket in one call. For small tensors, a call for each
+//! would cost as much as the work itself.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -45,7 +45,7 @@ pub(crate) fn _load(
     }))
 }
 
-/// No two of them stand in the same memory.
+/// Refuses outputs that share memory.
 fn check_apart<'a>(outputs: impl Iterator<Item = &'a Output>) -> PyResult<()> {
     let mut places: Vec<_> = outputs.map(Output::place).filter(|place| !place.is_empty()).collect();
     places.sort_unstable_by_key(|place| place.start);
@@ -208,10 +208,10 @@ fn mean_of(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bo
     }
 }
 
-/// Below one coordinate in so many it is faster to look for those that are held than to divide all.
+/// If the frames hold fewer than one coordinate in this many, finding those is faster than dividing all.
 const SPARSE: usize = 16;
 
-/// Divides what any unit holds, once: zero divided is zero.
+/// Divides each coordinate that any unit holds, once. The others are zero, and zero divided is zero.
 fn divide_held(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bool {
     let mut is_divided = vec![0u64; mean.len().div_ceil(64)];
     let mut is_finite = true;

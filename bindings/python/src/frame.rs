@@ -140,7 +140,7 @@ impl Bytes {
 /// array([ 1. ,  1. ,  2.5, -1. ], dtype=float32)
 #[pyclass(frozen, module = "gradwire", name = "Frame")]
 pub(crate) struct Frame {
-    /// Stands on the two fields below, which never change and keep their elements where they are.
+    /// Borrows from the two fields below, which never change and keep their elements where they are.
     frame: names::Frame<'static>,
     bytes: Bytes,
     _decoder: Box<Decoder>,
@@ -456,7 +456,7 @@ pub(crate) fn divide(py: Python<'_>, acc: &Bound<'_, PyAny>, contributors: usize
     Ok(detached(py, 4 * sum.len(), || names::divide(sum, contributors)))
 }
 
-/// Parses `object` for the layout, unless it is a frame already, and does `work` on `bytes` bytes with it.
+/// Parses `object` for the layout, unless it is a frame already. Then does `work` with it, on `bytes` bytes.
 pub(crate) fn with_frame<T: Send>(
     py: Python<'_>,
     object: &Bound<'_, PyAny>,
@@ -488,7 +488,7 @@ pub(crate) fn with_frame<T: Send>(
     .map_err(errors::decode)
 }
 
-/// `out`, or a new array, after `fill` wrote to it.
+/// `out`, or a new array, after `fill` has written to it.
 fn filled<'py>(
     py: Python<'py>,
     len: usize,

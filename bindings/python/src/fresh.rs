@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 
 use crate::buffer::detached;
 
-/// A `bytes` object with these bytes. Much is copied without the GIL.
+/// A `bytes` object with these bytes. If they are many, they are copied without the GIL.
 pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let mut fresh = Fresh::new(py, bytes.len())?;
     let target = fresh.bytes();
@@ -20,7 +20,8 @@ pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound
 /// A `bytes` object that nobody else knows yet, to be filled once, in large pages where the system has them.
 ///
 /// The system hands out new memory page by page, zeroed, at the first touch: pages of 4 KiB cost several
-/// times what a codec does with the bytes. What is left of that cost is why encoders have `out=`.
+/// times what a codec does with the bytes. Because of the part of that cost that remains, encoders have
+/// `out=`.
 pub(crate) struct Fresh<'py>(Bound<'py, PyBytes>);
 
 impl<'py> Fresh<'py> {
@@ -36,7 +37,7 @@ impl<'py> Fresh<'py> {
         Ok(Self(object))
     }
 
-    /// What the allocator left there, to be overwritten.
+    /// The bytes that the allocator left there, to be overwritten.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let (start, len) = (self.0.as_bytes().as_ptr().cast_mut(), self.0.as_bytes().len());
         // SAFETY: Python allocated as many bytes and allows to fill a new object, which nobody else has:
@@ -44,14 +45,14 @@ impl<'py> Fresh<'py> {
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 
-    /// The object, with its first `len` bytes. What it has more stays allocated: nothing is copied.
+    /// The object, with its first `len` bytes. Further bytes stay allocated: nothing is copied.
     ///
     /// Panics when it has fewer.
     pub(crate) fn done(mut self, len: usize) -> Bound<'py, PyBytes> {
         let all = self.bytes();
         assert!(len <= all.len(), "a bytes object does not grow");
         if len < all.len() {
-            // As behind all objects of this type.
+            // All objects of this type end with a zero byte.
             all[len] = 0;
             let object = self.0.as_ptr().cast::<ffi::PyVarObject>();
             // SAFETY: an object of this type begins with that struct, which is part of the stable ABI. Nobody
@@ -63,7 +64,7 @@ impl<'py> Fresh<'py> {
     }
 }
 
-/// 512 times fewer faults.
+/// Asks for large pages, which cause 512 times fewer faults.
 #[cfg(target_os = "linux")]
 fn ask_for_large_pages(start: *mut u8, len: usize) {
     const LARGE: usize = 2 << 20;

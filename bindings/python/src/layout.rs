@@ -149,7 +149,7 @@ pub(crate) fn range_of(tensor: &names::Tensor) -> std::ops::Range<usize> {
     tensor.offset..tensor.offset + len
 }
 
-/// What an argument `layout=` stands for.
+/// The layout that an argument `layout=` stands for.
 pub(crate) fn layout_of(object: &Bound<'_, PyAny>) -> PyResult<Py<Layout>> {
     match object.cast::<Layout>() {
         Ok(layout) => Ok(layout.clone().unbind()),

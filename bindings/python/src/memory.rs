@@ -93,7 +93,7 @@ impl Parts {
 /// array([1., 2., 3., 4.], dtype=float32)
 #[pyclass(module = "gradwire", name = "Memory")]
 pub(crate) struct Memory {
-    /// Goes before the parts that it borrows: fields are dropped in this order.
+    /// Dropped before the parts that it borrows: fields are dropped in this order.
     memory: Option<names::Memory<'static>>,
     parts: Parts,
     pub(crate) layout: Py<Layout>,

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::names::{LinearCodec, Payload, Reduction, Round, RoundBuffers, StepKey, Unit};
 use crate::view::View;
 
-/// What begins the rounds of a unit.
+/// The inputs with which the rounds of a unit begin.
 pub(crate) struct Start<'a> {
     pub(crate) codec: LinearCodec,
     pub(crate) key: StepKey,

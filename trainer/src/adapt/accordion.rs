@@ -14,7 +14,7 @@ pub struct AccordionSettings {
     /// Density of the high compression, at most `low`.
     #[serde(with = "as_fraction")]
     pub high: Density,
-    /// The share by which the norm changes at least in a critical regime, above 0.
+    /// The least share by which the norm changes in a critical regime, above 0.
     pub eta: f64,
     /// Epochs of a window, at least 1.
     pub window: u64,
@@ -28,14 +28,14 @@ impl Default for AccordionSettings {
     }
 }
 
-/// The controller: compares what the gradients of each window add up to with the window before.
+/// The controller: compares the sum of the gradients of each window with that of the window before.
 ///
 /// ```text
 /// the first window: critical
 /// at the end of a window: critical if there is none before it, or | ‖before‖ − ‖now‖ | ≥ eta·‖before‖
 /// at a step whose learning rate is below that of the step before: critical, until the window ends
 /// ```
-/// What is added up is the mean that all workers apply, so all decide alike without a message.
+/// It sums the mean that all workers apply, so all decide alike without a message.
 ///
 /// # Determinism
 ///
@@ -128,7 +128,7 @@ mod tests {
         Accordion::new(settings, steps_per_epoch, 2)
     }
 
-    /// Windows of two epochs of two steps. The four means of a window add up, so opposite ones leave nothing.
+    /// Windows of two epochs of two steps. The four means of a window add up, so opposite ones cancel.
     #[test]
     fn windows_are_compared_by_the_norm_of_their_sum() {
         let mut accordion = accordion(2, 2);

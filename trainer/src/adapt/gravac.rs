@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::decision::{Choice, Decision};
 
-/// How many windows a throughput counts that was not measured again.
+/// A throughput that is not measured again counts for this many windows.
 const WINDOWS_KEPT: u64 = 4;
-/// The first factor of either policy, and the least from which one follows another.
+/// The first factor of either policy. It also follows every factor below it.
 const FIRST_FACTOR: f64 = 2.0;
 
 /// How candidates follow each other.
@@ -326,7 +326,7 @@ mod tests {
         feed(&mut gravac, 0.95, 0.81, 1.0);
         feed(&mut gravac, 0.95, 0.81, 0.9);
         assert_eq!(factors(&gravac), [10, 20], "the smaller of 20 and 40");
-        // Factor 20 is much faster now: 0.9 in 0.5 s is 1.8, and the pair 1.8 and 0.9 is none.
+        // Factor 20 is much faster now: 0.9 in 0.5 s is 1.8, and 1.8 and 0.9 do not count as equal.
         feed(&mut gravac, 0.95, 0.90, 0.9);
         feed(&mut gravac, 0.95, 0.90, 0.5);
         assert_eq!(factors(&gravac), [10, 40]);
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(factors(&gravac), [10, 1000]);
     }
 
-    /// Factors 20 and 40 have the same throughput, 80 has a ninth of it; then 40 is measured no more. Its
+    /// Factors 20 and 40 have the same throughput, 80 has a ninth of it; then 40 is not measured again. Its
     /// throughput is of the window that began after the second step, and four more windows end with it.
     #[test]
     fn a_throughput_counts_for_four_windows() {
@@ -371,8 +371,8 @@ mod tests {
         from + (to - from) * f64::from(draws.uniform_f32())
     }
 
-    /// Whatever is measured: the choice follows from the gains, factors stay between min and max, the least
-    /// one never falls, and a controller that was saved and read goes on as the other one.
+    /// Whatever is measured: the choice follows from the gains, factors stay between min and max, and the
+    /// least one never falls. A controller that was saved and read continues as the original does.
     #[test]
     fn decisions_keep_their_promises_for_any_numbers() {
         for seed in 0..200 {

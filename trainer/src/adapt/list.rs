@@ -16,12 +16,12 @@ pub struct ListError {
     what: String,
 }
 
-/// What each step was told, by the first step of each entry.
+/// The decision for each step: an entry holds from its first step until the next entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     /// By ascending steps.
     entries: Vec<(u64, Decision)>,
-    /// Where a run is replayed: the log, and the steps that it has.
+    /// The log, if a run is replayed; only the steps that it has can be replayed.
     log: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ struct Line {
 }
 
 impl List {
-    /// Densities from the steps on that stand before them, each times `unit` steps.
+    /// Each density holds from the step before it on; that step is multiplied by `unit`.
     pub(super) fn of(list: &[(u64, Density)], unit: u64) -> Self {
         let entry = |&(from, density): &(u64, Density)| {
             (from.saturating_mul(unit), Decision::new(density, Choice::Listed))
@@ -61,13 +61,13 @@ impl List {
         Ok(Self { entries: entries.into_iter().collect(), log: Some(path) })
     }
 
-    /// What the step is told.
+    /// The decision for a step.
     pub fn at(&self, step: u64) -> Decision {
         let after = self.entries.partition_point(|(first, _)| *first <= step);
         self.entries[after.saturating_sub(1)].1
     }
 
-    /// Refuses a log that lacks one of the steps; other lists go on for ever.
+    /// Refuses a log that lacks one of the steps; other lists have no end.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@
 //! | `replay:FILE` | [`List`]: as `metrics.jsonl` of another run has it |
 //!
 //! Controllers are pure: the same numbers give the same decisions, and nothing here measures, sends or waits.
-//! All workers hand in numbers that they agreed on, so all decide alike. The worker's step does the rest.
+//! All workers pass in numbers that they agreed on, so all decide alike. The worker's step does the rest.
 
 mod accordion;
 mod decision;

@@ -69,7 +69,7 @@ impl Costs {
     }
 }
 
-/// What one worker of several takes, by the median of each time over the workers.
+/// The cost for one of several workers: each time is the median over the workers.
 fn typical(spelling: &str, gradient: &Gradient, side_by_side: usize, iters: u32) -> Result<Cost, CliError> {
     let costs = at_once(side_by_side, || cost(spelling, gradient, iters))?;
     let time = |of: fn(&Cost) -> f64| median(costs.iter().map(of).collect());
@@ -78,7 +78,7 @@ fn typical(spelling: &str, gradient: &Gradient, side_by_side: usize, iters: u32)
     Ok(Cost { encode_s, decode_s, memcpy_s, ..costs[0].clone() })
 }
 
-/// What `work` gives in each of `count` threads that begin at the same time; `count` is at least 1.
+/// The results of `work` in `count` threads that begin at the same time; `count` is at least 1.
 fn at_once<T: Send, E: Send>(count: usize, work: impl Fn() -> Result<T, E> + Sync) -> Result<Vec<T>, E> {
     let barrier = Barrier::new(count);
     let begin = || {
@@ -94,7 +94,7 @@ fn at_once<T: Send, E: Send>(count: usize, work: impl Fn() -> Result<T, E> + Syn
     })
 }
 
-/// Seconds in which the gradient is added to a sum: the median of `iters` turns behind one that warms up.
+/// Seconds in which the gradient is added to a sum: the median of `iters` turns after one that warms up.
 fn add_s(gradient: &Gradient, iters: u32) -> f64 {
     let values = gradient.values();
     let mut sum = vec![0.0_f32; values.len()];

@@ -18,7 +18,7 @@ pub(crate) struct Question {
     pub(crate) latency_s: f64,
     /// Seconds of a step without an exchange.
     pub(crate) compute_s: f64,
-    /// What of an exchange runs beside the backward pass.
+    /// How much of an exchange runs beside the backward pass.
     pub(crate) overlap: Overlap,
     /// A codec that does not shorten a step by this share is not worth the trouble.
     pub(crate) least_gain: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Cell {
     pub(crate) latency_us: f64,
     /// What to take.
     pub(crate) choice: Choice,
-    /// How many times as long as with the choice a dense step takes.
+    /// Time of a dense step over that of a step with the choice.
     pub(crate) speed_up: f64,
     pub(crate) dense: Row,
     pub(crate) bf16: Row,
@@ -121,8 +121,8 @@ fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
     Cell { workers, gbps, latency_us, choice, speed_up, dense, bf16, codecs }
 }
 
-/// The fastest codec, if it is faster than whatever needs none by the least gain; else elements of bf16, if
-/// these are faster than f32 by as much.
+/// The fastest codec, if it is faster than dense f32 and bf16 by the least gain. Otherwise bf16, if it is
+/// faster than f32 by the same gain.
 fn choose(dense: &Row, bf16: &Row, codecs: &[Row], least_gain: f64) -> Choice {
     let is_worth_it = |step_ms: f64, before_ms: f64| step_ms < (1.0 - least_gain) * before_ms;
     let fastest = (0..codecs.len()).min_by(|&a, &b| codecs[a].step_ms.total_cmp(&codecs[b].step_ms));
@@ -135,14 +135,14 @@ fn choose(dense: &Row, bf16: &Row, codecs: &[Row], least_gain: f64) -> Choice {
     }
 }
 
-/// Bandwidths among which a break-even is looked for, in Gbit/s: powers of 10^(1/32) from 10^−4 on.
+/// Bandwidths among which the break-even is sought, in Gbit/s: powers of 10^(1/32) from 10^−4 on.
 const LOWEST_GBPS: f64 = 1e-4;
 const PER_DECADE: i32 = 32;
 const DECADES: i32 = 8;
 
-/// The highest bandwidth at which a step is as short as a dense one, by bisection between the first point
-/// from above at which it is shorter, and the one before. 0 if there is none, infinite if it is shorter at
-/// the last.
+/// The highest bandwidth at which a step is as short as a dense one. Bisects between the highest point at
+/// which it is shorter, and the next point above. 0 if there is no such point, infinite if the step is
+/// shorter at the last point.
 fn break_even(costs: &Costs, question: &Question, workers: usize, of: &dyn Fn(&Setup) -> Step) -> f64 {
     let is_shorter = |gbps: f64| {
         let setup = question.setup(workers, gbps);

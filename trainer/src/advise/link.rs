@@ -14,8 +14,8 @@ const SHORT: usize = 64;
 /// Bytes of the first longer message; each next one is twice as long.
 const FIRST: usize = 1 << 16;
 
-/// What a message is at most, and how long its way should take: a measurement is then longer than what
-/// disturbs it.
+/// The most bytes of a message, and how long it should travel, so that the measurement is longer than its
+/// disturbances.
 const LONGEST: usize = 1 << 24;
 const LONG_ENOUGH: Duration = Duration::from_millis(100);
 
@@ -25,9 +25,10 @@ const TURNS: u32 = 9;
 /// Measures the links of a world: every rank sends to the next one around a ring while it receives from the
 /// one before, as an exchange does, so that links of both directions are busy at all ranks.
 ///
-/// The latency is the time of a message of 64 bytes; the bandwidth that of what the longest message has more
-/// than one of half its length. Each is a median over turns, of the time of the slowest rank in each, and the
-/// same at all ranks. `None` for one rank, which has no link.
+/// The latency is the time of a message of 64 bytes. The bandwidth follows from the bytes that the longest
+/// message has more than one of half its length, and from the time that they take. Each time is a median over
+/// turns; the time of a turn is that of its slowest rank. All ranks get the same result. `None` for one rank,
+/// which has no link.
 ///
 /// # Errors
 /// Those of [`Transport::send`] and [`Transport::recv`].
@@ -43,7 +44,7 @@ pub(crate) fn measure(transport: &mut impl Transport) -> Result<Option<Link>, Tr
         (extra, len) = (len, 2 * len);
         (before, seconds) = (seconds, ring.seconds(len)?);
     }
-    // A clock that stands still would make a link without end.
+    // If the clock stood still, the bandwidth would be infinite.
     let bytes_per_s = extra as f64 / (seconds - before).max(1e-9);
     Ok(Some(Link { latency_s, bytes_per_s }))
 }
@@ -68,8 +69,8 @@ impl<'t, T: Transport> Ring<'t, T> {
         Self { transport, rank, next, previous, tag: Tag::new(membership.epoch, 0), inbox: Vec::new() }
     }
 
-    /// The median over some turns, of the slowest rank in each: of the ranks that start together, one begins
-    /// before what it receives is sent, so no turn is shorter than the way.
+    /// The median over some turns of the slowest rank's time. Ranks start together, and at least one starts
+    /// before the message that it receives is sent, so no turn is shorter than the travel of a message.
     fn seconds(&mut self, len: usize) -> Result<f64, TransportError> {
         let message = vec![0x5a; len];
         let mut times = Vec::new();
@@ -81,7 +82,8 @@ impl<'t, T: Transport> Ring<'t, T> {
             self.transport.recv(self.previous, self.tag, &mut self.inbox, Deadline::NEVER)?;
             let elapsed = start.elapsed().as_secs_f64();
             self.transport.retire(self.tag);
-            // The first turn fills what is kept: buffers, and the tokens of a link that was idle.
+            // The first turn warms up: buffers, and the tokens of a link that was idle, come to their usual
+            // level.
             if turn > 0 {
                 times.push(elapsed);
             }

@@ -44,7 +44,7 @@ pub(crate) struct Overlap {
     /// Parts of equal length in which a gradient is sent; all but the last beside the backward pass. 1 if
     /// nothing overlaps.
     pub(crate) buckets: u32,
-    /// The backward pass beside an exchange takes as many times as long as alone, at least 1.
+    /// How many times as long the backward pass takes beside an exchange as it takes alone, at least 1.
     pub(crate) slowdown: f64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Exchange {
 }
 
 impl Exchange {
-    /// As the documentation calls it.
+    /// Its name in the documentation.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ring => "ring",
@@ -91,7 +91,7 @@ pub(crate) struct Step {
     pub(crate) moving_s: f64,
     /// Bytes that each worker sends.
     pub(crate) bytes: f64,
-    /// All of the step.
+    /// The whole step.
     pub(crate) total_s: f64,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn dense_bf16(costs: &Costs, setup: &Setup) -> Step {
     let both = costs.bf16.encode_s + costs.bf16.decode_s;
     Parts {
         exchange: Exchange::RingBf16,
-        // Each hop of the sums converts both ways; what is passed on behind them is converted once.
+        // Each hop of the sums converts both ways; the sums that are then passed on are converted once.
         coding_s: (share_of_others(setup) + 1.0) * both * f64::from(u8::from(setup.workers > 1)),
         moving_s: setup.link.ring_all_reduce_s(setup.workers, bytes),
         bytes: ring_bytes(setup.workers, bytes),
@@ -143,7 +143,7 @@ pub(crate) fn compressed(cost: &Cost, costs: &Costs, setup: &Setup) -> Step {
     }
 }
 
-/// What an exchange takes, before it is known what of it overlaps.
+/// The times of an exchange, before it is known how much of it overlaps.
 struct Parts {
     exchange: Exchange,
     coding_s: f64,
@@ -158,7 +158,7 @@ impl Parts {
     }
 }
 
-/// The first where both take as long.
+/// The faster of both, the first if they take equally long.
 fn faster(one: Step, other: Step) -> Step {
     if other.total_s < one.total_s { other } else { one }
 }
@@ -205,7 +205,7 @@ fn summed_rounds(cost: &Cost, rounds: u32, setup: &Setup) -> [Parts; 2] {
     [ring, tree]
 }
 
-/// Messages one after the other around a ring, there and back.
+/// Messages that follow each other around a ring, there and back.
 fn hops(setup: &Setup) -> f64 {
     2.0 * setup.workers.saturating_sub(1) as f64
 }
@@ -220,7 +220,7 @@ fn tree_bytes(setup: &Setup, bytes: f64) -> f64 {
     (setup.workers as f64).log2().ceil() * bytes
 }
 
-/// Computing, with an exchange beside it as far as it overlaps.
+/// Computing and an exchange, which overlap as far as the setup says.
 fn beside(setup: &Setup, moving_s: f64) -> f64 {
     let Overlap { buckets, slowdown } = setup.overlap;
     let last = moving_s / f64::from(buckets.max(1));
@@ -318,9 +318,9 @@ mod tests {
     fn all_buckets_but_the_last_move_beside_the_backward_pass() {
         let overlap = Overlap { buckets: 4, slowdown: 1.1 };
         let setup = Setup { overlap, ..setup() };
-        // Nothing is longer than the backward pass: 1/3 · 50 ms + 1.1 · 2/3 · 50 ms + 1/4 · 8 ms.
+        // The exchange is shorter than the backward pass: 1/3 · 50 ms + 1.1 · 2/3 · 50 ms + 1/4 · 8 ms.
         assert_close(beside(&setup, 0.008), 0.05 / 3.0 + 1.1 * 0.1 / 3.0 + 0.002);
-        // The exchange is: 1/3 · 50 ms + 400 ms.
+        // The exchange is longer: 1/3 · 50 ms + 400 ms.
         assert_close(beside(&setup, 0.4), 0.05 / 3.0 + 0.4);
     }
 

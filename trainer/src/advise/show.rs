@@ -146,7 +146,7 @@ pub(super) fn label(cell: &Cell) -> String {
 /// A bandwidth with its unit.
 pub(super) fn bandwidth(gbps: f64) -> String {
     let (value, unit) = if gbps < 1.0 { (1e3 * gbps, "Mbit/s") } else { (gbps, "Gbit/s") };
-    // Without the digits by which a product of decimal fractions is off.
+    // Drops the digits by which a product of decimal fractions is off.
     format!("{} {unit}", (value * 1e6).round() / 1e6)
 }
 
@@ -198,7 +198,7 @@ fn break_even(gbps: f64) -> String {
     }
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub(super) fn number(value: f64) -> String {
     significant(value, 3)
 }

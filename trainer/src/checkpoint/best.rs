@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::replica::{PARAMS, ReplicaError, malformed, read_slice, write_slices};
 
-/// What the file says beside the parameters.
+/// Keys of the metadata that the file holds beside the parameters.
 const STEPS: &str = "steps";
 const LOSS: &str = "loss";
 

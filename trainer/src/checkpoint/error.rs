@@ -1,4 +1,4 @@
-//! Why a checkpoint cannot be written, or not be gone on from.
+//! Why a checkpoint cannot be written, or why a run cannot continue from it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub enum CheckpointError {
     },
 }
 
-/// What can be done without the checkpoint that is damaged.
+/// What to do instead of continuing from the damaged checkpoint.
 fn way_out(before: Option<&Path>) -> String {
     let path = before.map(|path| path.display());
     path.map(|path| format!("; the checkpoint before it is whole: --resume {path}")).unwrap_or_default()
@@ -54,7 +54,7 @@ impl CheckpointError {
     }
 }
 
-/// As [`at`], of a file that belongs to a checkpoint: it is damaged if the file is not there.
+/// As [`at`], for a file that belongs to a checkpoint: if the file is missing, the checkpoint is damaged.
 pub(super) fn at_part(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
     move |error| match error.kind() {
         io::ErrorKind::NotFound => CheckpointError::corrupt(path, "it is missing"),

@@ -1,4 +1,4 @@
-//! What one rank keeps, as a safetensors file.
+//! The state that one rank saves, as a safetensors file.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
@@ -6,8 +6,8 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 const MEMORY: &str = "memory";
 const NUMBERS: [&str; 2] = ["gradient", "carried"];
 
-/// A saved memory as a tensor of bytes; a gradient that was not sent yet and what the model carries, where
-/// there is any.
+/// A saved memory as a tensor of bytes, with the gradient that was not sent yet and the state that the model
+/// carries, if there are any.
 pub(super) fn to_bytes(memory: &[u8], numbers: [&[f32]; 2]) -> Result<Vec<u8>, String> {
     let view =
         |dtype, len, content| TensorView::new(dtype, vec![len], content).map_err(|error| error.to_string());
@@ -19,7 +19,8 @@ pub(super) fn to_bytes(memory: &[u8], numbers: [&[f32]; 2]) -> Result<Vec<u8>, S
     safetensors::serialize(tensors, None).map_err(|error| error.to_string())
 }
 
-/// The saved memory; the gradient and what the model carries, empty where there is none.
+/// The saved memory; then the gradient that was not sent yet and the state that the model carries, each empty
+/// if the file has none.
 pub(super) fn from_bytes(content: &[u8]) -> Result<(Vec<u8>, [Vec<f32>; 2]), String> {
     let file = SafeTensors::deserialize(content).map_err(|error| error.to_string())?;
     let memory = file.tensor(MEMORY).map_err(|error| error.to_string())?;

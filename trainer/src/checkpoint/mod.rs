@@ -48,24 +48,25 @@ pub struct Checkpoint {
     pub config: RunConfig,
     /// How many steps are done: the number of the next one.
     pub steps: u64,
-    /// The worker, if it is that of one worker of a server's run; it then holds a memory and no replica.
+    /// The worker, if the checkpoint is that of one worker of a server's run; it then holds a memory and no
+    /// replica.
     pub worker: Option<Single>,
     /// The state of every replica; if replicas differ, that of each rank.
     pub replicas: Vec<Replica>,
-    /// The memory of each rank, as saved memories, by rank; empty if the codec keeps nothing. For a run over
-    /// the network only that of the server.
+    /// The memory of each rank, as saved memories, by rank; empty if the codec keeps nothing. A run over the
+    /// network has only that of the server.
     pub memories: Vec<Vec<u8>>,
-    /// What each rank has not sent yet, by rank; empty but in a delayed run.
+    /// The gradient that each rank has not sent yet, by rank; empty except in a delayed run.
     pub gradients: Vec<Vec<f32>>,
-    /// What the model of each rank carries from step to step beside its parameters, by rank.
+    /// The state that the model of each rank carries from step to step beside its parameters, by rank.
     pub carried: Vec<Vec<f32>>,
-    /// What a server keeps back of its means, as a saved memory; empty where there is nothing.
+    /// The residual that a server keeps of its means, as a saved memory; empty if it keeps none.
     pub downlink: Vec<u8>,
-    /// Norms of the last frames, which a server's cap goes by, oldest first; empty without a cap.
+    /// Norms of the last frames, from which a server derives its cap, oldest first; empty without a cap.
     pub norms: Vec<f64>,
     /// The best parameters so far, of a run that may end early.
     pub best: Option<Best>,
-    /// The state of what sets the densities; empty where nothing does, or it has none.
+    /// The state of the controller that sets the densities; empty if there is none, or it has no state.
     pub controller: Vec<u8>,
     /// Sums over the steps done.
     pub totals: Totals,

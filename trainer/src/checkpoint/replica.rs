@@ -85,7 +85,7 @@ impl Replica {
     }
 }
 
-/// A safetensors file with slices by name, each cut into the tensors of the layout, and what it says beside.
+/// A safetensors file with slices by name, each cut into the tensors of the layout, and with this metadata.
 pub(super) fn write_slices(
     slices: &[(&str, &[f32])],
     metadata: HashMap<String, String>,

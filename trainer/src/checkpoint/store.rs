@@ -61,9 +61,8 @@ impl Store {
         Self { path: run.join(FOLDER) }
     }
 
-    /// Writes a checkpoint, and removes older ones except the newest: two are left, or three of a worker's.
-    /// Those of later steps are removed too, because they belong to a course that the run has left. Returns
-    /// its path.
+    /// Writes a checkpoint, and removes old ones: the two newest stay, or three of a worker's. Checkpoints of
+    /// later steps are removed too, because they belong to a course that the run has left. Returns its path.
     ///
     /// # Errors
     ///
@@ -242,7 +241,7 @@ pub fn latest(path: &Path) -> Result<Found, CheckpointError> {
     }
     let folder = path.join(FOLDER);
     if !folder.is_dir() {
-        // Names a folder that is not there, or not to be read.
+        // Reports a folder that is missing or cannot be read.
         fs::read_dir(path).map_err(at(path))?;
         return Err(CheckpointError::None(path.to_path_buf()));
     }
@@ -267,7 +266,7 @@ fn named(steps: u64) -> String {
 }
 
 impl CheckpointError {
-    /// Names what there is beside the damaged checkpoint in that folder.
+    /// Adds the newest whole checkpoint before the damaged one, if there is one.
     fn beside(self, damaged: &Path) -> Self {
         match self {
             Self::Corrupt { path, what, .. } => {
@@ -278,7 +277,7 @@ impl CheckpointError {
     }
 }
 
-/// The newest checkpoint before that one of which every file is whole.
+/// The newest checkpoint before that one whose files are all whole.
 fn newest_whole_before(checkpoint: &Path) -> Option<PathBuf> {
     let older = complete(checkpoint.parent()?).ok()?;
     let older = older.into_iter().rev().map(|(_, path)| path);

@@ -77,7 +77,7 @@ pub(super) struct AdviseArgs {
     json: bool,
 }
 
-/// What is worth trying where nobody says what.
+/// Codecs that are tried if the user names none.
 const DEFAULT_CODECS: [&str; 7] = [
     "topk:density=0.01",
     "topk:density=0.001",

@@ -15,7 +15,7 @@ pub(super) fn per_cent(text: &str) -> Result<f64, String> {
     number_where(text, |number| (0.0..100.0).contains(&number), "from 0 to below 100")
 }
 
-/// A whole number, also with k, M or G behind it.
+/// A whole number, which k, M or G may follow.
 pub(super) fn count(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k')) => (&text[..at], 1e3),

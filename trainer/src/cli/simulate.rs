@@ -46,7 +46,7 @@ pub(super) struct SimulateArgs {
     json: bool,
 }
 
-/// The most steps that are replayed unasked.
+/// The most steps that are replayed by default.
 const DEFAULT_STEPS: usize = 100;
 
 pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -117,7 +117,7 @@ fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<Rec
     if steps.is_empty() { Err(Failure::of_file(path, "nothing was sent in any step")) } else { Ok(steps) }
 }
 
-/// How what this codec sends usually travels.
+/// The exchange that this codec usually takes.
 fn usual(run: &LoggedRun) -> Exchange {
     let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
     if spec.is_some_and(|spec| is_summed(&spec)) { Exchange::Ring } else { Exchange::AllGather }

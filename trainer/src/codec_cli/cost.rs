@@ -34,7 +34,7 @@ pub(crate) enum CostKind {
     Dense,
     /// Frames that go to all.
     Frames,
-    /// Frames of so large a share of the coordinates, which may also be summed in parts.
+    /// Frames that hold this share of the coordinates, and may also be summed in parts.
     Sparse {
         /// Entries over coordinates.
         density: f64,

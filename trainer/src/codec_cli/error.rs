@@ -82,7 +82,7 @@ pub enum FileFault {
         /// The limit.
         limit: usize,
     },
-    /// A message of a file is not one of the gradient that its first message is of.
+    /// A message of a file belongs to another gradient than the file's first message.
     #[error("message {number}: {what}; a file holds the messages of one gradient")]
     Message {
         /// Counted from 1.

@@ -46,9 +46,10 @@ impl Gradient {
         read().map_err(|fault| fault.of(path))
     }
 
-    /// A gradient of `len` values that are drawn: signs at random, magnitudes of an exponential distribution
-    /// to the power of 1.5, which has the heavy tail of real ones. Its tensors are square matrices of 1024 ×
-    /// 1024, and one of what is left, of rows of 64 where there are as many.
+    /// A gradient of `len` random values. Signs are drawn at random; magnitudes are those of an exponential
+    /// distribution to the power of 1.5, which has the heavy tail of real ones. Its tensors are square
+    /// matrices of 1024 × 1024. The remaining values form rows of 64, and those that fill no row form a
+    /// vector.
     ///
     /// # Errors
     /// [`FileFault::OutOfMemory`] and [`FileFault::Empty`], of a file by the name of `--params`.
@@ -81,14 +82,14 @@ impl Gradient {
     }
 }
 
-/// A sign and a magnitude of 64 random bits.
+/// A sign and a magnitude, made of 64 random bits.
 fn drawn_value(bits: u64) -> f32 {
     let uniform = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     let magnitude = libm::pow(-libm::log(uniform), 1.5) * 1e-3;
     if bits & 1 == 0 { magnitude as f32 } else { -magnitude as f32 }
 }
 
-/// Matrices of `SIDE` × `SIDE`, and what is left.
+/// Matrices of `SIDE` × `SIDE`, and tensors of the remaining values.
 fn squares(len: usize) -> Result<Layout, FileFault> {
     const SIDE: usize = 1024;
     const ROW: usize = 64;

@@ -249,7 +249,7 @@ impl AlignedCopy {
 /// The first `len` elements from an aligned address on.
 fn aligned(buffer: &mut [f32], len: usize) -> &mut [f32] {
     let offset = buffer.as_ptr().align_offset(AlignedCopy::ALIGN_BYTES);
-    // The offset is unknown only where code is interpreted; alignment is then of no account.
+    // The offset is unknown only where code is interpreted; alignment then does not matter.
     let offset = offset.min(buffer.len() - len);
     &mut buffer[offset..offset + len]
 }

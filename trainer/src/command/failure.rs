@@ -44,7 +44,7 @@ pub enum Failure {
     Interrupted {
         /// Steps done.
         steps: u64,
-        /// What to call.
+        /// The command that continues.
         command: String,
     },
     /// The user ended a comparison.
@@ -54,7 +54,7 @@ pub enum Failure {
         done: usize,
         /// Runs of the comparison.
         runs: usize,
-        /// What to call.
+        /// The command that continues.
         command: String,
     },
     /// Some runs of a comparison have no result.

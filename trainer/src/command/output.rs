@@ -31,8 +31,8 @@ pub(crate) fn create_folder(job: &Job, output: &Output) -> Result<Folder, Folder
 /// Longer names are shortened.
 const LONGEST_NAME: usize = 120;
 
-/// A name that says what is trained: data, codec, seed, and every setting that is not as it would be without
-/// being named. Runs of different settings have different names.
+/// A name that says what is trained: data, codec, seed, and every setting that differs from its default. Runs
+/// of different settings have different names.
 fn default_name(config: &RunConfig) -> String {
     let RunConfig { data, codec, seed, .. } = config;
     let plain = Settings {
@@ -42,7 +42,7 @@ fn default_name(config: &RunConfig) -> String {
         checkpoint_every: Some(CHECKPOINT_EVERY),
         ..Settings::default()
     };
-    // What was resolved once is resolved again.
+    // These settings were resolved before, so they resolve again.
     let plain = RunConfig::resolve(&plain).map(|plain| plain.to_toml()).unwrap_or_default();
     let text = config.to_toml();
     let own = text

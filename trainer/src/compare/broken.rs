@@ -110,7 +110,7 @@ pub(super) fn judged(
     Err(broken)
 }
 
-/// Every mean was a number, and the parameters are none.
+/// Every mean was a number, but the parameters are not.
 fn diverged_at_the_end(job: &Job, outcome: &Outcome) -> Broken {
     let finite = outcome.metrics.iter().rev().find(|line| line.loss.is_finite());
     let (step, loss) = finite.map_or((0, None), |line| (line.step + 1, Some(line.loss)));

@@ -1,4 +1,4 @@
-//! What an earlier process left of a comparison's run.
+//! What an earlier process left of one run of a comparison.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) enum Kept {
     Open(Box<Checkpoint>),
     /// To a checkpoint that cannot be read: why, and the one before it that can, if there is one.
     Damaged(String, Option<Box<Checkpoint>>),
-    /// Nowhere, or as another run than this.
+    /// Nowhere, or the folder holds another run than this.
     Nothing,
 }
 

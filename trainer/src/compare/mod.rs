@@ -51,7 +51,7 @@ struct Row {
     jobs: Vec<Job>,
 }
 
-/// What came of a comparison.
+/// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// One for each candidate, in the order they were given.
@@ -107,13 +107,13 @@ impl Entry {
         self.config.codec == "none"
     }
 
-    /// A number of every finished run's summary, over the seeds; no number where no run has finished.
+    /// A number of every finished run's summary, over the seeds; NaN if no run has finished.
     pub fn spread(&self, of: impl Fn(&crate::record::Summary) -> f64) -> Spread {
         Spread::of(self.outcomes.iter().map(|outcome| of(&outcome.summary)))
     }
 
-    /// A number of every step, mean over the finished seeds. Steps that some run has nothing for are left
-    /// out.
+    /// A number of every step, mean over the finished seeds. Steps for which some run lacks the number are
+    /// left out.
     pub fn curve(&self, of: impl Fn(&Metrics) -> Option<f64>) -> Vec<(u64, f64)> {
         let Some(first) = self.outcomes.first() else { return Vec::new() };
         let mean = |index: usize| -> Option<f64> {
@@ -289,7 +289,7 @@ impl Row {
         }
     }
 
-    /// Does the steps behind a checkpoint.
+    /// Does the steps after a checkpoint.
     fn go_on(
         &self,
         job: &Job,

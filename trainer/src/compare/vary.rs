@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::candidate::Candidate;
 use crate::config::{ConfigError, RunConfig, Settings};
 
-/// A list by itself.
+/// A setting whose value is a list itself.
 const LIST: &str = "hidden";
 
 /// A key of the codec's spelling, and no setting.

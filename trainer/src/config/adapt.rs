@@ -1,4 +1,4 @@
-//! What sets the densities: its spelling, and what it does not go with.
+//! The setting `adapt`: how it is spelled, and which settings it cannot be combined with.
 
 use gradwire::Spec;
 use gradwire::registry::CODECS;
@@ -36,7 +36,7 @@ fn with_density() -> Vec<&'static str> {
     entries.flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
 }
 
-/// What a density that changes does not go with.
+/// Refuses settings that a changing density cannot be combined with.
 pub(super) fn adapt_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (Some(adapt), spec, codec) = (config.adapt()?, config.spec()?, &config.codec) else { return Ok(()) };
     refuse(
@@ -66,7 +66,7 @@ pub(super) fn adapt_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// Gains are those of residual + gradient, of a codec whose choice depends on nothing else.
+/// GraVAC measures gains of residual + gradient, so the codec's choice may depend on nothing else.
 fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
     refuse(
         spec.memory == MemoryChoice::None,
@@ -80,7 +80,7 @@ fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
     )
 }
 
-/// Whether the codec's own schedule is put aside.
+/// A note that the codec's own density and warm-up are not used, if `adapt` sets the density.
 pub(super) fn adapt_note(config: &RunConfig, spec: &Spec) -> Option<String> {
     let adapt = config.adapt.as_ref()?;
     let density = spec.codec.density()?;

@@ -293,7 +293,7 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )
 }
 
-/// What is summed on the way, and in which width.
+/// What is summed in transit, and in which width.
 fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_summed = matches!(exchange, "all-reduce" | "tree" | "native");
@@ -386,7 +386,7 @@ fn packet_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )
 }
 
-/// What only a job of MPI has.
+/// Settings that only a job of MPI has.
 fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let is_mpi = config.transport == "mpi";
     refuse(

@@ -270,10 +270,10 @@ pub struct RunConfig {
     /// For `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_latency_us: Option<f64>,
-    /// Whether means are applied one step late; said where it was.
+    /// Whether means are applied one step late; `None` if the user did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed: Option<bool>,
-    /// At most so many parts a step, which overlap; said where it was.
+    /// A step is cut into at most this many parts, which overlap; `None` if the user did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<usize>,
     /// `local`, `mpi`, or for a server and its workers `zmq`
@@ -285,7 +285,7 @@ pub struct RunConfig {
     pub workers: usize,
     /// Examples per step of all workers together: a multiple of `workers`.
     pub batch: usize,
-    /// Parts of a worker's share of the batch, one after the other; said where it was.
+    /// Parts of a worker's share of the batch, one after the other; `None` if the user did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accumulate: Option<usize>,
     /// Passes over the training data; not with `steps`.
@@ -327,7 +327,7 @@ pub struct RunConfig {
     pub hash_every: u64,
     /// Steps between checkpoints, 0 for none but at an interrupt.
     pub checkpoint_every: u64,
-    /// Whether there is an event file; said where it was.
+    /// Whether there is an event file; `None` if the user did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensorboard: Option<bool>,
     /// Share of the packets that is lost on the way; for `local`.

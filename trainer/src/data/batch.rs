@@ -161,11 +161,11 @@ impl<'a> Batches<'a> {
         Ok(Self { dataset, plan, context, order: None, streams: None, augments: false })
     }
 
-    /// Windows of `context` tokens that go on where those of the step before ended: the text is cut into
+    /// Windows of `context` tokens that continue where those of the previous step ended: the text is cut into
     /// `batch · world` streams of the same length, of which worker `rank` reads `batch`.
     ///
-    /// What does not fill a window at the end of a stream is left out of the epoch; each epoch begins at
-    /// another of the first tokens and leaves out others.
+    /// Tokens at the end of a stream that do not fill a window are left out of the epoch. Each epoch begins
+    /// at another of the first tokens, and so leaves out others.
     ///
     /// # Errors
     ///

@@ -8,8 +8,8 @@
 //! | [`cifar`] | CIFAR-10 | binary records of 3,073 bytes, plain or gzip |
 //! | [`text`] | PTB, WikiText, any text | text files, plain or gzip |
 //!
-//! Every loader is total: a file is read completely or refused with a [`DataError`] that names the file and
-//! what is wrong with it. Nothing is allocated because a header asks for it.
+//! Every loader is total: it reads a file completely, or refuses it with a [`DataError`] that names the file
+//! and what is wrong with it. No loader allocates memory only because a header asks for it.
 
 pub mod augment;
 pub mod batch;

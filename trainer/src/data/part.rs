@@ -1,4 +1,4 @@
-//! What a data set is divided into.
+//! The parts of a data set.
 
 /// Which part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,11 +87,13 @@ impl Text {
     /// Tokenises a text that comes in parts. The vocabulary is that of the training part: characters in the
     /// order of their code points, words in the order in which they appear first.
     ///
-    /// What only the other parts have becomes `<unk>`, which joins the vocabulary if it is not in it yet.
+    /// Symbols that the training part lacks become `<unk>`, which joins the vocabulary if it is not in it
+    /// yet.
     ///
     /// # Errors
     ///
-    /// `Empty` if there is no token, `TooShort` if a part has no two tokens, `TooLarge` for the vocabulary.
+    /// `Empty` if there is no token, `TooShort` if a part has fewer than two tokens, `TooLarge` for the
+    /// vocabulary.
     pub fn from_parts(
         name: &str,
         level: Level,

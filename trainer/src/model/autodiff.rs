@@ -12,7 +12,7 @@ pub(super) trait Network: Send {
     /// The parameters, in the order of the flat slices.
     fn specs(&self) -> Vec<Spec>;
 
-    /// Number of classes or tokens that are told apart.
+    /// Number of classes or tokens that the network tells apart.
     fn classes(&self) -> usize;
 
     /// Returns the fault of a batch that does not fit the task.
@@ -59,7 +59,7 @@ pub(super) fn mean_loss(logits: Tensor<2>, batch: &Batch, device: &Device) -> Te
     right.mean().neg()
 }
 
-/// What came of logits `[predictions, classes]`.
+/// The score of logits `[predictions, classes]`.
 pub(super) fn score(logits: Tensor<2>, batch: &Batch, device: &Device) -> Score {
     let [_, classes] = logits.dims();
     let [all, right] = log_probabilities(logits, batch, device).map(Tensor::into_data_as::<f32>);
@@ -106,7 +106,7 @@ impl<N: Network> Model for Autodiff<N> {
     }
 }
 
-/// Whether there is something to predict, and all of it is below `classes`.
+/// Refuses a batch without targets, or with a target that is not below `classes`.
 pub(super) fn check_targets(batch: &Batch, classes: usize) -> Result<(), ModelError> {
     let bad = |target: &&u32| **target as usize >= classes;
     if batch.predictions() == 0 {
@@ -123,7 +123,7 @@ fn values(data: &TensorData) -> &[f32] {
     data.as_slice().expect("converted to f32")
 }
 
-/// Index of the largest value; the first of equals, and a row that begins with NaN has its maximum there.
+/// Index of the largest value, the first of equal ones; 0 for a row that begins with NaN.
 fn first_maximum(row: &[f32]) -> usize {
     let mut best = 0;
     for (index, &value) in row.iter().enumerate() {

@@ -83,8 +83,8 @@ impl ModelConfig {
         Ok(if augments { batches.augmented() } else { batches })
     }
 
-    /// How a part is evaluated: images or windows at once, and tokens of a window. What reads streams reads
-    /// the part as one.
+    /// How a part is evaluated: images or windows at a time, and tokens of a window. A model that reads
+    /// streams reads the part as one stream.
     pub fn at_once(&self) -> (usize, usize) {
         match self.context() {
             0 => (IMAGES_AT_ONCE, 0),

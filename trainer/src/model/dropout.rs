@@ -12,7 +12,7 @@ pub(super) struct Dropout {
 }
 
 impl Dropout {
-    /// Masks that drop with this probability, below 1, and scale what stays by its inverse.
+    /// Masks that drop with probability `rate`, below 1, and multiply the other values by 1 / (1 − `rate`).
     pub(super) fn new(rate: f64, at: Moment) -> Self {
         Self {
             draws: Draws::new(at.seed, Purpose::Dropout, at.step, at.rank),

@@ -12,7 +12,7 @@ pub enum ModelError {
     /// The batch does not fit the model.
     #[error("batch does not fit the model: {0}")]
     Batch(String),
-    /// The backward pass gave nothing for a parameter.
+    /// The backward pass gave no gradient for a parameter.
     #[error("no gradient for parameter `{0}`")]
     Gradient(String),
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::data::Part;
 
-/// An evaluation that takes less is not worth a word.
+/// An evaluation that takes less time than this is not shown.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// The evaluation under way, if there is one. The worker that evaluates counts; another thread looks.
@@ -43,7 +43,7 @@ impl Evaluating {
         *self.now() = None;
     }
 
-    /// On which part, and how much of it; empty unless it takes longer than a moment.
+    /// The part, and how much of it is done; empty unless the evaluation takes longer than a moment.
     pub(crate) fn text(&self) -> String {
         self.now().as_ref().map_or(String::new(), |under_way| under_way.text(under_way.since.elapsed()))
     }

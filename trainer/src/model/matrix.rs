@@ -26,18 +26,18 @@ pub(super) fn product(a: &Matrix, b: &Matrix) -> Vec<f32> {
     values(a.clone().matmul(b.clone()))
 }
 
-/// Adds `a · b` to what is there.
+/// Adds `a · b` to `sum`.
 pub(super) fn add_product(sum: &mut [f32], a: &Matrix, b: &Matrix) {
     add(sum, &product(a, b));
 }
 
-/// Adds number by number.
+/// Adds `values` to `sum`, number by number.
 pub(super) fn add(sum: &mut [f32], values: &[f32]) {
     assert_eq!(sum.len(), values.len(), "sums of different lengths");
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
-/// Adds every row to a row.
+/// Adds each of the rows to the row `sum`.
 pub(super) fn add_rows(sum: &mut [f32], rows: &[f32]) {
     rows.chunks_exact(sum.len()).for_each(|row| add(sum, row));
 }

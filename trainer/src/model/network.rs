@@ -37,9 +37,8 @@ pub trait Model: Send {
 
     /// Says where in a run the next gradient is computed.
     ///
-    /// A model that draws at random does so in that gradient alone, and one that carries something from step
-    /// to step does so between such gradients alone. Without it, a gradient depends on the parameters and the
-    /// batch and on nothing else.
+    /// A model draws at random, and carries state from step to step, only in gradients that follow this call.
+    /// Without it, a gradient depends on nothing but the parameters and the batch.
     fn begin(&mut self, _: Moment) {}
 
     /// Writes the gradient of the mean loss over the predictions of the batch, and returns that loss.
@@ -47,7 +46,7 @@ pub trait Model: Send {
     /// # Errors
     ///
     /// [`ModelError::Batch`] if the batch is not of the task, [`ModelError::Gradient`] if a parameter got no
-    /// gradient. `grad` is as it was then.
+    /// gradient. `grad` is then unchanged.
     ///
     /// # Panics
     ///
@@ -61,8 +60,8 @@ pub trait Model: Send {
     /// [`ModelError::Batch`] if the batch is not of the task.
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError>;
 
-    /// Predicts batches that follow each other without learning. A model that carries something from one to
-    /// the next begins afresh, and what it carries in training stays as it is.
+    /// Predicts batches that follow each other without learning. A model that carries state from one batch to
+    /// the next begins afresh; the state that it carries in training stays as it is.
     ///
     /// # Errors
     ///
@@ -75,21 +74,22 @@ pub trait Model: Send {
         Ok(score)
     }
 
-    /// What the next gradient depends on beside parameters, batch and moment; empty where there is nothing.
+    /// The state on which the next gradient depends, beside parameters, batch and moment; empty if there is
+    /// none.
     fn carried(&self) -> Vec<f32> {
         Vec::new()
     }
 
-    /// Whether what is carried are statistics, of which all workers take the mean before one evaluates.
+    /// Whether the carried state is statistics. All workers then take its mean before one of them evaluates.
     fn is_carried_averaged(&self) -> bool {
         false
     }
 
-    /// Goes on with what [`Model::carried`] returned.
+    /// Continues with the state that [`Model::carried`] returned.
     ///
     /// # Errors
     ///
-    /// What does not fit. Nothing has changed then.
+    /// What does not fit. The model is then unchanged.
     fn carry(&mut self, carried: &[f32]) -> Result<(), String> {
         match carried.len() {
             0 => Ok(()),
@@ -111,7 +111,7 @@ pub struct Moment {
     pub starts_epoch: bool,
 }
 
-/// What came of some predictions. Scores of several batches add up.
+/// The results of some predictions. Scores of several batches add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
     /// Sum of the cross-entropy, in nats.

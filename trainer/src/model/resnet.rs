@@ -44,7 +44,7 @@ pub const NORM_EPSILON: f64 = 1e-5;
 /// Share of a batch in the running statistics.
 pub const NORM_SHARE: f32 = 0.1;
 
-/// What the network is told beside the task.
+/// Settings of the network beside the task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResNetConfig {
     /// Whether training images are moved and mirrored at random.
@@ -57,15 +57,15 @@ pub(super) struct ResNet {
     classes: usize,
     specs: Vec<Spec>,
     params: Vec<f32>,
-    /// Of every normalisation the means and then the variances, in the order of the forward pass.
+    /// The means and then the variances of every normalisation, in the order of the forward pass.
     running: Vec<f32>,
 }
 
 /// Where mean and variance come from.
 enum Statistics<'a> {
-    /// From the batch, and how they were is noted: mean and unbiased variance of each normalisation.
+    /// From the batch, and recorded here: mean and unbiased variance of each normalisation.
     Batch(Vec<[Tensor<1>; 2]>),
-    /// From what was kept; this is the rest of it.
+    /// From the running statistics: those that the forward pass has not used yet.
     Running(&'a [f32]),
 }
 
@@ -219,7 +219,8 @@ impl Pass<'_> {
         centred * as_image(scale) + as_image(shift)
     }
 
-    /// What a block adds to: its input, or every second row and column of it with as many channels of zeros.
+    /// The shortcut of a block: its input, or every second row and column of it with as many channels of
+    /// zeros.
     fn shortcut(&self, x: Tensor<4>, stride: usize) -> Tensor<4> {
         if stride == 1 {
             return x;

@@ -97,7 +97,7 @@ fn only(names: &[&str], state: &[(&str, &[f32])]) -> Result<(), StateError> {
 mod tests {
     use super::*;
 
-    /// The least nanoseconds that the work takes of many times.
+    /// The shortest of many runs of the work, in nanoseconds.
     pub(super) fn fastest(mut work: impl FnMut()) -> f64 {
         let once = |_| {
             let start = std::time::Instant::now();
@@ -107,7 +107,7 @@ mod tests {
         (0..200).map(once).fold(f64::INFINITY, f64::min)
     }
 
-    /// An element at a time uses no vectors.
+    /// The reference takes one element at a time, which uses no vectors.
     #[test]
     fn whole_vectors_give_the_bits_of_one_parameter_at_a_time() {
         let sgd =

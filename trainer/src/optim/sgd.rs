@@ -224,7 +224,7 @@ mod tests {
         assert!(Sgd::new(1, SgdConfig { nesterov: true, ..Default::default() }).is_err());
     }
 
-    /// Compares with the same loop as the compiler makes it for every x86-64.
+    /// Compares with the same loop as the compiler builds it for every x86-64.
     #[test]
     #[ignore = "measures times"]
     fn how_much_faster_whole_vectors_are() {

@@ -17,7 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Metrics;
 use super::folder::{Folder, FolderError};
 
-/// What TensorBoard looks for in a folder. One file a run: a run that goes on writes its steps anew.
+/// The name that TensorBoard looks for in a folder. One file a run: a run that continues writes its steps
+/// anew.
 pub(crate) const FILE: &str = "events.out.tfevents.gradwire";
 
 const VERSION: &str = "brain.Event:2";

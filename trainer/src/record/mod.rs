@@ -26,7 +26,7 @@ use crate::checkpoint::Snapshot;
 use crate::job::Job;
 use crate::model::eval::Evaluation;
 
-/// What one worker says of one step.
+/// One worker's report on one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StepRecord {
     /// The receiver knows it.
@@ -191,18 +191,18 @@ pub struct Metrics {
     pub exchange_ns: u64,
     /// Mean over the workers.
     pub decode_ns: u64,
-    /// L2 norm of what all workers together keep back.
+    /// L2 norm of the residuals of all workers together.
     #[serde(deserialize_with = "number_or_null")]
     pub residual_norm: f64,
     /// Share of the coordinates that was sent, mean over the workers.
     pub density: f64,
-    /// Share of the coordinates that was to be sent at this step, as the schedule or the controller has it;
+    /// Share of the coordinates that was to be sent at this step, as the schedule or the controller set it;
     /// `null` for a codec without a density.
     pub target_density: Option<f64>,
     /// What set the density, in a run with `adapt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapt: Option<Decision>,
-    /// Share of the packets that did not get into the mean, and were given back; `null` for a run without
+    /// Share of the packets that did not enter the mean and were given back; `null` for a run without
     /// packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_loss: Option<f64>,
@@ -217,7 +217,7 @@ pub struct Metrics {
     pub perplexity: Option<f64>,
 }
 
-/// JSON has no NaN: a loss that was none is `null`.
+/// JSON has no NaN, so a loss that was not a number is `null`.
 fn number_or_null<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(value)?.unwrap_or(f64::NAN))
 }

@@ -22,8 +22,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A run of `steps` steps, with this name before its lines; in a pipe there are `lines` of them. With 0
-    /// no progress of steps is shown anywhere.
+    /// A run of `steps` steps, with this name before its lines; in a pipe there are `lines` of them. If
+    /// `lines` is 0, no progress of steps is shown anywhere.
     pub fn new(label: &str, steps: u64, lines: u64) -> Self {
         Self::showing(&Arc::default(), label, steps, lines)
     }

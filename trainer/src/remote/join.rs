@@ -22,8 +22,8 @@ use crate::process::interrupt;
 use crate::run::RunError;
 use crate::step::{Recalled, StepError, Worker};
 
-/// Twice the steps from one checkpoint to the next: who was killed just before one, and goes on from the one
-/// before it, has half of what it had written down.
+/// Twice the steps between two checkpoints. A worker that was killed just before a checkpoint continues from
+/// the one before it, and keeps half of the residual that it had recorded there.
 const RESIDUAL_AGE: u64 = 2 * CHECKPOINT_EVERY;
 
 /// What a worker is told.
@@ -220,7 +220,7 @@ impl<'a> Run<'a> {
         Ok(End::Over)
     }
 
-    /// Asks, and takes over the server's answer; nothing if the user wants an end before it comes.
+    /// Asks to be let in, and applies the server's answer; `None` if the user wants an end before it comes.
     fn come_in(&mut self) -> Result<Option<Notice>, RemoteError> {
         self.place.ask(self.worker.transport(), Deadline::NEVER)?;
         let (notice, state) = loop {
@@ -275,7 +275,7 @@ impl<'a> Run<'a> {
         self.keep.as_ref().map_or(Ok(()), |keep| keep.write(self.job, &self.worker, step + 1))
     }
 
-    /// The residual belongs to other parameters than the server's.
+    /// Forgets the residual, which belongs to other parameters than the server's.
     fn forget(&mut self, notice: &Notice) {
         let lost = self.worker.weigh_residual(0.0);
         eprintln!(

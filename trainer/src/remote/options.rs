@@ -11,9 +11,9 @@ use crate::job::Job;
 pub(super) const SERVER: Rank = Rank(0);
 /// Settings that say where files are and what is written, not what is trained.
 const LOCAL_KEYS: [&str; 3] = ["data_dir", "tensorboard", "transport"];
-/// More than a state says of one tensor besides its name.
+/// Bound on the bytes that a state takes for one tensor, besides its name.
 const STATE_LINE: usize = 256;
-/// More than the bytes of any other header and of the messages around it.
+/// Bound on the bytes of any other header and of the messages around it.
 const SLACK: usize = 64 << 10;
 
 /// Everything that must be equal at both ends.

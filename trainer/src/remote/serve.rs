@@ -173,7 +173,7 @@ fn in_folder(
             go_on_writing(job, folder, checkpoint, "", 0, |(checkpoint, before), observer| {
                 eprintln!("trainer: continuing at step {} of {}", checkpoint.steps, job.steps);
                 let sums = before.iter().collect();
-                // From here on the run takes no room for the steps that it has made.
+                // From here on the run needs no memory for the steps that it has done.
                 drop(before);
                 serve(Some((checkpoint, sums)), observer)
             })

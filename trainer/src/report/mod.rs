@@ -19,8 +19,8 @@ use self::table::{Table, broken, footnotes};
 use crate::compare::Comparison;
 use crate::config::RunConfig;
 
-/// What `templates/report.html` shows. The template escapes every text; of the drawings, which are inserted
-/// as they are, only numbers and words of this program are part.
+/// What `templates/report.html` shows. The template escapes every text. Drawings are inserted as they are;
+/// they hold only numbers and words of this program.
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
@@ -53,7 +53,7 @@ struct Row {
 }
 
 struct Cell {
-    /// That of the column.
+    /// Name of the column.
     name: String,
     text: String,
 }

@@ -14,7 +14,7 @@ pub(super) struct Figure {
     pub(super) title: String,
     pub(super) caption: &'static str,
     pub(super) svg: String,
-    /// For those who do not see the drawing.
+    /// For readers who do not see the drawing.
     pub(super) description: String,
 }
 

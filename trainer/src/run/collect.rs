@@ -21,7 +21,7 @@ use crate::record::{Metrics, StepRecord, Summary, Sums, break_even_gbps, over, r
 /// The collected records of a run.
 pub(crate) struct Collected {
     sums: Sums,
-    /// Every step, where the outcome is to have them.
+    /// Every step, if the outcome is to have them.
     metrics: Option<Vec<Metrics>>,
     totals: Totals,
     hash: u64,
@@ -69,7 +69,7 @@ fn hash_of_all(hashes: Vec<u64>) -> u64 {
 }
 
 impl Collected {
-    /// What had come together when the checkpoint was made, or nothing. Keeps every step for the outcome.
+    /// The records up to the checkpoint, or none without one. Keeps every step for the outcome.
     pub(crate) fn since(started: Instant, start: Option<(&Checkpoint, &[Metrics])>) -> Self {
         let (checkpoint, metrics) = start.unzip();
         let metrics = metrics.unwrap_or_default();
@@ -200,7 +200,8 @@ impl Collected {
         self.totals.away.push(Away { rank, lost_nanos });
     }
 
-    /// A worker reports its residual. If it was gone, that is not lost; returns the norm of what still is.
+    /// A worker reports its residual. If the worker was gone, that residual is not lost after all; returns
+    /// the norm of what is still lost.
     #[cfg(feature = "zmq")]
     pub(crate) fn hear_of(&mut self, Rank(rank): Rank, norm: f64) -> Option<f64> {
         let at = self.totals.away.iter().position(|away| away.rank == rank)?;
@@ -316,10 +317,10 @@ mod tests {
             collected.lose(Rank(rank), norm);
         }
         assert_eq!(note(&collected), says(3, "7.000000"));
-        // From its file, with a part of it for its absence.
+        // Worker 1 is back with the residual of its file, less a part for its absence.
         assert_eq!(collected.hear_of(Rank(1), 3.0), Some(1.0));
         assert_eq!(note(&collected), says(2, "4.000000"));
-        // With no residual, and with more than it had reported.
+        // Worker 2 is back with no residual, and worker 3 with more than it had reported.
         assert_eq!(
             [(2, 0.0), (3, 9.0)].map(|(rank, norm)| collected.hear_of(Rank(rank), norm)),
             [Some(2.0), Some(0.0)]

@@ -91,7 +91,7 @@ impl RunError {
     /// do another one together.
     #[cfg(feature = "mpi")]
     pub(crate) fn is_of_all(&self, job: &Job) -> bool {
-        // A rank that cannot encode says so to all, but for these two.
+        // A rank that cannot encode tells all others, except on these two ways.
         let is_told = !matches!(job.way, Averaging::Gossip(_) | Averaging::Mean(Route::Native { .. }));
         match self {
             Self::Worker { .. } => is_told && self.divergence().is_some(),

@@ -110,7 +110,7 @@ pub fn go_on_writing<E: From<RunError>>(
     watched(job, folder, (metrics, events), label, lines, |observer| run((checkpoint, before), observer))
 }
 
-/// The event file, where it is wanted, with the steps that are done. One of a run before goes.
+/// The event file with the steps that are done, if it is wanted. Removes the one of an earlier run.
 fn events(job: &Job, folder: &Folder, done: &[Metrics]) -> Result<Option<EventFile>, FolderError> {
     folder.remove(events::FILE)?;
     job.config.tensorboard.unwrap_or(false).then(|| EventFile::create(folder, done)).transpose()

@@ -27,19 +27,19 @@ use crate::step::{StepError, Worker};
 /// The rank that listens.
 const FIRST: Rank = Rank(0);
 
-/// The record of a step, and the word before it. Above all steps that are trained, so that it is not retired
-/// with them.
+/// The tag of a step's record, and of the word before the step. It lies above all steps that are trained, so
+/// that it is not retired with them.
 fn record_tag(transport: &dyn Transport, step: u64) -> Tag {
     let (unit, chunk) = (step as u32, (step >> 32) as u32);
     Tag { epoch: transport.membership().epoch, step: u64::MAX, unit, chunk }
 }
 
-/// The totals at the end; chunk 2^30 is that of step 2^62.
+/// The tag of the totals at the end; chunk 2^30 is that of step 2^62.
 fn totals_tag(transport: &dyn Transport) -> Tag {
     record_tag(transport, 1 << 62)
 }
 
-/// What is said between two runs; above the totals.
+/// The tag of messages between two runs; above that of the totals.
 #[cfg(feature = "mpi")]
 fn word_tag(transport: &dyn Transport) -> Tag {
     record_tag(transport, (1 << 62) + (1 << 32))
@@ -83,7 +83,7 @@ pub fn follow(
             let tag = totals_tag(transport);
             send(transport, FIRST, tag, &totals(end.counters)).map_err(|error| lost(rank, job.steps, error))
         }
-        // The first one says so.
+        // The first rank reports the end.
         Err((_, WorkerError::Stopped)) => Ok(()),
         Err((step, error)) => Err(failed(rank, step, error)),
     }
@@ -173,7 +173,7 @@ struct Leader<'r> {
     waiting: Option<StepRecord>,
     /// Whether another rank wants the run to end.
     is_end_wanted: bool,
-    /// The word that was given before this step.
+    /// What the first rank told the others before this step: whether the run ends after it.
     ends: bool,
     /// Why the run is to end. Others learn of it before the next step, so that all end after the same one.
     failure: Option<RunError>,

@@ -47,13 +47,13 @@ pub(crate) struct Sites {
 pub(crate) struct Slow {
     /// Their ranks.
     pub(crate) ranks: Vec<usize>,
-    /// Computing and coding take as many times as long.
+    /// How many times as long computing and coding take.
     pub(crate) compute: Option<f64>,
-    /// Gbit/s of their links, if these are others.
+    /// Gbit/s of their links, if they differ from those of the others.
     pub(crate) gbps: Option<f64>,
 }
 
-/// What the system's retransmission takes on a link of no latency.
+/// The time in which the system retransmits, on a link without latency.
 fn retry_ms() -> f64 {
     200.0
 }

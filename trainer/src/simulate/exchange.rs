@@ -21,7 +21,7 @@ pub(crate) enum Exchange {
 pub(super) struct Load {
     /// Bytes of a frame, or of what is summed.
     pub(super) bytes: f64,
-    /// Seconds in which a frame is decoded, or everything that is summed is added.
+    /// Seconds in which a frame is decoded, or in which everything that is summed is added.
     pub(super) take_in_s: f64,
 }
 
@@ -40,7 +40,7 @@ impl Exchange {
 fn all_gather(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
     let n = begin.len();
     let take_in = |at: usize| load.take_in_s * slowness[at];
-    // Its own frame needs no way.
+    // A worker does not send its own frame to itself.
     let mut done: Vec<f64> = (0..n).map(|i| begin[i] + take_in(i)).collect();
     for distance in 1..n {
         for from in 0..n {

@@ -19,7 +19,7 @@ pub(crate) struct RecordedStep {
     pub(crate) bytes: f64,
 }
 
-/// What a run takes. The names are those of the JSON; times in milliseconds.
+/// The times of a run. The names are those of the JSON; times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) workers: usize,

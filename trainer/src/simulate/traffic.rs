@@ -1,9 +1,9 @@
 //! When messages arrive.
 //!
 //! A message takes the link of its sender, that of its receiver, and between sites the links that both sites
-//! share. It starts when all of them are free, keeps each busy for its bytes at that link's own rate, and is
-//! there after its bytes at the slowest rate, and the latency. Messages are placed in the order in which they
-//! are given, so that whoever gives them keeps to the order of time as well as dependencies allow.
+//! share. It starts when all of them are free, and keeps each busy for its bytes at that link's own rate. It
+//! arrives after its bytes at the slowest rate, and the latency. Messages are placed in the order in which
+//! the caller gives them, so the caller keeps to the order of time as well as dependencies allow.
 
 use super::cluster::{Cluster, bytes_per_s};
 use crate::rng::{Draws, Purpose};
@@ -63,7 +63,7 @@ impl Traffic {
         }
     }
 
-    /// Sends `bytes` at `ready` at the earliest; returns when they are there.
+    /// Sends `bytes` at `ready` at the earliest; returns when they arrive.
     pub(super) fn send(&mut self, from: usize, to: usize, bytes: f64, ready: f64) -> f64 {
         let (mut start, mut rate) = (ready, f64::INFINITY);
         let mut latency_s = self.latency_s;
@@ -86,7 +86,7 @@ impl Traffic {
         start + bytes / rate + latency_s + self.retries() * self.retry_s
     }
 
-    /// How often a message is lost, one after the other.
+    /// How many times in a row a message is lost.
     fn retries(&mut self) -> f64 {
         let mut count = 0.0;
         while self.loss > 0.0 && f64::from(self.draws.uniform_f32()) < self.loss {

@@ -12,7 +12,7 @@ use crate::adapt::{Accordion, Agreed, Choice, Decision, Gravac, List, Plan};
 use crate::job::Job;
 use crate::record::StepRecord;
 
-/// The unit of the scalars that a decision is made from. No gradient has as many.
+/// The unit of the scalars that a decision is made from. No gradient has as many units.
 const UNIT_OF_DECISIONS: u32 = u32::MAX - 2;
 
 /// What sets the densities of a run, with what it remembers of the steps so far.
@@ -28,7 +28,7 @@ pub(super) struct GravacSteering {
     units: Vec<Unit>,
     /// Seconds of the step before, 0 if they are not known.
     seconds: f64,
-    /// What measuring gains and agreeing on them took in the step under way.
+    /// Time spent on measuring gains, and on agreeing on them, in the step under way.
     measured: Duration,
     agreed: Duration,
 }
@@ -101,8 +101,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Takes the time of a step, which had this decision. Gains are no part of a step in which everything is
-    /// sent.
+    /// Takes the time of a step, which had this decision. If the step sent everything, the time of measuring
+    /// gains does not count.
     fn finish(&mut self, elapsed: Duration, decision: &Decision) {
         if let Self::Gravac(steering) = self {
             let spared = if decision.choice == Choice::Dense { steering.measured } else { Duration::ZERO };

@@ -7,12 +7,12 @@ use gradwire_transports::{Tag, Transport};
 use super::{NO_DEADLINE, StepError, Worker};
 use crate::model::ModelError;
 
-/// Behind all units of a gradient.
+/// After all units of a gradient.
 const UNIT: u32 = u32::MAX;
 
 impl<T: Transport> Worker<'_, T> {
-    /// Takes the mean over all workers of what their models carry, if it is statistics and one of the workers
-    /// evaluates after this step. All call it, and all then carry the same bits.
+    /// Replaces the state that models carry by its mean over all workers, if that state is statistics and a
+    /// worker evaluates after this step. All workers call this, and all then carry the same bits.
     pub(super) fn average_carried(&mut self, step: u64) -> Result<(), StepError> {
         if !self.model.is_carried_averaged() || !self.job.is_due(self.job.config.eval_every, step) {
             return Ok(());

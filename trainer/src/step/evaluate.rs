@@ -11,7 +11,7 @@ use crate::model::eval::{Evaluation, share_of};
 
 /// The step of all tags of evaluations: above all steps that are trained, and below that of records.
 const STEP_OF_EVALUATIONS: u64 = u64::MAX - 1;
-/// Values of a tag's chunk that are left for the high bits of a step.
+/// Values of a tag's chunk that remain for the high bits of a step.
 const HIGH_STEPS: u64 = Tag::COLLECTIVE_CHUNKS as u64 / 2;
 
 impl<T: Transport> Worker<'_, T> {

@@ -11,7 +11,7 @@ use gradwire::{
 /// mean of what was chosen, such as Redsync's, never sends most of it.
 const LEAST_FACTOR: f64 = 2.0;
 
-/// Measures gains. Nothing of it changes the memory.
+/// Measures gains. The memory stays as it is.
 ///
 /// The second density is at most the first, and its gain comes from what was selected at the first one, so
 /// the gradient is read once. Codecs that choose the largest values ([`of_densities`]) select further among
@@ -118,7 +118,7 @@ impl Gains {
     }
 }
 
-/// What the codec sends of these values, so many of them, as a sum of squares.
+/// The sum of squares of what the codec sends, if it sends `count` of these values.
 fn sent_of(
     trial: &mut Trial,
     codec: &Codec,
@@ -131,7 +131,7 @@ fn sent_of(
         return Ok(values.iter().map(|&value| f64::from(value) * f64::from(value)).sum());
     };
     let (layout, units) = (LayoutRef::flat(values.len()), [Unit::whole(values.len())]);
-    // Draws of their own: those of the first level chose these values.
+    // Other draws than at the first level, because those chose these values.
     let key = StepKey { seed: !key.seed, ..key };
     Ok(trial.encode(&codec.with_density(share), key, &layout, &units, Grad::F32(values), None)?.gain.sent)
 }

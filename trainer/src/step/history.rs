@@ -23,7 +23,7 @@ struct Note {
     params_hash: Option<String>,
 }
 
-/// What is known of a step.
+/// What is known of the residual before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
     /// The residual before it, which is the worker's residual again.

@@ -87,15 +87,14 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     decision: Option<Decision>,
     /// The smallest validation loss so far, in a run that may end early.
     best: Option<Best>,
-    /// What the steps have moved, and nothing else that went over the transport.
+    /// The traffic of the steps, without anything else that went over the transport.
     moved: Counters,
     #[cfg(feature = "zmq")]
     history: Option<history::History>,
 }
 
 impl<'a, T: Transport> Worker<'a, T> {
-    /// A worker at the first step. The job was prepared, so nothing of it is refused here but a model of
-    /// other sizes.
+    /// A worker at the first step. The job was prepared, so only a model of other sizes is refused here.
     pub(crate) fn new(
         job: &'a Job,
         transport: T,
@@ -186,7 +185,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             loss += self.part_of_batch(step, part)?;
             self.sum.iter_mut().zip(&self.grad).for_each(|(sum, g)| *sum += g);
         }
-        // What is not finite is refused with what it makes of the mean.
+        // A sum that is not finite makes the mean so, too, and is refused with it.
         let _ = divide(&mut self.sum, parts);
         std::mem::swap(&mut self.sum, &mut self.grad);
         Ok(loss / parts as f32)
@@ -196,7 +195,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn part_of_batch(&mut self, step: u64, part: usize) -> Result<f32, ModelError> {
         let (epoch, place) = (step / self.job.steps_per_epoch, step % self.job.steps_per_epoch);
         let batch = self.batches[part].batch(epoch, place as usize);
-        // As many more workers would draw.
+        // The rank that one of as many more workers would have, so that the draws are the same.
         let rank = self.rank().0 * self.batches.len() as u32 + part as u32;
         let seed = self.job.config.seed;
         self.model.begin(Moment { seed, rank, step, starts_epoch: place == 0 });
@@ -246,7 +245,8 @@ impl<'a, T: Transport> Worker<'a, T> {
     }
 
     /// Applies the mean to the parameters and returns the record of the step. Every worker refuses a mean
-    /// that is not finite, and the step is skipped: the record says why, and the memory has everything back.
+    /// that is not finite, and skips the step: the record says why, and everything is given back to the
+    /// memory.
     fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {

@@ -34,7 +34,7 @@ impl<T: Transport> Worker<'_, T> {
         saved(self.memory.as_ref(), &self.job.layout)
     }
 
-    /// Keeps back what [`kept`](Self::kept) was. The error says why it is not of this codec and model.
+    /// Restores what [`kept`](Self::kept) returned. The error says why it does not fit this codec and model.
     pub(crate) fn keep(&mut self, kept: &[u8]) -> Result<(), String> {
         load(self.memory.as_mut(), &self.job.layout, kept)
     }

@@ -38,7 +38,7 @@ pub(crate) struct Place<'a> {
 enum Word {
     /// The run of this folder comes next, from its first step or from the checkpoint after so many.
     Run { folder: String, steps: Option<u64> },
-    /// None comes any more.
+    /// No further run comes.
     End,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn compare(
     })
 }
 
-/// Those of all runs.
+/// The options that hold for all runs.
 fn options(plan: &Plan) -> MpiOptions {
     let prefer_ring = plan.runs().any(|(job, _)| job.config.exchange == "native");
     let mut options = MpiOptions { prefer_ring, ..MpiOptions::default() };
@@ -128,7 +128,7 @@ impl Runner for Leader<'_> {
 }
 
 impl Leader<'_> {
-    /// Tells all to do a run, and leads it. What the others do not hear of ends the job.
+    /// Tells all to do a run, and leads it. A failure that the others do not hear of ends the job.
     fn lead(
         &mut self,
         job: &Job,

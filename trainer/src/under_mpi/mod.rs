@@ -185,7 +185,7 @@ fn ensure_one_job(launch: Launch, ranks: usize) {
     }
 }
 
-/// Leads until the end, or until a signal says so.
+/// Leads until the end, or until a signal ends the run.
 fn lead_job(
     job: &Job,
     transport: &mut MpiTransport,

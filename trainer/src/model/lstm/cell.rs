@@ -26,7 +26,7 @@ pub(super) struct Layer {
     width: usize,
     input: Matrix,
     hidden: Matrix,
-    /// The sum of both.
+    /// The sum of both biases.
     bias: Vec<f32>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct State {
 pub(super) struct Trace {
     input: Matrix,
     start: State,
-    /// The gates behind their functions, `rows · 4 · width`.
+    /// The gates after their functions, `rows · 4 · width`.
     gates: Vec<f32>,
     /// Cells, `rows · width`.
     cells: Vec<f32>,
@@ -49,7 +49,8 @@ pub(super) struct Trace {
     pub(super) outputs: Vec<f32>,
 }
 
-/// Gradients of the parameters of one layer, in the order of the flat slice. The two biases have the same.
+/// Gradients of the parameters of one layer, in the order of the flat slice. Both biases have the same
+/// gradient.
 pub(super) struct Gradients<'a> {
     pub(super) input: &'a mut [f32],
     pub(super) hidden: &'a mut [f32],
@@ -57,7 +58,7 @@ pub(super) struct Gradients<'a> {
 }
 
 impl State {
-    /// Nothing was read yet.
+    /// The state before the first token.
     pub(super) fn new(streams: usize, width: usize) -> Self {
         Self { output: vec![0.0; streams * width], cell: vec![0.0; streams * width] }
     }
@@ -71,7 +72,7 @@ impl Layer {
         Self { width, input, hidden, bias }
     }
 
-    /// Reads a window of inputs `[rows, width]`. The state moves to behind its last token.
+    /// Reads a window of inputs `[rows, width]`. Moves the state past its last token.
     pub(super) fn forward(&self, input: Vec<f32>, state: &mut State) -> Trace {
         let (width, at_once) = (self.width, state.cell.len());
         let input = matrix(input, width);
@@ -107,8 +108,8 @@ impl Layer {
         }
     }
 
-    /// The gradient of the inputs from that of the outputs; those of the parameters are written. What came
-    /// before the window is constant.
+    /// Returns the gradient of the inputs, computed from that of the outputs, and writes the gradients of the
+    /// parameters. The state before the window counts as constant.
     pub(super) fn backward(&self, trace: &Trace, mut outer: Vec<f32>, gradients: Gradients<'_>) -> Vec<f32> {
         let (width, at_once) = (self.width, trace.start.cell.len());
         let hidden = self.hidden.clone().transpose();
@@ -135,7 +136,7 @@ impl Layer {
         if t == 0 { &trace.start.cell } else { &trace.cells[(t - 1) * at_once..t * at_once] }
     }
 
-    /// One token of every stream: the gradient of what goes into the gates, and that of the cells before.
+    /// One token of every stream: the gradient of the gates' inputs, and that of the cells before.
     fn retreat(
         &self,
         gates: &[f32],
@@ -165,7 +166,7 @@ impl Layer {
         }
     }
 
-    /// Gradients of weights and inputs, from those of what goes into the gates.
+    /// Gradients of weights and inputs, from those of the gates' inputs.
     fn sum_up(&self, trace: &Trace, before_gates: Vec<f32>, gradients: Gradients<'_>) -> Vec<f32> {
         let [first, second] = gradients.biases;
         first.fill(0.0);

@@ -1,14 +1,14 @@
 //! Cross-entropy of the next token, with the embedding as the weight of the last layer.
 //!
 //! Scores are never kept for a whole window: `[tokens, vocabulary]` of a batch of 256 streams would take 360
-//! MB. They are made for some rows, turned into probabilities and then into their gradient in place, and used
-//! up.
+//! MB. The decoder takes some rows at a time. It turns their scores into probabilities and then into the
+//! gradient, in place, and uses that up before the next rows.
 
 use super::super::Score;
 use super::super::exponential::exp;
 use super::super::matrix::{Matrix, add_product, matrix, product};
 
-/// Scores that are there at once: 8 MB.
+/// Scores in memory at once: 8 MB.
 const SCORES_AT_ONCE: usize = 1 << 21;
 
 /// Partial sums of a row, so that the processor need not wait for one to be done.
@@ -56,7 +56,8 @@ impl<'a> Decoder<'a> {
         sum
     }
 
-    /// Mean cross-entropy; writes its gradient by the rows, and adds that by the embedding.
+    /// Mean cross-entropy. Writes its gradient with respect to the rows, and adds the one with respect to the
+    /// embedding.
     pub(super) fn backward(&self, rows: &[f32], targets: &[u32], d_embedding: &mut [f32]) -> (f64, Vec<f32>) {
         let (at_once, share) = (self.rows_at_once(), 1.0 / targets.len() as f32);
         let (mut loss, mut d_rows) = (0.0, Vec::with_capacity(rows.len()));

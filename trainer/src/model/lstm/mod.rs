@@ -59,7 +59,7 @@ pub(super) struct Lstm {
     params: Vec<f32>,
     /// Where in the run the next gradient is computed.
     moment: Option<Moment>,
-    /// What the streams of this worker have read, by layer; empty at the beginning.
+    /// The states of this worker's streams, by layer; empty at the beginning.
     carried: Vec<State>,
 }
 
@@ -106,7 +106,7 @@ impl Lstm {
         (0..self.config.layers).map(|_| State::new(streams, self.config.width)).collect()
     }
 
-    /// Predicts a window without learning. The states move to behind it.
+    /// Predicts a window without learning. Moves the states past it.
     fn read(&self, window: &Window, states: &mut [State]) -> Score {
         let (embedding, layers) = self.parts();
         let mut x = self.embed(&window.inputs);
@@ -116,7 +116,7 @@ impl Lstm {
         Decoder::new(&embedding).score(&x, &window.targets)
     }
 
-    /// Loss and gradient of a window. The states move to behind it.
+    /// Loss and gradient of a window. Moves the states past it.
     fn learn(
         &self,
         window: &Window,
@@ -230,7 +230,7 @@ impl Model for Lstm {
     }
 }
 
-/// The masks of one forward pass, last one first on the way back.
+/// The masks of one forward pass. The backward pass takes the last one first.
 struct Masks {
     dropout: Option<Dropout>,
     factors: Vec<Vec<f32>>,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-#: Steps that are looked at; those before are slower, as they allocate what later ones find.
+#: Steps that are looked at. Those before are slower, because they allocate memory that later ones reuse.
 STEPS = 10
 _WARM = 2
 

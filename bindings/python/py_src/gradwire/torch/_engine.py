@@ -44,7 +44,7 @@ _FINE, _NOT_FINITE, _FAILED = range(3)
 _WORDS = 5
 _BITS = 62
 _TEXT_BYTES = 512
-# What ends a step at all ranks alike; of other exceptions they are told.
+# These end a step at all ranks alike. Of any other exception, the rank that raised it tells the others.
 _KNOWN_TO_ALL = (PeerLostError, PeerFailedError, OutOfStepError, ReplicasDifferError)
 
 
@@ -58,19 +58,19 @@ class Bucket:
 
     index: int
     is_last: bool
-    #: Whether this rank has run out of inputs in DDP's `join`: its gradients are zeros, made up to go along with the others,
-    #: and it makes no steps, so its parameters are old.
+    #: Whether this rank has run out of inputs in DDP's `join`. Its gradients are then zeros, made up so that it takes part in
+    #: the exchange, and it makes no steps, so its parameters are old.
     is_idle: bool = False
-    #: The tensors, by their positions in the model, and their gradients. Only where :attr:`Engine.tells_used` is set is there
-    #: a `None`, for a tensor that this rank did not use; it is replaced if another rank did.
+    #: The tensors, by their positions in the model, and their gradients. If :attr:`Engine.tells_used` is set, `None` stands for
+    #: a tensor that this rank did not use; it is replaced if another rank used the tensor. Otherwise there is no `None`.
     positions: tuple[int, ...] = ()
     gradients: list[torch.Tensor | None] = field(default_factory=list)
     #: Called once the gradients are means, or the exchange has failed.
     done: Callable[[], None] = lambda: None
-    #: Of the stage, where the gradients were made; and the gradients in memory of the CPU, where it is other memory.
+    #: Marks of the stage, set where the gradients were made; and the gradients in memory of the CPU, if that is other memory.
     marks: list[Any] = field(default_factory=list)
     host: list[torch.Tensor | None] = field(default_factory=list)
-    #: What the encoder makes of them: what is told to all ranks, and a frame for each group of the plan.
+    #: What the encoder makes of the gradients: the header for all ranks, and a frame for each group of the plan.
     header: torch.Tensor | None = None
     frames: list[bytes] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Options:
     start_step: int
     check_every: int
     scaler: _Scaler | None
-    #: Whose learning rate is followed.
+    #: The optimizer whose learning rate is followed.
     optimizer: torch.optim.Optimizer | None
     density: Callable[[int], float] | None
     allow_untested: bool = False
@@ -138,7 +138,7 @@ class Engine:
         self._check_every = options.check_every
         self._scaler, self._optimizer, self._density = options.scaler, options.optimizer, options.density
         self._step = 0
-        # Until it is told, codecs are as they are after their warm-up.
+        # `None` until `set_epoch` was called: codecs are then as they are after their warm-up.
         self._epoch: int | None = None
         self._scale: float | None = None
         self._lr: float | None = None
@@ -148,7 +148,7 @@ class Engine:
         self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
         self._shapes = {tensor.position: tuple(tensor.parameter.shape) for tensor in self._tensors}
         self._sizes = {tensor.position: tensor.parameter.numel() for tensor in self._tensors}
-        # Tensors of the bucket that some rank used, of an engine that tells.
+        # Tensors of the bucket that some rank used; empty unless `tells_used` is set.
         self._used: set[int] = set()
 
         self._wire = Wire(_own_group(parent, options.timeout))
@@ -172,7 +172,7 @@ class Engine:
         # Held by the encoder while it changes memories.
         self._coding = threading.Lock()
         self._clocks = threading.Lock()
-        # Buckets whose mean is not there yet, buckets that no thread is done with, and those of them that are encoded.
+        # Buckets whose means are not there yet; buckets that the threads are not done with; those of them that are encoded.
         self._unresolved = self._pending = self._travelling = 0
         self._moved = time.monotonic()
         self._failure: BaseException | None = None
@@ -181,7 +181,7 @@ class Engine:
         self._agreed = self._done = 0
         # The collective that the other ranks call next: that of this bucket, or with None the one that ends the step.
         self._awaited: int | None = 0
-        # Bytes that go with the header of each bucket: what does not fit takes a second collective.
+        # Bytes that go with the header of each bucket. Frames that do not fit take a second collective.
         self._room: dict[int, int] = {}
         self._active = self._plan
         self._codecs: list[Codec] = []
@@ -196,7 +196,7 @@ class Engine:
     # What the calling thread does.
 
     def _hand_over(self, job: Bucket) -> None:
-        """Gives the encoder a bucket, in the order of buckets; afterwards :meth:`_finish` waits for their means."""
+        """Gives the encoder a bucket. Buckets come in their order; afterwards :meth:`_finish` waits for their means."""
         if self._failure is None and not all(thread.is_alive() for thread in self._threads):
             self._failure = job.failure or ExchangeError("a thread of the hook has ended")
         if self._failure is not None:
@@ -209,7 +209,7 @@ class Engine:
         self._given.put(job)
 
     def _read_settings(self, job: Bucket) -> None:
-        """Scale, learning rate and density of the step, which the calling thread may change later."""
+        """Reads scale, learning rate and density of the step, which the calling thread may change later."""
         if self._is_closed:
             raise ExchangeError("the hook was closed")
         if job.index == 0:
@@ -232,10 +232,10 @@ class Engine:
                 warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
 
     def _wait(self, left: Callable[[], int] | None = None) -> None:
-        """Until the threads have nothing left to do, or have failed, or do not move."""
+        """Waits until the threads have nothing left to do, or have failed, or make no progress."""
         with self._changed:
             while (left() if left else self._pending) and self._failure is None:
-                # The collectives have the same timeout; this is for what should not happen.
+                # The collectives have the same timeout. This one is for faults that should not happen.
                 patience = self._moved + 2 * self._timeout + 5 - time.monotonic()
                 if patience <= 0:
                     self._failure = PeerLostError(
@@ -301,7 +301,7 @@ class Engine:
                 self._unresolved -= 1
                 self._moved = time.monotonic()
                 self._changed.notify_all()
-            # Backward does not wait for these, but whoever changes memories does.
+            # Backward does not wait for this work, but whoever changes memories does.
             if job.is_last and self._failure is None:
                 try:
                     for group in self._active.groups:
@@ -349,7 +349,7 @@ class Engine:
             self._changed.notify_all()
 
     def _tell(self, failure: BaseException) -> None:
-        """In the collective that the others call next."""
+        """Tells the other ranks of the failure, in the collective that they call next."""
         headers, _ = self._wire.gather_messages(self._failed_header(), b"", self._awaited_room())
         self._hear(headers, failure)
 
@@ -392,7 +392,7 @@ class Engine:
         return now if density is None or now.density is None else now.with_density(density)
 
     def _rescale(self, job: Bucket) -> None:
-        """What is kept stays as large as it was beside gradients of another scale or learning rate."""
+        """Rescales the residuals, so that they weigh as much as before beside gradients of another scale or learning rate."""
         ratio = 1.0 if self._scale is None or self._scaler is None else job.scale / self._scale
         if self._lr and job.lr:
             ratio *= self._lr / job.lr
@@ -427,7 +427,7 @@ class Engine:
             self._done += 1
 
     def _end_step(self, job: Bucket) -> None:
-        """All ranks have the means of all buckets, or hear of a failure now and not in their next step."""
+        """Ends the step: all ranks have the means of all buckets, or hear of a failure now and not in their next step."""
         header = torch.zeros(self._words, dtype=torch.int64)
         began = time.perf_counter()
         headers, _ = self._collective(job, lambda: self._wire.gather_messages(header, b"", 0))
@@ -436,7 +436,7 @@ class Engine:
         self._hear(headers, None)
 
     def _spoil(self, job: Bucket) -> None:
-        """Whoever looks at the gradients of this step sees that they are not finite, at every rank."""
+        """Fills the gradients with NaN, so that whoever looks at them, at any rank, sees that the step is not finite."""
         for place, position in enumerate(job.positions):
             gradient = job.gradients[place]
             if gradient is not None:
@@ -445,7 +445,7 @@ class Engine:
                 job.gradients[place] = torch.full(self._shapes[position], math.nan)
 
     def _reduce(self, job: Bucket) -> bool:
-        """The bucket's mean over all ranks in place of its gradients; whether all of it is finite."""
+        """Replaces the bucket's gradients by their mean over all ranks; returns whether all of it is finite."""
         began = time.perf_counter()
         with torch.profiler.record_function("gradwire.exchange"):
             headers, received = self._gather(job)
@@ -459,7 +459,7 @@ class Engine:
                 is_finite &= self._rounds(job, part, anywhere)
             elif part.group.kind == "sum":
                 is_finite &= self._sum(job, part, anywhere)
-        # After the last collective of the means: what fails from here on is told to the others in the next one.
+        # This was the last collective of the means. The others hear in the next one of what fails from here on.
         began = time.perf_counter()
         sizes = headers[:, _WORDS : _WORDS + len(self._active.groups)]
         with torch.profiler.record_function("gradwire.decode"):
@@ -480,7 +480,7 @@ class Engine:
         return is_finite
 
     def _gather(self, job: Bucket) -> tuple[torch.Tensor, list[bytes] | None]:
-        """What all ranks tell of the bucket, and their frames: all in one collective, if they fit in the bucket's room.
+        """The headers and frames of all ranks for the bucket: in one collective, if the frames fit in the bucket's room.
 
         There are no frames where a gradient of a rank is not finite.
         """
@@ -514,7 +514,7 @@ class Engine:
                 job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
 
     def _load(self, job: Bucket, parts: list[Part]) -> set[int]:
-        """Copies gradients to where codecs read them; which of them are not all zero."""
+        """Copies gradients to where codecs read them; returns which of them are not all zero."""
         present = set()
         slots, arrays = [], []
         for part in parts:
@@ -547,13 +547,13 @@ class Engine:
                 if "non-finite" in str(error) or "overflows" in str(error):
                     return frames, _NOT_FINITE
                 raise
-            # Divides by one: a look for what is not finite that changes nothing.
+            # To divide by one changes nothing, and finds values that are not finite.
             if group.kind == "rounds" and any(gradwire.divide(group.array[run], 1) is not None for run in part.runs):
                 return frames, _NOT_FINITE
         return frames, _FINE
 
     def _encode_beside(self, job: Bucket, part: Part, codec: Codec) -> bytes:
-        """Reads gradients where they are, and keeps what the step began with as it was."""
+        """Encodes gradients where they are. The memory that the step began with stays as it was."""
         group = part.group
         arrays, units = [], []
         for slot, place in zip(part.slots, part.places, strict=True):
@@ -590,7 +590,7 @@ class Engine:
         )
 
     def _header(self, job: Bucket, present: set[int], status: int) -> torch.Tensor:
-        """What all ranks are told with the frames of a bucket."""
+        """The words that all ranks get with the frames of a bucket."""
         words = [status, self._step, job.index, self._agreed ^ zlib.crc32(repr(job.positions).encode()), 0]
         if job.index == 0 and self._check_every and self._step % self._check_every == 0 and not job.is_idle:
             words[4] = self._hash()
@@ -628,13 +628,13 @@ class Engine:
         return value + 1
 
     def _check(self, job: Bucket, headers: torch.Tensor) -> None:
-        """All ranks are at the same place, and have the same parameters."""
+        """Checks that all ranks are at the same place, and have the same parameters."""
         self._hear(headers, None)
         for column, what in ((1, "step"), (2, "bucket"), (3, "scale, learning rate, density, or tensors of the bucket")):
             values = headers[:, column].tolist()
             if len(set(values)) > 1:
                 raise OutOfStepError(f"step {self._step}, bucket {job.index}: the ranks differ in {what}: {values}")
-        # Idle ranks have none.
+        # Idle ranks send no hash.
         hashes = {value for value in headers[:, 4].tolist() if value}
         if len(hashes) > 1:
             raise ReplicasDifferError(self._first_difference(job))
@@ -700,7 +700,7 @@ class Engine:
         return all(first is None for first in firsts)
 
     def _clear_unused(self, part: Part, anywhere: set[int]) -> None:
-        """What no rank has a gradient of is zero at all of them, of the same sign."""
+        """Sets tensors for which no rank has a gradient to zero, of the same sign at all ranks."""
         for slot in part.slots:
             if slot.tensor.position not in anywhere:
                 part.group.array[slot.range] = 0
@@ -747,7 +747,7 @@ class Engine:
                 units=[slot.unit for slot in used],
             )
         except EncodeError:
-            # What was kept and the gradient are finite, their sum is not.
+            # Residual and gradient are finite, but their sum is not.
             status = _NOT_FINITE
         except BaseException as error:
             status, failure = _FAILED, error
@@ -1005,7 +1005,7 @@ class Engine:
                 thread.join(timeout=max(ends - time.monotonic(), 0))
 
     def _agree(self, dense_below: int, settings: Mapping[str, Any]) -> None:
-        """All ranks were asked for the same."""
+        """Checks that all ranks were asked for the same."""
         shapes = zlib.crc32(repr([(tensor.name, tensor.shape) for tensor in self._tensors]).encode())
         own: dict[str, Any] = {
             "version": gradwire.__version__,
@@ -1051,7 +1051,7 @@ def _store_of(group: dist.ProcessGroup) -> Store | None:
 
 
 def _for_this_rank(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], rank: int, world: int) -> Mapping[str, Any]:
-    """The state that a rank goes on from, with those of the ranks that are no more."""
+    """The state from which a rank continues, with those of the old ranks that are no more."""
     states: list[Mapping[str, Any]] = [state] if isinstance(state, Mapping) else list(state)
     for one in states:
         if one.get("version") != 1:

@@ -31,11 +31,11 @@ class Hook(Engine):
         except BaseException as failure:
             job.failure = failure
         if not is_idle and (job.index == 0 or job.failure is not None or self._failure is not None):
-            # At the end of backward, before DDP takes the means: what failed is raised there under its own name.
+            # Runs at the end of backward, before DDP takes the means, and raises a failure there under its own name.
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._hand_over(job)
         if is_idle and (job.is_last or self._failure is not None):
-            # There is no backward, and a future would keep to itself what failed.
+            # There is no backward to raise a failure in, and a future would hide it.
             self._wait(lambda: self._unresolved)
             if self._failure is not None:
                 raise self._failure

@@ -97,7 +97,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
         self._buckets = _cut(tensors, bucket_cap_mb)
         self._at = {id(tensor.parameter): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
-        # Of the backward that is under way: which it is, what is still to come of each bucket, and what was handed over.
+        # The backward that is under way, the gradients that each bucket still lacks, and the buckets that were handed over.
         self._task = -1
         self._missing: list[int] = []
         self._jobs: list[Bucket] = []
@@ -116,7 +116,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             return
         self._marks.append(self.exchange._stage.mark())
         self._missing[self._at[id(parameter)]] -= 1
-        # In the order of buckets, whatever the order of gradients is at this rank.
+        # Sends in the order of buckets, whatever the order of gradients is at this rank.
         while len(self._jobs) < len(self._buckets) and self._missing[len(self._jobs)] == 0:
             self._send_next()
 

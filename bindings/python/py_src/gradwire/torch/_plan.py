@@ -91,12 +91,12 @@ class Group:
         keeps = self.kind != "sum" and codec.memory != "none"
         self.memory = Memory(codec, self.layout, units=self.units) if keeps else None
         self.before = Memory(codec, self.layout, units=self.units) if keeps else None
-        #: Whether a step writes what it keeps to memory of its own, and leaves what it began with as it was: with error
-        #: feedback a frame is that of gradient + residual, in whichever memory either of them stands.
+        #: Whether a step writes its residual to a memory of its own, and leaves the memory that it began with as it was. With
+        #: error feedback it can: a frame is that of gradient + residual, in whichever memory either of them stands.
         self.is_beside = self.kind == "frames" and codec.memory == "ef"
         # Otherwise: whether both memories hold the same.
         self._is_kept = True
-        # Of a step under way that writes beside: the units that it has not written yet.
+        # In a step under way that writes beside: the units that it has not written yet.
         self._left: dict[int, Unit] = {}
 
     @property

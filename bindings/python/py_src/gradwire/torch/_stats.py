@@ -34,7 +34,7 @@ class Stats:
     staging_seconds: float
     #: How long backward waited for means when all gradients were there.
     exposed_seconds: float
-    #: L2 norm of what this rank keeps back.
+    #: L2 norm of the residuals of this rank.
     residual_norm: float
     #: How often the parameters of all ranks were found to be equal.
     hash_checks: int

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Protocol
 
-# A rank that has waited for as long says so, and again as often as it looks.
+# A rank that has waited for this long says so, and says it again whenever it looks.
 _PATIENCE_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
-# For as long ranks are asked after a failure.
+# After a failure, ranks are asked for this long.
 _ASK_SECONDS = 5.0
 
 
@@ -80,7 +80,7 @@ class Watch:
         self._store.set(f"gradwire/waits/{self._rank}", str(self._step))
 
     def _ask(self) -> list[int]:
-        """Until all but one have said that they wait in this step, or time is up."""
+        """Ranks that have not said that they wait in this step. Asks until all but one have, or time is up."""
         began = time.monotonic()
         while True:
             silent = [rank for rank in range(self._world) if rank != self._rank and not self._waits(rank)]

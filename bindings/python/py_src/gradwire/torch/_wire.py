@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-# Below, everything goes to everyone, which takes one message time; above, each rank sums a part, which takes fewer bytes.
+# Below, all values go to all ranks, which takes one message time. Above, each rank sums a part, which takes fewer bytes.
 _ALL_TO_ALL_ABOVE_BYTES = 32 << 10
 _PROBE_ELEMENTS = 1 << 19
 
@@ -28,7 +28,7 @@ class Wire:
         self.world = dist.get_world_size(group)
         self.sent = 0
         self.received = 0
-        # Of all ranks.
+        # Bytes of all ranks.
         self.total = 0
 
     def _count(self, sent: int, received: int, total: int) -> None:
@@ -74,7 +74,7 @@ class Wire:
         return [(data + more.numpy().tobytes())[:size] for data, more, size in zip(begun, rests, sizes, strict=True)]
 
     def _to_each(self, own: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
-        """What each rank has for all others, as many bytes as `sizes` says: one message to each, not a ring of them."""
+        """The bytes that each rank has for all others, `sizes` of them: one message to each, not a ring of messages."""
         others = self.world - 1
         out_sizes = [0 if rank == self.rank else size for rank, size in enumerate(sizes)]
         in_sizes = [0 if rank == self.rank else own.numel() for rank in range(self.world)]
@@ -112,7 +112,7 @@ class Wire:
         return short + max(long - short, 0.0) * (count - few) / (some - few)
 
     def _time(self, count: int) -> float:
-        """The shortest of three, as ranks come at different times to the first. Bytes are not counted: no step sends them."""
+        """The shortest of three, as ranks come to the first at different times. Bytes are not counted: no step sends them."""
         values, times = torch.zeros(count), []
         for _ in range(3):
             began = time.perf_counter()
