@@ -9,9 +9,10 @@ use crate::errors::{self, value};
 use crate::layout::{self, Layout, layout_of};
 use crate::names::{self, Decoder, Header, LayoutRef};
 
-/// What a frame from a stranger may ask of its reader: bounds that come from the caller, never from the wire.
+/// Bounds on what a frame from a stranger may cost its reader. They come from the caller, never from the
+/// wire.
 ///
-/// Every bound has the value that an honest frame for the layout can need at the most, unless it is given.
+/// A bound that is not given is the most that an honest frame for the layout can need.
 ///
 /// >>> from gradwire import Codec, Limits, decode
 /// >>> import numpy as np
@@ -126,7 +127,7 @@ impl Bytes {
     }
 }
 
-/// A frame that passed every check; what is done with it cannot fail on its content.
+/// A frame that passed every check. Nothing that is done with it can fail because of its content.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, Frame
@@ -257,7 +258,7 @@ impl Frame {
         Ok(())
     }
 
-    /// The values that it sends, zeros elsewhere; in ``out`` if that is given.
+    /// The values that the frame sends, and zeros elsewhere; in ``out`` if that is given.
     ///
     /// >>> import numpy as np
     /// >>> from gradwire import Codec, Frame
@@ -300,7 +301,7 @@ impl Frame {
     }
 }
 
-/// A frame as float32 values: what it sends, and zeros elsewhere; in ``out`` if that is given.
+/// The values that a frame sends, as float32, and zeros elsewhere; in ``out`` if that is given.
 ///
 /// ``frame`` is ``bytes``, any buffer of bytes, or a :class:`Frame`. ``layout`` is what the sender encoded
 /// for. An exception leaves ``out`` as it was.

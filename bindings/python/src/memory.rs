@@ -75,11 +75,11 @@ impl Parts {
     }
 }
 
-/// What a codec keeps back at one worker: one memory for one gradient, kept from step to step.
+/// What a codec keeps from step to step for one gradient at one worker: above all the residual.
 ///
-/// A lossy codec sends a part of residual + gradient and keeps the rest here, exactly: sent + kept is the
-/// float sum of both, bit for bit. Make it once, with the codec and the layout; pass it to every encode; save
-/// it with the checkpoint.
+/// A lossy codec sends a part of residual + gradient and keeps the rest here exactly: sent + kept is the
+/// float sum of residual and gradient, bit for bit. Make a memory once, with the codec and the layout; pass
+/// it to every encode; save it with the checkpoint.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, Memory
@@ -197,7 +197,7 @@ impl Memory {
         Self::new_for(&codec.spec, layout, states)
     }
 
-    /// What is kept back, one element a coordinate: a read-only view, not a copy. It changes with the memory.
+    /// The residual, one element a coordinate: a read-only view, not a copy. It changes with the memory.
     #[getter]
     fn residual<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf, |memory| Some(&memory.parts.residual))
@@ -221,7 +221,7 @@ impl Memory {
             .and_then(|view| view.ok_or_else(|| value("no factors")))
     }
 
-    /// The layout that it was made for.
+    /// The layout that the memory was made for.
     #[getter]
     fn layout(slf: &Bound<'_, Self>) -> PyResult<Py<Layout>> {
         Ok(Self::borrow_beside(slf)?.layout.clone_ref(slf.py()))
@@ -253,8 +253,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Multiplies the residual by ``ratio``, the old learning rate over the new one, so that what is kept
-    /// back weighs as much in the parameters as when it was kept.
+    /// Multiplies the residual by ``ratio``, the old learning rate over the new one. It then weighs as much
+    /// in the parameters as when it was kept.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> Memory(Codec("topk"), 2).rescale(float("inf"))
@@ -364,10 +364,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes over the residual and momentum of every tensor that ``other`` has under the same name and with
-    /// the same shape; returns the names. Between equal layouts everything is taken over.
+    /// Copies residual and momentum of every tensor that ``other`` has under the same name and with the same
+    /// shape, and returns these names. Between equal layouts it copies everything.
     ///
-    /// For buckets that are cut anew: what was kept for a tensor moves to the memory of its new bucket.
+    /// Use it if buckets change: the residual of a tensor moves to the memory of its new bucket.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> old = Memory(Codec("topk"), {"w": (2, 2), "b": (2,)})

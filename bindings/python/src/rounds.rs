@@ -24,7 +24,7 @@ pub(crate) struct Start<'a> {
 /// One unit of a linear codec on its way through its rounds; see :meth:`Codec.begin`.
 ///
 /// Until :attr:`done`: reduce :attr:`payload` in place over all workers as :attr:`reduction` says, then call
-/// :meth:`advance`. Then :attr:`mean` is the mean of the unit, and the memory holds what is kept. All workers
+/// :meth:`advance`. Then :attr:`mean` is the mean of the unit, and the memory holds the residual. All workers
 /// begin the same units with the same seed and step; every worker has its own rank.
 ///
 /// >>> import numpy as np
@@ -113,10 +113,10 @@ impl LinearRound {
         self.is_done
     }
 
-    /// What is to be replaced by its reduction, in place: a writable array of float32 or int32 over the
-    /// round's own memory.
+    /// The payload of this round, to be replaced by its reduction in place: a writable array of float32 or
+    /// int32 over the round's own memory.
     ///
-    /// Take it anew in every round.
+    /// Get it again in every round.
     #[getter]
     fn payload<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let owner = slf.as_any().clone().unbind();
@@ -137,8 +137,8 @@ impl LinearRound {
         array_over(Bound::new(slf.py(), view)?.into_any(), dtype)
     }
 
-    /// Takes the reduced payload of so many workers, and goes to the next round; after the last one the
-    /// memory holds what is kept.
+    /// Reads the reduced payload of that many workers and goes to the next round. After the last round the
+    /// memory holds the residual.
     fn advance(slf: &Bound<'_, Self>, contributors: u32) -> PyResult<()> {
         let py = slf.py();
         let mut this = borrow(slf)?;
@@ -176,8 +176,8 @@ impl LinearRound {
         array_over(Bound::new(slf.py(), view)?.into_any(), "f4")
     }
 
-    /// Gives up: all of residual + gradient is kept back. Also after the last :meth:`advance`, where the mean
-    /// must be refused.
+    /// Gives up: the residual becomes residual + gradient. Also works after the last :meth:`advance`, if the
+    /// mean must be refused.
     ///
     /// >>> import numpy as np
     /// >>> from gradwire import Codec, Memory

@@ -5,7 +5,7 @@ Two lines in a script that trains with DDP::
     import gradwire.torch
     hook = gradwire.torch.compress(ddp_model, "topk:density=0.01")
 
-Without DDP, in the place of the optimizer::
+Without DDP, wrap the optimizer::
 
     optimizer = gradwire.torch.DistributedOptimizer(optimizer, model.named_parameters(), "topk:density=0.01")
 
@@ -59,18 +59,19 @@ def compress(
 
     With several models, all ranks call it in the same order: it makes a gloo process group of its own.
 
-    :param codec: its spelling. Every tensor is a unit of its own; those of fewer than ``dense_below`` elements are sent as
-        they are.
-    :param rules: spellings by name; the first pattern that fits wins: ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``.
-    :param seed: names the random draws, with the step, the tensor and the rank. The same at all ranks.
-    :param timeout: seconds that a rank waits for another; then it raises :class:`PeerLostError`. It has to be longer than the
-        longest time by which one rank falls behind the others, in which it saves a checkpoint, for example.
-    :param start_step: steps before it are exchanged dense.
-    :param check_every: every so many steps the parameters of all ranks are compared by a hash; 0 for never.
-    :param scaler: the ``GradScaler``, whose changes of scale are applied to what is kept back.
-    :param optimizer: if it is given, what is kept back is rescaled when the learning rate of its first group changes.
-    :param density: the density as a function of the step, the same at all ranks, for codecs that have one.
-    :param allow_untested: whether CUDA tensors are taken, through pinned memory, although that was never run on a GPU.
+    :param codec: the spelling of the codec. Every tensor is a unit of its own. Tensors of fewer than ``dense_below`` elements
+        are sent as they are.
+    :param rules: spellings by tensor name. The first pattern that fits wins:
+        ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``.
+    :param seed: the seed of all random draws, which also depend on step, tensor and rank. The same at all ranks.
+    :param timeout: seconds that a rank waits for another before it raises :class:`PeerLostError`. Make it longer than the
+        longest time by which one rank may fall behind, for example while it saves a checkpoint.
+    :param start_step: the first step that is compressed; earlier steps are exchanged dense.
+    :param check_every: steps between two comparisons of the parameters of all ranks, by a hash; 0 for none.
+    :param scaler: the ``GradScaler`` of the loop. When its scale changes, residuals are rescaled.
+    :param optimizer: if given, residuals are rescaled when the learning rate of its first group changes.
+    :param density: the density as a function of the step, for codecs that have one. The same at all ranks.
+    :param allow_untested: accept CUDA tensors, through pinned memory, although this was never run on a GPU.
     """
     if not isinstance(ddp, DistributedDataParallel):
         raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")

@@ -795,7 +795,7 @@ class Engine:
     # What users call.
 
     def stats(self) -> Stats:
-        """What was sent, received and waited for so far."""
+        """Bytes and times so far."""
         self._wait()
         wire, world = self._wire, self._wire.world
         moved = wire.sent + wire.received
@@ -822,9 +822,9 @@ class Engine:
         return math.hypot(*(memory.norm() for memory in self._plan.memories()))
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank needs to go on with the same bits: plain values and tensors by name, copies.
+        """All that this rank needs to continue with the same bits: plain values, and copies of tensors by name.
 
-        Every rank saves its own, after a step and beside the model's and the optimizer's state.
+        Every rank saves its own after a step, together with the state of the model and of the optimizer.
         """
         self._wait()
         residual, momentum, groups = dict(self._kept_apart["residual"]), dict(self._kept_apart["momentum"]), []
@@ -859,11 +859,11 @@ class Engine:
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Goes on from what :meth:`state_dict` returned at this rank. An exception changes nothing.
+        """Continues from what :meth:`state_dict` returned at this rank. An exception changes nothing.
 
-        To go on with fewer or more ranks, pass the states of all old ranks, in rank order, at every new rank: old rank i
-        goes to new rank i modulo the new number, in such a weight that what is owed to the mean stays the same. What is kept
-        for tensors that are not in the model, not trained or sent dense stays under its name, and is warned of with its norm.
+        To continue with fewer or more ranks, pass the states of all old ranks, in rank order, at every new rank. Old rank i
+        goes to new rank i modulo the new number, weighted so that the residuals add the same to the mean. Residuals of tensors
+        that are not in the model, not trained or sent dense stay under their names, and a warning gives their norms.
         """
         self._wait()
         state = _for_this_rank(state, self._wire.rank, self._wire.world)
@@ -909,24 +909,24 @@ class Engine:
         return memory, taken
 
     def rescale(self, ratio: float) -> None:
-        """Multiplies what is kept back: by the old learning rate over the new one, when it changes. All ranks do it alike.
+        """Multiplies the residuals: by the old learning rate over the new one when it changes. All ranks call it alike.
 
-        With ``optimizer=`` it is done without being asked.
+        With ``optimizer=`` the hook does it by itself.
         """
         self._wait()
         for group in self._plan.groups:
             group.rescale(ratio)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells codecs with ``warmup=`` the epoch, counted from 0: call it at the beginning of each, at all ranks.
+        """Tells codecs with ``warmup=`` the epoch, counted from 0. Call it at the start of each epoch, at all ranks.
 
-        As long as it is not called, there is no warm-up.
+        Until it is called there is no warm-up.
         """
         self._wait()
         self._epoch = epoch
 
     def residual(self, name: str) -> torch.Tensor:
-        """A copy of what is kept back of one tensor."""
+        """A copy of the residual of one tensor."""
         self._wait()
         for group in self._plan.groups:
             if group.memory is not None and name in group.names:

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 
 class ExchangeError(RuntimeError):
-    """An exchange between ranks failed: the base of the errors below. The hook is of no further use."""
+    """An exchange between ranks failed. The base of the errors below. The hook cannot be used again."""
 
 
 class PeerLostError(ExchangeError):
-    """Another rank did not answer within ``timeout=``, or its connection ended: it was killed, or stopped, or fell behind.
+    """Another rank did not answer within ``timeout=``, or its connection ended. It was killed or stopped, or fell behind.
 
-    Where the store of the process group still answers, it is named: all other ranks said that they wait.
+    ``ranks`` names it if the store of the process group still answers, where all waiting ranks have said that they wait.
     """
 
     def __init__(self, text: str, ranks: Sequence[int] = ()) -> None:
-        """Of the ranks that did not answer, as far as they are known."""
+        """``ranks``: those that did not answer, as far as they are known."""
         super().__init__(text)
         self.ranks = tuple(ranks)
 

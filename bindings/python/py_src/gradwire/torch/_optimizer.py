@@ -16,28 +16,28 @@ _KEY = "gradwire"
 
 
 class Exchange(Engine):
-    """What a :class:`DistributedOptimizer` has for the exchange: the memories, counters and process group of one rank."""
+    """The part of a :class:`DistributedOptimizer` that exchanges: memories, counters and process group of one rank."""
 
     tells_used = True
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
-    """Wraps an optimizer, so that it steps with the means of the gradients of all ranks; for models without DDP.
+    """An optimizer that steps with the means of the gradients of all ranks; for models without DDP.
 
-    As with Horovod and GRACE: make it after the model and the optimizer, at all ranks in the same order, with replicas that
-    are equal (:func:`broadcast_parameters`), and use it in place of the optimizer::
+    As with Horovod and GRACE, make it after the model and the optimizer, and use it in place of the optimizer. All ranks make
+    theirs in the same order, and start with equal parameters (:func:`broadcast_parameters`)::
 
         optimizer = DistributedOptimizer(optimizer, model.named_parameters(), "topk:density=0.01")
 
-    Gradients are exchanged beside backward, in buckets, and are means when backward returns; so clipping and ``GradScaler``
-    need nothing more. Where no backward of a rank gave a gradient, :meth:`step` or :meth:`synchronize` exchanges.
+    Gradients are exchanged during backward, in buckets, and are means when backward returns. So clipping and ``GradScaler``
+    work as usual. If backward gave a rank no gradient, :meth:`step` or :meth:`synchronize` exchanges.
 
-    :param named_parameters: ``model.named_parameters()``. A name says what rules apply; its place, together with ``seed``,
-        names random draws. It has to have all parameters of the optimizer.
-    :param backward_passes_per_step: gradients of so many backward passes are added up before they are exchanged.
+    :param named_parameters: ``model.named_parameters()``, with all parameters of the optimizer. Rules go by the names. The
+        position of a parameter and ``seed`` determine its random draws.
+    :param backward_passes_per_step: number of backward passes whose gradients are added up before they are exchanged.
     :param bucket_cap_mb: megabytes of gradients that are exchanged at once. The means do not depend on it.
-    :param rescale: whether what is kept back is rescaled when the learning rate of the first group changes.
-    :param group: the process group of the ranks; by default that of all.
+    :param rescale: rescale residuals when the learning rate of the first group changes.
+    :param group: the process group of the ranks; by default that of all ranks.
 
     All other parameters are those of :func:`compress`.
     """
@@ -153,9 +153,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # What users call.
 
     def synchronize(self) -> None:
-        """Waits until gradients are means: those that no backward gave are sent as unused ones.
+        """Waits until gradients are means. Parameters without a gradient are sent as unused.
 
-        Backward does it at its end, and :meth:`step` where no backward did. Call it before you look at gradients (to clip
+        Backward does this at its end, and :meth:`step` does it if backward did not. Call it before you read gradients (to clip
         them, say) if a rank may have used no parameter at all.
         """
         if self._is_exchanged:
@@ -174,9 +174,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """In it, :meth:`step` does not exchange: :meth:`synchronize` was called before, or all ranks want a step of their own.
+        """A context in which :meth:`step` does not exchange, because :meth:`synchronize` was called before.
 
-        Elsewhere :meth:`step` finds out by itself, so a program written for Horovod runs as it is.
+        Outside of it :meth:`step` sees by itself whether it has to, so a program written for Horovod runs unchanged.
         """
         self._is_local = True
         try:
@@ -185,7 +185,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._is_local = False
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """A step of the wrapped optimizer with the means, exchanged now if no backward did it."""
+        """A step of the wrapped optimizer with the means. Exchanges them first if backward did not."""
         if closure is not None:
             raise ValueError("closure: not supported, as each call would exchange: call backward before step")
         if not self._is_local:
@@ -206,18 +206,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
                     )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer does it. What a backward gave that was not exchanged yet is dropped with it."""
+        """As the wrapped optimizer. Gradients that were not exchanged yet are dropped."""
         self._task, self._passes = -1, 0
         self._inner.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
-        """That of the wrapped optimizer, and under ``"gradwire"`` what this rank keeps: every rank saves its own."""
+        """The state of the wrapped optimizer, and under ``"gradwire"`` this rank's memories. Every rank saves its own."""
         return {**self._inner.state_dict(), _KEY: self.exchange.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:  # type: ignore[override]
-        """Goes on from :meth:`state_dict` of this rank, or from a list of those of all old ranks if their number changed.
+        """Continues from the :meth:`state_dict` of this rank, or from a list of all old ranks' if their number changed.
 
-        A state of the wrapped optimizer alone is taken too; then what is kept here stays as it is.
+        Also accepts the state of the wrapped optimizer alone. The memories then stay as they are.
         """
         states = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
         kept = [state[_KEY] for state in states if _KEY in state]
@@ -228,23 +228,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._inner.load_state_dict({key: value for key, value in states[0].items() if key != _KEY})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: it would not be exchanged."""
+        """Refused, because the gradients of a new group would not be exchanged."""
         raise RuntimeError("add_param_group: make a new DistributedOptimizer with all parameters, and load its state")
 
     def close(self) -> None:
-        """Ends the thread and takes the hooks off the parameters; gradients are local from then on."""
+        """Ends the threads and removes the hooks from the parameters. Gradients are local from then on."""
         for handle in self._handles:
             handle.remove()
         self.exchange.close()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Those of the wrapped optimizer."""
+        """The parameter groups of the wrapped optimizer."""
         return self._inner.param_groups
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        """That of the wrapped optimizer."""
+        """The state of the wrapped optimizer."""
         return self._inner.state
 
     def __getattr__(self, name: str) -> Any:
@@ -307,9 +307,9 @@ def _gradient(tensor: Named) -> torch.Tensor | None:
 
 
 def broadcast_parameters(model: torch.nn.Module, *, root: int = 0, group: dist.ProcessGroup | None = None) -> None:
-    """Gives all ranks the parameters and buffers of one of them, as DDP does: call it before the first step.
+    """Copies the parameters and buffers of one rank to all others, as DDP does. Call it before the first step.
 
-    :param root: whose they are, by its rank in the group.
+    :param root: the rank, in the group, whose parameters are copied.
     """
     source = root if group is None else dist.get_global_rank(group, root)
     for tensor in [*model.parameters(), *model.buffers()]:

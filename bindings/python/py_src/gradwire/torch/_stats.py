@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stats:
-    """What one rank sent, received and waited for since the hook was made.
+    """Bytes and times of one rank since the hook was made.
 
-    Bytes are those handed to the collectives, headers included, once for each rank that they go to or come from; what gloo
-    and TCP add is not in them. Times are seconds.
+    Bytes are those that collectives send and receive, headers included, counted once for each other rank. What gloo and TCP
+    add is not counted. Times are in seconds.
     """
 
     steps: int
