@@ -6,8 +6,8 @@ usage: study.py TRAINER FOLDER [--part pre|one|four|seeds] [--cell NAME] [--hidd
        study.py TRAINER FOLDER --table
 
 Runs every cell that is not finished; an interrupted one goes on from its checkpoint. A cell is one run of `trainer train`
-with its folder in FOLDER. Start the program as often as the machine has cores to spare: each cell is run by one of them. GRADWIRE_DATA names the folder that holds data/ptb. The thesis's own size is --hidden 300
---epochs 50 --early-stop 10.
+with its folder in FOLDER. Start the program as often as the machine has cores to spare: each cell is run by one of them.
+GRADWIRE_DATA names the folder that holds data/ptb. The thesis's own size is --hidden 300 --epochs 50 --early-stop 10.
 
 --quick runs every cell in less than a minute, to see that all of it works: a small model, text that the trainer brings along,
 and an epoch of five steps. What it learns says nothing.

@@ -9,11 +9,9 @@ use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::record::folder::Folder;
 use gradwire_trainer::run::in_folder::run_into;
-use gradwire_trainer::run::processes::{follow, lead};
-use gradwire_trainer::run::{Control, Outcome, run};
-use gradwire_transports::{Transport, local};
+use gradwire_trainer::run::{Outcome, run};
 
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, led};
 
 /// Gains alone decide, so that runs repeat whatever else the machine does.
 const GRAVAC: &str = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=4,policy=geometric,clock=none";
@@ -114,15 +112,7 @@ fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
         let [first, second] = [(); 2].map(|()| outcome(&job));
         let choices: Vec<Choice> = decisions(&first.metrics).iter().map(|decision| decision.choice).collect();
         assert!(choices.windows(2).any(|pair| pair[0] != pair[1]), "{codec}: nothing was decided");
-        let led = std::thread::scope(|scope| {
-            let mut ends = local::world(4);
-            let mut first = ends.remove(0);
-            for mut end in ends {
-                let job = &job;
-                scope.spawn(move || follow(job, &mut end as &mut dyn Transport, None, None).unwrap());
-            }
-            lead(&job, &mut first, Control::default(), &mut Quiet::default()).unwrap()
-        });
+        let led = led(&job);
         for other in [&second, &led] {
             assert_eq!(decisions(&other.metrics), decisions(&first.metrics), "{codec}");
             assert_eq!(other.summary.params_hash, first.summary.params_hash, "{codec}");

@@ -6,11 +6,9 @@ use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::record::folder::Folder;
 use gradwire_trainer::run::in_folder::{resume_into, run_into};
-use gradwire_trainer::run::processes::{follow, lead};
-use gradwire_trainer::run::{Control, Outcome, run};
-use gradwire_transports::{Transport, local};
+use gradwire_trainer::run::{Outcome, run};
 
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, led};
 
 /// A run at a rate that makes its loss jump up and down, which is evaluated every third step.
 fn restless(limit: Option<u64>) -> Job {
@@ -63,16 +61,7 @@ fn a_run_ends_after_so_many_evaluations_without_a_better_one_and_is_tested_where
 fn processes_end_a_run_early_where_threads_do() {
     let job = restless(Some(4));
     let threads = run(&job, &mut Quiet::default()).unwrap();
-    let led = std::thread::scope(|scope| {
-        let mut ends = local::world(4);
-        let mut first = ends.remove(0);
-        for mut end in ends {
-            let job = &job;
-            scope.spawn(move || follow(job, &mut end as &mut dyn Transport, None, None).unwrap());
-        }
-        lead(&job, &mut first, Control::default(), &mut Quiet::default()).unwrap()
-    });
-    assert_eq!(timeless(&led), timeless(&threads));
+    assert_eq!(timeless(&led(&job)), timeless(&threads));
 }
 
 /// From every checkpoint: also from the last one, behind which there is nothing to do.

@@ -29,7 +29,9 @@ mod training;
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
-use gradwire_trainer::run::Observer;
+use gradwire_trainer::run::processes::{follow, lead};
+use gradwire_trainer::run::{Control, Observer, Outcome};
+use gradwire_transports::{Transport, local};
 
 /// A job on the shipped digits with plain SGD.
 fn digits_job(codec: &str, steps: u64, change: impl FnOnce(&mut Settings)) -> Job {
@@ -41,6 +43,18 @@ fn digits_job(codec: &str, steps: u64, change: impl FnOnce(&mut Settings)) -> Jo
     };
     change(&mut settings);
     Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap()
+}
+
+/// The outcome of four workers that run as processes do, each with its own end of a world.
+fn led(job: &Job) -> Outcome {
+    std::thread::scope(|scope| {
+        let mut ends = local::world(4);
+        let mut first = ends.remove(0);
+        for mut end in ends {
+            scope.spawn(move || follow(job, &mut end as &mut dyn Transport, None, None).unwrap());
+        }
+        lead(job, &mut first, Control::default(), &mut Quiet::default()).unwrap()
+    })
 }
 
 /// Hears of steps and keeps what was refused.
