@@ -1,5 +1,7 @@
 //! Products of matrices that lie row by row in vectors, by the kernels of the tensor library.
 
+use core::ops::{Deref, DerefMut};
+
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// A matrix for products. A transposed one is a view; no number is copied.
@@ -16,14 +18,33 @@ pub(super) fn matrix(values: Vec<f32>, columns: usize) -> Matrix {
     Tensor::from_data(TensorData::new(values, [rows, columns]), &Device::flex())
 }
 
-/// The numbers of a matrix, row by row.
-pub(super) fn values(matrix: Matrix) -> Vec<f32> {
-    matrix.into_data().try_into_vec().expect("the backend computes in f32")
+/// The numbers of a product, row by row, where the tensor library wrote them. A vector would be a copy.
+pub(super) struct Product(TensorData);
+
+impl Product {
+    /// The product as a factor of another one.
+    pub(super) fn into_matrix(self) -> Matrix {
+        Tensor::from_data(self.0, &Device::flex())
+    }
 }
 
-/// `a · b`, row by row.
-pub(super) fn product(a: &Matrix, b: &Matrix) -> Vec<f32> {
-    values(a.clone().matmul(b.clone()))
+impl Deref for Product {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.0.as_slice().expect("the backend computes in f32")
+    }
+}
+
+impl DerefMut for Product {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        self.0.as_mut_slice().expect("the backend computes in f32")
+    }
+}
+
+/// `a · b`.
+pub(super) fn product(a: &Matrix, b: &Matrix) -> Product {
+    Product(a.clone().matmul(b.clone()).into_data())
 }
 
 /// Adds `a · b` to `sum`.

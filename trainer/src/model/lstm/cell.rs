@@ -16,7 +16,7 @@
 //! Gers, Schmidhuber, Cummins, 2000. Gates and the two biases in the order of PyTorch's `nn.LSTM`.
 
 use super::super::exponential::{logistic, tanh};
-use super::super::matrix::{Matrix, add, add_product, add_rows, matrix, product};
+use super::super::matrix::{Matrix, Product, add, add_product, add_rows, matrix, product};
 
 /// Gates of a cell: input, forget, candidate, output.
 pub(super) const GATES: usize = 4;
@@ -42,7 +42,7 @@ pub(super) struct Trace {
     input: Matrix,
     start: State,
     /// The gates after their functions, `rows · 4 · width`.
-    gates: Vec<f32>,
+    gates: Product,
     /// Cells, `rows · width`.
     cells: Vec<f32>,
     /// Outputs, `rows · width`.
@@ -179,7 +179,7 @@ impl Layer {
         let earlier = matrix(earlier, self.width);
         gradients.input.copy_from_slice(&product(&trace.input.clone().transpose(), &before_gates));
         gradients.hidden.copy_from_slice(&product(&earlier.transpose(), &before_gates));
-        product(&before_gates, &self.input.clone().transpose())
+        product(&before_gates, &self.input.clone().transpose()).to_vec()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::super::Score;
 use super::super::exponential::exp;
-use super::super::matrix::{Matrix, add_product, matrix, product};
+use super::super::matrix::{Matrix, Product, add_product, matrix, product};
 
 /// Scores in memory at once: 8 MB.
 const SCORES_AT_ONCE: usize = 1 << 21;
@@ -33,7 +33,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Scores of some rows.
-    fn scores(&self, rows: &[f32]) -> (Matrix, Vec<f32>) {
+    fn scores(&self, rows: &[f32]) -> (Matrix, Product) {
         let rows = matrix(rows.to_vec(), self.width);
         let scores = product(&rows, &self.embedding.clone().transpose());
         (rows, scores)
@@ -68,8 +68,8 @@ impl<'a> Decoder<'a> {
                 scores[target as usize] -= 1.0;
                 scores.iter_mut().for_each(|score| *score *= share);
             }
-            let d_scores = matrix(scores, self.vocabulary);
-            d_rows.extend(product(&d_scores, self.embedding));
+            let d_scores = scores.into_matrix();
+            d_rows.extend_from_slice(&product(&d_scores, self.embedding));
             add_product(d_embedding, &d_scores.transpose(), &rows);
         }
         (loss * f64::from(share), d_rows)
