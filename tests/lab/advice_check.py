@@ -10,7 +10,8 @@ In each round, for each model, rate and number of workers:
     step      for each codec, what is predicted from the inputs of this round, and seconds a step over MPI, by the exchange
               that was advised
 
-Nothing is fitted to the step times. Each line of RESULTS.jsonl is one measurement; those that are there are not made again,
+Nothing is fitted to the step times. The machine must do nothing else: a rank that waits yields its core, and any other program
+then keeps it for milliseconds. Each line of RESULTS.jsonl is one measurement; those that are there are not made again,
 so the program may be stopped and started at any time. At the end, also of a start that finds everything, it prints the
 table. --quick: one model, one rate, one round, to see that it works.
 """
@@ -39,6 +40,8 @@ LEARNING_RATE = 0.05
 # For how long steps are timed, and how many at least.
 TIMED_SECONDS = 3
 FEWEST_STEPS, MOST_STEPS = 16, 400
+# How often workers are timed that do not talk to one another, and over how many steps.
+TURNS_ALONE, STEPS_ALONE = 3, 100
 
 
 def trainer(*arguments):
@@ -93,14 +96,18 @@ def measure_inputs(results, key, folder, path):
             told = job.communicate()[0]
         assert job.returncode == 0, told
     cell = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
-    with Network(key["workers"], rate=key["rate"]) as network:
-        # They go on side by side; the slowest is what the others would wait for.
-        alone = [train(key["model"], 1, MOST_STEPS, Path(folder) / f"alone{host}", "--codec", "none") for host in network.hosts]
-        runs = [network.start(host, command, **PIPE) for host, command in zip(network.hosts, alone, strict=True)]
-        with ThreadPoolExecutor() as readers:
-            compute = max(readers.map(seconds_a_step, runs))
+    compute = statistics.median(seconds_alone(key, Path(folder) / str(turn)) for turn in range(TURNS_ALONE))
     link = {"gbps": cell["gbps"], "latency_us": cell["latency_us"]}
     results.add(kind="inputs", **key, **link, compute=compute, costs=json.loads(costs.read_text()))
+
+
+def seconds_alone(key, folder):
+    """Seconds a step of workers that go on side by side; the slowest is what the others would wait for."""
+    with Network(key["workers"], rate=key["rate"]) as network:
+        alone = [train(key["model"], 1, STEPS_ALONE, folder / str(host), "--codec", "none") for host in network.hosts]
+        runs = [network.start(host, command, **PIPE) for host, command in zip(network.hosts, alone, strict=True)]
+        with ThreadPoolExecutor() as readers:
+            return max(readers.map(seconds_a_step, runs))
 
 
 def predict(results, key, folder):
@@ -162,6 +169,8 @@ def report(results):
             of = f"{len(chosen)} combinations ({what})"
             print(f"\n{of}: median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %; ", end="")
             print(f"repeats differ by {100 * repeats:.1f} % in the median")
+            outside = sum(abs(row[4]) > max(0.25, 2 * row[5]) for row in chosen)
+            print(f"outside of 25 %, or of twice their repeats where that is more: {outside}")
 
 
 def main():

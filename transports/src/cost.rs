@@ -32,17 +32,23 @@ impl Link {
         hops * (self.latency_s + dense_bytes / self.bytes_per_s)
     }
 
-    /// Seconds until every rank has the frames of all: (N−1)·α + (N−1)·b/BW.
+    /// Seconds until every rank has the frames of all: α + (N−1)·b/BW. All are sent at once, so that the
+    /// latency counts once.
     pub fn all_gather_s(&self, world: usize, frame_bytes: f64) -> f64 {
-        peers(world) * (self.latency_s + frame_bytes / self.bytes_per_s)
+        self.if_any(world) + peers(world) * frame_bytes / self.bytes_per_s
     }
 
-    /// Seconds of a sparse all-reduce of n coordinates at density ρ: 2(N−1)·α + (N−1)/N · (F(ρ) + F(ρ′))/BW,
+    /// Seconds of a sparse all-reduce of n coordinates at density ρ: 2α + (N−1)/N · (F(ρ) + F(ρ′))/BW,
     /// with the frames F of [`sparse_frame_bytes`] at 32 bits a value, and ρ′ the density of the union
     /// ([`fill_in`]).
     pub fn sparse_all_reduce_s(&self, world: usize, n: usize, density: f64) -> f64 {
         let bytes = sparse_all_reduce_bytes(world, n, density);
-        2.0 * peers(world) * self.latency_s + bytes / self.bytes_per_s
+        2.0 * self.if_any(world) + bytes / self.bytes_per_s
+    }
+
+    /// α, if there is anybody to send to.
+    fn if_any(&self, world: usize) -> f64 {
+        if world > 1 { self.latency_s } else { 0.0 }
     }
 
     /// Seconds of an exchange through a parameter server that sends only after it has received all: 2α +
@@ -170,9 +176,9 @@ mod tests {
 
     #[test]
     fn gather_time_matches_a_value_computed_by_hand() {
-        // 8 ranks, 100 kB frames, 12.5 MB/s, 1 ms: 7 · (1 ms + 8 ms).
+        // 8 ranks, 100 kB frames, 12.5 MB/s, 1 ms: 1 ms + 7 · 8 ms.
         let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
-        assert_close(link.all_gather_s(8, 100e3), 0.063);
+        assert_close(link.all_gather_s(8, 100e3), 0.057);
         assert_eq!(all_gather_bytes(8, 100e3), 700e3);
     }
 

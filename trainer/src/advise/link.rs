@@ -1,5 +1,6 @@
 //! How fast the links between the workers of a job are.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::collective::{Fold, Scalar};
@@ -11,41 +12,46 @@ use crate::codec_cli::median;
 /// Bytes of a message that takes the latency alone.
 const SHORT: usize = 64;
 
-/// Bytes of the first longer message; each next one is twice as long.
-const FIRST: usize = 1 << 16;
+/// The fewest and the most bytes of the message that shows the bandwidth.
+const LEAST: usize = 1 << 16;
+const MOST: usize = 1 << 24;
 
-/// The most bytes of a message, and how long it should travel, so that the measurement is longer than its
-/// disturbances.
-const LONGEST: usize = 1 << 24;
-const LONG_ENOUGH: Duration = Duration::from_millis(100);
+/// How many times as long as a short message it should take, so that its length shows.
+const CLEARLY: f64 = 5.0;
 
-/// How often each length is sent.
-const TURNS: u32 = 9;
+/// How often each length is sent: as often as there is time for, within these limits.
+const TIME: Duration = Duration::from_secs(2);
+const TURNS: RangeInclusive<u32> = 3..=9;
 
 /// Measures the links of a world: every rank sends to the next one around a ring while it receives from the
 /// one before, as an exchange does, so that links of both directions are busy at all ranks.
 ///
-/// The latency is the time of a message of 64 bytes. The bandwidth follows from the bytes that the longest
-/// message has more than one of half its length, and from the time that they take. Each time is a median over
-/// turns; the time of a turn is that of its slowest rank. All ranks get the same result. `None` for one rank,
-/// which has no link.
+/// The latency is the time of a message of 64 bytes. The bandwidth follows from a message as long as the one
+/// that a dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB and at most 16
+/// MiB: libraries send long messages in another way than short ones. On a link on which such a message takes
+/// hardly longer than a short one, its length is doubled until it does. Each time is a median over turns; the
+/// time of a turn is that of its slowest rank. All ranks get the same result. `None` for one rank, which has
+/// no link.
 ///
 /// # Errors
 /// Those of [`Transport::send`] and [`Transport::recv`].
-pub(crate) fn measure(transport: &mut impl Transport) -> Result<Option<Link>, TransportError> {
+pub(crate) fn measure(
+    transport: &mut impl Transport,
+    dense_bytes: usize,
+) -> Result<Option<Link>, TransportError> {
     let mut ring = Ring::new(transport);
     if ring.next == ring.rank {
         return Ok(None);
     }
     let latency_s = ring.seconds(SHORT)?;
-    let (mut len, mut before, mut seconds) = (FIRST, latency_s, ring.seconds(FIRST)?);
-    let mut extra = FIRST - SHORT;
-    while seconds < LONG_ENOUGH.as_secs_f64() && len < LONGEST {
-        (extra, len) = (len, 2 * len);
-        (before, seconds) = (seconds, ring.seconds(len)?);
+    let mut len = (dense_bytes / ring.transport.membership().world()).clamp(LEAST, MOST);
+    let mut seconds = ring.seconds(len)?;
+    while seconds < CLEARLY * latency_s && 2 * len <= MOST {
+        len *= 2;
+        seconds = ring.seconds(len)?;
     }
     // If the clock stood still, the bandwidth would be infinite.
-    let bytes_per_s = extra as f64 / (seconds - before).max(1e-9);
+    let bytes_per_s = (len - SHORT) as f64 / (seconds - latency_s).max(1e-9);
     Ok(Some(Link { latency_s, bytes_per_s }))
 }
 
@@ -69,33 +75,39 @@ impl<'t, T: Transport> Ring<'t, T> {
         Self { transport, rank, next, previous, tag: Tag::new(membership.epoch, 0), inbox: Vec::new() }
     }
 
-    /// The median over some turns of the slowest rank's time. Ranks start together, and at least one starts
-    /// before the message that it receives is sent, so no turn is shorter than the travel of a message.
+    /// The median over some turns. The first turn warms up: buffers, and the tokens of a link that was idle,
+    /// come to their usual level. It also tells for how many turns there is time.
     fn seconds(&mut self, len: usize) -> Result<f64, TransportError> {
         let message = vec![0x5a; len];
-        let mut times = Vec::new();
-        for turn in 0..=TURNS {
-            self.tag = Tag::new(self.tag.epoch, self.tag.step + 1);
-            self.transport.barrier(self.tag, Deadline::NEVER)?;
-            let start = Instant::now();
-            self.transport.send(self.next, self.tag, &message, Deadline::NEVER)?;
-            self.transport.recv(self.previous, self.tag, &mut self.inbox, Deadline::NEVER)?;
-            let elapsed = start.elapsed().as_secs_f64();
-            self.transport.retire(self.tag);
-            // The first turn warms up: buffers, and the tokens of a link that was idle, come to their usual
-            // level.
-            if turn > 0 {
-                times.push(elapsed);
-            }
+        let first = self.turn(&message)?;
+        let turns = (TIME.as_secs_f64() / first) as u32;
+        let times: Result<_, _> =
+            (0..turns.clamp(*TURNS.start(), *TURNS.end())).map(|_| self.turn(&message)).collect();
+        Ok(median(times?))
+    }
+
+    /// The slowest rank's time. Ranks start together, and at least one starts before the message that it
+    /// receives is sent, so no turn is shorter than the travel of a message.
+    fn turn(&mut self, message: &[u8]) -> Result<f64, TransportError> {
+        let tag = self.next_tag();
+        self.transport.barrier(tag, Deadline::NEVER)?;
+        let start = Instant::now();
+        self.transport.send(self.next, tag, message, Deadline::NEVER)?;
+        self.transport.recv(self.previous, tag, &mut self.inbox, Deadline::NEVER)?;
+        let mut slowest = [(Fold::Max, Scalar::F64(start.elapsed().as_secs_f64()))];
+        self.transport.retire(tag);
+        let tag = self.next_tag();
+        self.transport.agree(tag, &mut slowest, Deadline::NEVER)?;
+        self.transport.retire(tag);
+        match slowest[0].1 {
+            Scalar::F64(seconds) => Ok(seconds),
+            Scalar::F32(_) | Scalar::I64(_) => unreachable!("an f64 is folded to an f64"),
         }
-        let mut slowest: Vec<_> = times.into_iter().map(|time| (Fold::Max, Scalar::F64(time))).collect();
+    }
+
+    fn next_tag(&mut self) -> Tag {
         self.tag = Tag::new(self.tag.epoch, self.tag.step + 1);
-        self.transport.agree(self.tag, &mut slowest, Deadline::NEVER)?;
-        let seconds = |(_, scalar)| match scalar {
-            Scalar::F64(seconds) => seconds,
-            Scalar::F32(_) | Scalar::I64(_) => 0.0,
-        };
-        Ok(median(slowest.into_iter().map(seconds).collect()))
+        self.tag
     }
 }
 
@@ -111,7 +123,7 @@ mod tests {
         let speed = LinkSpeed::new(1e9, one_way_latency);
         let ranks = Throttle::network(local::world(3), speed)
             .into_iter()
-            .map(|mut end| std::thread::spawn(move || measure(&mut end).unwrap().unwrap()));
+            .map(|mut end| std::thread::spawn(move || measure(&mut end, 4_000).unwrap().unwrap()));
         let ranks: Vec<_> = ranks.collect();
         let links: Vec<Link> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         assert!(links[0].latency_s >= 3e-3 && links[0].bytes_per_s > 0.0, "{links:?}");
@@ -120,6 +132,6 @@ mod tests {
 
     #[test]
     fn one_rank_has_no_link() {
-        assert_eq!(measure(&mut local::world(1).remove(0)), Ok(None));
+        assert_eq!(measure(&mut local::world(1).remove(0), 4_000), Ok(None));
     }
 }

@@ -98,7 +98,8 @@ pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Fail
         return under_mpi::measure(launch, |transport| {
             let world = transport.membership().world();
             let costs = costs(args)?;
-            let link = link::measure(transport).map_err(|error| Failure::Usage(error.to_string()))?;
+            let link = link::measure(transport, costs.dense.bytes)
+                .map_err(|error| Failure::Usage(error.to_string()))?;
             if transport.rank() != Rank(0) {
                 Ok(())
             } else {

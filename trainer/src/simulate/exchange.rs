@@ -125,8 +125,7 @@ mod tests {
                 &ends(Exchange::Ring, workers, load, &begin),
                 link.ring_all_reduce_s(workers, 10_000.0),
             );
-            // Frames follow one another on a link: latency counts once, and not a time for each.
-            let formula = link.all_gather_s(workers, 10_000.0) - (workers - 2) as f64 * link.latency_s;
+            let formula = link.all_gather_s(workers, 10_000.0);
             assert_all_close(&ends(Exchange::AllGather, workers, load, &begin), formula);
         }
         for workers in [2, 4, 16] {
