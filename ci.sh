@@ -26,7 +26,7 @@ declare -A purpose=(
   [package]="the three published packages build from their archives, which hold licences and README"
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
-  [study]="every cell of the study runs, small, and has a row in its table"
+  [study]="every cell of the studies runs, small, and has a row in its table"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
@@ -256,6 +256,11 @@ check_study() {
   "$study" "$trainer" "$folder" --table
   rows=$("$study" "$trainer" "$folder" --table | grep -c '×')
   [[ $rows == 22 ]] || fail "the table has $rows rows, expected one for each of the 22 cells"
+  study=$root/benches/study/adaptive.py
+  timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/adaptive" --quick
+  "$study" "$trainer" "$folder/adaptive" --table
+  rows=$("$study" "$trainer" "$folder/adaptive" --table | grep -cE '^\| (resnet20|lstm)')
+  [[ $rows == 14 ]] || fail "the table has $rows rows, expected one for each of the 14 cells"
 }
 
 # In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.

@@ -5,7 +5,7 @@ LSTM of two layers with tied embeddings, a global batch of 256, 35 steps of back
 clipped at 0.25.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 # Codec of each row, as this project spells it, and the thesis's name for it. Compressors are per tensor and keep their error,
 # but for quantisation, which keeps nothing and has no entropy coder there; its levels are sent as these frames pack them.
@@ -34,6 +34,9 @@ FAMILIES = {
 }
 RATES, MOST_RATE = [10, 20, 40], 160
 PRE_EPOCHS, EPOCHS = 2, 8
+
+# Of a global batch of 256 streams of 35 words.
+STEPS_AN_EPOCH = 103
 
 # Best test perplexity of the thesis, small model (hidden size 100), one worker and two; up to 50 epochs, rates and dropout by
 # random search, one seed. It has no four workers of that size. Random-k "collapses"; the text gives no figure here.
@@ -74,13 +77,15 @@ class Cell:
     epochs: int
     # None: the rate that the pre-runs chose for the family.
     rate: float | None = None
-    more: tuple = field(default=())
+    # In place of the epochs.
+    steps: int | None = None
 
     @property
     def name(self):
         rate = "" if self.rate is None else f"-lr{self.rate:g}"
         codec = self.codec.replace(" ", "-")
-        return f"{codec}-w{self.workers}-s{self.seed}-e{self.epochs}{rate}"
+        length = f"e{self.epochs}" if self.steps is None else f"{self.steps}steps"
+        return f"{codec}-w{self.workers}-s{self.seed}-{length}{rate}"
 
 
 def family(codec):
@@ -97,3 +102,6 @@ FOUR_WORKERS = [Cell(codec, 4, 0, EPOCHS) for codec in ["none", "top-k 0.01", "t
 MORE_SEEDS = [Cell(codec, 1, seed, EPOCHS) for codec in ["none", "top-k 0.01", "DGC 0.01"] for seed in [1, 2]]
 # The order in which they are run: what answers most comes first.
 PARTS = {"pre": PRE_RUNS, "one": ONE_WORKER, "four": FOUR_WORKERS, "seeds": MORE_SEEDS}
+# What takes how long, which needs a quiet machine and few steps.
+TIMED_STEPS = 20
+TIMES = [Cell(codec, 4, 0, 1, RATES[0], TIMED_STEPS) for codec in CODECS]

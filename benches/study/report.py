@@ -1,0 +1,61 @@
+"""What the cells of the study say: tables, and a file with all that was recorded."""
+
+import io
+import statistics
+import tarfile
+
+from cells import CODECS, NOMINAL, PARTS, STEPS_AN_EPOCH, THESIS, TIMES
+
+# Checkpoints can be made again, and settings name folders of a machine.
+KEPT = ["metrics.jsonl", "summary.json", "diverged.txt"]
+# Steps at the beginning of a run, which allocate.
+WARM_UP = 4
+
+
+def table(study):
+    """One row for each finished cell. The test set was read once, with the parameters of the end."""
+    columns = ["codec", "workers", "seed", "rate", "nominal ratio", "counted ratio", "validation ppl", "epochs to best"]
+    head([*columns, "test ppl", "thesis, 1 and 2 workers"])
+    for cell in (cell for part in ("one", "four", "seeds") for cell in PARTS[part]):
+        if not study.is_done(cell):
+            continue
+        thesis = ", ".join("-" if value is None else f"{value:.1f}" for value in THESIS[cell.codec])
+        about = [f"`{CODECS[cell.codec]}`", cell.workers, cell.seed, f"{study.rate(cell):g}", f"{NOMINAL[cell.codec]:g} ×"]
+        if study.diverged(cell):
+            row([*about, "-", "diverged", "-", "diverged", thesis])
+            continue
+        summary = study.summary(cell)
+        perplexities = [line["perplexity"] for line in study.metrics(cell) if line.get("perplexity") is not None]
+        best = min(perplexities)
+        found = [f"{summary['ratio']:.3g} ×", f"{best:.1f}", 1 + perplexities.index(best), f"{summary['perplexity']:.1f}"]
+        row([*about, *found, thesis])
+
+
+def times(study):
+    """Milliseconds of an epoch, from the median of the steps of four workers, which are threads of one process."""
+    head(["codec", "computing, s an epoch", "encoding, ms", "exchange, ms", "decoding, ms"])
+    for cell in TIMES:
+        lines = study.metrics(cell)[WARM_UP:]
+        parts = ["compute", "encode", "exchange", "decode"]
+        compute, *others = [STEPS_AN_EPOCH * statistics.median(line[f"{part}_ns"] for line in lines) for part in parts]
+        row([cell.codec, f"{1e-9 * compute:.0f}", *(f"{1e-6 * value:.0f}" for value in others)])
+
+
+def export(study, path):
+    """All that was recorded, in one order and without dates, so that the same cells give the same bytes."""
+    with tarfile.open(path, "w:xz", preset=9) as archive:
+        for file in [*sorted(study.folder.glob("*/*")), study.folder / "study.json"]:
+            if file.name in [*KEPT, "study.json"]:
+                content = file.read_bytes()
+                about = tarfile.TarInfo(str(file.relative_to(study.folder)))
+                about.size = len(content)
+                archive.addfile(about, io.BytesIO(content))
+
+
+def head(columns):
+    row(columns)
+    row(["---"] * len(columns))
+
+
+def row(values):
+    print("|", " | ".join(map(str, values)), "|")
