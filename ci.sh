@@ -354,7 +354,19 @@ check_python() {
   MATURIN_PEP517_ARGS="--profile dev" pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch/from-sdist" \
     "$scratch"/*.tar.gz
   ls "$scratch/from-sdist"/*.whl
+  check_free_threaded_is_refused "$scratch"
   check_gradwire_torch "$scratch"
+}
+
+# check_free_threaded_is_refused FOLDER: by the build, which is told of such an interpreter: Debian has none. The tests see
+# to the import.
+check_free_threaded_is_refused() {
+  printf '%s\n' implementation=CPython version=3.14 build_flags=Py_GIL_DISABLED >"$1/free-threaded"
+  if PYO3_CONFIG_FILE=$1/free-threaded cargo check --locked --manifest-path bindings/python/Cargo.toml \
+    --target-dir "$CARGO_TARGET_DIR/free-threaded" 2>"$1/refusal"; then
+    fail "the package builds for free-threaded Python"
+  fi
+  grep 'error: gradwire-python@.* needs a Python with the GIL' "$1/refusal" || { cat "$1/refusal"; fail "the refusal is unclear"; }
 }
 
 # check_gradwire_torch FOLDER: the wheel in the folder, in an environment with torch.
