@@ -106,6 +106,12 @@ pub(crate) struct Loan {
     _held: Held,
 }
 
+// SAFETY: what holds the memory may go from thread to thread, and so may an address. Slices of the memory
+// borrow the loan, shared or alone, in whichever thread.
+unsafe impl Send for Loan {}
+// SAFETY: as above.
+unsafe impl Sync for Loan {}
+
 impl Loan {
     /// Elements as `dtype` names them, or as the object does. `what` begins the text of errors.
     fn of(object: &Bound<'_, PyAny>, dtype: Option<&str>, what: &str) -> Result<Self, Fault> {
@@ -272,11 +278,6 @@ impl Gradient {
     pub(crate) fn meets(&self, output: &Output) -> bool {
         self.0.overlaps(output.0.pointer.as_ptr() as usize, output.0.bytes)
     }
-
-    /// Whether it stands in the memory of these values.
-    pub(crate) fn stands_in(&self, values: &[f32]) -> bool {
-        self.0.overlaps(values.as_ptr() as usize, size_of_val(values))
-    }
 }
 
 /// Memory that Python lends to be written to.
@@ -340,6 +341,12 @@ impl Output {
         self.0.len()
     }
 
+    /// Values, to be read while nobody writes to them.
+    pub(crate) fn grad(&self) -> Grad<'_> {
+        // SAFETY: both constructors of values checked that these are floats, and any bits are a float.
+        Grad::F32(unsafe { self.0.slice() })
+    }
+
     /// Addresses of its bytes.
     pub(crate) fn place(&self) -> std::ops::Range<usize> {
         let start = self.0.pointer.as_ptr() as usize;
@@ -359,6 +366,11 @@ impl Output {
     /// Whether any of these bytes stand in the same memory.
     pub(crate) fn meets(&self, bytes: &[u8]) -> bool {
         self.0.overlaps(bytes.as_ptr() as usize, bytes.len())
+    }
+
+    /// Whether any of these values stand in the same memory.
+    pub(crate) fn meets_values(&self, values: &[f32]) -> bool {
+        self.0.overlaps(values.as_ptr() as usize, size_of_val(values))
     }
 }
 

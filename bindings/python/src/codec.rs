@@ -113,24 +113,31 @@ impl Codec {
         layout: &LayoutRef<'_>,
         units: Option<Vec<UnitTuple>>,
     ) -> PyResult<Vec<Unit>> {
-        let Some(units) = units else { return Ok(self.spec.units.units(layout).collect()) };
-        let units: Vec<Unit> =
-            units.into_iter().map(|(id, start, len, dense)| Unit { id, start, len, dense }).collect();
-        let (mut id, mut end) = (None, 0);
-        for unit in &units {
-            let is_next = id.is_none_or(|id| unit.id > id) && unit.start >= end;
-            end = unit.start.saturating_add(unit.len);
-            if !is_next || end > layout.len() {
-                return Err(value(format!(
-                    "units: expected ascending ids and ranges of {} elements, without overlaps; unit {} is not",
-                    layout.len(),
-                    unit.id
-                )));
-            }
-            id = Some(unit.id);
+        match units {
+            None => Ok(self.spec.units.units(layout).collect()),
+            Some(units) if units.is_empty() => Err(value("units: expected one or more")),
+            Some(units) => units_of(units, layout.len()),
         }
-        if units.is_empty() { Err(value("units: expected one or more")) } else { Ok(units) }
     }
+}
+
+/// Units in ascending ranges of `len` elements.
+pub(crate) fn units_of(units: Vec<UnitTuple>, len: usize) -> PyResult<Vec<Unit>> {
+    let units: Vec<Unit> =
+        units.into_iter().map(|(id, start, len, dense)| Unit { id, start, len, dense }).collect();
+    let (mut id, mut end) = (None, 0usize);
+    for unit in &units {
+        let is_next = id.is_none_or(|id| unit.id > id) && unit.start >= end;
+        end = unit.start.saturating_add(unit.len);
+        if !is_next || end > len {
+            return Err(value(format!(
+                "units: expected ascending ids and ranges of {len} elements, without overlaps; unit {} is not",
+                unit.id
+            )));
+        }
+        id = Some(unit.id);
+    }
+    Ok(units)
 }
 
 /// A unit as Python names it: id, first element, length, whether it is sent dense.

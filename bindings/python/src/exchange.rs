@@ -1,11 +1,12 @@
 //! What `gradwire.torch` does with all tensors of a bucket in one call. For small tensors, a call for each
 //! would cost as much as the work itself.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::{Gradient, Output, detached};
-use crate::codec::{Codec, UnitTuple, key_of};
+use crate::codec::{Codec, UnitTuple, key_of, units_of};
 use crate::errors::{self, value};
 use crate::frame::Frame;
 use crate::fresh::bytes_object;
@@ -63,20 +64,63 @@ fn f32s_of(gradient: &Gradient) -> PyResult<&[f32]> {
     }
 }
 
-/// Encodes tensors, a unit each, into a memory of their own: `before` holds what the step began with, and
-/// stays as it is. Returns the frame, empty without units, and which of the tensors are not all zero: those
-/// that are were taken over from `before`, and are no units of the frame. After an exception `memory` holds
-/// nothing that is of use.
+/// Tensors of a bucket, a unit each: their gradients, and afterwards their means. They are looked at once,
+/// and lent for as long as this lives.
+#[pyclass(module = "gradwire._core", name = "_Tensors")]
+pub(crate) struct Tensors {
+    outputs: Vec<Output>,
+    units: Vec<Unit>,
+}
+
+#[pymethods]
+impl Tensors {
+    #[new]
+    fn new(tensors: Vec<Bound<'_, PyAny>>, units: Vec<UnitTuple>) -> PyResult<Self> {
+        let lent = tensors.iter().map(|tensor| Output::all_values(tensor, "tensors"));
+        let outputs = lent.collect::<PyResult<Vec<_>>>()?;
+        let units = units_of(units, isize::MAX as usize)?;
+        let fit = |(output, unit): (&Output, &Unit)| output.len() == unit.len;
+        if outputs.len() != units.len() || !outputs.iter().zip(&units).all(fit) {
+            return Err(value("tensors: expected one for each unit, of its length"));
+        }
+        check_apart(outputs.iter())?;
+        Ok(Self { outputs, units })
+    }
+}
+
+impl Tensors {
+    fn bytes(&self) -> usize {
+        self.outputs.iter().map(|output| 4 * output.len()).sum()
+    }
+
+    fn check_for(&self, layout: &names::LayoutRef<'_>, memory: &names::Memory<'_>) -> PyResult<()> {
+        if self.units.last().is_some_and(|unit| unit.start + unit.len > layout.len()) {
+            return Err(value(format!("units: expected ranges of {} elements", layout.len())));
+        }
+        if self.outputs.iter().any(|output| output.meets_values(memory.residual())) {
+            return Err(value("tensors: one stands in the memory that is written to"));
+        }
+        Ok(())
+    }
+}
+
+fn in_use<E>(_: E) -> PyErr {
+    PyRuntimeError::new_err("tensors: another thread is using them")
+}
+
+/// Encodes tensors into a memory of their own: `before` holds what the step began with, and stays as it is.
+/// Returns the frame, empty without units, and which of the tensors are not all zero: those that are were
+/// taken over from `before`, and are no units of the frame. After an exception `memory` holds nothing that is
+/// of use.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "as encode, whose arguments Python names")]
-#[pyo3(signature = (codec, before, memory, tensors, units, *, step, seed, rank))]
+#[pyo3(signature = (codec, before, memory, tensors, *, step, seed, rank))]
 pub(crate) fn _encode_beside<'py>(
     py: Python<'py>,
     codec: &Bound<'py, Codec>,
     before: &Bound<'py, Memory>,
     memory: &Bound<'py, Memory>,
-    tensors: Vec<Bound<'py, PyAny>>,
-    units: Vec<UnitTuple>,
+    tensors: &Bound<'py, Tensors>,
     step: u64,
     seed: u64,
     rank: u32,
@@ -91,15 +135,14 @@ pub(crate) fn _encode_beside<'py>(
     before.check_layout(layout.get())?;
     codec.check_memory(Some(&memory), layout.get())?;
     let layout = layout.get().layout.as_ref();
-    let units = codec.units_for(&layout, Some(units))?;
-    let sources = tensors.iter().map(|tensor| Gradient::of(tensor, None)).collect::<PyResult<Vec<_>>>()?;
+    let tensors = tensors.try_borrow().map_err(in_use)?;
     let key = key_of(seed, step, rank)?;
     let Some(before) = before.get() else { return Err(value("before: it is being changed")) };
     let lent = memory.lend();
-    check_sources(&sources, &units, lent)?;
-    let gradients: Vec<_> = sources.iter().map(Gradient::grad).collect();
-    let bytes = sources.iter().map(Gradient::bytes).sum();
-    let (frame, present) = detached(py, bytes, || {
+    tensors.check_for(&layout, lent)?;
+    let gradients: Vec<_> = tensors.outputs.iter().map(Output::grad).collect();
+    let units = &tensors.units;
+    let (frame, present) = detached(py, tensors.bytes(), || {
         let present: Vec<_> = units
             .iter()
             .zip(gradients)
@@ -121,17 +164,6 @@ pub(crate) fn _encode_beside<'py>(
         (frame, present)
     });
     Ok((bytes_object(py, &frame.map_err(errors::encode)?)?, present))
-}
-
-fn check_sources(sources: &[Gradient], units: &[Unit], memory: &names::Memory<'_>) -> PyResult<()> {
-    let fit = |(source, unit): (&Gradient, &Unit)| source.len() == unit.len;
-    if sources.len() != units.len() || !sources.iter().zip(units).all(fit) {
-        return Err(value("tensors: expected one for each unit, of its length"));
-    }
-    if sources.iter().any(|source| source.stands_in(memory.residual())) {
-        return Err(value("tensors: one stands in the memory that is written to"));
-    }
-    Ok(())
 }
 
 /// Takes units over from the memory that a step began with: those that it did not encode.
@@ -157,36 +189,27 @@ pub(crate) fn _carry_over(
 
 /// Replaces tensors by the mean of frames, which are added in their order; whether all of it is finite.
 ///
-/// Beside each tensor stands where its unit begins, ascending. A frame without a unit counts as zeros. A
-/// frame with a unit that does not match a tensor is refused before anything is written.
+/// A frame without a unit counts as zeros. A frame with a unit that does not match a tensor is refused before
+/// anything is written.
 #[pyfunction]
 pub(crate) fn _mean(
     py: Python<'_>,
     frames: Vec<Py<Frame>>,
     contributors: usize,
-    tensors: Vec<(usize, Bound<'_, PyAny>)>,
+    tensors: &Bound<'_, Tensors>,
 ) -> PyResult<bool> {
     if contributors == 0 {
         return Err(value("contributors=0: expected 1 or more"));
     }
-    let mut outputs = Vec::with_capacity(tensors.len());
-    let mut end = 0;
-    for (start, tensor) in &tensors {
-        let output = Output::all_values(tensor, "tensors")?;
-        if *start < end {
-            return Err(value("tensors: expected ascending starts, without overlaps"));
-        }
-        end = start.saturating_add(output.len());
-        outputs.push((*start, output));
-    }
-    check_apart(outputs.iter().map(|(_, output)| output))?;
+    let mut tensors = tensors.try_borrow_mut().map_err(in_use)?;
+    let bytes = tensors.bytes();
+    let Tensors { outputs, units } = &mut *tensors;
     let frames: Vec<_> = frames.iter().map(|frame| frame.get().parsed()).collect();
-    let ranges: Vec<_> = outputs.iter().map(|(start, output)| *start..*start + output.len()).collect();
-    if !frames.iter().all(|frame| covers(frame, &ranges)) {
+    if !frames.iter().all(|frame| covers(frame, units)) {
         return Err(value("frames: one has a unit that matches no tensor"));
     }
-    let bytes = outputs.iter().map(|(_, output)| 4 * output.len()).sum();
-    let targets = outputs.iter_mut().map(|(start, output)| (*start, output.f32s())).collect::<Vec<_>>();
+    let starts = units.iter().map(|unit| unit.start);
+    let targets = starts.zip(outputs.iter_mut().map(Output::f32s)).collect::<Vec<_>>();
     Ok(detached(py, bytes, || {
         let mut units: Vec<_> = frames.iter().map(|frame| frame.units().peekable()).collect();
         targets.into_iter().fold(true, |is_finite, (start, target)| {
@@ -228,8 +251,8 @@ fn divide_held(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -
     is_finite
 }
 
-/// Whether each unit of the frame is one of the ranges, which are ascending, as units are.
-fn covers(frame: &names::Frame<'_>, ranges: &[std::ops::Range<usize>]) -> bool {
-    let mut ranges = ranges.iter();
-    frame.units().all(|unit| ranges.any(|range| *range == unit.range()))
+/// Whether each unit of the frame is one of the units, which ascend.
+fn covers(frame: &names::Frame<'_>, units: &[Unit]) -> bool {
+    let mut ranges = units.iter().map(Unit::range);
+    frame.units().all(|unit| ranges.any(|range| range == unit.range()))
 }

@@ -24,7 +24,7 @@ mod _core {
     #[pymodule_export]
     use super::errors::{DecodeError, EncodeError};
     #[pymodule_export]
-    use super::exchange::{_carry_over, _encode_beside, _load, _mean};
+    use super::exchange::{_carry_over, _encode_beside, _load, _mean, Tensors};
     #[pymodule_export]
     use super::frame::{Frame, Limits, add, decode, divide, inspect};
     #[pymodule_export]

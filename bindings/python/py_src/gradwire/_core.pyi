@@ -66,6 +66,7 @@ __all__ = [
     "Limits",
     "LinearRound",
     "Memory",
+    "_Tensors",
     "_carry_over",
     "_encode_beside",
     "_load",
@@ -295,12 +296,15 @@ def _encode_beside(
     codec: Codec,
     before: Memory,
     memory: Memory,
-    tensors: Sequence[NDArray[Any]],
-    units: Sequence[tuple[int, int, int, bool]],
+    tensors: _Tensors,
     *,
     step: int,
     seed: int,
     rank: int,
 ) -> tuple[bytes, list[bool]]: ...
 def _load(targets: Sequence[NDArray[Any]], tensors: Sequence[NDArray[Any]]) -> list[bool]: ...
-def _mean(frames: Sequence[Frame], contributors: int, tensors: Sequence[tuple[int, NDArray[Any]]]) -> bool: ...
+def _mean(frames: Sequence[Frame], contributors: int, tensors: _Tensors) -> bool: ...
+
+@final
+class _Tensors:
+    def __new__(cls, tensors: Sequence[NDArray[Any]], units: Sequence[tuple[int, int, int, bool]]) -> _Tensors: ...

@@ -43,9 +43,9 @@ def suffer(rank: int, world: int, codec: str, how: str) -> None:
             if how == "encode":
                 hook._encode = _broken  # type: ignore[method-assign]
             if how == "decode":
-                hook._load = _broken_later(hook, lambda job: job.index == 0)  # type: ignore[method-assign]
+                hook._shares = _broken_later(hook, lambda job: job.index == 0)  # type: ignore[method-assign]
             if how == "decode last":
-                hook._load = _broken_later(hook, lambda job: job.is_last)  # type: ignore[method-assign]
+                hook._shares = _broken_later(hook, lambda job: job.is_last)  # type: ignore[method-assign]
             if how == "leaves":
                 return
         optimizer.zero_grad()
@@ -64,12 +64,12 @@ def _broken(*_: Any) -> Any:
 
 
 def _broken_later(hook: gradwire.torch.Hook, where: Callable[[Any], bool]) -> Any:
-    load = hook._load
+    shares = hook._shares
 
-    def damaged(job: Any, parts: Any) -> Any:
+    def damaged(job: Any) -> Any:
         if where(job):
             hook._decode = _broken  # type: ignore[method-assign]
-        return load(job, parts)
+        return shares(job)
 
     return damaged
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import warnings
 from typing import Any
@@ -14,7 +15,7 @@ from ranks import Net, Raised, ddp, loss_of, results, run
 
 import gradwire
 import gradwire.torch
-from gradwire._core import _carry_over, _encode_beside, _load, _mean
+from gradwire._core import _carry_over, _encode_beside, _load, _mean, _Tensors
 from gradwire.torch._engine import Bucket
 
 
@@ -193,9 +194,10 @@ def test_a_step_beside_the_memory_is_the_step_in_it(spelling: str) -> None:
         tensors = [gradient[start : start + size] for _, start, size, _ in units]
         held = before.state_dict()["residual"]["c"].tobytes()
         # In two buckets, of which the first has a tensor of zeros.
-        first, present = _encode_beside(codec, before, memory, tensors[:2], units[:2], step=step, seed=0, rank=1)
+        shares = _Tensors(tensors[:2], units[:2]), _Tensors(tensors[2:], units[2:])
+        first, present = _encode_beside(codec, before, memory, shares[0], step=step, seed=0, rank=1)
         assert present == [True, False]
-        second, _ = _encode_beside(codec, before, memory, tensors[2:], units[2:], step=step, seed=0, rank=1)
+        second, _ = _encode_beside(codec, before, memory, shares[1], step=step, seed=0, rank=1)
         assert before.state_dict()["residual"]["c"].tobytes() == held
         means = []
         for frames in ([frame], [first, second]):
@@ -215,16 +217,32 @@ def test_what_cannot_be_encoded_beside_a_memory_is_refused() -> None:
     before, memory = gradwire.Memory(codec, layout), gradwire.Memory(codec, layout)
     units, ones = codec.units(layout), np.ones(4, np.float32)
 
-    def encode(*args: Any, codec: gradwire.Codec = codec, memory: gradwire.Memory = memory) -> tuple[bytes, list[bool]]:
-        return _encode_beside(codec, before, memory, *args, step=0, seed=0, rank=0)
+    def encode(
+        tensors: list[Any],
+        units: list[tuple[int, int, int, bool]],
+        codec: gradwire.Codec = codec,
+        memory: gradwire.Memory = memory,
+    ) -> tuple[bytes, list[bool]]:
+        return _encode_beside(codec, before, memory, _Tensors(tensors, units), step=0, seed=0, rank=0)
 
     assert encode([np.zeros(4, np.float32)], units) == (b"", [False])
     with pytest.raises(ValueError, match="one for each unit"):
         encode([ones[:3]], units)
     with pytest.raises(ValueError, match="one for each unit"):
         encode([ones, ones], units)
+    writable = np.frombuffer((ctypes.c_float * 4).from_address(memory.residual.ctypes.data), np.float32)
     with pytest.raises(ValueError, match="stands in the memory"):
+        encode([writable], units)
+    with pytest.raises(ValueError, match="writable"):
         encode([memory.residual], units)
+    with pytest.raises(ValueError, match="the same memory"):
+        encode([ones, ones], [(0, 0, 4, False), (1, 4, 4, False)])
+    with pytest.raises(ValueError, match="ranges of 4 elements"):
+        encode([ones], [(0, 1, 4, False)])
+    with pytest.raises(ValueError, match="ascending"):
+        encode([ones], [(0, 2**63 - 2, 4, False)])
+    with pytest.raises(TypeError, match="expected float32, got float16"):
+        encode([ones.astype(np.float16)], units)
     with pytest.raises(RuntimeError, match="another thread"):
         encode([ones], units, memory=before)
     with pytest.raises(ValueError, match="error feedback"):
@@ -256,17 +274,17 @@ def test_means_are_those_of_frames_added_one_by_one(spelling: str) -> None:
     for frame in frames:
         frame.add_to(total)
     assert gradwire.divide(total, 3) is None
-    tensors = [(unit[1], np.full(unit[2], 9, np.float32)) for unit in units]
-    assert _mean(frames, 3, tensors)
-    assert b"".join(tensor.tobytes() for _, tensor in tensors) == total.tobytes()
-    before = [tensor.copy() for _, tensor in tensors]
+    tensors = [np.full(unit[2], 9, np.float32) for unit in units]
+    assert _mean(frames, 3, _Tensors(tensors, units))
+    assert b"".join(tensor.tobytes() for tensor in tensors) == total.tobytes()
+    before = [tensor.copy() for tensor in tensors]
     with pytest.raises(ValueError, match="matches no tensor"):
-        _mean(frames, 3, tensors[:2])
+        _mean(frames, 3, _Tensors(tensors[:2], units[:2]))
     with pytest.raises(ValueError, match="ascending"):
-        _mean(frames, 3, tensors[::-1])
+        _Tensors(tensors[::-1], units[::-1])
     with pytest.raises(ValueError, match="contributors=0"):
-        _mean(frames, 0, tensors)
-    assert all(kept.tobytes() == tensor.tobytes() for kept, (_, tensor) in zip(before, tensors, strict=True))
+        _mean(frames, 0, _Tensors(tensors, units))
+    assert all(kept.tobytes() == tensor.tobytes() for kept, tensor in zip(before, tensors, strict=True))
 
 
 def test_a_sparse_mean_that_is_not_finite_is_told() -> None:
@@ -276,8 +294,9 @@ def test_a_sparse_mean_that_is_not_finite_is_told() -> None:
     grad[7] = 3e38
     frame = gradwire.Frame(codec.encode(grad, layout), layout)
     mean = np.ones(1000, np.float32)
-    assert not _mean([frame, frame], 2, [(0, mean)])
-    assert _mean([frame], 2, [(0, mean)])
+    tensors = _Tensors([mean], [(0, 0, 1000, False)])
+    assert not _mean([frame, frame], 2, tensors)
+    assert _mean([frame], 2, tensors)
     assert mean[7] == np.float32(1.5e38)
     assert np.count_nonzero(mean) == 1
 
@@ -288,6 +307,6 @@ def test_a_mean_that_is_not_finite_is_told() -> None:
         gradwire.Frame(gradwire.Codec("none").encode(np.full(5, 3e38, np.float32), layout, units=[(0, 0, 2, False)]), layout)
         for _ in range(2)
     ]
-    tensors = [(0, np.zeros(2, np.float32)), (2, np.ones(3, np.float32))]
-    assert not _mean(frames, 2, tensors)
-    assert not tensors[1][1].any()
+    tensors = [np.zeros(2, np.float32), np.ones(3, np.float32)]
+    assert not _mean(frames, 2, _Tensors(tensors, [(0, 0, 2, False), (1, 2, 3, False)]))
+    assert not tensors[1].any()

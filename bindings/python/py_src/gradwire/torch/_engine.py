@@ -6,15 +6,17 @@ import atexit
 import json
 import math
 import queue
+import struct
 import threading
 import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,13 +33,16 @@ from ._errors import (
     PeerLostError,
     ReplicasDifferError,
 )
-from ._plan import Group, Named, Part, Plan, bytes_of, is_plain
+from ._lent import Array, Lent, Share
+from ._plan import Group, Named, Part, Plan, Slot, bytes_of
 from ._stage import stage_of
 from ._stats import Stats
 from ._watch import Store, Watch
-from ._wire import Wire, split
+from ._wire import View, Wire, split
 
 _T = TypeVar("_T")
+#: The words that a rank sends with each bucket.
+Header: TypeAlias = tuple[int, ...]
 
 _FINE, _NOT_FINITE, _FAILED = range(3)
 # Status, step, bucket, checksum of what has to agree, hash of the parameters.
@@ -70,10 +75,13 @@ class Bucket:
     #: Marks of the stage, set where the gradients were made; and the gradients in memory of the CPU, if that is other memory.
     marks: list[Any] = field(default_factory=list)
     host: list[torch.Tensor | None] = field(default_factory=list)
+    #: Whether the next bucket of this number has the same list of gradients, where they are now.
+    stays: bool = False
     #: What the encoder makes of the gradients: the header for all ranks, and a frame for each group of the plan.
-    header: torch.Tensor | None = None
+    header: bytes | None = None
     frames: list[bytes] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
     scale: float = 1.0
     lr: float | None = None
     density: float | None = None
@@ -145,6 +153,7 @@ class Engine:
         self._kept_apart: dict[str, dict[str, torch.Tensor]] = {"residual": {}, "momentum": {}}
         bits = -(-len(self._tensors) // _BITS) * (2 if self.tells_used else 1)
         self._words = _WORDS + max(len(self._plan.groups), 1) + bits
+        self._header_format = struct.Struct(f"={self._words}q")
         self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
         self._shapes = {tensor.position: tuple(tensor.parameter.shape) for tensor in self._tensors}
         self._sizes = {tensor.position: tensor.parameter.numel() for tensor in self._tensors}
@@ -183,6 +192,8 @@ class Engine:
         self._awaited: int | None = 0
         # Bytes that go with the header of each bucket. Frames that do not fit take a second collective.
         self._room: dict[int, int] = {}
+        # The gradients of buckets that stay where they are.
+        self._lent: dict[int, Lent] = {}
         self._active = self._plan
         self._codecs: list[Codec] = []
         self._threads = [
@@ -277,14 +288,24 @@ class Engine:
         if self._is_bad:
             return
         job.parts = self._active.parts(job.positions)
-        with torch.profiler.record_function("gradwire.stage"):
+        with _profiled("gradwire.stage"):
             job.host = self._stage.fetch(job.index, job.gradients)
         began = time.perf_counter()
-        with torch.profiler.record_function("gradwire.encode"):
-            present = self._load(job, [part for part in job.parts if not part.group.is_beside])
+        with _profiled("gradwire.encode"):
+            job.shares = self._shares(job)
+            present = self._load([share for share in job.shares if not share.part.group.is_beside])
             job.frames, status = self._encode(job, present)
             job.header = self._header(job, present, status)
         self._clock("encode", began)
+
+    def _shares(self, job: Bucket) -> list[Share]:
+        """The bucket's gradients, looked at again only where they have moved."""
+        lent = self._lent.get(job.index)
+        if lent is None or lent.host is not job.host or lent.parts is not job.parts:
+            lent = Lent(job.parts, job.host)
+            if job.stays and job.host is job.gradients:
+                self._lent[job.index] = lent
+        return lent.shares
 
     # What the thread of the process group does.
 
@@ -350,20 +371,23 @@ class Engine:
 
     def _tell(self, failure: BaseException) -> None:
         """Tells the other ranks of the failure, in the collective that they call next."""
-        headers, _ = self._wire.gather_messages(self._failed_header(), b"", self._awaited_room())
+        headers, _ = self._gather_messages(self._plain_header(_FAILED), b"", self._awaited_room())
         self._hear(headers, failure)
 
-    def _failed_header(self) -> torch.Tensor:
-        header = torch.zeros(self._words, dtype=torch.int64)
-        header[0] = _FAILED
-        return header
+    def _plain_header(self, status: int) -> bytes:
+        """Of a message without frames."""
+        return self._header_format.pack(status, *[0] * (self._words - 1))
+
+    def _gather_messages(self, header: bytes, own: bytes, room: int) -> tuple[list[Header], list[View]]:
+        headers, begun = self._wire.gather_messages(header, own, room)
+        return [self._header_format.unpack(header) for header in headers], begun
 
     def _awaited_room(self) -> int:
         return 0 if self._awaited is None else self._room.get(self._awaited, 0)
 
-    def _hear(self, headers: torch.Tensor, failure: BaseException | None) -> None:
+    def _hear(self, headers: Sequence[Header], failure: BaseException | None) -> None:
         """Exchanges the texts of failures, if there is one."""
-        failed = [rank for rank, status in enumerate(headers[:, 0].tolist()) if status == _FAILED]
+        failed = [rank for rank, header in enumerate(headers) if header[0] == _FAILED]
         if not failed:
             return
         text = f"{type(failure).__name__}: {failure}".encode() if failure is not None else b""
@@ -428,9 +452,8 @@ class Engine:
 
     def _end_step(self, job: Bucket) -> None:
         """Ends the step: all ranks have the means of all buckets, or hear of a failure now and not in their next step."""
-        header = torch.zeros(self._words, dtype=torch.int64)
         began = time.perf_counter()
-        headers, _ = self._collective(job, lambda: self._wire.gather_messages(header, b"", 0))
+        headers, _ = self._collective(job, lambda: self._gather_messages(self._plain_header(_FINE), b"", 0))
         self._awaited = 0
         self._clock("exchange", began)
         self._hear(headers, None)
@@ -447,12 +470,13 @@ class Engine:
     def _reduce(self, job: Bucket) -> bool:
         """Replaces the bucket's gradients by their mean over all ranks; returns whether all of it is finite."""
         began = time.perf_counter()
-        with torch.profiler.record_function("gradwire.exchange"):
+        with _profiled("gradwire.exchange"):
             headers, received = self._gather(job)
         self._clock("exchange", began)
         if received is None:
             return False
-        anywhere = self._union(headers, 0)
+        sums = any(part.group.kind != "frames" for part in job.parts)
+        anywhere = self._union(headers, 0) if sums else set()
         is_finite = True
         for part in job.parts:
             if part.group.kind == "rounds":
@@ -461,15 +485,14 @@ class Engine:
                 is_finite &= self._sum(job, part, anywhere)
         # This was the last collective of the means. The others hear in the next one of what fails from here on.
         began = time.perf_counter()
-        sizes = headers[:, _WORDS : _WORDS + len(self._active.groups)]
-        with torch.profiler.record_function("gradwire.decode"):
-            for part in job.parts:
-                if part.group.kind == "frames":
-                    at = self._active.groups.index(part.group)
-                    starts = sizes[:, :at].sum(dim=1).tolist()
-                    ends = sizes[:, : at + 1].sum(dim=1).tolist()
+        with _profiled("gradwire.decode"):
+            for share in job.shares:
+                if share.part.group.kind == "frames":
+                    at = self._active.groups.index(share.part.group)
+                    ends = [sum(header[_WORDS : _WORDS + at + 1]) for header in headers]
+                    starts = [end - header[_WORDS + at] for header, end in zip(headers, ends, strict=True)]
                     cuts = [data[start:end] for data, start, end in zip(received, starts, ends, strict=True)]
-                    is_finite &= self._decode(job, part, cuts)
+                    is_finite &= self._decode(job, share, cuts)
             if is_finite:
                 for part in job.parts:
                     if part.group.kind != "frames":
@@ -479,15 +502,15 @@ class Engine:
             self._stage.store(job.host, job.gradients)
         return is_finite
 
-    def _gather(self, job: Bucket) -> tuple[torch.Tensor, list[bytes] | None]:
+    def _gather(self, job: Bucket) -> tuple[list[Header], list[View] | None]:
         """The headers and frames of all ranks for the bucket: in one collective, if the frames fit in the bucket's room.
 
         There are no frames where a gradient of a rank is not finite.
         """
         room = self._awaited_room() if job.failure is not None else self._room.get(job.index, 0)
-        header = job.header if job.header is not None and job.failure is None else self._failed_header()
+        header = job.header if job.header is not None and job.failure is None else self._plain_header(_FAILED)
         own = b"".join(job.frames) if job.failure is None else b""
-        headers, begun = self._collective(job, lambda: self._wire.gather_messages(header, own, room))
+        headers, begun = self._collective(job, lambda: self._gather_messages(header, own, room))
         if job.failure is not None:
             self._hear(headers, job.failure)
             self._is_known = True
@@ -495,9 +518,9 @@ class Engine:
         self._check(job, headers)
         self._awaited = None if job.is_last else job.index + 1
         self._used = self._union(headers, 1) if self.tells_used else set()
-        if int(headers[:, 0].max()) == _NOT_FINITE:
+        if any(header[0] == _NOT_FINITE for header in headers):
             return headers, None
-        sizes: list[int] = headers[:, _WORDS : _WORDS + len(self._active.groups)].sum(dim=1).tolist()
+        sizes = [sum(header[_WORDS : _WORDS + len(self._active.groups)]) for header in headers]
         received = self._collective(job, lambda: self._wire.gather_rest(own, begun, sizes, room))
         largest = max(sizes)
         self._room[job.index] = largest and largest + largest // 64 + 32
@@ -513,34 +536,30 @@ class Engine:
             elif slot.tensor.position in self._used:
                 job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
 
-    def _load(self, job: Bucket, parts: list[Part]) -> set[int]:
+    def _load(self, shares: Sequence[Share]) -> set[int]:
         """Copies gradients to where codecs read them; returns which of them are not all zero."""
-        present = set()
-        slots, arrays = [], []
-        for part in parts:
-            for slot, place in zip(part.slots, part.places, strict=True):
-                gradient = job.host[place]
-                if gradient is None:
-                    slot.flat.zero_()
-                elif is_plain(gradient):
-                    slots.append(slot)
-                    arrays.append(gradient.detach().numpy())
-                else:
-                    slot.flat.view(gradient.shape).copy_(gradient)
-                    if bool(slot.flat.any()):
-                        present.add(slot.tensor.position)
+        present: set[int] = set()
+        slots: list[Slot] = []
+        arrays: list[Array] = []
+        for share in shares:
+            share.copy_in()
+            for slot, _ in share.absent:
+                slot.flat.zero_()
+            present.update(slot.tensor.position for slot, _ in share.copied if bool(slot.flat.any()))
+            slots += [slot for slot, _ in share.plain]
+            arrays += [array for _, array in share.plain]
         some = _load([slot.array for slot in slots], arrays)
         return present.union(slot.tensor.position for slot, is_some in zip(slots, some, strict=True) if is_some)
 
     def _encode(self, job: Bucket, present: set[int]) -> tuple[list[bytes], int]:
         """A frame for each group of the plan, empty where it has none."""
         frames = [b""] * len(self._active.groups)
-        for part in job.parts:
-            group = part.group
+        for share in job.shares:
+            part, group = share.part, share.part.group
             at = self._active.groups.index(group)
             try:
                 if group.is_beside:
-                    frames[at] = self._encode_beside(job, part, self._codecs[at])
+                    frames[at] = self._encode_beside(share, self._codecs[at])
                 elif group.kind == "frames":
                     frames[at] = self._encode_part(part, self._codecs[at], present)
             except EncodeError as error:
@@ -552,26 +571,16 @@ class Engine:
                 return frames, _NOT_FINITE
         return frames, _FINE
 
-    def _encode_beside(self, job: Bucket, part: Part, codec: Codec) -> bytes:
+    def _encode_beside(self, share: Share, codec: Codec) -> bytes:
         """Encodes gradients where they are. The memory that the step began with stays as it was."""
-        group = part.group
-        arrays, units = [], []
-        for slot, place in zip(part.slots, part.places, strict=True):
-            gradient = job.host[place]
-            if gradient is None:
-                continue
-            if is_plain(gradient):
-                arrays.append(gradient.detach().numpy())
-            else:
-                slot.flat.view(gradient.shape).copy_(gradient)
-                arrays.append(slot.array)
-            units.append(slot.unit)
-        if not units or group.memory is None or group.before is None:
+        group = share.part.group
+        if share.gradients is None or group.memory is None or group.before is None:
             return b""
+        share.copy_in()
         frame, _ = _encode_beside(
-            codec, group.before, group.memory, arrays, units, step=self._step, seed=self._seed, rank=self._wire.rank
+            codec, group.before, group.memory, share.gradients, step=self._step, seed=self._seed, rank=self._wire.rank
         )
-        group.wrote(units)
+        group.wrote(share.units)
         return frame
 
     def _encode_part(self, part: Part, codec: Codec, present: set[int]) -> bytes:
@@ -589,7 +598,7 @@ class Engine:
             units=units,
         )
 
-    def _header(self, job: Bucket, present: set[int], status: int) -> torch.Tensor:
+    def _header(self, job: Bucket, present: set[int], status: int) -> bytes:
         """The words that all ranks get with the frames of a bucket."""
         words = [status, self._step, job.index, self._agreed ^ zlib.crc32(repr(job.positions).encode()), 0]
         if job.index == 0 and self._check_every and self._step % self._check_every == 0 and not job.is_idle:
@@ -600,7 +609,7 @@ class Engine:
         if self.tells_used:
             places = zip(job.positions, job.gradients, strict=True)
             bits += self._bits(position for position, gradient in places if gradient is not None)
-        return torch.tensor(words + [0] * (self._words - len(words) - len(bits)) + bits, dtype=torch.int64)
+        return self._header_format.pack(*words, *[0] * (self._words - len(words) - len(bits)), *bits)
 
     def _bits(self, positions: Iterable[int]) -> list[int]:
         """A set of tensors as words of the header."""
@@ -610,13 +619,13 @@ class Engine:
             words[number // _BITS] |= 1 << (number % _BITS)
         return words
 
-    def _union(self, headers: torch.Tensor, which: int) -> set[int]:
+    def _union(self, headers: Sequence[Header], which: int) -> set[int]:
         """Positions that are in a set of some rank: of tensors of linear codecs with a gradient (0), of tensors in use (1)."""
         count = -(-len(self._tensors) // _BITS)
-        begin = headers.shape[1] - count * ((2 if self.tells_used else 1) - which)
+        begin = self._words - count * ((2 if self.tells_used else 1) - which)
         words = [0] * count
-        for row in headers[:, begin : begin + count].tolist():
-            words = [word | more for word, more in zip(words, row, strict=True)]
+        for header in headers:
+            words = [word | more for word, more in zip(words, header[begin : begin + count], strict=True)]
         return {
             tensor.position for number, tensor in enumerate(self._tensors) if words[number // _BITS] >> (number % _BITS) & 1
         }
@@ -627,15 +636,15 @@ class Engine:
             value = zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter)), value)
         return value + 1
 
-    def _check(self, job: Bucket, headers: torch.Tensor) -> None:
+    def _check(self, job: Bucket, headers: Sequence[Header]) -> None:
         """Checks that all ranks are at the same place, and have the same parameters."""
         self._hear(headers, None)
         for column, what in ((1, "step"), (2, "bucket"), (3, "scale, learning rate, density, or tensors of the bucket")):
-            values = headers[:, column].tolist()
+            values = [header[column] for header in headers]
             if len(set(values)) > 1:
                 raise OutOfStepError(f"step {self._step}, bucket {job.index}: the ranks differ in {what}: {values}")
         # Idle ranks send no hash.
-        hashes = {value for value in headers[:, 4].tolist() if value}
+        hashes = {header[4] for header in headers if header[4]}
         if len(hashes) > 1:
             raise ReplicasDifferError(self._first_difference(job))
         self._checks += bool(hashes)
@@ -667,32 +676,22 @@ class Engine:
         why = "or the connection ended" if len(ranks) == 1 else "or a connection ended"
         return PeerLostError(f"{where}: {who} did not answer within {self._timeout:g} s, {why}: {error}", ranks)
 
-    def _decode(self, job: Bucket, part: Part, frames: Sequence[bytes]) -> bool:
+    def _decode(self, job: Bucket, share: Share, frames: Sequence[View]) -> bool:
         """Puts the mean of frames, in rank order, in place of gradients. All are checked before any is added."""
-        group = part.group
         parsed: list[Frame] = []
         for rank, frame in enumerate(frames):
             try:
                 if frame:
-                    parsed.append(Frame(frame, group.layout))
+                    parsed.append(Frame(frame, share.part.group.layout))
             except gradwire.DecodeError as error:
                 raise ValueError(f"the frame of rank {rank} is damaged: {error}") from error
-        targets, copies = [], []
-        for slot, place in zip(part.slots, part.places, strict=True):
-            gradient = job.host[place]
-            if gradient is not None and is_plain(gradient):
-                targets.append((slot.range.start, gradient.detach().numpy().reshape(-1)))
-                continue
-            mean = torch.empty(slot.tensor.shape)
-            targets.append((slot.range.start, mean.numpy().reshape(-1)))
-            if gradient is not None:
-                copies.append((gradient, mean))
-            elif slot.tensor.position in self._used:
-                job.gradients[place] = mean.view(self._shapes[slot.tensor.position])
-        is_finite = _mean(parsed, self._wire.world, targets)
+        is_finite = _mean(parsed, self._wire.world, share.targets())
         self._held += sum(one.held for one in parsed)
-        for gradient, mean in copies:
-            gradient.copy_(mean.view(gradient.shape))
+        share.copy_out()
+        for slot, place in share.absent:
+            position = slot.tensor.position
+            if position in self._used:
+                job.gradients[place] = share.means[position].view(self._shapes[position])
         return is_finite
 
     def _divide(self, part: Part) -> bool:
@@ -753,12 +752,13 @@ class Engine:
             status, failure = _FAILED, error
         self._clock("encode", began)
         began = time.perf_counter()
-        states = self._collective(job, lambda: torch.stack(self._wire.all_gather(torch.tensor([status]))))
+        own = torch.tensor([status])
+        states = self._collective(job, lambda: [(int(state),) for state in self._wire.all_gather(own)])
         self._hear(states, failure)
         if failure is not None:
             self._is_known = True
             raise failure
-        if int(states.max()):
+        if any(state for (state,) in states):
             return False
         active = rounds
         while active:
@@ -1026,6 +1026,13 @@ class Engine:
             values = [other.get(key) for other in every]
             if any(value != values[0] for value in values):
                 raise ValueError(f"the ranks differ in {key}: {values}")
+
+
+def _profiled(name: str) -> AbstractContextManager[Any]:
+    """A range of the profiler, if one runs: to enter a range takes as long as a small collective."""
+    is_on = getattr(torch.autograd.profiler, "_is_profiler_enabled", True)
+    entered: AbstractContextManager[Any] = torch.profiler.record_function(name) if is_on else nullcontext()
+    return entered
 
 
 def _own_group(parent: dist.ProcessGroup, timeout: float) -> dist.ProcessGroup:

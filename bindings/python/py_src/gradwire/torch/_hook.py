@@ -20,6 +20,9 @@ class Hook(Engine):
         """Use :func:`compress`."""
         super().__init__(tensors_of(ddp, allow_untested=options.allow_untested), ddp.process_group, options)
         self._ddp = weakref.ref(ddp)
+        # Of each bucket: its tensors, the address of its memory, and its gradients there. DDP keeps both until it cuts its
+        # buckets anew.
+        self._known: dict[int, tuple[tuple[int, ...], int, list[torch.Tensor | None]]] = {}
 
     def _submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         future = self._stage.future()
@@ -50,5 +53,18 @@ class Hook(Engine):
             raise ExchangeError(f"expected dense gradients on {self._device}, got {buffer.layout} on {buffer.device}")
         job.positions = tuple(self._by_id[id(parameter)].position for parameter in bucket.parameters())
         job.marks.append(self._stage.mark())
-        job.gradients = list(bucket.gradients())
+        job.gradients, job.stays = self._gradients(bucket, job.positions), True
         self._read_settings(job)
+
+    def _gradients(self, bucket: GradBucket, positions: tuple[int, ...]) -> list[torch.Tensor | None]:
+        """Views of the gradients: those of the step before, if they stand where they stood."""
+        index, address = bucket.index(), bucket.buffer().data_ptr()
+        known = self._known.get(index)
+        if known is not None and known[0] == positions and known[1] == address:
+            return known[2]
+        if index == 0:
+            self._known.clear()
+            self._lent.clear()
+        gradients: list[torch.Tensor | None] = list(bucket.gradients())
+        self._known[index] = positions, address, gradients
+        return gradients

@@ -96,8 +96,9 @@ class Group:
         self.is_beside = self.kind == "frames" and codec.memory == "ef"
         # Otherwise: whether both memories hold the same.
         self._is_kept = True
-        # In a step under way that writes beside: the units that it has not written yet.
-        self._left: dict[int, Unit] = {}
+        # In a step under way that writes beside: the units, by number, that it has not written yet.
+        self._numbers = frozenset(unit[0] for unit in self.units)
+        self._left: frozenset[int] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -108,28 +109,28 @@ class Group:
         """From here on the memory changes. What it held stays in `before`, for a step that comes to nothing."""
         if self.is_beside:
             self.memory, self.before = self.before, self.memory
-            self._left = {unit[0]: unit for unit in self.units}
+            self._left = self._numbers
         else:
             self._copy()
             self._is_kept = False
 
-    def wrote(self, units: Iterable[Unit]) -> None:
-        """The step under way has written these units of a memory beside."""
-        for unit in units:
-            self._left.pop(unit[0], None)
+    def wrote(self, numbers: frozenset[int]) -> None:
+        """The step under way has written the units with these numbers to a memory beside."""
+        self._left -= numbers
 
     def end_step(self) -> None:
         """The step holds: what it did not write stays as it was. Beside the forward pass, as this may copy."""
         if self.is_beside and self._left and self.memory is not None and self.before is not None:
-            _carry_over(self.codec, self.before, self.memory, list(self._left.values()))
-            self._left = {}
+            left = [unit for unit in self.units if unit[0] in self._left]
+            _carry_over(self.codec, self.before, self.memory, left)
+            self._left = frozenset()
         elif not self.is_beside:
             self._copy()
 
     def undo_step(self) -> None:
         """Returns to what the memory held when the step began."""
         self.memory, self.before = self.before, self.memory
-        self._left = {}
+        self._left = frozenset()
         self._is_kept = False
         if self.is_beside and self.before is not None:
             # It may hold a gradient that is not finite.

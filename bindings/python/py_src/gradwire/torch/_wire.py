@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,18 @@ import torch.distributed as dist
 # Below, all values go to all ranks, which takes one message time. Above, each rank sums a part, which takes fewer bytes.
 _ALL_TO_ALL_ABOVE_BYTES = 32 << 10
 _PROBE_ELEMENTS = 1 << 19
+
+
+View: TypeAlias = "memoryview[int]"
+
+
+class _Mail:
+    """Bytes for all other ranks and bytes from them, each twice over the same memory."""
+
+    def __init__(self, given: torch.Tensor, taken: torch.Tensor) -> None:
+        """Over the memory of two tensors."""
+        self.given_tensor, self.taken_tensor = given, taken
+        self.given, self.taken = given.numpy().data, taken.numpy().data
 
 
 class Wire:
@@ -30,6 +42,8 @@ class Wire:
         self.received = 0
         # Bytes of all ranks.
         self.total = 0
+        self._kept = torch.empty(0, dtype=torch.uint8)
+        self._mail: _Mail | None = None
 
     def _count(self, sent: int, received: int, total: int) -> None:
         self.sent += sent
@@ -46,32 +60,51 @@ class Wire:
         self._count(travels, travels, travels * self.world)
         return outs
 
-    def gather_messages(self, header: torch.Tensor, own: bytes, room: int) -> tuple[torch.Tensor, list[bytes]]:
+    def gather_messages(self, header: bytes, own: bytes, room: int) -> tuple[list[View], list[View]]:
         """The headers of all ranks, and with each the first `room` bytes that its rank has for the others.
 
-        One collective of as many bytes from each rank, whatever it has: what is missing to `room` is sent as zeros.
+        One collective of as many bytes from each rank, whatever it has: what is missing to `room` is sent as zeros. What is
+        returned stays valid until the next call.
         """
+        begin = own[:room]
         if self.world == 1:
-            return header[None], [own[:room]]
-        head = header.numel() * header.element_size()
-        message = torch.zeros(head + room, dtype=torch.uint8)
-        message[:head] = header.view(torch.uint8)
-        if begin := own[:room]:
-            message[head : head + len(begin)] = torch.frombuffer(bytearray(begin), dtype=torch.uint8)
-        rows = torch.stack(self._to_each(message, [message.numel()] * self.world))
-        headers = rows[:, :head].contiguous().view(header.dtype)
-        return headers, [row[head:].numpy().tobytes() for row in rows]
+            return [memoryview(header)], [memoryview(begin)]
+        head, size = len(header), len(header) + room
+        mail = self._mail_for(size * (self.world - 1))
+        for start in range(0, len(mail.given), size):
+            body, end = start + head, start + head + len(begin)
+            mail.given[start:body] = header
+            mail.given[body:end] = begin
+            mail.given[end : start + size] = bytes(size - head - len(begin))
+        sizes = [0 if rank == self.rank else size for rank in range(self.world)]
+        dist.all_to_all_single(mail.taken_tensor, mail.given_tensor, sizes, sizes, group=self.group)
+        self._count(len(mail.given), len(mail.given), size * self.world * (self.world - 1))
+        starts = iter(range(0, len(mail.taken), size))
+        rows = [None if rank == self.rank else mail.taken[(start := next(starts)) : start + size] for rank in range(self.world)]
+        headers = [memoryview(header) if row is None else row[:head] for row in rows]
+        return headers, [memoryview(begin) if row is None else row[head:] for row in rows]
 
-    def gather_rest(self, own: bytes, begun: Sequence[bytes], sizes: Sequence[int], room: int) -> list[bytes]:
+    def gather_rest(self, own: bytes, begun: Sequence[View], sizes: Sequence[int], room: int) -> list[View]:
         """All bytes of each rank: `sizes` says how many, and `begun` holds the first `room` of them."""
         missing = [max(size - room, 0) for size in sizes]
         if self.world == 1:
-            return [own]
+            return [memoryview(own)]
         if not any(missing):
             return [data[:size] for data, size in zip(begun, sizes, strict=True)]
         rest = torch.frombuffer(bytearray(own[room:] or b"0"), dtype=torch.uint8)[: missing[self.rank]]
         rests = self._to_each(rest, missing)
-        return [(data + more.numpy().tobytes())[:size] for data, more, size in zip(begun, rests, sizes, strict=True)]
+        whole = (bytes(data) + more.numpy().tobytes() for data, more in zip(begun, rests, strict=True))
+        return [memoryview(data)[:size] for data, size in zip(whole, sizes, strict=True)]
+
+    def _mail_for(self, size: int) -> _Mail:
+        """Memory for so many bytes each way, kept from call to call."""
+        if size > self._kept.numel() // 2:
+            self._kept = torch.zeros(2 * (size + size // 8), dtype=torch.uint8)
+            self._mail = None
+        if self._mail is None or len(self._mail.given) != size:
+            half = self._kept.numel() // 2
+            self._mail = _Mail(self._kept[:size], self._kept[half : half + size])
+        return self._mail
 
     def _to_each(self, own: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
         """The bytes that each rank has for all others, `sizes` of them: one message to each, not a ring of messages."""

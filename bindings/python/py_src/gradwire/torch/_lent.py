@@ -1,0 +1,83 @@
+"""The gradients of a bucket as codecs see them: looked at once for as long as they stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradwire._core import _Tensors
+
+from ._plan import Part, Slot, is_plain
+
+Gradients = list[torch.Tensor | None]
+Array = NDArray[np.float32]
+
+
+class Share:
+    """The gradients of one part of a bucket."""
+
+    def __init__(self, part: Part, host: Gradients) -> None:
+        """Looks at them; nothing is copied."""
+        self.part = part
+        #: Gradients that codecs read where they are, and are replaced by means there.
+        self.plain: list[tuple[Slot, Array]] = []
+        #: Gradients of other types, or not contiguous, which are copied to the flat gradient of the group, and from `means`.
+        self.copied: list[tuple[Slot, torch.Tensor]] = []
+        #: Tensors that this rank did not use, and where they stand in the bucket.
+        self.absent: list[tuple[Slot, int]] = []
+        for slot, place in zip(part.slots, part.places, strict=True):
+            gradient = host[place]
+            if gradient is None:
+                self.absent.append((slot, place))
+            elif is_plain(gradient):
+                self.plain.append((slot, gradient.detach().numpy().reshape(-1)))
+            else:
+                self.copied.append((slot, gradient))
+        #: Of tensors that are not plain.
+        self.means: dict[int, torch.Tensor] = {}
+        self.units = frozenset(slot.unit[0] for slot, *_ in (*self.plain, *self.copied))
+        self.gradients: _Tensors | None = None
+        self._targets: _Tensors | None = None
+        if part.group.is_beside and self.units:
+            arrays = {slot.unit: array for slot, array in self.plain} | {slot.unit: slot.array for slot, _ in self.copied}
+            self.gradients = _tensors(arrays)
+
+    def copy_in(self) -> None:
+        """Copies gradients that are not plain to where codecs read them."""
+        for slot, gradient in self.copied:
+            slot.flat.view(gradient.shape).copy_(gradient)
+
+    def copy_out(self) -> None:
+        """Copies means to gradients that are not plain."""
+        for slot, gradient in self.copied:
+            gradient.copy_(self.means[slot.tensor.position].view(gradient.shape))
+
+    def targets(self) -> _Tensors:
+        """Where means are written."""
+        if self._targets is None:
+            self.means = {slot.tensor.position: torch.empty(slot.unit[2]) for slot, _ in (*self.copied, *self.absent)}
+            if self.means or self.gradients is None:
+                arrays = {slot.unit: array for slot, array in self.plain}
+                for slot, _ in (*self.copied, *self.absent):
+                    arrays[slot.unit] = self.means[slot.tensor.position].numpy()
+                self._targets = _tensors(arrays)
+            else:
+                self._targets = self.gradients
+        return self._targets
+
+
+class Lent:
+    """The gradients of a bucket, part by part."""
+
+    def __init__(self, parts: Sequence[Part], host: Gradients) -> None:
+        """Of these gradients, as long as they stay where they are."""
+        self.parts, self.host = parts, host
+        self.shares = [Share(part, host) for part in parts]
+
+
+def _tensors(arrays: dict[tuple[int, int, int, bool], Array]) -> _Tensors:
+    units = sorted(arrays)
+    return _Tensors([arrays[unit] for unit in units], units)
