@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import torch
 import torch.distributed as dist
 
 # Below, all values go to all ranks, which takes one message time. Above, each rank sums a part, which takes fewer bytes.
 _ALL_TO_ALL_ABOVE_BYTES = 32 << 10
+# Above that, they go in segments, of this size at least, so that a link has something to carry in both directions at any
+# time: with one segment, two ranks leave a third of a slow link idle. No rank sends more messages than these to all others.
+_MESSAGES = 16
+_SMALLEST_SEGMENT_BYTES = 256 << 10
+_SEGMENTS_AHEAD = 2
 _PROBE_ELEMENTS = 1 << 19
 
 
@@ -24,6 +30,36 @@ class _Mail:
         """Over the memory of two tensors."""
         self.given_tensor, self.taken_tensor = given, taken
         self.given, self.taken = given.numpy().data, taken.numpy().data
+
+
+class _Segment:
+    """Consecutive values on their way to their sum: each rank adds up a share, in rank order, and sends it to all others."""
+
+    def __init__(self, values: torch.Tensor, wire: Wire) -> None:
+        """Sends the values to the ranks that add them up."""
+        self._values, self._wire = values, wire
+        share = -(-values.numel() // wire.world)
+        self._whole = values
+        if share * wire.world != values.numel():
+            self._whole = torch.zeros(share * wire.world, dtype=values.dtype)
+            self._whole[: values.numel()] = values
+        self._taken = torch.empty_like(self._whole)
+        self._work: Any = dist.all_to_all_single(self._taken, self._whole, group=wire.group, async_op=True)
+        travels = share * values.element_size() * (wire.world - 1)
+        wire._count(2 * travels, 2 * travels, 2 * travels * wire.world)
+
+    def gather(self, how: Literal["sum", "max"]) -> Self:
+        """Adds up this rank's share once it is there, and begins to gather those of all ranks."""
+        self._work.wait()
+        self._own = _fold(split(self._taken, [len(self._taken) // self._wire.world] * self._wire.world), how)
+        self._work = dist.all_gather_into_tensor(self._whole, self._own, group=self._wire.group, async_op=True)
+        return self
+
+    def finish(self) -> None:
+        """Waits for the sum, which is then in the place of the values."""
+        self._work.wait()
+        if self._whole is not self._values:
+            self._values.copy_(self._whole[: self._values.numel()])
 
 
 class Wire:
@@ -125,16 +161,23 @@ class Wire:
         if values.numel() * values.element_size() <= _ALL_TO_ALL_ABOVE_BYTES:
             values.copy_(_fold(self.all_gather(values), how))
             return
-        share = -(-values.numel() // self.world)
-        padded = torch.zeros(share * self.world, dtype=values.dtype)
-        padded[: values.numel()] = values
-        taken = torch.empty_like(padded)
-        dist.all_to_all_single(taken, padded, group=self.group)
-        travels = share * values.element_size() * (self.world - 1)
-        self._count(travels, travels, travels * self.world)
-        reduced = self.all_gather(_fold(split(taken, [share] * self.world), how))
-        torch.cat(reduced, out=padded)
-        values.copy_(padded[: values.numel()])
+        # While one segment is gathered, the next ones are summed, so that the link has something to carry in both directions.
+        summed: deque[_Segment] = deque()
+        gathered: list[_Segment] = []
+        for part in torch.split(values, self._segment(values)):
+            summed.append(_Segment(part, self))
+            if len(summed) > _SEGMENTS_AHEAD:
+                gathered.append(summed.popleft().gather(how))
+        gathered += [segment.gather(how) for segment in summed]
+        for segment in gathered:
+            segment.finish()
+
+    def _segment(self, values: torch.Tensor) -> int:
+        """Elements of a segment, a multiple of the number of ranks unless there is but one."""
+        least: int = _SMALLEST_SEGMENT_BYTES // values.element_size()
+        wanted: int = max(int(values.numel()) * self.world // _MESSAGES, least)
+        segment: int = wanted + -wanted % self.world
+        return segment
 
     def dense_seconds(self, count: int) -> float:
         """What PyTorch's all-reduce of so many float32 takes about, by two of at most 2 MiB. All ranks call it together."""
