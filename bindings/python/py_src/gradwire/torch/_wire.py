@@ -17,6 +17,8 @@ _ALL_TO_ALL_ABOVE_BYTES = 32 << 10
 _MESSAGES = 16
 _SMALLEST_SEGMENT_BYTES = 256 << 10
 _SEGMENTS_AHEAD = 2
+# Lengths of messages whose memory is kept.
+_MAILS = 32
 _PROBE_ELEMENTS = 1 << 19
 
 
@@ -79,7 +81,7 @@ class Wire:
         # Bytes of all ranks.
         self.total = 0
         self._kept = torch.empty(0, dtype=torch.uint8)
-        self._mail: _Mail | None = None
+        self._mails: dict[int, _Mail] = {}
 
     def _count(self, sent: int, received: int, total: int) -> None:
         self.sent += sent
@@ -136,11 +138,14 @@ class Wire:
         """Memory for so many bytes each way, kept from call to call."""
         if size > self._kept.numel() // 2:
             self._kept = torch.zeros(2 * (size + size // 8), dtype=torch.uint8)
-            self._mail = None
-        if self._mail is None or len(self._mail.given) != size:
+            self._mails.clear()
+        # Of each bucket, and of the message that ends a step; lengths of frames may change from step to step.
+        if len(self._mails) > _MAILS:
+            self._mails.clear()
+        if size not in self._mails:
             half = self._kept.numel() // 2
-            self._mail = _Mail(self._kept[:size], self._kept[half : half + size])
-        return self._mail
+            self._mails[size] = _Mail(self._kept[:size], self._kept[half : half + size])
+        return self._mails[size]
 
     def _to_each(self, own: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
         """The bytes that each rank has for all others, `sizes` of them: one message to each, not a ring of messages."""
