@@ -56,13 +56,17 @@ pub struct GravacSettings {
     pub policy: Policy,
     /// Where times come from.
     pub clock: Clock,
+    /// Weight of the newest gain in the smoothed one, above 0 and at most 1; workers/100 unless it is given.
+    /// A state holds the weight that follows from it.
+    #[serde(skip)]
+    pub smoothing: Option<f64>,
 }
 
 /// The paper's settings for DGC.
 impl Default for GravacSettings {
     fn default() -> Self {
         let (policy, clock) = (Policy::Exponential, Clock::Wall);
-        Self { min: 10.0, max: 1000.0, eps: 0.7, omega: 0.01, window: 500, policy, clock }
+        Self { min: 10.0, max: 1000.0, eps: 0.7, omega: 0.01, window: 500, policy, clock, smoothing: None }
     }
 }
 
@@ -114,7 +118,7 @@ pub struct Agreed {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gravac {
     settings: GravacSettings,
-    /// Weight of the newest gain in the smoothed one: workers/100.
+    /// Weight of the newest gain in the smoothed one.
     weight: f64,
     min: f64,
     /// The candidate over `min`, at least 1.
@@ -159,16 +163,17 @@ fn smooth(known: Option<f64>, new: f64, weight: f64) -> f64 {
 impl Gravac {
     /// The controller before the first step of a run with that many workers.
     pub fn new(settings: GravacSettings, workers: usize) -> Self {
-        let weight = (workers as f64 / 100.0).min(1.0);
+        let weight = settings.smoothing.unwrap_or(workers as f64 / 100.0).min(1.0);
         let (min, last, steps) = (settings.min, None, 0);
         let (gain_min, gain, throughputs) = (None, None, Vec::new());
         let factor = FIRST_FACTOR.min(settings.max / min);
         Self { settings, weight, min, factor, gain_min, gain, throughputs, last, steps }
     }
 
-    /// The settings.
-    pub fn settings(&self) -> &GravacSettings {
-        &self.settings
+    /// Whether a state that was read has the settings of this controller.
+    pub fn is_continued_by(&self, read: &Self) -> bool {
+        let settings = GravacSettings { smoothing: read.settings.smoothing, ..self.settings };
+        read.settings == settings && read.weight == self.weight
     }
 
     /// The densities whose gains are to be measured for the next step: at the smallest compression, and of
@@ -252,6 +257,31 @@ mod tests {
     /// With a hundred workers the newest gain counts alone, so sequences can be worked out on paper.
     fn unsmoothed(policy: Policy, max: f64, window: u64) -> Gravac {
         Gravac::new(GravacSettings { policy, max, window, ..GravacSettings::default() }, 100)
+    }
+
+    /// One worker: by default a new gain moves the smoothed one by a hundredth of the way.
+    #[test]
+    fn the_weight_of_a_new_gain_can_be_chosen() {
+        let second = |smoothing| {
+            let settings = GravacSettings { smoothing, ..GravacSettings::default() };
+            let mut gravac = Gravac::new(settings, 1);
+            gravac.decide(Agreed { gain_min: 0.5, gain: 0.5, seconds: 0.0 });
+            gravac.decide(Agreed { gain_min: 1.0, gain: 1.0, seconds: 0.0 }).gain.unwrap()
+        };
+        assert_eq!([None, Some(0.25), Some(1.0)].map(second), [0.505, 0.625, 1.0]);
+    }
+
+    #[test]
+    fn a_state_continues_only_the_controller_with_its_settings() {
+        let of = |smoothing, workers| {
+            Gravac::new(GravacSettings { smoothing, ..GravacSettings::default() }, workers)
+        };
+        let state = postcard::to_stdvec(&of(Some(0.25), 4)).unwrap();
+        let read: Gravac = postcard::from_bytes(&state).unwrap();
+        assert!(of(Some(0.25), 4).is_continued_by(&read));
+        assert!(of(None, 25).is_continued_by(&read), "the same weight");
+        assert!(!of(None, 4).is_continued_by(&read));
+        assert!(!of(Some(0.5), 4).is_continued_by(&read));
     }
 
     fn feed(gravac: &mut Gravac, gain_min: f64, gain: f64, seconds: f64) -> (Choice, f64) {

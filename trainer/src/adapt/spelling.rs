@@ -137,7 +137,11 @@ fn gravac(text: &str) -> Result<GravacSettings, String> {
                     other => return Err(format!("clock={other}: expected one of wall, none")),
                 };
             }
-            key => return Err(unknown(key, "min, max, eps, omega, window, policy, clock")),
+            "smoothing" => {
+                let weight = value(pair, "above 0, at most 1", |weight| *weight > 0.0 && *weight <= 1.0)?;
+                settings.smoothing = Some(weight);
+            }
+            key => return Err(unknown(key, "min, max, eps, omega, window, policy, clock, smoothing")),
         }
     }
     let (min, max) = (settings.min, settings.max);
@@ -172,14 +176,15 @@ impl fmt::Display for Adapt {
         match self {
             Self::Steps(list) => listed(f, "steps", list),
             Self::Epochs(list) => listed(f, "epochs", list),
-            Self::Gravac(GravacSettings { min, max, eps, omega, window, policy, clock }) => {
+            Self::Gravac(GravacSettings { min, max, eps, omega, window, policy, clock, smoothing }) => {
                 let policy = match policy {
                     Policy::Exponential => "exponential",
                     Policy::Geometric => "geometric",
                 };
                 let clock = if *clock == Clock::Wall { "wall" } else { "none" };
                 write!(f, "gravac:min={min},max={max},eps={eps},omega={omega},window={window}")?;
-                write!(f, ",policy={policy},clock={clock}")
+                write!(f, ",policy={policy},clock={clock}")?;
+                smoothing.map_or(Ok(()), |weight| write!(f, ",smoothing={weight}"))
             }
             Self::Accordion(AccordionSettings { low, high, eta, window }) => {
                 write!(f, "accordion:low={low},high={high},eta={eta},window={window}")
@@ -199,6 +204,7 @@ mod tests {
             "steps:0=0.1,500=0.01",
             "epochs:0=1,4=0.001",
             "gravac:min=1.5,max=2000,eps=0.9,omega=0,window=2000,policy=geometric,clock=none",
+            "gravac:min=10,max=1000,eps=0.7,omega=0.01,window=500,policy=exponential,clock=wall,smoothing=0.25",
             "accordion:low=0.25,high=0.01,eta=0.3,window=2",
             "replay:runs/a:b/metrics.jsonl",
         ] {
@@ -219,7 +225,11 @@ mod tests {
             ("gravac:window=0", "window=0: expected at least 1"),
             ("gravac:policy=linear", "policy=linear: expected one of exponential, geometric"),
             ("gravac:clock=sun", "clock=sun: expected one of wall, none"),
-            ("gravac:theta=3", "theta: unknown key; known: min, max, eps, omega, window, policy, clock"),
+            ("gravac:smoothing=0", "smoothing=0: expected above 0, at most 1"),
+            (
+                "gravac:theta=3",
+                "theta: unknown key; known: min, max, eps, omega, window, policy, clock, smoothing",
+            ),
             ("gravac:eps=0.7,eps=0.8", "eps: given twice"),
             ("gravac:eps", "eps: expected key=value"),
             ("accordion:low=2", "low=2: expected a fraction from 1e-9 to 1"),

@@ -70,7 +70,7 @@ impl<'a> Steering<'a> {
             Self::List(_) => {}
             Self::Gravac(steering) => {
                 let read: Gravac = postcard::from_bytes(state).map_err(foreign)?;
-                if read.settings() != steering.gravac.settings() {
+                if !steering.gravac.is_continued_by(&read) {
                     return Err("state of a controller with other settings".to_owned());
                 }
                 steering.gravac = read;
