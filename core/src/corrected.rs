@@ -4,6 +4,8 @@
 use crate::built::{Full, FullBound};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
+#[cfg(feature = "alloc")]
+use crate::kernels::Largest;
 use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
 use crate::momentum::Momentum;
 #[cfg(feature = "parallel")]
@@ -142,6 +144,41 @@ impl<'a> Corrected<'a> {
             self.check(max, at, p)
         })
         .map(|()| largest)
+    }
+
+    /// Writes p for the elements `first … first + p.len()`. If there is momentum, also writes to `momentum`
+    /// what it is after the step; otherwise that is empty. Returns the largest magnitudes.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    #[cfg(feature = "alloc")]
+    pub(crate) fn write(
+        &self,
+        isa: Isa,
+        first: usize,
+        p: &mut [f32],
+        momentum: &mut [f32],
+    ) -> Result<Largest, EncodeError> {
+        let Some((rule, before)) = self.momentum else {
+            let residual = self.fold(isa, first, kernels::bits_of_mut(p))?;
+            return Ok(Largest { residual, momentum: 0 });
+        };
+        let mut largest = Largest::default();
+        let gradient = Self { momentum: None, ..*self };
+        gradient.try_for_range(first, p.len(), |at, grad, residual| {
+            let range = at - first..at - first + grad.len();
+            let (p, momentum) = (&mut p[range.clone()], &mut momentum[range]);
+            match residual {
+                Some(residual) => p.copy_from_slice(residual),
+                None => p.fill(0.0),
+            }
+            momentum.copy_from_slice(&before[at..at + grad.len()]);
+            let of_these = kernels::add_steps(isa, rule, momentum, grad, p);
+            largest.residual = largest.residual.max(of_these.residual);
+            largest.momentum = largest.momentum.max(of_these.momentum);
+            self.check(of_these.residual, at, kernels::bits_of(p))
+        })?;
+        Ok(largest)
     }
 
     /// The bits of p for the elements `first … first + room.len()`, and the largest of their magnitudes. If p

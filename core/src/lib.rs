@@ -117,6 +117,8 @@ pub use memory::Memory;
 pub use owned::buffers::{Decoder, Encoder};
 #[cfg(feature = "parallel")]
 pub use owned::parallel::Parallel;
+#[cfg(feature = "alloc")]
+pub use owned::selection::Selection;
 pub use registry::codecs::Codec;
 pub use rng::key::{Source, StepKey};
 pub use scratch::{Scratch, ScratchLen};

@@ -1,10 +1,12 @@
 //! How workers agree: on the mean of all gradients, or by moving towards their neighbours.
 
-use gradwire::{Layout, Memory, Spec};
+use gradwire::state::MemoryChoice;
+use gradwire::{Codec, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::cost::Link;
-use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
+use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
+use gradwire_transports::{Deadline, Transport};
 
 use crate::config::RunConfig;
 
@@ -63,14 +65,7 @@ impl Averaging {
         pipeline: Option<usize>,
     ) -> Result<Agreement, ExchangeError> {
         Ok(match self {
-            Self::Mean(route) => {
-                let exchange = Exchange::new(spec, layout, route.clone())?;
-                let exchange = match pipeline {
-                    Some(messages) => exchange.pipelined(messages)?,
-                    None => exchange,
-                };
-                Agreement::Mean(Box::new(exchange))
-            }
+            Self::Mean(route) => Agreement::Mean(Box::new(Means::new(spec, layout, route, pipeline)?)),
             Self::Gossip(topology) => Agreement::Gossip(Box::new(Mixer::new(spec, layout, *topology)?)),
         })
     }
@@ -79,7 +74,7 @@ impl Averaging {
 /// One worker's part in every step.
 #[derive(Debug)]
 pub(crate) enum Agreement {
-    Mean(Box<Exchange>),
+    Mean(Box<Means>),
     Gossip(Box<Mixer>),
 }
 
@@ -87,7 +82,7 @@ impl Agreement {
     /// The server's residual of its means.
     pub(crate) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
         match self {
-            Self::Mean(exchange) => exchange.downlink_memory(),
+            Self::Mean(means) => means.exchange.downlink_memory(),
             Self::Gossip(_) => None,
         }
     }
@@ -95,23 +90,115 @@ impl Agreement {
     /// Sets the quorum of a server.
     #[cfg(feature = "zmq")]
     pub(crate) fn set_quorum(&mut self, quorum: usize) {
-        if let Self::Mean(exchange) = self {
-            exchange.set_quorum(quorum);
+        if let Self::Mean(means) = self {
+            means.exchange.set_quorum(quorum);
         }
     }
 
     /// The state of a server's cap on norms.
     pub(crate) fn norms(&self) -> Vec<f64> {
         match self {
-            Self::Mean(exchange) => exchange.norms(),
+            Self::Mean(means) => means.exchange.norms(),
             Self::Gossip(_) => Vec::new(),
         }
     }
 
     /// Continues from [`norms`](Self::norms).
     pub(crate) fn restore_norms(&mut self, norms: &[f64]) {
-        if let Self::Mean(exchange) = self {
-            exchange.restore_norms(norms);
+        if let Self::Mean(means) = self {
+            means.exchange.restore_norms(norms);
         }
+    }
+}
+
+/// One worker's part in the mean of every step. Steps that send everything do it as `none` does: by a ring
+/// where the codec's frames go to all, and otherwise the way that the codec goes.
+#[derive(Debug)]
+pub(crate) struct Means {
+    exchange: Exchange,
+    dense: Exchange,
+    /// Whether everything was sent in the step under way.
+    sends_all: bool,
+}
+
+impl Means {
+    fn new(
+        spec: Spec,
+        layout: Layout,
+        route: &Route,
+        pipeline: Option<usize>,
+    ) -> Result<Self, ExchangeError> {
+        let memory = match spec.memory {
+            MemoryChoice::None => MemoryChoice::None,
+            _ => MemoryChoice::ErrorFeedback,
+        };
+        let everything = Spec { units: spec.units, memory, ..Spec::new(Codec::NONE) };
+        let ring = match route {
+            Route::AllGather | Route::SparseAllReduce => Route::AllReduce { wire: Wire::F32 },
+            route => route.clone(),
+        };
+        let exchange = |spec, layout, route| match pipeline {
+            Some(messages) => Exchange::new(spec, layout, route)?.pipelined(messages),
+            None => Exchange::new(spec, layout, route),
+        };
+        let dense = exchange(everything, layout.clone(), ring)?;
+        Ok(Self { exchange: exchange(spec, layout, route.clone())?, dense, sends_all: false })
+    }
+
+    /// The units that every frame holds.
+    pub(crate) fn units(&self) -> &[Unit] {
+        self.exchange.units()
+    }
+
+    /// Begins a step with this codec; without one, with that of the step before.
+    pub(crate) fn start(
+        &mut self,
+        transport: &mut dyn Transport,
+        codec: Option<Codec>,
+        (key, grad): (StepKey, Grad<'_>),
+        memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        self.sends_all = false;
+        if let Some(codec) = codec {
+            self.exchange.set_codec(codec)?;
+        }
+        self.exchange.start(transport, key, grad, memory, deadline)
+    }
+
+    /// Begins a step with what was selected at the density with that position.
+    pub(crate) fn start_selected(
+        &mut self,
+        transport: &mut dyn Transport,
+        (selection, at): (&mut Selection, usize),
+        memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        self.sends_all = false;
+        self.exchange.start_selected(transport, selection, at, memory, deadline)
+    }
+
+    /// Begins a step that sends residual + gradient whole.
+    pub(crate) fn start_all(
+        &mut self,
+        transport: &mut dyn Transport,
+        (key, grad): (StepKey, Grad<'_>),
+        memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        self.sends_all = true;
+        self.dense.start(transport, key, grad, memory, deadline)
+    }
+
+    /// Ends the step under way; see [`Exchange::finish`].
+    pub(crate) fn finish(
+        &mut self,
+        transport: &mut dyn Transport,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<Report, ExchangeError> {
+        let exchange = if self.sends_all { &mut self.dense } else { &mut self.exchange };
+        exchange.finish(transport, mean, memory, deadline)
     }
 }

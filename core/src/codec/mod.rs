@@ -9,6 +9,8 @@
 mod body;
 mod cut;
 mod experiment;
+#[cfg(feature = "alloc")]
+mod nested;
 mod spelled;
 mod unit;
 
@@ -27,6 +29,8 @@ pub use cut::PacketSize;
 pub(crate) use cut::{Cut, Cuts, Decided, Piece};
 pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
 pub(crate) use experiment::{ExperimentBody, Parser};
+#[cfg(feature = "alloc")]
+pub(crate) use nested::{Chosen, Nested};
 pub use spelled::CodecEntry;
 pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
 pub use unit::{Capabilities, Law};

@@ -2,6 +2,8 @@
 
 use crate::built::Full;
 use crate::codec::cut::Cut;
+#[cfg(feature = "alloc")]
+use crate::codec::nested::Nested;
 use crate::corrected::{Corrected, Pass};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -167,6 +169,12 @@ pub trait EncodeUnit: Send + Sync {
     /// The codec as a [`Cut`], if its units can be decided once and then cut into pieces. Only a full build
     /// returns one, so that no other build links the code that cuts.
     fn as_cut(&self) -> Option<&dyn Cut> {
+        None
+    }
+
+    /// The codec as [`Nested`], if its entries at several densities follow from one selection.
+    #[cfg(feature = "alloc")]
+    fn as_nested(&self) -> Option<&dyn Nested> {
         None
     }
 

@@ -1,6 +1,5 @@
 //! Codecs that make frames.
 
-use crate::built::FullBound;
 use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
 use crate::frame::message;
@@ -190,10 +189,11 @@ impl<C: AsUnitCodec> Gather for C {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let kept = Grad::F32(before.residual());
-        let encoding = message::Encoding::new(self.as_unit_codec(), key, layout, units, kept);
-        let largest_gradient = FullBound::new(before.magnitude_bound());
-        message::Encoding { largest_gradient, ..encoding }.encode(Some(memory), scratch, out)
+        message::Encoding::beside(self.as_unit_codec(), key, layout, units, before).encode(
+            Some(memory),
+            scratch,
+            out,
+        )
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {

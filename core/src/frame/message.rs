@@ -108,6 +108,19 @@ impl<'a> Encoding<'a> {
         }
     }
 
+    /// What `before` kept, to be added to a memory that holds the gradients: see
+    /// [`Gather::encode_beside`](crate::Gather::encode_beside).
+    pub(crate) fn beside(
+        codec: &'a dyn EncodeUnit,
+        key: StepKey,
+        layout: &'a LayoutRef<'a>,
+        units: &'a [Unit],
+        before: &'a Memory<'_>,
+    ) -> Self {
+        let encoding = Self::new(codec, key, layout, units, Grad::F32(before.residual()));
+        Self { largest_gradient: FullBound::new(before.magnitude_bound()), ..encoding }
+    }
+
     /// See [`Gather::encode`](crate::Gather::encode).
     pub(crate) fn encode(
         &self,
@@ -132,9 +145,27 @@ impl<'a> Encoding<'a> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
+        self.write_by(memory, scratch, out, |codec, input, scratch, writer| {
+            codec.encode_body(input, scratch, writer)
+        })
+    }
+
+    /// The same with bodies that `encode` writes, which has what [`EncodeUnit::encode_body`] has.
+    pub(crate) fn write_by(
+        &self,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+        encode: impl FnMut(
+            &dyn EncodeUnit,
+            UnitInput<'_, '_>,
+            &mut Scratch<'_>,
+            &mut Writer<'_>,
+        ) -> Result<(), EncodeError>,
+    ) -> Result<usize, EncodeError> {
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let mut writer = Writer::new(body);
-        self.write_units(memory, scratch, &mut writer)?;
+        self.write_units(memory, scratch, &mut writer, encode)?;
         let body_bytes = writer.len();
         header.copy_from_slice(&self.header(self.units.len(), body_bytes).to_bytes(&writer));
         Ok(HEADER_BYTES + body_bytes)
@@ -205,6 +236,12 @@ impl<'a> Encoding<'a> {
         mut memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
+        mut encode: impl FnMut(
+            &dyn EncodeUnit,
+            UnitInput<'_, '_>,
+            &mut Scratch<'_>,
+            &mut Writer<'_>,
+        ) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
         writer.varint(self.key.step);
         let mut cursor = Cursor::default();
@@ -219,7 +256,7 @@ impl<'a> Encoding<'a> {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-            codec.encode_body(self.input(unit, memory.as_mut()), scratch, writer)?;
+            encode(codec, self.input(unit, memory.as_mut()), scratch, writer)?;
             if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
                 largest_momentum = largest_momentum.max(memory.momentum_bound());
             }

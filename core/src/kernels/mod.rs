@@ -60,9 +60,13 @@ pub(crate) use plain::{mixing, shares};
 pub(crate) use scalar::blocks::{BlockSums, BlockTally, LEAF, PlaneBits, SIZES, TALLIED, TurnBlocks};
 pub(crate) use scalar::gaps::{ONES, TURN, behind};
 pub(crate) use scalar::moments::{MomentSums, STRIDES, add_moments_at, mantissa_and_exponent};
+#[cfg(feature = "alloc")]
+pub(crate) use scalar::momentum::Largest;
 pub(crate) use scalar::quantize::Bucket;
 pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates};
 pub(crate) use scalar::symbols::CLASS_LANES;
+#[cfg(feature = "alloc")]
+pub(crate) use views::bits_of_mut;
 pub use views::bytes_of;
 pub(crate) use views::{bits_of, floats_of, halves_of};
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]

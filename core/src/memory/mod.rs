@@ -288,6 +288,26 @@ impl<'a> Memory<'a> {
         self.residual_mut().iter_mut().zip(values).for_each(|(residual, value)| *residual = value);
     }
 
+    /// Takes over residuals that no magnitude exceeds `bound`; `residual` is then of no more use.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn take_residual(&mut self, residual: &mut alloc::vec::Vec<f32>, bound: f32) {
+        self.residual.take_over(residual);
+        self.set_magnitude_bound(bound);
+    }
+
+    /// The same for the momentum.
+    ///
+    /// # Panics
+    /// When the lengths differ, or the memory has no momentum.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn take_momentum(&mut self, momentum: &mut alloc::vec::Vec<f32>, bound: f32) {
+        self.momentum.as_mut().expect("a memory that holds momentum").take_over(momentum);
+        self.set_momentum_bound(bound);
+    }
+
     /// Number of coordinates.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -36,6 +36,22 @@ impl<T> DerefMut for Storage<'_, T> {
     }
 }
 
+#[cfg(feature = "alloc")]
+impl<T: Copy> Storage<'_, T> {
+    /// Takes over these elements: `values` is then of no more use. What the memory owns changes places with
+    /// it, without a copy.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub(super) fn take_over(&mut self, values: &mut alloc::vec::Vec<T>) {
+        assert_eq!(self.len(), values.len(), "memory and values differ in length");
+        match &mut self.0 {
+            Kind::Lent(own) => own.copy_from_slice(values),
+            Kind::Owned(own) => core::mem::swap(own, values),
+        }
+    }
+}
+
 impl<'a, T> From<&'a mut [T]> for Storage<'a, T> {
     fn from(values: &'a mut [T]) -> Self {
         Self(Kind::Lent(values))

@@ -118,7 +118,7 @@ impl Encoder {
         })
     }
 
-    fn encode_by<G: Gather + ?Sized>(
+    pub(super) fn encode_by<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
         layout: &LayoutRef<'_>,

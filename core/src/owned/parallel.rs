@@ -67,6 +67,21 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
         Encoding { threads, ..Encoding::new(codec, key, layout, units, grad) }.encode(memory, scratch, out)
     }
 
+    fn encode_beside(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        units: &[Unit],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let threads = rayon::current_num_threads();
+        let encoding = Encoding::beside(self.0.as_unit_codec(), key, layout, units, before);
+        Encoding { threads, ..encoding }.encode(Some(memory), scratch, out)
+    }
+
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
         self.0.packet_scratch_len(units, size)
     }

@@ -5,6 +5,8 @@ use super::encode::{max_body_bytes, scratch_len, split_scratch};
 use super::pieces::{self, Entries};
 use super::view::SparseFields;
 use crate::built::Full;
+#[cfg(feature = "alloc")]
+use crate::codec::Nested;
 use crate::codec::{Body, Capabilities, Cut, Cuts, Decided, EncodeUnit, Law, PacketSize, Piece, UnitInput};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -43,6 +45,12 @@ pub(crate) trait Sparsifier: Send + Sync {
     /// Whether choosing coordinates needs a part that only a full build has.
     fn needs_full(&self) -> bool {
         false
+    }
+
+    /// The codec as [`Nested`], if its entries at several densities follow from one selection.
+    #[cfg(feature = "alloc")]
+    fn as_nested(&self) -> Option<&dyn Nested> {
+        None
     }
 
     /// Leaves the entries to send in `candidates`, of [`capacity`](Self::capacity), and adds the gradient to
@@ -89,6 +97,11 @@ impl<S: Sparsifier> EncodeUnit for S {
 
     fn as_cut(&self) -> Option<&dyn Cut> {
         Full::build().filter(|_| self.coding().index.is_cut()).map(|_| self as &dyn Cut)
+    }
+
+    #[cfg(feature = "alloc")]
+    fn as_nested(&self) -> Option<&dyn Nested> {
+        Sparsifier::as_nested(self)
     }
 
     fn encode_body(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Grad, LayoutRef, Memory, Spec, StepKey, Unit};
+use gradwire::{Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::{Fold, Scalar};
 use gradwire_transports::{Tag, Transport};
 
@@ -112,19 +112,21 @@ impl<'a> Steering<'a> {
 }
 
 impl GravacSteering {
-    /// This worker's gain at the two levels, and the time of its last step. A gradient that cannot be encoded
-    /// has the gain 0: the exchange tells all others what is wrong with it.
+    /// This worker's gain at the two levels, and the time of its last step. What was selected for them stays
+    /// in `selection`, if the codec fits. A gradient that cannot be encoded has the gain 0: the exchange tells
+    /// all others what is wrong with it.
     fn measure(
         &mut self,
         (spec, layout): (&Spec, &LayoutRef<'_>),
         key: StepKey,
         grad: &[f32],
         memory: Option<&Memory<'static>>,
+        selection: &mut Selection,
     ) -> [f64; 3] {
         let started = Instant::now();
         let grad = Grad::F32(grad);
         let gradient = Gradient { codec: &spec.codec, key, layout, units: &self.units, grad, memory };
-        let gains = self.gains.of(&gradient, self.gravac.levels());
+        let gains = self.gains.of(&gradient, self.gravac.levels(), selection);
         let [gain_min, gain] = gains.unwrap_or_default();
         self.measured = started.elapsed();
         [gain_min, gain, self.seconds]
@@ -141,7 +143,7 @@ impl<T: Transport> Worker<'_, T> {
             Some(Steering::Accordion(accordion)) => accordion.decide(step, job.schedule.lr(step)),
             Some(Steering::Gravac(steering)) => {
                 let (of, memory) = ((&job.spec, &job.layout.as_ref()), self.memory.as_ref());
-                let own = steering.measure(of, key, &self.grad, memory);
+                let own = steering.measure(of, key, &self.grad, memory, &mut self.selection);
                 let started = Instant::now();
                 let agreed = agreed(&mut self.transport, step, own)?;
                 steering.agreed = started.elapsed();

@@ -1,10 +1,10 @@
 //! How much of a worker's gradient a codec would send at two densities, before it sends anything.
 
-use gradwire::arithmetic::gain::{Gain, Trial, densities_scratch_len, of_densities};
+use gradwire::arithmetic::gain::{Gain, Trial};
 use gradwire::codecs::TopK;
 use gradwire::registry::GatherCodec;
 use gradwire::{
-    Codec, Decoder, Density, EncodeError, Grad, LayoutRef, Limits, Memory, Scratch, StepKey, Unit,
+    Codec, Decoder, Density, EncodeError, Grad, LayoutRef, Limits, Memory, Selection, StepKey, Unit,
 };
 
 /// Below this factor between two densities, values are not compressed a second time: a threshold above the
@@ -13,16 +13,14 @@ const LEAST_FACTOR: f64 = 2.0;
 
 /// Measures gains. The memory stays as it is.
 ///
-/// The second density is at most the first, and its gain comes from what was selected at the first one, so
-/// the gradient is read once. Codecs that choose the largest values ([`of_densities`]) select further among
-/// them. Of others, the values in the frame of a [`Trial`] are compressed again, unit by unit; but densities
-/// that are closer than [`LEAST_FACTOR`] have a trial each.
+/// The second density is at most the first. With codecs that a [`Selection`] fits, the gradient is read once,
+/// and the selection stays for the encode. With others, the values in the frame of a [`Trial`] are compressed
+/// again, unit by unit; but densities that are closer than [`LEAST_FACTOR`] have a trial each.
 #[derive(Debug, Default)]
 pub(super) struct Gains {
     trial: Trial,
     again: Trial,
     decoder: Decoder,
-    words: Vec<u32>,
     values: Vec<f32>,
 }
 
@@ -36,24 +34,15 @@ pub(super) struct Gradient<'a> {
     pub(super) memory: Option<&'a Memory<'static>>,
 }
 
-/// The codec at that density. Redsync's threshold lies above the mean, so it never sends everything: at
+/// The codec at that density, for a trial. Redsync's threshold lies above the mean, so it never sends everything: at
 /// density 1 top-k does that, with the same coders and memory.
-pub(super) fn sent_as(codec: &Codec, density: Density) -> Codec {
+fn sent_as(codec: &Codec, density: Density) -> Codec {
     match codec {
         Codec::Gather(GatherCodec::Redsync(redsync)) if density.fraction() == 1.0 => {
             let topk = TopK::new(density, redsync.index(), redsync.values());
             Codec::Gather(GatherCodec::TopK(topk.with_rounding(redsync.rounding())))
         }
         codec => codec.with_density(density),
-    }
-}
-
-/// Whether the codec sends the largest values of whole units, or nearly.
-fn takes_the_largest(codec: &Codec) -> bool {
-    match codec {
-        Codec::Gather(GatherCodec::TopK(topk)) => topk.chunk().is_none(),
-        Codec::Gather(GatherCodec::Dgc(_)) => true,
-        _ => false,
     }
 }
 
@@ -67,23 +56,16 @@ impl Gains {
         &mut self,
         gradient: &Gradient<'_>,
         levels: [Density; 2],
+        selection: &mut Selection,
     ) -> Result<[f64; 2], EncodeError> {
-        let gains = if takes_the_largest(gradient.codec) {
-            self.selected(gradient, levels)
+        let gains = if Selection::fits(gradient.codec) {
+            let Gradient { codec, key, layout, units, grad, memory } = *gradient;
+            let gains = selection.select(codec, key, layout, units, grad, memory, &levels)?;
+            [gains[0], gains[1]]
         } else {
-            self.tried(gradient, levels)
+            self.tried(gradient, levels)?
         };
-        Ok(gains?.map(Gain::ratio))
-    }
-
-    fn selected(&mut self, gradient: &Gradient<'_>, levels: [Density; 2]) -> Result<[Gain; 2], EncodeError> {
-        let Gradient { codec, units, grad, memory, .. } = *gradient;
-        let needed = densities_scratch_len(units, &levels);
-        self.words.resize(needed.words.max(self.words.len()), 0);
-        let mut scratch = Scratch { words: &mut self.words, bytes: &mut [] };
-        let mut gains = [Gain::default(); 2];
-        of_densities(units, grad, memory, codec.momentum(), &levels, &mut scratch, &mut gains)?;
-        Ok(gains)
+        Ok(gains.map(Gain::ratio))
     }
 
     fn tried(&mut self, gradient: &Gradient<'_>, levels: [Density; 2]) -> Result<[Gain; 2], EncodeError> {
@@ -159,7 +141,7 @@ mod tests {
         let levels = levels.map(|share| Density::new(share).unwrap());
         let memory = Some(&kept);
         let gradient = Gradient { codec: &spec.codec, key, layout: &layout, units: &units, grad, memory };
-        let measured = Gains::default().of(&gradient, levels).unwrap();
+        let measured = Gains::default().of(&gradient, levels, &mut Selection::new()).unwrap();
         assert_eq!(kept.residual(), before, "{codec}");
         let encoded = levels.map(|density| {
             let mut trial = Trial::new();

@@ -12,12 +12,11 @@ mod state;
 use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::{clip_norm, divide};
-use gradwire::{Grad, Memory, Source, StepKey};
+use gradwire::{Density, Grad, Memory, Selection, Source, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
 use self::adapt::Steering;
-use self::gains::sent_as;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
 use crate::adapt::Decision;
@@ -83,6 +82,8 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     mean: Vec<f32>,
     /// What sets the densities, in a run with `adapt`.
     steering: Option<Steering<'a>>,
+    /// What was selected before a decision, to be sent after it.
+    selection: Selection,
     /// What was decided for the step that was sent last.
     decision: Option<Decision>,
     /// The smallest validation loss so far, in a run that may end early.
@@ -124,6 +125,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             sum: if parts > 1 { vec![0.0; len] } else { Vec::new() },
             mean: vec![0.0; len],
             steering: Steering::of(job),
+            selection: Selection::new(),
             decision: None,
             best: None,
             moved: Counters::default(),
@@ -225,17 +227,11 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn send(&mut self, step: u64) -> Result<(), StepError> {
         let key = self.key(step);
         self.decision = self.decide(step)?;
-        let codec = &self.job.spec.codec;
-        let decided = self.decision.map(|decision| sent_as(codec, decision.density));
-        let Agreement::Mean(exchange) = &mut self.agreement else { return Ok(()) };
-        if let Some(codec) = decided {
-            exchange.set_codec(codec)?;
-        } else if let Some(density) = self.job.density(step) {
-            exchange.set_density(density)?;
+        match self.decision.map(|decision| decision.density) {
+            Some(density) if density.fraction() == 1.0 => self.send_all(key),
+            density => self.send_at(key, density.or_else(|| self.job.density(step))),
         }
-        exchange
-            .start(&mut self.transport, key, Grad::F32(&self.grad), self.memory.as_mut(), NO_DEADLINE)
-            .map_err(diverged_or_failed)?;
+        .map_err(diverged_or_failed)?;
         // The server may take this frame in, and be gone before it says so.
         #[cfg(feature = "zmq")]
         if let Some(history) = &mut self.history {
@@ -244,14 +240,46 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(())
     }
 
+    /// Sends the gradient at that density, if the codec has one: what was selected for this step, or else the
+    /// codec chooses.
+    fn send_at(&mut self, key: StepKey, density: Option<Density>) -> Result<(), ExchangeError> {
+        let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
+        let (transport, memory, selection) = (&mut self.transport, self.memory.as_mut(), &mut self.selection);
+        let selected = density.filter(|_| selection.key() == Some(key));
+        if let Some(at) = selected.and_then(|density| selection.position(density)) {
+            return means.start_selected(transport, (selection, at), memory, NO_DEADLINE);
+        }
+        let codec = density.map(|density| self.job.spec.codec.with_density(density));
+        means.start(transport, codec, (key, Grad::F32(&self.grad)), memory, NO_DEADLINE)
+    }
+
+    /// Sends residual + gradient whole, as `none` would. A codec with momentum sends the step that it makes
+    /// of the gradient, and clears the momentum as for every entry that it sends.
+    fn send_all(&mut self, key: StepKey) -> Result<(), ExchangeError> {
+        let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
+        let (transport, codec, selection) = (&mut self.transport, &self.job.spec.codec, &mut self.selection);
+        let mut grad = Grad::F32(&self.grad);
+        if let (Some(_), Some(memory)) = (codec.momentum(), &mut self.memory) {
+            let (layout, units) = (self.job.layout.as_ref(), means.units());
+            let is_selected = selection.key() == Some(key)
+                || selection.select(codec, key, &layout, units, grad, Some(memory), &[]).is_ok();
+            if is_selected {
+                selection.take_all(memory);
+            }
+            // If it was refused, these hold the value that is refused once more.
+            grad = Grad::F32(selection.values());
+        }
+        means.start_all(transport, (key, grad), self.memory.as_mut(), NO_DEADLINE)
+    }
+
     /// Applies the mean to the parameters and returns the record of the step. Every worker refuses a mean
     /// that is not finite, and skips the step: the record says why, and everything is given back to the
     /// memory.
     fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {
-            Agreement::Mean(exchange) => {
-                match exchange.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
+            Agreement::Mean(means) => {
+                match means.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
                     Ok(report) => {
                         if let Some(steering) = &mut self.steering {
                             steering.observe(&self.mean);

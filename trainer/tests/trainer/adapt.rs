@@ -218,3 +218,23 @@ fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
     names(refused("topk", "accordion", cosine), &["schedule = cosine", "every step would be critical"]);
     assert!(RunConfig::resolve(&Settings { adapt: Some("gravac".into()), ..Settings::default() }).is_ok());
 }
+
+/// The ring, the order of its sums and the bits of `none`. A residual of earlier steps is part of the first
+/// such step, and then it is gone.
+#[test]
+fn a_step_at_density_1_is_one_of_none() {
+    let plain = |settings: &mut Settings| settings.momentum = Some(0.0);
+    let none = outcome(&digits_job("none", 4, plain));
+    let dgc = ["dgc:unit=model,dense_1d=false", "dgc:unit=model,dense_1d=false,momentum=0"];
+    for codec in ["topk:unit=model", "redsync:unit=model", "randomk:unit=model", dgc[0], dgc[1]] {
+        let all = outcome(&adaptive_with(codec, 4, "steps:0=1", plain));
+        assert_eq!(all.summary.params_hash, none.summary.params_hash, "{codec}");
+        for (line, of_none) in all.metrics.iter().zip(&none.metrics) {
+            assert_eq!((line.density, line.residual_norm), (1.0, 0.0), "{codec}");
+            assert_eq!(line.loss, of_none.loss, "{codec}");
+        }
+        let later = outcome(&adaptive_with(codec, 4, "steps:0=0.1,2=1", plain));
+        let norms: Vec<bool> = later.metrics.iter().map(|line| line.residual_norm > 0.0).collect();
+        assert_eq!(norms, [true, true, false, false], "{codec}");
+    }
+}

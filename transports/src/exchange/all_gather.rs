@@ -45,7 +45,12 @@ pub(super) fn encode(
     let (key, layout) = (step.key, step.layout.as_ref());
     encoder.set_divisor(step.divisor);
     timed(&mut step.clock.encode, || {
-        encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut()).map(|_| ())
+        let memory = memory.as_deref_mut();
+        match step.selected {
+            Some((selection, at)) => Ok(selection.encode(encoder, at, &layout, units, memory)),
+            None => encoder.encode(codec, key, &layout, units, grad, memory),
+        }
+        .map(|_| ())
     })?;
     step.measure(std::iter::once(encoder.frame()), grad, memory.as_deref());
     Ok(())

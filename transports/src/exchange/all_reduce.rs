@@ -423,6 +423,7 @@ mod tests {
             underway: &mut Underway::default(),
             spec: &spec,
             foreign: None,
+            selected: None,
             layout: &layout,
             units: &units,
             divisor: Divisor::Contributors,

@@ -123,7 +123,9 @@ use gradwire::codecs::ValueChoice;
 use gradwire::format::Divisor;
 use gradwire::registry::LinearCodec;
 use gradwire::state::{Keeper, MemoryChoice, Snapshot};
-use gradwire::{Codec, Density, Gather, Grad, Layout, Linear, Memory, Spec, StepKey, Unit, UnitPolicy};
+use gradwire::{
+    Codec, Density, Gather, Grad, Layout, Linear, Memory, Selection, Spec, StepKey, Unit, UnitPolicy,
+};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
@@ -642,20 +644,72 @@ impl Exchange {
         transport: &mut dyn Transport,
         key: StepKey,
         grad: Grad<'_>,
-        mut memory: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
         }
-        if let (Some(before), Some(memory)) = (&mut self.before, memory.as_deref()) {
+        self.note_before(memory.as_deref());
+        self.begin(transport, (key, grad, None), memory, deadline)
+    }
+
+    /// As [`start`](Self::start) with the codec of the [`Selection`] at the density with position `at`, which
+    /// it [sets](Self::set_codec) first. Frames, memory and mean are the same, bit for bit; the gradient is
+    /// not read again. The selection was made with this exchange's layout and [`units`](Self::units), with
+    /// the key of the step, and with this memory, and was not kept yet.
+    ///
+    /// # Errors
+    /// Those of [`set_codec`](Self::set_codec), and then the memory is as it was; those of
+    /// [`start`](Self::start) except for `Encode`: the selection has refused such gradients.
+    ///
+    /// # Panics
+    /// When nothing is selected, when there is no such density, for a selection of other units or another
+    /// layout, by [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`], and with packets, which are cut
+    /// from the gradient.
+    pub fn start_selected(
+        &mut self,
+        transport: &mut dyn Transport,
+        selection: &mut Selection,
+        at: usize,
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        let is_framed = !matches!(self.route, State::AllReduce(_)) && self.spec.packets.is_none();
+        assert!(is_framed, "a selection is sent in frames");
+        let (key, codec) = (selection.key(), selection.codec(at));
+        let (key, codec) = key.zip(codec).expect("a selection, and one of its densities");
+        self.set_codec(codec)?;
+        self.note_before(memory.as_deref());
+        if let Some(memory) = memory.as_deref_mut() {
+            selection.keep(memory);
+        }
+        // What is measured without a memory is measured against these values.
+        let values = if memory.is_none() { selection.values() } else { &[] };
+        self.begin(transport, (key, Grad::F32(values), Some((selection, at))), memory, deadline)
+    }
+
+    /// Copies the memory, if void steps are undone.
+    fn note_before(&mut self, memory: Option<&Memory<'_>>) {
+        if let (Some(before), Some(memory)) = (&mut self.before, memory) {
             before.take(memory);
         }
+    }
+
+    /// Begins a step of this gradient, or of what was selected from it.
+    fn begin(
+        &mut self,
+        transport: &mut dyn Transport,
+        (key, grad, selected): (StepKey, Grad<'_>, Option<(&Selection, usize)>),
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
         let tag = Tag::new(transport.membership().epoch, key.step);
         transport.retire(tag);
         self.underway.clear();
         self.measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
-        let (mut step, route) = self.step(transport, Started { key, tag, clock: Clock::default() }, deadline);
+        let (step, route) = self.step(transport, Started { key, tag, clock: Clock::default() }, deadline);
+        let mut step = Step { selected, ..step };
         let started = match route {
             State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
             State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
@@ -713,6 +767,7 @@ impl Exchange {
             underway: &mut self.underway,
             spec: &self.spec,
             foreign: self.foreign.as_ref().and_then(Foreign::as_gather),
+            selected: None,
             layout: &self.layout,
             units: &self.units,
             divisor: self.divisor,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gradwire::format::Divisor;
-use gradwire::{Gather, Grad, Layout, Memory, Spec, StepKey, Unit};
+use gradwire::{Gather, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
 
 use super::incoming::own_limits;
 use super::measure::Measure;
@@ -22,6 +22,8 @@ pub(super) struct Step<'a> {
     pub(super) spec: &'a Spec,
     /// The codec of frames, if it comes from another crate and not from the spelling.
     pub(super) foreign: Option<&'a dyn Gather>,
+    /// What was selected before the step, and the position of the density that is sent.
+    pub(super) selected: Option<(&'a Selection, usize)>,
     pub(super) layout: &'a Layout,
     pub(super) units: &'a [Unit],
     /// The divisor that the workers' frames state.

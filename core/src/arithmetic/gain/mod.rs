@@ -2,8 +2,8 @@
 //!
 //! | | memory | one pass over the gradient gives |
 //! | --- | --- | --- |
-//! | [`of_densities`] | is only read | the gain of top-k at several densities |
-//! | [`Trial`] | is copied | frame and gain of one encode with any gather codec |
+//! | `Selection` | is only read | the gain of top-k or DGC at several densities, and the frame at one of them |
+//! | `Trial` | is copied | frame and gain of one encode with any gather codec |
 //! | [`of_frame_and_residual`], [`of_frame_and_gradient`] | was changed by an encode | the gain of that encode |
 //!
 //! # Source
@@ -11,14 +11,14 @@
 //! 2305.12201), where the gain is E‖g_c‖² / E‖g_ef‖², g_ef the gradient with error feedback added and g_c the
 //! part of it that is sent.
 
-mod densities;
 mod frame;
 mod squares;
 #[cfg(feature = "alloc")]
 mod trial;
 
-pub use densities::{densities_scratch_len, of_densities};
 pub use frame::{of_frame_and_gradient, of_frame_and_residual};
+#[cfg(feature = "alloc")]
+pub(crate) use squares::SquareSum;
 #[cfg(feature = "alloc")]
 pub use trial::{Trial, Tried};
 

@@ -6,7 +6,7 @@ use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Isa};
 
 /// Σ x² in f64: eight strided partial sums, then their tree.
-pub(super) struct SquareSum {
+pub(crate) struct SquareSum {
     isa: Isa,
     sums: Squares,
     /// Terms that wait until a block of them is full.
@@ -17,6 +17,14 @@ pub(super) struct SquareSum {
 impl SquareSum {
     pub(super) fn new() -> Self {
         Self { isa: Isa::best(), sums: [0.0; 8], waiting: [0; BLOCK], len: 0 }
+    }
+
+    /// The sum over values whose bits these are.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn of(bits: &[u32]) -> f64 {
+        let mut sums: Squares = [0.0; 8];
+        kernels::add_squares(Isa::best(), bits, &mut sums);
+        total_of(sums)
     }
 
     /// Adds one term.

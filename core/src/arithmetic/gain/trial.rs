@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 /// codec would send, its length and its gain. Works with any codec that makes frames.
 ///
 /// A trial copies the memory, encodes, decodes its own frame and reads the residual that it left. For top-k
-/// at several densities, [`of_densities`](super::of_densities) takes less time. Allocates on the first call,
+/// and DGC, [`Selection`](crate::Selection) takes less time. Allocates on the first call,
 /// and later only when the gradient grows.
 ///
 /// # Examples

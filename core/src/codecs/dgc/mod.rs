@@ -1,8 +1,12 @@
 //! Deep Gradient Compression: momentum before the residual, and a threshold taken from a sample.
 
+#[cfg(feature = "alloc")]
+mod nested;
 mod select;
 mod spelling;
 
+#[cfg(feature = "alloc")]
+use crate::codec::Nested;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::Quota;
 use crate::coding::index::IndexChoice;
@@ -125,6 +129,11 @@ impl Sparsifier for Dgc {
 
     fn momentum(&self) -> Option<Momentum> {
         self.momentum
+    }
+
+    #[cfg(feature = "alloc")]
+    fn as_nested(&self) -> Option<&dyn Nested> {
+        Some(self)
     }
 
     fn select(

@@ -30,13 +30,34 @@ pub(super) fn samples(dgc: &Dgc, len: usize) -> usize {
     dgc.sample.count(len).max(dgc.density.population(FEWEST_IN_SAMPLE)).min(len)
 }
 
-/// Leaves the entries to send in `candidates`.
+/// Finds the entries to send. `reach` leaves what reaches a magnitude, as [`Quota::select`] does.
 ///
 /// ```text
 /// threshold := what the sample says
 /// up to 10 times, while fewer than 0.8·k reach it and there are others that are not zero: threshold := 0.8·threshold
 /// send what reaches it; if that is more than 1.3·k, the k largest
 /// ```
+///
+/// # Errors
+/// Those of `reach`.
+pub(super) fn lower_until_enough<E>(
+    quota: Quota,
+    mut least: u32,
+    mut reach: impl FnMut(u32) -> Result<Option<usize>, E>,
+) -> Result<(), E> {
+    let is_enough = |reached: Option<usize>| reached.is_none_or(|n| n * 10 >= quota.k * FEWEST_TENTHS);
+    let mut reached = reach(least)?;
+    for _ in 0..ROUNDS {
+        if is_enough(reached) || least == 1 {
+            break;
+        }
+        least = (f32::from_bits(least) * LOWER).to_bits().max(1);
+        reached = reach(least)?;
+    }
+    Ok(())
+}
+
+/// Leaves the entries to send in `candidates`.
 ///
 /// # Errors
 /// The errors of [`Pass::add_and_select`].
@@ -48,36 +69,35 @@ pub(super) fn select(
     candidates: &mut Candidates<'_>,
     spare: &mut [u32],
 ) -> Result<(), EncodeError> {
-    let quota = dgc.quota(pass.len());
-    let is_enough = |reached: Option<usize>| reached.is_none_or(|n| n * 10 >= quota.k * FEWEST_TENTHS);
-    let mut least = sampled_threshold(dgc, pass, stream, candidates.values);
-    let mut reached = quota.select(isa, pass, least, candidates, spare)?;
-    for _ in 0..ROUNDS {
-        if is_enough(reached) || least == 1 {
-            break;
-        }
-        least = (f32::from_bits(least) * LOWER).to_bits().max(1);
-        reached = quota.select(isa, pass, least, candidates, spare)?;
-    }
-    Ok(())
+    let (quota, len) = (dgc.quota(pass.len()), pass.len());
+    let sample = |place| pass.sample::<1>(place)[0];
+    let least = sampled_threshold(dgc, len, stream, candidates.values, |later| pass.fetch(later), sample);
+    lower_until_enough(quota, least, |least| quota.select(isa, pass, least, candidates, spare))
 }
 
 /// Magnitude bits of the ⌈density·s⌉-th largest of s elements of the unit, or 1 if that is zero. The elements
 /// are those at ⌊(i·len + offset)/s⌋ for i below s: evenly spaced and, for an offset below len, all
-/// different.
-fn sampled_threshold(dgc: &Dgc, pass: &Pass<'_>, stream: &Stream, room: &mut [u32]) -> u32 {
-    let sample = &mut room[..samples(dgc, pass.len())];
+/// different. `fetch` asks for the cache lines that `value_at`, the bits of an element, will read.
+pub(super) fn sampled_threshold(
+    dgc: &Dgc,
+    len: usize,
+    stream: &Stream,
+    room: &mut [u32],
+    fetch: impl Fn(usize),
+    value_at: impl Fn(usize) -> u32,
+) -> u32 {
+    let sample = &mut room[..samples(dgc, len)];
     if sample.is_empty() {
         return 1;
     }
-    let (len, size) = (pass.len() as u64, sample.len() as u64);
+    let (len, size) = (len as u64, sample.len() as u64);
     // The high half of draw · len: uniform below len.
     let offset = ((u128::from(stream.u64_at(0)) * u128::from(len)) >> 64) as u64;
     let places = evenly_spaced(len, size, offset);
     let mut later = places.clone().skip(kernels::FETCH_AHEAD);
     for (slot, place) in sample.iter_mut().zip(places) {
-        later.next().into_iter().for_each(|later| pass.fetch(later));
-        [*slot] = pass.sample(place);
+        later.next().into_iter().for_each(&fetch);
+        *slot = value_at(place);
     }
     radix_cut(sample, dgc.density.count_up(sample.len())).magnitude
 }

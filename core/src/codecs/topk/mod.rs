@@ -1,12 +1,17 @@
 //! Exact top-k: the k coordinates of largest magnitude.
 
 mod chunks;
+#[cfg(feature = "alloc")]
+mod nested;
+#[cfg(feature = "alloc")]
 mod peek;
 mod reach;
 mod select;
 mod spelling;
 
 use crate::built::Full;
+#[cfg(feature = "alloc")]
+use crate::codec::Nested;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
@@ -18,9 +23,10 @@ use crate::wire::ids::CodecId;
 use chunks::Chunks;
 use core::num::NonZeroU32;
 
-pub(crate) use peek::{Peek, capacity};
+#[cfg(feature = "alloc")]
+pub(crate) use peek::{Beside, Whole, largest_beside};
 pub(crate) use reach::{Quota, least_above};
-pub(crate) use select::radix_cut;
+pub(crate) use select::{capacity, radix_cut};
 
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or
 /// all that are not zero if there are fewer. Ties go to the lowest index; a zero is never sent.
@@ -100,6 +106,12 @@ impl Sparsifier for TopK {
 
     fn capacity(&self, len: usize) -> usize {
         self.chunks().map_or_else(|| capacity(self.density.count(len), len), |chunks| chunks.capacity(len))
+    }
+
+    /// Without chunks: what is largest in the unit may be nothing in its chunk.
+    #[cfg(feature = "alloc")]
+    fn as_nested(&self) -> Option<&dyn Nested> {
+        self.chunk.is_none().then_some(self)
     }
 
     fn select(

@@ -1,90 +1,101 @@
-//! Selection without any change: finds the coordinates that would be sent, and leaves residual and momentum
-//! as they are.
+//! Selection beside the memory: p goes elsewhere, and residual and momentum stay as they are.
 
-pub(crate) use super::select::capacity;
 use super::select::{compact, cut, sampled_bound};
 use crate::corrected::{BLOCK, Corrected, RUN};
 use crate::error::EncodeError;
 use crate::kernels::scalar::sums::Squares;
 use crate::kernels::scalar::total_of;
-use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, Largest};
 
-/// The largest magnitudes of one unit, cut several times, each time to fewer.
-pub(crate) struct Peek<'c> {
+/// Where a selection writes p and, if there is momentum, what it is after the step.
+pub(crate) struct Beside<'b> {
+    pub(crate) p: &'b mut [f32],
+    /// Empty without momentum.
+    pub(crate) momentum: &'b mut [f32],
+}
+
+/// Sums over all elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Whole {
+    /// Of the squares of p.
+    pub(crate) squares: f64,
+    /// Largest magnitude bits.
+    pub(crate) largest: Largest,
+}
+
+/// Leaves the `k` largest magnitudes of p in `candidates`, of [`capacity`](super::capacity), or all that are
+/// not zero if there are fewer. The choice is that of [`top_k`](super::select::top_k). Reads the source once.
+/// `spare` is working memory; `k` elements are enough. With k = 0 it chooses nothing, and needs no room.
+///
+/// # Errors
+/// The errors of [`Corrected::fold`].
+pub(crate) fn largest_beside(
+    source: &Corrected<'_>,
+    k: usize,
+    beside: &mut Beside<'_>,
+    candidates: &mut Candidates<'_>,
+    spare: &mut [u32],
+) -> Result<Whole, EncodeError> {
+    let isa = Isa::best();
+    let values_at = |first| {
+        let mut values = [0; RUN];
+        // The pass that reads all values also refuses invalid ones.
+        let _ = source.fold(Isa::Baseline, first, &mut values);
+        values
+    };
+    let least = if k == 0 { 1 } else { sampled_bound(source.len(), k, candidates.values, values_at) };
+    let (mut sums, mut largest): (Squares, _) = ([0.0; 8], Largest::default());
+    let mut collect = Collect { isa, k, least, candidates, spare };
+    collect.candidates.len = 0;
+    for first in (0..source.len()).step_by(BLOCK) {
+        let range = first..source.len().min(first + BLOCK);
+        let p = &mut beside.p[range.clone()];
+        let momentum = beside.momentum.get_mut(range).unwrap_or_default();
+        let of_block = source.write(isa, first, p, momentum)?;
+        largest.residual = largest.residual.max(of_block.residual);
+        largest.momentum = largest.momentum.max(of_block.momentum);
+        kernels::add_squares(isa, kernels::bits_of(p), &mut sums);
+        collect.add(first, p);
+    }
+    if collect.candidates.len < k && least > 1 {
+        (collect.least, collect.candidates.len) = (1, 0);
+        for (at, p) in beside.p.chunks(BLOCK).enumerate() {
+            collect.add(at * BLOCK, p);
+        }
+    }
+    collect.reduce();
+    Ok(Whole { squares: total_of(sums), largest })
+}
+
+/// The candidates so far.
+struct Collect<'c, 'v> {
     isa: Isa,
-    candidates: Candidates<'c>,
+    k: usize,
+    /// Smallest magnitude bits with which an element can be one of the `k` largest.
+    least: u32,
+    candidates: &'c mut Candidates<'v>,
     spare: &'c mut [u32],
 }
 
-impl<'c> Peek<'c> {
-    /// With room for [`capacity`] candidates in each part. `spare` has one word for each coordinate that may
-    /// be wanted.
-    pub(crate) fn new(indices: &'c mut [u32], values: &'c mut [u32], spare: &'c mut [u32]) -> Self {
-        Self { isa: Isa::best(), candidates: Candidates { indices, values, len: 0 }, spare }
-    }
-
-    /// Leaves the `k` largest magnitudes, or all that are not zero if there are fewer, and returns the sum of
-    /// all squares. The choice is that of [`top_k`](super::select::top_k).
-    ///
-    /// # Errors
-    /// The errors of [`Corrected::fold`].
-    pub(crate) fn select(&mut self, source: &Corrected<'_>, k: usize) -> Result<f64, EncodeError> {
-        let values_at = |first| {
-            let mut values = [0; RUN];
-            // The pass that reads all values also refuses invalid ones.
-            let _ = source.fold(Isa::Baseline, first, &mut values);
-            values
-        };
-        let least = sampled_bound(source.len(), k, self.candidates.values, values_at);
-        let squares = self.collect(source, k, least)?;
-        if self.candidates.len < k && least > 1 {
-            self.collect(source, k, 1)?;
+impl Collect<'_, '_> {
+    /// Appends the elements of a block of p that reach the bound.
+    fn add(&mut self, first: usize, p: &[f32]) {
+        if self.k == 0 {
+            return;
         }
-        self.reduce(k);
-        Ok(squares)
-    }
-
-    /// Leaves at least the `k` largest of the elements that reach `least`. Returns the sum of the squares of
-    /// all elements.
-    fn collect(&mut self, source: &Corrected<'_>, k: usize, mut least: u32) -> Result<f64, EncodeError> {
-        let (mut sums, mut room): (Squares, _) = ([0.0; 8], [0; BLOCK]);
-        self.candidates.len = 0;
-        for first in (0..source.len()).step_by(BLOCK) {
-            let len = BLOCK.min(source.len() - first);
-            if self.candidates.indices.len() - self.candidates.len < len + CANDIDATE_SLACK {
-                least = least.max(self.reduce(k));
-            }
-            let (p, _) = source.bits(self.isa, first, &mut room[..len])?;
-            kernels::add_squares(self.isa, p, &mut sums);
-            kernels::keep_from(
-                self.isa,
-                kernels::floats_of(p),
-                None,
-                first as u32,
-                least,
-                &mut self.candidates,
-            );
+        if self.candidates.indices.len() - self.candidates.len < p.len() + CANDIDATE_SLACK {
+            self.reduce();
         }
-        Ok(total_of(sums))
+        kernels::keep_from(self.isa, p, None, first as u32, self.least, self.candidates);
     }
 
-    /// Leaves the `k` largest of the remaining elements. Returns the smallest magnitude with which a later
-    /// element can still be one of them. That is one more than the smallest of them, because a later element
-    /// of equal magnitude loses the tie.
-    pub(crate) fn reduce(&mut self, k: usize) -> u32 {
-        let Self { isa, candidates, spare } = self;
-        if candidates.len <= k {
-            return 1;
+    /// Leaves the `k` largest candidates and raises the bound just above the smallest of them: a later
+    /// element of equal magnitude loses the tie.
+    fn reduce(&mut self) {
+        if self.candidates.len > self.k {
+            let cut = cut(self.isa, &self.candidates.values[..self.candidates.len], self.k, self.spare);
+            compact(self.isa, self.candidates, cut, self.k);
+            self.least = self.least.max(cut.magnitude.saturating_add(1));
         }
-        let cut = cut(*isa, &candidates.values[..candidates.len], k, spare);
-        compact(*isa, candidates, cut, k);
-        cut.magnitude.saturating_add(1)
-    }
-
-    /// The sum of the squares of the remaining elements.
-    pub(crate) fn squares(&self) -> f64 {
-        let mut sums: Squares = [0.0; 8];
-        kernels::add_squares(self.isa, &self.candidates.values[..self.candidates.len], &mut sums);
-        total_of(sums)
     }
 }

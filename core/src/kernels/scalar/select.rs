@@ -4,7 +4,11 @@ use crate::kernels::scalar::floats::MAGNITUDE;
 
 /// Positions and bits of the values that a selection has kept so far, ascending; the first `len` of each.
 #[derive(Debug)]
-pub(crate) struct Candidates<'a> {
+#[cfg_attr(
+    not(feature = "alloc"),
+    allow(unreachable_pub, reason = "codecs name it in a trait of builds with a heap")
+)]
+pub struct Candidates<'a> {
     pub(crate) indices: &'a mut [u32],
     pub(crate) values: &'a mut [u32],
     pub(crate) len: usize,
