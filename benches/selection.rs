@@ -1,0 +1,101 @@
+//! What it takes to know two gains before an encode: encode alone; gains, dropped, and then the encode of the
+//! whole gradient; gains, and then the frame of what was selected.
+//!
+//! Densities 0.1 and 0.01 of 4 M elements, sent at 0.01. The three take turns, so that each round compares
+//! them under the same load; printed are the medians of the rounds, and of their ratios to the encode.
+
+use std::time::Instant;
+
+use gradwire::{Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepKey, Unit};
+use gradwire_benches::{Gradient, Input, Settings};
+
+const LEN: usize = 1 << 22;
+const ROUNDS: u64 = 21;
+
+fn main() {
+    println!("| codec | encode, ms | gains and encode | gains and what was selected |");
+    println!("| --- | --- | --- | --- |");
+    let gradient = Gradient::new(Input::Heavy, LEN, &Settings::from_env());
+    for spelling in ["topk", "dgc:momentum=0", "dgc"] {
+        let mut ways = [(); 3].map(|()| Way::new(spelling, &gradient));
+        let mut rounds = Vec::new();
+        for step in 0..ROUNDS {
+            let [alone, twice, reused] = &mut ways;
+            rounds.push([alone.encode(step), twice.measure_and_encode(step), reused.select_and_send(step)]);
+        }
+        assert!(ways.iter().all(|way| way.memory.residual() == ways[0].memory.residual()), "{spelling}");
+        let ratio = |at: usize| median(rounds.iter().map(|round| round[at] / round[0]).collect());
+        let alone = median(rounds.iter().map(|round| round[0]).collect());
+        println!("| `{spelling}` | {:.1} | {:.2} × | {:.2} × |", alone * 1e3, ratio(1), ratio(2));
+    }
+}
+
+struct Way<'g> {
+    spec: Spec,
+    gradient: &'g Gradient,
+    memory: Memory<'static>,
+    encoder: Encoder,
+    selection: Selection,
+    densities: [Density; 2],
+}
+
+impl<'g> Way<'g> {
+    fn new(spelling: &str, gradient: &'g Gradient) -> Self {
+        let spec = Spec::parse(spelling).expect("a spelling");
+        let memory = Memory::for_spec(&spec, &LayoutRef::flat(LEN)).expect("a memory");
+        let densities = [0.1, 0.01].map(|share| Density::new(share).expect("a density"));
+        let (encoder, selection) = (Encoder::new(), Selection::new());
+        Self { spec, gradient, memory, encoder, selection, densities }
+    }
+
+    fn encode(&mut self, step: u64) -> f64 {
+        timed(|| self.encode_whole(step))
+    }
+
+    fn measure_and_encode(&mut self, step: u64) -> f64 {
+        timed(|| {
+            self.select(step);
+            self.encode_whole(step);
+        })
+    }
+
+    fn select_and_send(&mut self, step: u64) -> f64 {
+        timed(|| {
+            self.select(step);
+            self.selection.keep(&mut self.memory);
+            let (layout, units) = (LayoutRef::flat(LEN), [Unit::whole(LEN)]);
+            self.selection.encode(&mut self.encoder, 1, &layout, &units, Some(&mut self.memory));
+        })
+    }
+
+    fn encode_whole(&mut self, step: u64) {
+        let codec = self.spec.codec.with_density(self.densities[1]);
+        let (layout, units, grad) =
+            (LayoutRef::flat(LEN), [Unit::whole(LEN)], Grad::F32(self.gradient.step(step)));
+        let frame = self.encoder.encode(&codec, key(step), &layout, &units, grad, Some(&mut self.memory));
+        frame.expect("a gradient of finite values");
+    }
+
+    fn select(&mut self, step: u64) {
+        let (layout, units, grad) =
+            (LayoutRef::flat(LEN), [Unit::whole(LEN)], Grad::F32(self.gradient.step(step)));
+        let Self { spec, selection, memory, densities, .. } = self;
+        let gains = selection.select(&spec.codec, key(step), &layout, &units, grad, Some(memory), densities);
+        gains.expect("a gradient of finite values");
+    }
+}
+
+fn key(step: u64) -> StepKey {
+    StepKey { seed: 1, step, source: Source::Rank(0) }
+}
+
+fn timed(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
