@@ -262,7 +262,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         if let (Some(_), Some(memory)) = (codec.momentum(), &mut self.memory) {
             let (layout, units) = (self.job.layout.as_ref(), means.units());
             let is_selected = selection.key() == Some(key)
-                || selection.select(codec, key, &layout, units, grad, Some(memory), &[]).is_ok();
+                || selection.select(codec, key, &layout, units, grad, Some(&*memory), &[]).is_ok();
             if is_selected {
                 selection.take_all(memory);
             }
