@@ -7,7 +7,7 @@ use gradwire::{Density, Grad, Layout, Memory, Selection, Source, Spec, StepKey};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::{Deadline, Transport, local};
 
-const RANKS: usize = 3;
+const RANKS: u32 = 3;
 const STEPS: u64 = 5;
 /// In this step the gradient of rank 1 is not finite.
 const BROKEN: u64 = 3;
@@ -55,7 +55,7 @@ fn work(mut transport: impl Transport, mut exchange: Exchange, spec: Spec, selec
         };
         let finished = started.and_then(|()| {
             let report = exchange.finish(&mut transport, &mut mean, memory.as_mut(), by)?;
-            assert_eq!(report.contributors.len(), RANKS);
+            assert_eq!(report.contributors.len(), RANKS as usize);
             Ok(bits(&mean))
         });
         let kept = memory.as_ref().map(|memory| bits(memory.residual())).unwrap_or_default();
