@@ -416,6 +416,7 @@ mod tests {
                 window: 1 + draws.below(6) as u64,
                 policy: if draws.below(2) == 0 { Policy::Exponential } else { Policy::Geometric },
                 clock: if draws.below(4) == 0 { Clock::None } else { Clock::Wall },
+                smoothing: None,
             };
             let mut gravac = Gravac::new(settings, 1 + draws.below(150));
             let mut other = gravac.clone();
