@@ -230,6 +230,78 @@ fn a_codec_that_cannot_follow_is_refused_by_name_and_changes_nothing() {
     assert!(matches!(refused, Err(ExchangeError::Conflict { codec: "dgc", .. })), "{refused:?}");
 }
 
+/// Units are encoded apart, so a unit is sent as it would be if all units had its density.
+#[test]
+fn each_unit_is_sent_at_its_own_density_on_every_route() {
+    let density = |fraction| gradwire::Density::new(fraction).unwrap();
+    let fractions = [0.05, 1.0, 0.3];
+    let ring = || Route::AllReduce { wire: Wire::F32 };
+    for (spec, route, messages) in [
+        ("topk:unit=tensor", Route::AllGather, 1),
+        ("topk:unit=tensor,values=q4", Route::AllGather, 3),
+        ("topk:unit=tensor", Route::SparseAllReduce, 2),
+        ("topk:unit=tensor,dense_1d=true", Route::Server(ServerOptions::default()), 1),
+        ("randomk:unit=tensor", Route::AllGather, 1),
+        ("randomk:unit=tensor", ring(), 3),
+        ("randomk:unit=tensor,dense_1d=true", Route::Tree { wire: Wire::F32 }, 1),
+    ] {
+        let run = |set: &(dyn Fn(&mut Exchange) + Sync)| {
+            on_threads(workers(3, spec, &route), |mut worker| {
+                if messages > 1 {
+                    worker.exchange = worker.exchange.pipelined(messages).unwrap();
+                }
+                let step = |step| {
+                    set(&mut worker.exchange);
+                    let (mean, report) = worker.step(step).unwrap();
+                    (mean, worker.residual.clone(), report.held)
+                };
+                (0..3).map(step).collect::<Vec<_>>()
+            })
+        };
+        let apart = run(&|exchange| exchange.set_densities(&fractions.map(density)).unwrap());
+        let (layout, units) = (layout(), Spec::parse(spec).unwrap().units);
+        for (unit, fraction) in units.units(&layout.as_ref()).zip(fractions) {
+            let alike = run(&|exchange| exchange.set_density(density(fraction)).unwrap());
+            for (apart, alike) in apart.iter().flatten().zip(alike.iter().flatten()) {
+                for (a, b) in [(&apart.0, &alike.0), (&apart.1, &alike.1)] {
+                    assert_eq!(bits(&a[unit.range()]), bits(&b[unit.range()]), "{spec}: unit {}", unit.id);
+                }
+            }
+        }
+        let held = density(0.05).count(660) + 33 + density(0.3).count(77);
+        assert!(apart.iter().flatten().all(|step| step.2 == held), "{spec}: {held}");
+        // The next codec is for all units again.
+        let after = |exchange: &mut Exchange| {
+            exchange.set_densities(&fractions.map(density)).unwrap();
+            exchange.set_density(density(0.3)).unwrap();
+        };
+        let [first, second] = [run(&after), run(&|exchange| exchange.set_density(density(0.3)).unwrap())]
+            .map(|run| run[0][2].clone());
+        assert_eq!((bits(&first.0), first.2), (bits(&second.0), second.2), "{spec}");
+    }
+}
+
+#[test]
+fn densities_of_units_are_refused_where_there_are_none() {
+    let densities = [0.1; 3].map(|fraction| gradwire::Density::new(fraction).unwrap());
+    let server = Route::Server(ServerOptions::default());
+    for (spec, route) in
+        [("qsgd:bits=4,unit=tensor", &Route::AllGather), ("topk:unit=tensor,max_packet_bytes=256", &server)]
+    {
+        let refused = workers(1, spec, route).remove(0).exchange.set_densities(&densities);
+        assert!(matches!(refused, Err(ExchangeError::Conflict { .. })), "{spec}: {refused:?}");
+    }
+    let mut worker = workers(1, "topk:unit=tensor", &Route::AllGather).remove(0);
+    let grad = gradient(0, 0, layout().len());
+    let mut memory = Memory::new(vec![0.0; grad.len()]);
+    let transport = worker.transport.as_mut();
+    worker
+        .exchange
+        .start(transport, key(0, 0), Grad::F32(&grad), Some(&mut memory), Deadline::NEVER)
+        .unwrap();
+    assert_eq!(worker.exchange.set_densities(&densities), Err(ExchangeError::Busy));
+}
+
 /// The mean by definition: every rank's own frame, decoded alone and added in rank order.
 fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
     let spec = Spec::parse(spec).unwrap();
