@@ -302,6 +302,75 @@ fn densities_of_units_are_refused_where_there_are_none() {
     assert_eq!(worker.exchange.set_densities(&densities), Err(ExchangeError::Busy));
 }
 
+/// `w` of 20 × 33 and `v` of 7 × 11: at rank 5 the factors of `v` are longer than `v`, so it travels whole.
+#[test]
+fn a_rank_is_set_between_steps_and_the_residual_stays() {
+    let ranks = [3, 3, 1, 5, 2, 5];
+    for route in [Route::AllReduce { wire: Wire::F32 }, Route::Tree { wire: Wire::F32 }] {
+        let spec = |rank: u16| Spec::parse(&format!("powersgd:rank={rank},min_rate=1")).unwrap();
+        let factors_of = |rank: u16| {
+            let columns = usize::from(rank);
+            columns * 33 + if rank < 5 { columns * 11 } else { 0 }
+        };
+        let transports: Vec<Worker> = workers(3, "powersgd:rank=3,min_rate=1", &route);
+        let run = |mut worker: Worker| {
+            let (layout, rank) = (layout(), worker.transport.rank().0);
+            let mut memory = Memory::for_spec(&spec(3), &layout.as_ref()).unwrap();
+            let mut seen = Vec::new();
+            for (step, now) in (0..).zip(ranks) {
+                let before: (Vec<f32>, Vec<f32>) = (memory.residual().to_vec(), memory.factors().to_vec());
+                worker.exchange.set_rank(now, &mut memory).unwrap();
+                assert_eq!(bits(memory.residual()), bits(&before.0), "bit for bit");
+                assert_eq!(memory.factors().len(), factors_of(now));
+                // The first columns of `w` are those of before, and new ones are zero.
+                let kept = before.1.len().min(33 * usize::from(now));
+                let had = if step == 0 { 3 } else { ranks[step as usize - 1] };
+                let kept = kept.min(33 * usize::from(had));
+                assert_eq!(bits(&memory.factors()[..kept]), bits(&before.1[..kept]));
+                assert!(memory.factors()[kept..33 * usize::from(now)].iter().all(|&new| new == 0.0));
+                let grad = gradient(rank, step, layout.len());
+                let mut mean = vec![0.0; layout.len()];
+                let transport = worker.transport.as_mut();
+                let (of, by) = (Grad::F32(&grad), Deadline::after(worker.wait));
+                worker.exchange.start(transport, key(rank, step), of, Some(&mut memory), by).unwrap();
+                let report = worker.exchange.finish(transport, &mut mean, Some(&mut memory), by).unwrap();
+                let p: Vec<f32> = before.0.iter().zip(&grad).map(|(kept, grad)| kept + grad).collect();
+                seen.push((mean, p, memory.residual().to_vec(), report.frame_bytes));
+            }
+            seen
+        };
+        let all = on_threads(transports, run);
+        for (step, now) in ranks.into_iter().enumerate() {
+            let steps: Vec<_> = all.iter().map(|worker| &worker[step]).collect();
+            assert!(steps.iter().all(|other| bits(&other.0) == bits(&steps[0].0)), "one mean");
+            // P and Q of `w`, those of `v` or all of it, and `b`.
+            let of_v = if now < 5 { usize::from(now) * 18 } else { 77 };
+            assert_eq!(steps[0].3, 4 * (usize::from(now) * 53 + of_v + 33), "rank {now}");
+            for at in 0..steps[0].0.len() {
+                let sum = |of: fn(&(Vec<f32>, Vec<f32>, Vec<f32>, usize)) -> &Vec<f32>| {
+                    steps.iter().map(|step| f64::from(of(step)[at])).sum::<f64>()
+                };
+                let (sent, p, kept) = (sum(|step| &step.0), sum(|step| &step.1), sum(|step| &step.2));
+                assert!((sent + kept - p).abs() < 1e-4, "step {step}, {at}: {sent} + {kept} of {p}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_be_set_is_refused_and_changes_nothing() {
+    let ring = Route::AllReduce { wire: Wire::F32 };
+    let mut memory = Memory::new(vec![0.0; layout().len()]);
+    let conflict =
+        |refused: Result<(), ExchangeError>| matches!(refused, Err(ExchangeError::Conflict { .. }));
+    assert!(conflict(workers(1, "randomk", &ring).remove(0).exchange.set_rank(2, &mut memory)));
+    let mut worker = workers(1, "powersgd:rank=1", &ring).remove(0);
+    assert!(conflict(worker.exchange.set_rank(257, &mut memory)));
+    let incomplete = ExchangeError::Encode(gradwire::EncodeError::MemoryIncomplete);
+    assert_eq!(worker.exchange.set_rank(2, &mut memory), Err(incomplete), "a memory without factors");
+    assert!(memory.factors().is_empty());
+}
+
 /// The mean by definition: every rank's own frame, decoded alone and added in rank order.
 fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
     let spec = Spec::parse(spec).unwrap();

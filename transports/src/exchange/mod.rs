@@ -574,6 +574,34 @@ impl Exchange {
         Ok(())
     }
 
+    /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
+    /// into those of that rank: see [`PowerSgd::hand_over`](gradwire::codecs::PowerSgd::hand_over). The residual stays as it is, bit for bit. Every
+    /// member must set the same rank for the same steps.
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
+    /// rank that it does not have; `Encode` for a memory of another rank. Nothing has changed then.
+    pub fn set_rank(&mut self, rank: u16, memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        let refused = |codec, why| Err(ExchangeError::Conflict { codec, why });
+        let (Codec::Linear(LinearCodec::PowerSgd(codec)), None) = (self.spec.codec, &self.foreign) else {
+            let name = self.foreign.as_ref().map_or(self.spec.codec.name(), Foreign::name);
+            return refused(name, "it has no rank");
+        };
+        let Some(next) = codec.with_rank(rank) else {
+            return refused(self.spec.codec.name(), "a rank is from 1 to 256");
+        };
+        codec.hand_over(&next, &self.layout.as_ref(), memory)?;
+        let next = LinearCodec::PowerSgd(next);
+        if let State::AllReduce(reduce) = &mut self.route {
+            reduce.route.set_codec(Rounds::Listed(next));
+        }
+        self.spec.codec = Codec::Linear(next);
+        Ok(())
+    }
+
     /// [Sets](Self::set_codec) the codec at another density, if it has one.
     ///
     /// # Errors
