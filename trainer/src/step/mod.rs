@@ -17,10 +17,9 @@ use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
 use self::adapt::Steering;
-use self::gains::sent_as;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
-use crate::adapt::Decision;
+use crate::adapt::Decided;
 use crate::agreement::Agreement;
 use crate::checkpoint::Best;
 use crate::data::Batches;
@@ -84,7 +83,7 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     /// What sets the densities, in a run with `adapt`.
     steering: Option<Steering<'a>>,
     /// What was decided for the step that was sent last.
-    decision: Option<Decision>,
+    decision: Option<Decided>,
     /// The smallest validation loss so far, in a run that may end early.
     best: Option<Best>,
     /// The traffic of the steps, without anything else that went over the transport.
@@ -111,7 +110,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         });
         let mut params = vec![0.0; len];
         model.params(&mut params);
-        Ok(Self {
+        let mut worker = Self {
             job,
             transport,
             model,
@@ -129,7 +128,9 @@ impl<'a, T: Transport> Worker<'a, T> {
             moved: Counters::default(),
             #[cfg(feature = "zmq")]
             history: None,
-        })
+        };
+        worker.reshape_memory(0)?;
+        Ok(worker)
     }
 
     /// One step, from the batch to the new parameters. In a delayed run the gradient of the previous step
@@ -144,6 +145,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             self.send(step)?;
         }
         let (loss, compute) = self.local_gradient(step)?;
+        self.observe_loss(step, loss)?;
         if !is_delayed {
             self.send(step)?;
         }
@@ -225,12 +227,11 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn send(&mut self, step: u64) -> Result<(), StepError> {
         let key = self.key(step);
         self.decision = self.decide(step)?;
-        let codec = &self.job.spec.codec;
-        let decided = self.decision.map(|decision| sent_as(codec, decision.density));
+        if let Some(decided) = self.decision.clone() {
+            self.follow(&decided)?;
+        }
         let Agreement::Mean(exchange) = &mut self.agreement else { return Ok(()) };
-        if let Some(codec) = decided {
-            exchange.set_codec(codec)?;
-        } else if let Some(density) = self.job.density(step) {
+        if let (None, Some(density)) = (&self.decision, self.job.density(step)) {
             exchange.set_density(density)?;
         }
         exchange
