@@ -238,7 +238,9 @@ fn accordion_by_layer_gives_each_tensor_its_own_density() {
         }
         let choices: BTreeSet<String> =
             decisions(&outcome.metrics).iter().map(|decided| format!("{:?}", decided.choice())).collect();
-        assert!(choices.contains("Mixed") && choices.contains("Critical"), "{codec}: {choices:?}");
+        assert!(choices.contains("Critical") && choices.len() > 1, "{codec}: {choices:?}");
+        // With four layers, some regimes end before others.
+        assert_eq!(choices.contains("Mixed"), dense.is_empty(), "{codec}: {choices:?}");
         let led = led(&job);
         assert_eq!(decisions(&led.metrics), decisions(&outcome.metrics), "{codec}");
         assert_eq!(led.summary.params_hash, outcome.summary.params_hash, "{codec}");
