@@ -186,9 +186,11 @@ pub mod rounds {
     pub use crate::scratch::{LinearScratch, LinearScratchLen};
 }
 
-/// Several codecs for one model: rules by tensor name, and the frames of their groups.
+/// Several codecs for one model: rules by tensor name, and the frames of their groups; or one codec at a
+/// density of its own for each unit.
 #[cfg(feature = "alloc")]
 pub mod rules {
+    pub use crate::owned::by_unit::ByUnit;
     pub use crate::owned::rules::{GroupFrames, GroupsDecodeError, RulesDecoder, RulesEncoder};
     pub use crate::spec::rules::{Group, Groups, Rule, Rules, RulesError, RulesProblem};
 }

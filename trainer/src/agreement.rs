@@ -1,7 +1,7 @@
 //! How workers agree: on the mean of all gradients, or by moving towards their neighbours.
 
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
+use gradwire::{Codec, Density, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
@@ -148,6 +148,16 @@ impl Means {
     /// The units that every frame holds.
     pub(crate) fn units(&self) -> &[Unit] {
         self.exchange.units()
+    }
+
+    /// Gives each unit a density for the steps to come, until a step begins with a codec.
+    pub(crate) fn set_densities(&mut self, densities: &[Density]) -> Result<(), ExchangeError> {
+        self.exchange.set_densities(densities)
+    }
+
+    /// Sets the rank of the steps to come, and turns the factors in the memory into those of that rank.
+    pub(crate) fn set_rank(&mut self, rank: u16, memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
+        self.exchange.set_rank(rank, memory)
     }
 
     /// Begins a step with this codec; without one, with that of the step before.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
-use crate::adapt::{List, ListError, Plan};
+use crate::adapt::{Decided, List, ListError, Plan};
 use crate::agreement::Averaging;
 use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
@@ -38,7 +38,7 @@ pub enum JobError {
     /// The codec does not go with the exchange.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// The log that is to be replayed.
+    /// The log that is to be replayed, or the patterns of a list.
     #[error("adapt: {0}")]
     Replay(#[from] ListError),
 }
@@ -111,7 +111,8 @@ impl Job {
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
         let schedule = schedule(&config, steps)?;
         let optimizer = optimizer(&config, &spec);
-        let adapt = config.adapt()?.map(|adapt| Plan::of(&adapt, steps_per_epoch)).transpose()?;
+        let adapt = config.adapt()?;
+        let adapt = adapt.map(|adapt| Plan::of(&adapt, &spec, &layout, steps_per_epoch)).transpose()?;
         let evaluating = Arc::default();
         let job = Self {
             config,
@@ -169,9 +170,20 @@ impl Job {
         self.target_share(self.codec_at(step))
     }
 
-    /// As [`target_density`](Self::target_density), with the codec at that density.
-    pub fn target_of(&self, density: Density) -> Option<f64> {
-        self.target_share(self.spec.codec.with_density(density))
+    /// As [`target_density`](Self::target_density), of a step with that decision.
+    pub fn target_of(&self, decided: &Decided) -> Option<f64> {
+        let codec = &self.spec.codec;
+        match decided {
+            Decided::Density(decision) => self.target_share(codec.with_density(decision.density)),
+            Decided::Densities { densities, .. } => {
+                let of = |(unit, density): (&Unit, &Density)| {
+                    codec.with_density(*density).target_count(std::slice::from_ref(unit))
+                };
+                let target: usize = self.units().iter().zip(densities).map(of).sum::<Option<usize>>()?;
+                Some(target as f64 / self.layout.len() as f64)
+            }
+            Decided::Rank { .. } => None,
+        }
     }
 
     fn target_share(&self, codec: Codec) -> Option<f64> {
@@ -194,7 +206,8 @@ impl Job {
         self.spec.codec_in(step / self.steps_per_epoch)
     }
 
-    fn units(&self) -> Vec<Unit> {
+    /// The units of the gradient.
+    pub fn units(&self) -> Vec<Unit> {
         self.spec.units.units(&self.layout.as_ref()).collect()
     }
 

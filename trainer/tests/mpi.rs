@@ -164,6 +164,9 @@ fn processes_decide_densities_as_threads_do() {
         (3, "randomk", "gravac:min=2,max=100,eps=0.4,window=3,clock=none"),
         (2, "dgc", "accordion:low=0.2,high=0.05,window=1"),
         (2, "topk", "steps:0=0.1,5=0.01"),
+        (2, "topk:unit=tensor", "accordion:low=0.2,high=0.05,window=1"),
+        (3, "powersgd", "accordion:low=5,high=1,eta=10000,window=1"),
+        (3, "topk", "loss:inf=0.3,2=0.05,1=0.01"),
     ] {
         if !trains_alike(world, codec, &["--adapt", adapt, "--batch", "480"]) {
             return;

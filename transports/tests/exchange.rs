@@ -230,6 +230,147 @@ fn a_codec_that_cannot_follow_is_refused_by_name_and_changes_nothing() {
     assert!(matches!(refused, Err(ExchangeError::Conflict { codec: "dgc", .. })), "{refused:?}");
 }
 
+/// Units are encoded apart, so a unit is sent as it would be if all units had its density.
+#[test]
+fn each_unit_is_sent_at_its_own_density_on_every_route() {
+    let density = |fraction| gradwire::Density::new(fraction).unwrap();
+    let fractions = [0.05, 1.0, 0.3];
+    let ring = || Route::AllReduce { wire: Wire::F32 };
+    for (spec, route, messages) in [
+        ("topk:unit=tensor", Route::AllGather, 1),
+        ("topk:unit=tensor,values=q4", Route::AllGather, 3),
+        ("topk:unit=tensor", Route::SparseAllReduce, 2),
+        ("topk:unit=tensor,dense_1d=true", Route::Server(ServerOptions::default()), 1),
+        ("randomk:unit=tensor", Route::AllGather, 1),
+        ("randomk:unit=tensor", ring(), 3),
+        ("randomk:unit=tensor,dense_1d=true", Route::Tree { wire: Wire::F32 }, 1),
+    ] {
+        let run = |set: &(dyn Fn(&mut Exchange) + Sync)| {
+            on_threads(workers(3, spec, &route), |mut worker| {
+                if messages > 1 {
+                    worker.exchange = worker.exchange.pipelined(messages).unwrap();
+                }
+                let step = |step| {
+                    set(&mut worker.exchange);
+                    let (mean, report) = worker.step(step).unwrap();
+                    (mean, worker.residual.clone(), report.held)
+                };
+                (0..3).map(step).collect::<Vec<_>>()
+            })
+        };
+        let apart = run(&|exchange| exchange.set_densities(&fractions.map(density)).unwrap());
+        let (layout, units) = (layout(), Spec::parse(spec).unwrap().units);
+        for (unit, fraction) in units.units(&layout.as_ref()).zip(fractions) {
+            let alike = run(&|exchange| exchange.set_density(density(fraction)).unwrap());
+            for (apart, alike) in apart.iter().flatten().zip(alike.iter().flatten()) {
+                for (a, b) in [(&apart.0, &alike.0), (&apart.1, &alike.1)] {
+                    assert_eq!(bits(&a[unit.range()]), bits(&b[unit.range()]), "{spec}: unit {}", unit.id);
+                }
+            }
+        }
+        let held = density(0.05).count(660) + 33 + density(0.3).count(77);
+        assert!(apart.iter().flatten().all(|step| step.2 == held), "{spec}: {held}");
+        // The next codec is for all units again.
+        let after = |exchange: &mut Exchange| {
+            exchange.set_densities(&fractions.map(density)).unwrap();
+            exchange.set_density(density(0.3)).unwrap();
+        };
+        let [first, second] = [run(&after), run(&|exchange| exchange.set_density(density(0.3)).unwrap())]
+            .map(|run| run[0][2].clone());
+        assert_eq!((bits(&first.0), first.2), (bits(&second.0), second.2), "{spec}");
+    }
+}
+
+#[test]
+fn densities_of_units_are_refused_where_there_are_none() {
+    let densities = [0.1; 3].map(|fraction| gradwire::Density::new(fraction).unwrap());
+    let server = Route::Server(ServerOptions::default());
+    for (spec, route) in
+        [("qsgd:bits=4,unit=tensor", &Route::AllGather), ("topk:unit=tensor,max_packet_bytes=256", &server)]
+    {
+        let refused = workers(1, spec, route).remove(0).exchange.set_densities(&densities);
+        assert!(matches!(refused, Err(ExchangeError::Conflict { .. })), "{spec}: {refused:?}");
+    }
+    let mut worker = workers(1, "topk:unit=tensor", &Route::AllGather).remove(0);
+    let grad = gradient(0, 0, layout().len());
+    let mut memory = Memory::new(vec![0.0; grad.len()]);
+    let transport = worker.transport.as_mut();
+    worker
+        .exchange
+        .start(transport, key(0, 0), Grad::F32(&grad), Some(&mut memory), Deadline::NEVER)
+        .unwrap();
+    assert_eq!(worker.exchange.set_densities(&densities), Err(ExchangeError::Busy));
+}
+
+/// `w` of 20 × 33 and `v` of 7 × 11: at rank 5 the factors of `v` are longer than `v`, so it travels whole.
+#[test]
+fn a_rank_is_set_between_steps_and_the_residual_stays() {
+    let ranks = [3, 3, 1, 5, 2, 5];
+    for route in [Route::AllReduce { wire: Wire::F32 }, Route::Tree { wire: Wire::F32 }] {
+        let spec = |rank: u16| Spec::parse(&format!("powersgd:rank={rank},min_rate=1")).unwrap();
+        let factors_of = |rank: u16| {
+            let columns = usize::from(rank);
+            columns * 33 + if rank < 5 { columns * 11 } else { 0 }
+        };
+        let transports: Vec<Worker> = workers(3, "powersgd:rank=3,min_rate=1", &route);
+        let run = |mut worker: Worker| {
+            let (layout, rank) = (layout(), worker.transport.rank().0);
+            let mut memory = Memory::for_spec(&spec(3), &layout.as_ref()).unwrap();
+            let mut seen = Vec::new();
+            for (step, now) in (0..).zip(ranks) {
+                let before: (Vec<f32>, Vec<f32>) = (memory.residual().to_vec(), memory.factors().to_vec());
+                worker.exchange.set_rank(now, &mut memory).unwrap();
+                assert_eq!(bits(memory.residual()), bits(&before.0), "bit for bit");
+                assert_eq!(memory.factors().len(), factors_of(now));
+                // The first columns of `w` are those of before, and new ones are zero.
+                let kept = before.1.len().min(33 * usize::from(now));
+                let had = if step == 0 { 3 } else { ranks[step as usize - 1] };
+                let kept = kept.min(33 * usize::from(had));
+                assert_eq!(bits(&memory.factors()[..kept]), bits(&before.1[..kept]));
+                assert!(memory.factors()[kept..33 * usize::from(now)].iter().all(|&new| new == 0.0));
+                let grad = gradient(rank, step, layout.len());
+                let mut mean = vec![0.0; layout.len()];
+                let transport = worker.transport.as_mut();
+                let (of, by) = (Grad::F32(&grad), Deadline::after(worker.wait));
+                worker.exchange.start(transport, key(rank, step), of, Some(&mut memory), by).unwrap();
+                let report = worker.exchange.finish(transport, &mut mean, Some(&mut memory), by).unwrap();
+                let p: Vec<f32> = before.0.iter().zip(&grad).map(|(kept, grad)| kept + grad).collect();
+                seen.push((mean, p, memory.residual().to_vec(), report.frame_bytes));
+            }
+            seen
+        };
+        let all = on_threads(transports, run);
+        for (step, now) in ranks.into_iter().enumerate() {
+            let steps: Vec<_> = all.iter().map(|worker| &worker[step]).collect();
+            assert!(steps.iter().all(|other| bits(&other.0) == bits(&steps[0].0)), "one mean");
+            // P and Q of `w`, those of `v` or all of it, and `b`.
+            let of_v = if now < 5 { usize::from(now) * 18 } else { 77 };
+            assert_eq!(steps[0].3, 4 * (usize::from(now) * 53 + of_v + 33), "rank {now}");
+            for at in 0..steps[0].0.len() {
+                let sum = |of: fn(&(Vec<f32>, Vec<f32>, Vec<f32>, usize)) -> &Vec<f32>| {
+                    steps.iter().map(|step| f64::from(of(step)[at])).sum::<f64>()
+                };
+                let (sent, p, kept) = (sum(|step| &step.0), sum(|step| &step.1), sum(|step| &step.2));
+                assert!((sent + kept - p).abs() < 1e-4, "step {step}, {at}: {sent} + {kept} of {p}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_be_set_is_refused_and_changes_nothing() {
+    let ring = Route::AllReduce { wire: Wire::F32 };
+    let mut memory = Memory::new(vec![0.0; layout().len()]);
+    let conflict =
+        |refused: Result<(), ExchangeError>| matches!(refused, Err(ExchangeError::Conflict { .. }));
+    assert!(conflict(workers(1, "randomk", &ring).remove(0).exchange.set_rank(2, &mut memory)));
+    let mut worker = workers(1, "powersgd:rank=1", &ring).remove(0);
+    assert!(conflict(worker.exchange.set_rank(257, &mut memory)));
+    let incomplete = ExchangeError::Encode(gradwire::EncodeError::MemoryIncomplete);
+    assert_eq!(worker.exchange.set_rank(2, &mut memory), Err(incomplete), "a memory without factors");
+    assert!(memory.factors().is_empty());
+}
+
 /// The mean by definition: every rank's own frame, decoded alone and added in rank order.
 fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
     let spec = Spec::parse(spec).unwrap();

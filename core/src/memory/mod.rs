@@ -219,6 +219,12 @@ impl<'a> Memory<'a> {
         &mut self.factors
     }
 
+    /// Replaces the storage of the factors, for codecs.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn set_factors(&mut self, factors: alloc::vec::Vec<f32>) {
+        self.factors = Storage::from(factors);
+    }
+
     /// The residual, one element a coordinate, for [`Linear`](crate::Linear) codecs of other crates to
     /// change. The bound on its values is then unknown, so the next encode that adds to it reads it once
     /// more.

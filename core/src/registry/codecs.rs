@@ -296,6 +296,15 @@ impl Codec {
         self.described().density()
     }
 
+    /// The rank of the approximation, of codecs that have one.
+    #[must_use]
+    pub fn rank(&self) -> Option<u16> {
+        match self {
+            Self::Linear(LinearCodec::PowerSgd(codec)) => Some(codec.rank()),
+            _ => None,
+        }
+    }
+
     /// How many coordinates a frame of these units should hold: the number that the density gives for
     /// compressed units, and all coordinates of dense ones; `None` for a codec without a density.
     #[must_use]

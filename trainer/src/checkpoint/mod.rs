@@ -10,7 +10,7 @@
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     best.safetensors      params/NAME: those with the smallest validation loss, in a run that may end early; that loss, and
 //!                           after how many steps
-//!     controller.safetensors  memory: the state of what sets the densities, in a run with adapt=gravac or accordion
+//!     controller.safetensors  memory: the state of what sets the densities, in a run with adapt=gravac, accordion or loss
 //!     manifest.json         steps done, configuration, sums for the summary; length and CRC-32 of the other files
 //! ```
 //! The checkpoint of a worker over the network has only `rank-N.safetensors` and the manifest. The server has

@@ -1,5 +1,6 @@
 //! What is compared: a codec, and the settings that it does not share with the others.
 
+use gradwire::{Codec, Spec};
 use toml::{Table, Value};
 
 use crate::config::{ConfigError, RunConfig, Settings};
@@ -7,6 +8,9 @@ use crate::range::RangeError;
 
 /// Settings that are the same for all: candidates train on the same task, with the same seeds.
 const SHARED: [&str; 6] = ["data", "data_dir", "seed", "transport", "patience", "codec"];
+
+/// The setting whose commas separate its own keys.
+pub(super) const ADAPT: &str = "adapt";
 
 /// A codec as the user spelled it, and its own settings.
 ///
@@ -51,9 +55,7 @@ impl Candidate {
             let last = all.last_mut().ok_or_else(|| {
                 RangeError::new("codec", word, "a codec first, then its own settings, such as lr=0.1")
             })?;
-            // Its commas separate its own keys.
-            let is_spelling = key == "adapt";
-            last.set(key, if is_spelling { Value::String(value.to_owned()) } else { parsed(value) })?;
+            last.set(key, if key == ADAPT { Value::String(value.to_owned()) } else { parsed(value) })?;
         }
         Ok(all)
     }
@@ -75,7 +77,8 @@ impl Candidate {
         Ok(())
     }
 
-    /// Its settings over those that all share.
+    /// Its settings over those that all share. What sets the densities of all others does not apply to `none`,
+    /// the dense yardstick.
     ///
     /// # Errors
     ///
@@ -84,7 +87,32 @@ impl Candidate {
         let own: Settings = self.own.clone().try_into().map_err(|error: toml::de::Error| {
             ConfigError::Conflict(format!("codec = {}: {}", self.codec, error.message().replace('\n', " ")))
         })?;
-        Ok(Settings { codec: Some(self.codec.clone()), ..own.over(shared.clone()) })
+        let adapt = shared.adapt.clone().filter(|_| !self.is_dense());
+        Ok(Settings { codec: Some(self.codec.clone()), ..own.over(Settings { adapt, ..shared.clone() }) })
+    }
+
+    /// The complete configuration of its runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Candidate::settings`] and [`RunConfig::resolve`]. If only the shared `adapt` is in the way, the
+    /// text says how to give it to other codecs alone.
+    pub(super) fn config(&self, shared: &Settings) -> Result<RunConfig, ConfigError> {
+        let settings = self.settings(shared)?;
+        let is_shared = settings.adapt.is_some() && !self.own.contains_key(ADAPT);
+        RunConfig::resolve(&settings).map_err(|error| {
+            let without = || RunConfig::resolve(&Settings { adapt: None, ..settings.clone() });
+            if !is_shared || without().is_err() {
+                return error;
+            }
+            let advice = "to set the density of some codecs alone, give adapt=… after each of them";
+            ConfigError::Conflict(format!("{error}; {advice}"))
+        })
+    }
+
+    /// Whether it sends whole gradients as they are.
+    pub(super) fn is_dense(&self) -> bool {
+        Spec::parse(&self.codec).is_ok_and(|spec| spec.codec == Codec::NONE)
     }
 
     /// Whether it trains for epochs or steps of its own.
@@ -162,6 +190,30 @@ mod tests {
         let all = read(&["topk", "adapt=steps:0=0.1,5=0.01", "lr=0.1,0.2"]).unwrap();
         let adapt = all[0].own["adapt"].as_str();
         assert_eq!((adapt, all[0].own["lr"].is_array()), (Some("steps:0=0.1,5=0.01"), true));
+    }
+
+    #[test]
+    fn what_sets_the_densities_of_all_leaves_none_dense_and_names_the_others_without_a_density() {
+        let shared = Settings { adapt: Some("gravac".to_owned()), ..Settings::default() };
+        let config = |words: &[&str]| {
+            read(words).unwrap()[0]
+                .config(&shared)
+                .map(|config| config.adapt)
+                .map_err(|error| error.to_string())
+        };
+        assert!(config(&["topk"]).unwrap().is_some_and(|adapt| adapt.starts_with("gravac:")));
+        assert_eq!(config(&["none"]), Ok(None));
+        assert_eq!(config(&["topk", "adapt=steps:0=0.1"]), Ok(Some("steps:0=0.1".to_owned())));
+        let error = config(&["qsgd:bits=4"]).unwrap_err();
+        assert!(error.starts_with("adapt with codec = qsgd:bits=4: it has no density; those"), "{error}");
+        assert!(error.contains("topk") && error.ends_with("give adapt=… after each of them"), "{error}");
+        let own = config(&["none", "adapt=steps:0=0.1"]).unwrap_err();
+        assert!(
+            own.starts_with("adapt with codec = none: it has no density") && !own.contains("after"),
+            "{own}"
+        );
+        let other = config(&["topk", "batch=7"]).unwrap_err();
+        assert!(!other.contains("adapt"), "{other}");
     }
 
     #[test]

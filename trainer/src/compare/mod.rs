@@ -146,8 +146,8 @@ impl Plan {
         let Grid { settings, candidates, vary, .. } = &grid;
         let candidates = &vary::dense_with_momentum(vary::expanded(candidates, vary)?, settings)?;
         let seeds = grid.seeds.unwrap_or(1);
-        let resolved = |candidate: &Candidate| RunConfig::resolve(&candidate.settings(settings)?);
-        let configs: Vec<RunConfig> = candidates.iter().map(resolved).collect::<Result<_, _>>()?;
+        let configs = candidates.iter().map(|candidate| candidate.config(settings));
+        let configs: Vec<RunConfig> = configs.collect::<Result<_, _>>()?;
         candidate::refuse_twice(candidates, &configs.iter().collect::<Vec<_>>())?;
         let dataset = load(configs.first().filter(|_| seeds > 0))?;
         let mut rows: Vec<Row> = Vec::new();

@@ -3,7 +3,7 @@
 use gradwire::Spec;
 use toml::{Table, Value};
 
-use super::candidate::Candidate;
+use super::candidate::{ADAPT, Candidate};
 use crate::config::{ConfigError, RunConfig, Settings};
 
 /// A setting whose value is a list itself.
@@ -13,7 +13,8 @@ const LIST: &str = "hidden";
 const DENSITY: &str = "density";
 
 /// Every combination of the values that a candidate lists itself, and of those in `vary`, which are for all:
-/// settings, and `density` for codecs that have one. A candidate's own values override those in `vary`.
+/// settings, `density` for codecs that have one, and `adapt` for all but `none`. A candidate's own values
+/// override those in `vary`.
 ///
 /// # Errors
 ///
@@ -25,6 +26,9 @@ pub(super) fn expanded(candidates: &[Candidate], vary: &Table) -> Result<Vec<Can
         let has_density = Spec::parse(&candidate.codec).is_ok_and(|spec| spec.codec.density().is_some());
         if !has_density || candidate.codec.contains("density=") {
             lists.remove(DENSITY);
+        }
+        if candidate.is_dense() {
+            lists.remove(ADAPT);
         }
         lists.extend(candidate.own.clone());
         let mut made = vec![Candidate::from(candidate.codec.as_str())];
@@ -71,7 +75,7 @@ pub(super) fn dense_with_momentum(
     mut candidates: Vec<Candidate>,
     shared: &Settings,
 ) -> Result<Vec<Candidate>, ConfigError> {
-    let resolved = |candidate: &Candidate| RunConfig::resolve(&candidate.settings(shared)?);
+    let resolved = |candidate: &Candidate| candidate.config(shared);
     let mut configs: Vec<RunConfig> = candidates.iter().map(resolved).collect::<Result<_, _>>()?;
     if configs.iter().all(|config| config.codec != "none") {
         return Ok(candidates);
@@ -79,6 +83,7 @@ pub(super) fn dense_with_momentum(
     for number in 0..candidates.len() {
         let Some(momentum) = configs[number].spec()?.codec.momentum() else { continue };
         let mut dense = Candidate { codec: "none".to_owned(), ..candidates[number].clone() };
+        dense.own.remove(ADAPT);
         // As it was spelled, not the f64 that is next to the f32.
         let factor = momentum.factor().to_string().parse().unwrap_or_default();
         dense.own.insert("momentum".to_owned(), Value::Float(factor));
@@ -142,5 +147,13 @@ mod tests {
         assert_eq!(all, ["none", "dgc:momentum=0.7 lr=0.1", "topk", "none lr=0.1 momentum=0.7"]);
         assert_eq!(dense(&["none", "momentum=0.7", "dgc:momentum=0.7"]).len(), 2, "it is there");
         assert_eq!(dense(&["topk", "dgc"]).len(), 2, "dense training was not asked for");
+        let adaptive = dense(&["none", "dgc:momentum=0.7", "adapt=gravac"]);
+        assert_eq!(adaptive[2], "none momentum=0.7", "{adaptive:?}");
+    }
+
+    #[test]
+    fn ways_to_set_the_density_are_tried_with_all_but_none() {
+        let all = expand(&["none", "topk"], "adapt = [\"gravac\", \"accordion\"]").unwrap();
+        assert_eq!(all, ["none", "topk adapt=gravac", "topk adapt=accordion"]);
     }
 }

@@ -1,12 +1,12 @@
 //! The setting `adapt`: how it is spelled, and which settings it cannot be combined with.
 
-use gradwire::Spec;
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;
+use gradwire::{Density, Spec};
 
 use super::check::refuse;
 use super::{ConfigError, RunConfig};
-use crate::adapt::Adapt;
+use crate::adapt::{AccordionSettings, Adapt, By, Level};
 
 impl RunConfig {
     /// What sets the density of each step, if it is not the codec.
@@ -15,18 +15,21 @@ impl RunConfig {
     ///
     /// [`ConfigError::Adapt`] if the spelling is not one.
     pub fn adapt(&self) -> Result<Option<Adapt>, ConfigError> {
-        self.adapt.as_deref().map(parse).transpose()
+        let spec = self.spec()?;
+        self.adapt.as_deref().map(|adapt| read(adapt, &spec)).transpose()
     }
 }
 
-fn parse(spelling: &str) -> Result<Adapt, ConfigError> {
+fn read(spelling: &str, spec: &Spec) -> Result<Adapt, ConfigError> {
     let refused = |what: String| ConfigError::Adapt { spelling: spelling.replace(['\n', '\r'], " "), what };
-    spelling.parse().map_err(refused)
+    Adapt::read(spelling, spec).map_err(refused)
 }
 
-/// The spelling with every key.
-pub(super) fn canonical_adapt(spelling: &str) -> Result<String, ConfigError> {
-    Ok(parse(spelling)?.to_string())
+/// The spelling with every key, for the codec of that spelling.
+pub(super) fn canonical_adapt(spelling: &str, codec: &str) -> Result<String, ConfigError> {
+    let refused = |what: String| ConfigError::Codec { spelling: codec.to_owned(), what };
+    let spec = Spec::parse(codec).map_err(|error| refused(error.to_string()))?;
+    Ok(read(spelling, &spec)?.to_string())
 }
 
 /// The names of codecs that have a density.
@@ -49,21 +52,80 @@ pub(super) fn adapt_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
             "adapt with codec = {codec}: packets may be lost, and what decides may not; leave out max_packet_bytes"
         ),
     )?;
-    refuse(
-        spec.codec.density().is_none(),
-        format!(
-            "adapt with codec = {codec}: it has no density; those that have one: {}",
-            with_density().join(", ")
-        ),
-    )?;
+    level_conflicts(&adapt, codec, &spec)?;
     match adapt {
         Adapt::Gravac(_) => gravac_conflicts(codec, &spec),
-        Adapt::Accordion(_) => refuse(
-            config.schedule == "cosine",
-            "adapt = accordion with schedule = cosine: the rate falls at every step, so every step would be critical; use constant or step",
-        ),
+        Adapt::Layers(list) => {
+            refuse(
+                !spec.units.per_tensor,
+                format!("adapt = layers with codec = {codec}: all tensors are one unit; use unit=tensor"),
+            )?;
+            unit_conflicts(list.iter().map(|(_, density)| *density), codec, &spec)
+        }
+        Adapt::Accordion(settings) => {
+            refuse(
+                config.schedule == "cosine",
+                "adapt = accordion with schedule = cosine: the rate falls at every step, so every step would be critical; use constant or step",
+            )?;
+            by_layer_conflicts(&settings, codec, &spec)
+        }
         _ => Ok(()),
     }
+}
+
+/// Refuses a codec that has not what `adapt` sets.
+fn level_conflicts(adapt: &Adapt, codec: &str, spec: &Spec) -> Result<(), ConfigError> {
+    let known = with_density().join(", ");
+    if spec.codec.rank().is_some() {
+        return refuse(
+            !matches!(adapt, Adapt::Accordion(_) | Adapt::Replay(_)),
+            format!(
+                "adapt with codec = {codec}: it has a rank and no density; use accordion, which sets the rank, or one of {known}"
+            ),
+        );
+    }
+    refuse(
+        spec.codec.density().is_none(),
+        format!("adapt with codec = {codec}: it has no density; those that have one: {known}"),
+    )
+}
+
+/// Refuses regimes by layer where layers cannot be told apart.
+fn by_layer_conflicts(settings: &AccordionSettings, codec: &str, spec: &Spec) -> Result<(), ConfigError> {
+    if settings.by == By::Model {
+        return Ok(());
+    }
+    refuse(
+        spec.codec.rank().is_some(),
+        format!(
+            "adapt = accordion, by=layer with codec = {codec}: all its matrices have one rank; use by=model"
+        ),
+    )?;
+    refuse(
+        !spec.units.per_tensor,
+        format!(
+            "adapt = accordion, by=layer with codec = {codec}: all tensors are one unit; use unit=tensor, or by=model"
+        ),
+    )?;
+    let densities = [settings.low, settings.high].into_iter().filter_map(|level| match level {
+        Level::Density(density) => Some(density),
+        Level::Rank(_) => None,
+    });
+    unit_conflicts(densities, codec, spec)
+}
+
+/// `redsync` never sends a whole unit, and inside of its frames no other codec can take its place.
+fn unit_conflicts(
+    mut densities: impl Iterator<Item = Density>,
+    codec: &str,
+    spec: &Spec,
+) -> Result<(), ConfigError> {
+    refuse(
+        spec.codec.name() == "redsync" && densities.any(|density| density.fraction() == 1.0),
+        format!(
+            "adapt with codec = {codec}: its threshold lies above the mean of a tensor, so none is sent at density 1; use topk, dense_1d or dense_below"
+        ),
+    )
 }
 
 /// GraVAC measures gains of residual + gradient, so the codec's choice may depend on nothing else.
@@ -83,6 +145,11 @@ fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
 /// A note that the codec's own density and warm-up are not used, if `adapt` sets the density.
 pub(super) fn adapt_note(config: &RunConfig, spec: &Spec) -> Option<String> {
     let adapt = config.adapt.as_ref()?;
+    if let Some(rank) = spec.codec.rank() {
+        return Some(format!(
+            "adapt = {adapt}: sets the rank of every step; the codec's rank {rank} is not used"
+        ));
+    }
     let density = spec.codec.density()?;
     let unused = match spec.warmup {
         0 => format!("density {density} is not used"),

@@ -96,7 +96,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         checkpoint_every: or(&settings.checkpoint_every, 0),
         tensorboard: settings.tensorboard,
         packet_loss: settings.packet_loss,
-        adapt: settings.adapt.as_deref().map(canonical_adapt).transpose()?,
+        adapt: settings.adapt.as_deref().map(|adapt| canonical_adapt(adapt, &codec)).transpose()?,
         clip: settings.clip,
         clip_mean: settings.clip_mean,
         codec,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use self::logged::{LogError, LoggedRun};
 pub(crate) use self::sums::Sums;
 
-use crate::adapt::Decision;
+use crate::adapt::Decided;
 use crate::checkpoint::Snapshot;
 use crate::job::Job;
 use crate::model::eval::Evaluation;
@@ -63,9 +63,9 @@ pub(crate) struct StepRecord {
     pub(crate) evaluation: Option<Evaluation>,
     /// This worker's part of a checkpoint, if one is due.
     pub(crate) snapshot: Option<Snapshot>,
-    /// What set the density; the same at every worker, and the first one's counts.
+    /// What set density or rank; the same at every worker, and the first one's counts.
     #[serde(skip)]
-    pub(crate) adapt: Option<Decision>,
+    pub(crate) adapt: Option<Decided>,
     /// Why the step was skipped.
     pub(crate) refusal: Option<String>,
     /// Whether this worker was told to end the run.
@@ -199,9 +199,9 @@ pub struct Metrics {
     /// Share of the coordinates that was to be sent at this step, as the schedule or the controller set it;
     /// `null` for a codec without a density.
     pub target_density: Option<f64>,
-    /// What set the density, in a run with `adapt`.
+    /// What set the density, or the rank, in a run with `adapt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapt: Option<Decision>,
+    pub adapt: Option<Decided>,
     /// Share of the packets that did not enter the mean and were given back; `null` for a run without
     /// packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,11 +267,11 @@ impl Metrics {
             decode_ns: mean_ns(|record| record.decode),
             residual_norm: squares.sqrt(),
             density: 4.0 * sum(|record| record.held as u64) as f64 / dense,
-            target_density: match first.adapt {
-                Some(Decision { density, .. }) => job.target_of(density),
+            target_density: match &first.adapt {
+                Some(decided) => job.target_of(decided),
                 None => job.target_density(first.step),
             },
-            adapt: first.adapt,
+            adapt: first.adapt.clone(),
             packet_loss: over(
                 sum(|record| record.packets_lost as u64) as f64,
                 sum(|record| record.packets_sent as u64) as f64,

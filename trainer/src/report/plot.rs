@@ -27,6 +27,7 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Figure> {
         loss_by_step(comparison),
         quality_by_step(comparison),
         bytes_by_step(comparison),
+        density_by_step(comparison),
     ];
     figures.into_iter().flatten().collect()
 }
@@ -230,6 +231,49 @@ fn bytes_by_step(comparison: &Comparison) -> Option<Figure> {
     figure(comparison, ("Bytes per step", caption), &chart, &curves)
 }
 
+/// Only if the density of some row changes. A row of a codec without a density has no curve, except for `none`.
+fn density_by_step(comparison: &Comparison) -> Option<Figure> {
+    let curves = curves(comparison, |entry| {
+        let is_dense = entry.is_dense();
+        density_curve(entry.curve(|line| density_of(line, is_dense)))
+    });
+    let (title, caption, chart) = density_chart();
+    curves.iter().any(is_changing).then(|| figure(comparison, (title, caption), &chart, &curves)).flatten()
+}
+
+/// Title, caption and axes of the densities.
+pub(super) fn density_chart() -> (&'static str, &'static str, Chart<'static>) {
+    let chart = Chart {
+        x: Axis { name: "step", is_log: false, format: &svg::plain_label },
+        y: Axis { name: "share to be sent, %", is_log: true, format: &svg::small_label },
+        overlaps: true,
+        front: None,
+    };
+    let caption = "The share of the coordinates that a step was to send, as its list, its warm-up or its controller set it.";
+    ("Density by step", caption, chart)
+}
+
+/// The density that was set for a step; everything, if whole gradients are sent.
+pub(super) fn density_of(line: &Metrics, is_dense: bool) -> Option<f64> {
+    line.target_density.or(is_dense.then_some(1.0))
+}
+
+/// Densities in percent, without the steps between two at which nothing changes.
+pub(super) fn density_curve(values: Vec<(u64, f64)>) -> Curve {
+    let mut curve = by_step(values);
+    curve.iter_mut().for_each(|(_, density)| *density *= 100.0);
+    let is_corner = |at: usize| {
+        let near = &curve[at.saturating_sub(1)..(at + 2).min(curve.len())];
+        near.len() < 3 || near.iter().any(|point| point.1 != curve[at].1)
+    };
+    (0..curve.len()).filter(|&at| is_corner(at)).map(|at| curve[at]).collect()
+}
+
+/// Whether the values of a curve differ.
+pub(super) fn is_changing(curve: &Curve) -> bool {
+    curve.windows(2).any(|pair| pair[0].1 != pair[1].1)
+}
+
 fn cumulated(values: &[(u64, f64)]) -> Curve {
     let add = |sum: &mut f64, &(step, value): &(u64, f64)| {
         *sum += value;
@@ -295,6 +339,40 @@ mod tests {
         assert_eq!(title(&comparison).as_deref(), Some(expected));
         comparison.config.link_gbps = None;
         assert_eq!(title(&comparison), None);
+    }
+
+    /// A row whose densities are these, one for each step.
+    fn sending(codec: &str, densities: &[Option<f64>]) -> Entry {
+        let mut entry = fixture::entry(codec, 0.1, &[0.5], 100);
+        let metrics = &mut entry.outcomes[0].metrics;
+        let line = |(step, &target_density)| Metrics { step, target_density, ..metrics[0].clone() };
+        *metrics = (0..).zip(densities).map(line).collect();
+        entry
+    }
+
+    #[test]
+    fn there_is_a_figure_of_densities_where_one_of_them_changes() {
+        let steady = sending("topk", &[Some(0.01); 4]);
+        let falling = sending("dgc", &[Some(0.25), Some(0.25), Some(0.25), Some(0.001)]);
+        let of = |entries: Vec<Entry>| {
+            let config = entries[0].config.clone();
+            density_by_step(&Comparison { entries, config, params: 1, steps: 4, seeds: 1, is_text: false })
+        };
+        assert!(of(vec![steady.clone(), sending("none", &[None; 4])]).is_none());
+        let rows = vec![steady, falling, sending("none", &[None; 4]), sending("qsgd", &[None; 4])];
+        let figure = of(rows).unwrap();
+        assert_eq!(figure.title, "Density by step");
+        let ends = "Last points: topk: 1 at 4; dgc: 0.1 at 4; none: 100 at 4";
+        assert_eq!(figure.description, format!("share to be sent, % by step. {ends}"));
+        assert_eq!(figure.svg.matches("stroke:var(--c").count(), 3, "{}", figure.svg);
+    }
+
+    #[test]
+    fn a_curve_of_densities_has_its_corners() {
+        let curve = density_curve((0..).zip([0.5, 0.5, 0.5, 0.1, 0.1, 0.1]).collect());
+        assert_eq!(curve, [(1.0, 50.0), (3.0, 50.0), (4.0, 10.0), (6.0, 10.0)]);
+        assert!(is_changing(&curve) && !is_changing(&curve[..2].to_vec()));
+        assert_eq!(density_curve(vec![(0, 0.1)]), [(1.0, 10.0)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::plot::{Figure, smoothed as by_window};
+use super::plot::{Figure, density_chart, density_curve, density_of, is_changing, smoothed as by_window};
 use super::svg::{self, Axis, Chart, Curve};
 use super::table::{bytes, duration, ratio_text};
 use super::{Cell, Row, Rows};
@@ -128,12 +128,24 @@ fn figures(runs: &[LoggedRun]) -> Vec<Figure> {
         ("Norm of the residual", "It should settle.", step(), plain("L2 norm of the residual"), kept),
     ];
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let figure = |title: &str, caption, chart: &Chart<'_>, curves: &[Curve]| {
+        let description = svg::describe(chart, &names, curves);
+        Some(Figure { title: title.to_owned(), caption, svg: svg::draw(chart, curves)?, description })
+    };
     let drawn = all.into_iter().filter_map(|(title, caption, x, y, curves)| {
-        let chart = Chart { x, y, overlaps: true, front: None };
-        let description = svg::describe(&chart, &names, &curves);
-        Some(Figure { title: title.to_owned(), caption, svg: svg::draw(&chart, &curves)?, description })
+        figure(title, caption, &Chart { x, y, overlaps: true, front: None }, &curves)
     });
-    drawn.collect()
+    let densities: Vec<Curve> = runs.iter().map(densities).collect();
+    let (title, caption, chart) = density_chart();
+    let changing = densities.iter().any(is_changing).then(|| figure(title, caption, &chart, &densities));
+    drawn.chain(changing.flatten()).collect()
+}
+
+/// What was set for each step, of a run whose codec has a density or sends everything.
+fn densities(run: &LoggedRun) -> Curve {
+    let is_dense = run.codec.as_deref() == Some("none");
+    let set = run.metrics.iter().filter_map(|line| Some((line.step, density_of(line, is_dense)?)));
+    density_curve(set.collect())
 }
 
 fn curve(run: &LoggedRun, of: fn(&Metrics) -> f64) -> Curve {

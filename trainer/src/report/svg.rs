@@ -28,11 +28,11 @@ pub(super) struct Chart<'a> {
     pub(super) front: Option<Curve>,
 }
 
-/// Small, so that text of [`FONT`] still has 11 pixels where a page of 390 leaves 340 for a chart.
+/// Small, so that text of [`FONT`] still has 11 pixels where a page of 390 leaves 335 for a chart.
 const SIZE: (u32, u32) = (420, 300);
 
-/// Height of the text in the units of [`SIZE`].
-const FONT: u32 = 14;
+/// Height of a line of text in the units of [`SIZE`]. The plotting library takes 1/1.24 of it as font size.
+const FONT: u32 = 18;
 
 /// Radius of a point, in the units of [`SIZE`].
 const DOT: i32 = 5;
@@ -72,6 +72,14 @@ pub(super) fn plain_label(value: f64) -> String {
     };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// As [`plain_label`], with an exponent for numbers of which that would not show two digits.
+pub(super) fn small_label(value: f64) -> String {
+    if value == 0.0 || value.abs() >= 1e-3 {
+        return plain_label(value);
+    }
+    format!("{value:.1e}").replace(".0e", "e")
 }
 
 /// The chart as an `svg` element; nothing if no curve has a point that can be shown.
@@ -139,8 +147,8 @@ where
     let mut context = ChartBuilder::on(area)
         .margin(6)
         .margin_right(20)
-        .x_label_area_size(44)
-        .y_label_area_size(66)
+        .x_label_area_size(50)
+        .y_label_area_size(76)
         .build_cartesian_2d(x, y)
         .map_err(|error| error.to_string())?;
     context
@@ -208,8 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn text_has_eleven_pixels_where_a_chart_has_340() {
-        assert!(f64::from(FONT) * 340.0 / f64::from(SIZE.0) >= 11.0);
+    fn text_has_eleven_pixels_where_a_chart_has_335() {
+        let axis = || Axis { name: "x", is_log: false, format: &plain_label };
+        let chart = Chart { x: axis(), y: axis(), overlaps: false, front: None };
+        let svg = draw(&chart, &[vec![(0.0, 1.0), (1.0, 0.1)]]).unwrap();
+        let sizes: Vec<f64> = svg
+            .split("font-size=\"")
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap().parse().unwrap())
+            .collect();
+        assert!(sizes.len() > 8, "{svg}");
+        assert!(sizes.iter().all(|size| size * 335.0 / f64::from(SIZE.0) >= 11.0), "{sizes:?}");
     }
 
     #[test]
@@ -233,5 +250,6 @@ mod tests {
     fn labels_are_short() {
         assert_eq!([0.0, 0.05, 2.5, 97.5, 600.0].map(plain_label), ["0", "0.05", "2.5", "97.5", "600"]);
         assert_eq!([1e3, 1.5e6].map(bytes_label), ["1 kB", "1.5 MB"]);
+        assert_eq!([100.0, 0.001, 0.00025, 1e-7].map(small_label), ["100", "0.001", "2.5e-4", "1e-7"]);
     }
 }

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use gradwire::{Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::{Fold, Scalar};
+use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
 
 use super::gains::{Gains, Gradient};
 use super::{NO_DEADLINE, StepError, Worker};
-use crate::adapt::{Accordion, Agreed, Choice, Decision, Gravac, List, Plan};
+use crate::adapt::{Accordion, Agreed, ByLoss, Choice, Decided, Gravac, List, Plan};
+use crate::agreement::Agreement;
 use crate::job::Job;
 use crate::record::StepRecord;
 
@@ -20,6 +22,13 @@ pub(super) enum Steering<'a> {
     List(&'a List),
     Gravac(Box<GravacSteering>),
     Accordion(Box<Accordion>),
+    Loss(LossSteering),
+}
+
+pub(super) struct LossSteering {
+    by_loss: ByLoss,
+    /// Time spent on agreeing on the loss in the step under way.
+    agreed: Duration,
 }
 
 pub(super) struct GravacSteering {
@@ -47,7 +56,10 @@ impl<'a> Steering<'a> {
                 agreed: Duration::ZERO,
             })),
             Plan::Accordion(settings) => {
-                Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, job.layout.len())))
+                Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, &job.units())))
+            }
+            Plan::Loss(list) => {
+                Self::Loss(LossSteering { by_loss: ByLoss::new(list), agreed: Duration::ZERO })
             }
         })
     }
@@ -58,6 +70,7 @@ impl<'a> Steering<'a> {
             Self::List(_) => return Vec::new(),
             Self::Gravac(steering) => postcard::to_stdvec(&steering.gravac),
             Self::Accordion(accordion) => postcard::to_stdvec(accordion),
+            Self::Loss(steering) => postcard::to_stdvec(&steering.by_loss),
         };
         // Numbers and lists of them: nothing that could not be written.
         bytes.unwrap_or_default()
@@ -82,8 +95,29 @@ impl<'a> Steering<'a> {
                 }
                 **accordion = read;
             }
+            Self::Loss(steering) => {
+                let read: ByLoss = postcard::from_bytes(state).map_err(foreign)?;
+                if !read.continues(&steering.by_loss) {
+                    return Err("state of a controller with another list".to_owned());
+                }
+                steering.by_loss = read;
+            }
         }
         Ok(())
+    }
+
+    /// The rank at which the step before this one was sent, if ranks are set; before the first step, that of
+    /// the first.
+    pub(super) fn rank_before(&self, next_step: u64) -> Option<u16> {
+        let decided = match self {
+            Self::List(list) => list.at(next_step.saturating_sub(1)).clone(),
+            Self::Accordion(accordion) => accordion.now(),
+            Self::Gravac(_) | Self::Loss(_) => return None,
+        };
+        match decided {
+            Decided::Rank { rank, .. } => Some(rank),
+            _ => None,
+        }
     }
 
     /// Takes the mean that all workers apply.
@@ -97,15 +131,16 @@ impl<'a> Steering<'a> {
     fn spent(&self) -> [Duration; 2] {
         match self {
             Self::Gravac(steering) => [steering.measured, steering.agreed],
+            Self::Loss(steering) => [Duration::ZERO, steering.agreed],
             _ => [Duration::ZERO; 2],
         }
     }
 
     /// Takes the time of a step, which had this decision. If the step sent everything, the time of measuring
     /// gains does not count.
-    fn finish(&mut self, elapsed: Duration, decision: &Decision) {
+    fn finish(&mut self, elapsed: Duration, decided: &Decided) {
         if let Self::Gravac(steering) = self {
-            let spared = if decision.choice == Choice::Dense { steering.measured } else { Duration::ZERO };
+            let spared = if decided.choice() == Choice::Dense { steering.measured } else { Duration::ZERO };
             steering.seconds = elapsed.saturating_sub(spared).as_secs_f64();
         }
     }
@@ -134,12 +169,13 @@ impl GravacSteering {
 }
 
 impl<T: Transport> Worker<'_, T> {
-    /// Decides the density of a step, as all other workers do; none without `adapt`.
-    pub(super) fn decide(&mut self, step: u64) -> Result<Option<Decision>, StepError> {
+    /// Decides the density or the rank of a step, as all other workers do; none without `adapt`.
+    pub(super) fn decide(&mut self, step: u64) -> Result<Option<Decided>, StepError> {
         let (key, job) = (self.key(step), self.job);
         Ok(Some(match &mut self.steering {
             None => return Ok(None),
-            Some(Steering::List(list)) => list.at(step),
+            Some(Steering::List(list)) => list.at(step).clone(),
+            Some(Steering::Loss(steering)) => steering.by_loss.decide().into(),
             Some(Steering::Accordion(accordion)) => accordion.decide(step, job.schedule.lr(step)),
             Some(Steering::Gravac(steering)) => {
                 let (of, memory) = ((&job.spec, &job.layout.as_ref()), self.memory.as_ref());
@@ -147,16 +183,40 @@ impl<T: Transport> Worker<'_, T> {
                 let started = Instant::now();
                 let agreed = agreed(&mut self.transport, step, own)?;
                 steering.agreed = started.elapsed();
-                steering.gravac.decide(agreed)
+                steering.gravac.decide(agreed).into()
             }
         }))
+    }
+
+    /// Agrees with all other workers on the training loss of a step, if that sets the density.
+    pub(super) fn observe_loss(&mut self, step: u64, loss: f32) -> Result<(), StepError> {
+        let Some(Steering::Loss(steering)) = &mut self.steering else { return Ok(()) };
+        let started = Instant::now();
+        steering.by_loss.observe(mean_loss(&mut self.transport, step, loss)?);
+        steering.agreed = started.elapsed();
+        Ok(())
+    }
+
+    /// Continues at that rank, with the same residual.
+    pub(super) fn set_rank(&mut self, rank: u16) -> Result<(), ExchangeError> {
+        match (&mut self.agreement, &mut self.memory) {
+            (Agreement::Mean(means), Some(memory)) => means.set_rank(rank, memory),
+            // A codec with a rank has a memory.
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the memory, before anything is loaded into it, the form that it had before a step.
+    pub(super) fn reshape_memory(&mut self, next_step: u64) -> Result<(), ExchangeError> {
+        let rank = self.steering.as_ref().and_then(|steering| steering.rank_before(next_step));
+        rank.map_or(Ok(()), |rank| self.set_rank(rank))
     }
 
     /// Writes down what was decided for a step that began then, and what deciding took.
     pub(super) fn note_decision(&mut self, record: &mut StepRecord, began: Instant) {
         record.adapt = self.decision.take();
-        let (Some(steering), Some(decision)) = (&mut self.steering, &record.adapt) else { return };
-        steering.finish(began.elapsed(), decision);
+        let (Some(steering), Some(decided)) = (&mut self.steering, &record.adapt) else { return };
+        steering.finish(began.elapsed(), decided);
         let [measured, agreed] = steering.spent();
         record.encode += measured;
         record.exchange += agreed;
@@ -174,6 +234,16 @@ fn agreed(transport: &mut dyn Transport, step: u64, own: [f64; 3]) -> Result<Agr
         unreachable!("scalars keep their types");
     };
     Ok(Agreed { gain_min: gain_min / world, gain: gain / world, seconds })
+}
+
+/// The mean of all workers' losses, the same bits at each of them.
+fn mean_loss(transport: &mut dyn Transport, step: u64, loss: f32) -> Result<f64, StepError> {
+    let membership = transport.membership();
+    let (tag, world) = (Tag::new(membership.epoch, step).unit(UNIT_OF_DECISIONS), membership.world() as f64);
+    let mut scalars = [(Fold::Sum, Scalar::F64(loss.into()))];
+    transport.agree(tag, &mut scalars, NO_DEADLINE).map_err(|error| StepError::Exchange(error.into()))?;
+    let [(_, Scalar::F64(sum))] = scalars else { unreachable!("scalars keep their types") };
+    Ok(sum / world)
 }
 
 #[cfg(test)]
@@ -194,5 +264,16 @@ mod tests {
         let sum = (0.9 + 0.6) + 0.3;
         let expected = Agreed { gain_min: sum / 3.0, gain: 0.25, seconds: 4.0 };
         assert_eq!(all, [expected; 3]);
+    }
+
+    #[test]
+    fn workers_agree_on_the_mean_of_their_losses() {
+        let workers = local::world(3)
+            .into_iter()
+            .zip([0.5, 0.25, 3.0])
+            .map(|(mut end, own)| std::thread::spawn(move || mean_loss(&mut end, 7, own).unwrap()));
+        let workers: Vec<_> = workers.collect();
+        let all: Vec<f64> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        assert_eq!(all, [1.25; 3]);
     }
 }

@@ -19,7 +19,7 @@ use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 use self::adapt::Steering;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
-use crate::adapt::Decision;
+use crate::adapt::Decided;
 use crate::agreement::Agreement;
 use crate::checkpoint::Best;
 use crate::data::Batches;
@@ -85,7 +85,7 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     /// What was selected before a decision, to be sent after it.
     selection: Selection,
     /// What was decided for the step that was sent last.
-    decision: Option<Decision>,
+    decision: Option<Decided>,
     /// The smallest validation loss so far, in a run that may end early.
     best: Option<Best>,
     /// The traffic of the steps, without anything else that went over the transport.
@@ -112,7 +112,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         });
         let mut params = vec![0.0; len];
         model.params(&mut params);
-        Ok(Self {
+        let mut worker = Self {
             job,
             transport,
             model,
@@ -131,7 +131,9 @@ impl<'a, T: Transport> Worker<'a, T> {
             moved: Counters::default(),
             #[cfg(feature = "zmq")]
             history: None,
-        })
+        };
+        worker.reshape_memory(0)?;
+        Ok(worker)
     }
 
     /// One step, from the batch to the new parameters. In a delayed run the gradient of the previous step
@@ -146,6 +148,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             self.send(step)?;
         }
         let (loss, compute) = self.local_gradient(step)?;
+        self.observe_loss(step, loss)?;
         if !is_delayed {
             self.send(step)?;
         }
@@ -227,9 +230,9 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn send(&mut self, step: u64) -> Result<(), StepError> {
         let key = self.key(step);
         self.decision = self.decide(step)?;
-        match self.decision.map(|decision| decision.density) {
-            Some(density) if density.fraction() == 1.0 => self.send_all(key),
-            density => self.send_at(key, density.or_else(|| self.job.density(step))),
+        match self.decision.clone() {
+            Some(decided) => self.send_as(key, decided),
+            None => self.send_at(key, self.job.density(step)),
         }
         .map_err(diverged_or_failed)?;
         // The server may take this frame in, and be gone before it says so.
@@ -238,6 +241,21 @@ impl<'a, T: Transport> Worker<'a, T> {
             history.note_if_due(self.job, step, self.memory.as_ref());
         }
         Ok(())
+    }
+
+    /// Sends the gradient as it was decided.
+    fn send_as(&mut self, key: StepKey, decided: Decided) -> Result<(), ExchangeError> {
+        match decided {
+            Decided::Density(decision) if decision.density.fraction() == 1.0 => return self.send_all(key),
+            Decided::Density(decision) => return self.send_at(key, Some(decision.density)),
+            Decided::Densities { densities, .. } => {
+                if let Agreement::Mean(means) = &mut self.agreement {
+                    means.set_densities(&densities)?;
+                }
+            }
+            Decided::Rank { rank, .. } => self.set_rank(rank)?,
+        }
+        self.send_at(key, None)
     }
 
     /// Sends the gradient at that density, if the codec has one: what was selected for this step, or else the

@@ -59,6 +59,10 @@ impl<T: Transport> Worker<'_, T> {
         let rank = self.rank().0 as usize;
         let refused =
             |what: String| CheckpointError::Foreign { path: format!("memory of rank {rank}").into(), what };
+        if let Some(steering) = &mut self.steering {
+            steering.restore(&checkpoint.controller).map_err(refused)?;
+        }
+        self.reshape_memory(checkpoint.steps).map_err(|error| refused(error.to_string()))?;
         self.keep(checkpoint.memories.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         if let Some(gradient) = checkpoint.gradients.get(rank) {
             self.grad.copy_from_slice(gradient);
@@ -68,9 +72,6 @@ impl<T: Transport> Worker<'_, T> {
         load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         self.agreement.restore_norms(&checkpoint.norms);
         self.best.clone_from(&checkpoint.best);
-        if let Some(steering) = &mut self.steering {
-            steering.restore(&checkpoint.controller).map_err(refused)?;
-        }
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
         let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
         self.restore(replica).map_err(|error| refused(error.to_string()))

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use gradwire_trainer::adapt::{Choice, Decision};
+use gradwire_trainer::adapt::{Choice, Decided, Decision};
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
@@ -31,12 +31,41 @@ fn outcome(job: &Job) -> Outcome {
     run(job, &mut Quiet::default()).unwrap()
 }
 
-fn decisions(metrics: &[Metrics]) -> Vec<Decision> {
-    metrics.iter().map(|line| line.adapt.unwrap()).collect()
+fn decisions(metrics: &[Metrics]) -> Vec<Decided> {
+    metrics.iter().map(|line| line.adapt.clone().unwrap()).collect()
+}
+
+/// What was decided for the whole gradient.
+fn decision(line: &Metrics) -> Decision {
+    let Some(Decided::Density(decision)) = line.adapt else { panic!("{:?}", line.adapt) };
+    decision
 }
 
 fn densities(outcome: &Outcome) -> Vec<f64> {
-    decisions(&outcome.metrics).iter().map(|decision| decision.density.fraction()).collect()
+    outcome.metrics.iter().map(|line| decision(line).density.fraction()).collect()
+}
+
+/// The densities of the units in each step.
+fn by_unit(outcome: &Outcome) -> Vec<Vec<f64>> {
+    let of = |decided: Decided| {
+        let Decided::Densities { densities, .. } = decided else { panic!("{decided:?}") };
+        densities.iter().map(|density| density.fraction()).collect()
+    };
+    decisions(&outcome.metrics).into_iter().map(of).collect()
+}
+
+fn ranks(outcome: &Outcome) -> Vec<u16> {
+    let of = |decided| match decided {
+        Decided::Rank { rank, .. } => rank,
+        other => panic!("{other:?}"),
+    };
+    decisions(&outcome.metrics).into_iter().map(of).collect()
+}
+
+/// Two steps an epoch, and a rate that halves every nine steps.
+fn halving(settings: &mut Settings) {
+    (settings.batch, settings.schedule) = (Some(480), Some("step".to_owned()));
+    (settings.decay_every, settings.decay_factor) = (Some(9), Some(0.5));
 }
 
 #[test]
@@ -46,7 +75,7 @@ fn a_list_sets_the_density_from_each_step_on_and_replaces_the_warm_up() {
         let outcome = outcome(&job);
         assert_eq!(densities(&outcome), [0.5, 0.5, 0.5, 0.01, 0.01, 0.01, 0.01, 0.1, 0.1], "{codec}");
         for line in &outcome.metrics {
-            let (asked, target) = (line.adapt.unwrap().density.fraction(), line.target_density.unwrap());
+            let (asked, target) = (decision(line).density.fraction(), line.target_density.unwrap());
             assert!((target / asked - 1.0).abs() < 0.01, "{codec}: {target} of {asked}");
             assert!((0.8 * target..=1.3 * target).contains(&line.density), "{codec}: {}", line.density);
         }
@@ -72,7 +101,7 @@ fn gravac_sends_what_the_gains_allow_with_every_sparsifier() {
         let outcome = outcome(&adaptive(codec, 24, &adapt));
         let mut least = 0.5;
         for line in &outcome.metrics {
-            let Decision { density, choice, gain_min, gain } = line.adapt.unwrap();
+            let Decision { density, choice, gain_min, gain } = decision(line);
             let (gain_min, gain) = (gain_min.unwrap(), gain.unwrap());
             assert!(0.0 < gain && gain <= gain_min && gain_min <= 1.0, "{codec}: {gain} {gain_min}");
             let expected = match () {
@@ -110,7 +139,7 @@ fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
     ] {
         let job = adaptive_with(codec, 16, adapt, |settings| settings.exchange = Some(exchange.to_owned()));
         let [first, second] = [(); 2].map(|()| outcome(&job));
-        let choices: Vec<Choice> = decisions(&first.metrics).iter().map(|decision| decision.choice).collect();
+        let choices: Vec<Choice> = decisions(&first.metrics).iter().map(Decided::choice).collect();
         assert!(choices.windows(2).any(|pair| pair[0] != pair[1]), "{codec}: nothing was decided");
         let led = led(&job);
         for other in [&second, &led] {
@@ -125,9 +154,20 @@ fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
 fn a_run_is_replayed_from_its_log_to_the_same_bits() {
     let wall = GRAVAC.replace("clock=none", "clock=wall");
     let accordion = "accordion:low=0.2,high=0.05,eta=0.1,window=1";
-    for (codec, adapt, delayed) in
-        [("topk", wall.as_str(), false), ("dgc", &wall, true), ("topk:unit=tensor", accordion, false)]
-    {
+    let layers = "layers:*.bias=0.5,*=0.02";
+    let ranks = "accordion:low=5,high=1,eta=0.2,window=1";
+    let by_loss = "loss:inf=0.3,2.0=0.05,1.0=0.01";
+    for (codec, adapt, delayed) in [
+        ("topk", wall.as_str(), false),
+        ("dgc", &wall, true),
+        ("topk", accordion, false),
+        ("topk:unit=tensor", accordion, false),
+        ("dgc", accordion, true),
+        ("topk:unit=tensor", layers, false),
+        ("powersgd", ranks, false),
+        ("powersgd", ranks, true),
+        ("topk", by_loss, true),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let change = |settings: &mut Settings| {
             (settings.batch, settings.delayed) = (Some(480), Some(delayed));
@@ -139,7 +179,7 @@ fn a_run_is_replayed_from_its_log_to_the_same_bits() {
             let replayed = outcome(&adaptive_with(codec, 14, &replay, change));
             assert_eq!(replayed.summary.params_hash, recorded.summary.params_hash, "{codec}");
             for (a, b) in replayed.metrics.iter().zip(&recorded.metrics) {
-                assert_eq!((a.adapt, a.loss, a.density), (b.adapt, b.loss, b.density), "{codec}");
+                assert_eq!((&a.adapt, a.loss, a.density), (&b.adapt, b.loss, b.density), "{codec}");
             }
         }
         let replay = format!("replay:{}", folder.path().display());
@@ -160,10 +200,7 @@ fn a_run_is_replayed_from_its_log_to_the_same_bits() {
 fn accordion_compresses_less_in_critical_windows() {
     let with_eta = |eta: &str| {
         let adapt = format!("accordion:low=0.2,high=0.05,eta={eta},window=1");
-        let job = adaptive_with("topk", 12, &adapt, |settings| {
-            (settings.batch, settings.schedule) = (Some(480), Some("step".to_owned()));
-            (settings.decay_every, settings.decay_factor) = (Some(9), Some(0.5));
-        });
+        let job = adaptive_with("topk", 12, &adapt, halving);
         assert_eq!(job.steps_per_epoch, 2);
         densities(&outcome(&job))
     };
@@ -172,6 +209,146 @@ fn accordion_compresses_less_in_critical_windows() {
     let calm = [low, low, low, low, high, high, high, high, high, low, high, high];
     assert_eq!(with_eta("10000"), calm);
     assert_eq!(with_eta("1e-9"), [low; 12]);
+}
+
+/// As above, and the regimes of some layers end before those of others.
+#[test]
+fn accordion_by_layer_gives_each_tensor_its_own_density() {
+    for (codec, dense) in [("topk:unit=tensor", vec![]), ("topk:unit=tensor,dense_1d=true", vec![1, 3])] {
+        let adapt = "accordion:low=0.2,high=0.05,eta=0.2,window=1";
+        let job = adaptive_with(codec, 16, adapt, |settings| {
+            settings.batch = Some(480);
+        });
+        assert!(job.config.adapt.as_ref().unwrap().ends_with(",by=layer"), "{:?}", job.config.adapt);
+        let outcome = outcome(&job);
+        let seen = by_unit(&outcome);
+        for (line, densities) in outcome.metrics.iter().zip(&seen) {
+            assert_eq!(densities.len(), job.units().len(), "{codec}");
+            for (at, density) in densities.iter().enumerate() {
+                let allowed = if dense.contains(&at) { &[1.0][..] } else { &[0.2, 0.05] };
+                assert!(allowed.contains(density), "{codec}: {density} for unit {at}");
+            }
+            // What was to be sent is what each tensor sends.
+            let count = |(unit, &density): (&gradwire::Unit, &f64)| {
+                gradwire::Density::new(density).unwrap().count(unit.len)
+            };
+            let sent: usize = job.units().iter().zip(densities).map(count).sum();
+            let share = sent as f64 / job.layout.len() as f64;
+            assert_eq!((line.density, line.target_density), (share, Some(share)), "{codec}");
+        }
+        let choices: BTreeSet<String> =
+            decisions(&outcome.metrics).iter().map(|decided| format!("{:?}", decided.choice())).collect();
+        assert!(choices.contains("Critical") && choices.len() > 1, "{codec}: {choices:?}");
+        // With four layers, some regimes end before others.
+        assert_eq!(choices.contains("Mixed"), dense.is_empty(), "{codec}: {choices:?}");
+        let led = led(&job);
+        assert_eq!(decisions(&led.metrics), decisions(&outcome.metrics), "{codec}");
+        assert_eq!(led.summary.params_hash, outcome.summary.params_hash, "{codec}");
+    }
+}
+
+#[test]
+fn with_one_unit_regimes_by_model_are_the_default_and_with_the_sparsifiers_own_they_may_be() {
+    let hash = |codec: &str, by: &str| {
+        let adapt = format!("accordion:low=0.2,high=0.05,eta=0.2,window=1{by}");
+        let job = adaptive_with(codec, 8, &adapt, |settings| settings.batch = Some(480));
+        (job.config.adapt.clone().unwrap(), outcome(&job).summary.params_hash)
+    };
+    assert_eq!(hash("topk", ""), hash("topk", ",by=model"));
+    let [layer, model] = ["", ",by=model"].map(|by| hash("topk:unit=tensor", by));
+    assert!(layer.0.ends_with("by=layer") && model.0.ends_with("by=model"));
+    assert_ne!(layer.1, model.1, "other densities");
+}
+
+#[test]
+fn a_list_by_layer_sends_each_tensor_at_the_density_of_its_name() {
+    for (codec, exchange) in [
+        ("topk:unit=tensor", "all-gather"),
+        ("topk:unit=tensor", "sparse"),
+        ("redsync:unit=tensor", "server"),
+        ("randomk:unit=tensor", "all-reduce"),
+        ("dgc:dense_1d=false,unit=tensor", "auto"),
+    ] {
+        let job = adaptive_with(codec, 4, "layers:*.bias=0.5,*=0.02", |settings| {
+            settings.exchange = Some(exchange.to_owned());
+        });
+        let outcome = outcome(&job);
+        let names: Vec<&str> = job.layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
+        let expected: Vec<f64> =
+            names.iter().map(|name| if name.ends_with(".bias") { 0.5 } else { 0.02 }).collect();
+        assert!(expected.contains(&0.5) && expected.contains(&0.02), "{names:?}");
+        for (line, densities) in outcome.metrics.iter().zip(by_unit(&outcome)) {
+            assert_eq!(densities, expected, "{codec}");
+            let target = line.target_density.unwrap();
+            assert!((0.5 * target..=2.0 * target).contains(&line.density), "{codec}: {}", line.density);
+        }
+        assert_eq!(led(&job).summary.params_hash, outcome.summary.params_hash, "{codec}");
+    }
+    let mut settings = Settings { codec: Some("topk:unit=tensor".into()), ..Settings::default() };
+    settings.adapt = Some("layers:*.gamma=1,*=0.1".into());
+    let error = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("adapt: layers: *.gamma: fits no tensor; there are "), "{error}");
+}
+
+/// The loss in the log is the mean over the workers, which decides.
+#[test]
+fn a_list_by_loss_follows_the_mean_loss_of_all_workers() {
+    for (exchange, delayed) in [("auto", false), ("sparse", true)] {
+        let job = adaptive_with("topk", 40, "loss:inf=0.3,2=0.05,1=0.01", |settings| {
+            (settings.delayed, settings.exchange) = (Some(delayed), Some(exchange.to_owned()));
+        });
+        let outcome = outcome(&job);
+        let mut lowest = f64::INFINITY;
+        let mut seen = BTreeSet::new();
+        for line in &outcome.metrics {
+            let below = |lowest: f64| {
+                if lowest < 1.0 {
+                    0.01
+                } else if lowest < 2.0 {
+                    0.05
+                } else {
+                    0.3
+                }
+            };
+            let known = if delayed { lowest } else { lowest.min(line.loss) };
+            lowest = lowest.min(line.loss);
+            if delayed && line.step == 0 {
+                assert_eq!(line.adapt, None, "nothing was sent");
+                continue;
+            }
+            let decision = decision(line);
+            assert_eq!((decision.density.fraction(), decision.choice), (below(known), Choice::Listed));
+            seen.insert(decision.density);
+        }
+        assert_eq!(seen.len(), 3, "the loss falls below both values");
+        assert_eq!(led(&job).summary.params_hash, outcome.summary.params_hash);
+    }
+}
+
+/// Ranks change at steps 4, 9 and 10: in the first two windows nothing is known, and the rate falls at step 9.
+#[test]
+fn accordion_sets_the_rank_of_powersgd() {
+    for exchange in ["all-reduce", "tree"] {
+        let adapt = "accordion:low=5,high=1,eta=10000,window=1";
+        let job = adaptive_with("powersgd", 14, adapt, |settings| {
+            halving(settings);
+            settings.exchange = Some(exchange.to_owned());
+        });
+        let outcome = outcome(&job);
+        assert_eq!(ranks(&outcome), [5, 5, 5, 5, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1]);
+        // The payloads follow, and nothing is a density.
+        for line in &outcome.metrics {
+            let is_low = decisions(std::slice::from_ref(line))[0].choice() == Choice::Critical;
+            let per_step = |rank| outcome.metrics[if rank == 5 { 0 } else { 4 }].bytes_up;
+            assert_eq!(line.bytes_up, per_step(if is_low { 5 } else { 1 }));
+            assert_eq!(line.target_density, None);
+        }
+        assert!(outcome.metrics[0].bytes_up > 2 * outcome.metrics[4].bytes_up);
+        assert!(outcome.summary.notes.iter().any(|note| note.contains("the codec's rank 1 is not used")));
+        let led = led(&job);
+        assert_eq!(decisions(&led.metrics), decisions(&outcome.metrics));
+        assert_eq!(led.summary.params_hash, outcome.summary.params_hash);
+    }
 }
 
 #[test]
@@ -210,6 +387,14 @@ fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
     names(refused("dpsgd", "gravac", |_| ()), &["codec = dpsgd", "no density"]);
     names(refused("topk:memory=none", "gravac", |_| ()), &["without a memory", "memory=ef"]);
     names(refused("sidco", "gravac", |_| ()), &["codec = sidco", "adapts its own"]);
+    names(refused("none", "steps:0=0.1", |_| ()), &["codec = none", "no density", "topk"]);
+    names(refused("powersgd", "gravac", |_| ()), &["codec = powersgd", "rank and no density", "accordion"]);
+    names(refused("powersgd", "accordion:by=layer", |_| ()), &["codec = powersgd", "one rank", "by=model"]);
+    names(refused("topk", "accordion:by=layer", |_| ()), &["one unit", "unit=tensor", "by=model"]);
+    names(refused("topk", "layers:*=0.1", |_| ()), &["one unit", "unit=tensor"]);
+    let whole = refused("redsync:unit=tensor", "layers:*.bias=1,*=0.1", |_| ());
+    names(whole, &["codec = redsync", "at density 1", "dense_1d"]);
+    names(refused("redsync:unit=tensor", "accordion:low=1", |_| ()), &["at density 1"]);
     let packets = refused("topk:max_packet_bytes=1200", "steps:0=0.1", |_| ());
     names(packets, &["packets may be lost", "max_packet_bytes"]);
     let zmq = |settings: &mut Settings| settings.transport = Some("zmq".to_owned());

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 19] {
+fn cases() -> [(&'static str, Change); 24] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -88,6 +88,18 @@ fn cases() -> [(&'static str, Change); 19] {
         settings.batch = Some(480);
         settings.adapt = Some("accordion:low=0.2,high=0.05,eta=0.1,window=2".to_owned());
     };
+    let ranks = |settings: &mut Settings| {
+        // Rank 5 until step 8 and again at steps 10 and 11, with two steps an epoch.
+        (settings.batch, settings.schedule) = (Some(480), Some("step".to_owned()));
+        (settings.decay_every, settings.decay_factor) = (Some(10), Some(0.5));
+        settings.adapt = Some("accordion:low=5,high=1,eta=10000,window=2".to_owned());
+    };
+    let late_ranks = |settings: &mut Settings| {
+        settings.delayed = Some(true);
+        settings.batch = Some(480);
+        settings.adapt = Some("accordion:low=5,high=1,eta=10000,window=2".to_owned());
+    };
+    let by_loss = |settings: &mut Settings| settings.adapt = Some("loss:inf=0.2,2=0.05,1.5=0.01".to_owned());
     [
         ("none", momentum),
         ("topk:density=0.01", |_| ()),
@@ -108,6 +120,11 @@ fn cases() -> [(&'static str, Change); 19] {
         ("topk", gravac),
         ("dgc", gravac),
         ("redsync", accordion),
+        ("topk:unit=tensor", accordion),
+        ("powersgd:rank=2", ranks),
+        ("powersgd:rank=1", late_ranks),
+        ("topk", by_loss),
+        ("dgc", by_loss),
     ]
 }
 

@@ -158,3 +158,28 @@ fn dense_training_with_the_same_momentum_stands_beside_dgc() {
     assert!(table.contains("none momentum=0.9: SGD with momentum 0.9 at rate 0.3"), "{table}");
     assert!(table.contains("SGD with the codec's momentum 0.9"), "{table}");
 }
+
+#[test]
+fn none_stays_dense_where_the_densities_of_all_codecs_are_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid = ["--adapt", "steps:0=0.5,1=0.1", "--codec", "none", "--codec", "topk"];
+    let output = compare(folder.path(), &[&grid[..], &["--steps", "2", "--out", "c"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(finished(folder.path()).len(), 2);
+    let adapt = |run: &str| {
+        let text = fs::read_to_string(folder.path().join("c").join(run).join("metrics.jsonl")).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines.iter().map(|line| line["adapt"]["density"].as_f64()).collect::<Vec<_>>()
+    };
+    assert_eq!(adapt("topk-density-0.01-seed-1"), [Some(0.5), Some(0.1)]);
+    assert_eq!(adapt("none-seed-1"), [None, None]);
+
+    let output = compare(folder.path(), &[&grid[..], &["--codec", "qsgd", "--out", "d"]].concat());
+    let said = words(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("adapt with codec = qsgd:bits=4: it has no density") && said.contains("topk"),
+        "{said}"
+    );
+    assert!(!folder.path().join("d").exists(), "nothing was begun");
+}

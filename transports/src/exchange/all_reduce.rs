@@ -422,7 +422,7 @@ mod tests {
             transport: &mut transport,
             underway: &mut Underway::default(),
             spec: &spec,
-            foreign: None,
+            replaced: None,
             selected: None,
             layout: &layout,
             units: &units,

@@ -47,6 +47,8 @@ impl fmt::Debug for Foreign {
 /// A linear codec: one of the list, or one of another crate.
 pub(super) enum Rounds {
     Listed(LinearCodec),
+    /// One for each unit, by identifier; they differ in their densities alone.
+    ByUnit(Vec<LinearCodec>),
     /// With the name of its type, for errors.
     Foreign(Box<dyn Linear>, &'static str),
 }
@@ -59,7 +61,7 @@ impl Rounds {
     /// The name of a codec of another crate; `None` for a codec that has a spelling.
     pub(super) fn foreign_name(&self) -> Option<&'static str> {
         match self {
-            Self::Listed(_) => None,
+            Self::Listed(_) | Self::ByUnit(_) => None,
             Self::Foreign(_, name) => Some(name),
         }
     }
@@ -68,6 +70,7 @@ impl Rounds {
     pub(super) fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
         match self {
             Self::Listed(codec) => codec.rounds_of(unit),
+            Self::ByUnit(codecs) => codecs[unit.id as usize].rounds_of(unit),
             Self::Foreign(..) if unit.dense => &DenseSum,
             Self::Foreign(codec, _) => &**codec,
         }
@@ -78,6 +81,7 @@ impl fmt::Debug for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listed(codec) => codec.fmt(f),
+            Self::ByUnit(codecs) => codecs.fmt(f),
             Self::Foreign(_, name) => f.debug_tuple("Foreign").field(name).finish(),
         }
     }

@@ -122,6 +122,7 @@ use gradwire::arithmetic::gain::Gain;
 use gradwire::codecs::ValueChoice;
 use gradwire::format::Divisor;
 use gradwire::registry::LinearCodec;
+use gradwire::rules::ByUnit;
 use gradwire::state::{Keeper, MemoryChoice, Snapshot};
 use gradwire::{
     Codec, Density, Gather, Grad, Layout, Linear, Memory, Selection, Spec, StepKey, Unit, UnitPolicy,
@@ -186,6 +187,8 @@ pub struct Exchange {
     /// `none`.
     spec: Spec,
     foreign: Option<Foreign>,
+    /// The codec at the densities of the units, if these have densities of their own.
+    by_unit: Option<ByUnit>,
     layout: Layout,
     units: Vec<Unit>,
     route: State,
@@ -318,8 +321,8 @@ impl Exchange {
 
     fn of(spec: Spec, foreign: Option<Foreign>, layout: Layout, units: Vec<Unit>, route: State) -> Self {
         let (divisor, underway) = Default::default();
-        let (before, started, measure) = Default::default();
-        Self { spec, foreign, layout, units, route, divisor, underway, before, started, measure }
+        let (by_unit, before, started, measure) = Default::default();
+        Self { spec, foreign, by_unit, layout, units, route, divisor, underway, before, started, measure }
     }
 
     /// An exchange of gradients of that layout with frames of any codec, including codecs of other crates:
@@ -534,7 +537,70 @@ impl Exchange {
         if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, linear) {
             reduce.route.set_codec(Rounds::Listed(linear));
         }
-        self.spec.codec = codec;
+        (self.spec.codec, self.by_unit) = (codec, None);
+        Ok(())
+    }
+
+    /// Gives each unit a density of its own for the steps from here on, until [`set_codec`](Self::set_codec)
+    /// or [`set_density`](Self::set_density) is called: `densities` has one for each of the
+    /// [`units`](Self::units), in order. Units that are sent dense stay so. Frames are ordinary frames of the
+    /// codec. Every member must set the same densities for the same steps.
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a density, and with
+    /// packets. Nothing has changed then.
+    ///
+    /// # Panics
+    /// When there are more or fewer densities than units.
+    pub fn set_densities(&mut self, densities: &[Density]) -> Result<(), ExchangeError> {
+        assert_eq!(densities.len(), self.units.len(), "one density for each unit");
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        let refused = |codec, why| Err(ExchangeError::Conflict { codec, why });
+        if let Some(foreign) = &self.foreign {
+            return refused(foreign.name(), "it has no density");
+        }
+        let name = self.spec.codec.name();
+        if self.spec.packets.is_some() {
+            return refused(name, "packets of all units have one density");
+        }
+        let Some(by_unit) = ByUnit::new(&self.spec.codec, densities) else {
+            return refused(name, "it has no density");
+        };
+        if let State::AllReduce(reduce) = &mut self.route {
+            let rounds = self.units.iter().map(|unit| require_linear(by_unit.codec_of(unit)));
+            reduce.route.set_codec(Rounds::ByUnit(rounds.collect::<Result<_, _>>()?));
+        }
+        self.by_unit = Some(by_unit);
+        Ok(())
+    }
+
+    /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
+    /// into those of that rank: see [`PowerSgd::hand_over`](gradwire::codecs::PowerSgd::hand_over). The residual stays as it is, bit for bit. Every
+    /// member must set the same rank for the same steps.
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
+    /// rank that it does not have; `Encode` for a memory of another rank. Nothing has changed then.
+    pub fn set_rank(&mut self, rank: u16, memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        let refused = |codec, why| Err(ExchangeError::Conflict { codec, why });
+        let (Codec::Linear(LinearCodec::PowerSgd(codec)), None) = (self.spec.codec, &self.foreign) else {
+            let name = self.foreign.as_ref().map_or(self.spec.codec.name(), Foreign::name);
+            return refused(name, "it has no rank");
+        };
+        let Some(next) = codec.with_rank(rank) else {
+            return refused(self.spec.codec.name(), "a rank is from 1 to 256");
+        };
+        codec.hand_over(&next, &self.layout.as_ref(), memory)?;
+        let next = LinearCodec::PowerSgd(next);
+        if let State::AllReduce(reduce) = &mut self.route {
+            reduce.route.set_codec(Rounds::Listed(next));
+        }
+        self.spec.codec = Codec::Linear(next);
         Ok(())
     }
 
@@ -766,7 +832,10 @@ impl Exchange {
             transport,
             underway: &mut self.underway,
             spec: &self.spec,
-            foreign: self.foreign.as_ref().and_then(Foreign::as_gather),
+            replaced: match (&self.foreign, &self.by_unit) {
+                (Some(foreign), _) => foreign.as_gather(),
+                (None, by_unit) => by_unit.as_ref().map(|codec| codec as &dyn Gather),
+            },
             selected: None,
             layout: &self.layout,
             units: &self.units,

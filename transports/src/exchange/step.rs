@@ -20,8 +20,9 @@ pub(super) struct Step<'a> {
     pub(super) transport: &'a mut dyn Transport,
     pub(super) underway: &'a mut Underway,
     pub(super) spec: &'a Spec,
-    /// The codec of frames, if it comes from another crate and not from the spelling.
-    pub(super) foreign: Option<&'a dyn Gather>,
+    /// The codec of frames, if it is not that of the spelling: one of another crate, or one whose units have
+    /// densities of their own.
+    pub(super) replaced: Option<&'a dyn Gather>,
     /// What was selected before the step, and the position of the density that is sent.
     pub(super) selected: Option<(&'a Selection, usize)>,
     pub(super) layout: &'a Layout,
@@ -39,7 +40,7 @@ pub(super) struct Step<'a> {
 impl<'a> Step<'a> {
     /// The codec of frames.
     pub(super) fn codec(&self) -> &'a dyn Gather {
-        self.foreign.unwrap_or(&self.spec.codec)
+        self.replaced.unwrap_or(&self.spec.codec)
     }
 
     /// The position of this rank among the members.

@@ -75,6 +75,12 @@ impl PowerSgd {
         Self { min_rate: min_rate.max(1), ..self }
     }
 
+    /// The same at another rank, from 1 to [`MAX_RANK`](Self::MAX_RANK), else `None`.
+    #[must_use]
+    pub fn with_rank(self, rank: u16) -> Option<Self> {
+        Self::new(rank).map(|_| Self { rank, ..self })
+    }
+
     /// Sends all tensors whole before this step.
     #[must_use]
     pub fn with_start(self, start: u64) -> Self {
@@ -103,6 +109,56 @@ impl PowerSgd {
     fn factors_before(&self, layout: &LayoutRef<'_>, end: usize) -> usize {
         let tensors = layout.tensors().take_while(|tensor| tensor.offset < end);
         tensors.filter_map(|tensor| Factors::of(self, tensor.shape)).map(|factors| factors.q_len()).sum()
+    }
+
+    /// Turns the factors in a memory of this codec into those of `next`, which may have another rank. Every
+    /// matrix keeps its first columns. Columns that it did not have, and all columns of a matrix that was
+    /// sent whole, become zero, so that the next step draws them from its key, alike at all workers. All
+    /// other parts of the memory stay as they are, bit for bit.
+    ///
+    /// Columns are made orthonormal from left to right, so the first ones do not depend on those that go.
+    ///
+    /// # Errors
+    /// `MemoryIncomplete` for a memory whose factors are not those of this codec and layout. Nothing has
+    /// changed then.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::codecs::PowerSgd;
+    /// use gradwire::{EncodeError, Layout, Memory};
+    ///
+    /// let layout = Layout::packed([("w", vec![9, 9])]).unwrap();
+    /// let [one, two] = [1, 2].map(|rank| PowerSgd::new(rank).unwrap());
+    /// let mut memory = Memory::new(vec![0.5; 81]).with_factors(vec![1.0; 9]);
+    /// one.hand_over(&two, &layout.as_ref(), &mut memory)?;
+    /// assert_eq!(memory.factors(), [[1.0; 9], [0.0; 9]].concat());
+    /// assert_eq!(memory.residual(), [0.5; 81]);
+    /// assert_eq!(one.hand_over(&two, &layout.as_ref(), &mut memory), Err(EncodeError::MemoryIncomplete));
+    /// # Ok::<(), EncodeError>(())
+    /// ```
+    #[cfg(feature = "alloc")]
+    pub fn hand_over(
+        &self,
+        next: &Self,
+        layout: &LayoutRef<'_>,
+        memory: &mut Memory<'_>,
+    ) -> Result<(), EncodeError> {
+        let last = memory.factors();
+        if last.len() != self.factors_before(layout, layout.len()) {
+            return Err(EncodeError::MemoryIncomplete);
+        }
+        let mut factors = alloc::vec![0.0; next.factors_before(layout, layout.len())];
+        let (mut from, mut to) = (0, 0);
+        for tensor in layout.tensors() {
+            // Column after column, so the first columns are the first elements.
+            let [had, has] =
+                [self, next].map(|codec| Factors::of(codec, tensor.shape).map_or(0, |f| f.q_len()));
+            let kept = had.min(has);
+            factors[to..to + kept].copy_from_slice(&last[from..from + kept]);
+            (from, to) = (from + had, to + has);
+        }
+        memory.set_factors(factors);
+        Ok(())
     }
 
     /// Where the factors of the unit's matrices are stored among those of the layout.
