@@ -347,10 +347,12 @@ fn a_rank_is_set_between_steps_and_the_residual_stays() {
             let of_v = if now < 5 { usize::from(now) * 18 } else { 77 };
             assert_eq!(steps[0].3, 4 * (usize::from(now) * 53 + of_v + 33), "rank {now}");
             for at in 0..steps[0].0.len() {
-                let sum = |of: fn(&(Vec<f32>, Vec<f32>, Vec<f32>, usize)) -> &Vec<f32>| {
-                    steps.iter().map(|step| f64::from(of(step)[at])).sum::<f64>()
-                };
-                let (sent, p, kept) = (sum(|step| &step.0), sum(|step| &step.1), sum(|step| &step.2));
+                let (mut sent, mut p, mut kept) = (0.0, 0.0, 0.0);
+                for (mean, corrected, residual, _) in &steps {
+                    sent += f64::from(mean[at]);
+                    p += f64::from(corrected[at]);
+                    kept += f64::from(residual[at]);
+                }
                 assert!((sent + kept - p).abs() < 1e-4, "step {step}, {at}: {sent} + {kept} of {p}");
             }
         }

@@ -129,8 +129,8 @@ impl Selection {
     /// The codec's own density does not matter.
     ///
     /// `grad`, and the memory if there is one, have `layout.len()` elements; units are as for
-    /// [`encode`](crate::Gather::encode). A gain is that of the values before they are coded: with `values=f32`
-    /// it is that of the frame. Units that are sent dense count as sent whole.
+    /// [`encode`](crate::Gather::encode). A gain is that of the values before they are coded: with
+    /// `values=f32` it is that of the frame. Units that are sent dense count as sent whole.
     ///
     /// # Errors
     /// Those of [`encode`](crate::Gather::encode) at each of the densities, except that buffers grow. Without

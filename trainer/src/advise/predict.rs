@@ -17,7 +17,8 @@
 //! # Source
 //! Agarwal, Wang, Venkataraman, Papailiopoulos: On the Utility of Gradient Compression in Distributed
 //! Training Systems (MLSys 2022, arXiv 2103.00543), section 4. Ours are: latency of 2(N−1) messages around a
-//! ring but of one message where all are sent at once, N decodes of gathered frames, and the share of a step that is backward.
+//! ring but of one message where all are sent at once, N decodes of gathered frames, and the share of a step
+//! that is backward.
 
 use gradwire_transports::cost::{Link, all_gather_bytes, fill_in, ring_bytes};
 use serde::Serialize;

@@ -77,8 +77,8 @@ impl Candidate {
         Ok(())
     }
 
-    /// Its settings over those that all share. What sets the densities of all others does not apply to `none`,
-    /// the dense yardstick.
+    /// Its settings over those that all share. What sets the densities of all others does not apply to
+    /// `none`, the dense yardstick.
     ///
     /// # Errors
     ///

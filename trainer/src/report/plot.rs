@@ -231,7 +231,8 @@ fn bytes_by_step(comparison: &Comparison) -> Option<Figure> {
     figure(comparison, ("Bytes per step", caption), &chart, &curves)
 }
 
-/// Only if the density of some row changes. A row of a codec without a density has no curve, except for `none`.
+/// Only if the density of some row changes. A row of a codec without a density has no curve, except for
+/// `none`.
 fn density_by_step(comparison: &Comparison) -> Option<Figure> {
     let curves = curves(comparison, |entry| {
         let is_dense = entry.is_dense();

@@ -148,8 +148,8 @@ impl<'a> Steering<'a> {
 
 impl GravacSteering {
     /// This worker's gain at the two levels, and the time of its last step. What was selected for them stays
-    /// in `selection`, if the codec fits. A gradient that cannot be encoded has the gain 0: the exchange tells
-    /// all others what is wrong with it.
+    /// in `selection`, if the codec fits. A gradient that cannot be encoded has the gain 0: the exchange
+    /// tells all others what is wrong with it.
     fn measure(
         &mut self,
         (spec, layout): (&Spec, &LayoutRef<'_>),

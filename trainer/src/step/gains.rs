@@ -34,8 +34,8 @@ pub(super) struct Gradient<'a> {
     pub(super) memory: Option<&'a Memory<'static>>,
 }
 
-/// The codec at that density, for a trial. Redsync's threshold lies above the mean, so it never sends everything: at
-/// density 1 top-k does that, with the same coders and memory.
+/// The codec at that density, for a trial. Redsync's threshold lies above the mean, so it never sends
+/// everything: at density 1 top-k does that, with the same coders and memory.
 fn sent_as(codec: &Codec, density: Density) -> Codec {
     match codec {
         Codec::Gather(GatherCodec::Redsync(redsync)) if density.fraction() == 1.0 => {

@@ -325,7 +325,8 @@ fn a_list_by_loss_follows_the_mean_loss_of_all_workers() {
     }
 }
 
-/// Ranks change at steps 4, 9 and 10: in the first two windows nothing is known, and the rate falls at step 9.
+/// Ranks change at steps 4, 9 and 10: in the first two windows nothing is known, and the rate falls at
+/// step 9.
 #[test]
 fn accordion_sets_the_rank_of_powersgd() {
     for exchange in ["all-reduce", "tree"] {

@@ -577,8 +577,8 @@ impl Exchange {
     }
 
     /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
-    /// into those of that rank: see [`PowerSgd::hand_over`](gradwire::codecs::PowerSgd::hand_over). The residual stays as it is, bit for bit. Every
-    /// member must set the same rank for the same steps.
+    /// into those of that rank: see [`PowerSgd::hand_over`](gradwire::codecs::PowerSgd::hand_over). The
+    /// residual stays as it is, bit for bit. Every member must set the same rank for the same steps.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
@@ -731,8 +731,8 @@ impl Exchange {
     ///
     /// # Panics
     /// When nothing is selected, when there is no such density, for a selection of other units or another
-    /// layout, by [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`], and with packets, which are cut
-    /// from the gradient.
+    /// layout, by [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`], and with packets, which are
+    /// cut from the gradient.
     pub fn start_selected(
         &mut self,
         transport: &mut dyn Transport,
