@@ -154,17 +154,17 @@ fn a_step_beside_the_memory_before_is_the_same_step_and_leaves_that_memory_alone
             let values = Input::Normal(step + 1).values(n);
             let format = ["f32", "f16", "bf16"][step as usize % 3];
             let values = run::Gradient::new(format, &values);
-            let (mut taken, mut old) = (Vec::new(), contents(&before));
+            let (mut taken, mut grads, mut old) = (Vec::new(), Vec::new(), contents(&before));
             for (at, unit) in units.iter().enumerate() {
                 if step as usize % 3 == at {
                     beside.carry_over(&before, unit);
                 } else {
-                    let grad = values.as_grad().slice(unit.start, unit.len);
-                    assert!(beside.begin_beside(&before, unit, grad), "{spec}");
+                    grads.push(values.as_grad().slice(unit.start, unit.len));
                     taken.push(*unit);
                 }
             }
-            let frame = other.encode_beside(&spec.codec, key, &layout, &taken, &before, &mut beside).unwrap();
+            let frame =
+                other.encode_beside(&spec.codec, key, &layout, &taken, &grads, &before, &mut beside).unwrap();
             assert_eq!(contents(&before), old, "{spec}");
             let mut copy = memory_of(&spec, units.len(), n);
             let snapshot = &mut gradwire::state::Snapshot::new();
@@ -192,11 +192,10 @@ fn a_gradient_that_is_not_finite_is_refused_beside_the_memory_before() {
     for (bad, at) in [(f32::NAN, 0), (f32::INFINITY, 2), (f32::MAX, 1)] {
         let mut grad = [1.0; 3];
         grad[at] = bad;
-        assert!(beside.begin_beside(&before, &unit, Grad::F32(&grad)));
+        let grads = [Grad::F32(&grad)];
         let result = Encoder::new()
-            .encode_beside(&spec.codec, key, &layout, &[unit], &before, &mut beside)
+            .encode_beside(&spec.codec, key, &layout, &[unit], &grads, &before, &mut beside)
             .map(<[u8]>::len);
         assert_eq!(result, Err(gradwire::EncodeError::NonFiniteInput { index: at }), "{bad}");
     }
-    assert!(!beside.begin_beside(&before, &unit, Grad::F32(&[0.0, -0.0, 0.0])));
 }

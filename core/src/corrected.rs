@@ -361,6 +361,9 @@ pub(crate) struct Pass<'a> {
     /// Only the gradient.
     source: Corrected<'a>,
     residual: Option<&'a mut [f32]>,
+    /// What the residual is to hold before the gradient is added. The first pass copies it there, block by
+    /// block, so that it is read once.
+    initial: Option<&'a [f32]>,
     /// With the largest magnitude bits of the elements seen so far.
     momentum: Option<(Momentum, &'a mut [f32], u32)>,
     /// Elements of the residual that the gradient was added to.
@@ -381,6 +384,7 @@ impl<'a> Pass<'a> {
         Self {
             source: Corrected::new(grad, None, start, bound),
             residual,
+            initial: None,
             momentum: None,
             added: 0,
             max: 0,
@@ -393,6 +397,18 @@ impl<'a> Pass<'a> {
     #[cfg(feature = "parallel")]
     pub(crate) fn with_threads(self, threads: usize) -> Self {
         Self { threads, ..self }
+    }
+
+    /// The same, with a residual that holds nothing yet, and `initial` for what it is to hold.
+    /// [`Corrected::check_all`] need not have passed: [`add_and_select`](Self::add_and_select), which must be
+    /// the first to see each element, checks it.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn with_initial(self, initial: Option<&'a [f32]>) -> Self {
+        let same = initial.is_none_or(|initial| initial.len() == self.len());
+        assert!(same, "gradient and residual differ in length");
+        Self { initial, ..self }
     }
 
     /// The same, with momentum before the residual.
@@ -428,9 +444,15 @@ impl<'a> Pass<'a> {
         if let Some((_, momentum, _)) = &self.momentum {
             kernels::fetch(momentum, first);
         }
-        if let Some(residual) = &self.residual {
+        if let Some(residual) = self.unadded() {
             kernels::fetch(residual, first);
         }
+    }
+
+    /// The residual before the first pass, if there is one.
+    #[inline(always)]
+    fn unadded(&self) -> Option<&[f32]> {
+        Full::build().and(self.initial).or(self.residual.as_deref())
     }
 
     /// The bits of p for `N` elements from `first` on, finite or not, before the first pass.
@@ -445,7 +467,7 @@ impl<'a> Pass<'a> {
             let steps = values.iter_mut().zip(&momentum[first..]);
             steps.for_each(|(value, &momentum)| *value = rule.apply(momentum, *value).1);
         }
-        if let Some(residual) = &self.residual {
+        if let Some(residual) = self.unadded() {
             values.iter_mut().zip(&residual[first..]).for_each(|(value, residual)| *value += residual);
         }
         values.map(f32::to_bits)
@@ -485,9 +507,19 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The first pass comes to these elements of the residual.
+    fn begin(&mut self, first: usize, len: usize) {
+        self.added = first + len;
+        if let (Some(initial), Some(residual)) =
+            (Full::build().and(self.initial), self.residual.as_deref_mut())
+        {
+            residual[first..first + len].copy_from_slice(&initial[first..first + len]);
+        }
+    }
+
     /// Adds the gradient, or the step that momentum makes of it, to the residual, if there is one.
     fn add(&mut self, isa: Isa, first: usize, len: usize) {
-        self.added = first + len;
+        self.begin(first, len);
         // A small build treats all gradients as narrow ones.
         if let (Grad::F32(grad), Some(_)) = (self.source.grad, Full::build()) {
             return self.add_values(isa, first, &grad[first..first + len]);
@@ -542,6 +574,7 @@ impl<'a> Pass<'a> {
             let part = Pass {
                 source: self.source.slice(first..first + len),
                 residual: residual.as_mut().and_then(|residual| residual.split_off_mut(..len)),
+                initial: self.initial.map(|initial| &initial[first..first + len]),
                 momentum: None,
                 added: 0,
                 max: 0,
@@ -593,7 +626,7 @@ impl<'a> Pass<'a> {
     /// Appends the elements of the block `first … first + len` whose magnitude bits are at least `least`.
     ///
     /// # Errors
-    /// Without a residual, the errors of [`Corrected::fold`].
+    /// Without a residual, or with an initial one, the errors of [`Corrected::fold`].
     pub(crate) fn add_and_select(
         &mut self,
         isa: Isa,
@@ -609,12 +642,16 @@ impl<'a> Pass<'a> {
             kernels::keep_from(isa, &sums[first..first + len], None, first as u32, least, candidates);
             return Ok(());
         }
-        self.added = first + len;
+        self.begin(first, len);
         source.try_for_range(first, len, |at, grad, _| {
             let residual = self.residual.as_deref_mut().map(|residual| &mut residual[at..at + grad.len()]);
             let max = kernels::keep_from(isa, grad, residual, at as u32, least, candidates);
             self.max = self.max.max(max);
-            if source.is_within_bound(max) { Ok(()) } else { Err(source.error_in(at, grad.len())) }
+            if source.is_within_bound(max) {
+                return Ok(());
+            }
+            let p = Corrected { residual: Full::build().and(self.initial), ..source };
+            Err(p.error_in(at, grad.len()))
         })
     }
 }

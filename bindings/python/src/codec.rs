@@ -11,7 +11,7 @@ use crate::fresh::{Fresh, bytes_object};
 use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{
-    self, Density, Encoder, Gather, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
+    self, Density, Encoder, Gather, Grad, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
     Spec, StepKey, Unit,
 };
 use crate::rounds::{self, LinearRound};
@@ -68,13 +68,14 @@ impl Codec {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
     }
 
-    /// The frame of the units whose gradients `memory` holds, and whose residuals `before` holds. The working
-    /// memory is kept for the next call.
+    /// The frame of the units with these gradients, whose residuals `before` holds. What is kept goes to
+    /// `memory`. The working memory is kept for the next call.
     pub(crate) fn encode_beside(
         &self,
         key: StepKey,
         layout: &LayoutRef<'_>,
         units: &[Unit],
+        grads: &[Grad<'_>],
         before: &names::Memory<'_>,
         memory: &mut names::Memory<'_>,
     ) -> Result<Vec<u8>, names::EncodeError> {
@@ -87,7 +88,7 @@ impl Codec {
         grow(&mut work.frame, most);
         let mut scratch = Scratch { words: &mut work.words, bytes: &mut work.bytes };
         let frame = &mut work.frame;
-        let encoded = codec.encode_beside(key, layout, units, before, memory, &mut scratch, frame);
+        let encoded = codec.encode_beside(key, layout, units, grads, before, memory, &mut scratch, frame);
         let frame = encoded.map(|len| work.frame[..len].to_vec());
         self.keep_work(work);
         frame

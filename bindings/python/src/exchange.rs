@@ -143,23 +143,20 @@ pub(crate) fn _encode_beside<'py>(
     let gradients: Vec<_> = tensors.outputs.iter().map(Output::grad).collect();
     let units = &tensors.units;
     let (frame, present) = detached(py, tensors.bytes(), || {
-        let present: Vec<_> = units
-            .iter()
-            .zip(gradients)
-            .map(|(unit, grad)| {
-                let is_some = lent.begin_beside(before, unit, grad);
-                if !is_some {
-                    lent.carry_over(before, unit);
-                }
-                is_some
-            })
-            .collect();
-        let of_present = |(unit, is_some): (&Unit, &bool)| is_some.then_some(*unit);
-        let units: Vec<_> = units.iter().zip(&present).filter_map(of_present).collect();
-        let frame = if units.is_empty() {
+        let present: Vec<_> = gradients.iter().map(|grad| !grad.is_zero()).collect();
+        let (mut sent, mut grads) = (Vec::new(), Vec::new());
+        for ((unit, grad), is_some) in units.iter().zip(gradients).zip(&present) {
+            if *is_some {
+                sent.push(*unit);
+                grads.push(grad);
+            } else {
+                lent.carry_over(before, unit);
+            }
+        }
+        let frame = if sent.is_empty() {
             Ok(Vec::new())
         } else {
-            codec.encode_beside(key, &layout, &units, before, lent)
+            codec.encode_beside(key, &layout, &sent, &grads, before, lent)
         };
         (frame, present)
     });

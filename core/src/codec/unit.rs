@@ -24,6 +24,9 @@ pub struct UnitInput<'i, 'm> {
     pub(crate) grad: Grad<'i>,
     /// The memory, with all the parts that the codec needs.
     pub(crate) memory: Option<&'i mut Memory<'m>>,
+    /// What the memory's residual is to hold before the gradient is added to it, if it does not hold it yet.
+    /// Only for codecs that [refuse in the pass](Capabilities::refuses_in_pass).
+    pub(crate) initial: Option<&'i [f32]>,
     /// The codec's momentum, if a memory holds one.
     pub(crate) momentum: Option<Momentum>,
     /// The state of the unit, if the memory that holds it cannot be lent.
@@ -61,7 +64,8 @@ impl<'i> UnitInput<'i, '_> {
             None => (None, None),
         };
         let momentum = self.momentum.zip(momentum);
-        let mut pass = Pass::new(self.grad, residual, self.unit.start, bound).with_momentum(momentum);
+        let pass = Pass::new(self.grad, residual, self.unit.start, bound);
+        let mut pass = pass.with_initial(self.initial).with_momentum(momentum);
         #[cfg(feature = "parallel")]
         {
             pass = pass.with_threads(self.threads);
@@ -112,6 +116,9 @@ pub struct Capabilities {
     /// Whether the memory changes before every value was read. All values must then be
     /// [checked](Corrected::check_all) first. That pays if a single pass can do everything else.
     pub(crate) adds_early: bool,
+    /// Of a codec that adds early: whether the pass that adds refuses what is not below the bound before
+    /// anything is done with it. If the memory need not stay as it was, no check comes first.
+    pub(crate) refuses_in_pass: bool,
 }
 
 impl Capabilities {
@@ -125,6 +132,7 @@ impl Capabilities {
             adapts: false,
             needs_full: false,
             adds_early: false,
+            refuses_in_pass: false,
         }
     }
 

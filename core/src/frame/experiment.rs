@@ -342,6 +342,7 @@ impl Encoding<'_> {
                 unit,
                 grad,
                 memory,
+                initial: None,
                 momentum,
                 state,
                 #[cfg(feature = "parallel")]

@@ -88,29 +88,57 @@ pub trait Gather: Send + Sync {
         out: &mut [u8],
     ) -> Result<usize, EncodeError>;
 
-    /// The next step of units that [`Memory::begin_beside`] has prepared in `memory`: it holds their
-    /// gradients, and `before` what was kept until now. Writes the frame that [`encode`](Self::encode) with
-    /// `before` would write, and leaves in `memory` what that would leave in `before`, which stays as it is.
+    /// The next step of units in another memory: `before` holds what was kept until now and stays as it is,
+    /// and `grads` is the gradient of each unit, wherever it stands. Writes the frame that
+    /// [`encode`](Self::encode) with `before` would write, and leaves in `memory` what that would leave in
+    /// `before`. Other units of `memory` do not change; [`Memory::carry_over`] takes them over.
+    ///
+    /// For steps that may come to nothing: `before` holds what the step began with until the caller knows
+    /// that all went well. A [`Snapshot`](crate::state::Snapshot) does the same for every codec, and costs a
+    /// copy. Codecs with momentum or factors need the snapshot.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode). `memory` then holds the gradients as before.
+    /// As [`encode`](Self::encode). `memory` then holds nothing of use in these units.
     ///
     /// # Panics
-    /// When a memory has another length than the layout.
+    /// When a memory has another length than the layout, or there is not one gradient for each unit, of its
+    /// length.
     ///
     /// # Determinism
     /// As [`encode`](Self::encode).
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::{Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
+    ///
+    /// let codec = Spec::parse("topk:density=0.5")?.codec;
+    /// let (layout, units) = (LayoutRef::flat(2), [Unit::whole(2)]);
+    /// let (mut old, mut new) = ([0.25, 0.0], [0.0; 2]);
+    /// let (before, mut memory) = (Memory::new(&mut old), Memory::new(&mut new));
+    ///
+    /// let (mut words, mut bytes, mut frame) = ([0; 64], [0; 64], [0; 128]);
+    /// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
+    /// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
+    /// let grads = [Grad::F32(&[1.0, 8.0])];
+    /// codec.encode_beside(key, &layout, &units, &grads, &before, &mut memory, &mut scratch, &mut frame)?;
+    /// assert_eq!((memory.residual(), before.residual()), (&[1.25, 0.0][..], &[0.25, 0.0][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
     fn encode_beside(
         &self,
         key: StepKey,
         layout: &LayoutRef<'_>,
         units: &[Unit],
+        grads: &[Grad<'_>],
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
+        message::check_units(layout, units)?;
+        message::check_grads(units, grads);
+        units.iter().zip(grads).for_each(|(unit, grad)| memory.begin_beside(before, unit, *grad));
         let kept = Grad::F32(before.residual());
         self.encode(key, layout, units, kept, Some(memory), scratch, out)
     }
@@ -184,16 +212,14 @@ impl<C: AsUnitCodec> Gather for C {
         key: StepKey,
         layout: &LayoutRef<'_>,
         units: &[Unit],
+        grads: &[Grad<'_>],
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        message::Encoding::beside(self.as_unit_codec(), key, layout, units, before).encode(
-            Some(memory),
-            scratch,
-            out,
-        )
+        message::Encoding::beside(self.as_unit_codec(), key, layout, units, grads, before)
+            .encode_beside(before, memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {

@@ -63,6 +63,14 @@ pub(crate) fn check_units(layout: &LayoutRef<'_>, units: &[Unit]) -> Result<(), 
     if fits_field && !units.is_empty() { Ok(()) } else { Err(EncodeError::TooLarge) }
 }
 
+/// # Panics
+/// When there is not one gradient for each unit, of its length.
+pub(crate) fn check_grads(units: &[Unit], grads: &[Grad<'_>]) {
+    let same =
+        units.len() == grads.len() && units.iter().zip(grads).all(|(unit, grad)| unit.len == grad.len());
+    assert!(same, "units and gradients differ in number or length");
+}
+
 /// Checks that the longest frame, of `bound` bytes, fits the length field of the wire and the caller's
 /// buffer.
 pub(crate) fn check_frame_fits(bound: Option<usize>, out_len: usize) -> Result<(), EncodeError> {
@@ -82,6 +90,8 @@ pub(crate) struct Encoding<'a> {
     pub(crate) grad: Grad<'a>,
     /// No magnitude of the gradient is above this; infinite where nothing is known.
     pub(crate) largest_gradient: FullBound,
+    /// For [`encode_beside`](Self::encode_beside): the gradient of each unit. `grad` is then what was kept.
+    pub(crate) beside: Option<&'a [Grad<'a>]>,
     /// The number of threads that share the work.
     #[cfg(feature = "parallel")]
     pub(crate) threads: usize,
@@ -103,22 +113,51 @@ impl<'a> Encoding<'a> {
             units,
             grad,
             largest_gradient: FullBound::UNKNOWN,
+            beside: None,
             #[cfg(feature = "parallel")]
             threads: 1,
         }
     }
 
-    /// What `before` kept, to be added to a memory that holds the gradients: see
-    /// [`Gather::encode_beside`](crate::Gather::encode_beside).
+    /// What `before` kept, to be added to a memory that gets the gradients of the units, `grads`.
     pub(crate) fn beside(
         codec: &'a dyn EncodeUnit,
         key: StepKey,
         layout: &'a LayoutRef<'a>,
         units: &'a [Unit],
+        grads: &'a [Grad<'a>],
         before: &'a Memory<'_>,
     ) -> Self {
         let encoding = Self::new(codec, key, layout, units, Grad::F32(before.residual()));
-        Self { largest_gradient: FullBound::new(before.magnitude_bound()), ..encoding }
+        let largest_gradient = FullBound::new(before.magnitude_bound());
+        Self { largest_gradient, beside: Some(grads), ..encoding }
+    }
+
+    /// See [`Gather::encode_beside`](crate::Gather::encode_beside).
+    pub(crate) fn encode_beside(
+        &self,
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        check_units(self.layout, self.units)?;
+        let grads = self.beside.unwrap_or_default();
+        check_grads(self.units, grads);
+        for (at, (unit, grad)) in self.units.iter().zip(grads).enumerate() {
+            match self.initial(at) {
+                Some(_) => memory.take_state(before, unit),
+                None => memory.begin_beside(before, unit, *grad),
+            }
+        }
+        self.encode(Some(memory), scratch, out)
+    }
+
+    /// The gradient of unit number `at`, if the pass that adds what was kept copies it to the memory.
+    fn initial(&self, at: usize) -> Option<&'a [f32]> {
+        let Grad::F32(values) = Full::build().and(self.beside)?.get(at)? else { return None };
+        let codec = codec_of(self.codec, &self.units[at]);
+        codec.capabilities().refuses_in_pass.then_some(values)
     }
 
     /// See [`Gather::encode`](crate::Gather::encode).
@@ -215,7 +254,8 @@ impl<'a> Encoding<'a> {
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.magnitude_bound());
         let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());
-        self.units.iter().try_for_each(|unit| {
+        let unchecked = self.units.iter().enumerate().filter(|(at, _)| self.initial(*at).is_none());
+        unchecked.map(|(_, unit)| unit).try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()).residual);
             let codec = codec_of(self.codec, unit);
             let momentum =
@@ -252,11 +292,12 @@ impl<'a> Encoding<'a> {
         let moves_all = covers_all && self.units.iter().all(moves);
         let known = memory.as_ref().filter(|_| !moves_all).map_or(0.0, |memory| memory.momentum_bound());
         let mut largest_momentum = known;
-        for unit in self.units {
+        for (at, unit) in self.units.iter().enumerate() {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-            encode(codec, self.input(unit, memory.as_mut()), scratch, writer)?;
+            let input = UnitInput { initial: self.initial(at), ..self.input(unit, memory.as_mut()) };
+            encode(codec, input, scratch, writer)?;
             if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
                 largest_momentum = largest_momentum.max(memory.momentum_bound());
             }
@@ -278,6 +319,7 @@ impl<'a> Encoding<'a> {
             unit,
             grad,
             memory,
+            initial: None,
             momentum,
             state: None,
             #[cfg(feature = "parallel")]

@@ -241,6 +241,7 @@ impl<'a> Packets<'a> {
                 unit,
                 grad,
                 memory: None,
+                initial: None,
                 momentum: None,
                 state,
                 #[cfg(feature = "parallel")]

@@ -32,6 +32,26 @@ impl<'a> Grad<'a> {
         self.len() == 0
     }
 
+    /// Whether every element is zero, of either sign. Reads up to the first that is not.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::Grad;
+    /// assert!(Grad::F32(&[0.0, -0.0]).is_zero() && !Grad::F32(&[0.0, f32::NAN]).is_zero());
+    /// ```
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Self::F32(values) => {
+                // In blocks, so that the compiler uses vectors.
+                let are_zero = |block: &[f32]| block.iter().fold(true, |all, value| all & (*value == 0.0));
+                values.chunks(64).all(are_zero)
+            }
+            Self::F16(values) => values.iter().all(|value| *value == f16::ZERO),
+            Self::Bf16(values) => values.iter().all(|value| *value == bf16::ZERO),
+        }
+    }
+
     /// The elements `start … start + len`.
     ///
     /// # Panics

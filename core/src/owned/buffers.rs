@@ -100,21 +100,23 @@ impl Encoder {
         })
     }
 
-    /// Encodes one frame of units that `memory` holds beside `before`; see [`Gather::encode_beside`].
+    /// Encodes one frame of units whose residuals are in `before`; see [`Gather::encode_beside`].
     ///
     /// # Errors
     /// As [`Gather::encode_beside`], except that its buffers grow.
+    #[allow(clippy::too_many_arguments, reason = "as Gather::encode_beside")]
     pub fn encode_beside<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
         key: StepKey,
         layout: &LayoutRef<'_>,
         units: &[Unit],
+        grads: &[Grad<'_>],
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
     ) -> Result<&[u8], EncodeError> {
         self.encode_by(codec, layout, units, |scratch, frame| {
-            codec.encode_beside(key, layout, units, before, memory, scratch, frame)
+            codec.encode_beside(key, layout, units, grads, before, memory, scratch, frame)
         })
     }
 

@@ -72,14 +72,15 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
         key: StepKey,
         layout: &LayoutRef<'_>,
         units: &[Unit],
+        grads: &[Grad<'_>],
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let threads = rayon::current_num_threads();
-        let encoding = Encoding::beside(self.0.as_unit_codec(), key, layout, units, before);
-        Encoding { threads, ..encoding }.encode(Some(memory), scratch, out)
+        let encoding = Encoding::beside(self.0.as_unit_codec(), key, layout, units, grads, before);
+        Encoding { threads, ..encoding }.encode_beside(before, memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {

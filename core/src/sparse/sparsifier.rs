@@ -47,6 +47,13 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
+    /// Whether all that [`select`](Self::select) does with an element, before it has a candidate, is to
+    /// [sample](crate::corrected::Pass::sample) it and to
+    /// [add and select](crate::corrected::Pass::add_and_select) it, without momentum.
+    fn refuses_in_pass(&self) -> bool {
+        false
+    }
+
     /// The codec as [`Nested`], if its entries at several densities follow from one selection.
     #[cfg(feature = "alloc")]
     fn as_nested(&self) -> Option<&dyn Nested> {
@@ -75,6 +82,7 @@ impl<S: Sparsifier> EncodeUnit for S {
             adapts: Sparsifier::adapts(self),
             needs_full: coding.needs_full() || Sparsifier::adapts(self) || Sparsifier::needs_full(self),
             adds_early: true,
+            refuses_in_pass: Sparsifier::refuses_in_pass(self),
             ..Capabilities::new(S::ID, SparseFields::KIND)
         }
     }

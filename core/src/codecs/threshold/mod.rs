@@ -57,6 +57,10 @@ impl Sparsifier for Threshold {
         len.saturating_add(CANDIDATE_SLACK)
     }
 
+    fn refuses_in_pass(&self) -> bool {
+        true
+    }
+
     fn select(
         &self,
         input: &mut UnitInput<'_, '_>,

@@ -114,6 +114,10 @@ impl Sparsifier for TopK {
         self.chunk.is_none().then_some(self)
     }
 
+    fn refuses_in_pass(&self) -> bool {
+        true
+    }
+
     fn select(
         &self,
         input: &mut UnitInput<'_, '_>,
