@@ -24,7 +24,7 @@ pub(crate) use self::runner::LINES;
 pub(crate) use self::runner::{Runner, Turn};
 
 use crate::checkpoint::Checkpoint;
-use crate::config::{ConfigError, RunConfig, Settings};
+use crate::config::{ConfigError, RunConfig, Settings, adapted};
 use crate::data::{Dataset, Source};
 use crate::job::{Job, JobError};
 use crate::record::Metrics;
@@ -329,7 +329,8 @@ impl Row {
 impl Comparison {
     /// A comparison of a single run.
     pub fn of_one(job: &Job, outcome: Outcome) -> Self {
-        let (label, config) = (job.config.codec.clone(), job.config.clone());
+        let config = job.config.clone();
+        let label = adapted(&config.codec, config.adapt.as_deref());
         let entries = vec![Entry { label, config, outcomes: vec![outcome], broken: Vec::new() }];
         Self { entries, ..Self::empty(job, 1) }
     }

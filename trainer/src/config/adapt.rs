@@ -20,6 +20,11 @@ impl RunConfig {
     }
 }
 
+/// A codec with what sets its density, as both are given to a comparison.
+pub(crate) fn adapted(codec: &str, adapt: Option<&str>) -> String {
+    codec.to_owned() + &adapt.map(|adapt| format!(" adapt={adapt}")).unwrap_or_default()
+}
+
 fn read(spelling: &str, spec: &Spec) -> Result<Adapt, ConfigError> {
     let refused = |what: String| ConfigError::Adapt { spelling: spelling.replace(['\n', '\r'], " "), what };
     Adapt::read(spelling, spec).map_err(refused)

@@ -16,6 +16,7 @@ use gradwire::Spec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use adapt::adapted;
 pub use error::ConfigError;
 
 /// Headings of the settings in the help of a command.

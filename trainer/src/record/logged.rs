@@ -16,6 +16,8 @@ pub struct LoggedRun {
     pub name: String,
     /// The codec, where the folder says it.
     pub codec: Option<String>,
+    /// What set the density of each step, where the folder says it.
+    pub adapt: Option<String>,
     /// A line for each step, by step; of steps that were done again after a resume, the last.
     pub metrics: Vec<Metrics>,
 }
@@ -55,10 +57,11 @@ struct Line {
     metrics: Metrics,
 }
 
-/// The key of `config.toml` that a table shows.
-#[derive(Deserialize)]
+/// The keys of `config.toml` that a table shows.
+#[derive(Default, Deserialize)]
 struct Config {
     codec: Option<String>,
+    adapt: Option<String>,
 }
 
 impl LoggedRun {
@@ -86,8 +89,9 @@ impl LoggedRun {
         if steps.is_empty() {
             return Err(LogError::Empty(file));
         }
-        let codec = codec.or_else(|| codec_of_config(&file));
-        Ok(Self { name: name_of(&file), codec, metrics: steps.into_values().collect() })
+        let config = config_beside(&file);
+        let metrics = steps.into_values().collect();
+        Ok(Self { name: name_of(&file), codec: codec.or(config.codec), adapt: config.adapt, metrics })
     }
 }
 
@@ -103,9 +107,10 @@ fn name_of(file: &Path) -> String {
     named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned()
 }
 
-fn codec_of_config(file: &Path) -> Option<String> {
-    let text = fs::read_to_string(file.with_file_name("config.toml")).ok()?;
-    toml::from_str::<Config>(&text).ok()?.codec
+/// Without keys if there is no such file: the hook writes none.
+fn config_beside(file: &Path) -> Config {
+    let text = fs::read_to_string(file.with_file_name("config.toml")).unwrap_or_default();
+    toml::from_str(&text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -120,9 +125,16 @@ mod tests {
     }
 
     fn run_of(text: &str) -> Result<LoggedRun, LogError> {
+        run_beside(text, None)
+    }
+
+    fn run_beside(text: &str, config: Option<&str>) -> Result<LoggedRun, LogError> {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("sparse");
         fs::create_dir(&inner).expect("a folder");
+        if let Some(config) = config {
+            fs::write(inner.join("config.toml"), config).expect("written");
+        }
         fs::write(inner.join("metrics.jsonl"), text).expect("written");
         LoggedRun::read(&inner)
     }
@@ -139,6 +151,15 @@ mod tests {
         assert_eq!((run.name.as_str(), run.codec.as_deref()), ("sparse", Some("topk")));
         assert_eq!(run.metrics.iter().map(|line| line.step).collect::<Vec<_>>(), [0, 1]);
         assert!(run.metrics[1].loss.is_nan());
+    }
+
+    #[test]
+    fn the_configuration_beside_it_names_codec_and_controller() {
+        let config = "codec = \"dgc:density=0.01\"\nadapt = \"steps:0=0.1\"\nworkers = 4\n";
+        let names = |run: LoggedRun| (run.codec, run.adapt);
+        let both = names(run_beside(&line(0, "1.0", ""), Some(config)).expect("a run"));
+        assert_eq!(both, (Some("dgc:density=0.01".to_owned()), Some("steps:0=0.1".to_owned())));
+        assert_eq!(names(run_of(&line(0, "1.0", "")).expect("a run")), (None, None));
     }
 
     #[test]

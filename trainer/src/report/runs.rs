@@ -6,6 +6,7 @@ use super::plot::{Figure, density_chart, density_curve, density_of, is_changing,
 use super::svg::{self, Axis, Chart, Curve};
 use super::table::{bytes, duration, ratio_text};
 use super::{Cell, Row, Rows};
+use crate::config::adapted;
 use crate::record::{LoggedRun, Metrics};
 
 const HEAD: [&str; 12] = [
@@ -65,7 +66,7 @@ fn row(run: &LoggedRun) -> Vec<String> {
     let loss = last.iter().sum::<f64>() / last.len() as f64;
     vec![
         run.name.clone(),
-        run.codec.clone().unwrap_or_else(|| "-".to_owned()),
+        adapted(run.codec.as_deref().unwrap_or("-"), run.adapt.as_deref()),
         run.metrics.last().map_or(0, |line| line.contributors).to_string(),
         run.metrics.len().to_string(),
         if last.is_empty() { "-".to_owned() } else { format!("{loss:.4}") },
