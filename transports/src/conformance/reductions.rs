@@ -315,7 +315,7 @@ fn native(peer: &mut Peer<'_>) {
             return;
         }
         assert_replicas_agree(peer, step, &sum, inputs, 1e-6);
-        // Every operand and every partial sum is rounded: 2^-9 each time.
+        // Each operand and each partial sum is rounded, by at most 2⁻⁹ of it: twice for each worker.
         let bound = peer.world() as f64 / 256.0;
         assert_replicas_agree(peer, step + STEPS_OF_LENGTHS, &rounded, inputs, bound);
         assert_same(ints, expected_sum_i32(&all(peer, |position| inputs.i32(position))), inputs, peer);

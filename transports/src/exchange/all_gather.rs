@@ -102,7 +102,7 @@ impl InParts for AllGather {
         step.tag.chunk(self.agreement.rounds() + part.at as u32)
     }
 
-    fn turn(
+    fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,

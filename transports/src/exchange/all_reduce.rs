@@ -241,7 +241,7 @@ impl<C: HasRounds> InParts for AllReduce<C> {
         note_tag(step.tag)
     }
 
-    fn turn(
+    fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,

@@ -64,7 +64,7 @@ pub(super) trait InParts {
 
     /// Polls a part: receives the messages that it waits for, and sends what comes next. Returns whether the
     /// part is complete, so that `mean` holds its share.
-    fn turn(
+    fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
@@ -133,7 +133,7 @@ pub(super) struct Pipeline<R> {
     pub(super) route: R,
     parts: Parts,
     /// Parts in flight, the one that sent longest ago first.
-    under_way: VecDeque<usize>,
+    in_flight: VecDeque<usize>,
     /// The shares of the mean that are complete before `finish` is called; empty with a single part.
     mean: Vec<f32>,
     /// The error of a mean that was refused before `finish` was called.
@@ -143,8 +143,8 @@ pub(super) struct Pipeline<R> {
 impl<R: InParts> Pipeline<R> {
     /// In one part.
     pub(super) fn new(route: R, units: &[Unit]) -> Self {
-        let (under_way, mean, refused) = Default::default();
-        let mut pipeline = Self { route, parts: Parts(Vec::new()), under_way, mean, refused };
+        let (in_flight, mean, refused) = Default::default();
+        let mut pipeline = Self { route, parts: Parts(Vec::new()), in_flight, mean, refused };
         pipeline.cut(units, 1);
         pipeline
     }
@@ -161,7 +161,7 @@ impl<R: InParts> Pipeline<R> {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        self.under_way.clear();
+        self.in_flight.clear();
         // A rank that fails in the middle of a step in parts sends no further parts, so it may have to send a
         // note.
         step.underway.has_notes = R::HAS_NOTES || ending::is_needed(step);
@@ -221,24 +221,24 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         self.route.post(step, self.parts.part(step.units, at))?;
-        let before = self.under_way.len();
-        self.under_way.push_back(at);
+        let before = self.in_flight.len();
+        self.in_flight.push_back(at);
         let mut mean = std::mem::take(&mut self.mean);
-        let turned = (0..before).try_for_each(|_| self.turn(step, &mut mean, memory));
+        let polled = (0..before).try_for_each(|_| self.poll(step, &mut mean, memory));
         self.mean = mean;
-        turned
+        polled
     }
 
     /// Polls the part that sent longest ago.
-    fn turn(
+    fn poll(
         &mut self,
         step: &mut Step<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        let Some(at) = self.under_way.pop_front() else { return Ok(()) };
-        if !self.route.turn(step, self.parts.part(step.units, at), mean, memory)? {
-            self.under_way.push_back(at);
+        let Some(at) = self.in_flight.pop_front() else { return Ok(()) };
+        if !self.route.poll(step, self.parts.part(step.units, at), mean, memory)? {
+            self.in_flight.push_back(at);
         }
         Ok(())
     }
@@ -278,8 +278,8 @@ impl<R: InParts> Pipeline<R> {
         if self.parts.count() > 1 {
             mean.copy_from_slice(&self.mean);
         }
-        while !self.under_way.is_empty() {
-            self.turn(step, mean, memory)?;
+        while !self.in_flight.is_empty() {
+            self.poll(step, mean, memory)?;
         }
         self.route.conclude(step, &self.parts, mean)
     }

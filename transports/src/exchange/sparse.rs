@@ -235,7 +235,7 @@ impl InParts for SparseAllReduce {
     }
 
     /// First this rank's own blocks, then those of the others.
-    fn turn(
+    fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
