@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-CODECS = ["topk:density=0.01", "topk:density=0.001", "qsgd:bits=4,entropy=none", "efsign", "powersgd:rank=4", "randomk:density=0.01"]
+CODECS = ["topk:density=0.01", "topk:density=0.001", "qsgd:bits=4,entropy=fixed", "efsign", "powersgd:rank=4", "randomk:density=0.01"]
 BUCKET_BYTES = 25 << 20
 SLOWDOWN, LATENCY_US = 1.1, 50
 

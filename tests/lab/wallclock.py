@@ -131,8 +131,9 @@ def seconds_a_step(process):
         if found := STEPS_OF.search(line):
             seen.append((int(found.group(1)), time.monotonic()))
     assert process.wait() == 0, "".join(said)
-    # The last line waits for the evaluation at the end.
-    (first, start), (last, end) = seen[int(WARM_UP * len(seen))], seen[-2]
+    # The last line waits for the evaluation at the end. So does the one before it, where the last step follows it at once:
+    # a line is shown with the next step.
+    (first, start), (last, end) = seen[int(WARM_UP * len(seen))], seen[-3]
     return (end - start) / (last - first)
 
 
