@@ -11,8 +11,8 @@ use crate::fresh::{Fresh, bytes_object};
 use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{
-    self, Density, Encoder, Gather, Grad, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
-    Spec, StepKey, Unit,
+    self, Density, Encoder, Gather, Grad, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch,
+    Source, Spec, StepKey, Unit,
 };
 use crate::rounds::{self, LinearRound};
 

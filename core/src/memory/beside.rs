@@ -6,8 +6,8 @@ use crate::kernels::{self, Isa};
 use crate::memory::Memory;
 
 impl Memory<'_> {
-    /// The gradient of one unit takes the place of its residual, and the unit's state is that of `before`. The
-    /// residual of `before` is then added to it, instead of the gradient to the residual, which gives the
+    /// The gradient of one unit takes the place of its residual, and the unit's state is that of `before`.
+    /// The residual of `before` is then added to it, instead of the gradient to the residual, which gives the
     /// same sum, bit for bit.
     ///
     /// # Panics
