@@ -58,7 +58,14 @@ impl<'i> UnitInput<'i, '_> {
 
     /// Passes the values to `select` and adds the gradient to the memory in the same pass. Magnitudes must be
     /// below `bound`. For codecs that [add early](Capabilities::adds_early).
-    pub(crate) fn pass<T>(&mut self, bound: f32, select: impl FnOnce(&mut Pass<'_>) -> T) -> T {
+    ///
+    /// # Errors
+    /// As `select`. With an initial residual, the memory is then of no use.
+    pub(crate) fn pass<T>(
+        &mut self,
+        bound: f32,
+        select: impl FnOnce(&mut Pass<'_>) -> Result<T, EncodeError>,
+    ) -> Result<T, EncodeError> {
         let (residual, momentum) = match &mut self.memory {
             Some(memory) => memory.parts_mut(),
             None => (None, None),
@@ -70,7 +77,7 @@ impl<'i> UnitInput<'i, '_> {
         {
             pass = pass.with_threads(self.threads);
         }
-        let selected = select(&mut pass);
+        let selected = select(&mut pass)?;
         let (largest, largest_momentum) = (pass.largest(), pass.largest_momentum());
         if let Some(memory) = &mut self.memory {
             memory.set_magnitude_bound(largest);
@@ -78,7 +85,7 @@ impl<'i> UnitInput<'i, '_> {
                 memory.set_momentum_bound(largest_momentum);
             }
         }
-        selected
+        Ok(selected)
     }
 }
 
