@@ -26,7 +26,7 @@ declare -A purpose=(
   [package]="the three published packages build from their archives, which hold licences and README"
   [format]="the decoder written from FORMAT.md alone reads every golden frame"
   [bench-smoke]="every bench runs once"
-  [study]="every cell of the studies runs, small, and has a row in its table"
+  [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups is what docs/advice.md says"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
@@ -261,6 +261,11 @@ check_study() {
   "$study" "$trainer" "$folder/adaptive" --table
   rows=$("$study" "$trainer" "$folder/adaptive" --table | grep -cE '^\| (resnet20|lstm)')
   [[ $rows == 14 ]] || fail "the table has $rows rows, expected one for each of the 14 cells"
+  # The costs are recorded ones, so that the answers are those of the documentation.
+  benches/utility/utility.py "$trainer" benches/utility/measured > "$folder/utility.md"
+  while IFS= read -r row; do
+    grep -qxF "$row" docs/advice.md || fail "docs/advice.md has no such row: $row"
+  done < "$folder/utility.md"
 }
 
 # In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.

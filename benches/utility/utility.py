@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """In how many set-ups does compression pay?
 
-usage: utility.py TRAINER FOLDER > utility.md      with a Python that has torch
+usage: utility.py TRAINER FOLDER
+
+With benches/utility/measured as FOLDER it prints the table of docs/advice.md from what was measured for it. With an empty
+FOLDER it measures, which takes ten minutes and a Python with torch.
 
 Asks `trainer advise` about every line of setups.csv, three times: with what the codecs of this project cost on this machine
 (measured, and kept in FOLDER), with the times that are quoted for a V100, and with the time that top-k takes here in
-PyTorch, written as GRACE has it. The list was written down before it was first asked. Links have 50 µs of latency. A gradient travels in buckets of
-25 MB beside the backward pass, which takes 1.1 times as long then. A codec pays if it shortens a step by 5 % against the
-faster of dense f32 and dense bf16.
+PyTorch, written as GRACE has it. The list was written down before it was first asked. Links have 50 µs of latency. A gradient
+travels in buckets of 25 MB beside the backward pass, which takes 1.1 times as long then. A codec pays if it shortens a step
+by 5 % against the faster of dense f32 and dense bf16.
 
 Times of computing in setups.csv are assumed for a graphics processor of the V100's kind, and not measured: what counts is
 that they span what people train. Copies between a graphics processor and the memory of the host are not in them.
@@ -19,10 +22,9 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-
-import torch
 
 HERE = Path(__file__).resolve().parent
 CODECS = ["topk:density=0.01", "topk:density=0.001", "qsgd:bits=4,entropy=fixed", "efsign", "powersgd:rank=4", "randomk:density=0.01"]
@@ -70,6 +72,9 @@ def grace_seconds(folder, params):
     """Encoding and decoding of top-k at 1 %, on one core: residual, selection, what was sent scattered, the rest kept."""
     path = folder / f"grace-{params}.json"
     if not path.exists():
+        # Only what is measured needs it.
+        import torch
+
         torch.set_num_threads(1)
         torch.manual_seed(0)
         gradient, residual = torch.randn(params).pow(3), torch.zeros(params)
@@ -97,11 +102,14 @@ def of_grace(folder, costs):
     return {**costs, "codecs": [{**ours, "bytes": size, "encode_s": encode, "decode_s": decode}]}
 
 
-def advise(trainer, path, setup):
+def advise(trainer, costs, setup):
     buckets = max(1, -(-4 * int(setup["params"]) // BUCKET_BYTES))
-    ask = ["--costs", path, "--compute-ms", setup["compute_ms"], "--workers", setup["workers"], "--gbps", setup["gbps"]]
+    ask = ["--compute-ms", setup["compute_ms"], "--workers", setup["workers"], "--gbps", setup["gbps"]]
     ask += ["--latency-us", LATENCY_US, "--buckets", buckets, "--slowdown", SLOWDOWN, "--json"]
-    return json.loads(run(trainer, "advise", *ask))
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(costs, file)
+        file.flush()
+        return json.loads(run(trainer, "advise", "--costs", file.name, *ask))
 
 
 def main():
@@ -110,18 +118,16 @@ def main():
     with open(HERE / "setups.csv", newline="") as file:
         setups = list(csv.DictReader(file))
     sources = {
-        "this project, measured": lambda costs: costs,
-        "V100, as quoted": of_v100,
-        "top-k in PyTorch, as GRACE, measured": lambda costs: of_grace(folder, costs),
+        "this project, measured on one core": lambda costs: costs,
+        "a V100, as quoted": of_v100,
+        "top-k in PyTorch, as GRACE has it, measured on one core": lambda costs: of_grace(folder, costs),
     }
-    print(f"| costs of codecs | pays in, of {len(setups)} | with links of 10 Gbit/s or more | bf16 instead | what is taken |")
+    print(f"| costs of codecs | pays in, of {len(setups)} | of those, with links of 10 Gbit/s or more | bf16 instead | what is taken |")
     print("| --- | --- | --- | --- | --- |")
     for name, change in sources.items():
         taken, fast, bf16 = collections.Counter(), 0, 0
         for setup in setups:
-            path = folder / "asked.json"
-            path.write_text(json.dumps(change(measured(trainer, folder, int(setup["params"])))))
-            cell = advise(trainer, path, setup)
+            cell = advise(trainer, change(measured(trainer, folder, int(setup["params"]))), setup)
             choice = cell["choice"]
             if isinstance(choice, dict):
                 taken[cell["codecs"][choice["codec"]]["codec"]] += 1
