@@ -1,7 +1,7 @@
 //! Encoding on several threads gives the frames, the memory and the errors of encoding on one.
 
 use gradwire::half::bf16;
-use gradwire::state::UnitState;
+use gradwire::state::{MemoryChoice, UnitState};
 use gradwire::{EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use proptest::prelude::*;
@@ -53,26 +53,45 @@ struct Kept {
 /// The frame or the error of a step, and what is kept then.
 type Outcome = (Result<Vec<u8>, EncodeError>, Option<Kept>);
 
-/// Frames, or errors, of three steps, and what is kept after each. `pool` encodes in parts.
-fn run(
-    spec: &Spec,
-    steps: &[Vec<f32>; 3],
-    units: &[Unit],
-    narrow: bool,
-    pool: Option<&rayon::ThreadPool>,
-) -> Vec<Outcome> {
+/// How the steps are encoded.
+#[derive(Clone, Copy, Default)]
+struct Way<'a> {
+    /// In parts, on these threads.
+    pool: Option<&'a rayon::ThreadPool>,
+    /// Each step to another memory. For codecs that keep a residual and no momentum.
+    is_beside: bool,
+}
+
+/// Frames, or errors, of three steps, and what is kept after each.
+fn run(spec: &Spec, steps: &[Vec<f32>; 3], units: &[Unit], narrow: bool, way: Way<'_>) -> Vec<Outcome> {
     let len = steps[0].len();
     let (shapes, mut encoder) = (LayoutRef::flat(len), Encoder::new());
-    let mut memory = Memory::for_spec(spec, &shapes);
+    let [mut memory, mut other] = [(); 2].map(|()| Memory::for_spec(spec, &shapes));
     let step = |(step, values): (u64, &Vec<f32>)| {
         let key = StepKey { seed: 5, step, source: Source::Rank(1) };
         let halves: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
         let grad = if narrow { Grad::Bf16(&halves) } else { Grad::F32(values) };
-        let frame = match pool {
-            None => encoder.encode(&spec.codec, key, &shapes, units, grad, memory.as_mut()),
-            Some(pool) => pool.install(|| {
-                encoder.encode(&Parallel(spec.codec), key, &shapes, units, grad, memory.as_mut())
-            }),
+        let frame = if way.is_beside {
+            let grads: Vec<_> = units.iter().map(|unit| grad.slice(unit.start, unit.len)).collect();
+            let (before, beside) = (memory.as_ref().unwrap(), other.as_mut().unwrap());
+            let frame = match way.pool {
+                None => encoder.encode_beside(&spec.codec, key, &shapes, units, &grads, before, beside),
+                Some(pool) => pool.install(|| {
+                    let codec = Parallel(spec.codec);
+                    encoder.encode_beside(&codec, key, &shapes, units, &grads, before, beside)
+                }),
+            };
+            if frame.is_ok() {
+                std::mem::swap(&mut memory, &mut other);
+            }
+            frame
+        } else {
+            match way.pool {
+                None => encoder.encode(&spec.codec, key, &shapes, units, grad, memory.as_mut()),
+                Some(pool) => pool.install(|| {
+                    encoder.encode(&Parallel(spec.codec), key, &shapes, units, grad, memory.as_mut())
+                }),
+            }
         };
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect();
         let kept = memory.as_ref().map(|memory| Kept {
@@ -87,10 +106,14 @@ fn run(
 
 fn same_on_every_pool(spelling: &str, steps: &[Vec<f32>; 3], units: &[Unit], narrow: bool) {
     let spec = Spec::parse(spelling).unwrap();
-    let expected = run(&spec, steps, units, narrow, None);
-    for pool in POOLS.iter() {
-        let threads = pool.current_num_threads();
-        assert!(run(&spec, steps, units, narrow, Some(pool)) == expected, "{spelling}, {threads} threads");
+    let expected = run(&spec, steps, units, narrow, Way::default());
+    let keeps_beside = spec.memory == MemoryChoice::ErrorFeedback;
+    for is_beside in [false, true].into_iter().filter(|is_beside| !is_beside || keeps_beside) {
+        for pool in std::iter::once(None).chain(POOLS.iter().map(Some)) {
+            let found = run(&spec, steps, units, narrow, Way { pool, is_beside });
+            let threads = pool.map(rayon::ThreadPool::current_num_threads);
+            assert!(found == expected, "{spelling}, beside: {is_beside}, threads: {threads:?}");
+        }
     }
 }
 
@@ -167,7 +190,9 @@ fn of_several_bad_values_the_first_is_named() {
     for spelling in SPELLINGS {
         let spec = Spec::parse(spelling).unwrap();
         let steps = [values.clone(), values.clone(), values.clone()];
-        for (frame, _) in run(&spec, &steps, &[Unit::whole(200_000)], false, POOLS.last()) {
+        for (frame, _) in
+            run(&spec, &steps, &[Unit::whole(200_000)], false, Way { pool: POOLS.last(), ..Way::default() })
+        {
             assert_eq!(frame, Err(EncodeError::NonFiniteInput { index: 70_000 }), "{spelling}");
         }
     }
