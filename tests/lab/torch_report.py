@@ -302,16 +302,18 @@ def plot(report, path):
 
 
 def plot_steps(report, axis, model, ranks):
-    height = 0.8 / len(LINKS)
-    for at, link in enumerate(LINKS):
-        values = [report.median((model, ranks, link, method), over_compute) or 0 for method in METHODS]
+    timed = {link: [report.median((model, ranks, link, method), over_compute) or 0 for method in METHODS] for link in LINKS}
+    timed = {link: values for link, values in timed.items() if any(values)}
+    height = 0.8 / max(1, len(timed))
+    for at, (link, values) in enumerate(timed.items()):
         axis.barh([place + at * height for place in range(len(METHODS))], values, height * 0.9, label=link)
     axis.axvline(1, color="black", linewidth=0.8)
     axis.axvline(MOST_STEP[ranks], color="grey", linestyle=":", label=f"target at {SLOW}")
     axis.set_xscale("log")
     axis.set_xlim(0.8, 100)
     axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    axis.set_yticks([place + height for place in range(len(METHODS))], METHODS, fontsize=7)
+    middle = height * (len(timed) - 1) / 2
+    axis.set_yticks([place + middle for place in range(len(METHODS))], METHODS, fontsize=7)
     axis.set_title(f"{MODELS[model].name}, {ranks} ranks")
     axis.set_xlabel("step, × compute alone")
 
