@@ -71,28 +71,27 @@ fn run(spec: &Spec, steps: &[Vec<f32>; 3], units: &[Unit], narrow: bool, way: Wa
         let key = StepKey { seed: 5, step, source: Source::Rank(1) };
         let halves: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
         let grad = if narrow { Grad::Bf16(&halves) } else { Grad::F32(values) };
+        let threaded = Parallel(spec.codec);
         let frame = if way.is_beside {
             let grads: Vec<_> = units.iter().map(|unit| grad.slice(unit.start, unit.len)).collect();
             let (before, beside) = (memory.as_ref().unwrap(), other.as_mut().unwrap());
-            let frame = match way.pool {
+            match way.pool {
                 None => encoder.encode_beside(&spec.codec, key, &shapes, units, &grads, before, beside),
                 Some(pool) => pool.install(|| {
-                    let codec = Parallel(spec.codec);
-                    encoder.encode_beside(&codec, key, &shapes, units, &grads, before, beside)
+                    encoder.encode_beside(&threaded, key, &shapes, units, &grads, before, beside)
                 }),
-            };
-            if frame.is_ok() {
-                std::mem::swap(&mut memory, &mut other);
             }
-            frame
         } else {
             match way.pool {
                 None => encoder.encode(&spec.codec, key, &shapes, units, grad, memory.as_mut()),
-                Some(pool) => pool.install(|| {
-                    encoder.encode(&Parallel(spec.codec), key, &shapes, units, grad, memory.as_mut())
-                }),
+                Some(pool) => {
+                    pool.install(|| encoder.encode(&threaded, key, &shapes, units, grad, memory.as_mut()))
+                }
             }
         };
+        if way.is_beside && frame.is_ok() {
+            std::mem::swap(&mut memory, &mut other);
+        }
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect();
         let kept = memory.as_ref().map(|memory| Kept {
             residual: bits(memory.residual()),

@@ -126,8 +126,9 @@ def main():
     print("| --- | --- | --- | --- | --- |")
     for name, change in sources.items():
         taken, fast, bf16 = collections.Counter(), 0, 0
+        costs = {params: change(measured(trainer, folder, int(params))) for params in {setup["params"] for setup in setups}}
         for setup in setups:
-            cell = advise(trainer, change(measured(trainer, folder, int(setup["params"]))), setup)
+            cell = advise(trainer, costs[setup["params"]], setup)
             choice = cell["choice"]
             if isinstance(choice, dict):
                 taken[cell["codecs"][choice["codec"]]["codec"]] += 1

@@ -158,6 +158,8 @@ def report(results):
     for (model, rate, workers, method), exchange, predicted, measured, error, repeat in rows:
         times = f"{1e3 * predicted:.1f} | {1e3 * measured:.1f} | {100 * error:+.1f} % | {100 * repeat:.1f} %"
         print(f"| {model} | {rate} | {workers} | `{method}` | {exchange} | {times} |")
+    print("\n| combinations | median error | worst | repeats differ by | outside |")
+    print("| --- | --- | --- | --- | --- |")
     for what, chosen in [
         ("all", rows),
         ("chosen before the model was frozen", [row for row in rows if row[0][:3] in SEEN]),
@@ -166,11 +168,10 @@ def report(results):
         if chosen:
             errors = [abs(row[4]) for row in chosen]
             repeats = statistics.median(row[5] for row in chosen)
-            of = f"{len(chosen)} combinations ({what})"
-            print(f"\n{of}: median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %; ", end="")
-            print(f"repeats differ by {100 * repeats:.1f} % in the median")
             outside = sum(abs(row[4]) > max(0.25, 2 * row[5]) for row in chosen)
-            print(f"outside of 25 %, or of twice their repeats where that is more: {outside}")
+            median, worst = f"{100 * statistics.median(errors):.1f} %", f"{100 * max(errors):.1f} %"
+            print(f"| {len(chosen)}, {what} | {median} | {worst} | {100 * repeats:.1f} % | {outside} |")
+    print("\nRepeats: the median. Outside: of 25 %, or of twice their repeats where that is more.")
 
 
 def main():

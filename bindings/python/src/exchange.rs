@@ -40,7 +40,7 @@ pub(crate) fn _load(
     Ok(detached(py, bytes, || {
         let copy = |(from, to): (&[f32], &mut [f32])| {
             to.copy_from_slice(from);
-            to.iter().any(|value| *value != 0.0)
+            !Grad::F32(from).is_zero()
         };
         copies.into_iter().map(copy).collect()
     }))

@@ -296,8 +296,7 @@ impl<'a> Encoding<'a> {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-            let input = UnitInput { initial: self.initial(at), ..self.input(unit, memory.as_mut()) };
-            encode(codec, input, scratch, writer)?;
+            encode(codec, self.input(at, unit, memory.as_mut()), scratch, writer)?;
             if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
                 largest_momentum = largest_momentum.max(memory.momentum_bound());
             }
@@ -310,7 +309,12 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    fn input<'i, 'm>(&'i self, unit: &'i Unit, memory: Option<&'i mut Memory<'m>>) -> UnitInput<'i, 'm> {
+    fn input<'i, 'm>(
+        &'i self,
+        at: usize,
+        unit: &'i Unit,
+        memory: Option<&'i mut Memory<'m>>,
+    ) -> UnitInput<'i, 'm> {
         let grad = self.grad.slice(unit.start, unit.len);
         let momentum = momentum_of(codec_of(self.codec, unit));
         UnitInput {
@@ -319,7 +323,7 @@ impl<'a> Encoding<'a> {
             unit,
             grad,
             memory,
-            initial: None,
+            initial: self.initial(at),
             momentum,
             state: None,
             #[cfg(feature = "parallel")]
