@@ -140,6 +140,16 @@ pub trait Loop {
     fn run(self) -> Self::Output;
 }
 
+/// A closure that is marked `#[inline(always)]`, too.
+impl<R, F: FnOnce() -> R> Loop for F {
+    type Output = R;
+
+    #[inline(always)]
+    fn run(self) -> R {
+        self()
+    }
+}
+
 /// Compiles the loop for every instruction set and runs the requested version.
 #[allow(unsafe_code, reason = "calls of functions for instruction sets that were detected")]
 #[inline]

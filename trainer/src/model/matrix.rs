@@ -53,6 +53,7 @@ pub(super) fn add_product(sum: &mut [f32], a: &Matrix, b: &Matrix) {
 }
 
 /// Adds `values` to `sum`, number by number.
+#[inline(always)]
 pub(super) fn add(sum: &mut [f32], values: &[f32]) {
     assert_eq!(sum.len(), values.len(), "sums of different lengths");
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);

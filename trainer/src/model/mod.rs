@@ -31,6 +31,7 @@ mod matrix;
 pub mod mlp;
 mod network;
 pub mod resnet;
+mod softmax;
 mod weights;
 
 pub use cnn::CnnConfig;

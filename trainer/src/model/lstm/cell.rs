@@ -15,6 +15,8 @@
 //! Hochreiter, Schmidhuber, "Long short-term memory", Neural Computation 9(8), 1997, with the forget gate of
 //! Gers, Schmidhuber, Cummins, 2000. Gates and the two biases in the order of PyTorch's `nn.LSTM`.
 
+use gradwire::arithmetic::vectorised;
+
 use super::super::exponential::{logistic, tanh};
 use super::super::matrix::{Matrix, Product, add, add_product, add_rows, matrix, product};
 
@@ -82,7 +84,10 @@ impl Layer {
         for gates in gates.chunks_exact_mut(GATES * at_once) {
             let hidden = product(&matrix(state.output.clone(), width), &self.hidden);
             add(gates, &hidden);
-            self.advance(gates, state);
+            vectorised(
+                #[inline(always)]
+                || self.advance(gates, state),
+            );
             cells.extend_from_slice(&state.cell);
             outputs.extend_from_slice(&state.output);
         }
@@ -90,6 +95,7 @@ impl Layer {
     }
 
     /// One token of every stream: applies the functions of the gates in place, and moves the state.
+    #[inline(always)]
     fn advance(&self, gates: &mut [f32], state: &mut State) {
         let width = self.width;
         let streams = gates.chunks_exact_mut(GATES * width);
@@ -122,7 +128,12 @@ impl Layer {
             let before = &mut before_gates[gates.clone()];
             let (cells, last) = (&trace.cells[here.clone()], self.cells_before(trace, t, at_once));
             let outer_here = &outer[here];
-            self.retreat(&trace.gates[gates], [cells, last, outer_here], &mut cell_gradient, before);
+            vectorised(
+                #[inline(always)]
+                || {
+                    self.retreat(&trace.gates[gates], [cells, last, outer_here], &mut cell_gradient, before);
+                },
+            );
             if t > 0 {
                 let earlier = &mut outer[(t - 1) * at_once..t * at_once];
                 add_product(earlier, &matrix(before.to_vec(), GATES * width), &hidden);
@@ -137,6 +148,7 @@ impl Layer {
     }
 
     /// One token of every stream: the gradient of the gates' inputs, and that of the cells before.
+    #[inline(always)]
     fn retreat(
         &self,
         gates: &[f32],

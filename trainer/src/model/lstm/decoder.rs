@@ -4,15 +4,14 @@
 //! MB. The decoder takes some rows at a time. It turns their scores into probabilities and then into the
 //! gradient, in place, and uses that up before the next rows.
 
+use gradwire::arithmetic::vectorised;
+
 use super::super::Score;
-use super::super::exponential::exp;
 use super::super::matrix::{Matrix, Product, add_product, matrix, product};
+use super::super::softmax::{gradient, probabilities};
 
 /// Scores in memory at once: 8 MB.
 const SCORES_AT_ONCE: usize = 1 << 21;
-
-/// Partial sums of a row, so that the processor need not wait for one to be done.
-const LANES: usize = 16;
 
 /// The transposed embedding as a layer.
 pub(super) struct Decoder<'a> {
@@ -50,7 +49,10 @@ impl<'a> Decoder<'a> {
                 let is_best = scores.iter().position(|&score| score >= right) == Some(target as usize)
                     && scores[target as usize + 1..].iter().all(|&score| score <= right);
                 sum.correct += u64::from(is_best);
-                sum.loss_sum += probabilities(scores, target);
+                sum.loss_sum += vectorised(
+                    #[inline(always)]
+                    || probabilities(scores, target),
+                );
             }
         }
         sum
@@ -64,9 +66,10 @@ impl<'a> Decoder<'a> {
         for (rows, targets) in rows.chunks(at_once * self.width).zip(targets.chunks(at_once)) {
             let (rows, mut scores) = self.scores(rows);
             for (scores, &target) in scores.chunks_exact_mut(self.vocabulary).zip(targets) {
-                loss += probabilities(scores, target);
-                scores[target as usize] -= 1.0;
-                scores.iter_mut().for_each(|score| *score *= share);
+                loss += vectorised(
+                    #[inline(always)]
+                    || gradient(scores, target, share),
+                );
             }
             let d_scores = scores.into_matrix();
             d_rows.extend_from_slice(&product(&d_scores, self.embedding));
@@ -74,25 +77,4 @@ impl<'a> Decoder<'a> {
         }
         (loss * f64::from(share), d_rows)
     }
-}
-
-/// Turns the scores of a row into probabilities, and returns the cross-entropy of the target.
-fn probabilities(scores: &mut [f32], target: u32) -> f64 {
-    let right = scores[target as usize];
-    let largest = fold(scores, f32::NEG_INFINITY, |max, score| if score > max { score } else { max });
-    scores.iter_mut().for_each(|score| *score = exp(*score - largest));
-    let sum = fold(scores, 0.0, |sum, score| sum + score);
-    let scale = 1.0 / sum;
-    scores.iter_mut().for_each(|score| *score *= scale);
-    f64::from(sum).ln() + f64::from(largest) - f64::from(right)
-}
-
-/// Folds lane by lane, then the lanes, then what is left over.
-fn fold(values: &[f32], start: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [start; LANES];
-    for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, &value)| *lane = with(*lane, value));
-    }
-    lanes.iter().chain(rest).fold(start, |so_far, &value| with(so_far, value))
 }

@@ -22,25 +22,27 @@
 //!
 //! He, Zhang, Ren, Sun, "Deep residual learning for image recognition", arXiv:1512.03385, section 4.2.
 
-use burn::tensor::activation::relu;
-use burn::tensor::module::{conv2d, linear};
-use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor, TensorData};
+mod convolution;
+mod norm;
+mod pass;
 
-use super::autodiff::{check_targets, mean_loss, score};
+use burn::tensor::Device;
+
+use super::autodiff::{check_targets, score};
 use super::init::{Init, Spec, initial_values};
-use super::mlp::{check_images, image_task, images, linear_specs};
-use super::weights::Weights;
+use super::mlp::{check_images, image_task, linear_specs};
 use super::{Model, ModelError, Score};
 use crate::data::{Batch, Task};
 use crate::range::RangeError;
+use norm::Moments;
+use pass::Network;
 
 /// Channels of the stages.
 const STAGES: [usize; 3] = [16, 32, 64];
 /// Blocks of a stage.
 const BLOCKS: usize = 3;
 /// Keeps normalisation from dividing by zero.
-pub const NORM_EPSILON: f64 = 1e-5;
+pub const NORM_EPSILON: f32 = 1e-5;
 /// Share of a batch in the running statistics.
 pub const NORM_SHARE: f32 = 0.1;
 
@@ -59,21 +61,6 @@ pub(super) struct ResNet {
     params: Vec<f32>,
     /// The means and then the variances of every normalisation, in the order of the forward pass.
     running: Vec<f32>,
-}
-
-/// Where mean and variance come from.
-enum Statistics<'a> {
-    /// From the batch, and recorded here: mean and unbiased variance of each normalisation.
-    Batch(Vec<[Tensor<1>; 2]>),
-    /// From the running statistics: those that the forward pass has not used yet.
-    Running(&'a [f32]),
-}
-
-/// One forward pass.
-struct Pass<'a> {
-    weights: &'a Weights<'a>,
-    device: &'a Device,
-    statistics: Statistics<'a>,
 }
 
 impl ResNet {
@@ -97,15 +84,21 @@ impl ResNet {
     }
 
     /// Moves the running statistics towards those of a batch.
-    fn follow(&mut self, batch: Vec<[Tensor<1>; 2]>) {
-        let mut rest = self.running.as_mut_slice();
-        for values in batch.into_iter().flatten() {
-            let values = values.into_data_as::<f32>();
-            let values = values.as_slice::<f32>().expect("converted to f32");
-            let (here, tail) = rest.split_at_mut(values.len());
-            here.iter_mut().zip(values).for_each(|(kept, new)| *kept += NORM_SHARE * (new - *kept));
+    fn follow(&mut self, batch: &[Moments]) {
+        let new = batch.iter().flat_map(|Moments { mean, variance }| mean.iter().chain(variance));
+        self.running.iter_mut().zip(new).for_each(|(kept, new)| *kept += NORM_SHARE * (new - *kept));
+    }
+
+    /// The running statistics of every normalisation.
+    fn running(&self) -> Vec<Moments> {
+        let mut rest = self.running.as_slice();
+        let moments = norms().map(|channels| {
+            let (here, tail) = rest.split_at(2 * channels);
             rest = tail;
-        }
+            let [mean, variance] = [&here[..channels], &here[channels..]].map(<[f32]>::to_vec);
+            Moments { mean, variance }
+        });
+        moments.collect()
     }
 }
 
@@ -129,25 +122,16 @@ impl Model for ResNet {
     fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {
         assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
         self.check(batch)?;
-        let device = Device::flex().autodiff();
-        let weights = Weights::new(&self.specs, &self.params, &device);
-        let mut pass = Pass { weights: &weights, device: &device, statistics: Statistics::Batch(Vec::new()) };
-        let loss = mean_loss(pass.logits(batch), batch, &device);
-        let statistics = pass.statistics;
-        weights.read_gradients(loss.backward(), grad)?;
-        if let Statistics::Batch(statistics) = statistics {
-            self.follow(statistics);
-        }
-        Ok(loss.into_scalar())
+        let network = Network::new(&self.params, self.image, self.classes, batch.predictions());
+        let (loss, moments) = network.learn(batch, grad);
+        self.follow(&moments);
+        Ok(loss as f32)
     }
 
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError> {
         self.check(batch)?;
-        let device = Device::flex();
-        let weights = Weights::new(&self.specs, &self.params, &device);
-        let statistics = Statistics::Running(&self.running);
-        let logits = Pass { weights: &weights, device: &device, statistics }.logits(batch);
-        Ok(score(logits, batch, &device))
+        let network = Network::new(&self.params, self.image, self.classes, batch.predictions());
+        Ok(score(network.predict(batch, &self.running()), batch, &Device::flex()))
     }
 
     fn carried(&self) -> Vec<f32> {
@@ -165,79 +149,6 @@ impl Model for ResNet {
     fn is_carried_averaged(&self) -> bool {
         true
     }
-}
-
-impl Pass<'_> {
-    fn logits(&mut self, batch: &Batch) -> Tensor<2> {
-        let mut x = relu(self.convolve_and_norm("first", images(batch, self.device), 1));
-        for (stage, block) in blocks() {
-            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            let name = format!("stages.{stage}.{block}");
-            let inner = relu(self.convolve_and_norm(&format!("{name}.first"), x.clone(), stride));
-            let inner = self.convolve_and_norm(&format!("{name}.second"), inner, 1);
-            x = relu(self.shortcut(x, stride) + inner);
-        }
-        let [images, channels, height, width] = x.dims();
-        let means = x.reshape([images, channels, height * width]).mean_dim(2).reshape([images, channels]);
-        let (weight, bias) = (self.weights.matrix("output.weight"), self.weights.vector("output.bias"));
-        linear(means, weight, Some(bias))
-    }
-
-    fn convolve_and_norm(&mut self, name: &str, x: Tensor<4>, stride: usize) -> Tensor<4> {
-        let options = ConvOptions::new([stride, stride], [1, 1], [1, 1], 1);
-        let x = conv2d(x, self.weights.kernel(&format!("{name}.weight")), None, options);
-        self.norm(&format!("{name}.norm"), x)
-    }
-
-    /// Every channel with mean 0 and variance 1, then a gain and a shift of its own.
-    fn norm(&mut self, name: &str, x: Tensor<4>) -> Tensor<4> {
-        let [images, channels, height, width] = x.dims();
-        let as_image = |vector: Tensor<1>| vector.reshape([1, channels, 1, 1]);
-        let [gain, shift] = ["gain", "shift"].map(|part| self.weights.vector(&format!("{name}.{part}")));
-        let (centred, variance) = match &mut self.statistics {
-            Statistics::Batch(noted) => {
-                let mean = mean_of_channels(x.clone());
-                let centred = x - as_image(mean.clone());
-                let variance = mean_of_channels(centred.clone() * centred.clone());
-                let count = (images * height * width) as f32;
-                noted.push([
-                    mean.detach(),
-                    variance.clone().detach().mul_scalar(count / (count - 1.0).max(1.0)),
-                ]);
-                (centred, variance)
-            }
-            Statistics::Running(rest) => {
-                let [mean, variance] = [(), ()].map(|()| {
-                    let (here, tail) = rest.split_at(channels);
-                    *rest = tail;
-                    Tensor::<1>::from_data(TensorData::new(here.to_vec(), [channels]), self.device)
-                });
-                (x - as_image(mean), variance)
-            }
-        };
-        let scale = gain / variance.add_scalar(NORM_EPSILON).sqrt();
-        centred * as_image(scale) + as_image(shift)
-    }
-
-    /// The shortcut of a block: its input, or every second row and column of it with as many channels of
-    /// zeros.
-    fn shortcut(&self, x: Tensor<4>, stride: usize) -> Tensor<4> {
-        if stride == 1 {
-            return x;
-        }
-        let [images, channels, height, width] = x.dims();
-        let halves = x.reshape([images, channels, height / 2, 2, width / 2, 2]);
-        let kept = halves.narrow(3, 0, 1).narrow(5, 0, 1).reshape([images, channels, height / 2, width / 2]);
-        let zeros = Tensor::zeros([images, channels, height / 2, width / 2], self.device);
-        Tensor::cat(vec![kept, zeros], 1)
-    }
-}
-
-/// The mean of every channel over images and places.
-fn mean_of_channels(x: Tensor<4>) -> Tensor<1> {
-    let [images, channels, height, width] = x.dims();
-    let of_image = x.reshape([images, channels, height * width]).mean_dim(2).reshape([images, channels]);
-    of_image.mean_dim(0).reshape([channels])
 }
 
 /// Stage and number of every block.
