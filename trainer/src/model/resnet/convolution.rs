@@ -88,7 +88,7 @@ impl Convolution {
         out
     }
 
-    /// Returns the gradient of the input, computed from that of the output, and writes the one of the weights.
+    /// Returns the gradient of the input, computed from that of the output, and writes that of the weights.
     pub(super) fn backward(&self, x: &[f32], d_out: &[f32], d_weight: &mut [f32]) -> Vec<f32> {
         let kernel = self.kernel.clone().transpose();
         let mut d_kernel = vec![0.0; d_weight.len()];
