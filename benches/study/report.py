@@ -3,6 +3,7 @@
 import io
 import statistics
 import tarfile
+from dataclasses import replace
 
 from cells import CODECS, NOMINAL, PARTS, STEPS_AN_EPOCH, THESIS, TIMES
 
@@ -15,20 +16,32 @@ WARM_UP = 4
 def table(study):
     """One row for each finished cell. The test set was read once, with the parameters of the end."""
     columns = ["codec", "workers", "seed", "rate", "nominal ratio", "counted ratio", "validation ppl", "epochs to best"]
-    head([*columns, "test ppl", "thesis, 1 and 2 workers"])
+    head([*columns, "epochs to dense's best", "test ppl", "thesis, 1 and 2 workers"])
     for cell in (cell for part in ("one", "four", "seeds") for cell in PARTS[part]):
         if not study.is_done(cell):
             continue
         thesis = ", ".join("-" if value is None else f"{value:.1f}" for value in THESIS[cell.codec])
         about = [f"`{CODECS[cell.codec]}`", cell.workers, cell.seed, f"{study.rate(cell):g}", f"{NOMINAL[cell.codec]:g} ×"]
         if study.diverged(cell):
-            row([*about, "-", "diverged", "-", "diverged", thesis])
+            row([*about, "-", "diverged", "-", "-", "diverged", thesis])
             continue
-        summary = study.summary(cell)
-        perplexities = [line["perplexity"] for line in study.metrics(cell) if line.get("perplexity") is not None]
-        best = min(perplexities)
-        found = [f"{summary['ratio']:.3g} ×", f"{best:.1f}", 1 + perplexities.index(best), f"{summary['perplexity']:.1f}"]
-        row([*about, *found, thesis])
+        summary, found = study.summary(cell), perplexities(study, cell)
+        best = [f"{min(found):.1f}", 1 + found.index(min(found)), epochs_to_dense(study, cell, found)]
+        row([*about, f"{summary['ratio']:.4g} ×", *best, f"{summary['perplexity']:.1f}", thesis])
+
+
+def perplexities(study, cell):
+    """On the validation part, after each epoch."""
+    return [line["perplexity"] for line in study.metrics(cell) if line.get("perplexity") is not None]
+
+
+def epochs_to_dense(study, cell, found):
+    """The first epoch that is as good as the best one of the dense cell with the same seed and workers."""
+    dense = replace(cell, codec="none")
+    if not study.is_done(dense):
+        return "-"
+    best = min(perplexities(study, dense))
+    return next((epoch for epoch, value in enumerate(found, 1) if value <= best), "-")
 
 
 def times(study):
