@@ -40,7 +40,7 @@ def epochs_to_dense(study, cell, found):
     dense = replace(cell, codec="none")
     if not study.is_done(dense):
         return "-"
-    best = min(perplexities(study, dense))
+    best = min(perplexities(study, dense), default=0.0)
     return next((epoch for epoch, value in enumerate(found, 1) if value <= best), "-")
 
 

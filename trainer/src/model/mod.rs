@@ -11,8 +11,9 @@
 //! [`eval`] measures a model, and [`hash`](mod@hash) makes one number of its parameters.
 //!
 //! The tensor library stays behind [`Model`]. A model keeps its parameters as a flat slice, makes tensors of
-//! them at every step and reads every tensor's gradient back; a missing gradient is an error. State that a
-//! model carries from step to step beside its parameters (statistics of normalisation, the state of streams
+//! them at every step and reads every tensor's gradient back; a missing gradient is an error. [`lstm`] and
+//! [`resnet`] write their backward pass out, and take only products of matrices from the library. State that
+//! a model carries from step to step beside its parameters (statistics of normalisation, the state of streams
 //! of text) goes into checkpoints by rank, and no codec sees it.
 
 mod autodiff;

@@ -75,11 +75,6 @@ impl Convolution {
         self.output
     }
 
-    /// Number of weights.
-    pub(super) fn weights(&self) -> usize {
-        PLACES * self.input.channels * self.output.channels
-    }
-
     pub(super) fn forward(&self, x: &[f32]) -> Vec<f32> {
         let mut out = Vec::with_capacity(self.output.len());
         for images in x.chunks(self.images_at_once() * self.input.image_len()) {

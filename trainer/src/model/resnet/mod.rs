@@ -122,7 +122,7 @@ impl Model for ResNet {
     fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {
         assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
         self.check(batch)?;
-        let network = Network::new(&self.params, self.image, self.classes, batch.predictions());
+        let network = Network::new(&self.specs, &self.params, self.image, batch.predictions());
         let (loss, moments) = network.learn(batch, grad);
         self.follow(&moments);
         Ok(loss as f32)
@@ -130,7 +130,7 @@ impl Model for ResNet {
 
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError> {
         self.check(batch)?;
-        let network = Network::new(&self.params, self.image, self.classes, batch.predictions());
+        let network = Network::new(&self.specs, &self.params, self.image, batch.predictions());
         Ok(score(network.predict(batch, &self.running()), batch, &Device::flex()))
     }
 

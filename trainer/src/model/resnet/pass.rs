@@ -1,5 +1,6 @@
 //! One forward pass through the network, and the backward pass.
 
+use super::super::init::Spec;
 use super::super::matrix::{Matrix, add_product, add_rows, matrix, product};
 use super::super::softmax;
 use super::convolution::{Convolution, Shape};
@@ -9,6 +10,7 @@ use crate::data::Batch;
 
 /// The parameters as layers, for batches of one size.
 pub(super) struct Network<'a> {
+    specs: &'a [Spec],
     layers: Vec<Layer<'a>>,
     weight: Matrix,
     bias: &'a [f32],
@@ -29,24 +31,20 @@ struct BlockTrace {
 
 impl<'a> Network<'a> {
     /// The network for so many images `[channels, height, width]`.
-    pub(super) fn new(params: &'a [f32], image: [usize; 3], classes: usize, images: usize) -> Self {
+    pub(super) fn new(specs: &'a [Spec], mut params: &'a [f32], image: [usize; 3], images: usize) -> Self {
         let [channels, height, width] = image;
         let mut shape = Shape { images, height, width, channels };
-        let mut rest = params;
-        let mut take = |len| {
-            let (here, tail) = rest.split_at(len);
-            rest = tail;
-            here
-        };
+        let mut parts =
+            specs.iter().map(|spec| params.split_off(..spec.len()).expect("as long as the specs say"));
+        let mut take = || parts.next().expect("three for each layer, and two");
         let mut layers = Vec::new();
         for (outputs, stride) in norms().zip(strides()) {
-            let weight = take(9 * shape.channels * outputs);
-            let convolution = Convolution::new(shape, outputs, stride, weight);
+            let convolution = Convolution::new(shape, outputs, stride, take());
             shape = convolution.output();
-            layers.push(Layer { convolution, norm: Norm { gain: take(outputs), shift: take(outputs) } });
+            layers.push(Layer { convolution, norm: Norm { gain: take(), shift: take() } });
         }
-        let weight = matrix(take(shape.channels * classes).to_vec(), classes);
-        Self { layers, weight, bias: take(classes) }
+        let (weight, bias) = (take(), take());
+        Self { specs, layers, weight: matrix(weight.to_vec(), bias.len()), bias }
     }
 
     /// Scores `[images, classes]`, with these statistics of each normalisation.
@@ -68,7 +66,7 @@ impl<'a> Network<'a> {
 
     /// Writes the gradient of the mean cross-entropy. Returns the loss, and the statistics of each
     /// normalisation.
-    pub(super) fn learn(&self, batch: &Batch, grad: &mut [f32]) -> (f64, Vec<Moments>) {
+    pub(super) fn learn(&self, batch: &Batch, mut grad: &mut [f32]) -> (f64, Vec<Moments>) {
         let images = channels_last(batch);
         let (first, blocks) = self.layers.split_first().expect("20 layers");
         let (mut x, first_trace, moments) = first.learn(&images);
@@ -86,36 +84,23 @@ impl<'a> Network<'a> {
             activations.push(out);
         }
 
-        let mut gradients = self.split(grad);
+        let parts = self.specs.iter().map(|spec| grad.split_off_mut(..spec.len()));
+        let mut gradients: Vec<_> = parts.map(|part| part.expect("as long as the specs say")).collect();
         let x = activations.pop().expect("the last block's");
-        let (loss, mut dx) = self.learn_scores(&x, batch.targets(), gradients.pop().expect("the scores'"));
+        let (loss, mut dx) = self.learn_scores(&x, batch.targets(), &mut gradients);
         let mut out = x;
         for (layers, trace) in blocks.chunks_exact(2).zip(&traces).rev() {
             let x = activations.pop().expect("a block's input");
-            let [second, first] = [(); 2].map(|()| gradients.pop().expect("a layer's"));
             keep_positive(&mut dx, &out);
-            let mut d = layers[1].backward(&trace.inner, &trace.norms[1], dx.clone(), second);
+            let mut d = layers[1].backward(&trace.inner, &trace.norms[1], dx.clone(), &mut gradients);
             keep_positive(&mut d, &trace.inner);
-            let mut d = layers[0].backward(&x, &trace.norms[0], d, first);
+            let mut d = layers[0].backward(&x, &trace.norms[0], d, &mut gradients);
             layers[0].convolution.add_shortcut_gradient(&dx, &mut d);
             (dx, out) = (d, x);
         }
         keep_positive(&mut dx, &out);
-        first.backward(&images, &first_trace, dx, gradients.pop().expect("the first layer's"));
+        first.backward(&images, &first_trace, dx, &mut gradients);
         (loss, statistics)
-    }
-
-    /// The gradients of each layer's weights, gain and shift, and last those of the scores' weights and bias.
-    fn split<'g>(&self, grad: &'g mut [f32]) -> Vec<Vec<&'g mut [f32]>> {
-        let mut rest = grad;
-        let mut take = |len: usize| {
-            let (here, tail) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = tail;
-            here
-        };
-        let [rows, classes] = self.weight.dims();
-        let lens = self.layers.iter().map(Layer::lens).chain([vec![rows * classes, classes]]);
-        lens.map(|lens| lens.into_iter().map(&mut take).collect()).collect()
     }
 
     /// The mean of every channel of the last block, `[images, channels]`.
@@ -140,9 +125,10 @@ impl<'a> Network<'a> {
         scores
     }
 
-    /// Mean cross-entropy, and the gradient of the last block.
-    fn learn_scores(&self, x: &[f32], targets: &[u32], gradients: Vec<&mut [f32]>) -> (f64, Vec<f32>) {
-        let [d_weight, d_bias] = <[_; 2]>::try_from(gradients).expect("two");
+    /// Mean cross-entropy, and the gradient of the last block. Writes the last two gradients and takes them
+    /// off.
+    fn learn_scores(&self, x: &[f32], targets: &[u32], gradients: &mut Vec<&mut [f32]>) -> (f64, Vec<f32>) {
+        let [d_bias, d_weight] = [(); 2].map(|()| gradients.pop().expect("the scores'"));
         let (shape, classes) = (self.last_shape(), self.bias.len());
         let means = self.means(x);
         let mut scores = self.scores(&means);
@@ -165,11 +151,6 @@ impl<'a> Network<'a> {
 }
 
 impl Layer<'_> {
-    /// Lengths of weights, gain and shift.
-    fn lens(&self) -> Vec<usize> {
-        vec![self.convolution.weights(), self.norm.gain.len(), self.norm.shift.len()]
-    }
-
     fn apply(&self, x: &[f32], statistics: &Moments) -> Vec<f32> {
         let mut out = self.convolution.forward(x);
         self.norm.apply(&mut out, statistics);
@@ -180,9 +161,15 @@ impl Layer<'_> {
         self.norm.learn(self.convolution.forward(x))
     }
 
-    /// Returns the gradient of the input, and writes those of the parameters.
-    fn backward(&self, x: &[f32], trace: &Trace, mut d: Vec<f32>, gradients: Vec<&mut [f32]>) -> Vec<f32> {
-        let [weight, gain, shift] = <[_; 3]>::try_from(gradients).expect("three");
+    /// Returns the gradient of the input. Writes the last three gradients of parameters and takes them off.
+    fn backward(
+        &self,
+        x: &[f32],
+        trace: &Trace,
+        mut d: Vec<f32>,
+        gradients: &mut Vec<&mut [f32]>,
+    ) -> Vec<f32> {
+        let [shift, gain, weight] = [(); 3].map(|()| gradients.pop().expect("the layer's"));
         self.norm.backward(trace, &mut d, gain, shift);
         self.convolution.backward(x, &d, weight)
     }
