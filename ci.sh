@@ -260,7 +260,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/adaptive" --quick
   "$study" "$trainer" "$folder/adaptive" --table
   rows=$("$study" "$trainer" "$folder/adaptive" --table | grep -cE '^\| (resnet20|lstm)')
-  [[ $rows == 14 ]] || fail "the table has $rows rows, expected one for each of the 14 cells"
+  [[ $rows == 16 ]] || fail "the table has $rows rows, expected one for each of the 16 cells"
   # The costs are recorded ones, so that the answers are those of the documentation.
   benches/utility/utility.py "$trainer" benches/utility/measured > "$folder/utility.md"
   while IFS= read -r row; do

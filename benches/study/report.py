@@ -54,13 +54,13 @@ def times(study):
         row([cell.codec, f"{1e-9 * compute:.0f}", *(f"{1e-6 * value:.0f}" for value in others)])
 
 
-def export(study, path):
+def export(runs, path):
     """All that was recorded, in one order and without dates, so that the same cells give the same bytes."""
     with tarfile.open(path, "w:xz", preset=9) as archive:
-        for file in [*sorted(study.folder.glob("*/*")), study.folder / "study.json"]:
+        for file in [*sorted(runs.folder.glob("*/*")), *runs.folder.glob("study.json")]:
             if file.name in [*KEPT, "study.json"]:
                 content = file.read_bytes()
-                about = tarfile.TarInfo(str(file.relative_to(study.folder)))
+                about = tarfile.TarInfo(str(file.relative_to(runs.folder)))
                 about.size = len(content)
                 archive.addfile(about, io.BytesIO(content))
 
