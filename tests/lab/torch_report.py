@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import textwrap
+from operator import itemgetter
 from pathlib import Path
 
 # Importing leaves no files behind.
@@ -39,13 +40,14 @@ DOCUMENT_WIDTH = 110
 SLOW, _, FREE = LINKS
 BEGIN, END = "<!-- torch_report.py: begin -->", "<!-- torch_report.py: end -->"
 NONE = "–"
+PARTS = ["step", "compute", "encode", "decode"]
 TICKS = [1, 1.5, 2, 3, 5, 10, 20, 50, 100]
 
 
 class Report:
     def __init__(self, lines, takes_busy=False):
         """Of lines about the same, the last counts; of trainings, those of as many steps as were planned."""
-        self.machines = [line for line in lines if line["kind"] == "machine"]
+        self.timed_on, self.trained_on = machines(lines, "time"), machines(lines, "accuracy")
         good = [line for line in lines if "error" not in line]
         self.failed = {(line["model"], line["method"]): line["error"] for line in lines if "error" in line}
         self.busy = sum(line.get("others", 0) > MOST_OTHERS for line in good)
@@ -102,6 +104,17 @@ class Report:
         timed = [name for name in METHODS if METHODS[name].is_ours and self.rounds(model, ranks, link, name)]
         timed = [name for name in timed if self.is_equal(model, name) is not False]
         return min(timed, key=lambda name: self.median((model, ranks, link, name), over_compute), default=None)
+
+
+def machines(lines, kind):
+    """What lines of a kind were measured on, each once: a line about the machine stands before what it measured."""
+    found, now = {}, None
+    for line in lines:
+        if line["kind"] == "machine":
+            now = f"{line['processor']}, {line['cores']} cores, torch {line['torch']}, gradwire {line['gradwire']}"
+        elif line["kind"] == kind and now:
+            found[now] = None
+    return list(found)
 
 
 def over_compute(line):
@@ -170,6 +183,25 @@ def compact_targets(report):
         text += " Whether these hooks learn as much as dense gradients is not measured yet."
     yield textwrap.fill(text, DOCUMENT_WIDTH) + "\n"
     yield from table(head, rows)
+
+
+def parts(report):
+    """Of a step of our fastest hook with two ranks, which have a core each, so that no work runs beside other work."""
+    ranks, rows = RANKS[0], []
+    for model, about in MODELS.items():
+        best = report.best(model, ranks, SLOW)
+        idle = best and (NOTHING_WITH_VIEWS if METHODS[best].views_of else NOTHING)
+        if not best or not report.rounds(model, ranks, SLOW, idle):
+            continue
+        cell = (model, ranks, SLOW, best)
+        step, compute, encode, decode = (report.median(cell, itemgetter(part)) for part in PARTS)
+        nothing = report.median((*cell[:3], idle), lambda line: line["step"] - line["compute"])
+        rest = step - compute - nothing - encode - decode
+        found = [compute, nothing, encode, decode, rest, step, MOST_STEP[ranks] * compute]
+        rows.append([about.name, best, *map(milliseconds, found)])
+    if rows:
+        yield f"\nMilliseconds of a step with {ranks} ranks at {SLOW}:\n"
+        yield from table(["model", "hook", "compute", "no-op hook", "encode", "decode", "rest", "step", "target"], rows)
 
 
 def marked(value, most):
@@ -274,14 +306,16 @@ def summary(report):
             steps = (report.median((model, ranks, SLOW, method), over_compute) for ranks in RANKS)
             row += [" · ".join(number(step) for step in steps), learned(report, model, method)]
         rows.append(row)
-    for one in report.machines:
-        yield f"{one['processor']}, {one['cores']} cores, torch {one['torch']}, gradwire {one['gradwire']}."
+    for what, where in (("Timed", report.timed_on), ("Trained", report.trained_on)):
+        for one in where:
+            yield f"{what} on {one}."
     rounds = max((turn for cell in report.times.values() for turn in cell), default=0)
     yield f"Medians over {rounds} of {ROUNDS} rounds.\n"
     yield f"Seconds a step over those of compute alone, at {SLOW}; what each model ends with after training.\n"
     yield from table(head, rows)
     yield ""
     yield from compact_targets(report)
+    yield from parts(report)
 
 
 def plot(report, path):

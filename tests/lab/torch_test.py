@@ -68,12 +68,23 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(Report(lines).best("lstm", 2, SLOW), slow)
 
     def test_tables_have_a_cell_for_each_column(self):
-        report = Report([machine(), *(line(method, coding=0.01, encode=0.001) for method in METHODS)])
+        report = Report([machine(), *(line(method, coding=0.01, encode=0.001, decode=0.001) for method in METHODS)])
         for text in (torch_report.summary(report), torch_report.details(report)):
             columns = 0
             for row in "\n".join(text).splitlines():
                 columns = 0 if not row.startswith("|") else columns or row.count("|")
                 self.assertEqual(row.count("|") or columns, columns, row)
+
+    def test_the_parts_of_a_step_add_up(self):
+        timed = {"step": 0.13, "encode": 0.008, "decode": 0.002, "cpu": 0.13}
+        *_, row = torch_report.parts(Report([line(NOTHING, step=0.105), line(OURS, **timed)]))
+        numbers = [float(cell) for cell in row.split("|")[3:-1]]
+        self.assertEqual(numbers, [100.0, 5.0, 8.0, 2.0, 15.0, 130.0, 125.0])
+
+    def test_what_was_measured_elsewhere_says_so(self):
+        learned = {"kind": "accuracy", "model": "lstm", "method": DENSE, "steps": 1, "lr": 1.0, "evaluations": [[1, 5.0]]}
+        report = Report([machine(), line(DENSE), {**machine(), "processor": "other"}, learned])
+        self.assertEqual([report.timed_on[0][:3], report.trained_on[0][:5]], ["one", "other"])
 
     def test_a_document_keeps_what_stands_around_the_summary(self):
         document = f"before\n{torch_report.BEGIN}\nold\n{torch_report.END}\nafter\n"
