@@ -2,9 +2,9 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
 
-use super::init::{Spec, initial_values};
+use super::init::Spec;
 use super::weights::Weights;
-use super::{Model, ModelError, Score};
+use super::{Model, ModelError, Parameters, Score};
 use crate::data::Batch;
 
 /// A network as a pure function of its parameters and a batch.
@@ -25,8 +25,7 @@ pub(super) trait Network: Send {
 /// A network with its parameters.
 pub(super) struct Autodiff<N> {
     network: N,
-    specs: Vec<Spec>,
-    params: Vec<f32>,
+    params: Parameters,
     plain: Device,
     recording: Device,
 }
@@ -34,9 +33,8 @@ pub(super) struct Autodiff<N> {
 impl<N: Network> Autodiff<N> {
     /// The network with its initial weights.
     pub(super) fn new(network: N, seed: u64) -> Self {
-        let specs = network.specs();
-        let params = initial_values(&specs, seed);
-        Self { network, specs, params, plain: Device::flex(), recording: Device::flex().autodiff() }
+        let params = Parameters::new(network.specs(), seed);
+        Self { network, params, plain: Device::flex(), recording: Device::flex().autodiff() }
     }
 
     fn check(&self, batch: &Batch) -> Result<(), ModelError> {
@@ -73,26 +71,18 @@ pub(super) fn score(logits: Tensor<2>, batch: &Batch, device: &Device) -> Score 
 }
 
 impl<N: Network> Model for Autodiff<N> {
-    fn layout(&self) -> Vec<(String, Vec<usize>)> {
-        self.specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect()
+    fn parameters(&self) -> &Parameters {
+        &self.params
     }
 
-    fn len(&self) -> usize {
-        self.params.len()
-    }
-
-    fn params(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.params);
-    }
-
-    fn set_params(&mut self, params: &[f32]) {
-        self.params.copy_from_slice(params);
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.params
     }
 
     fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {
-        assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
+        assert_eq!(grad.len(), self.len(), "a gradient is as long as the parameters");
         self.check(batch)?;
-        let weights = Weights::new(&self.specs, &self.params, &self.recording);
+        let weights = Weights::new(&self.params, &self.recording);
         let logits = self.network.logits(&weights, batch, &self.recording);
         let loss = mean_loss(logits, batch, &self.recording);
         weights.read_gradients(loss.backward(), grad)?;
@@ -101,7 +91,7 @@ impl<N: Network> Model for Autodiff<N> {
 
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError> {
         self.check(batch)?;
-        let weights = Weights::new(&self.specs, &self.params, &self.plain);
+        let weights = Weights::new(&self.params, &self.plain);
         Ok(score(self.network.logits(&weights, batch, &self.plain), batch, &self.plain))
     }
 }

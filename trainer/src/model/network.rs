@@ -1,6 +1,7 @@
 //! What every network can do.
 
 use super::error::ModelError;
+use super::parameters::Parameters;
 use crate::data::Batch;
 
 /// A network, its parameters and its loss.
@@ -10,11 +11,22 @@ use crate::data::Batch;
 /// The same batch and parameters give the same bits on the same binary and CPU features, whatever other
 /// threads do.
 pub trait Model: Send {
+    /// The parameters that it keeps.
+    fn parameters(&self) -> &Parameters;
+
+    /// The same, to be changed.
+    fn parameters_mut(&mut self) -> &mut Parameters;
+
     /// Names and shapes of the parameters, in the order of the flat slices.
-    fn layout(&self) -> Vec<(String, Vec<usize>)>;
+    fn layout(&self) -> Vec<(String, Vec<usize>)> {
+        let specs = self.parameters().specs().iter();
+        specs.map(|spec| (spec.name.clone(), spec.shape.clone())).collect()
+    }
 
     /// Number of parameters: the length of every flat slice.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        self.parameters().values().len()
+    }
 
     /// Whether there is no parameter.
     fn is_empty(&self) -> bool {
@@ -26,14 +38,18 @@ pub trait Model: Send {
     /// # Panics
     ///
     /// If `out` is not [`Model::len`] long.
-    fn params(&self, out: &mut [f32]);
+    fn params(&self, out: &mut [f32]) {
+        out.copy_from_slice(self.parameters().values());
+    }
 
     /// Replaces the parameters.
     ///
     /// # Panics
     ///
     /// If `params` is not [`Model::len`] long.
-    fn set_params(&mut self, params: &[f32]);
+    fn set_params(&mut self, params: &[f32]) {
+        self.parameters_mut().values_mut().copy_from_slice(params);
+    }
 
     /// Says where in a run the next gradient is computed.
     ///

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 
-use super::ModelError;
 use super::init::Spec;
+use super::{ModelError, Parameters};
 
 /// The parameters as tensors, by name.
 pub(super) struct Weights<'a> {
@@ -20,14 +20,9 @@ enum Ranked {
 
 impl<'a> Weights<'a> {
     /// Makes tensors of the flat slice; with an autodiff device they collect gradients.
-    pub(super) fn new(specs: &'a [Spec], params: &[f32], device: &Device) -> Self {
-        let mut rest = params;
-        let tensors = specs.iter().map(|spec| {
-            let (values, tail) = rest.split_at(spec.len());
-            rest = tail;
-            Ranked::new(values, &spec.shape, device)
-        });
-        Self { specs, tensors: tensors.collect() }
+    pub(super) fn new(params: &'a Parameters, device: &Device) -> Self {
+        let tensors = params.parts().map(|(spec, values)| Ranked::new(values, &spec.shape, device));
+        Self { specs: params.specs(), tensors: tensors.collect() }
     }
 
     /// The vector of this name.

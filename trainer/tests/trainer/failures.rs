@@ -2,7 +2,7 @@
 
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
-use gradwire_trainer::model::{Model, ModelError, Score};
+use gradwire_trainer::model::{Model, ModelError, Parameters, Score};
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::processes::{follow, lead};
 use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
@@ -32,12 +32,12 @@ struct Broken {
 const FAILING_STEP: u32 = 3;
 
 impl Model for Broken {
-    fn layout(&self) -> Vec<(String, Vec<usize>)> {
-        self.inner.layout()
+    fn parameters(&self) -> &Parameters {
+        self.inner.parameters()
     }
 
-    fn len(&self) -> usize {
-        self.inner.len()
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        self.inner.parameters_mut()
     }
 
     fn params(&self, out: &mut [f32]) {
@@ -45,10 +45,6 @@ impl Model for Broken {
         if self.fault == Fault::Drift {
             out[0] += 1e-6;
         }
-    }
-
-    fn set_params(&mut self, params: &[f32]) {
-        self.inner.set_params(params);
     }
 
     fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {

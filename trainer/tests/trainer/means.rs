@@ -6,7 +6,7 @@ use gradwire::arithmetic::{clip_norm, divide};
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
-use gradwire_trainer::model::{Model, ModelError, Score};
+use gradwire_trainer::model::{Model, ModelError, Parameters, Score};
 use gradwire_trainer::run::{Control, run, run_with_models};
 use gradwire_transports::Rank;
 
@@ -34,12 +34,12 @@ impl Recorder<'_> {
 }
 
 impl Model for Recorder<'_> {
-    fn layout(&self) -> Vec<(String, Vec<usize>)> {
-        self.inner.layout()
+    fn parameters(&self) -> &Parameters {
+        self.inner.parameters()
     }
 
-    fn len(&self) -> usize {
-        self.inner.len()
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        self.inner.parameters_mut()
     }
 
     fn params(&self, out: &mut [f32]) {

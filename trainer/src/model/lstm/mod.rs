@@ -18,10 +18,10 @@ mod decoder;
 
 use super::autodiff::check_targets;
 use super::dropout::Dropout;
-use super::init::{Init, Spec, initial_values};
+use super::init::{Init, Spec};
 use super::matrix::{Matrix, matrix};
 use super::network::Moment;
-use super::{Model, ModelError, Score};
+use super::{Model, ModelError, Parameters, Score};
 use crate::data::{Batch, Task};
 use crate::range::{RangeError, require};
 use cell::{GATES, Gradients, Layer, State, Trace};
@@ -55,8 +55,7 @@ impl Default for LstmConfig {
 pub(super) struct Lstm {
     config: LstmConfig,
     vocabulary: usize,
-    specs: Vec<Spec>,
-    params: Vec<f32>,
+    params: Parameters,
     /// Where in the run the next gradient is computed.
     moment: Option<Moment>,
     /// The states of this worker's streams, by layer; empty at the beginning.
@@ -73,15 +72,14 @@ impl Lstm {
         require((1..=4096).contains(&width), "hidden", width, "1 to 4096")?;
         require((1..=16).contains(&layers), "layers", layers, "1 to 16")?;
         require((0.0..1.0).contains(&dropout), "dropout", dropout, "0 to below 1")?;
-        let specs = specs(config, vocabulary);
-        let params = initial_values(&specs, seed);
-        Ok(Self { config: config.clone(), vocabulary, specs, params, moment: None, carried: Vec::new() })
+        let params = Parameters::new(specs(config, vocabulary), seed);
+        Ok(Self { config: config.clone(), vocabulary, params, moment: None, carried: Vec::new() })
     }
 
     /// The embedding, and the layers.
     fn parts(&self) -> (Matrix, Vec<Layer>) {
         let width = self.config.width;
-        let (embedding, mut rest) = self.params.split_at(self.vocabulary * width);
+        let (embedding, mut rest) = self.params.values().split_at(self.vocabulary * width);
         let layers = (0..self.config.layers).map(|_| {
             let [input, input_bias, hidden, hidden_bias] = take(&mut rest, width);
             Layer::new(width, input, hidden, [input_bias, hidden_bias])
@@ -93,7 +91,8 @@ impl Lstm {
     /// The embeddings of tokens, row by row.
     fn embed(&self, tokens: &[u32]) -> Vec<f32> {
         let width = self.config.width;
-        tokens.iter().flat_map(|&token| &self.params[token as usize * width..][..width]).copied().collect()
+        let embedding = self.params.values();
+        tokens.iter().flat_map(|&token| &embedding[token as usize * width..][..width]).copied().collect()
     }
 
     fn check(&self, batch: &Batch) -> Result<Window, ModelError> {
@@ -153,20 +152,12 @@ impl Lstm {
 }
 
 impl Model for Lstm {
-    fn layout(&self) -> Vec<(String, Vec<usize>)> {
-        self.specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect()
+    fn parameters(&self) -> &Parameters {
+        &self.params
     }
 
-    fn len(&self) -> usize {
-        self.params.len()
-    }
-
-    fn params(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.params);
-    }
-
-    fn set_params(&mut self, params: &[f32]) {
-        self.params.copy_from_slice(params);
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.params
     }
 
     fn begin(&mut self, moment: Moment) {
@@ -174,7 +165,7 @@ impl Model for Lstm {
     }
 
     fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {
-        assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
+        assert_eq!(grad.len(), self.len(), "a gradient is as long as the parameters");
         let window = self.check(batch)?;
         let moment = self.moment.take();
         let goes_on = moment.is_some_and(|moment| !moment.starts_epoch);

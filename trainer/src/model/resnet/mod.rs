@@ -29,9 +29,9 @@ mod pass;
 use burn::tensor::Device;
 
 use super::autodiff::{check_targets, score};
-use super::init::{Init, Spec, initial_values};
+use super::init::{Init, Spec};
 use super::mlp::{check_images, image_task, linear_specs};
-use super::{Model, ModelError, Score};
+use super::{Model, ModelError, Parameters, Score};
 use crate::data::{Batch, Task};
 use crate::range::RangeError;
 use norm::Moments;
@@ -57,8 +57,7 @@ pub struct ResNetConfig {
 pub(super) struct ResNet {
     image: [usize; 3],
     classes: usize,
-    specs: Vec<Spec>,
-    params: Vec<f32>,
+    params: Parameters,
     /// The means and then the variances of every normalisation, in the order of the forward pass.
     running: Vec<f32>,
 }
@@ -71,11 +70,10 @@ impl ResNet {
             let given = format!("resnet20 with {height}x{width} images");
             return Err(RangeError::new("model", given, "heights and widths of 8, 12, 16, …").into());
         }
-        let specs = specs(image[0], classes);
-        let params = initial_values(&specs, seed);
+        let params = Parameters::new(specs(image[0], classes), seed);
         let running =
             norms().flat_map(|channels| [vec![0.0; channels], vec![1.0; channels]]).flatten().collect();
-        Ok(Self { image, classes, specs, params, running })
+        Ok(Self { image, classes, params, running })
     }
 
     fn check(&self, batch: &Batch) -> Result<(), ModelError> {
@@ -103,26 +101,18 @@ impl ResNet {
 }
 
 impl Model for ResNet {
-    fn layout(&self) -> Vec<(String, Vec<usize>)> {
-        self.specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect()
+    fn parameters(&self) -> &Parameters {
+        &self.params
     }
 
-    fn len(&self) -> usize {
-        self.params.len()
-    }
-
-    fn params(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.params);
-    }
-
-    fn set_params(&mut self, params: &[f32]) {
-        self.params.copy_from_slice(params);
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.params
     }
 
     fn forward_backward(&mut self, batch: &Batch, grad: &mut [f32]) -> Result<f32, ModelError> {
-        assert_eq!(grad.len(), self.params.len(), "a gradient is as long as the parameters");
+        assert_eq!(grad.len(), self.len(), "a gradient is as long as the parameters");
         self.check(batch)?;
-        let network = Network::new(&self.specs, &self.params, self.image, batch.predictions());
+        let network = Network::new(&self.params, self.image, batch.predictions());
         let (loss, moments) = network.learn(batch, grad);
         self.follow(&moments);
         Ok(loss as f32)
@@ -130,7 +120,7 @@ impl Model for ResNet {
 
     fn evaluate(&mut self, batch: &Batch) -> Result<Score, ModelError> {
         self.check(batch)?;
-        let network = Network::new(&self.specs, &self.params, self.image, batch.predictions());
+        let network = Network::new(&self.params, self.image, batch.predictions());
         Ok(score(network.predict(batch, &self.running()), batch, &Device::flex()))
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::init::Spec;
 use super::super::matrix::{Matrix, add_product, add_rows, matrix, product};
+use super::super::parameters::Parameters;
 use super::super::softmax;
 use super::convolution::{Convolution, Shape};
 use super::norm::{Moments, Norm, Trace};
@@ -31,11 +32,10 @@ struct BlockTrace {
 
 impl<'a> Network<'a> {
     /// The network for so many images `[channels, height, width]`.
-    pub(super) fn new(specs: &'a [Spec], mut params: &'a [f32], image: [usize; 3], images: usize) -> Self {
+    pub(super) fn new(params: &'a Parameters, image: [usize; 3], images: usize) -> Self {
         let [channels, height, width] = image;
         let mut shape = Shape { images, height, width, channels };
-        let mut parts =
-            specs.iter().map(|spec| params.split_off(..spec.len()).expect("as long as the specs say"));
+        let mut parts = params.parts().map(|(_, values)| values);
         let mut take = || parts.next().expect("three for each layer, and two");
         let mut layers = Vec::new();
         for (outputs, stride) in norms().zip(strides()) {
@@ -44,7 +44,7 @@ impl<'a> Network<'a> {
             layers.push(Layer { convolution, norm: Norm { gain: take(), shift: take() } });
         }
         let (weight, bias) = (take(), take());
-        Self { specs, layers, weight: matrix(weight.to_vec(), bias.len()), bias }
+        Self { specs: params.specs(), layers, weight: matrix(weight.to_vec(), bias.len()), bias }
     }
 
     /// Scores `[images, classes]`, with these statistics of each normalisation.
