@@ -17,7 +17,7 @@ def table(study):
     """One row for each finished cell. The test set was read once, with the parameters of the end."""
     columns = ["codec", "workers", "seed", "rate", "nominal ratio", "counted ratio", "validation ppl", "epochs to best"]
     head([*columns, "epochs to dense's best", "test ppl", "thesis, 1 and 2 workers"])
-    for cell in (cell for part in ("one", "four", "seeds") for cell in PARTS[part]):
+    for cell in (cell for part in ("one", "four", "seeds", "rates") for cell in PARTS[part]):
         if not study.is_done(cell):
             continue
         thesis = ", ".join("-" if value is None else f"{value:.1f}" for value in THESIS[cell.codec])
@@ -37,7 +37,7 @@ def perplexities(study, cell):
 
 def epochs_to_dense(study, cell, found):
     """The first epoch that is as good as the best one of the dense cell with the same seed and workers."""
-    dense = replace(cell, codec="none")
+    dense = replace(cell, codec="none", rate=None)
     if not study.is_done(dense):
         return "-"
     best = min(perplexities(study, dense), default=0.0)

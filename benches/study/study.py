@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The study of D. J. Harris on compressed gradients, repeated: an LSTM on Penn Treebank, eleven codecs.
 
-usage: study.py TRAINER FOLDER [--part pre|one|four|seeds] [--cell NAME] [--hidden N --epochs N --early-stop N] [--quick]
+usage: study.py TRAINER FOLDER [--part pre|one|four|seeds|rates] [--cell NAME] [--hidden N --epochs N --early-stop N] [--quick]
        study.py TRAINER FOLDER --list
        study.py TRAINER FOLDER --table          what the finished cells found, beside the thesis
        study.py TRAINER FOLDER --times          what encoding, exchange and computing take an epoch

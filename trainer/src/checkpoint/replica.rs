@@ -57,7 +57,7 @@ impl Replica {
         let slices = self.optimizer.iter().map(|(name, values)| (name.as_str(), values.as_slice()));
         let slices: Vec<_> = std::iter::once((PARAMS, self.params.as_slice())).chain(slices).collect();
         let steps = HashMap::from([(STEPS.to_owned(), self.optimizer_steps.to_string())]);
-        write_slices(&slices, steps, layout)
+        write_slices(&slices, None, steps, layout)
     }
 
     /// Reads the bytes of [`to_bytes`](Self::to_bytes): slices of all tensors of the layout, including the
@@ -85,9 +85,11 @@ impl Replica {
     }
 }
 
-/// A safetensors file with slices by name, each cut into the tensors of the layout, and with this metadata.
+/// A safetensors file with slices by name, each cut into the tensors of the layout, with a vector that is as long
+/// as it likes, and with this metadata.
 pub(super) fn write_slices(
     slices: &[(&str, &[f32])],
+    vector: Option<(&str, &[f32])>,
     metadata: HashMap<String, String>,
     layout: &Layout,
 ) -> Result<Vec<u8>, ReplicaError> {
@@ -99,6 +101,9 @@ pub(super) fn write_slices(
             let content = bytes_of(&values[tensor.offset..tensor.offset + len]);
             tensors.push((format!("{slice}/{}", tensor.name), tensor.shape.to_vec(), content));
         }
+    }
+    if let Some((name, values)) = vector {
+        tensors.push((name.to_owned(), vec![values.len()], bytes_of(values)));
     }
     let views: Result<Vec<_>, safetensors::SafeTensorError> = tensors
         .iter()
@@ -117,16 +122,32 @@ pub(super) fn read_slice(
     for tensor in layout.tensors() {
         let tensor = tensor.as_ref();
         let name = format!("{slice}/{}", tensor.name);
-        let found = file.tensor(&name).map_err(|error| malformed(format!("{name}: {error}")))?;
-        if found.dtype() != Dtype::F32 || found.shape() != tensor.shape {
-            let (dtype, shape) = (found.dtype(), found.shape());
-            let what =
-                format!("{name}: {dtype} of shape {shape:?} instead of F32 of shape {:?}", tensor.shape);
-            return Err(malformed(what));
+        let found = find(file, &name)?;
+        let (shape, expected) = (found.shape(), tensor.shape);
+        if shape != expected {
+            return Err(malformed(format!("{name}: shape {shape:?} instead of {expected:?}")));
         }
-        values.extend(found.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
+        values.extend(values_of(&found));
     }
     Ok(values)
+}
+
+/// The values of one tensor, whatever its shape.
+pub(super) fn read_vector(file: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>, ReplicaError> {
+    Ok(values_of(&find(file, name)?).collect())
+}
+
+/// The tensor of `f32` of this name.
+fn find<'a>(file: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, ReplicaError> {
+    let found = file.tensor(name).map_err(|error| malformed(format!("{name}: {error}")))?;
+    match found.dtype() {
+        Dtype::F32 => Ok(found),
+        dtype => Err(malformed(format!("{name}: {dtype} instead of F32"))),
+    }
+}
+
+fn values_of<'a>(tensor: &TensorView<'a>) -> impl Iterator<Item = f32> + use<'a> {
+    tensor.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use gradwire_transports::{Rank, Tag, Transport};
 use super::{NO_DEADLINE, StepError, Worker};
 use crate::checkpoint::Best;
 use crate::data::{Dataset, Part};
-use crate::model::Score;
 use crate::model::eval::{Evaluation, share_of};
+use crate::model::{ModelError, Score};
 
 /// The step of all tags of evaluations: above all steps that are trained, and below that of records.
 const STEP_OF_EVALUATIONS: u64 = u64::MAX - 1;
@@ -35,7 +35,8 @@ impl<T: Transport> Worker<'_, T> {
         let loss = evaluation.loss();
         let is_better = self.best.as_ref().map_or(!loss.is_nan(), |best| loss < best.loss);
         if self.job.config.early_stop.is_some() && is_better {
-            self.best = Some(Best { steps: step + 1, loss, params: self.params.clone() });
+            self.best =
+                Some(Best { steps: step + 1, loss, params: self.params.clone(), carried: self.statistics() });
         }
         Ok(Some(evaluation))
     }
@@ -52,14 +53,29 @@ impl<T: Transport> Worker<'_, T> {
         if !self.takes_part() {
             return Ok(None);
         }
-        let Some(best) = &self.best else {
+        let Some(best) = self.best.clone() else {
             let known = known.filter(|_| self.job.validates_on_test());
             return known.map_or_else(|| self.evaluate(Part::Test), Ok).map(Some);
         };
-        self.model.set_params(&best.params);
+        let (last, statistics) = (self.params.clone(), self.statistics());
+        self.put(&best.params, &best.carried)?;
         let tested = self.evaluate(Part::Test);
-        self.model.set_params(&self.params);
+        self.put(&last, &statistics)?;
         tested.map(Some)
+    }
+
+    /// What models carry, if all workers carry the same when they evaluate.
+    fn statistics(&self) -> Vec<f32> {
+        if self.model.is_carried_averaged() { self.model.carried() } else { Vec::new() }
+    }
+
+    /// Replaces what the model predicts with.
+    fn put(&mut self, params: &[f32], statistics: &[f32]) -> Result<(), StepError> {
+        self.model.set_params(params);
+        if self.model.is_carried_averaged() {
+            self.model.carry(statistics).map_err(ModelError::Batch)?;
+        }
+        Ok(())
     }
 
     /// After how many steps the validation loss was smallest, in a run that may end early.

@@ -130,6 +130,29 @@ fn a_resumed_run_ends_with_the_same_bits_and_statistics() {
     assert_eq!(rest.checkpoints.last().unwrap().carried, keeper.checkpoints[1].carried);
 }
 
+/// The best parameters meet the statistics that they had, also behind a checkpoint.
+#[test]
+fn a_run_that_ends_early_is_tested_with_the_statistics_of_its_best_step() {
+    let restless = digits_job("none", 60, |settings| {
+        settings.model = Some("resnet20".into());
+        (settings.workers, settings.batch) = (Some(2), Some(32));
+        (settings.lr, settings.eval_every, settings.early_stop) = (Some(3.0), Some(2), Some(3));
+        settings.checkpoint_every = Some(2);
+    });
+    let (whole, keeper) = checkpoints::run(&restless, None);
+    let whole = whole.unwrap().summary;
+    let best = whole.best_steps.unwrap();
+    assert_eq!(whole.steps, best + 6);
+    let smallest = keeper.metrics[best as usize - 1].eval_loss.unwrap();
+    assert_eq!(whole.final_loss, smallest);
+    let folder = tempfile::tempdir().unwrap();
+    let kept = keeper.checkpoints.iter().find(|checkpoint| checkpoint.steps == best + 2).unwrap();
+    Store::of_run(folder.path()).write(kept, &restless.layout).unwrap();
+    let middle = latest(folder.path()).unwrap().read_all(&restless.layout).unwrap();
+    let (resumed, _) = checkpoints::run(&restless, Some((&middle, &keeper.metrics[..best as usize + 2])));
+    assert_eq!(resumed.unwrap().summary.final_loss, smallest);
+}
+
 #[test]
 fn it_learns_the_digits() {
     let job = digits_job("none", 60, |settings| {
