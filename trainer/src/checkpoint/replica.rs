@@ -85,8 +85,8 @@ impl Replica {
     }
 }
 
-/// A safetensors file with slices by name, each cut into the tensors of the layout, with a vector that is as long
-/// as it likes, and with this metadata.
+/// A safetensors file with slices by name, each cut into the tensors of the layout, with a vector of any length,
+/// and with this metadata.
 pub(super) fn write_slices(
     slices: &[(&str, &[f32])],
     vector: Option<(&str, &[f32])>,
