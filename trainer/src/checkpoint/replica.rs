@@ -85,8 +85,8 @@ impl Replica {
     }
 }
 
-/// A safetensors file with slices by name, each cut into the tensors of the layout, with a vector of any length,
-/// and with this metadata.
+/// A safetensors file with this metadata, a vector of any length, and slices by name, each cut into the tensors
+/// of the layout.
 pub(super) fn write_slices(
     slices: &[(&str, &[f32])],
     vector: Option<(&str, &[f32])>,
