@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::traffic::Traffic;
+use super::traffic::{Traffic, later};
 
 /// How bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -38,16 +38,14 @@ impl Exchange {
 
 /// In round d, worker i sends to worker i + d, so that all links are busy all the time.
 fn all_gather(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
-    let n = begin.len();
-    let take_in = |at: usize| load.take_in_s * slowness[at];
+    traffic.set_bytes(load.bytes);
+    let take_in: Vec<f64> = slowness.iter().map(|times| load.take_in_s * times).collect();
     // A worker does not send its own frame to itself.
-    let mut done: Vec<f64> = (0..n).map(|i| begin[i] + take_in(i)).collect();
-    for distance in 1..n {
-        for from in 0..n {
-            let to = (from + distance) % n;
-            let arrival = traffic.send(from, to, load.bytes, begin[from]);
-            done[to] = done[to].max(arrival) + take_in(to);
-        }
+    let mut done: Vec<f64> = begin.iter().zip(&take_in).map(|(begin, work)| begin + work).collect();
+    let mut arrivals = vec![0.0; begin.len()];
+    for distance in 1..begin.len() {
+        traffic.send_round(distance, begin, &mut arrivals);
+        work_on(&arrivals, &take_in, &mut done);
     }
     done
 }
@@ -55,38 +53,43 @@ fn all_gather(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]
 /// 2(N−1) rounds of one N-th each: sums in the first half, copies in the second.
 fn ring(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
     let n = begin.len();
-    let part = load.bytes / n as f64;
+    traffic.set_bytes(load.bytes / n as f64);
+    let add: Vec<f64> = slowness.iter().map(|times| load.take_in_s / n as f64 * times).collect();
     let mut have = begin.to_vec();
-    let mut next = vec![0.0; n];
-    for round in 0..2 * (n - 1) {
-        let adds = round < n - 1;
-        for from in 0..n {
-            let to = (from + 1) % n;
-            let arrival = traffic.send(from, to, part, have[from]);
-            let work = if adds { load.take_in_s / n as f64 * slowness[to] } else { 0.0 };
-            next[to] = arrival.max(have[to]) + work;
+    let mut arrivals = vec![0.0; n];
+    for work in [add, vec![0.0; n]] {
+        for _ in 1..n {
+            traffic.send_round(1, &have, &mut arrivals);
+            work_on(&arrivals, &work, &mut have);
         }
-        std::mem::swap(&mut have, &mut next);
     }
     have
+}
+
+/// Every worker works on what arrived, once it is done with what came before.
+fn work_on(arrivals: &[f64], work: &[f64], done: &mut [f64]) {
+    for ((done, arrival), work) in done.iter_mut().zip(arrivals).zip(work) {
+        *done = later(*arrival, *done) + work;
+    }
 }
 
 /// Worker i sends to i − 2^b, where b is its lowest bit that is set; sums then go back the same way.
 fn tree(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
     let n = begin.len();
+    traffic.set_bytes(load.bytes);
     let mut have = begin.to_vec();
     let strides: Vec<usize> =
         std::iter::successors(Some(1), |stride| Some(2 * stride)).take_while(|&s| s < n).collect();
     for &stride in &strides {
         for child in (stride..n).step_by(2 * stride) {
             let parent = child - stride;
-            let arrival = traffic.send(child, parent, load.bytes, have[child]);
+            let arrival = traffic.send(child, parent, have[child]);
             have[parent] = arrival.max(have[parent]) + load.take_in_s * slowness[parent];
         }
     }
     for &stride in strides.iter().rev() {
         for child in (stride..n).step_by(2 * stride) {
-            have[child] = traffic.send(child - stride, child, load.bytes, have[child - stride]);
+            have[child] = traffic.send(child - stride, child, have[child - stride]);
         }
     }
     have
@@ -95,6 +98,7 @@ fn tree(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::{Draws, Purpose};
     use crate::simulate::Cluster;
     use gradwire_transports::cost::Link;
 
@@ -133,6 +137,63 @@ mod tests {
             let last = end.iter().copied().fold(0.0, f64::max);
             // The last leaf waits until the root has sent to all its branches.
             assert!(last >= link.tree_all_reduce_s(workers, 10_000.0) * (1.0 - 1e-9), "{last}");
+        }
+    }
+
+    /// One to nine workers of which one computes and one sends slowly; some clusters lose messages, some have
+    /// sites.
+    fn drawn_cluster(draws: &mut Draws) -> Cluster {
+        let workers = 1 + draws.below(9);
+        let (latency, slow, other) = (draws.below(900), draws.below(workers), draws.below(workers));
+        let loss = [0.0, 0.01, 0.4][draws.below(3)];
+        let sites = ["", "", "sites = { workers = 2, gbps = 0.01, latency_us = 700 }\n"][draws.below(3)];
+        let text = format!(
+            "workers = {workers}\ngbps = 0.01\nlatency_us = {latency}\nloss = {loss}\nretry_ms = 3\n{sites}\
+             [[slow]]\nranks = [{slow}]\ncompute = 1.5\n[[slow]]\nranks = [{other}]\ngbps = 0.003\n"
+        );
+        toml::from_str::<Cluster>(&text).unwrap().checked().unwrap()
+    }
+
+    /// An all-gather or a ring, message by message as the functions above are described.
+    fn plainly(
+        exchange: Exchange,
+        traffic: &mut Traffic,
+        load: Load,
+        slowness: &[f64],
+        begin: &[f64],
+    ) -> Vec<f64> {
+        let (n, is_ring) = (begin.len(), exchange == Exchange::Ring);
+        let parts = if is_ring { n as f64 } else { 1.0 };
+        let work = |at: usize| load.take_in_s / parts * slowness[at];
+        traffic.set_bytes(load.bytes / parts);
+        let mut have: Vec<f64> = (0..n).map(|at| begin[at] + if is_ring { 0.0 } else { work(at) }).collect();
+        for round in 0..if is_ring { 2 * (n - 1) } else { n - 1 } {
+            let before = have.clone();
+            for from in 0..n {
+                let to = (from + if is_ring { 1 } else { round + 1 }) % n;
+                let arrival = traffic.send(from, to, if is_ring { before[from] } else { begin[from] });
+                have[to] = arrival.max(before[to]) + if round < n - 1 { work(to) } else { 0.0 };
+            }
+        }
+        have
+    }
+
+    /// Twice in a row, so that links are busy when the second exchange begins.
+    #[test]
+    fn whole_rounds_take_as_long_as_their_messages_one_by_one() {
+        let mut draws = Draws::new(1, Purpose::Loss, 0, 0);
+        for _ in 0..300 {
+            let cluster = drawn_cluster(&mut draws);
+            let slowness = cluster.slowness();
+            let begin: Vec<f64> = slowness.iter().map(|_| f64::from(draws.uniform_f32())).collect();
+            let load = Load { bytes: 1000.0 * f64::from(draws.uniform_f32()), take_in_s: 1e-3 };
+            for exchange in [Exchange::AllGather, Exchange::Ring] {
+                let (mut whole, mut plain) = (Traffic::new(&cluster, 5), Traffic::new(&cluster, 5));
+                for _ in 0..2 {
+                    let ends = exchange.run(&mut whole, load, &slowness, &begin);
+                    assert_eq!(ends, plainly(exchange, &mut plain, load, &slowness, &begin), "{cluster:?}");
+                }
+            }
         }
     }
 
