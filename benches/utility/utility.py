@@ -130,10 +130,11 @@ def main():
         for setup in setups:
             cell = advise(trainer, costs[setup["params"]], setup)
             choice = cell["choice"]
-            if isinstance(choice, dict):
-                taken[cell["codecs"][choice["codec"]]["codec"]] += 1
+            if choice == cell["bf16"]["codec"]:
+                bf16 += 1
+            elif choice != cell["dense"]["codec"]:
+                taken[choice] += 1
                 fast += float(setup["gbps"]) >= 10
-            bf16 += choice == "bf16"
         of_fast = sum(float(setup["gbps"]) >= 10 for setup in setups)
         listed = ", ".join(f"`{codec}` {count}" for codec, count in taken.most_common())
         print(f"| {name} | {taken.total()} | {fast} of {of_fast} | {bf16} | {listed or '-'} |")

@@ -44,7 +44,13 @@ pub(crate) struct Cell {
     pub(crate) workers: usize,
     pub(crate) gbps: f64,
     pub(crate) latency_us: f64,
-    /// What to take.
+    /// What to take: the codec of one of the rows below, `none` or `none, wire=bf16` if none pays.
+    #[serde(rename = "choice")]
+    pub(crate) codec: String,
+    /// By which exchange.
+    pub(crate) exchange: Exchange,
+    /// The same, for this program.
+    #[serde(skip)]
     pub(crate) choice: Choice,
     /// Time of a dense step over that of a step with the choice.
     pub(crate) speed_up: f64,
@@ -55,8 +61,7 @@ pub(crate) struct Cell {
 }
 
 /// What to take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Dense f32: do not compress.
     Dense,
@@ -118,7 +123,8 @@ fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
     };
     let speed_up = dense.step_ms / chosen.step_ms;
     let latency_us = 1e6 * question.latency_s;
-    Cell { workers, gbps, latency_us, choice, speed_up, dense, bf16, codecs }
+    let (codec, exchange) = (chosen.codec.clone(), chosen.exchange);
+    Cell { workers, gbps, latency_us, codec, exchange, choice, speed_up, dense, bf16, codecs }
 }
 
 /// The fastest codec, if it is faster than dense f32 and bf16 by the least gain. Otherwise bf16, if it is

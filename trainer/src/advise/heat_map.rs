@@ -3,7 +3,8 @@
 use askama::Template;
 
 use super::grid::{Advice, Cell, Choice, Question};
-use super::show::{bandwidth, by_workers, label, letter};
+use super::legend::Legend;
+use super::show::{bandwidth, by_workers};
 
 /// Widths and heights, in pixels.
 const LEFT: usize = 74;
@@ -56,10 +57,12 @@ pub(crate) fn svg(question: &Question, advice: &Advice) -> String {
     let rows = question.workers.iter().enumerate();
     let rows = rows.map(|(at, workers)| Label { x: LEFT - 10, y: baseline(at), text: workers.to_string() });
     let cells = by_workers(&advice.cells, question).enumerate();
-    let cells =
-        cells.flat_map(|(row, cells)| cells.iter().enumerate().map(move |(at, cell)| tile(cell, row, at)));
+    let letters = &Legend::of(&advice.cells);
+    let cells = cells.flat_map(|(row, cells)| {
+        cells.iter().enumerate().map(move |(at, cell)| tile(cell, letters.label(cell), row, at))
+    });
     let bottom = TOP + question.workers.len() * CELL.1 + LINE;
-    let legend: Vec<Label> = legend(advice)
+    let legend: Vec<Label> = legend(advice, letters)
         .into_iter()
         .enumerate()
         .map(|(at, text)| Label { x: LEFT, y: bottom + at * LINE, text })
@@ -82,7 +85,7 @@ fn baseline(row: usize) -> usize {
     TOP + row * CELL.1 + CELL.1 / 2 + 5
 }
 
-fn tile(cell: &Cell, row: usize, column: usize) -> Tile {
+fn tile(cell: &Cell, text: String, row: usize, column: usize) -> Tile {
     let (hue, lightness) = colour(cell);
     Tile {
         x: LEFT + column * CELL.0,
@@ -91,7 +94,7 @@ fn tile(cell: &Cell, row: usize, column: usize) -> Tile {
         height: CELL.1,
         hue,
         lightness,
-        text: label(cell),
+        text,
         hint: sentence(cell),
     }
 }
@@ -111,9 +114,8 @@ fn colour(cell: &Cell) -> (u32, u32) {
 /// A cell in words.
 fn sentence(cell: &Cell) -> String {
     let what = match cell.choice {
-        Choice::Dense => "do not compress",
-        Choice::Bf16 => &cell.bf16.codec,
-        Choice::Codec(number) => &cell.codecs[number].codec,
+        Choice::Dense => String::from("do not compress"),
+        Choice::Bf16 | Choice::Codec(_) => format!("{} by {}", cell.codec, cell.exchange.name()),
     };
     format!(
         "{} workers, {}: {what}, {:.2} times as fast as dense",
@@ -128,15 +130,9 @@ fn description(advice: &Advice) -> String {
     advice.cells.iter().map(sentence).collect::<Vec<_>>().join("; ")
 }
 
-fn legend(advice: &Advice) -> Vec<String> {
-    let is_taken = |number: &usize| advice.cells.iter().any(|cell| cell.choice == Choice::Codec(*number));
-    let codecs = advice.cells.first().map_or(0, |cell| cell.codecs.len());
-    let named = (0..codecs).filter(is_taken).map(|number| {
-        let codec = &advice.cells[0].codecs[number].codec;
-        format!("{}: {codec}", letter(number))
-    });
+fn legend(advice: &Advice, letters: &Legend) -> Vec<String> {
     let dense = String::from("dense: do not compress. Numbers: how many times as fast as dense f32");
     let bf16 = String::from("bf16: dense, sent as two bytes an element");
     let has_bf16 = advice.cells.iter().any(|cell| cell.choice == Choice::Bf16);
-    std::iter::once(dense).chain(has_bf16.then_some(bf16)).chain(named).collect()
+    std::iter::once(dense).chain(has_bf16.then_some(bf16)).chain(letters.lines(&advice.cells)).collect()
 }

@@ -10,11 +10,13 @@
 //! | [`grid`] | which codec is fastest for each number of workers and each bandwidth, and where it begins to pay |
 //! | [`show`] | the same as text |
 //! | [`heat_map`] | the same as a drawing |
+//! | [`legend`] | the letters that both take for a codec and its exchange |
 //! | `link`, under `mpirun` | how fast the links between workers are |
 
 mod costs;
 mod grid;
 mod heat_map;
+mod legend;
 #[cfg(any(test, feature = "mpi"))]
 pub(crate) mod link;
 mod predict;

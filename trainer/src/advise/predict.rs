@@ -53,7 +53,7 @@ pub(crate) struct Overlap {
 const BACKWARD: f64 = 2.0 / 3.0;
 
 /// How bytes travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Exchange {
     /// Sums around a ring.

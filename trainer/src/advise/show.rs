@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::costs::Costs;
 use super::grid::{Advice, Cell, Choice, Question, Row};
+use super::legend::Legend;
 use crate::codec_cli::{self, Cost, significant};
 use crate::terminal;
 
@@ -125,24 +126,6 @@ fn verdict(cell: &Cell, question: &Question) -> String {
     }
 }
 
-/// The letter of a codec in a map.
-pub(super) fn letter(codec: usize) -> String {
-    let letter = |digit: usize| char::from(b'A' + (digit % 26) as u8);
-    match codec / 26 {
-        0 => letter(codec).to_string(),
-        more => format!("{}{}", letter(more - 1), letter(codec)),
-    }
-}
-
-/// What a cell of a map says: the codec's letter, and how many times as fast a step is.
-pub(super) fn label(cell: &Cell) -> String {
-    match cell.choice {
-        Choice::Dense => String::from("dense"),
-        Choice::Bf16 => format!("bf16 {}", number(cell.speed_up)),
-        Choice::Codec(codec) => format!("{} {}", letter(codec), number(cell.speed_up)),
-    }
-}
-
 /// A bandwidth with its unit.
 pub(super) fn bandwidth(gbps: f64) -> String {
     let (value, unit) = if gbps < 1.0 { (1e3 * gbps, "Mbit/s") } else { (gbps, "Gbit/s") };
@@ -157,16 +140,18 @@ pub(super) fn by_workers<'a>(cells: &'a [Cell], question: &Question) -> impl Ite
 
 fn write_map(cells: &[Cell], question: &Question, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "The shortest step, and how many times as fast as dense f32 it is:\n")?;
+    let legend = Legend::of(cells);
     let bandwidths = question.gbps.iter().map(|&gbps| bandwidth(gbps).replace(' ', "\n"));
     let titles: Vec<String> = std::iter::once(String::from("workers")).chain(bandwidths).collect();
     let rows: Vec<Vec<String>> = by_workers(cells, question)
-        .map(|row| std::iter::once(row[0].workers.to_string()).chain(row.iter().map(label)).collect())
+        .map(|row| {
+            let labels = row.iter().map(|cell| legend.label(cell));
+            std::iter::once(row[0].workers.to_string()).chain(labels).collect()
+        })
         .collect();
     writeln!(out, "{}", terminal::table(&titles, &rows))?;
     writeln!(out, "dense: do not compress; bf16: dense, sent as two bytes an element")?;
-    for (number, row) in cells.iter().take(1).flat_map(|cell| cell.codecs.iter().enumerate()) {
-        writeln!(out, "{}: {}", letter(number), row.codec)?;
-    }
+    legend.lines(cells).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)
 }
 
@@ -213,12 +198,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bandwidths_and_letters_are_short() {
+    fn bandwidths_are_short() {
         assert_eq!(
             [0.07, 0.0005, 2.5, 400.0].map(bandwidth),
             ["70 Mbit/s", "0.5 Mbit/s", "2.5 Gbit/s", "400 Gbit/s"]
         );
-        assert_eq!([0, 25, 26, 53].map(letter), ["A", "Z", "AA", "BB"]);
         assert_eq!([0.0, f64::INFINITY, 12.34].map(break_even), ["never", "always", "12.3"]);
     }
 }

@@ -65,6 +65,24 @@ fn measured_costs_are_saved_and_asked_again() {
 }
 
 #[test]
+fn a_choice_is_a_codec_and_its_exchange() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("costs.json"), COSTS).unwrap();
+    let asked = ["advise", "--costs", "costs.json", "--compute-ms", "50", "--gbps", "0.1,400"];
+    let ask = |more: &[&str]| trainer(folder.path(), &[&asked[..], more].concat());
+    let cells = lines(&ask(&["--workers", "2,1024", "--json"]));
+    let taken = |cell: &Value| (cell["choice"].clone(), cell["exchange"].clone());
+    assert_eq!(taken(&cells[0]), ("topk:density=0.001".into(), "all-gather".into()));
+    assert_eq!(taken(&cells[1]), ("none".into(), "ring".into()), "nothing pays");
+    assert_eq!(taken(&cells[2]), ("topk:density=0.001".into(), "sparse".into()));
+    let told = String::from_utf8(ask(&["--workers", "2,1024", "--heat-map", "map.svg"]).stdout).unwrap();
+    let map = std::fs::read_to_string(folder.path().join("map.svg")).unwrap();
+    for legend in ["A: topk:density=0.001 by all-gather", "B: topk:density=0.001 by sparse all-reduce"] {
+        assert!(told.contains(legend) && map.contains(legend), "{told}");
+    }
+}
+
+#[test]
 fn bad_questions_are_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("wrong.json"), "{}").unwrap();
