@@ -5,40 +5,53 @@ use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
+use clap::ArgGroup;
+use clap::builder::ArgPredicate;
 use gradwire_transports::cost::Link;
 #[cfg(feature = "mpi")]
 use gradwire_transports::{Rank, Transport};
 
 use super::numbers::{at_least_one, count, not_negative, per_cent, positive};
+use super::recorded;
 #[cfg(feature = "mpi")]
 use crate::advise::link;
 use crate::advise::{Advice, Costs, Overlap, Question, heat_map, show};
-use crate::codec_cli::{Gradient, codecs_help};
+use crate::codec_cli::{Gradient, codecs_help, parse_spec};
 use crate::command::Failure;
 #[cfg(feature = "mpi")]
 use crate::process::launch::Launch;
+use crate::record::LoggedRun;
 #[cfg(feature = "mpi")]
 use crate::under_mpi;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = codecs_help())]
+#[command(
+    after_help = codecs_help(),
+    group(ArgGroup::new("computing").args(["compute_ms", "run"]).required(true)),
+    group(ArgGroup::new("model").args(["params", "input", "costs", "run"]).required(true).multiple(true)),
+)]
 pub(super) struct AdviseArgs {
     /// Parameters of the model, such as 25M (k, M and G are powers of 1000). The gradient to measure is then
-    /// drawn at random, with a heavy tail. Give one of --params, --input and --costs
-    #[arg(long, value_name = "N", value_parser = count, required_unless_present_any = ["input", "costs"])]
-    params: Option<usize>,
+    /// drawn at random, with a heavy tail. Give one of --params, --input, --costs and --run
+    #[arg(long, value_name = "N", value_parser = count)]
+    params: Option<NonZeroUsize>,
     /// Gradient of the model to measure: a safetensors file, as for `codec bench`
     #[arg(long, value_name = "FILE", conflicts_with = "params")]
     input: Option<PathBuf>,
     /// Costs of codecs, from a file that --save-costs wrote. Nothing is measured
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["params", "input", "codec", "side_by_side", "iters"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["params", "input", "side_by_side", "iters"])]
     costs: Option<PathBuf>,
-    /// Codecs to choose from
-    #[arg(long, value_name = "SPEC", num_args = 1.., default_values = DEFAULT_CODECS)]
+    /// Codecs to choose from. With --costs, among those of the file, and all of them by default
+    #[arg(long, value_name = "SPEC", num_args = 1.., default_values = DEFAULT_CODECS,
+        default_value_if("costs", ArgPredicate::IsPresent, None))]
     codec: Vec<String>,
     /// Milliseconds that a step computes: forward, backward, optimizer, without any exchange; above 0
     #[arg(long, value_name = "X", value_parser = positive)]
-    compute_ms: f64,
+    compute_ms: Option<f64>,
+    /// Folder of a run of your model, without --delayed. The median over its steps takes the place of
+    /// --compute-ms, and its parameters that of --params
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
     /// Numbers of workers, such as 4,16,64 [default: 2,4,8,16,64,256,1024,4096; under mpirun, its processes]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     workers: Vec<NonZeroUsize>,
@@ -57,6 +70,10 @@ pub(super) struct AdviseArgs {
     /// Factor by which an exchange that overlaps the backward pass lengthens it, at least 1
     #[arg(long, value_name = "X", value_parser = at_least_one, default_value_t = 1.0)]
     slowdown: f64,
+    /// Folder of the same run as --run, but with --delayed, in which gradients travel while the next ones are
+    /// computed. How much longer its steps compute takes the place of --slowdown
+    #[arg(long, value_name = "DIR", requires = "run", conflicts_with = "slowdown")]
+    overlapped: Option<PathBuf>,
     /// Least gain for which a codec is named: per cent by which it shortens a step, 0 to below 100
     #[arg(long, value_name = "X", value_parser = per_cent, default_value_t = 5.0)]
     least_gain: f64,
@@ -92,27 +109,55 @@ const DEFAULT_GBPS: [f64; 7] = [0.01, 0.1, 1.0, 10.0, 25.0, 100.0, 400.0];
 const DEFAULT_LATENCY_S: f64 = 50e-6;
 const DEFAULT_ITERS: NonZeroU32 = NonZeroU32::new(9).unwrap();
 
+/// What options or recorded runs say of the model.
+struct Model {
+    /// As given, or as a run recorded them.
+    params: Option<NonZeroUsize>,
+    compute_ms: f64,
+    slowdown: f64,
+}
+
 pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let model = model(args)?;
     #[cfg(feature = "mpi")]
     if let Some(launch) = Launch::detect().filter(|launch| launch.world > 1) {
         return under_mpi::measure(launch, |transport| {
             let world = transport.membership().world();
-            let costs = costs(args)?;
+            let costs = costs(args, &model)?;
             let link = link::measure(transport, costs.dense.bytes)
                 .map_err(|error| Failure::Usage(error.to_string()))?;
             if transport.rank() != Rank(0) {
                 Ok(())
             } else {
-                answer(args, &costs, link.map(|link| (world, link)), out)
+                answer(args, &model, &costs, link.map(|link| (world, link)), out)
             }
         });
     }
-    answer(args, &costs(args)?, None, out)
+    answer(args, &model, &costs(args, &model)?, None, out)
+}
+
+fn model(args: &AdviseArgs) -> Result<Model, Failure> {
+    let mut model =
+        Model { params: args.params, compute_ms: args.compute_ms.unwrap_or(0.0), slowdown: args.slowdown };
+    if let Some(path) = &args.run {
+        let run = LoggedRun::read(path)?;
+        model.compute_ms = recorded::compute_ms(path, &run)?;
+        if args.input.is_none() && args.costs.is_none() {
+            model.params = NonZeroUsize::new(recorded::params(args.params, path, &run)?);
+        }
+    }
+    if let Some(path) = &args.overlapped {
+        let slower = recorded::compute_ms(path, &LoggedRun::read(path)?)?;
+        // Less than 1 is what repeats differ by.
+        model.slowdown = (slower / model.compute_ms).max(1.0);
+    }
+    Ok(model)
 }
 
 /// Says what follows from the costs, on the links that were measured between so many workers, or given.
 fn answer(
     args: &AdviseArgs,
+    model: &Model,
     costs: &Costs,
     measured: Option<(usize, Link)>,
     out: &mut impl Write,
@@ -121,7 +166,7 @@ fn answer(
         let text = serde_json::to_string_pretty(costs).map_err(io::Error::from)?;
         write_file(path, &(text + "\n"))?;
     }
-    let question = question(args, measured);
+    let question = question(args, model, measured);
     let advice = Advice::of(costs, &question);
     if let Some(path) = &args.heat_map {
         write_file(path, &heat_map(&question, &advice))?;
@@ -135,7 +180,7 @@ fn answer(
     Ok(show(costs, &question, &advice, out)?)
 }
 
-fn question(args: &AdviseArgs, measured: Option<(usize, Link)>) -> Question {
+fn question(args: &AdviseArgs, model: &Model, measured: Option<(usize, Link)>) -> Question {
     let workers: Vec<usize> = args.workers.iter().map(|workers| workers.get()).collect();
     let (usual_workers, usual_gbps, usual_latency) = match measured {
         Some((world, link)) => (vec![world], vec![8e-9 * link.bytes_per_s], link.latency_s),
@@ -145,24 +190,43 @@ fn question(args: &AdviseArgs, measured: Option<(usize, Link)>) -> Question {
         workers: if workers.is_empty() { usual_workers } else { workers },
         gbps: if args.gbps.is_empty() { usual_gbps } else { args.gbps.clone() },
         latency_s: args.latency_us.map_or(usual_latency, |latency_us| 1e-6 * latency_us),
-        compute_s: args.compute_ms / 1e3,
-        overlap: Overlap { buckets: args.buckets.get(), slowdown: args.slowdown },
+        compute_s: model.compute_ms / 1e3,
+        overlap: Overlap { buckets: args.buckets.get(), slowdown: model.slowdown },
         least_gain: args.least_gain / 100.0,
     }
 }
 
 /// Read from a file, or measured.
-fn costs(args: &AdviseArgs) -> Result<Costs, Failure> {
+fn costs(args: &AdviseArgs, model: &Model) -> Result<Costs, Failure> {
     if let Some(path) = &args.costs {
         let text = fs::read_to_string(path).map_err(|error| Failure::of_file(path, error))?;
-        return serde_json::from_str(&text)
-            .map_err(|error| Failure::of_file(path, format!("not a file of costs: {error}")));
+        let costs = serde_json::from_str(&text)
+            .map_err(|error| Failure::of_file(path, format!("not a file of costs: {error}")))?;
+        return if args.codec.is_empty() { Ok(costs) } else { narrowed(costs, path, &args.codec) };
     }
     let gradient = match &args.input {
         Some(path) => Gradient::read(path)?,
-        None => Gradient::drawn(args.params.unwrap_or(0))?,
+        None => Gradient::drawn(model.params.map_or(0, NonZeroUsize::get))?,
     };
     Ok(Costs::measure(&gradient, &args.codec, args.side_by_side.get(), args.iters.get())?)
+}
+
+/// Only these codecs, in this order. Dense is in every file and not listed twice.
+fn narrowed(costs: Costs, path: &Path, spellings: &[String]) -> Result<Costs, Failure> {
+    let mut codecs = Vec::new();
+    for spelling in spellings {
+        let codec = parse_spec(spelling)?.to_string();
+        match costs.codecs.iter().find(|cost| cost.codec == codec || cost.codec == *spelling) {
+            Some(cost) => codecs.push(cost.clone()),
+            None if codec == costs.dense.codec => {}
+            None => {
+                let held: Vec<&str> = costs.codecs.iter().map(|cost| cost.codec.as_str()).collect();
+                let what = format!("has no costs of {codec}, but of {}", held.join(" "));
+                return Err(Failure::of_file(path, what));
+            }
+        }
+    }
+    Ok(Costs { codecs, failed: Vec::new(), ..costs })
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 mod advise;
 mod compare;
 mod numbers;
+mod recorded;
 #[cfg(feature = "zmq")]
 mod remote_args;
 mod report;

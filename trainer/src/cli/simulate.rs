@@ -6,7 +6,6 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use gradwire::Spec;
-use serde::Deserialize;
 
 use crate::codec_cli::{is_summed, significant};
 use crate::command::Failure;
@@ -83,21 +82,9 @@ fn clusters(args: &SimulateArgs) -> Result<Vec<Cluster>, Failure> {
     all.map_err(|error| Failure::of_file(&args.cluster, error))
 }
 
-/// Parts of `summary.json`.
-#[derive(Deserialize)]
-struct Summary {
-    params: usize,
-}
-
 /// Steps of the run in which something was sent.
 fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<RecordedStep>, Failure> {
-    let file = path.join("summary.json");
-    let summary =
-        || fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Summary>(&text).ok());
-    let params = args.params.map(NonZeroUsize::get).or_else(|| summary().map(|summary| summary.params));
-    let params = params.ok_or_else(|| {
-        Failure::of_file(&file, "does not say how many parameters there are; give --params")
-    })?;
+    let params = super::recorded::params(args.params, path, run)?;
     let is_summed = usual(run) == Exchange::Ring;
     let step = |line: &Metrics| {
         let ratio = line.ratio?;
@@ -111,9 +98,7 @@ fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<Rec
         }))
     };
     let steps: Option<Vec<RecordedStep>> = run.metrics.iter().filter_map(step).collect();
-    let steps = steps.ok_or_else(|| {
-        Failure::of_file(path, "did not record how long a step computes; give --compute-ms")
-    })?;
+    let steps = steps.ok_or_else(|| super::recorded::no_compute_time(path))?;
     if steps.is_empty() { Err(Failure::of_file(path, "nothing was sent in any step")) } else { Ok(steps) }
 }
 

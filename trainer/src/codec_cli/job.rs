@@ -7,7 +7,7 @@ use super::error::{CliError, FileFault, Place};
 use super::gradient::Gradient;
 
 /// Reads a spelling.
-pub(super) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
+pub(crate) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
     Spec::parse(spelling)
         .map_err(|error| CliError::Spec { spelling: spelling.to_owned(), reason: error.to_string() })
 }

@@ -42,6 +42,7 @@ pub use encode::EncodeArgs;
 pub use error::{CliError, FileFault};
 pub(crate) use gradient::Gradient;
 pub use inspect::InspectArgs;
+pub(crate) use job::parse_spec;
 pub use list::ListArgs;
 pub(crate) use list::codecs_help;
 pub(crate) use measure::{median, timed};

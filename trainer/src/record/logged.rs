@@ -18,6 +18,8 @@ pub struct LoggedRun {
     pub codec: Option<String>,
     /// What set the density of each step, where the folder says it.
     pub adapt: Option<String>,
+    /// Parameters of the model, where the folder says it.
+    pub params: Option<usize>,
     /// A line for each step, by step; of steps that were done again after a resume, the last.
     pub metrics: Vec<Metrics>,
 }
@@ -33,6 +35,14 @@ pub enum LogError {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// A folder of runs, such as a comparison, in place of one of them.
+    #[error("{}: not a run, but a folder of runs: {}", path.display(), runs.join(", "))]
+    FolderOfRuns {
+        /// The folder.
+        path: PathBuf,
+        /// Paths of the runs in it.
+        runs: Vec<String>,
     },
     /// A line is not one of metrics.
     #[error("{}: line {line}: {error}", path.display())]
@@ -64,6 +74,12 @@ struct Config {
     adapt: Option<String>,
 }
 
+/// The key of `summary.json` that a replay needs.
+#[derive(Default, Deserialize)]
+struct Summary {
+    params: Option<usize>,
+}
+
 impl LoggedRun {
     /// Reads `metrics.jsonl` in a folder, or the file that is named itself. A last line without its end, of a
     /// run that is under way, is left out.
@@ -73,7 +89,10 @@ impl LoggedRun {
     /// [`LogError`].
     pub fn read(path: &Path) -> Result<Self, LogError> {
         let file = if path.is_dir() { path.join("metrics.jsonl") } else { path.to_path_buf() };
-        let text = fs::read_to_string(&file).map_err(|error| LogError::Io { path: file.clone(), error })?;
+        let text = fs::read_to_string(&file).map_err(|error| match runs_in(path) {
+            runs if runs.is_empty() => LogError::Io { path: file.clone(), error },
+            runs => LogError::FolderOfRuns { path: path.to_path_buf(), runs },
+        })?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut codec = None;
         let mut steps = BTreeMap::new();
@@ -89,10 +108,25 @@ impl LoggedRun {
         if steps.is_empty() {
             return Err(LogError::Empty(file));
         }
-        let config = config_beside(&file);
+        let (config, summary) = (config_beside(&file), summary_beside(&file));
         let metrics = steps.into_values().collect();
-        Ok(Self { name: name_of(&file), codec: codec.or(config.codec), adapt: config.adapt, metrics })
+        Ok(Self {
+            name: name_of(&file),
+            codec: codec.or(config.codec),
+            adapt: config.adapt,
+            params: summary.params,
+            metrics,
+        })
     }
+}
+
+/// Runs in a folder that is none itself.
+fn runs_in(folder: &Path) -> Vec<String> {
+    let inside = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let runs = inside.filter(|path| path.join("metrics.jsonl").is_file());
+    let mut runs: Vec<String> = runs.map(|path| path.display().to_string()).collect();
+    runs.sort_unstable();
+    runs
 }
 
 /// The folder's name, followed by the file's if that is not the usual one.
@@ -111,6 +145,12 @@ fn name_of(file: &Path) -> String {
 fn config_beside(file: &Path) -> Config {
     let text = fs::read_to_string(file.with_file_name("config.toml")).unwrap_or_default();
     toml::from_str(&text).unwrap_or_default()
+}
+
+/// Without keys if there is no such file: a run that is under way has none.
+fn summary_beside(file: &Path) -> Summary {
+    let text = fs::read_to_string(file.with_file_name("summary.json")).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -170,5 +210,12 @@ mod tests {
         let told = text(run_of(&wrong));
         assert!(told.contains("metrics.jsonl: line 2: missing field"), "{told}");
         assert!(text(LoggedRun::read(Path::new("nowhere"))).starts_with("nowhere: "));
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["two", "one"] {
+            fs::create_dir(folder.path().join(name)).expect("a folder");
+            fs::write(folder.path().join(name).join("metrics.jsonl"), "").expect("written");
+        }
+        let (path, told) = (folder.path().display(), text(LoggedRun::read(folder.path())));
+        assert_eq!(told, format!("{path}: not a run, but a folder of runs: {path}/one, {path}/two"));
     }
 }

@@ -64,6 +64,13 @@ fn measured_costs_are_saved_and_asked_again() {
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
 }
 
+/// The same with a second codec, of frames as long as half the dense ones.
+fn two_codecs() -> String {
+    let second =
+        r#"{"codec":"qsgd:bits=4","kind":"frames","bytes":2000000,"encode_s":0,"decode_s":0,"memcpy_s":0}"#;
+    COSTS.replace("}],\"failed", &format!("}},{second}],\"failed"))
+}
+
 #[test]
 fn a_choice_is_a_codec_and_its_exchange() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,15 +90,86 @@ fn a_choice_is_a_codec_and_its_exchange() {
 }
 
 #[test]
+fn codecs_of_a_file_are_narrowed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("costs.json"), two_codecs()).unwrap();
+    let ask = |more: &[&str]| -> Vec<String> {
+        let asked = ["advise", "--costs", "costs.json", "--compute-ms", "1", "--workers", "2", "--json"];
+        let cells = lines(&trainer(folder.path(), &[&asked[..], more].concat()));
+        let rows = cells[0]["codecs"].as_array().unwrap();
+        rows.iter().map(|row| row["codec"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ask(&[]), ["topk:density=0.001", "qsgd:bits=4"]);
+    assert_eq!(ask(&["--codec", "none", "qsgd:bits=4"]), ["qsgd:bits=4"]);
+}
+
+/// A folder as `trainer train` writes it, of steps that compute for so many milliseconds.
+fn write_run(folder: &std::path::Path, compute_ms: &[u64]) {
+    std::fs::create_dir(folder).unwrap();
+    let line = |(step, ms): (usize, &u64)| {
+        format!(
+            "{{\"step\":{step},\"epoch\":0,\"loss\":1,\"lr\":0.1,\"bytes_up\":1,\"bytes_down\":1,\"ratio\":1,\
+             \"wire_ratio\":1,\"contributors\":2,\"compute_ns\":{},\"encode_ns\":1,\"exchange_ns\":1,\
+             \"decode_ns\":1,\"residual_norm\":0,\"density\":1,\"target_density\":null}}\n",
+            ms * 1_000_000
+        )
+    };
+    let metrics: String = compute_ms.iter().enumerate().map(line).collect();
+    std::fs::write(folder.join("metrics.jsonl"), metrics).unwrap();
+    std::fs::write(folder.join("summary.json"), "{\"params\":5000}").unwrap();
+}
+
+#[test]
+fn recorded_runs_say_how_long_steps_compute_and_how_much_overlap_slows_them() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("costs.json"), COSTS).unwrap();
+    write_run(&folder.path().join("alone"), &[900, 10, 9, 10, 11]);
+    write_run(&folder.path().join("both"), &[900, 12, 12, 13, 11]);
+    let ask = |more: &[&str]| {
+        let asked = ["advise", "--costs", "costs.json", "--buckets", "4", "--json"];
+        lines(&trainer(folder.path(), &[&asked[..], more].concat()))
+    };
+    let told = ask(&["--compute-ms", "10", "--slowdown", "1.2"]);
+    assert_eq!(ask(&["--run", "alone", "--overlapped", "both"]), told);
+    let alone = ask(&["--compute-ms", "10"]);
+    assert_ne!(alone, told);
+    assert_eq!(ask(&["--run", "alone"]), alone);
+    let faster = ask(&["--run", "both", "--overlapped", "alone"]);
+    assert_eq!(faster, ask(&["--compute-ms", "12"]), "overlap makes no step faster");
+    let measured = ["advise", "--run", "alone", "--iters", "1", "--codec", "qsgd:bits=4"];
+    let told = String::from_utf8(trainer(folder.path(), &measured).stdout).unwrap();
+    assert!(told.starts_with("5,000 coordinates") || told.starts_with("5 000 coordinates"), "{told}");
+}
+
+#[test]
 fn bad_questions_are_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("wrong.json"), "{}").unwrap();
+    std::fs::write(folder.path().join("costs.json"), two_codecs()).unwrap();
     std::fs::write(folder.path().join("wrong.toml"), "workers = 4\ngbps = -1\n").unwrap();
     for (arguments, message) in [
         (
             &["advise", "--params", "1k"][..],
-            "the following required arguments were not provided: --compute-ms <X>",
+            "the following required arguments were not provided: <--compute-ms <X>|--run <DIR>>",
         ),
+        (
+            &["advise", "--compute-ms", "3"],
+            "the following required arguments were not provided: \
+             <--params <N>|--input <FILE>|--costs <FILE>|--run <DIR>>",
+        ),
+        (
+            &["advise", "--run", "alone", "--compute-ms", "3"],
+            "the argument '--run <DIR>' cannot be used with '--compute-ms <X>'",
+        ),
+        (
+            &["advise", "--run", "alone", "--overlapped", "both", "--slowdown", "2"],
+            "the argument '--overlapped <DIR>' cannot be used with '--slowdown <X>'",
+        ),
+        (
+            &["advise", "--costs", "costs.json", "--compute-ms", "1", "--codec", "none", "efsign"],
+            "costs.json: has no costs of efsign, but of topk:density=0.001 qsgd:bits=4",
+        ),
+        (&["advise", "--run", "nowhere"], "nowhere: "),
         (
             &["advise", "--params", "0", "--compute-ms", "1"],
             "invalid value '0' for '--params <N>': expected a number such as",
@@ -140,4 +218,6 @@ fn a_recorded_run_is_replayed_on_other_clusters() {
     assert!(told.contains("all-gather") && told.contains("topk:density=0.1"), "{told}");
     let missing = refusal_in(folder.path(), &["simulate", "nowhere", "--cluster", "lan.toml"]);
     assert!(missing.starts_with("nowhere: "), "{missing}");
+    let above = refusal_in(folder.path(), &["simulate", ".", "--cluster", "lan.toml"]);
+    assert_eq!(above, ".: not a run, but a folder of runs: ./run");
 }
