@@ -85,8 +85,8 @@ impl Replica {
     }
 }
 
-/// A safetensors file with slices by name, each cut into the tensors of the layout, a vector of any length, and
-/// this metadata.
+/// A safetensors file with this metadata. Slices are written by name, each cut into the tensors of the
+/// layout; the vector may have any length.
 pub(super) fn write_slices(
     slices: &[(&str, &[f32])],
     vector: Option<(&str, &[f32])>,
