@@ -10,6 +10,7 @@ use crate::report;
 use crate::report::headline::headlines;
 use crate::report::table::{Table, footnotes};
 use crate::run::Outcome;
+use crate::terminal::paragraph;
 
 /// Table and report of one run.
 pub(crate) fn present_run(
@@ -78,7 +79,7 @@ fn print_and_report(
 ) -> Result<(), Failure> {
     folder.write("report.html", &report::html(comparison, title))?;
     let shown = comparison.at_best_rates();
-    writeln!(out, "{}\n", report::task_line(&shown))?;
+    writeln!(out, "{}", paragraph(&report::task_line(&shown)))?;
     // All rows of a grid are more than anyone reads here: they are in the report.
     for (title, rows) in report::tables(comparison).into_iter().take(2) {
         if title.is_empty() {
@@ -88,13 +89,13 @@ fn print_and_report(
         }
     }
     for note in report::own_training(&shown).into_iter().chain(footnotes(&shown)) {
-        writeln!(out, "{note}.")?;
+        write!(out, "{}", paragraph(&format!("{note}.")))?;
     }
     for note in report::notes(comparison) {
-        writeln!(out, "Note: {note}.")?;
+        write!(out, "{}", paragraph(&format!("Note: {note}.")))?;
     }
     for found in headlines(&shown) {
-        writeln!(out, "\n{}", found.text())?;
+        write!(out, "\n{}", paragraph(&found.text()))?;
     }
     Ok(())
 }

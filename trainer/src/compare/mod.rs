@@ -68,6 +68,14 @@ pub struct Comparison {
     pub is_text: bool,
 }
 
+impl Comparison {
+    /// Whether the test part took the place of a validation part that the data does not have.
+    pub fn validates_on_test(&self) -> bool {
+        let mut runs = self.entries.iter().flat_map(|entry| &entry.outcomes);
+        runs.any(|run| run.summary.validated_on == "test")
+    }
+}
+
 /// One candidate's runs.
 #[derive(Clone, Debug)]
 pub struct Entry {

@@ -19,6 +19,8 @@ pub struct Progress {
     /// In a pipe, steps between two lines; no lines for 0.
     every: u64,
     bar: Option<ProgressBar>,
+    /// What an evaluation is made on.
+    part: &'static str,
 }
 
 impl Progress {
@@ -33,7 +35,12 @@ impl Progress {
     pub fn showing(evaluating: &Arc<Evaluating>, label: &str, steps: u64, lines: u64) -> Self {
         let every = if lines == 0 { 0 } else { steps.div_ceil(lines).max(1) };
         let bar = (lines > 0 && stderr().is_terminal()).then(|| bar(label, steps, evaluating));
-        Self { label: label.to_owned(), steps, every, bar }
+        Self { label: label.to_owned(), steps, every, bar, part: "validation" }
+    }
+
+    /// Evaluations are made on the test part.
+    pub fn on_test(self) -> Self {
+        Self { part: "test", ..self }
     }
 
     /// A step is complete.
@@ -41,16 +48,25 @@ impl Progress {
         match &self.bar {
             Some(bar) => {
                 bar.set_position(metrics.step + 1);
-                bar.set_message(format!("loss {:.4}{}", metrics.loss, evaluation(metrics)));
+                bar.set_message(format!("loss {:.4}{}", metrics.loss, self.evaluation(metrics)));
             }
             None if self.every > 0
                 && ((metrics.step + 1).is_multiple_of(self.every) || metrics.step + 1 == self.steps) =>
             {
                 let Self { label, steps, .. } = self;
-                let (step, loss, rest) = (metrics.step + 1, metrics.loss, evaluation(metrics));
+                let (step, loss, rest) = (metrics.step + 1, metrics.loss, self.evaluation(metrics));
                 self.line(&format!("{label}: step {step}/{steps}, loss {loss:.4}{rest}"));
             }
             None => {}
+        }
+    }
+
+    fn evaluation(&self, metrics: &Metrics) -> String {
+        let part = self.part;
+        match (metrics.perplexity, metrics.accuracy) {
+            (Some(perplexity), _) => format!(", {part} perplexity {perplexity:.3}"),
+            (None, Some(accuracy)) => format!(", {part} accuracy {:.2} %", 100.0 * accuracy),
+            _ => String::new(),
         }
     }
 
@@ -84,12 +100,4 @@ fn bar(label: &str, steps: u64, evaluating: &Arc<Evaluating>) -> ProgressBar {
     // An evaluation is shown by the ticks.
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
-}
-
-fn evaluation(metrics: &Metrics) -> String {
-    match (metrics.perplexity, metrics.accuracy) {
-        (Some(perplexity), _) => format!(", validation perplexity {perplexity:.3}"),
-        (None, Some(accuracy)) => format!(", validation accuracy {:.2} %", 100.0 * accuracy),
-        _ => String::new(),
-    }
 }

@@ -7,6 +7,7 @@
 //! its perplexity.
 
 use crate::compare::{Broken, Comparison, Entry};
+use crate::config::RunConfig;
 use crate::report::table::ratio_text;
 
 /// Of perplexity, if a single seed gives no spread.
@@ -32,7 +33,7 @@ pub struct Headline {
     pub tolerance: String,
 }
 
-/// One for each model with a dense row and a codec that moves fewer bytes.
+/// One for each model, number of workers, batch and length with a dense row and a codec that moves fewer bytes.
 pub fn headlines(comparison: &Comparison) -> Vec<Headline> {
     let finished = || comparison.entries.iter().filter(|entry| !entry.outcomes.is_empty());
     let mut models: Vec<&Entry> = Vec::new();
@@ -46,9 +47,12 @@ pub fn headlines(comparison: &Comparison) -> Vec<Headline> {
     models.iter().filter_map(of).collect()
 }
 
-/// Whether two rows train the same model.
+/// Whether two rows train the same model with as many workers, on as many examples. Otherwise bytes and quality
+/// differ for other reasons than the codec.
 fn trains_as(a: &Entry, b: &Entry) -> bool {
-    a.config.model == b.config.model && a.config.hidden == b.config.hidden
+    let what = |config: &RunConfig| (config.data.clone(), config.model.clone(), config.hidden.clone());
+    let how_much = |config: &RunConfig| (config.workers, config.batch, config.epochs, config.steps);
+    what(&a.config) == what(&b.config) && how_much(&a.config) == how_much(&b.config)
 }
 
 fn of_rows(rows: &[&Entry]) -> Option<Headline> {
@@ -282,6 +286,20 @@ mod tests {
         assert_eq!(praised(rows(entry("qsgd", &[0.90], 250))).as_deref(), Some("qsgd"));
         assert_eq!(praised(rows(entry("dgc", &[0.91], 250))), None, "it owns a momentum of 0.9");
         assert_eq!(praised(rows(entry("dgc", &[0.95], 250))).as_deref(), Some("dgc"));
+    }
+
+    #[test]
+    fn rows_of_other_workers_batches_or_lengths_are_no_yardstick() {
+        let dense = || entry("none", &[0.95], 1000);
+        let rows = |change: fn(&mut RunConfig)| {
+            let mut codec = entry("qsgd", &[0.95], 250);
+            change(&mut codec.config);
+            vec![dense(), codec]
+        };
+        assert!(praised(rows(|_| {})).is_some());
+        assert_eq!(headline(rows(|config| config.workers = 2)), None);
+        assert_eq!(headline(rows(|config| config.batch = 64)), None);
+        assert_eq!(headline(rows(|config| config.steps = Some(150))), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use gradwire::state::MemoryChoice;
 use self::headline::{Headline, Piece, headlines};
 use self::plot::Figure;
 use self::table::{Table, broken, footnotes};
-use crate::compare::Comparison;
+use crate::compare::{Comparison, Entry};
 use crate::config::RunConfig;
 
 /// What `templates/report.html` shows. The template escapes every text. Drawings are inserted as they are;
@@ -95,8 +95,7 @@ pub fn tables(comparison: &Comparison) -> Vec<(String, Comparison)> {
         return vec![(String::new(), comparison.clone())];
     }
     let (rate, at_one_rate) = comparison.at_one_rate();
-    let mut summaries = comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary);
-    let part = match summaries.any(|run| run.validated_on == "test") {
+    let part = match comparison.validates_on_test() {
         true => "test part, for there is no validation part",
         false => "validation part",
     };
@@ -144,26 +143,57 @@ pub fn task_line(comparison: &Comparison) -> String {
         1 => format!("seed {}", config.seed),
         n => format!("mean of {n} seeds"),
     };
-    let trained = match own_training(comparison) {
-        Some(_) => "optimizer and rate by row".to_owned(),
-        None => training(config),
-    };
     let is_one_model = comparison.entries.iter().all(|entry| entry.config.model == config.model);
     let model = match is_one_model {
         true => format!("{} on {} ({} parameters)", config.model, config.data, thousands(comparison.params)),
         false => format!("several models on {}", config.data),
     };
-    let (workers, steps, batch) = (config.workers, comparison.steps, config.batch);
-    format!("{model}, {workers} workers, {steps} steps of {batch} examples, {trained}, {seeds}.")
+    let (by_row, same): (Vec<&Aspect>, Vec<&Aspect>) =
+        ASPECTS.iter().partition(|aspect| aspect.differs(comparison));
+    let same = same.iter().map(|aspect| (aspect.of)(config));
+    let by_row = by_row.iter().map(|aspect| format!("{} by row", aspect.name));
+    let parts: Vec<String> = std::iter::once(model).chain(same).chain(by_row).collect();
+    format!("{}, {seeds}.", parts.join(", "))
 }
 
-/// What each row trained with, if rows differ in that.
+/// What each row trained with, as far as rows differ in that.
 pub fn own_training(comparison: &Comparison) -> Option<String> {
-    let rows = comparison.entries.iter().map(|entry| (&entry.label, training(&entry.config)));
-    let rows: Vec<(&String, String)> = rows.collect();
-    let differ = rows.windows(2).any(|pair| pair[0].1 != pair[1].1);
-    let lines = rows.iter().map(|(label, training)| format!("{label}: {training}"));
-    differ.then(|| format!("Trained with: {}", lines.collect::<Vec<_>>().join("; ")))
+    let differing: Vec<&Aspect> = ASPECTS.iter().filter(|aspect| aspect.differs(comparison)).collect();
+    let of = |entry: &Entry| {
+        let own: Vec<String> = differing.iter().map(|aspect| (aspect.of)(&entry.config)).collect();
+        format!("{}: {}", entry.label, own.join(", "))
+    };
+    let rows: Vec<String> = comparison.entries.iter().map(of).collect();
+    (!differing.is_empty()).then(|| format!("Trained with: {}", rows.join("; ")))
+}
+
+/// Something in which rows may differ beside the codec.
+struct Aspect {
+    name: &'static str,
+    /// In words.
+    of: fn(&RunConfig) -> String,
+}
+
+const ASPECTS: [Aspect; 4] = [
+    Aspect { name: "workers", of: |config| format!("{} workers", config.workers) },
+    Aspect { name: "steps", of: length },
+    Aspect { name: "batch", of: |config| format!("{} examples a step", config.batch) },
+    Aspect { name: "optimizer and rate", of: training },
+];
+
+impl Aspect {
+    fn differs(&self, comparison: &Comparison) -> bool {
+        let of = |entry: &Entry| (self.of)(&entry.config);
+        comparison.entries.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]))
+    }
+}
+
+/// How long a run is, as its settings say it.
+fn length(config: &RunConfig) -> String {
+    match config.steps {
+        Some(steps) => format!("{steps} steps"),
+        None => format!("{} epochs", config.epochs.unwrap_or(1)),
+    }
 }
 
 /// Optimizer and rate. A codec that owns the momentum replaces that of the optimizer.
@@ -180,7 +210,7 @@ fn training(config: &RunConfig) -> String {
 
 /// What should be known about some of the runs, each once.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes: Vec<String> = broken(comparison);
+    let mut notes: Vec<String> = broken(comparison).into_iter().chain(units(comparison)).collect();
     for run in comparison.entries.iter().flat_map(|entry| &entry.outcomes) {
         let refused = run.summary.refused_steps;
         let refused = (refused > 0).then(|| {
@@ -198,6 +228,24 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// What counts as one unit, if the rows differ in that.
+fn units(comparison: &Comparison) -> Option<String> {
+    let labels = |per_tensor: bool| {
+        let chosen = comparison.entries.iter().filter(|entry| cuts(entry) == Some(per_tensor));
+        chosen.map(|entry| entry.label.as_str()).collect::<Vec<_>>().join("; ")
+    };
+    let (whole, cut) = (labels(false), labels(true));
+    let both = !whole.is_empty() && !cut.is_empty();
+    both.then(|| format!("all tensors are one unit in: {whole}. Each tensor is a unit of its own in: {cut}"))
+}
+
+/// Whether each tensor is a unit of its own; none for codecs that have no such choice.
+fn cuts(entry: &Entry) -> Option<bool> {
+    let spec = entry.config.spec().ok()?;
+    let about = CODECS.iter().find(|codec| codec.names.iter().any(|(name, _)| *name == spec.codec.name()))?;
+    about.keys.split(' ').any(|key| key == "unit").then_some(spec.units.per_tensor)
+}
+
 /// Without the zeros of very large and very small rates.
 fn rate_text(rate: f64) -> String {
     if (1e-4..1e6).contains(&rate) { rate.to_string() } else { format!("{rate:e}") }
@@ -213,10 +261,54 @@ fn thousands(n: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::fixture;
 
     #[test]
     fn digits_are_grouped() {
         assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
+    }
+
+    fn rows(changes: &[fn(&mut RunConfig)]) -> Comparison {
+        let entries = changes.iter().map(|change| {
+            let mut entry = fixture::entry("none", 0.1, &[0.9], 100);
+            change(&mut entry.config);
+            entry
+        });
+        let entries: Vec<Entry> = entries.collect();
+        let config = entries[0].config.clone();
+        Comparison { entries, config, params: 1, steps: 5, seeds: 1, is_text: false }
+    }
+
+    #[test]
+    fn what_rows_differ_in_is_said_of_each_row_and_of_none_else() {
+        let alike = rows(&[|_| {}, |_| {}]);
+        let line = "mlp on optdigits (1 parameters), 4 workers, 20 epochs, 128 examples a step, \
+                    plain SGD at rate 0.1, seed 1.";
+        assert_eq!((task_line(&alike).as_str(), own_training(&alike)), (line, None));
+        let differ = rows(&[|config| config.workers = 8, |config| (config.workers, config.batch) = (2, 64)]);
+        let line = "mlp on optdigits (1 parameters), 20 epochs, plain SGD at rate 0.1, \
+                    workers by row, batch by row, seed 1.";
+        assert_eq!(task_line(&differ), line);
+        let trained =
+            "Trained with: none: 8 workers, 128 examples a step; none: 2 workers, 64 examples a step";
+        assert_eq!(own_training(&differ).as_deref(), Some(trained));
+        let longer = rows(&[|config| config.steps = Some(1500), |config| config.steps = Some(150)]);
+        assert!(task_line(&longer).ends_with("plain SGD at rate 0.1, steps by row, seed 1."));
+        assert_eq!(own_training(&longer).unwrap(), "Trained with: none: 1500 steps; none: 150 steps");
+    }
+
+    #[test]
+    fn units_are_named_where_rows_differ_in_them() {
+        let of = |codecs: &[&str]| {
+            let entries: Vec<Entry> =
+                codecs.iter().map(|codec| fixture::entry(codec, 0.1, &[0.9], 100)).collect();
+            let config = entries[0].config.clone();
+            units(&Comparison { entries, config, params: 1, steps: 5, seeds: 1, is_text: false })
+        };
+        assert_eq!(of(&["none", "topk", "dgc", "f16"]), None);
+        assert_eq!(of(&["none", "efsign", "topk:unit=tensor"]), None);
+        let expected = "all tensors are one unit in: topk. Each tensor is a unit of its own in: efsign";
+        assert_eq!(of(&["none", "topk", "efsign"]).as_deref(), Some(expected));
     }
 
     #[test]
@@ -230,7 +322,7 @@ mod tests {
         let config = RunConfig::resolve(&settings).unwrap();
         let config = RunConfig { data: "<a href=\"x\">&".to_owned(), ..config };
         let label = "<b>".to_owned();
-        let entry = crate::compare::Entry { label, config: config.clone(), outcomes: vec![], broken: vec![] };
+        let entry = Entry { label, config: config.clone(), outcomes: vec![], broken: vec![] };
         let comparison =
             Comparison { entries: vec![entry], config, params: 1, steps: 1, seeds: 1, is_text: false };
         let page = html(&comparison, "<i>");

@@ -48,12 +48,17 @@ fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
     comparison.entries.iter().map(of).collect()
 }
 
-/// Perplexity for text, accuracy in percent for images, on the validation part: name, and curve over the
-/// steps with an evaluation.
-fn quality(comparison: &Comparison) -> (&'static str, fn(&Metrics) -> Option<f64>) {
-    match comparison.is_text {
-        true => ("validation perplexity", |line| line.perplexity),
-        false => ("validation accuracy, %", |line| line.accuracy.map(|accuracy| 100.0 * accuracy)),
+/// Perplexity for text, accuracy in percent for images, while training: name of the axis, beginning of the
+/// title, and curve over the steps with an evaluation. Data without a validation part is measured on the test
+/// part.
+fn quality(comparison: &Comparison) -> (&'static str, &'static str, fn(&Metrics) -> Option<f64>) {
+    let perplexity = |line: &Metrics| line.perplexity;
+    let accuracy = |line: &Metrics| line.accuracy.map(|accuracy| 100.0 * accuracy);
+    match (comparison.is_text, comparison.validates_on_test()) {
+        (true, false) => ("validation perplexity", "Validation perplexity", perplexity),
+        (true, true) => ("test perplexity", "Test perplexity", perplexity),
+        (false, false) => ("validation accuracy, %", "Validation accuracy", accuracy),
+        (false, true) => ("test accuracy, %", "Test accuracy", accuracy),
     }
 }
 
@@ -107,12 +112,7 @@ fn undominated(points: &[(f64, f64)], less_is_better: bool) -> Curve {
 
 fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
     let is_text = comparison.is_text;
-    let title = if is_text {
-        "Validation perplexity against bytes sent"
-    } else {
-        "Validation accuracy against bytes sent"
-    };
-    let (name, quality) = quality(comparison);
+    let (name, what, quality) = quality(comparison);
     let curves = curves(comparison, |entry| {
         let sent = cumulated(&entry.curve(|line| Some(line.bytes_up as f64)));
         entry.curve(quality).into_iter().map(|(step, quality)| (sent[step as usize].1, quality)).collect()
@@ -124,14 +124,13 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
         front: None,
     };
     let caption = "Further left is cheaper. Each step of the horizontal axis is ten times as many bytes.";
-    figure(comparison, (title, caption), &chart, &curves)
+    figure(comparison, (format!("{what} against bytes sent"), caption), &chart, &curves)
 }
 
 /// On a link whose rate was stated.
 fn quality_by_seconds(comparison: &Comparison) -> Option<Figure> {
     let link = comparison.config.link_gbps?;
-    let (name, quality) = quality(comparison);
-    let what = if comparison.is_text { "Validation perplexity" } else { "Validation accuracy" };
+    let (name, what, quality) = quality(comparison);
     let title = format!("{what} against seconds on a link of {}", bits_per_second(link));
     let curves = curves(comparison, |entry| {
         let Some(step) = StepOnLink::of(entry, comparison.params) else { return Vec::new() };
@@ -189,16 +188,15 @@ impl StepOnLink {
 }
 
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
-    let is_text = comparison.is_text;
-    let title = if is_text { "Validation perplexity by step" } else { "Validation accuracy by step" };
-    let (name, quality) = quality(comparison);
+    let (name, what, quality) = quality(comparison);
     let curves = curves(comparison, |entry| by_step(entry.curve(quality)));
     let chart = Chart {
         x: Axis { name: "step", is_log: false, format: &svg::plain_label },
-        y: Axis { name, is_log: is_text, format: &svg::plain_label },
+        y: Axis { name, is_log: comparison.is_text, format: &svg::plain_label },
         overlaps: true,
         front: None,
     };
+    let title = format!("{what} by step");
     figure(comparison, (title, "On data that the model does not learn from."), &chart, &curves)
 }
 

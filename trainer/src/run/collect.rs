@@ -221,6 +221,7 @@ impl Collected {
                 job.dataset.name()
             ));
         }
+        notes.extend(warm_up(job));
         let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
         if gone > 0 || norm > 0.0 {
             notes.push(format!(
@@ -284,6 +285,19 @@ impl Collected {
     }
 }
 
+/// For how much of the run a codec sends more than its density, if it warms up.
+fn warm_up(job: &Job) -> Option<String> {
+    let epochs = u64::from(job.spec.warmup);
+    let steps = (epochs * job.steps_per_epoch).min(job.steps);
+    let warms_up = epochs > 0 && job.config.adapt.is_none();
+    warms_up.then(|| {
+        format!(
+            "{}: warm-up, with larger densities in the first {epochs} epochs: {steps} of the {} steps",
+            job.config.codec, job.steps
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,6 +346,18 @@ mod tests {
         assert_eq!(note(&collected), says(0, "3.000000"));
         collected.totals.lost_nanos = 0;
         assert_eq!(note(&collected), none);
+    }
+
+    #[test]
+    fn a_warm_up_is_noted_with_its_share_of_the_run() {
+        let note = |codec: &str, steps| {
+            let settings =
+                Settings { codec: Some(codec.to_owned()), steps: Some(steps), ..Settings::default() };
+            warm_up(&Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap())
+        };
+        assert_eq!(note("topk", 40), None);
+        assert!(note("dgc", 20).unwrap().ends_with("in the first 4 epochs: 20 of the 20 steps"));
+        assert!(note("topk:warmup=1", 40).unwrap().ends_with("in the first 1 epochs: 9 of the 40 steps"));
     }
 
     #[test]

@@ -136,6 +136,7 @@ fn watched<E: From<RunError>>(
 ) -> Result<Outcome, E> {
     let checkpoints = Store::of_run(folder.path());
     let progress = Progress::showing(&job.evaluating, label, job.steps, lines);
+    let progress = if job.validates_on_test() { progress.on_test() } else { progress };
     let mut watch = Watch { job, checkpoints, metrics, events, progress };
     let outcome = run(&mut watch);
     watch.progress.finish();

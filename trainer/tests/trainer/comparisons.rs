@@ -155,6 +155,8 @@ fn dense_training_with_the_same_momentum_stands_beside_dgc() {
     let output = compare(folder.path(), &["--codec", "none", "--codec", "dgc", "--steps", "2", "--out", "c"]);
     assert!(output.status.success(), "{output:?}");
     let table = words(&output.stdout);
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    let table = table.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(table.contains("none momentum=0.9: SGD with momentum 0.9 at rate 0.3"), "{table}");
     assert!(table.contains("SGD with the codec's momentum 0.9"), "{table}");
 }
