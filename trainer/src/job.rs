@@ -105,7 +105,7 @@ impl Job {
         let share = config.batch / config.workers;
         let batches = model.batches(&dataset, config.seed, share, 0, config.workers);
         let steps_per_epoch =
-            batches.map_err(|error| for_all_workers(error, config.workers))?.steps_per_epoch() as u64;
+            batches.map_err(|error| about_data(error, &config, &dataset))?.steps_per_epoch() as u64;
         require(dataset.examples(Part::Test) > 0, "data", &config.data, "a data set with a test part")?;
         let steps =
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
@@ -280,12 +280,18 @@ fn choose_index(config: &mut RunConfig, spec: Spec, way: &Averaging) -> Spec {
     chosen
 }
 
-/// The key `batch` counts the examples of all workers, not of one.
-fn for_all_workers(error: RangeError, workers: usize) -> RangeError {
-    if error.key != "batch" {
-        return error;
+/// Says for how many workers a batch is, and what an example of a text is.
+fn about_data(error: RangeError, config: &RunConfig, dataset: &Dataset) -> RangeError {
+    let RangeError { key, mut value, mut allowed } = error;
+    if key == "batch" {
+        value = format!("{value} for each of {} workers", config.workers);
     }
-    RangeError { value: format!("{} for each of {workers} workers", error.value), ..error }
+    if let Dataset::Text(text) = dataset {
+        let tokens = text.part(Part::Train).len();
+        allowed =
+            format!("{allowed}; an example is a window of the training text, which has {tokens} tokens");
+    }
+    RangeError { key, value, allowed }
 }
 
 fn schedule(config: &RunConfig, steps: u64) -> Result<Schedule, RangeError> {

@@ -79,15 +79,19 @@ pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Fa
         return resume(path, args.length_alone()?, out);
     }
     let grid = args.grid()?;
-    let path = args.output.out.clone().unwrap_or_else(|| "runs/compare".into());
+    let launch = launch(&grid)?;
+    let plan = match launch {
+        Some(launch) => checked(Grid { settings: launched(launch, grid.settings)?, ..grid })?,
+        None => {
+            require_local(&grid)?;
+            checked(grid)?
+        }
+    };
+    let path = args.output.out.clone().unwrap_or_else(|| Path::new("runs").join(plan.name()));
     let create = || Ok(Folder::create(&path, args.output.force)?);
-    if let Some(launch) = launch(&grid)? {
-        let settings = launched(launch, grid.settings)?;
-        let plan = checked(Grid { settings, ..grid })?;
+    if let Some(launch) = launch {
         return compare_as_process(launch, &plan, (&path, &create), false, out);
     }
-    require_local(&grid)?;
-    let plan = checked(grid)?;
     let folder = create()?;
     interrupt::listen();
     let comparison = plan.run(&folder)?;
@@ -95,7 +99,12 @@ pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Fa
 }
 
 fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
-    let grid = Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?;
+    let file = path.join(grid::FILE);
+    if !file.exists() && path.join("config.toml").exists() {
+        let command = format!("trainer train --resume {}", path.display());
+        return Err(Failure::of_file(path, format!("one run; go on with: {command}")));
+    }
+    let grid = Grid::read(&file).map_err(JobError::from)?;
     let launch = launch(&grid)?;
     let is_of_processes = grid.settings.transport.as_deref() == Some("mpi");
     if launch.is_some() && !is_of_processes {

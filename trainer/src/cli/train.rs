@@ -11,6 +11,7 @@ use crate::codec_cli::codecs_help;
 use crate::command::{
     CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, explained, present_run, reopen_to_end, to_end,
 };
+use crate::compare::grid;
 use crate::config::{RunConfig, Settings};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
@@ -93,6 +94,10 @@ fn require_local(config: &RunConfig) -> Result<(), RangeError> {
 }
 
 fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
+    if path.join(grid::FILE).exists() {
+        let command = format!("trainer compare --resume {}", path.display());
+        return Err(Failure::of_file(path, format!("a comparison; go on with: {command}")));
+    }
     let found = checkpoint::latest(path).map_err(JobError::from)?;
     match Launch::detect() {
         _ if found.config().transport == "zmq" => {

@@ -13,8 +13,8 @@ use crate::run::{Length, extend};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Output {
-    /// Folder for the results [default: runs/quickstart, runs/compare, or for one run a folder under runs/
-    /// that is named after its settings]
+    /// Folder for the results [default: runs/quickstart, or a folder under runs/ that is named after what is
+    /// trained or compared]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Write into the folder even if it is not empty

@@ -39,6 +39,9 @@ pub struct Plan {
     rows: Vec<Row>,
 }
 
+/// What is compared is not named in full beyond that.
+const LONGEST_NAME: usize = 80;
+
 /// The jobs of one candidate.
 #[derive(Debug)]
 struct Row {
@@ -191,6 +194,14 @@ impl Plan {
         let rows = rows.into_iter().map(longer).collect::<Result<_, JobError>>()?;
         (grid.settings.epochs, grid.settings.steps) = length.keys();
         Ok(Self { grid, rows })
+    }
+
+    /// A name that says what is compared, for a folder. Comparisons of different settings have different
+    /// names.
+    pub fn name(&self) -> String {
+        let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
+        let short: String = file_name(&labels.join("-")).chars().take(LONGEST_NAME).collect();
+        format!("compare-{short}-{:08x}", crc32fast::hash(self.grid.to_toml().as_bytes()))
     }
 
     /// Writes down what is compared, so that [`Plan::resume`] finds it.

@@ -37,10 +37,13 @@ pub(super) fn canonical_adapt(spelling: &str, codec: &str) -> Result<String, Con
     Ok(read(spelling, &spec)?.to_string())
 }
 
-/// The names of codecs that have a density.
-fn with_density() -> Vec<&'static str> {
-    let has = |example: &&str| Spec::parse(example).is_ok_and(|spec| spec.codec.density().is_some());
-    let entries = CODECS.iter().filter(|entry| entry.examples.iter().any(has));
+/// The names of codecs whose density it sets, as they are without more keys than they need.
+fn with_density(adapt: &Adapt) -> Vec<&'static str> {
+    let is_refused = |spec: &Spec| matches!(adapt, Adapt::Gravac(_)) && gravac_conflicts("", spec).is_err();
+    let has = |spec: Spec| spec.codec.density().is_some() && !is_refused(&spec);
+    let entries = CODECS
+        .iter()
+        .filter(|entry| entry.examples.first().is_some_and(|plain| Spec::parse(plain).is_ok_and(has)));
     entries.flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
 }
 
@@ -80,7 +83,7 @@ pub(super) fn adapt_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 
 /// Refuses a codec that has not what `adapt` sets.
 fn level_conflicts(adapt: &Adapt, codec: &str, spec: &Spec) -> Result<(), ConfigError> {
-    let known = with_density().join(", ");
+    let known = with_density(adapt).join(", ");
     if spec.codec.rank().is_some() {
         return refuse(
             !matches!(adapt, Adapt::Accordion(_) | Adapt::Replay(_)),

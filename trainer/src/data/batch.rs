@@ -74,13 +74,14 @@ impl Plan {
         require(world > 0, "workers", world, "at least 1")?;
         require(rank < world, "rank", rank, format!("below {world}"))?;
         let most = items / world;
-        let too_few = format!("data with at least {world}, one for each worker, or fewer workers");
+        let fewer = if items > 0 { ", or fewer workers" } else { "" };
+        let too_few = format!("at least {world}, one for each worker{fewer}");
         require(most > 0, "training examples", items, too_few)?;
         require(
             batch > 0 && batch <= most,
             "batch",
             batch,
-            format!("1 to {most} ({items} items, {world} workers)"),
+            format!("1 to {most}, so at most {} for all: there are {items} examples", most * world),
         )?;
         Ok(Self { seed, items, batch, rank, world })
     }

@@ -33,7 +33,8 @@ pub struct Headline {
     pub tolerance: String,
 }
 
-/// One for each model, number of workers, batch and length with a dense row and a codec that moves fewer bytes.
+/// One for each model, number of workers, batch and length with a dense row and a codec that moves fewer
+/// bytes.
 pub fn headlines(comparison: &Comparison) -> Vec<Headline> {
     let finished = || comparison.entries.iter().filter(|entry| !entry.outcomes.is_empty());
     let mut models: Vec<&Entry> = Vec::new();
@@ -47,8 +48,8 @@ pub fn headlines(comparison: &Comparison) -> Vec<Headline> {
     models.iter().filter_map(of).collect()
 }
 
-/// Whether two rows train the same model with as many workers, on as many examples. Otherwise bytes and quality
-/// differ for other reasons than the codec.
+/// Whether two rows train the same model with as many workers, on as many examples. Otherwise bytes and
+/// quality differ for other reasons than the codec.
 fn trains_as(a: &Entry, b: &Entry) -> bool {
     let what = |config: &RunConfig| (config.data.clone(), config.model.clone(), config.hidden.clone());
     let how_much = |config: &RunConfig| (config.workers, config.batch, config.epochs, config.steps);

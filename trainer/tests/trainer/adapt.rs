@@ -385,6 +385,8 @@ fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
         &["codec = qsgd", "no density", "topk", "redsync", "randomk"],
     );
     names(refused("none", "gravac", |_| ()), &["codec = none", "no density"]);
+    assert!(!refused("none", "gravac", |_| ()).contains("sidco"), "GraVAC refuses it too");
+    assert!(refused("none", "steps:0=0.1", |_| ()).contains("sidco"));
     names(refused("dpsgd", "gravac", |_| ()), &["codec = dpsgd", "no density"]);
     names(refused("topk:memory=none", "gravac", |_| ()), &["without a memory", "memory=ef"]);
     names(refused("sidco", "gravac", |_| ()), &["codec = sidco", "adapts its own"]);

@@ -92,8 +92,8 @@ fn a_part_in_order_predicts_everything_once() {
 #[test]
 fn impossible_plans_say_what_is_allowed() {
     let message = |batch, rank, world| Plan::new(1, 10, batch, rank, world).unwrap_err().to_string();
-    assert_eq!(message(6, 0, 2), "batch = 6: expected 1 to 5 (10 items, 2 workers)");
-    assert_eq!(message(0, 0, 2), "batch = 0: expected 1 to 5 (10 items, 2 workers)");
+    assert_eq!(message(6, 0, 2), "batch = 6: expected 1 to 5, so at most 10 for all: there are 10 examples");
+    assert_eq!(message(0, 0, 2), "batch = 0: expected 1 to 5, so at most 10 for all: there are 10 examples");
     assert_eq!(message(1, 2, 2), "rank = 2: expected below 2");
     assert_eq!(message(1, 0, 0), "workers = 0: expected at least 1");
     let error = Batches::new(&corpus(100), 1, 1, 0, 1, 0).unwrap_err();

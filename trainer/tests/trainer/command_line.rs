@@ -116,7 +116,20 @@ fn data_that_is_missing_or_empty_is_refused_in_one_line() {
     assert!(message.contains("empty"), "{message}");
     std::fs::write(folder.path().join("text.txt"), "to be ".repeat(60)).unwrap();
     let message = refusal_in(folder.path(), &["train", "--data", "text", "--data-dir", "text.txt"]);
-    assert!(message.starts_with("training examples = ") && message.contains("fewer workers"), "{message}");
+    let (most, ends) =
+        (", or fewer workers; an example is a window of the training text, which has", " tokens");
+    assert!(message.starts_with("training examples = 2: expected at least 4"), "{message}");
+    assert!(message.contains(most) && message.ends_with(ends), "{message}");
+    std::fs::write(folder.path().join("text.txt"), "to be ".repeat(10)).unwrap();
+    let message = refusal_in(folder.path(), &["train", "--data", "text", "--data-dir", "text.txt"]);
+    let expected = "training examples = 0: expected at least 4, one for each worker; an example is a window";
+    assert!(message.starts_with(expected), "{message}");
+    std::fs::write(folder.path().join("text.txt"), "to be or not ".repeat(60)).unwrap();
+    let message = refusal_in(folder.path(), &["train", "--data", "text", "--data-dir", "text.txt"]);
+    assert!(
+        message.contains("for each of 4 workers: expected 1 to") && message.contains("for all"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -185,3 +185,32 @@ fn none_stays_dense_where_the_densities_of_all_codecs_are_set() {
     );
     assert!(!folder.path().join("d").exists(), "nothing was begun");
 }
+
+#[test]
+fn comparisons_of_different_settings_have_different_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = |lr: &str| compare(folder.path(), &["--codec", "none", "--steps", "1", "--lr", lr]);
+    let named = |output: &Output| words(&output.stdout).lines().last().unwrap().to_owned();
+    let (first, other) = (done("0.1"), done("0.2"));
+    assert!(first.status.success() && other.status.success(), "{first:?} {other:?}");
+    assert!(named(&first).starts_with("Report: runs/compare-none-"), "{}", named(&first));
+    assert_ne!(named(&first), named(&other));
+    assert!(!done("0.1").status.success(), "it is there already");
+}
+
+#[test]
+fn each_command_names_the_other_for_a_folder_of_the_other_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = compare(folder.path(), &["--codec", "none", "--steps", "1", "--out", "c"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = |command: &str, run: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        let output = program.args([command, "--resume", run]).current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        words(&output.stderr)
+    };
+    assert_eq!(said("train", "c"), "trainer: c: a comparison; go on with: trainer compare --resume c\n");
+    let run = "c/none-seed-1";
+    let expected = format!("trainer: {run}: one run; go on with: trainer train --resume {run}\n");
+    assert_eq!(said("compare", run), expected);
+}
