@@ -48,17 +48,26 @@ fn curves(comparison: &Comparison, of: impl Fn(&Entry) -> Curve) -> Vec<Curve> {
     comparison.entries.iter().map(of).collect()
 }
 
-/// Perplexity for text, accuracy in percent for images, while training: name of the axis, beginning of the
-/// title, and curve over the steps with an evaluation. Data without a validation part is measured on the test
-/// part.
-fn quality(comparison: &Comparison) -> (&'static str, &'static str, fn(&Metrics) -> Option<f64>) {
-    let perplexity = |line: &Metrics| line.perplexity;
-    let accuracy = |line: &Metrics| line.accuracy.map(|accuracy| 100.0 * accuracy);
-    match (comparison.is_text, comparison.validates_on_test()) {
-        (true, false) => ("validation perplexity", "Validation perplexity", perplexity),
-        (true, true) => ("test perplexity", "Test perplexity", perplexity),
-        (false, false) => ("validation accuracy, %", "Validation accuracy", accuracy),
-        (false, true) => ("test accuracy, %", "Test accuracy", accuracy),
+/// What is measured while training.
+struct Quality {
+    /// At the beginning of a title.
+    title: &'static str,
+    axis: &'static str,
+    of: fn(&Metrics) -> Option<f64>,
+}
+
+/// Perplexity for text, accuracy in percent for images. Data without a validation part is measured on the
+/// test part.
+fn quality(comparison: &Comparison) -> Quality {
+    let (title, axis) = match (comparison.is_text, comparison.validates_on_test()) {
+        (true, false) => ("Validation perplexity", "validation perplexity"),
+        (true, true) => ("Test perplexity", "test perplexity"),
+        (false, false) => ("Validation accuracy", "validation accuracy, %"),
+        (false, true) => ("Test accuracy", "test accuracy, %"),
+    };
+    match comparison.is_text {
+        true => Quality { title, axis, of: |line| line.perplexity },
+        false => Quality { title, axis, of: |line| line.accuracy.map(|accuracy| 100.0 * accuracy) },
     }
 }
 
@@ -112,7 +121,7 @@ fn undominated(points: &[(f64, f64)], less_is_better: bool) -> Curve {
 
 fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
     let is_text = comparison.is_text;
-    let (name, what, quality) = quality(comparison);
+    let Quality { title: what, axis: name, of: quality } = quality(comparison);
     let curves = curves(comparison, |entry| {
         let sent = cumulated(&entry.curve(|line| Some(line.bytes_up as f64)));
         entry.curve(quality).into_iter().map(|(step, quality)| (sent[step as usize].1, quality)).collect()
@@ -130,7 +139,7 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
 /// On a link whose rate was stated.
 fn quality_by_seconds(comparison: &Comparison) -> Option<Figure> {
     let link = comparison.config.link_gbps?;
-    let (name, what, quality) = quality(comparison);
+    let Quality { title: what, axis: name, of: quality } = quality(comparison);
     let title = format!("{what} against seconds on a link of {}", bits_per_second(link));
     let curves = curves(comparison, |entry| {
         let Some(step) = StepOnLink::of(entry, comparison.params) else { return Vec::new() };
@@ -188,7 +197,7 @@ impl StepOnLink {
 }
 
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
-    let (name, what, quality) = quality(comparison);
+    let Quality { title: what, axis: name, of: quality } = quality(comparison);
     let curves = curves(comparison, |entry| by_step(entry.curve(quality)));
     let chart = Chart {
         x: Axis { name: "step", is_log: false, format: &svg::plain_label },
