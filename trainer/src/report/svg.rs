@@ -43,7 +43,7 @@ const LINE: RGBColor = RGBColor(1, 2, 2);
 const GRID: RGBColor = RGBColor(1, 2, 3);
 const SERIES_RED: u8 = 2;
 /// Colours of the style sheet: `--c0` …
-const COLOURS: usize = 8;
+const COLOURS: usize = 12;
 
 /// The colour of curve `number`.
 pub(super) fn css_colour(number: usize) -> String {
@@ -124,7 +124,9 @@ fn range(axis: &Axis<'_>, curves: &[Curve], of: fn(&(f64, f64)) -> f64) -> Optio
         let margin = (high / low).powf(0.06).max(1.25);
         low / margin..high * margin
     } else {
-        let margin = ((high - low) * 0.04).max(1e-9 * high.abs()).max(1e-9);
+        // A tenth where there is one value, so that ticks differ.
+        let share = if high > low { 0.04 * (high - low) } else { 0.1 * high.abs() };
+        let margin = share.max(1e-9 * high.abs()).max(1e-9);
         (if low == 0.0 { low } else { low - margin })..high + margin
     })
 }
@@ -244,6 +246,19 @@ mod tests {
         let chart = Chart { x: axis(), y: axis(), overlaps: false, front };
         let svg = draw(&chart, &[vec![(0.0, 1.0)], vec![(1.0, 2.0)], vec![(1.0, 0.0)]]).unwrap();
         assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
+    }
+
+    #[test]
+    fn one_value_has_different_ticks_and_twelve_curves_have_colours_of_their_own() {
+        let axis = || Axis { name: "x", is_log: false, format: &plain_label };
+        let chart = Chart { x: axis(), y: axis(), overlaps: false, front: Some(Vec::new()) };
+        let svg = draw(&chart, &vec![vec![(40.0, 88.0)]; 12]).unwrap();
+        let mut ticks: Vec<&str> = svg.lines().filter(|line| line.trim().parse::<f64>().is_ok()).collect();
+        let all = ticks.len();
+        ticks.sort_unstable();
+        ticks.dedup();
+        assert!(all > 6 && ticks.len() == all, "{svg}");
+        assert!((0..12).all(|number| svg.contains(&format!("var(--c{number})"))), "{svg}");
     }
 
     #[test]

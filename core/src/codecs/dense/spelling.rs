@@ -13,7 +13,8 @@ impl Spelled for Dense {
     };
     const KIND: Kind = DenseFields::KIND;
     const KEYS: &'static str = "memory max_packet_bytes";
-    const SUMMARY: &'static str = "every coordinate, as f32 or cast to half precision or bfloat16";
+    const SUMMARY: &'static str =
+        "every coordinate: as f32 (none), or cast to half precision (f16) or bfloat16 (bf16)";
     const EXAMPLES: &'static [&'static str] = &["none", "f16", "bf16", "bf16:memory=ef"];
 
     fn parse<'a>(name: &str, _keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
