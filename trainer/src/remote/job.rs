@@ -1,6 +1,6 @@
 //! What either end makes of its settings: the configuration of a run over the network, and its job.
 
-use gradwire::Spec;
+use gradwire::{Codec, Spec};
 use gradwire_transports::exchange::{Route, ServerOptions};
 
 use crate::agreement::Averaging;
@@ -47,15 +47,18 @@ pub(super) fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, 
 /// where most coordinates are zero.
 const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
 
-/// How means are sent back, as the user spells it. By default those of frames with some coordinates are sent
-/// as their own coordinates, without loss, and all others dense.
+/// How means are sent back, as the user spells it, or by default as compressed as the frames that came.
 pub(super) fn downlink(spelling: Option<&str>, config: &RunConfig) -> Result<Spec, JobError> {
-    let is_sparse = config.spec()?.codec.sparse_values().is_some();
-    let Some(spelling) = spelling.or(is_sparse.then_some(WHAT_IS_NOT_ZERO)) else {
-        return Ok(ServerOptions::default().downlink);
-    };
-    let refused = |what: String| ConfigError::Codec { spelling: spelling.to_owned(), what };
-    Ok(Spec::parse(spelling).map_err(|error| refused(error.to_string()))?)
+    let uplink = config.spec()?;
+    let is_sparse = uplink.codec.density().is_some() || uplink.codec.sparse_values().is_some();
+    match (spelling.or(is_sparse.then_some(WHAT_IS_NOT_ZERO)), uplink.codec) {
+        (Some(spelling), _) => Spec::parse(spelling).map_err(|error| {
+            ConfigError::Codec { spelling: spelling.to_owned(), what: error.to_string() }.into()
+        }),
+        // Values everywhere go back by the codec that they came with. A mean is one frame of one sender.
+        (None, Codec::Gather(_)) => Ok(Spec { packets: None, ..uplink }),
+        (None, _) => Ok(ServerOptions::default().downlink),
+    }
 }
 
 #[cfg(test)]
@@ -90,10 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn means_of_other_frames_go_back_dense_and_none_goes_back_to_that() {
-        for codec in ["none", "qsgd:bits=4", "bf16"] {
-            assert_eq!(default_for(codec).to_string(), "none");
+    fn means_of_other_frames_go_back_by_their_own_codec_and_none_sends_them_dense() {
+        for codec in ["none", "qsgd:bits=4", "bf16", "efsign", "f16:memory=ef"] {
+            assert_eq!(default_for(codec), Spec::parse(codec).unwrap());
         }
+        assert_eq!(default_for("qsgd:bits=4,max_packet_bytes=512"), Spec::parse("qsgd:bits=4").unwrap());
+        assert_eq!(default_for("randomk:density=0.1"), default_for("topk"));
         let config = RunConfig::resolve(&Settings::default()).unwrap();
         assert_eq!(downlink(Some("none"), &config).unwrap().to_string(), "none");
         assert_eq!(downlink(Some("f16"), &config).unwrap().to_string(), "f16");

@@ -70,7 +70,7 @@ pub struct ServeArgs {
     output: Output,
     /// Codec of the mean that goes back to the workers. If it has error feedback, the server keeps the
     /// residual. none sends dense f32 [default: for sparse frames the coordinates of the mean that are not
-    /// zero, without loss; otherwise none]
+    /// zero, without loss; otherwise the codec of the run]
     #[arg(long, value_name = "SPEC")]
     downlink: Option<String>,
     /// Scale down a frame whose norm exceeds this multiple of the running median of all norms. The rest of

@@ -41,7 +41,7 @@ pub(crate) fn in_one_process(
 fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process() {
     let keys = Keys::new(4);
     for (codec, optimizer) in [("topk:density=0.01,values=q8", "sgd"), ("qsgd:bits=4", "adamw")] {
-        let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40"];
+        let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40", "--downlink", "none"];
         let (server, endpoint) = serve(&keys, None, &run);
         let workers: Vec<_> = (1..4).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
         let expected = in_one_process(codec, optimizer, 40, (4, 128));
@@ -52,23 +52,38 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
     }
 }
 
-/// Both ends say how much came down.
+/// The hash of a run of a server and one worker, and the megabytes that came down, as both ends say them.
+fn down(keys: &Keys, codec: &str, downlink: &[&str]) -> (f64, String) {
+    let run = ["--workers", "2", "--steps", "20", "--eval-every", "0", "--codec", codec];
+    let run = [&run[..], downlink].concat();
+    let (server, endpoint) = serve(keys, None, &run);
+    let mut worker = join(keys, &endpoint, 1, &run);
+    let line = worker.says("MB to the server, ");
+    let down = line.split(", ").nth(1).unwrap().split(' ').next().unwrap().parse::<f64>().unwrap();
+    let hash = worker.hash();
+    assert_eq!(server.hash(), hash);
+    (down, hash)
+}
+
 #[test]
 fn the_mean_of_sparse_frames_comes_back_in_fewer_bytes_with_the_same_bits() {
     let keys = Keys::new(2);
-    let down = |downlink: &[&str]| {
-        let run = [&["--workers", "2", "--steps", "20", "--eval-every", "0"][..], downlink].concat();
-        let (server, endpoint) = serve(&keys, None, &run);
-        let mut worker = join(&keys, &endpoint, 1, &run);
-        let line = worker.says("MB to the server, ");
-        let down = line.split(", ").nth(1).unwrap().split(' ').next().unwrap().parse::<f64>().unwrap();
-        let hash = worker.hash();
-        assert_eq!(server.hash(), hash);
-        (down, hash)
-    };
-    let ((sparse, by_default), (dense, asked_for)) = (down(&[]), down(&["--downlink", "none"]));
+    let [(sparse, by_default), (dense, asked_for)] =
+        [&[][..], &["--downlink", "none"]].map(|downlink| down(&keys, "topk:density=0.01", downlink));
     assert_eq!(by_default, asked_for);
     assert!(sparse < 0.5 * dense, "{sparse} MB instead of {dense}");
+}
+
+#[test]
+fn the_mean_of_other_frames_comes_back_as_compressed_as_they_are() {
+    let keys = Keys::new(2);
+    for (codec, share) in [("bf16", 0.55), ("qsgd:bits=4", 0.2), ("efsign", 0.1)] {
+        let [(compressed, by_default), (dense, asked_for)] =
+            [&[][..], &["--downlink", "none"]].map(|downlink| down(&keys, codec, downlink));
+        assert!(compressed < share * dense, "{codec}: {compressed} MB instead of {dense}");
+        assert_ne!(by_default, asked_for, "{codec}");
+        assert_eq!(by_default, down(&keys, codec, &["--downlink", codec]).1);
+    }
 }
 
 #[test]
