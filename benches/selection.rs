@@ -16,7 +16,7 @@ fn main() {
     println!("| codec | encode, ms | gains and encode | gains and what was selected |");
     println!("| --- | --- | --- | --- |");
     let gradient = Gradient::new(Input::Heavy, LEN, &Settings::from_env());
-    for spelling in ["topk", "dgc:momentum=0", "dgc"] {
+    for spelling in ["topk", "dgc:momentum=0", "dgc", "redsync"] {
         let mut ways = [(); 3].map(|()| Way::new(spelling, &gradient));
         let mut rounds = Vec::new();
         for step in 0..ROUNDS {

@@ -43,13 +43,16 @@ const CODINGS: [&str; 8] = [
     ",values=q4,rounding=stochastic,memory=none",
 ];
 
-const METHODS: [&str; 6] = [
+const METHODS: [&str; 9] = [
     "topk:density=1",
     "topk:density=1,memory=none",
     "dgc:density=1,momentum=0",
     "dgc:density=1",
     "dgc:density=1,momentum=0.75,nesterov,sample=0.2",
     "dgc:density=1,momentum=0,sample=1,memory=none",
+    "redsync:density=1",
+    "redsync:density=1,width=0.001",
+    "redsync:density=1,width=0.01,memory=none",
 ];
 
 /// Not with a memory and stochastic rounding, or with a memory that is stated twice.
@@ -198,7 +201,7 @@ fn long_gradients_are_selected_as_an_encode_selects_them() {
     let densities = densities(&[0.0001, 0.1, 0.001, 0.01, 0.004, 0.01]);
     let (layout, units) = (LayoutRef::flat(n), [Unit::whole(n)]);
     for values in [rising, clustered, Input::Heavy(3).values(n), Input::Ties(4).values(n)] {
-        for spelling in ["topk", "dgc:momentum=0"] {
+        for spelling in ["topk", "dgc:momentum=0", "redsync", "redsync:width=0.0001"] {
             let spec = Spec::parse(spelling).unwrap();
             let (grad, mut selection) = (Grad::F32(&values), Selection::new());
             let mut kept = Some(Kept { residual: Input::Normal(9).values(n), ..Kept::default() });
@@ -306,8 +309,9 @@ fn sparsifiers_of_the_largest_values_fit_and_no_others() {
         .filter(|example| Selection::fits(&Spec::parse(example).unwrap().codec))
         .map(|example| example.split(':').next().unwrap())
         .collect();
-    assert!(fits.contains(&"topk") && fits.contains(&"dgc"));
-    assert!(fits.iter().all(|name| ["topk", "dgc"].contains(name)), "{fits:?}");
+    let expected = ["topk", "dgc", "redsync"];
+    assert!(expected.iter().all(|name| fits.contains(name)), "{fits:?}");
+    assert!(fits.iter().all(|name| expected.contains(name)), "{fits:?}");
     assert!(!Selection::fits(&Spec::parse("topk:chunk=1024").unwrap().codec));
 }
 

@@ -115,11 +115,12 @@ impl Selection {
     }
 
     /// Whether entries of this codec at several densities follow from one selection: [`TopK`] over whole
-    /// units, and [`Dgc`]. Not `TopK` with chunks, because what is largest in the unit may be small in its
-    /// chunk, and no codec that does not send the largest values.
+    /// units, [`Dgc`], and [`Redsync`]. Not `TopK` with chunks, because what is largest in the unit may be
+    /// small in its chunk, and no codec that does not send the largest values.
     ///
     /// [`TopK`]: crate::codecs::TopK
     /// [`Dgc`]: crate::codecs::Dgc
+    /// [`Redsync`]: crate::codecs::Redsync
     #[must_use]
     pub fn fits(codec: &Codec) -> bool {
         codec.as_unit_codec().as_nested().is_some()

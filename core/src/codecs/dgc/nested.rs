@@ -4,18 +4,14 @@ use super::Dgc;
 use super::select::{lower_until_enough, sampled_threshold, samples};
 use crate::codec::{Chosen, Nested, UnitInput};
 use crate::gradient::density::Density;
-use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, Candidates, Isa};
 use crate::scratch::Scratch;
 use crate::sparse::{Sparsifier, encode_selected};
 use crate::wire::writer::Writer;
-use core::convert::Infallible;
 
 impl Nested for Dgc {
-    /// One more than are ever sent. So if all of them reach a magnitude, too many do; otherwise none that
-    /// reaches it is missing.
     fn enough(&self, density: Density, len: usize) -> usize {
-        self.with_density(density).quota(len).most.saturating_add(1).min(len)
+        self.with_density(density).quota(len).one_too_many(len)
     }
 
     fn spare_len(&self, density: Density, len: usize) -> usize {
@@ -28,18 +24,7 @@ impl Nested for Dgc {
         let (stream, quota) = (of.key.own_selection(of.unit), dgc.quota(p.len()));
         let (fetch, value_at) = (|later| kernels::fetch(p, later), |place: usize| p[place].to_bits());
         let first = sampled_threshold(&dgc, p.len(), &stream, spare, fetch, value_at);
-        let (mut least, mut reached) = (first, 0);
-        let settled = lower_until_enough(quota, first, |next| {
-            let values = &candidates.values[..candidates.len];
-            (least, reached) = (next, values.iter().filter(|&&bits| bits & MAGNITUDE >= next).count());
-            Ok::<_, Infallible>((reached <= quota.most).then_some(reached))
-        });
-        let Ok(()) = settled;
-        if reached > quota.most {
-            quota.reduce(Isa::best(), candidates, spare);
-        } else {
-            kernels::compact(Isa::best(), candidates, least);
-        }
+        quota.choose(Isa::best(), candidates, spare, |reach| lower_until_enough(quota, first, reach));
     }
 
     fn encode_chosen(

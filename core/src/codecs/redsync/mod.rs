@@ -1,7 +1,11 @@
 //! Redsync: a threshold between the mean and the largest magnitude, found by halving.
 
+#[cfg(feature = "alloc")]
+mod nested;
 mod spelling;
 
+#[cfg(feature = "alloc")]
+use crate::codec::Nested;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::{Quota, least_above};
 use crate::coding::index::IndexChoice;
@@ -74,14 +78,28 @@ impl Redsync {
         spare: &mut [u32],
     ) -> Result<(), EncodeError> {
         let (isa, quota) = (Isa::best(), self.quota(pass.len()));
-        let Magnitudes { mean, largest } = magnitudes(isa, pass)?;
-        let range = f64::from(f32::from_bits(largest)) - mean;
+        let magnitudes = magnitudes(isa, pass)?;
+        self.halve_until_enough(quota, &magnitudes, |least| quota.select(isa, pass, least, candidates, spare))
+    }
+
+    /// Tries thresholds until `k` to `most` elements reach one. `reach` finds the elements that reach these
+    /// magnitude bits; it returns their number, or `None` if there are more than `most`. The last threshold
+    /// tried is the one that counts.
+    ///
+    /// # Errors
+    /// Those of `reach`.
+    fn halve_until_enough<E>(
+        &self,
+        quota: Quota,
+        of: &Magnitudes,
+        mut reach: impl FnMut(u32) -> Result<Option<usize>, E>,
+    ) -> Result<(), E> {
+        let range = f64::from(f32::from_bits(of.largest)) - of.mean;
         let (mut low, mut high) = (0.0, 1.0);
         while high - low > self.width {
             let middle = (low + high) / 2.0;
-            let least = least_above(mean + middle * range).min(largest).max(1);
-            match quota.select(isa, pass, least, candidates, spare)? {
-                Some(found) if found >= quota.k => return Ok(()),
+            match reach(least_above(of.mean + middle * range).min(of.largest).max(1))? {
+                Some(reached) if reached >= quota.k => return Ok(()),
                 Some(_) => high = middle,
                 None => low = middle,
             }
@@ -131,6 +149,11 @@ impl Sparsifier for Redsync {
 
     fn capacity(&self, len: usize) -> usize {
         self.quota(len).capacity(len)
+    }
+
+    #[cfg(feature = "alloc")]
+    fn as_nested(&self) -> Option<&dyn Nested> {
+        Some(self)
     }
 
     fn select(

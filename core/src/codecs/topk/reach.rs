@@ -5,6 +5,8 @@ use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
+#[cfg(feature = "alloc")]
+use core::convert::Infallible;
 
 /// How many coordinates an estimated threshold should leave.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,10 @@ pub(crate) struct Quota {
     /// If there are more than this, only the `k` largest are left.
     pub(crate) most: usize,
 }
+
+/// Finds how many elements reach these magnitude bits; `None` if there are too many.
+#[cfg(feature = "alloc")]
+type Reach<'r> = dyn FnMut(u32) -> Result<Option<usize>, Infallible> + 'r;
 
 impl Quota {
     /// `k` of `len`, and up to twice as many.
@@ -68,6 +74,38 @@ impl Quota {
             self.reduce(isa, candidates, spare);
         }
         (!too_many).then_some(candidates.len)
+    }
+
+    /// One more than are ever sent. If as many of the largest values all reach a magnitude, too many do;
+    /// otherwise none that reaches it is missing among them.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn one_too_many(self, len: usize) -> usize {
+        self.most.saturating_add(1).min(len)
+    }
+
+    /// What [`select`](Self::select) leaves for the last magnitude that `search` tries, out of at least
+    /// [`one_too_many`](Self::one_too_many) of the largest elements. `search` gets a function that returns
+    /// what `select` would. `spare` is working memory; `k` elements are enough.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn choose(
+        self,
+        isa: Isa,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+        search: impl FnOnce(&mut Reach<'_>) -> Result<(), Infallible>,
+    ) {
+        let (mut least, mut reached) = (0, 0);
+        let values = &candidates.values[..candidates.len];
+        let Ok(()) = search(&mut |next| {
+            least = next;
+            reached = values.iter().filter(|&&bits| bits & MAGNITUDE >= next).count();
+            Ok((reached <= self.most).then_some(reached))
+        });
+        if reached > self.most {
+            self.reduce(isa, candidates, spare);
+        } else {
+            crate::kernels::compact(isa, candidates, least);
+        }
     }
 
     /// Leaves the `k` largest candidates. Returns the smallest magnitude with which a later element can still
