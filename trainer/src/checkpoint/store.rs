@@ -266,12 +266,13 @@ fn named(steps: u64) -> String {
 }
 
 impl CheckpointError {
-    /// Adds the newest whole checkpoint before the damaged one, if there is one.
+    /// Adds the newest whole checkpoint before the damaged one, or that there is none.
     fn beside(self, damaged: &Path) -> Self {
         match self {
-            Self::Corrupt { path, what, .. } => {
-                Self::Corrupt { path, what, before: newest_whole_before(damaged) }
-            }
+            Self::Corrupt { path, what, .. } => match newest_whole_before(damaged) {
+                None => Self::corrupt(path, format!("{what}; no checkpoint before it is whole")),
+                before => Self::Corrupt { path, what, before },
+            },
             other => other,
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::candidate::{Candidate, as_setting, parsed};
+use super::vary::DENSITY;
 use crate::config::{ConfigError, Settings, parse_toml};
 use crate::range::RangeError;
 
@@ -58,11 +59,15 @@ impl Grid {
     ///
     /// # Errors
     ///
-    /// [`RangeError`] if it is something else.
+    /// [`RangeError`] if it is something else, or there is no such setting.
     pub fn vary(&mut self, words: &[String]) -> Result<(), RangeError> {
         for word in words {
-            let (key, value) = as_setting(word)
-                .ok_or_else(|| RangeError::new("vary", word, "a key and its values, such as lr=0.1,0.3"))?;
+            let expected = |what| RangeError::new("vary", word, what);
+            let (key, value) =
+                as_setting(word).ok_or_else(|| expected("a key and its values, such as lr=0.1,0.3"))?;
+            if key != DENSITY && !Settings::has(key) {
+                return Err(expected("density, or a setting as in trainer train --help, such as lr"));
+            }
             self.vary.insert(key.to_owned(), parsed(value));
         }
         Ok(())
@@ -128,5 +133,17 @@ mod tests {
             let said = Grid::read(&path).unwrap_err().to_string();
             assert!(said.contains("grid.toml") && said.contains(fault), "{said}");
         }
+    }
+
+    #[test]
+    fn what_varies_is_a_setting() {
+        let mut grid = Grid::default();
+        let mut vary = |word: &str| grid.vary(&[word.to_owned()]).map_err(|error| error.to_string());
+        for word in ["lr=0.1,0.3", "density=0.01", "adapt=steps:0=0.1", "weight_decay=0"] {
+            assert_eq!(vary(word), Ok(()));
+        }
+        let said = vary("speed=3").unwrap_err();
+        assert!(said.starts_with("vary = speed=3: expected density, or a setting"), "{said}");
+        assert!(vary("lr").unwrap_err().contains("such as lr=0.1,0.3"));
     }
 }

@@ -10,7 +10,7 @@ use crate::config::{ConfigError, RunConfig, Settings};
 const LIST: &str = "hidden";
 
 /// A key of the codec's spelling, and no setting.
-const DENSITY: &str = "density";
+pub(super) const DENSITY: &str = "density";
 
 /// Every combination of the values that a candidate lists itself, and of those in `vary`, which are for all:
 /// settings, `density` for codecs that have one, and `adapt` for all but `none`. A candidate's own values

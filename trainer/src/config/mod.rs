@@ -363,6 +363,12 @@ macro_rules! first_of {
 }
 
 impl Settings {
+    /// Whether a setting has this name.
+    pub(crate) fn has(name: &str) -> bool {
+        let command = <Self as clap::Args>::augment_args(clap::Command::new("settings"));
+        command.get_arguments().any(|argument| argument.get_id() == name)
+    }
+
     /// Reads a TOML file.
     ///
     /// # Errors

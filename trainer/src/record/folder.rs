@@ -28,6 +28,14 @@ pub enum FolderError {
         /// Why.
         error: io::Error,
     },
+    /// A file lacks what was written into it.
+    #[error("{}: damaged: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
 }
 
 /// The file whose lock says that a process writes into the folder. The system releases the lock when that
@@ -156,8 +164,8 @@ impl Folder {
     /// As [`read_metrics`](Self::read_metrics), and `Io` when the file cannot be written.
     pub fn metrics_behind(&self, steps: u64) -> Result<(Vec<Metrics>, MetricsFile), FolderError> {
         let path = self.file("metrics.jsonl");
-        let text = fs::read_to_string(&path).map_err(fault(&path))?;
-        let (metrics, len) = parse(&text, steps).map_err(|what| fault(&path)(io::Error::other(what)))?;
+        let text = read_written(&path)?;
+        let (metrics, len) = parse(&text, steps).map_err(damaged(&path))?;
         let mut kept = text[..len].to_owned();
         if !kept.is_empty() && !kept.ends_with('\n') {
             kept.push('\n');
@@ -171,11 +179,10 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// `Io`, also when a line is missing or not one of metrics.
+    /// `Damaged` when the file or a line is missing, or a line is not one of metrics; `Io`.
     pub fn read_metrics(&self, steps: u64) -> Result<Vec<Metrics>, FolderError> {
         let path = self.file("metrics.jsonl");
-        let text = fs::read_to_string(&path).map_err(fault(&path))?;
-        let (metrics, _) = parse(&text, steps).map_err(|what| fault(&path)(io::Error::other(what)))?;
+        let (metrics, _) = parse(&read_written(&path)?, steps).map_err(damaged(&path))?;
         Ok(metrics)
     }
 
@@ -189,6 +196,19 @@ impl Folder {
         let file = File::create(&path).map_err(fault(&path))?;
         Ok(MetricsFile { path, file: BufWriter::new(file) })
     }
+}
+
+fn damaged(path: &Path) -> impl Fn(String) -> FolderError + '_ {
+    |what| FolderError::Damaged { path: path.to_path_buf(), what }
+}
+
+/// The text of a file that this program wrote.
+fn read_written(path: &Path) -> Result<String, FolderError> {
+    fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => damaged(path)("it is missing".to_owned()),
+        io::ErrorKind::InvalidData => damaged(path)(error.to_string()),
+        _ => fault(path)(error),
+    })
 }
 
 /// The first `steps` lines, and how many bytes they take.

@@ -129,6 +129,8 @@ impl Job {
 pub(crate) fn extend(job: &Job, folder: &Folder, checkpoint: &Checkpoint) -> Result<Checkpoint, RunError> {
     let longer = Checkpoint { config: job.config.clone(), ..checkpoint.clone() };
     let fault = |error: FolderError| RunError::Observer(error.to_string());
+    // The run cannot go on without them, so nothing is written then.
+    folder.read_metrics(checkpoint.steps).map_err(fault)?;
     let written = Store::of_run(folder.path()).write(&longer, &job.layout);
     written.map_err(|error| RunError::Observer(format!("checkpoint not written: {error}")))?;
     folder.write("config.toml", &job.config.to_toml()).map_err(fault)?;

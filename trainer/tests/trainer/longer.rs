@@ -147,6 +147,34 @@ fn an_end_that_is_not_later_and_rates_that_depend_on_it_are_refused_in_words() {
 }
 
 #[test]
+fn a_run_whose_metrics_are_damaged_is_not_extended_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let small = ["train", "--hidden", "8", "--workers", "1", "--codec", "none", "--out", "run"];
+    done(folder, &[&small[..], &["--steps", "6"]].concat());
+    let run = folder.join("run");
+    let (metrics, kept) =
+        (run.join("metrics.jsonl"), ["config.toml", "summary.json"].map(|name| run.join(name)));
+    let before = kept.each_ref().map(|file| fs::read_to_string(file).unwrap());
+    let whole = fs::read_to_string(&metrics).unwrap();
+    let cut: String = whole.lines().take(3).flat_map(|line| [line, "\n"]).collect();
+    for (text, what) in [(Some(cut), "3 lines, but 6 steps are done"), (None, "it is missing")] {
+        match text {
+            Some(text) => fs::write(&metrics, text).unwrap(),
+            None => fs::remove_file(&metrics).unwrap(),
+        }
+        let output = said(folder, &["train", "--resume", "run", "--steps", "9"]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.ends_with(&format!("metrics.jsonl: damaged: {what}\n")), "{message}");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(kept.each_ref().map(|file| fs::read_to_string(file).unwrap()), before);
+    }
+    fs::write(&metrics, whole).unwrap();
+    done(folder, &["train", "--resume", "run", "--steps", "9"]);
+    assert_eq!(steps(&run).len(), 9);
+}
+
+#[test]
 fn the_later_end_is_on_disk_before_the_first_further_step() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
