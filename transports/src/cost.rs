@@ -103,6 +103,12 @@ pub fn fill_in(n: usize, density: f64, world: usize) -> f64 {
     -libm::expm1(world as f64 * libm::log1p(-density)) * n as f64
 }
 
+/// How many times as many entries as one frame the union of the frames of all ranks has, if each has ρ·n
+/// entries at random coordinates: [`fill_in`] over ρ·n, and that at least 1.
+pub fn union_growth(n: usize, density: f64, world: usize) -> f64 {
+    fill_in(n, density, world) / (density * n as f64).max(1.0)
+}
+
 /// The bandwidth below which gathering frames takes less time than a dense ring, in Gbit/s: 8·(2(N−1)/N·B −
 /// (N−1)·b) / (t_enc + N·t_dec), with bytes in GB; 0 if gathering sends more bytes than the ring.
 ///
@@ -195,6 +201,7 @@ mod tests {
         // 1000 · (1 − 0.9²) and 1000 · (1 − 0.9³).
         assert_close(fill_in(1000, 0.1, 2), 190.0);
         assert_close(fill_in(1000, 0.1, 3), 271.0);
+        assert_close(union_growth(1000, 0.1, 3), 2.71);
         assert_close(fill_in(1000, 0.1, 1), 100.0);
         assert_eq!(fill_in(1000, 1.0, 2), 1000.0);
         assert_eq!((fill_in(1000, 0.0, 9), fill_in(1000, 0.5, 0)), (0.0, 0.0));

@@ -20,7 +20,7 @@
 //! ring but of one message where all are sent at once, N decodes of gathered frames, and the share of a step
 //! that is backward.
 
-use gradwire_transports::cost::{Link, all_gather_bytes, fill_in, ring_bytes};
+use gradwire_transports::cost::{Link, all_gather_bytes, ring_bytes, union_growth};
 use serde::Serialize;
 
 use super::costs::Costs;
@@ -177,7 +177,7 @@ fn gathered(cost: &Cost, setup: &Setup) -> Parts {
 /// as many bytes an entry as the codec's frames, but no more than the dense gradient.
 fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -> Parts {
     let n = coordinates as f64;
-    let growth = fill_in(coordinates, density, setup.workers) / (density * n).max(1.0);
+    let growth = union_growth(coordinates, density, setup.workers);
     let frame = cost.bytes as f64;
     let bytes = share_of_others(setup) * (frame + (frame * growth).min(4.0 * n));
     Parts {

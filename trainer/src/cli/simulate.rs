@@ -10,7 +10,7 @@ use gradwire::Spec;
 use crate::codec_cli::{is_summed, significant};
 use crate::command::Failure;
 use crate::record::{LoggedRun, Metrics};
-use crate::simulate::{Cluster, Exchange, Outcome, RecordedStep, replay};
+use crate::simulate::{Cluster, Exchange, Outcome, Recorded, RecordedStep, replay};
 use crate::terminal;
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,8 @@ pub(super) struct SimulateArgs {
     /// Numbers of workers, such as 8,64, 1 to 16384 each [default: that of the file]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     workers: Vec<NonZeroUsize>,
-    /// How bytes travel [default: ring if the codec's payloads can be summed, otherwise all-gather]
+    /// How bytes travel. For sparse, workers are taken to choose coordinates independently of one another
+    /// [default: ring if the codec's payloads can be summed, otherwise all-gather]
     #[arg(long, value_enum)]
     exchange: Option<Exchange>,
     /// Steps to replay, at least 1 [default: those of the run, at most 100]
@@ -53,9 +54,14 @@ pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), 
     let mut rows = Vec::new();
     for path in &args.runs {
         let run = LoggedRun::read(path)?;
-        let recorded = recorded(args, path, &run)?;
         let (exchange, codec) = (args.exchange.unwrap_or(usual(&run)), run.codec.as_deref().unwrap_or("-"));
-        let steps = args.steps.map_or(recorded.len().min(DEFAULT_STEPS), |steps| steps.get() as usize);
+        let recorded = recorded(args, path, &run)?;
+        if exchange == Exchange::Sparse && recorded.density == 1.0 {
+            let what =
+                format!("--exchange sparse: codec {codec} does not say what share of coordinates it sends");
+            return Err(Failure::of_file(path, what));
+        }
+        let steps = args.steps.map_or(recorded.steps.len().min(DEFAULT_STEPS), |steps| steps.get() as usize);
         for cluster in &clusters {
             let outcome = replay(cluster, exchange, &recorded, steps, args.seed);
             if args.json {
@@ -83,7 +89,7 @@ fn clusters(args: &SimulateArgs) -> Result<Vec<Cluster>, Failure> {
 }
 
 /// Steps of the run in which something was sent.
-fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<RecordedStep>, Failure> {
+fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Recorded, Failure> {
     let params = super::recorded::params(args.params, path, run)?;
     let is_summed = usual(run) == Exchange::Ring;
     let step = |line: &Metrics| {
@@ -99,7 +105,17 @@ fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Vec<Rec
     };
     let steps: Option<Vec<RecordedStep>> = run.metrics.iter().filter_map(step).collect();
     let steps = steps.ok_or_else(|| super::recorded::no_compute_time(path))?;
-    if steps.is_empty() { Err(Failure::of_file(path, "nothing was sent in any step")) } else { Ok(steps) }
+    if steps.is_empty() {
+        return Err(Failure::of_file(path, "nothing was sent in any step"));
+    }
+    Ok(Recorded { steps, params, density: density(run) })
+}
+
+/// The share of coordinates in a frame of the run's codec; 1 if its frames are not sparse.
+fn density(run: &LoggedRun) -> f64 {
+    let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
+    let sparse = spec.filter(|spec| spec.codec.sparse_values().is_some());
+    sparse.and_then(|spec| spec.codec.density()).map_or(1.0, |density| density.fraction())
 }
 
 /// The exchange that this codec usually takes.
@@ -113,6 +129,7 @@ fn row(name: &str, codec: &str, outcome: &Outcome) -> Vec<String> {
         Exchange::AllGather => "all-gather",
         Exchange::Ring => "ring",
         Exchange::Tree => "tree",
+        Exchange::Sparse => "sparse",
     };
     let &Outcome { workers, step_ms, median_ms, p95_ms, busy_ms, exchange_ms, .. } = outcome;
     let times = [step_ms, median_ms, p95_ms, busy_ms, exchange_ms].map(|time| significant(time, 3));

@@ -14,6 +14,8 @@ pub(crate) enum Exchange {
     Ring,
     /// Sums up a binomial tree, and down again.
     Tree,
+    /// Every entry of a sparse frame goes to the owner of its coordinate, which sums; the sums go to all.
+    Sparse,
 }
 
 /// What a worker has to do with one exchange.
@@ -23,6 +25,15 @@ pub(super) struct Load {
     pub(super) bytes: f64,
     /// Seconds in which a frame is decoded, or in which everything that is summed is added.
     pub(super) take_in_s: f64,
+    /// Sums of sparse frames: how many times longer than a frame they are, and take to decode.
+    pub(super) sums: Sums,
+}
+
+/// The sums of all workers' sparse frames over a frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sums {
+    pub(super) bytes: f64,
+    pub(super) entries: f64,
 }
 
 impl Exchange {
@@ -32,15 +43,34 @@ impl Exchange {
             Self::AllGather => all_gather(traffic, load, slowness, begin),
             Self::Ring => ring(traffic, load, slowness, begin),
             Self::Tree => tree(traffic, load, slowness, begin),
+            Self::Sparse => sparse(traffic, load, slowness, begin),
         }
     }
 }
 
-/// In round d, worker i sends to worker i + d, so that all links are busy all the time.
 fn all_gather(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
-    traffic.set_bytes(load.bytes);
-    let take_in: Vec<f64> = slowness.iter().map(|times| load.take_in_s * times).collect();
-    // A worker does not send its own frame to itself.
+    to_all(traffic, (load.bytes, load.take_in_s), slowness, begin)
+}
+
+/// One N-th of each frame to each owner, and then the owners' sums to all.
+fn sparse(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
+    let n = begin.len() as f64;
+    let (bytes, take_in_s) = (load.bytes / n, load.take_in_s / n);
+    let summed = to_all(traffic, (bytes, take_in_s), slowness, begin);
+    to_all(traffic, (bytes * load.sums.bytes, take_in_s * load.sums.entries), slowness, &summed)
+}
+
+/// Something of so many bytes from every worker to every other, each of which works on it for so many seconds.
+/// In round d, worker i sends to worker i + d, so that all links are busy all the time.
+fn to_all(
+    traffic: &mut Traffic,
+    (bytes, take_in_s): (f64, f64),
+    slowness: &[f64],
+    begin: &[f64],
+) -> Vec<f64> {
+    traffic.set_bytes(bytes);
+    let take_in: Vec<f64> = slowness.iter().map(|times| take_in_s * times).collect();
+    // A worker sends nothing to itself.
     let mut done: Vec<f64> = begin.iter().zip(&take_in).map(|(begin, work)| begin + work).collect();
     let mut arrivals = vec![0.0; begin.len()];
     for distance in 1..begin.len() {
@@ -118,11 +148,13 @@ mod tests {
         );
     }
 
+    const EQUAL: Sums = Sums { bytes: 1.0, entries: 1.0 };
+
     /// On links that are alike, simulation and formula are the same.
     #[test]
     fn exchanges_of_equal_workers_take_what_the_cost_model_says() {
         let link = Link { latency_s: 1e-3, bytes_per_s: 1e6 };
-        let load = Load { bytes: 10_000.0, take_in_s: 0.0 };
+        let load = Load { bytes: 10_000.0, take_in_s: 0.0, sums: Sums { bytes: 3.0, entries: 3.5 } };
         for workers in [2, 3, 4, 7, 16] {
             let begin = vec![0.0; workers];
             assert_all_close(
@@ -131,6 +163,13 @@ mod tests {
             );
             let formula = link.all_gather_s(workers, 10_000.0);
             assert_all_close(&ends(Exchange::AllGather, workers, load, &begin), formula);
+            let n = workers as f64;
+            let moving = 2.0 * link.latency_s + (n - 1.0) / n * (10_000.0 + 30_000.0) / link.bytes_per_s;
+            assert_all_close(&ends(Exchange::Sparse, workers, load, &begin), moving);
+            // The last part arrives when the worker is done with those before it. Then one of them is left.
+            let slow = Load { take_in_s: 1e-3, ..load };
+            let last = (1e-3 + 3.5e-3) / n;
+            assert_all_close(&ends(Exchange::Sparse, workers, slow, &begin), moving + last);
         }
         for workers in [2, 4, 16] {
             let end = ends(Exchange::Tree, workers, load, &vec![0.0; workers]);
@@ -186,7 +225,8 @@ mod tests {
             let cluster = drawn_cluster(&mut draws);
             let slowness = cluster.slowness();
             let begin: Vec<f64> = slowness.iter().map(|_| f64::from(draws.uniform_f32())).collect();
-            let load = Load { bytes: 1000.0 * f64::from(draws.uniform_f32()), take_in_s: 1e-3 };
+            let bytes = 1000.0 * f64::from(draws.uniform_f32());
+            let load = Load { bytes, take_in_s: 1e-3, sums: EQUAL };
             for exchange in [Exchange::AllGather, Exchange::Ring] {
                 let (mut whole, mut plain) = (Traffic::new(&cluster, 5), Traffic::new(&cluster, 5));
                 for _ in 0..2 {
@@ -199,8 +239,8 @@ mod tests {
 
     #[test]
     fn everybody_waits_for_the_last_one() {
-        let load = Load { bytes: 10_000.0, take_in_s: 1e-3 };
-        for exchange in [Exchange::AllGather, Exchange::Ring, Exchange::Tree] {
+        let load = Load { bytes: 10_000.0, take_in_s: 1e-3, sums: EQUAL };
+        for exchange in [Exchange::AllGather, Exchange::Ring, Exchange::Tree, Exchange::Sparse] {
             let all = ends(exchange, 4, load, &[0.0; 4]);
             let late = ends(exchange, 4, load, &[0.0, 0.0, 5.0, 0.0]);
             assert!(
@@ -212,7 +252,7 @@ mod tests {
 
     #[test]
     fn one_worker_sends_nothing() {
-        let load = Load { bytes: 1e9, take_in_s: 0.5 };
+        let load = Load { bytes: 1e9, take_in_s: 0.5, sums: EQUAL };
         assert_eq!(ends(Exchange::Ring, 1, load, &[2.0]), [2.0]);
         assert_eq!(ends(Exchange::Tree, 1, load, &[2.0]), [2.0]);
         assert_eq!(ends(Exchange::AllGather, 1, load, &[2.0]), [2.5], "its own frame is decoded");

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`cluster`] | workers, their links, sites, stragglers, loss: a TOML file |
 //! | [`traffic`] | when a message arrives, given who else uses the links on its way |
-//! | [`exchange`] | the messages of an all-gather, a ring and a tree, in the order in which they depend on one another |
+//! | [`exchange`] | the messages of each exchange, in the order in which they depend on one another |
 //! | [`replay`] | steps one after the other |
 
 mod cluster;
@@ -14,4 +14,4 @@ mod traffic;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use exchange::Exchange;
-pub(crate) use replay::{Outcome, RecordedStep, replay};
+pub(crate) use replay::{Outcome, Recorded, RecordedStep, replay};

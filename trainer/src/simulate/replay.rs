@@ -1,9 +1,10 @@
 //! Recorded steps, one after the other, on another cluster.
 
+use gradwire_transports::cost::union_growth;
 use serde::Serialize;
 
 use super::cluster::Cluster;
-use super::exchange::{Exchange, Load};
+use super::exchange::{Exchange, Load, Sums};
 use super::traffic::Traffic;
 
 /// One step as a run recorded it, for one worker; times in seconds.
@@ -17,6 +18,26 @@ pub(crate) struct RecordedStep {
     pub(crate) decode_s: f64,
     /// Bytes of the frame, or of what is summed.
     pub(crate) bytes: f64,
+}
+
+/// The steps of a run, and what they sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Recorded {
+    /// At least one.
+    pub(crate) steps: Vec<RecordedStep>,
+    /// Coordinates of the gradient.
+    pub(crate) params: usize,
+    /// The share of them in a frame, for [`Exchange::Sparse`]; 1 if frames are not sparse.
+    pub(crate) density: f64,
+}
+
+impl Recorded {
+    /// What `workers` sum of frames of so many bytes, if each has other coordinates: more than a frame, but
+    /// in no more bytes than the dense gradient.
+    fn sums(&self, workers: usize, bytes: f64) -> Sums {
+        let entries = union_growth(self.params, self.density, workers);
+        Sums { bytes: entries.min(4.0 * self.params as f64 / bytes.max(1.0)), entries }
+    }
 }
 
 /// The times of a run. The names are those of the JSON; times in milliseconds.
@@ -42,7 +63,7 @@ pub(crate) struct Outcome {
 pub(crate) fn replay(
     cluster: &Cluster,
     exchange: Exchange,
-    recorded: &[RecordedStep],
+    recorded: &Recorded,
     steps: usize,
     seed: u64,
 ) -> Outcome {
@@ -50,17 +71,19 @@ pub(crate) fn replay(
     let mut traffic = Traffic::new(cluster, seed);
     let mut now = vec![0.0; workers];
     let (mut ends, mut busy) = (vec![0.0], 0.0);
+    let done = &recorded.steps;
     for step in 0..steps {
-        let sent = recorded[step % recorded.len()];
+        let sent = done[step % done.len()];
         let begin: Vec<f64> = (0..workers)
             .map(|worker| {
-                let own = recorded[(step + STRIDE * worker) % recorded.len()];
+                let own = done[(step + STRIDE * worker) % done.len()];
                 let work = slowness[worker] * (own.compute_s + sent.encode_s);
                 busy += work;
                 now[worker] + work
             })
             .collect();
-        let load = Load { bytes: sent.bytes, take_in_s: sent.decode_s };
+        let sums = recorded.sums(workers, sent.bytes);
+        let load = Load { bytes: sent.bytes, take_in_s: sent.decode_s, sums };
         now = exchange.run(&mut traffic, load, &slowness, &begin);
         ends.push(now.iter().copied().fold(0.0, f64::max));
     }
@@ -95,6 +118,10 @@ mod tests {
 
     const STEP: RecordedStep = RecordedStep { compute_s: 0.1, encode_s: 0.01, decode_s: 0.0, bytes: 1000.0 };
 
+    fn one(steps: &[RecordedStep]) -> Recorded {
+        Recorded { steps: steps.to_vec(), params: 100_000, density: 0.01 }
+    }
+
     fn cluster(text: &str) -> Cluster {
         toml::from_str::<Cluster>(text).unwrap().checked().unwrap()
     }
@@ -103,7 +130,7 @@ mod tests {
     fn equal_workers_take_what_each_takes() {
         // 100 ms + 10 ms + 3 · 1 ms + 1 ms of latency.
         let four = cluster("workers = 4\ngbps = 0.008\nlatency_us = 1000");
-        let outcome = replay(&four, Exchange::AllGather, &[STEP], 10, 0);
+        let outcome = replay(&four, Exchange::AllGather, &one(&[STEP]), 10, 0);
         assert!(
             (outcome.step_ms - 114.0).abs() < 1e-6 && (outcome.median_ms - 114.0).abs() < 1e-6,
             "{outcome:?}"
@@ -114,10 +141,23 @@ mod tests {
         );
     }
 
+    /// 1,000 of 100,000 coordinates in 1,000 bytes: of 100 workers, 63,397 in the union of random ones.
+    #[test]
+    fn sums_of_sparse_frames_grow_with_the_workers_up_to_the_dense_gradient() {
+        let growth = 100.0 * (1.0 - 0.99_f64.powi(100));
+        let many = cluster("workers = 100\ngbps = 0.008\nlatency_us = 0");
+        let outcome = replay(&many, Exchange::Sparse, &one(&[STEP]), 3, 0);
+        let moving = 0.99 * (1.0 + growth);
+        assert!((outcome.exchange_ms - moving).abs() < 1e-6, "{outcome:?} is not {moving}");
+        let long = RecordedStep { bytes: 300_000.0, ..STEP };
+        let outcome = replay(&many, Exchange::Sparse, &one(&[long]), 3, 0);
+        assert!((outcome.exchange_ms - 0.99 * 700.0).abs() < 1e-6, "{outcome:?}: 300 KB and 400 KB");
+    }
+
     #[test]
     fn a_straggler_makes_all_wait() {
         let slow = cluster("workers = 4\ngbps = 1\n[[slow]]\nranks = [2]\ncompute = 3");
-        let outcome = replay(&slow, Exchange::Ring, &[STEP], 5, 0);
+        let outcome = replay(&slow, Exchange::Ring, &one(&[STEP]), 5, 0);
         assert!(outcome.step_ms > 330.0 && outcome.step_ms < 331.0, "{outcome:?}");
         // Three workers are busy for a third of the time.
         assert!((outcome.busy_ms - 165.0).abs() < 1e-6, "{outcome:?}");
@@ -129,6 +169,7 @@ mod tests {
             .map(|step| RecordedStep { compute_s: 0.1 + 0.01 * f64::from(step % 10), ..STEP })
             .collect();
         let wide = cluster("workers = 64\ngbps = 100");
+        let steps = one(&steps);
         let outcome = replay(&wide, Exchange::AllGather, &steps, 20, 0);
         // Among 64 workers one nearly always has the longest of ten times.
         assert!(outcome.median_ms > 195.0 && outcome.busy_ms < 160.0, "{outcome:?}");
@@ -138,7 +179,7 @@ mod tests {
     #[test]
     fn loss_makes_steps_longer_now_and_then() {
         let lossy = cluster("workers = 2\ngbps = 1\nloss = 0.05\nretry_ms = 500");
-        let outcome = replay(&lossy, Exchange::AllGather, &[STEP], 400, 1);
+        let outcome = replay(&lossy, Exchange::AllGather, &one(&[STEP]), 400, 1);
         assert!(outcome.median_ms < 115.0 && outcome.p95_ms > 600.0, "{outcome:?}");
     }
 }
