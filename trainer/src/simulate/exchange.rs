@@ -60,8 +60,8 @@ fn sparse(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) ->
     to_all(traffic, (bytes * load.sums.bytes, take_in_s * load.sums.entries), slowness, &summed)
 }
 
-/// Something of so many bytes from every worker to every other, each of which works on it for so many seconds.
-/// In round d, worker i sends to worker i + d, so that all links are busy all the time.
+/// Something of so many bytes from every worker to every other, which works on it for so many seconds. In
+/// round d, worker i sends to worker i + d, so that all links are busy all the time.
 fn to_all(
     traffic: &mut Traffic,
     (bytes, take_in_s): (f64, f64),
