@@ -1003,6 +1003,8 @@ class Engine:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=max(ends - time.monotonic(), 0))
+        if not any(thread.is_alive() for thread in self._threads):
+            self._wire.close(is_idle=self._failure is None)
 
     def _agree(self, dense_below: int, settings: Mapping[str, Any]) -> None:
         """Checks that all ranks were asked for the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ _SEGMENTS_AHEAD = 2
 # Lengths of messages whose memory is kept.
 _MAILS = 32
 _PROBE_ELEMENTS = 1 << 19
+# What threads of a group that is not idle get at the end.
+_GRACE_SECONDS = 0.1
 
 
 View: TypeAlias = "memoryview[int]"
@@ -82,6 +85,23 @@ class Wire:
         self.total = 0
         self._kept = torch.empty(0, dtype=torch.uint8)
         self._mails: dict[int, _Mail] = {}
+
+    def close(self, is_idle: bool) -> None:
+        """Ends the threads of the process group, if it is idle; else gives them a moment.
+
+        A thread of gloo lets go of the tensors of a collective after that has ended, and for that it takes the lock of the
+        interpreter. If the interpreter is on its way out by then, the process is aborted.
+        """
+        group = self.__dict__.pop("group", None)
+        if group is None:
+            return
+        if not is_idle:
+            # A collective of a lost rank would be waited for.
+            time.sleep(_GRACE_SECONDS)
+            return
+        # If the program has destroyed all groups, this is the last reference.
+        with contextlib.suppress(ValueError, AssertionError):
+            dist.destroy_process_group(group)
 
     def _count(self, sent: int, received: int, total: int) -> None:
         self.sent += sent
