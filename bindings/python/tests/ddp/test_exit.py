@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
+from pathlib import Path
 
 import pytest
 import torch.distributed as dist
@@ -13,7 +13,7 @@ import gradwire.torch
 
 
 def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def close(rank: int, world: int, codec: str, destroyed: bool) -> tuple[int, int, int]:
