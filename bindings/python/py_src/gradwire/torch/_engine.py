@@ -991,7 +991,7 @@ class Engine:
             warnings.warn(f"the log ends: {error}", stacklevel=1)
 
     def close(self) -> None:
-        """Ends the threads. Called when the interpreter exits, which it delays by two seconds at most."""
+        """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
         if not self._is_closed:
             with self._changed:
                 self._is_closed = True
