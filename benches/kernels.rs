@@ -2,8 +2,9 @@
 
 use std::hint::black_box;
 
+use gradwire::arithmetic::clear;
 use gradwire::format::{frame_extent, frame_scratch_len};
-use gradwire::{Frame, Layout, LayoutRef, Limits, Memory, Source, StepKey};
+use gradwire::{Encoder, Frame, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepKey, Unit};
 use gradwire_benches::{
     Aligned, CodecRun, DecodeRun, Gradient, Group, Input, Lab, Quality, Settings, Work, harness,
 };
@@ -30,6 +31,7 @@ fn main() {
     measure_generator(&mut group, &mut lab, settings.len);
     measure_layout(&mut group, &mut lab);
     measure_memory(&mut group, &mut lab, &gradient);
+    measure_beside(&mut group, &mut lab, &gradient);
     measure_parsing(&mut group, &mut lab, &gradient);
     group.finish();
     let mut group = criterion.benchmark_group("growth");
@@ -108,6 +110,49 @@ fn measure_memory(group: &mut Group<'_>, lab: &mut Lab, gradient: &Gradient) {
             black_box(&mut memory).load(&layout, black_box(&bytes)).expect("what was saved");
         })
     });
+}
+
+/// A step that leaves the memory of the step before as it was, beside one that changes it; and what a mean
+/// costs before anything is added to it. Long ones are written past the caches.
+fn measure_beside(group: &mut Group<'_>, lab: &mut Lab, gradient: &Gradient) {
+    let len = gradient.len();
+    let spec = Spec::parse("topk:density=0.001").expect("a spelling");
+    let (layout, units) = (LayoutRef::flat(len), [Unit::whole(len)]);
+    lab.compare(group, ("topk:density=0.001", "heavy"), len, || {
+        let mut run = CodecRun::new("topk:density=0.001", gradient);
+        let quality = run.checked_step();
+        Work::new(quality, move || run.encode())
+    });
+    lab.compare(group, ("topk:density=0.001, memory beside", "heavy"), len, || {
+        let mut memories = [(); 2].map(|()| Memory::for_spec(&spec, &layout).expect("a memory"));
+        let (mut encoder, mut step) = (Encoder::new(), 0);
+        let mut encode = move |expected: Option<&[u8]>| {
+            let key = StepKey { seed: 7, step, source: Source::Rank(0) };
+            let grads = [Grad::F32(black_box(gradient.step(step)))];
+            let [before, memory] = &mut memories;
+            let frame = encoder.encode_beside(&spec.codec, key, &layout, &units, &grads, before, memory);
+            let frame = black_box(frame.expect("the gradient can be encoded"));
+            assert!(expected.is_none_or(|expected| expected == frame), "the frames differ");
+            memories.swap(0, 1);
+            step += 1;
+        };
+        // It is after its fourth step.
+        let mut run = CodecRun::new("topk:density=0.001", gradient);
+        [None, None, None, Some(run.frame())].into_iter().for_each(&mut encode);
+        Work::new(run.checked_step(), move || encode(None))
+    });
+    let mut zeros = |name, clear: fn(&mut [f32])| {
+        lab.compare(group, (name, "heavy"), len, || {
+            let (mut mean, mut others) = (Aligned::filled(len, 1.0), Aligned::filled(len, 1.0));
+            Work::new(Quality::default(), move || {
+                clear(black_box(mean.as_mut_slice()));
+                let others = black_box(others.as_mut_slice());
+                others.iter_mut().zip(gradient.step(0)).for_each(|(other, value)| *other -= 1e-3 * value);
+            })
+        });
+    };
+    zeros("zeros by fill, then work on other values", |mean| mean.fill(0.0));
+    zeros("zeros by clear, then work on other values", |mean| clear(mean, mean.len()));
 }
 
 /// The checksum (of a frame whose structure is one section), and parsing without adding.

@@ -6,12 +6,11 @@ use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 #[cfg(feature = "alloc")]
 use crate::kernels::Largest;
-use crate::kernels::{self, Candidates, Isa, scalar::MAGNITUDE};
+use crate::kernels::{self, Candidates, Isa, Sums, scalar::MAGNITUDE};
 use crate::momentum::Momentum;
 #[cfg(feature = "parallel")]
 use crate::threads;
 use core::convert::Infallible;
-#[cfg(feature = "parallel")]
 use core::ops::Range;
 
 /// Elements that are processed together: small enough for the first cache level.
@@ -361,9 +360,10 @@ pub(crate) struct Pass<'a> {
     /// Only the gradient.
     source: Corrected<'a>,
     residual: Option<&'a mut [f32]>,
-    /// What the residual is to hold before the gradient is added. The first pass copies it there, block by
-    /// block, so that it is read once.
+    /// What the residual is to hold before the gradient is added. The first pass reads it from here.
     initial: Option<&'a [f32]>,
+    /// Whether the first pass writes such a residual past the caches.
+    non_temporal: bool,
     /// With the largest magnitude bits of the elements seen so far.
     momentum: Option<(Momentum, &'a mut [f32], u32)>,
     /// Elements of the residual that the gradient was added to.
@@ -385,6 +385,7 @@ impl<'a> Pass<'a> {
             source: Corrected::new(grad, None, start, bound),
             residual,
             initial: None,
+            non_temporal: false,
             momentum: None,
             added: 0,
             max: 0,
@@ -401,14 +402,14 @@ impl<'a> Pass<'a> {
 
     /// The same, with a residual that holds nothing yet, and `initial` for what it is to hold.
     /// [`Corrected::check_all`] need not have passed: [`add_and_select`](Self::add_and_select), which must be
-    /// the first to see each element, checks it.
+    /// the first to see each element, checks it. It writes past the caches if `non_temporal`.
     ///
     /// # Panics
     /// When the lengths differ.
-    pub(crate) fn with_initial(self, initial: Option<&'a [f32]>) -> Self {
+    pub(crate) fn with_initial(self, initial: Option<&'a [f32]>, non_temporal: bool) -> Self {
         let same = initial.is_none_or(|initial| initial.len() == self.len());
         assert!(same, "gradient and residual differ in length");
-        Self { initial, ..self }
+        Self { initial, non_temporal, ..self }
     }
 
     /// The same, with momentum before the residual.
@@ -507,6 +508,18 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// What the first pass makes of these elements of the residual.
+    fn sums(&mut self, range: Range<usize>) -> Sums<'_> {
+        let non_temporal = self.non_temporal;
+        match (self.residual.as_deref_mut(), Full::build().and(self.initial)) {
+            (None, _) => Sums::None,
+            (Some(residual), None) => Sums::InPlace(&mut residual[range]),
+            (Some(p), Some(initial)) => {
+                Sums::Beside { residual: &initial[range.clone()], p: &mut p[range], non_temporal }
+            }
+        }
+    }
+
     /// The first pass comes to these elements of the residual.
     fn begin(&mut self, first: usize, len: usize) {
         self.added = first + len;
@@ -575,6 +588,7 @@ impl<'a> Pass<'a> {
                 source: self.source.slice(first..first + len),
                 residual: residual.as_mut().and_then(|residual| residual.split_off_mut(..len)),
                 initial: self.initial.map(|initial| &initial[first..first + len]),
+                non_temporal: self.non_temporal,
                 momentum: None,
                 added: 0,
                 max: 0,
@@ -639,13 +653,14 @@ impl<'a> Pass<'a> {
         }
         let source = self.source;
         if let Some(sums) = self.residual.as_deref().filter(|_| first < self.added) {
-            kernels::keep_from(isa, &sums[first..first + len], None, first as u32, least, candidates);
+            let sums = &sums[first..first + len];
+            kernels::keep_from(isa, sums, Sums::None, first as u32, least, candidates);
             return Ok(());
         }
-        self.begin(first, len);
+        self.added = first + len;
         source.try_for_range(first, len, |at, grad, _| {
-            let residual = self.residual.as_deref_mut().map(|residual| &mut residual[at..at + grad.len()]);
-            let max = kernels::keep_from(isa, grad, residual, at as u32, least, candidates);
+            let sums = self.sums(at..at + grad.len());
+            let max = kernels::keep_from(isa, grad, sums, at as u32, least, candidates);
             self.max = self.max.max(max);
             if source.is_within_bound(max) {
                 return Ok(());

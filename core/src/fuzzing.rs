@@ -4,7 +4,7 @@
 use crate::bits::{BitReader, BitWriter};
 use crate::coding::entropy::section::{CodedSymbols, SLOT_WORDS, max_section_bytes, write_symbols};
 use crate::coding::entropy::{elias, rans};
-use crate::kernels::{self, Bucket, CANDIDATE_SLACK, Candidates, Isa};
+use crate::kernels::{self, Bucket, CANDIDATE_SLACK, Candidates, Isa, Sums};
 use crate::wire::reader::Reader;
 use crate::wire::writer::Writer;
 use crate::{Source, StepKey};
@@ -87,9 +87,16 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
     let [indices, values] = &mut parts;
     let mut candidates = Candidates { indices, values, len: 0 };
     let mut sum = residual.to_vec();
-    all.push(kernels::keep_from(isa, grad, Some(&mut sum), 0, least, &mut candidates));
+    all.push(kernels::keep_from(isa, grad, Sums::InPlace(&mut sum), 0, least, &mut candidates));
     all.extend(sum.iter().map(|value| value.to_bits()));
-    let kept = candidates.len;
+    let (kept, max) = (candidates.len, all[all.len() - 1 - sum.len()]);
+    for non_temporal in [false, true] {
+        let mut p = vec![f32::NAN; sum.len()];
+        candidates.len = 0;
+        let beside = Sums::Beside { residual, p: &mut p, non_temporal };
+        assert_eq!(kernels::keep_from(isa, grad, beside, 0, least, &mut candidates), max);
+        assert_eq!((kernels::bits_of(&p), candidates.len), (kernels::bits_of(&sum), kept));
+    }
     parts.iter().for_each(|part| all.extend(&part[..kept]));
     let mut squares = [0.0; 8];
     kernels::add_squares(isa, &p, &mut squares);

@@ -2,6 +2,24 @@
 
 use crate::kernels::{self, Isa};
 
+/// Sets a sum to +0.0 before frames are added to it. `of` is the number of values that are written before
+/// these are read again: all that are cleared in the step. If they are many, the zeros go past the caches,
+/// where they would drive out what is read meanwhile.
+///
+/// # Examples
+/// ```
+/// let mut sum = [1.0, f32::NAN];
+/// gradwire::arithmetic::clear(&mut sum, 2);
+/// assert_eq!(sum, [0.0, 0.0]);
+/// ```
+pub fn clear(sum: &mut [f32], of: usize) {
+    if of < kernels::NON_TEMPORAL_LEN {
+        sum.fill(0.0);
+    } else {
+        kernels::clear(Isa::best(), sum);
+    }
+}
+
 /// Divides a sum by the number of its contributors, each coordinate once and rounded once. Returns the first
 /// coordinate of the result that is not finite, if there is one; the whole sum is divided even then.
 ///
@@ -54,6 +72,24 @@ mod tests {
     extern crate std;
     use super::*;
     use std::vec::Vec;
+
+    #[test]
+    fn everything_is_cleared_and_nothing_beside_it() {
+        for isa in Isa::available() {
+            for (first, len) in (0..17).flat_map(|first| (0..70).map(move |len| (first, len))) {
+                let mut values: Vec<f32> = (0..100).map(|i| i as f32 - 0.5).collect();
+                kernels::clear(isa, &mut values[first..first + len]);
+                let is_inside = |at: usize| (first..first + len).contains(&at);
+                let expected = |at: usize| if is_inside(at) { 0.0f32 } else { at as f32 - 0.5 };
+                assert!((0..100).all(|at| values[at].to_bits() == expected(at).to_bits()), "{first}, {len}");
+            }
+        }
+        let mut values = [f32::NAN; 9];
+        for of in [9, usize::MAX] {
+            clear(&mut values, of);
+            assert_eq!(core::mem::replace(&mut values, [f32::NAN; 9]), [0.0; 9]);
+        }
+    }
 
     #[test]
     fn the_first_broken_coordinate_is_found_wherever_it_is() {

@@ -9,6 +9,7 @@ use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
+use crate::kernels;
 use crate::memory::{Keeper, Memory, StateLen, UnitState};
 use crate::momentum::Momentum;
 use crate::rng::key::StepKey;
@@ -72,7 +73,9 @@ impl<'i> UnitInput<'i, '_> {
         };
         let momentum = self.momentum.zip(momentum);
         let pass = Pass::new(self.grad, residual, self.unit.start, bound);
-        let mut pass = pass.with_initial(self.initial).with_momentum(momentum);
+        // The unit is a part of the memory, all of which is written in a step.
+        let non_temporal = self.layout.len() >= kernels::NON_TEMPORAL_LEN;
+        let mut pass = pass.with_initial(self.initial, non_temporal).with_momentum(momentum);
         #[cfg(feature = "parallel")]
         {
             pass = pass.with_threads(self.threads);

@@ -4,6 +4,7 @@
 pub(super) mod blocks;
 pub(super) mod cast;
 pub(super) mod checksum;
+pub(super) mod clear;
 pub(super) mod factors;
 pub(super) mod fields;
 pub(super) mod gaps;

@@ -34,6 +34,7 @@ pub(crate) use dispatch::cast::{
     add_bf16, add_f16, add_f32, max_magnitude_bytes, max_magnitude_narrow, put_bf16, put_f16, put_f32,
 };
 pub(crate) use dispatch::checksum::crc32c;
+pub(crate) use dispatch::clear::clear;
 pub(crate) use dispatch::factors::{multiply, multiply_out, multiply_transposed};
 pub(crate) use dispatch::fields::{
     add_bytes, add_nibbles, pack_fields, pack_ternary, unpack_fields, unpack_ternary,
@@ -63,7 +64,7 @@ pub(crate) use scalar::moments::{MomentSums, STRIDES, add_moments_at, mantissa_a
 #[cfg(feature = "alloc")]
 pub(crate) use scalar::momentum::Largest;
 pub(crate) use scalar::quantize::Bucket;
-pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates};
+pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates, Sums};
 pub(crate) use scalar::symbols::CLASS_LANES;
 #[cfg(feature = "alloc")]
 pub(crate) use views::bits_of_mut;
@@ -71,6 +72,11 @@ pub use views::bytes_of;
 pub(crate) use views::{bits_of, floats_of, halves_of};
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub(crate) use x86_64::{mixing, shares};
+
+/// Values from which on those that are written in a step are worth non-temporal stores. With what is read for
+/// them they are 24 MiB, more than a core's share of the last cache: they would be driven out before they are
+/// read again, and would drive out what is read meanwhile.
+pub(crate) const NON_TEMPORAL_LEN: usize = 2 << 20;
 
 #[cfg(test)]
 mod tests;

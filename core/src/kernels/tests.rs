@@ -137,17 +137,28 @@ fn candidates_are_the_same_on_every_instruction_set() {
         let alone = grad.first().map_or(0, |value| value.abs().to_bits());
         let sum = grad.first().map_or(0, |value| (value + residual[0]).abs().to_bits());
         for least in [1, 0.5f32.to_bits(), 2.0f32.to_bits(), 3.0f32.to_bits(), u32::MAX, alone, sum] {
-            for residual in [None, Some(residual.as_slice())] {
-                same_everywhere(|isa| {
-                    let (mut indices, mut values) =
-                        (vec![0; len + CANDIDATE_SLACK + 1], vec![0; len + CANDIDATE_SLACK + 1]);
-                    let mut candidates = Candidates { indices: &mut indices, values: &mut values, len: 1 };
-                    let mut sum = residual.map(<[f32]>::to_vec);
-                    let max = keep_from(isa, &grad, sum.as_deref_mut(), 77, least, &mut candidates);
-                    let kept = candidates.len;
-                    (max, sum.as_deref().map(bits), indices[..kept].to_vec(), values[..kept].to_vec())
-                });
-            }
+            let keep = |isa, sums: Sums<'_>| {
+                let (mut indices, mut values) =
+                    (vec![0; len + CANDIDATE_SLACK + 1], vec![0; len + CANDIDATE_SLACK + 1]);
+                let mut candidates = Candidates { indices: &mut indices, values: &mut values, len: 1 };
+                let max = keep_from(isa, &grad, sums, 77, least, &mut candidates);
+                let kept = candidates.len;
+                (max, indices[..kept].to_vec(), values[..kept].to_vec())
+            };
+            same_everywhere(|isa| keep(isa, Sums::None));
+            same_everywhere(|isa| {
+                let mut sum = residual.clone();
+                let in_place = keep(isa, Sums::InPlace(&mut sum));
+                // At every place within a cache line, so that non-temporal stores are aligned, and are not.
+                for (first, non_temporal) in (0..16).flat_map(|first| [(first, false), (first, true)]) {
+                    let mut room = vec![7.0; first + len + 1];
+                    let p = &mut room[first..first + len];
+                    assert_eq!(keep(isa, Sums::Beside { residual: &residual, p, non_temporal }), in_place);
+                    assert_eq!(bits(&room[first..first + len]), bits(&sum));
+                    assert!(room[..first].iter().chain(room.last()).all(|&value| value == 7.0));
+                }
+                (in_place, bits(&sum))
+            });
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(super) mod blocks;
 pub(super) mod cast;
 pub(super) mod checksum;
+pub(super) mod clear;
 pub(super) mod fields;
 pub(super) mod gaps;
 #[cfg(target_feature = "sse2")]

@@ -1,6 +1,6 @@
 //! Every frame goes to every rank, and every rank adds all of them in rank order.
 
-use gradwire::arithmetic::divide;
+use gradwire::arithmetic::{clear, divide};
 use gradwire::format::Divisor;
 use gradwire::rounds::AfterRounds;
 use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
@@ -112,7 +112,8 @@ impl InParts for AllGather {
         let members = step.transport.membership().ranks;
         let Frames { own, others } = &mut self.frames[part.at];
         others.resize_with(others.len().max(members.len()), Vec::new);
-        part.units.iter().for_each(|unit| mean[unit.range()].fill(0.0));
+        let len = mean.len();
+        part.units.iter().for_each(|unit| clear(&mut mean[unit.range()], len));
         let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
         senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), part.units));
         for (position, rank) in members.iter().enumerate() {

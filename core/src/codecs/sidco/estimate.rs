@@ -5,7 +5,7 @@ use super::moments::{Excesses, Logarithms, Moments};
 use crate::codecs::topk::{least_above, radix_cut};
 use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
-use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, Sums};
 
 /// The share of the elements that exceed the threshold of the first of several stages.
 const FIRST_SHARE: f64 = 1.0 / ONE_IN as f64;
@@ -160,7 +160,7 @@ impl<'k, 'c> Kept<'k, 'c> {
             (self.candidates.len, self.least) = (0, None);
         }
         let least = self.least.unwrap_or(u32::MAX);
-        kernels::keep_from(isa, kernels::floats_of(p), None, first as u32, least, self.candidates);
+        kernels::keep_from(isa, kernels::floats_of(p), Sums::None, first as u32, least, self.candidates);
     }
 
     /// The magnitude above the median of a sample of the kept values.

@@ -5,7 +5,7 @@ use crate::corrected::{BLOCK, Corrected, RUN};
 use crate::error::EncodeError;
 use crate::kernels::scalar::sums::Squares;
 use crate::kernels::scalar::total_of;
-use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, Largest};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, Largest, Sums};
 
 /// Where a selection writes p and, if there is momentum, what it is after the step.
 pub(crate) struct Beside<'b> {
@@ -86,7 +86,7 @@ impl Collect<'_, '_> {
         if self.candidates.indices.len() - self.candidates.len < p.len() + CANDIDATE_SLACK {
             self.reduce();
         }
-        kernels::keep_from(self.isa, p, None, first as u32, self.least, self.candidates);
+        kernels::keep_from(self.isa, p, Sums::None, first as u32, self.least, self.candidates);
     }
 
     /// Leaves the `k` largest candidates and raises the bound just above the smallest of them: a later

@@ -3,7 +3,7 @@
 
 use crate::kernels::scalar::floats::MAGNITUDE;
 use crate::kernels::scalar::select as scalar;
-use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates};
+use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates, Sums};
 use core::arch::aarch64::*;
 
 const LANES: usize = 4;
@@ -76,13 +76,13 @@ fn magnitudes(bits: uint32x4_t) -> uint32x4_t {
 /// lengths the caller has checked.
 pub(in crate::kernels) fn keep_from(
     grad: &[f32],
-    residual: Option<&mut [f32]>,
+    sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
 ) -> u32 {
     // SAFETY: `Isa::Neon` is named only where the machine has it; the caller checked lengths and room.
-    unsafe { keep_from_neon(grad, residual, first, least, candidates) }
+    unsafe { keep_from_neon(grad, sums, first, least, candidates) }
 }
 
 /// Compares a group at a time, and appends nothing if no element of the group reaches the bound.
@@ -92,7 +92,7 @@ pub(in crate::kernels) fn keep_from(
 #[target_feature(enable = "neon")]
 unsafe fn keep_from_neon(
     grad: &[f32],
-    mut residual: Option<&mut [f32]>,
+    mut sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
@@ -106,12 +106,25 @@ unsafe fn keep_from_neon(
     let whole = grad.len() - tail.len();
     for (at, group) in (0..).step_by(GROUP).zip(groups) {
         let mut p = load(group);
-        if let Some(residual) = &mut residual
-            && let Some(residual) = residual[at..].first_chunk_mut()
-        {
-            let before = load(residual);
-            p = core::array::from_fn(|i| vaddq_f32(before[i], p[i]));
-            store(p, residual);
+        let add = |residual, p: [_; 4]| {
+            let residual = load(residual);
+            core::array::from_fn(|i| vaddq_f32(residual[i], p[i]))
+        };
+        match &mut sums {
+            Sums::None => (),
+            Sums::InPlace(residual) => {
+                if let Some(residual) = residual[at..].first_chunk_mut() {
+                    p = add(residual, p);
+                    store(p, residual);
+                }
+            }
+            Sums::Beside { residual, p: to, .. } => {
+                if let (Some(residual), Some(to)) = (residual[at..].first_chunk(), to[at..].first_chunk_mut())
+                {
+                    p = add(residual, p);
+                    store(p, to);
+                }
+            }
         }
         let p = p.map(|p| vreinterpretq_u32_f32(p));
         let [a, b, c, d] = p.map(|p| magnitudes(p));
@@ -132,8 +145,7 @@ unsafe fn keep_from_neon(
         }
     }
     candidates.len = len;
-    let residual = residual.map(|residual| &mut residual[whole..]);
-    let tail_max = scalar::keep_from(tail, residual, first + whole as u32, least, candidates);
+    let tail_max = scalar::keep_from(tail, sums.from(whole), first + whole as u32, least, candidates);
     vmaxvq_u32(max).max(tail_max)
 }
 

@@ -4,38 +4,35 @@
 use crate::kernels::aarch64::select as aarch64;
 use crate::kernels::isa::Isa;
 use crate::kernels::scalar::select as scalar;
-use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates};
+use crate::kernels::scalar::select::{CANDIDATE_SLACK, Candidates, Sums};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::select as x86_64;
 
 /// Appends every element of p whose magnitude bits are at least `least`, with its position counted from
 /// `first`. Returns the largest magnitude bits of all. p is the gradient or, with a residual, fl(residual +
-/// gradient), which becomes the residual.
+/// gradient), which is written to where `sums` says.
 ///
 /// # Panics
 /// When the lengths differ or the candidates have no room for every element and [`CANDIDATE_SLACK`] more.
 pub(crate) fn keep_from(
     isa: Isa,
     grad: &[f32],
-    residual: Option<&mut [f32]>,
+    sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
 ) -> u32 {
     let room = candidates.indices.len().min(candidates.values.len()) - candidates.len;
     assert!(room >= grad.len() + CANDIDATE_SLACK, "no room for the candidates");
-    assert!(
-        residual.as_ref().is_none_or(|residual| residual.len() == grad.len()),
-        "gradient and residual differ in length"
-    );
+    assert!(sums.fit(grad.len()), "gradient and residual differ in length");
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => x86_64::keep_from(grad, residual, first, least, candidates),
+        Isa::Avx512 => x86_64::keep_from(grad, sums, first, least, candidates),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => x86_64::keep_from_with_avx2(grad, residual, first, least, candidates),
+        Isa::Avx2 => x86_64::keep_from_with_avx2(grad, sums, first, least, candidates),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => aarch64::keep_from(grad, residual, first, least, candidates),
-        Isa::Baseline => scalar::keep_from(grad, residual, first, least, candidates),
+        Isa::Neon => aarch64::keep_from(grad, sums, first, least, candidates),
+        Isa::Baseline => scalar::keep_from(grad, sums, first, least, candidates),
     }
 }
 

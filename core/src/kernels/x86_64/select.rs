@@ -2,40 +2,64 @@
 
 use crate::kernels::scalar::floats::MAGNITUDE;
 use crate::kernels::scalar::select as scalar;
-use crate::kernels::scalar::select::Candidates;
+use crate::kernels::scalar::select::{Candidates, Sums};
 use core::arch::x86_64::*;
 
 /// [`keep_from`](crate::kernels::keep_from) for AVX-512, which the caller has detected and whose room the
 /// caller has checked.
 pub(in crate::kernels) fn keep_from(
     grad: &[f32],
-    residual: Option<&mut [f32]>,
+    sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
 ) -> u32 {
     // SAFETY: `Isa::Avx512` is named only where the machine has it; the caller checked lengths and room.
     unsafe {
-        match residual {
-            None => keep_from_avx512::<false>(grad, &mut [], first, least, candidates),
-            Some(residual) => keep_from_avx512::<true>(grad, residual, first, least, candidates),
+        match sums {
+            Sums::None => keep_from_avx512::<GRADIENT>(grad, sums, first, least, candidates),
+            Sums::Beside { non_temporal: true, ref p, .. } if is_aligned::<__m512>(p) => {
+                keep_from_avx512::<NON_TEMPORAL>(grad, sums, first, least, candidates)
+            }
+            _ => keep_from_avx512::<SUMS>(grad, sums, first, least, candidates),
         }
     }
 }
 
 const LANES: usize = 16;
 
+/// p is the gradient; p is the sum with the residual, which may be where p goes; the same, past the caches.
+const GRADIENT: u8 = 0;
+const SUMS: u8 = 1;
+const NON_TEMPORAL: u8 = 2;
+
+/// Where the residual is, and where p goes.
+fn places(sums: &mut Sums<'_>) -> (*const f32, *mut f32) {
+    match sums {
+        Sums::None => (core::ptr::null(), core::ptr::null_mut()),
+        Sums::InPlace(residual) => {
+            let p = residual.as_mut_ptr();
+            (p.cast_const(), p)
+        }
+        Sums::Beside { residual, p, .. } => (residual.as_ptr(), p.as_mut_ptr()),
+    }
+}
+
+fn is_aligned<V>(values: &[f32]) -> bool {
+    values.as_ptr().cast::<V>().is_aligned()
+}
+
 /// Vectors that are compared before the kept elements of any are appended. Finding a vector that holds one is
 /// then a search for a bit; a branch for each vector would be mispredicted.
 const VECTORS: usize = 64;
 
 /// # Safety
-/// With `ADD`, `residual` is as long as `grad`. Both parts of the candidates have room for all of `grad` and
-/// one vector more.
+/// `sums` fit `grad`, and there are none only with `GRADIENT`. With `NON_TEMPORAL`, p is aligned for vectors.
+/// Both parts of the candidates have room for all of `grad` and one vector more.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi1,bmi2")]
-unsafe fn keep_from_avx512<const ADD: bool>(
+unsafe fn keep_from_avx512<const WAY: u8>(
     grad: &[f32],
-    residual: &mut [f32],
+    mut sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
@@ -46,23 +70,29 @@ unsafe fn keep_from_avx512<const ADD: bool>(
     let mut max = _mm512_setzero_si512();
     let mut len = candidates.len;
     let whole = grad.len() / LANES * LANES;
+    let (residual, p) = places(&mut sums);
+    let gradient_at = |at: usize| {
+        // SAFETY: at + 16 ≤ whole ≤ length of `grad`.
+        unsafe { _mm512_loadu_ps(grad.as_ptr().add(at)) }
+    };
+    let sum_at = |at: usize| {
+        // SAFETY: at + 16 ≤ whole ≤ length of `grad`, and so of the residual.
+        _mm512_add_ps(unsafe { _mm512_loadu_ps(residual.add(at)) }, gradient_at(at))
+    };
     for turn in (0..whole).step_by(VECTORS * LANES) {
         let end = whole.min(turn + VECTORS * LANES);
         let mut kept = [0u16; VECTORS];
         for (kept, at) in kept.iter_mut().zip((turn..end).step_by(LANES)) {
-            // SAFETY: at + 16 ≤ whole ≤ length of `grad`, and of `residual` if it is used.
-            let p = unsafe {
-                let grad = _mm512_loadu_ps(grad.as_ptr().add(at));
-                if ADD {
-                    let residual = residual.as_mut_ptr().add(at);
-                    let p = _mm512_add_ps(_mm512_loadu_ps(residual), grad);
-                    _mm512_storeu_ps(residual, p);
-                    p
-                } else {
-                    grad
+            let values = if WAY == GRADIENT { gradient_at(at) } else { sum_at(at) };
+            // SAFETY: at + 16 ≤ whole ≤ length of `grad`, and so of p; what bypasses the caches is aligned.
+            unsafe {
+                match WAY {
+                    SUMS => _mm512_storeu_ps(p.add(at), values),
+                    NON_TEMPORAL => _mm512_stream_ps(p.add(at), values),
+                    _ => (),
                 }
-            };
-            let magnitudes = _mm512_and_si512(_mm512_castps_si512(p), magnitude);
+            }
+            let magnitudes = _mm512_and_si512(_mm512_castps_si512(values), magnitude);
             max = _mm512_max_epu32(max, magnitudes);
             *kept = _mm512_cmpge_epu32_mask(magnitudes, bound);
         }
@@ -73,15 +103,20 @@ unsafe fn keep_from_avx512<const ADD: bool>(
         };
         let holds = |kept| u64::from(_mm512_test_epi16_mask(kept, kept));
         let mut holding = holds(low) | holds(high) << 32;
-        let p = if ADD { residual.as_ptr() } else { grad.as_ptr() };
         while holding != 0 {
             let vector = holding.trailing_zeros() as usize;
             holding &= holding - 1;
             let (kept, at) = (kept[vector], turn + vector * LANES);
-            // SAFETY: at + 16 ≤ whole; fewer than `grad.len()` candidates were added, so a whole vector fits
-            // behind them.
+            let values = match WAY {
+                GRADIENT => gradient_at(at),
+                // SAFETY: at + 16 ≤ whole ≤ length of p, where the sum was written.
+                SUMS => unsafe { _mm512_loadu_ps(p.add(at)) },
+                // What bypassed the caches is not in them, and what it was made of is.
+                _ => sum_at(at),
+            };
+            let bits = _mm512_castps_si512(values);
+            // SAFETY: fewer than `grad.len()` candidates were added, so a whole vector fits behind them.
             unsafe {
-                let bits = _mm512_loadu_si512(p.add(at).cast());
                 let positions = _mm512_add_epi32(lanes, _mm512_set1_epi32((first + at as u32) as i32));
                 let positions = _mm512_maskz_compress_epi32(kept, positions);
                 _mm512_storeu_si512(candidates.indices.as_mut_ptr().add(len).cast(), positions);
@@ -91,9 +126,12 @@ unsafe fn keep_from_avx512<const ADD: bool>(
             len += kept.count_ones() as usize;
         }
     }
+    if WAY == NON_TEMPORAL {
+        _mm_sfence();
+    }
     candidates.len = len;
-    let tail_residual = ADD.then(|| &mut residual[whole..]);
-    let tail_max = scalar::keep_from(&grad[whole..], tail_residual, first + whole as u32, least, candidates);
+    let tail_max =
+        scalar::keep_from(&grad[whole..], sums.from(whole), first + whole as u32, least, candidates);
     _mm512_reduce_max_epu32(max).max(tail_max)
 }
 
@@ -101,16 +139,19 @@ unsafe fn keep_from_avx512<const ADD: bool>(
 /// has checked.
 pub(in crate::kernels) fn keep_from_with_avx2(
     grad: &[f32],
-    residual: Option<&mut [f32]>,
+    sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
 ) -> u32 {
     // SAFETY: `Isa::Avx2` is named only where the machine has it; the caller checked lengths and room.
     unsafe {
-        match residual {
-            None => keep_from_avx2::<false>(grad, &mut [], first, least, candidates),
-            Some(residual) => keep_from_avx2::<true>(grad, residual, first, least, candidates),
+        match sums {
+            Sums::None => keep_from_avx2::<GRADIENT>(grad, sums, first, least, candidates),
+            Sums::Beside { non_temporal: true, ref p, .. } if is_aligned::<__m256>(p) => {
+                keep_from_avx2::<NON_TEMPORAL>(grad, sums, first, least, candidates)
+            }
+            _ => keep_from_avx2::<SUMS>(grad, sums, first, least, candidates),
         }
     }
 }
@@ -120,9 +161,9 @@ const AVX2_LANES: usize = 8;
 /// # Safety
 /// As [`keep_from_avx512`].
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
-unsafe fn keep_from_avx2<const ADD: bool>(
+unsafe fn keep_from_avx2<const WAY: u8>(
     grad: &[f32],
-    residual: &mut [f32],
+    mut sums: Sums<'_>,
     first: u32,
     least: u32,
     candidates: &mut Candidates<'_>,
@@ -132,23 +173,29 @@ unsafe fn keep_from_avx2<const ADD: bool>(
     let mut max = _mm256_setzero_si256();
     let mut len = candidates.len;
     let whole = grad.len() / AVX2_LANES * AVX2_LANES;
+    let (residual, p) = places(&mut sums);
+    let gradient_at = |at: usize| {
+        // SAFETY: at + 8 ≤ whole ≤ length of `grad`.
+        unsafe { _mm256_loadu_ps(grad.as_ptr().add(at)) }
+    };
+    let sum_at = |at: usize| {
+        // SAFETY: at + 8 ≤ whole ≤ length of `grad`, and so of the residual.
+        _mm256_add_ps(unsafe { _mm256_loadu_ps(residual.add(at)) }, gradient_at(at))
+    };
     for turn in (0..whole).step_by(VECTORS * AVX2_LANES) {
         let end = whole.min(turn + VECTORS * AVX2_LANES);
         let mut kept = [0u8; VECTORS];
         for (kept, at) in kept.iter_mut().zip((turn..end).step_by(AVX2_LANES)) {
-            // SAFETY: at + 8 ≤ whole ≤ length of `grad`, and of `residual` if it is used.
-            let p = unsafe {
-                let grad = _mm256_loadu_ps(grad.as_ptr().add(at));
-                if ADD {
-                    let residual = residual.as_mut_ptr().add(at);
-                    let p = _mm256_add_ps(_mm256_loadu_ps(residual), grad);
-                    _mm256_storeu_ps(residual, p);
-                    p
-                } else {
-                    grad
+            let values = if WAY == GRADIENT { gradient_at(at) } else { sum_at(at) };
+            // SAFETY: at + 8 ≤ whole ≤ length of `grad`, and so of p; what bypasses the caches is aligned.
+            unsafe {
+                match WAY {
+                    SUMS => _mm256_storeu_ps(p.add(at), values),
+                    NON_TEMPORAL => _mm256_stream_ps(p.add(at), values),
+                    _ => (),
                 }
-            };
-            let magnitudes = _mm256_and_si256(_mm256_castps_si256(p), magnitude);
+            }
+            let magnitudes = _mm256_and_si256(_mm256_castps_si256(values), magnitude);
             max = _mm256_max_epu32(max, magnitudes);
             *kept = reaching(magnitudes, bound);
         }
@@ -159,29 +206,37 @@ unsafe fn keep_from_avx2<const ADD: bool>(
         };
         let lacks = |kept| _mm256_movemask_epi8(_mm256_cmpeq_epi8(kept, _mm256_setzero_si256())) as u32;
         let mut holding = !(u64::from(lacks(low)) | u64::from(lacks(high)) << 32);
-        let p = if ADD { residual.as_ptr() } else { grad.as_ptr() };
         while holding != 0 {
             let vector = holding.trailing_zeros() as usize;
             holding &= holding - 1;
             let (kept, at) = (kept[vector], turn + vector * AVX2_LANES);
+            let values = match WAY {
+                GRADIENT => gradient_at(at),
+                // SAFETY: at + 8 ≤ whole ≤ length of p, where the sum was written.
+                SUMS => unsafe { _mm256_loadu_ps(p.add(at)) },
+                // What bypassed the caches is not in them, and what it was made of is.
+                _ => sum_at(at),
+            };
             let lanes = lanes_of(kept);
             let positions = _mm256_add_epi32(lanes, _mm256_set1_epi32((first + at as u32) as i32));
-            // SAFETY: at + 8 ≤ whole; fewer than `grad.len()` candidates were added, so a whole vector fits
-            // behind them.
+            // SAFETY: fewer than `grad.len()` candidates were added, so a whole vector fits behind them.
             unsafe {
                 _mm256_storeu_si256(candidates.indices.as_mut_ptr().add(len).cast(), positions);
-                let values = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(p.add(at).cast()), lanes);
+                let values = _mm256_permutevar8x32_epi32(_mm256_castps_si256(values), lanes);
                 _mm256_storeu_si256(candidates.values.as_mut_ptr().add(len).cast(), values);
             }
             len += kept.count_ones() as usize;
         }
     }
+    if WAY == NON_TEMPORAL {
+        _mm_sfence();
+    }
     candidates.len = len;
     let mut lanes = [0u32; AVX2_LANES];
     // SAFETY: the array holds eight words.
     unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), max) };
-    let tail_residual = ADD.then(|| &mut residual[whole..]);
-    let tail_max = scalar::keep_from(&grad[whole..], tail_residual, first + whole as u32, least, candidates);
+    let tail_max =
+        scalar::keep_from(&grad[whole..], sums.from(whole), first + whole as u32, least, candidates);
     lanes.into_iter().fold(tail_max, u32::max)
 }
 
