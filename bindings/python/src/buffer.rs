@@ -278,6 +278,11 @@ impl Gradient {
     pub(crate) fn meets(&self, output: &Output) -> bool {
         self.0.overlaps(output.0.pointer.as_ptr() as usize, output.0.bytes)
     }
+
+    /// Whether any of these values stand in the same memory.
+    pub(crate) fn meets_values(&self, values: &[f32]) -> bool {
+        self.0.overlaps(values.as_ptr() as usize, size_of_val(values))
+    }
 }
 
 /// Memory that Python lends to be written to.

@@ -104,17 +104,35 @@ impl Tensors {
     }
 }
 
+/// The gradients of the tensors with these numbers, from elsewhere.
+fn sources_of(
+    tensors: &Tensors,
+    sources: &[(usize, Bound<'_, PyAny>)],
+    memory: &names::Memory<'_>,
+) -> PyResult<Vec<(usize, Gradient)>> {
+    let source = |(at, source): &(usize, Bound<'_, PyAny>)| {
+        let source = Gradient::of(source, None)?;
+        let fits = tensors.units.get(*at).is_some_and(|unit| unit.len == source.len());
+        f32s_of(&source)?;
+        match fits && !source.meets_values(memory.residual()) {
+            true => Ok((*at, source)),
+            false => Err(value("sources: expected one as long as its tensor, outside of the memory")),
+        }
+    };
+    sources.iter().map(source).collect()
+}
+
 fn in_use<E>(_: E) -> PyErr {
     PyRuntimeError::new_err("tensors: another thread is using them")
 }
 
 /// Encodes tensors into a memory of their own: `before` holds what the step began with, and stays as it is.
-/// Returns the frame, empty without units, and which of the tensors are not all zero: those that are were
-/// taken over from `before`, and are no units of the frame. After an exception `memory` holds nothing that is
-/// of use.
+/// `sources` holds the gradients that are elsewhere, with the numbers of their tensors. Returns the frame,
+/// empty without units, and which of the tensors are not all zero: those that are were taken over from
+/// `before`, and are no units of the frame. After an exception `memory` holds nothing that is of use.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "as encode, whose arguments Python names")]
-#[pyo3(signature = (codec, before, memory, tensors, *, step, seed, rank))]
+#[pyo3(signature = (codec, before, memory, tensors, *, step, seed, rank, sources=Vec::new()))]
 pub(crate) fn _encode_beside<'py>(
     py: Python<'py>,
     codec: &Bound<'py, Codec>,
@@ -124,6 +142,7 @@ pub(crate) fn _encode_beside<'py>(
     step: u64,
     seed: u64,
     rank: u32,
+    sources: Vec<(usize, Bound<'py, PyAny>)>,
 ) -> PyResult<(Bound<'py, PyBytes>, Vec<bool>)> {
     let codec = codec.get();
     if codec.spec.memory != MemoryChoice::ErrorFeedback {
@@ -140,7 +159,9 @@ pub(crate) fn _encode_beside<'py>(
     let Some(before) = before.get() else { return Err(value("before: it is being changed")) };
     let lent = memory.lend();
     tensors.check_for(&layout, lent)?;
-    let gradients: Vec<_> = tensors.outputs.iter().map(Output::grad).collect();
+    let sources = sources_of(&tensors, &sources, lent)?;
+    let mut gradients: Vec<_> = tensors.outputs.iter().map(Output::grad).collect();
+    sources.iter().for_each(|(at, source)| gradients[*at] = source.grad());
     let units = &tensors.units;
     let (frame, present) = detached(py, tensors.bytes(), || {
         let present: Vec<_> = gradients.iter().map(|grad| !grad.is_zero()).collect();
@@ -201,6 +222,8 @@ pub(crate) fn _mean(
     let mut tensors = tensors.try_borrow_mut().map_err(in_use)?;
     let bytes = tensors.bytes();
     let Tensors { outputs, units } = &mut *tensors;
+    // A bucket is a part of the model, whose means are all written before they are read.
+    let of = frames.iter().map(|frame| frame.get().layout_len()).fold(bytes / 4, usize::max);
     let frames: Vec<_> = frames.iter().map(|frame| frame.get().parsed()).collect();
     if !frames.iter().all(|frame| covers(frame, units)) {
         return Err(value("frames: one has a unit that matches no tensor"));
@@ -211,14 +234,14 @@ pub(crate) fn _mean(
         let mut units: Vec<_> = frames.iter().map(|frame| frame.units().peekable()).collect();
         targets.into_iter().fold(true, |is_finite, (start, target)| {
             let here = units.iter_mut().filter_map(|units| units.next_if(|unit| unit.range().start == start));
-            mean_of(&here.collect::<Vec<_>>(), contributors, target) && is_finite
+            mean_of(&here.collect::<Vec<_>>(), contributors, target, of) && is_finite
         })
     }))
 }
 
-/// The mean of a unit of several frames; whether all of it is finite.
-fn mean_of(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32]) -> bool {
-    mean.fill(0.0);
+/// The mean of a unit of several frames; whether all of it is finite. `of` as for [`names::clear`].
+fn mean_of(units: &[FrameUnit<'_>], contributors: usize, mean: &mut [f32], of: usize) -> bool {
+    names::clear(mean, of);
     units.iter().for_each(|unit| unit.add_scaled_to(1.0, mean));
     let held: usize = units.iter().map(FrameUnit::held).sum();
     if held < mean.len() / SPARSE {

@@ -152,6 +152,11 @@ impl Frame {
     pub(crate) fn parsed(&self) -> &names::Frame<'_> {
         &self.frame
     }
+
+    /// Elements of the layout.
+    pub(crate) fn layout_len(&self) -> usize {
+        self.layout.get().layout.len()
+    }
 }
 
 #[pymethods]

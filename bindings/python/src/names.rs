@@ -1,7 +1,7 @@
 //! Every name that this package takes from the codec crate, and every way of asking it that may yet change,
 //! so that a move there is one edit here.
 
-pub(crate) use gradwire::arithmetic::divide;
+pub(crate) use gradwire::arithmetic::{clear, divide};
 pub(crate) use gradwire::format::{CodecId, Divisor, FrameUnit, Header, Limit, UnitInfo, frame_extent};
 pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};

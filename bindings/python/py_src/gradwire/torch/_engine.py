@@ -33,7 +33,7 @@ from ._errors import (
     PeerLostError,
     ReplicasDifferError,
 )
-from ._lent import Array, Lent, Share
+from ._lent import Array, Lent, Share, flat_of
 from ._plan import Group, Named, Part, Plan, Slot, bytes_of
 from ._stage import stage_of
 from ._stats import Stats
@@ -70,6 +70,8 @@ class Bucket:
     #: a tensor that this rank did not use; it is replaced if another rank used the tensor. Otherwise there is no `None`.
     positions: tuple[int, ...] = ()
     gradients: list[torch.Tensor | None] = field(default_factory=list)
+    #: Gradients that are not there but where backward made them, by their places in the bucket.
+    taken: dict[int, torch.Tensor] = field(default_factory=dict)
     #: Called once the gradients are means, or the exchange has failed.
     done: Callable[[], None] = lambda: None
     #: Marks of the stage, set where the gradients were made; and the gradients in memory of the CPU, if that is other memory.
@@ -293,9 +295,10 @@ class Engine:
         began = time.perf_counter()
         with _profiled("gradwire.encode"):
             job.shares = self._shares(job)
-            present = self._load([share for share in job.shares if not share.part.group.is_beside])
+            present = self._load([share for share in job.shares if not share.part.group.is_beside], job.taken)
             job.frames, status = self._encode(job, present)
             job.header = self._header(job, present, status)
+            job.taken = {}
         self._clock("encode", began)
 
     def _shares(self, job: Bucket) -> list[Share]:
@@ -536,7 +539,7 @@ class Engine:
             elif slot.tensor.position in self._used:
                 job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
 
-    def _load(self, shares: Sequence[Share]) -> set[int]:
+    def _load(self, shares: Sequence[Share], taken: Mapping[int, torch.Tensor]) -> set[int]:
         """Copies gradients to where codecs read them; returns which of them are not all zero."""
         present: set[int] = set()
         slots: list[Slot] = []
@@ -546,8 +549,8 @@ class Engine:
             for slot, _ in share.absent:
                 slot.flat.zero_()
             present.update(slot.tensor.position for slot, _ in share.copied if bool(slot.flat.any()))
-            slots += [slot for slot, _ in share.plain]
-            arrays += [array for _, array in share.plain]
+            slots += [slot for slot, *_ in share.plain]
+            arrays += [flat_of(taken[place]) if place in taken else array for _, place, array in share.plain]
         some = _load([slot.array for slot in slots], arrays)
         return present.union(slot.tensor.position for slot, is_some in zip(slots, some, strict=True) if is_some)
 
@@ -559,7 +562,7 @@ class Engine:
             at = self._active.groups.index(group)
             try:
                 if group.is_beside:
-                    frames[at] = self._encode_beside(share, self._codecs[at])
+                    frames[at] = self._encode_beside(share, self._codecs[at], job.taken)
                 elif group.kind == "frames":
                     frames[at] = self._encode_part(part, self._codecs[at], present)
             except EncodeError as error:
@@ -571,14 +574,21 @@ class Engine:
                 return frames, _NOT_FINITE
         return frames, _FINE
 
-    def _encode_beside(self, share: Share, codec: Codec) -> bytes:
+    def _encode_beside(self, share: Share, codec: Codec, taken: Mapping[int, torch.Tensor]) -> bytes:
         """Encodes gradients where they are. The memory that the step began with stays as it was."""
         group = share.part.group
         if share.gradients is None or group.memory is None or group.before is None:
             return b""
         share.copy_in()
         frame, _ = _encode_beside(
-            codec, group.before, group.memory, share.gradients, step=self._step, seed=self._seed, rank=self._wire.rank
+            codec,
+            group.before,
+            group.memory,
+            share.gradients,
+            step=self._step,
+            seed=self._seed,
+            rank=self._wire.rank,
+            sources=share.sources(taken),
         )
         group.wrote(share.units)
         return frame

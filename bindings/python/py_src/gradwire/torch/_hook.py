@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ._engine import Bucket, Engine, Options
 from ._errors import ExchangeError
 from ._plan import tensors_of
+from ._tap import Tap
 
 
 class Hook(Engine):
@@ -23,6 +24,12 @@ class Hook(Engine):
         # Of each bucket: its tensors, the address of its memory, and its gradients there. DDP keeps both until it cuts its
         # buckets anew.
         self._known: dict[int, tuple[tuple[int, ...], int, list[torch.Tensor | None]]] = {}
+        self._tap = Tap(ddp, self._tensors)
+
+    def close(self) -> None:
+        """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
+        self._tap.close()
+        super().close()
 
     def _submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         future = self._stage.future()
@@ -54,6 +61,7 @@ class Hook(Engine):
         job.positions = tuple(self._by_id[id(parameter)].position for parameter in bucket.parameters())
         job.marks.append(self._stage.mark())
         job.gradients, job.stays = self._gradients(bucket, job.positions), True
+        job.taken = self._tap.claim(job.positions)
         self._read_settings(job)
 
     def _gradients(self, bucket: GradBucket, positions: tuple[int, ...]) -> list[torch.Tensor | None]:
@@ -65,6 +73,8 @@ class Hook(Engine):
         if index == 0:
             self._known.clear()
             self._lent.clear()
+            self._tap.forget()
         gradients: list[torch.Tensor | None] = list(bucket.gradients())
         self._known[index] = positions, address, gradients
+        self._tap.expect(positions, gradients)
         return gradients

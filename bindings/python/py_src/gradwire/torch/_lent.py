@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ class Share:
     def __init__(self, part: Part, host: Gradients) -> None:
         """Looks at them; nothing is copied."""
         self.part = part
-        #: Gradients that codecs read where they are, and are replaced by means there.
-        self.plain: list[tuple[Slot, Array]] = []
+        #: Gradients that codecs read where they are, and are replaced by means there; with their places in the bucket.
+        self.plain: list[tuple[Slot, int, Array]] = []
         #: Gradients of other types, or not contiguous, which are copied to the flat gradient of the group, and from `means`.
         self.copied: list[tuple[Slot, torch.Tensor]] = []
         #: Tensors that this rank did not use, and where they stand in the bucket.
@@ -33,17 +33,25 @@ class Share:
             if gradient is None:
                 self.absent.append((slot, place))
             elif is_plain(gradient):
-                self.plain.append((slot, gradient.detach().numpy().reshape(-1)))
+                self.plain.append((slot, place, flat_of(gradient)))
             else:
                 self.copied.append((slot, gradient))
         #: Of tensors that are not plain.
         self.means: dict[int, torch.Tensor] = {}
-        self.units = frozenset(slot.unit[0] for slot, *_ in (*self.plain, *self.copied))
+        present = [slot for slot, _, _ in self.plain] + [slot for slot, _ in self.copied]
+        self.units = frozenset(slot.unit[0] for slot in present)
         self.gradients: _Tensors | None = None
         self._targets: _Tensors | None = None
         if part.group.is_beside and self.units:
-            arrays = {slot.unit: array for slot, array in self.plain} | {slot.unit: slot.array for slot, _ in self.copied}
+            arrays = {slot.unit: array for slot, _, array in self.plain} | {slot.unit: slot.array for slot, _ in self.copied}
             self.gradients = _tensors(arrays)
+            numbers = {unit: number for number, unit in enumerate(sorted(arrays))}
+            #: The number of each plain tensor among the gradients, by its place in the bucket.
+            self._numbers = {place: numbers[slot.unit] for slot, place, _ in self.plain}
+
+    def sources(self, taken: Mapping[int, torch.Tensor]) -> list[tuple[int, Array]]:
+        """Of the gradients, those that are elsewhere: their numbers, and where they are."""
+        return [(self._numbers[place], flat_of(gradient)) for place, gradient in taken.items() if place in self._numbers]
 
     def copy_in(self) -> None:
         """Copies gradients that are not plain to where codecs read them."""
@@ -60,7 +68,7 @@ class Share:
         if self._targets is None:
             self.means = {slot.tensor.position: torch.empty(slot.unit[2]) for slot, _ in (*self.copied, *self.absent)}
             if self.means or self.gradients is None:
-                arrays = {slot.unit: array for slot, array in self.plain}
+                arrays = {slot.unit: array for slot, _, array in self.plain}
                 for slot, _ in (*self.copied, *self.absent):
                     arrays[slot.unit] = self.means[slot.tensor.position].numpy()
                 self._targets = _tensors(arrays)
@@ -76,6 +84,11 @@ class Lent:
         """Of these gradients, as long as they stay where they are."""
         self.parts, self.host = parts, host
         self.shares = [Share(part, host) for part in parts]
+
+
+def flat_of(gradient: torch.Tensor) -> Array:
+    """The elements of a plain gradient, in the same memory."""
+    return gradient.detach().numpy().reshape(-1)
 
 
 def _tensors(arrays: dict[tuple[int, int, int, bool], Array]) -> _Tensors:
