@@ -17,7 +17,7 @@ use core::ops::Range;
 pub(crate) const BLOCK: usize = 1024;
 
 /// The same for a loop that reads each value once: long enough that starting the loop costs nothing.
-const WIDE_BLOCK: usize = 8 * BLOCK;
+pub(crate) const WIDE_BLOCK: usize = 8 * BLOCK;
 
 /// Neighbours that are sampled together, so that they cost one or two cache lines.
 pub(crate) const RUN: usize = 8;

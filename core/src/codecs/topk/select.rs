@@ -1,7 +1,7 @@
 //! Chooses the k coordinates: exactly, in linear time for any input, ties to the lowest index.
 
 use crate::built::Full;
-use crate::corrected::{BLOCK, Pass, RUN};
+use crate::corrected::{BLOCK, Pass, RUN, WIDE_BLOCK};
 use crate::error::EncodeError;
 use crate::kernels::scalar::MAGNITUDE;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa};
@@ -127,7 +127,9 @@ pub(super) fn compact(isa: Isa, candidates: &mut Candidates<'_>, cut: Cut, k: us
 /// Elements that each part of the candidates must hold for a selection of `k` out of `len`: twice the number
 /// wanted, so that a slightly low bound does no harm, and at least two blocks more. Never more than `len`.
 pub(crate) fn capacity(k: usize, len: usize) -> usize {
-    let wanted = k.saturating_mul(2).max(k.saturating_add(2 * BLOCK));
+    // With room for wide blocks a small sample does, whose bound is lower.
+    let block = Full::build().map_or(BLOCK, |_| WIDE_BLOCK);
+    let wanted = k.saturating_mul(2).max(k.saturating_add(2 * block));
     wanted.min(len).saturating_add(CANDIDATE_SLACK)
 }
 
@@ -204,25 +206,58 @@ fn collect(
     Ok(())
 }
 
-/// Elements of the sample, taken in runs of neighbours.
-const SAMPLE: usize = 1 << 15;
+/// Elements of the smallest and of the largest sample, which are taken in runs of neighbours.
+const SMALLEST_SAMPLE: usize = 1 << 11;
+const LARGEST_SAMPLE: usize = 1 << 15;
 
-/// A magnitude that more than k elements probably reach, by a sample; otherwise 1.
+/// A sample out of `len` elements: its runs, the distance between two of them, and which of its elements,
+/// counted from the largest, is the bound.
 ///
 /// Of s sampled elements, about m = k·s/n are among the k largest, with a standard deviation of √m or, if
-/// large values are neighbours, up to √(8·m). So the bound is the sample's (m + 3·√(8·m) + 8)-th largest. The
-/// bound decides how many candidates there are, never which of them are chosen.
+/// large values are neighbours, up to √(8·m). So the bound is the sample's (m + 3·√(8·m) + 8)-th largest.
+#[derive(Clone, Copy)]
+struct Sample {
+    runs: usize,
+    stride: usize,
+    rank: usize,
+}
+
+impl Sample {
+    /// Of so many elements, or a few fewer, to find `k` of `len`.
+    fn new(elements: usize, k: usize, len: usize) -> Self {
+        let runs = elements / RUN;
+        let stride = len / runs.max(1);
+        let expected = k / stride.max(1) * RUN + k % stride.max(1) * RUN / stride.max(1);
+        Self { runs, stride, rank: expected + 3 * (8 * expected).isqrt() + 8 }
+    }
+
+    /// How many elements probably reach its bound.
+    fn candidates(self) -> usize {
+        self.rank.saturating_mul(self.stride) / RUN
+    }
+
+    /// The smallest sample whose candidates fill at most three quarters of the room: what it saves is more
+    /// than what a few more candidates cost. The largest if there is none.
+    fn best(k: usize, len: usize, room: usize) -> Self {
+        let largest = LARGEST_SAMPLE.min(room).min(len / 8);
+        let sizes = core::iter::successors(Some(SMALLEST_SAMPLE), |&size| Some(2 * size));
+        let mut samples = sizes.take_while(|&size| size < largest).map(|size| Self::new(size, k, len));
+        samples
+            .find(|sample| sample.candidates() <= room / 4 * 3)
+            .unwrap_or_else(|| Self::new(largest, k, len))
+    }
+}
+
+/// A magnitude that more than k elements probably reach, by a sample; otherwise 1. The bound decides how many
+/// candidates there are, for which `sample` is as long as the room, and never which of them are chosen.
 pub(super) fn sampled_bound(
     len: usize,
     k: usize,
     sample: &mut [u32],
     values_at: impl Fn(usize) -> [u32; RUN],
 ) -> u32 {
-    let runs = SAMPLE.min(sample.len()).min(len / 8) / RUN;
+    let Sample { runs, stride, rank } = Sample::best(k, len, sample.len());
     let taken = runs * RUN;
-    let stride = len / runs.max(1);
-    let expected = k / stride.max(1) * RUN + k % stride.max(1) * RUN / stride.max(1);
-    let rank = expected + 3 * (8 * expected).isqrt() + 8;
     if rank >= taken {
         return 1;
     }
@@ -297,18 +332,30 @@ mod tests {
         let descending: Vec<f32> = ascending.iter().rev().copied().collect();
         let equal = vec![0.5f32; n];
         let steps: Vec<f32> = (0..n).map(|i| (i / 100 % 3) as f32).collect();
-        // Large only where the sample looks; and large only where it does not.
-        let stride = n / ((n / 8).min(SAMPLE) / RUN);
-        let seen: Vec<f32> = (0..n).map(|i| if i % stride < RUN { 9.0 } else { (i % 7) as f32 }).collect();
-        let unseen: Vec<f32> =
-            seen.iter().map(|value| if *value == 9.0 { 0.0 } else { value + 1.0 }).collect();
-        for p in [ascending, descending, equal, steps, seen, unseen] {
+        let mut all = vec![ascending, descending, equal, steps];
+        // Large only where a sample looks; and large only where it does not.
+        for sample in [SMALLEST_SAMPLE, 2 * SMALLEST_SAMPLE, n / 8] {
+            let stride = n / (sample / RUN);
+            let seen: Vec<f32> =
+                (0..n).map(|i| if i % stride < RUN { 9.0 } else { (i % 7) as f32 }).collect();
+            all.push(seen.iter().map(|value| if *value == 9.0 { 0.0 } else { value + 1.0 }).collect());
+            all.push(seen);
+        }
+        for p in all {
             for k in [1, 70, 700, 7_000, 20_000, 40_000, n] {
                 for isa in Isa::available() {
                     assert_eq!(selected(isa, &p, k), naive(&p, k), "k = {k}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_sample_is_as_small_as_the_room_for_candidates_allows() {
+        let elements = |k, len| Sample::best(k, len, capacity(k, len)).runs * RUN;
+        let found = [(0, 15), (1, 1_000), (147, 147_456), (2_000, 2_000_000), (250_000, 25_000_000)]
+            .map(|(k, len)| elements(k, len));
+        assert_eq!(found, [0, 120, SMALLEST_SAMPLE, 2 * SMALLEST_SAMPLE, LARGEST_SAMPLE], "{found:?}");
     }
 
     #[test]
