@@ -73,12 +73,17 @@ METHODS = {
     "gradwire top-k 1 %": Method("gradwire", "topk:density=0.01"),
     "gradwire top-k 1 % q4": Method("gradwire", "topk:density=0.01,values=q4,index=small"),
     "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
+    "gradwire top-k 0.1 % q4": Method("gradwire", "topk:density=0.001,values=q4"),
     "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
+    "bf (views)": Method("gradwire", "topk:density=0.001,values=bf16", views_of="gradwire top-k 0.1 %"),
     "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
     NOTHING_WITH_VIEWS: Method("nothing", views_of=NOTHING),
     "PowerSGD rank 1 (views)": Method("powersgd", "1", views_of="PowerSGD rank 1"),
     "gradwire top-k 1 % (views)": Method("gradwire", "topk:density=0.01", views_of="gradwire top-k 1 %"),
     "gradwire top-k 0.1 % (views)": Method("gradwire", "topk:density=0.001", views_of="gradwire top-k 0.1 %"),
+    "gradwire top-k 0.1 % q4 (views)": Method(
+        "gradwire", "topk:density=0.001,values=q4", views_of="gradwire top-k 0.1 % q4"
+    ),
 }
 # What --quick times: two ranks at 100 Mbit/s, and over no more than these.
 QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]

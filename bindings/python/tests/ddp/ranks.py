@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradwire.torch._engine import Engine
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", "torch._dynamo", "torch.optim", "torch.nn.parallel", "gradwire.torch"])
 
@@ -151,6 +153,14 @@ def ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
     if options["bucket_cap_mb"] is None:
         del options["bucket_cap_mb"]
     return DistributedDataParallel(model, **options)
+
+
+def join_buckets(hook: Engine) -> None:
+    """From the next step on, all buckets share a message. After a step, at all ranks."""
+    hook._wait()
+    hook._joins.end_step = lambda is_possible: None  # type: ignore[method-assign]
+    hook._joins.buckets = frozenset(range(max(hook._joins._tensors)))
+    hook._await(0)
 
 
 def parameters(model: nn.Module) -> bytes:

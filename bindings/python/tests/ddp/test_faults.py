@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Died, Net, Raised, ddp, loss_of, run
+from ranks import Died, Net, Raised, ddp, join_buckets, loss_of, run
 
 import gradwire.torch
 
@@ -18,7 +18,7 @@ CODECS = ["topk:density=0.02", "powersgd:rank=1", "none"]
 TIMEOUT = 6.0
 
 
-def suffer(rank: int, world: int, codec: str, how: str) -> None:
+def suffer(rank: int, world: int, codec: str, how: str, joins: bool = False) -> None:
     """Something happens to rank 1 in step 3."""
     model = Net()
     parallel = ddp(model)
@@ -32,6 +32,8 @@ def suffer(rank: int, world: int, codec: str, how: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(8):
         assert step <= 4, "too late"
+        if joins and step == 3:
+            join_buckets(hook)
         if rank == 1 and step == 3:
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -42,6 +44,8 @@ def suffer(rank: int, world: int, codec: str, how: str) -> None:
                     model.inner.weight[0, 0] += 1e-6
             if how == "encode":
                 hook._encode = _broken  # type: ignore[method-assign]
+            if how == "encode later":
+                hook._shares = _broken_in(hook, lambda job: job.index == 1)  # type: ignore[method-assign]
             if how == "decode":
                 hook._shares = _broken_later(hook, lambda job: job.index == 0)  # type: ignore[method-assign]
             if how == "decode last":
@@ -74,6 +78,11 @@ def _broken_later(hook: gradwire.torch.Hook, where: Callable[[Any], bool]) -> An
     return damaged
 
 
+def _broken_in(hook: gradwire.torch.Hook, where: Callable[[Any], bool]) -> Any:
+    shares = hook._shares
+    return lambda job: _broken() if where(job) else shares(job)
+
+
 def named(results: list[Any], rank: int, name: str, *texts: str) -> None:
     assert isinstance(results[rank], Raised), results
     assert results[rank].name == name, results[rank]
@@ -96,11 +105,20 @@ def test_an_exception_in_the_calling_thread_keeps_its_name() -> None:
     named(results, 0, "PeerFailedError", "rank 1: KeyError")
 
 
+@pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.parametrize("how", ["decode", "decode last"])
-def test_an_exception_while_decoding_reaches_all_in_the_same_step(how: str) -> None:
-    results = run(2, suffer, "topk:density=0.02", how)
+def test_an_exception_while_decoding_reaches_all_in_the_same_step(how: str, joins: bool) -> None:
+    results = run(2, suffer, "topk:density=0.02", how, joins)
     named(results, 1, "MemoryError")
     named(results, 0, "PeerFailedError", "step 3", "rank 1: MemoryError")
+
+
+@pytest.mark.parametrize("how", ["encode", "encode later"])
+def test_an_exception_reaches_all_where_buckets_share_a_message(how: str) -> None:
+    results = run(4, suffer, "topk:density=0.02", how, True)
+    named(results, 1, "MemoryError", "no room to encode")
+    for rank in (0, 2, 3):
+        named(results, rank, "PeerFailedError", "step 3", "rank 1: MemoryError: no room to encode")
 
 
 @pytest.mark.parametrize("codec", CODECS)

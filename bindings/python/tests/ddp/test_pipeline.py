@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Net, Raised, ddp, loss_of, results, run
+from ranks import Net, Raised, ddp, join_buckets, loss_of, results, run
 
 import gradwire
 import gradwire.torch
@@ -28,9 +28,9 @@ def overlapped(rank: int, world: int) -> list[bool]:
     came = []
     gather, prepare = hook._gather, hook._prepare
 
-    def late(job: Any) -> Any:
-        came.append(job.is_last or encoded[job.index + 1].wait(20))
-        return gather(job)
+    def late(jobs: Any) -> Any:
+        came.append(jobs[-1].is_last or encoded[jobs[-1].index + 1].wait(20))
+        return gather(jobs)
 
     def noted(job: Any) -> None:
         prepare(job)
@@ -139,27 +139,33 @@ def test_a_backward_that_ends_early_at_one_rank_ends_the_other() -> None:
     assert "finished reduction" in broken.text
 
 
-def repeated(rank: int, world: int, breaks: bool) -> bytes:
+def repeated(rank: int, world: int, breaks: bool, joins: bool) -> bytes:
     """A backward that ends early at all ranks is repeated, with what was kept before it."""
     model = Net()
     parallel = ddp(model)
     hook = gradwire.torch.compress(parallel, "topk:density=0.02", check_every=1)
-    loss_of(parallel, 0, rank).backward()
+    for step in range(2):
+        loss_of(parallel, step, rank).backward()
+    if joins:
+        join_buckets(hook)
     # As when a hook of the user raises in the middle, without DDP, which does not survive that.
     if breaks:
         slot = hook._plan.groups[0].slots[-1]
         job = Bucket(0, False, positions=(slot.tensor.position,), gradients=[torch.ones(slot.tensor.shape)])
         hook._hand_over(job)
-        hook._wait()
+        if not joins:
+            hook._wait()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        loss_of(parallel, 1, rank).backward()
+        loss_of(parallel, 2, rank).backward()
         state = hook.state_dict()
     return b"".join(tensor.numpy().tobytes() for tensor in state["residual"].values())
 
 
 def test_a_step_that_all_ranks_begin_again_keeps_what_was_kept() -> None:
-    assert results(2, repeated, True) == results(2, repeated, False)
+    undisturbed = results(2, repeated, False, False)
+    assert results(2, repeated, True, False) == undisturbed
+    assert results(2, repeated, True, True) == undisturbed
 
 
 def test_tensors_are_loaded_with_whether_they_hold_anything() -> None:
@@ -197,7 +203,9 @@ def test_a_step_beside_the_memory_is_the_step_in_it(spelling: str) -> None:
         shares = _Tensors(tensors[:2], units[:2]), _Tensors(tensors[2:], units[2:])
         first, present = _encode_beside(codec, before, memory, shares[0], step=step, seed=0, rank=1)
         assert present == [True, False]
-        second, _ = _encode_beside(codec, before, memory, shares[1], step=step, seed=0, rank=1)
+        # The second bucket's gradient is elsewhere than its mean will be.
+        elsewhere, tensors[2][:] = tensors[2].copy(), np.nan
+        second, _ = _encode_beside(codec, before, memory, shares[1], step=step, seed=0, rank=1, sources=[(0, elsewhere)])
         assert before.state_dict()["residual"]["c"].tobytes() == held
         means = []
         for frames in ([frame], [first, second]):
@@ -251,6 +259,9 @@ def test_what_cannot_be_encoded_beside_a_memory_is_refused() -> None:
         encode([ones], units, memory=gradwire.Memory(codec, 5))
     with pytest.raises(gradwire.EncodeError, match="non-finite"):
         encode([ones * np.float32(np.nan)], units)
+    for number, source in ((0, ones[:3]), (1, ones), (0, memory.residual)):
+        with pytest.raises(ValueError, match="sources: expected one as long as its tensor"):
+            _encode_beside(codec, before, memory, _Tensors([ones], units), step=0, seed=0, rank=0, sources=[(number, source)])
     assert before.residual.tolist() == [0] * 4
 
 

@@ -33,6 +33,7 @@ from ._errors import (
     PeerLostError,
     ReplicasDifferError,
 )
+from ._joins import END, Joins
 from ._lent import Array, Lent, Share, flat_of
 from ._plan import Group, Named, Part, Plan, Slot, bytes_of
 from ._stage import stage_of
@@ -45,8 +46,8 @@ _T = TypeVar("_T")
 Header: TypeAlias = tuple[int, ...]
 
 _FINE, _NOT_FINITE, _FAILED = range(3)
-# Status, step, bucket, checksum of what has to agree, hash of the parameters.
-_WORDS = 5
+# Status, step, bucket, checksum of what has to agree, hash of the parameters, shortest time of such a message.
+_WORDS = 6
 _BITS = 62
 _TEXT_BYTES = 512
 # These end a step at all ranks alike. Of any other exception, the rank that raised it tells the others.
@@ -84,6 +85,8 @@ class Bucket:
     frames: list[bytes] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
+    #: Tensors that some rank used; empty unless :attr:`Engine.tells_used` is set.
+    used: set[int] = field(default_factory=set)
     scale: float = 1.0
     lr: float | None = None
     density: float | None = None
@@ -159,8 +162,6 @@ class Engine:
         self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
         self._shapes = {tensor.position: tuple(tensor.parameter.shape) for tensor in self._tensors}
         self._sizes = {tensor.position: tensor.parameter.numel() for tensor in self._tensors}
-        # Tensors of the bucket that some rank used; empty unless `tells_used` is set.
-        self._used: set[int] = set()
 
         self._wire = Wire(_own_group(parent, options.timeout))
         self._watch = Watch(_store_of(self._wire.group), self._wire.rank, self._wire.world, options.timeout)
@@ -183,7 +184,7 @@ class Engine:
         # Held by the encoder while it changes memories.
         self._coding = threading.Lock()
         self._clocks = threading.Lock()
-        # Buckets whose means are not there yet; buckets that the threads are not done with; those of them that are encoded.
+        # Buckets whose means are not there yet; buckets that keep a thread busy; those of them that are encoded.
         self._unresolved = self._pending = self._travelling = 0
         self._moved = time.monotonic()
         self._failure: BaseException | None = None
@@ -194,6 +195,9 @@ class Engine:
         self._awaited: int | None = 0
         # Bytes that go with the header of each bucket. Frames that do not fit take a second collective.
         self._room: dict[int, int] = {}
+        # Buckets that go with the next one, and those that do so now.
+        self._joins = Joins()
+        self._waiting: list[Bucket] = []
         # The gradients of buckets that stay where they are.
         self._lent: dict[int, Lent] = {}
         self._active = self._plan
@@ -315,16 +319,22 @@ class Engine:
     def _exchange_buckets(self) -> None:
         torch.set_grad_enabled(False)
         while (job := self._encoded.get()) is not None:
+            if job.index == 0:
+                # Of a step that ended before all gradients were there.
+                self._resolve(self._waiting)
+                self._waiting = []
+            jobs = [*self._waiting, job]
+            if job.index in self._joins.buckets and not job.is_last and job.failure is None and self._failure is None:
+                self._waiting = jobs
+                self._rest()
+                continue
+            self._waiting = []
             try:
                 if self._failure is None:
-                    self._exchange(job)
+                    self._exchange(jobs)
             except BaseException as failure:
                 self._fail(failure)
-            with self._changed:
-                job.done()
-                self._unresolved -= 1
-                self._moved = time.monotonic()
-                self._changed.notify_all()
+            self._resolve(jobs)
             # Backward does not wait for this work, but whoever changes memories does.
             if job.is_last and self._failure is None:
                 try:
@@ -335,10 +345,23 @@ class Engine:
                     self._fail(failure)
                 if self._log is not None:
                     self._write_line()
-            with self._changed:
-                self._pending -= 1
-                self._travelling -= 1
-                self._changed.notify_all()
+            self._rest()
+
+    def _rest(self) -> None:
+        """There is nothing left to do for the bucket that came last."""
+        with self._changed:
+            self._pending -= 1
+            self._travelling -= 1
+            self._changed.notify_all()
+
+    def _resolve(self, jobs: Sequence[Bucket]) -> None:
+        """The gradients of these buckets are means, or will never be."""
+        with self._changed:
+            for job in jobs:
+                job.done()
+            self._unresolved -= len(jobs)
+            self._moved = time.monotonic()
+            self._changed.notify_all()
 
     def _judge(self, job: Bucket) -> None:
         """After ten compressed steps: whether dense gradients would have been there sooner. All ranks do it alike."""
@@ -374,19 +397,37 @@ class Engine:
 
     def _tell(self, failure: BaseException) -> None:
         """Tells the other ranks of the failure, in the collective that they call next."""
-        headers, _ = self._gather_messages(self._plain_header(_FAILED), b"", self._awaited_room())
-        self._hear(headers, failure)
+        messages, _ = self._gather_messages(
+            [self._plain_header(_FAILED)] * len(self._awaited_buckets()), b"", self._awaited_room()
+        )
+        self._hear([headers[0] for headers in messages], failure)
 
-    def _plain_header(self, status: int) -> bytes:
+    def _plain_header(self, status: int, micros: int = 0) -> bytes:
         """Of a message without frames."""
-        return self._header_format.pack(status, *[0] * (self._words - 1))
+        return self._header_format.pack(status, *[0] * (_WORDS - 2), micros, *[0] * (self._words - _WORDS))
 
-    def _gather_messages(self, header: bytes, own: bytes, room: int) -> tuple[list[Header], list[View]]:
-        headers, begun = self._wire.gather_messages(header, own, room)
-        return [self._header_format.unpack(header) for header in headers], begun
+    def _gather_messages(self, headers: Sequence[bytes], own: bytes, room: int) -> tuple[list[list[Header]], list[View]]:
+        """The headers of all ranks, of each as many as are given, and with them what its rank has for the others."""
+        gathered, begun = self._wire.gather_messages(b"".join(headers), own, room)
+        return [list(self._header_format.iter_unpack(headers)) for headers in gathered], begun
+
+    def _awaited_buckets(self) -> list[int]:
+        """The buckets whose message the other ranks send next; that which ends a step has one header, as that of one bucket."""
+        if self._awaited is None:
+            return [END]
+        buckets = [self._awaited]
+        while buckets[0] - 1 in self._joins.buckets:
+            buckets.insert(0, buckets[0] - 1)
+        return buckets
 
     def _awaited_room(self) -> int:
-        return 0 if self._awaited is None else self._room.get(self._awaited, 0)
+        return sum(self._room.get(bucket, 0) for bucket in self._awaited_buckets())
+
+    def _await(self, bucket: int) -> None:
+        """The other ranks send the message next that this bucket is in."""
+        while bucket in self._joins.buckets:
+            bucket += 1
+        self._awaited = bucket
 
     def _hear(self, headers: Sequence[Header], failure: BaseException | None) -> None:
         """Exchanges the texts of failures, if there is one."""
@@ -435,15 +476,18 @@ class Engine:
             group.undo_step()
         self._expected = 0
 
-    def _exchange(self, job: Bucket) -> None:
+    def _exchange(self, jobs: Sequence[Bucket]) -> None:
+        """Exchanges buckets by one message, all but the last of which have waited for it."""
+        job = jobs[-1]
         if not self._is_bad:
-            self._is_bad = not self._reduce(job)
+            self._is_bad = not self._reduce(jobs)
         elif job.failure is not None:
             raise job.failure
         if self._is_bad:
             self._awaited = None
-            self._spoil(job)
-        self._dense_bytes += 4 * sum(self._sizes[position] for position in job.positions)
+            for one in jobs:
+                self._spoil(one)
+        self._dense_bytes += 4 * sum(self._sizes[position] for one in jobs for position in one.positions)
         if job.is_last:
             self._end_step(job)
             if self._is_bad:
@@ -456,10 +500,15 @@ class Engine:
     def _end_step(self, job: Bucket) -> None:
         """Ends the step: all ranks have the means of all buckets, or hear of a failure now and not in their next step."""
         began = time.perf_counter()
-        headers, _ = self._collective(job, lambda: self._gather_messages(self._plain_header(_FINE), b"", 0))
-        self._awaited = 0
+        header = self._plain_header(_FINE, self._joins.own(END))
+        messages, _ = self._collective(job, lambda: self._gather_messages([header], b"", 0))
         self._clock("exchange", began)
+        self._joins.took(END, time.perf_counter() - began)
+        headers = [headers[0] for headers in messages]
         self._hear(headers, None)
+        self._joins.heard(END, (header[_WORDS - 1] for header in headers))
+        self._joins.end_step(all(group.kind == "frames" for group in self._active.groups) and not self._is_bad)
+        self._await(0)
 
     def _spoil(self, job: Bucket) -> None:
         """Fills the gradients with NaN, so that whoever looks at them, at any rank, sees that the step is not finite."""
@@ -467,68 +516,86 @@ class Engine:
             gradient = job.gradients[place]
             if gradient is not None:
                 self._stage.fill(gradient, math.nan)
-            elif position in self._used:
+            elif position in job.used:
                 job.gradients[place] = torch.full(self._shapes[position], math.nan)
 
-    def _reduce(self, job: Bucket) -> bool:
-        """Replaces the bucket's gradients by their mean over all ranks; returns whether all of it is finite."""
+    def _reduce(self, jobs: Sequence[Bucket]) -> bool:
+        """Replaces the buckets' gradients by their mean over all ranks; returns whether all of it is finite."""
         began = time.perf_counter()
         with _profiled("gradwire.exchange"):
-            headers, received = self._gather(job)
+            messages, received = self._gather(jobs)
         self._clock("exchange", began)
         if received is None:
             return False
-        sums = any(part.group.kind != "frames" for part in job.parts)
-        anywhere = self._union(headers, 0) if sums else set()
         is_finite = True
-        for part in job.parts:
-            if part.group.kind == "rounds":
-                is_finite &= self._rounds(job, part, anywhere)
-            elif part.group.kind == "sum":
-                is_finite &= self._sum(job, part, anywhere)
+        for at, job in enumerate(jobs):
+            headers = [message[at] for message in messages]
+            anywhere = self._union(headers, 0) if any(part.group.kind != "frames" for part in job.parts) else set()
+            for part in job.parts:
+                if part.group.kind == "rounds":
+                    is_finite &= self._rounds(job, part, anywhere)
+                elif part.group.kind == "sum":
+                    is_finite &= self._sum(job, part, anywhere)
         # This was the last collective of the means. The others hear in the next one of what fails from here on.
         began = time.perf_counter()
         with _profiled("gradwire.decode"):
-            for share in job.shares:
-                if share.part.group.kind == "frames":
-                    at = self._active.groups.index(share.part.group)
-                    ends = [sum(header[_WORDS : _WORDS + at + 1]) for header in headers]
-                    starts = [end - header[_WORDS + at] for header, end in zip(headers, ends, strict=True)]
+            starts = [0] * self._wire.world
+            for at, job in enumerate(jobs):
+                for number, group in enumerate(self._active.groups):
+                    ends = [start + message[at][_WORDS + number] for start, message in zip(starts, messages, strict=True)]
                     cuts = [data[start:end] for data, start, end in zip(received, starts, ends, strict=True)]
-                    is_finite &= self._decode(job, share, cuts)
-            if is_finite:
-                for part in job.parts:
-                    if part.group.kind != "frames":
-                        self._give(job, part)
+                    starts = ends
+                    for share in job.shares:
+                        if share.part.group is group and group.kind == "frames":
+                            is_finite &= self._decode(job, share, cuts)
+                if is_finite:
+                    for part in job.parts:
+                        if part.group.kind != "frames":
+                            self._give(job, part)
         self._clock("decode", began)
         if is_finite:
-            self._stage.store(job.host, job.gradients)
+            for job in jobs:
+                self._stage.store(job.host, job.gradients)
         return is_finite
 
-    def _gather(self, job: Bucket) -> tuple[list[Header], list[View] | None]:
-        """The headers and frames of all ranks for the bucket: in one collective, if the frames fit in the bucket's room.
+    def _gather(self, jobs: Sequence[Bucket]) -> tuple[list[list[Header]], list[View] | None]:
+        """The headers and frames of all ranks for these buckets: in one collective, if the frames fit in the buckets' room.
 
         There are no frames where a gradient of a rank is not finite.
         """
-        room = self._awaited_room() if job.failure is not None else self._room.get(job.index, 0)
-        header = job.header if job.header is not None and job.failure is None else self._plain_header(_FAILED)
-        own = b"".join(job.frames) if job.failure is None else b""
-        headers, begun = self._collective(job, lambda: self._gather_messages(header, own, room))
+        job = jobs[-1]
         if job.failure is not None:
-            self._hear(headers, job.failure)
+            self._tell(job.failure)
             self._is_known = True
             raise job.failure
-        self._check(job, headers)
-        self._awaited = None if job.is_last else job.index + 1
-        self._used = self._union(headers, 1) if self.tells_used else set()
-        if any(header[0] == _NOT_FINITE for header in headers):
-            return headers, None
-        sizes = [sum(header[_WORDS : _WORDS + len(self._active.groups)]) for header in headers]
+        began = time.perf_counter()
+        room = sum(self._room.get(one.index, 0) for one in jobs)
+        own = b"".join(frame for one in jobs for frame in one.frames)
+        messages, begun = self._collective(job, lambda: self._gather_messages([one.header or b"" for one in jobs], own, room))
+        if len(jobs) == 1:
+            self._joins.took(job.index, time.perf_counter() - began)
+        self._hear([headers[0] for headers in messages], None)
+        for at, one in enumerate(jobs):
+            self._check(one, [headers[at] for headers in messages])
+        if job.is_last:
+            self._awaited = None
+        else:
+            self._await(job.index + 1)
+        if any(header[0] == _NOT_FINITE for headers in messages for header in headers):
+            return messages, None
+        sizes = [sum(sum(self._frame_lengths(header)) for header in headers) for headers in messages]
         received = self._collective(job, lambda: self._wire.gather_rest(own, begun, sizes, room))
-        largest = max(sizes)
-        self._room[job.index] = largest and largest + largest // 64 + 32
+        for at, one in enumerate(jobs):
+            longest = max(sum(self._frame_lengths(headers[at])) for headers in messages)
+            self._room[one.index] = longest and longest + longest // 64 + 32
+            self._joins.saw(one.index, one.positions, longest)
+            self._joins.heard(one.index, (headers[at][_WORDS - 1] for headers in messages))
         self._frame_bytes += len(own)
-        return headers, received
+        return messages, received
+
+    def _frame_lengths(self, header: Header) -> Header:
+        """Of the groups of the plan, in bytes."""
+        return header[_WORDS : _WORDS + len(self._active.groups)]
 
     def _give(self, job: Bucket, part: Part) -> None:
         """Copies means from the flat gradient of the group to where DDP or the optimizer looks for them."""
@@ -536,7 +603,7 @@ class Engine:
             gradient, mean = job.host[place], slot.flat
             if gradient is not None:
                 gradient.copy_(mean.view(gradient.shape))
-            elif slot.tensor.position in self._used:
+            elif slot.tensor.position in job.used:
                 job.gradients[place] = mean.clone().view(self._shapes[slot.tensor.position])
 
     def _load(self, shares: Sequence[Share], taken: Mapping[int, torch.Tensor]) -> set[int]:
@@ -610,7 +677,8 @@ class Engine:
 
     def _header(self, job: Bucket, present: set[int], status: int) -> bytes:
         """The words that all ranks get with the frames of a bucket."""
-        words = [status, self._step, job.index, self._agreed ^ zlib.crc32(repr(job.positions).encode()), 0]
+        agreed = self._agreed ^ zlib.crc32(repr(job.positions).encode())
+        words = [status, self._step, job.index, agreed, 0, self._joins.own(job.index)]
         if job.index == 0 and self._check_every and self._step % self._check_every == 0 and not job.is_idle:
             words[4] = self._hash()
         words += [len(frame) for frame in job.frames]
@@ -647,8 +715,7 @@ class Engine:
         return value + 1
 
     def _check(self, job: Bucket, headers: Sequence[Header]) -> None:
-        """Checks that all ranks are at the same place, and have the same parameters."""
-        self._hear(headers, None)
+        """Checks that all ranks are at the same place, and have the same parameters; notes what tensors they use."""
         for column, what in ((1, "step"), (2, "bucket"), (3, "scale, learning rate, density, or tensors of the bucket")):
             values = [header[column] for header in headers]
             if len(set(values)) > 1:
@@ -658,6 +725,8 @@ class Engine:
         if len(hashes) > 1:
             raise ReplicasDifferError(self._first_difference(job))
         self._checks += bool(hashes)
+        if self.tells_used:
+            job.used = self._union(headers, 1)
 
     def _first_difference(self, job: Bucket) -> str:
         hashes = (zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors)
@@ -700,7 +769,7 @@ class Engine:
         share.copy_out()
         for slot, place in share.absent:
             position = slot.tensor.position
-            if position in self._used:
+            if position in job.used:
                 job.gradients[place] = share.means[position].view(self._shapes[position])
         return is_finite
 
