@@ -75,7 +75,6 @@ METHODS = {
     "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
     "gradwire top-k 0.1 % q4": Method("gradwire", "topk:density=0.001,values=q4"),
     "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
-    "bf (views)": Method("gradwire", "topk:density=0.001,values=bf16", views_of="gradwire top-k 0.1 %"),
     "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
     NOTHING_WITH_VIEWS: Method("nothing", views_of=NOTHING),
     "PowerSGD rank 1 (views)": Method("powersgd", "1", views_of="PowerSGD rank 1"),
