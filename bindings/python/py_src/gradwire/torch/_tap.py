@@ -76,6 +76,8 @@ class Tap:
     def claim(self, positions: Sequence[int]) -> dict[int, torch.Tensor]:
         """Those of the gradients of a bucket that were taken, by their places in the bucket."""
         claimed: dict[int, torch.Tensor] = {}
+        if not self._handles:
+            return claimed
         for backward in self._backwards.values():
             for place, position in enumerate(positions) if backward.taken else ():
                 if position in backward.taken:
