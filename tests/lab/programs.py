@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER, MPI_RANKS, ZMQ_RANKS = "GRADWIRE_LAB_TRAINER", "GRADWIRE_LAB_MPI_RANKS", "GRADWIRE_LAB_ZMQ_RANKS"
+EXCHANGE = "GRADWIRE_LAB_EXCHANGE"
 
 
 def build():
@@ -15,6 +16,11 @@ def build():
     ranks = "test --no-run -p gradwire-transports --features mpi,zmq,conformance --test"
     os.environ[MPI_RANKS] = _build(f"{ranks} mpi", "mpi")
     os.environ[ZMQ_RANKS] = _build(f"{ranks} zmq", "zmq")
+
+
+def build_exchange():
+    """With which torch_lab.py compares the hook."""
+    os.environ[EXCHANGE] = _build("build -p gradwire-benches --features zmq --example exchange_cpu", "exchange_cpu")
 
 
 def _build(command, name):

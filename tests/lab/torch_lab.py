@@ -15,8 +15,8 @@ again, so the program may be stopped and started at any time. With --limit it st
 other programs used the cores is kept, marked by what they used ("others"), and timed again by the next start.
 torch_report.py makes the table and the plot. --quick times few methods for moments, and fails if what it finds cannot be.
 
-Run it with a Python that has torch and gradwire: ./ci.sh python makes one in the user's cache folder. Needs root, and what
-the lab needs (run.py).
+Run it with a Python that has torch and gradwire: ./ci.sh python makes one in the user's cache folder. Needs root, cargo and
+libzmq, and what the lab needs (run.py).
 """
 
 import argparse
@@ -32,6 +32,7 @@ from pathlib import Path
 # Importing leaves no files behind.
 sys.dont_write_bytecode = True
 
+import programs
 import sandbox
 from network import Network
 from torch_plan import (
@@ -299,5 +300,7 @@ def main():
 
 if __name__ == "__main__":
     parse(sys.argv[1:])
+    if not sandbox.is_inside():
+        programs.build_exchange()
     sandbox.enter()
     main()

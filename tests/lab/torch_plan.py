@@ -100,5 +100,5 @@ MOST_OTHERS = 0.1
 # Shares of compute alone, or of what stands beside them.
 MOST_WAIT = 0.10
 MOST_STEP = {2: 1.25, 4: 1.5}
-MOST_CODING = 1.5
+MOST_EXCHANGE = 1.5
 MOST_OF_DENSE = 1.03

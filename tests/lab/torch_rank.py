@@ -9,7 +9,9 @@ or {"error": …}, after which it ends. All ranks are asked the same.
 import json
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -21,6 +23,7 @@ import torch
 import torch.distributed as dist
 import torch_models
 from network import address
+from programs import EXCHANGE
 from torch.nn.parallel import DistributedDataParallel
 from torch_hooks import register
 from torch_plan import (
@@ -35,7 +38,9 @@ from torch_plan import (
 
 # Different batches, gone through again and again.
 BATCHES = 8
-CODINGS = 10
+# Steps of the Rust exchange, and where its ranks listen.
+EXCHANGES = 30
+EXCHANGE_PORT = 27000
 CLIP = 5.0
 EVALUATIONS = 2
 # Ranks wait for an evaluation of rank 0, and for what else a machine does.
@@ -107,7 +112,7 @@ def time_method(rank, ranks, model, method, seconds):
         parts = ("encode", "exchange", "decode", "exposed")
         found |= {part: seconds_of(now, counted, part) / steps for part in parts}
         found |= {"frame": (now.frame_bytes - counted.frame_bytes) / steps, "advice": hook.advice}
-        found["coding"] = coding_seconds(ddp.module, METHODS[method].argument, rank, ranks)
+        found["rust"] = exchange_seconds(ddp.module, METHODS[method].argument, rank, ranks)
     behind = timed_alone(alone)
     cpu = (compute["cpu"] + behind["cpu"]) / 2
     compute = statistics.median(compute["steps"] + behind["steps"])
@@ -130,26 +135,23 @@ def seconds_of(now, before, part):
     return getattr(now, f"{part}_seconds") - getattr(before, f"{part}_seconds")
 
 
-def coding_seconds(model, spelling, rank, ranks):
-    """CPU seconds of the codec alone: encodes the gradient, and adds so many frames. None for those that send no frames."""
+def exchange_seconds(model, spelling, rank, ranks):
+    """CPU seconds of a step of the Rust exchange with the same gradient, over ZeroMQ between the same hosts. None for codecs
+    that send no frames."""
     codec = gradwire.Codec(spelling)
     if codec.is_linear or codec.name == "none":
         return None
     # As compress() has it.
-    codec = gradwire.Codec(f"{spelling},unit=tensor,dense_below=128")
-    layout = gradwire.Layout({name: tuple(weights.shape) for name, weights in model.named_parameters()})
-    gradient = torch.cat([weights.grad.flatten() for weights in model.parameters()]).numpy()
-    memory = None if codec.memory == "none" else gradwire.Memory(codec, layout)
-    mean, seconds = torch.zeros(gradient.size).numpy(), []
-    for step in range(CODINGS):
-        began = time.thread_time()
-        frame = codec.encode(gradient, layout, memory, step=step, seed=0, rank=rank)
-        mean[:] = 0
-        for _ in range(ranks):
-            gradwire.Frame(frame, layout).add_to(mean)
-        gradwire.divide(mean, ranks)
-        seconds.append(time.thread_time() - began)
-    return statistics.median(seconds)
+    spelling += ",unit=tensor,dense_below=128"
+    with tempfile.TemporaryDirectory() as folder:
+        layout, gradient = Path(folder, "layout"), Path(folder, "gradient")
+        tensors = ((name, *weights.shape) for name, weights in model.named_parameters())
+        layout.write_text("\n".join(" ".join(map(str, tensor)) for tensor in tensors))
+        gradient.write_bytes(torch.cat([weights.grad.flatten() for weights in model.parameters()]).numpy().tobytes())
+        endpoints = [f"tcp://{address(host)}:{EXCHANGE_PORT}" for host in range(1, ranks + 1)]
+        command = [os.environ[EXCHANGE], rank, EXCHANGES, spelling, layout, gradient, *endpoints]
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    return float(done.stdout)
 
 
 def timed_alone(loop):

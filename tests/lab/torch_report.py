@@ -24,7 +24,7 @@ from torch_plan import (
     LINKS,
     METHODS,
     MODELS,
-    MOST_CODING,
+    MOST_EXCHANGE,
     MOST_OF_DENSE,
     MOST_OTHERS,
     MOST_STEP,
@@ -79,13 +79,13 @@ class Report:
     def added_cpu(self, cell):
         return self.median(cell, added_cpu)
 
-    def coding_share(self, cell):
-        """Added CPU time, less that of a hook that does nothing, over that of the codec alone."""
+    def exchange_share(self, cell):
+        """Added CPU time, less that of a hook that does nothing, over that of the Rust exchange."""
         idle = NOTHING_WITH_VIEWS if METHODS[cell[3]].views_of else NOTHING
-        nothing, coding = self.added_cpu((*cell[:3], idle)), self.median(cell, lambda line: line.get("coding"))
-        if nothing is None or not coding:
+        nothing, rust = self.added_cpu((*cell[:3], idle)), self.median(cell, lambda line: line.get("rust"))
+        if nothing is None or not rust:
             return None
-        return max(0.0, self.added_cpu(cell) - nothing) / coding
+        return max(0.0, self.added_cpu(cell) - nothing) / rust
 
     def learns(self, model, method):
         """What a model ended with."""
@@ -145,8 +145,8 @@ def targets(report):
                 most = MOST_STEP[ranks]
                 yield verdict(f"step ≤ {most} × compute", where, report.median(cell, over_compute), most)
                 yield verdict(f"exposed wait ≤ {100 * MOST_WAIT:g} % of compute", where, report.median(cell, wait), MOST_WAIT)
-                share = report.coding_share(cell)
-                yield verdict(f"added CPU ≤ no-op hook's + {MOST_CODING} × codec's", where, share, MOST_CODING)
+                share = report.exchange_share(cell)
+                yield verdict(f"added CPU ≤ no-op hook's + {MOST_EXCHANGE} × Rust exchange's", where, share, MOST_EXCHANGE)
             best = report.best(model, ranks, FREE)
             if best:
                 ratio = report.paired((model, ranks, FREE, best), DENSE, lambda line: line["step"])
@@ -157,7 +157,7 @@ def targets(report):
 def compact_targets(report):
     """A row for each model and number of ranks; what is reached is bold."""
     slow, free = f"step / compute at {SLOW}", "step / all-reduce without limit"
-    head = ["model, ranks", "hook", slow, "wait / compute", "added CPU / codec's", free]
+    head = ["model, ranks", "hook", slow, "wait / compute", "added CPU / Rust exchange's", free]
     rows, is_in_doubt = [], False
     for model, about in MODELS.items():
         for ranks in RANKS:
@@ -170,14 +170,15 @@ def compact_targets(report):
                 found = [
                     (report.median(cell, over_compute), MOST_STEP[ranks]),
                     (report.median(cell, wait), MOST_WAIT),
-                    (report.coding_share(cell), MOST_CODING),
+                    (report.exchange_share(cell), MOST_EXCHANGE),
                     (ratio, MOST_OF_DENSE),
                 ]
                 rows.append([f"{about.name}, {ranks}", best, *(marked(value, most) for value, most in found)])
     steps = " and ".join(f"{most} with {ranks} ranks" for ranks, most in MOST_STEP.items())
     text = (
-        f"Targets: a step of {steps}; a wait of {MOST_WAIT}; added CPU, less that of a hook that does nothing, of {MOST_CODING}; "
-        f"without limit a step of {MOST_OF_DENSE}, by our fastest hook there. What is reached is bold."
+        f"Targets: a step of {steps}; a wait of {MOST_WAIT}; added CPU, less that of a hook that does nothing, of "
+        f"{MOST_EXCHANGE} × that of the Rust exchange; without limit a step of {MOST_OF_DENSE}, by our fastest hook there. What is "
+        "reached is bold."
     )
     if is_in_doubt:
         text += " Whether these hooks learn as much as dense gradients is not measured yet."

@@ -31,10 +31,10 @@ class ReportTest(unittest.TestCase):
     def test_a_target_is_reached_up_to_its_limit(self):
         nothing = line(NOTHING, cpu=0.101)
         for more, verdicts in [
-            ({"step": 0.125, "cpu": 0.116, "coding": 0.01}, ["reached", "reached", "reached"]),
-            ({"step": 0.126, "cpu": 0.117, "coding": 0.01}, ["not reached", "reached", "not reached"]),
+            ({"step": 0.125, "cpu": 0.116, "rust": 0.01}, ["reached", "reached", "reached"]),
+            ({"step": 0.126, "cpu": 0.117, "rust": 0.01}, ["not reached", "reached", "not reached"]),
             # Nothing computes for 11 ms.
-            ({"step": 0.121, "cpu": 0.110, "coding": 0.01}, ["reached", "not reached", "reached"]),
+            ({"step": 0.121, "cpu": 0.110, "rust": 0.01}, ["reached", "not reached", "reached"]),
             ({"step": 0.125, "cpu": 0.116}, ["reached", "reached", "–"]),
         ]:
             with self.subTest(more):
@@ -68,7 +68,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(Report(lines).best("lstm", 2, SLOW), slow)
 
     def test_tables_have_a_cell_for_each_column(self):
-        report = Report([machine(), *(line(method, coding=0.01, encode=0.001, decode=0.001) for method in METHODS)])
+        report = Report([machine(), *(line(method, rust=0.01, encode=0.001, decode=0.001) for method in METHODS)])
         for text in (torch_report.summary(report), torch_report.details(report)):
             columns = 0
             for row in "\n".join(text).splitlines():
