@@ -1,10 +1,12 @@
-//! CPU time of a step of the exchange at one rank, over ZeroMQ without keys: what a program pays that exchanges
-//! gradients with this project's own transport. `tests/lab/torch_rank.py` compares the hook for PyTorch with it.
+//! CPU time of a step of the exchange at one rank, over ZeroMQ without keys: what a program pays that
+//! exchanges gradients with this project's own transport. `tests/lab/torch_rank.py` compares the hook for
+//! PyTorch with it.
 //!
 //! usage: `exchange_cpu RANK STEPS CODEC LAYOUT GRADIENT ENDPOINT…`
 //!
-//! LAYOUT has a line for each tensor, its name and its shape; GRADIENT holds all elements as little-endian f32. There is an
-//! ENDPOINT for each rank, `tcp://ADDRESS:PORT`. Prints seconds of a step, all threads together.
+//! LAYOUT has a line for each tensor, its name and its shape; GRADIENT holds all elements as little-endian
+//! f32. There is an ENDPOINT for each rank, `tcp://ADDRESS:PORT`. Prints seconds of a step, all threads
+//! together.
 
 use std::error::Error;
 use std::time::Duration;
