@@ -19,6 +19,12 @@ const MOST: usize = 1 << 24;
 /// How many times as long as a short message it should take, so that its length shows.
 const CLEARLY: f64 = 5.0;
 
+/// Messages of a turn, each sent when the one before it has come: as many as there is time for, within these
+/// limits. Ranks leave a barrier one after the other, so the first message of a turn also waits for the rank
+/// that left it last.
+const TIME_OF_TURN: Duration = Duration::from_millis(250);
+const HOPS: RangeInclusive<u32> = 1..=8;
+
 /// How often each length is sent: as often as there is time for, within these limits.
 const TIME: Duration = Duration::from_secs(2);
 const TURNS: RangeInclusive<u32> = 3..=9;
@@ -29,9 +35,9 @@ const TURNS: RangeInclusive<u32> = 3..=9;
 /// The latency is the time of a message of 64 bytes. The bandwidth follows from a message as long as the one
 /// that a dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB and at most 16
 /// MiB: libraries send long messages in another way than short ones. On a link on which such a message takes
-/// hardly longer than a short one, its length is doubled until it does. Each time is a median over turns; the
-/// time of a turn is that of its slowest rank. All ranks get the same result. `None` for one rank, which has
-/// no link.
+/// hardly longer than a short one, its length is doubled until it does. Each time is a median over turns. A
+/// turn is several messages, one after the other as around a ring, and its time is that of its slowest rank
+/// over their number. All ranks get the same result. `None` for one rank, which has no link.
 ///
 /// # Errors
 /// Those of [`Transport::send`] and [`Transport::recv`].
@@ -79,22 +85,24 @@ impl<'t, T: Transport> Ring<'t, T> {
     /// come to their usual level. It also tells for how many turns there is time.
     fn seconds(&mut self, len: usize) -> Result<f64, TransportError> {
         let message = vec![0x5a; len];
-        let first = self.turn(&message)?;
-        let turns = (TIME.as_secs_f64() / first) as u32;
-        let times: Result<_, _> =
-            (0..turns.clamp(*TURNS.start(), *TURNS.end())).map(|_| self.turn(&message)).collect();
+        let first = self.turn(&message, 1)?;
+        let hops = fitting(TIME_OF_TURN, first, HOPS);
+        let turns = fitting(TIME, first * f64::from(hops), TURNS);
+        let times: Result<_, _> = (0..turns).map(|_| self.turn(&message, hops)).collect();
         Ok(median(times?))
     }
 
-    /// The slowest rank's time. Ranks start together, and at least one starts before the message that it
-    /// receives is sent, so no turn is shorter than the travel of a message.
-    fn turn(&mut self, message: &[u8]) -> Result<f64, TransportError> {
+    /// The slowest rank's time of a message. A rank sends the next one when the one before it has come, so none
+    /// is shorter than its travel.
+    fn turn(&mut self, message: &[u8], hops: u32) -> Result<f64, TransportError> {
         let tag = self.next_tag();
         self.transport.barrier(tag, Deadline::NEVER)?;
         let start = Instant::now();
-        self.transport.send(self.next, tag, message, Deadline::NEVER)?;
-        self.transport.recv(self.previous, tag, &mut self.inbox, Deadline::NEVER)?;
-        let mut slowest = [(Fold::Max, Scalar::F64(start.elapsed().as_secs_f64()))];
+        for hop in 0..hops {
+            self.transport.send(self.next, tag.chunk(hop), message, Deadline::NEVER)?;
+            self.transport.recv(self.previous, tag.chunk(hop), &mut self.inbox, Deadline::NEVER)?;
+        }
+        let mut slowest = [(Fold::Max, Scalar::F64(start.elapsed().as_secs_f64() / f64::from(hops)))];
         self.transport.retire(tag);
         let tag = self.next_tag();
         self.transport.agree(tag, &mut slowest, Deadline::NEVER)?;
@@ -109,6 +117,11 @@ impl<'t, T: Transport> Ring<'t, T> {
         self.tag = Tag::new(self.tag.epoch, self.tag.step + 1);
         self.tag
     }
+}
+
+/// How often something that takes so many seconds fits into a time, within the limits.
+fn fitting(time: Duration, seconds: f64, limits: RangeInclusive<u32>) -> u32 {
+    ((time.as_secs_f64() / seconds) as u32).clamp(*limits.start(), *limits.end())
 }
 
 #[cfg(test)]
