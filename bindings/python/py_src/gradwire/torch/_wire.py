@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypeAlias
@@ -21,8 +22,11 @@ _SEGMENTS_AHEAD = 2
 # Lengths of messages whose memory is kept.
 _MAILS = 32
 _PROBE_ELEMENTS = 1 << 19
-# What threads of a group that is not idle get at the end.
+# What threads of a group that is not idle get at the end, and those of an idle one at most.
 _GRACE_SECONDS = 0.1
+_PATIENCE_SECONDS = 2.0
+# Of how many tensors is known whether gloo still holds them: many more than it has threads.
+_LENT = 64
 
 
 View: TypeAlias = "memoryview[int]"
@@ -49,6 +53,7 @@ class _Segment:
             self._whole = torch.zeros(share * wire.world, dtype=values.dtype)
             self._whole[: values.numel()] = values
         self._taken = torch.empty_like(self._whole)
+        wire._lend(values, self._whole, self._taken)
         self._work: Any = dist.all_to_all_single(self._taken, self._whole, group=wire.group, async_op=True)
         travels = share * values.element_size() * (wire.world - 1)
         wire._count(2 * travels, 2 * travels, 2 * travels * wire.world)
@@ -57,6 +62,7 @@ class _Segment:
         """Adds up this rank's share once it is there, and begins to gather those of all ranks."""
         self._work.wait()
         self._own = _fold(split(self._taken, [len(self._taken) // self._wire.world] * self._wire.world), how)
+        self._wire._lend(self._own)
         self._work = dist.all_gather_into_tensor(self._whole, self._own, group=self._wire.group, async_op=True)
         return self
 
@@ -85,12 +91,18 @@ class Wire:
         self.total = 0
         self._kept = torch.empty(0, dtype=torch.uint8)
         self._mails: dict[int, _Mail] = {}
+        self._lent: deque[weakref.ref[torch.Tensor]] = deque(maxlen=_LENT)
+
+    def _lend(self, *tensors: torch.Tensor) -> None:
+        """Gloo gets tensors of which Python keeps nothing when their collective has ended."""
+        self._lent.extend(map(weakref.ref, tensors))
 
     def close(self, is_idle: bool) -> None:
         """Ends the threads of the process group, if it is idle; else gives them a moment.
 
         A thread of gloo lets go of the tensors of a collective after that has ended, and for that it takes the lock of the
-        interpreter. If the interpreter is on its way out by then, the process is aborted.
+        interpreter. If the interpreter is on its way out by then, the process is aborted. If the end of the group waits for the
+        thread, it must not hold the lock, as it does in torch 2.4. So this waits until nothing is held any more.
         """
         group = self.__dict__.pop("group", None)
         if group is None:
@@ -99,6 +111,9 @@ class Wire:
             # A collective of a lost rank would be waited for.
             time.sleep(_GRACE_SECONDS)
             return
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        while any(lent() is not None for lent in self._lent) and time.monotonic() < ends:
+            time.sleep(0.001)
         # If the program has destroyed all groups, this is the last reference.
         with contextlib.suppress(ValueError, AssertionError):
             dist.destroy_process_group(group)
@@ -113,6 +128,7 @@ class Wire:
         if self.world == 1:
             return [own]
         outs = [torch.empty_like(own) for _ in range(self.world)]
+        self._lend(own, *outs)
         dist.all_gather(outs, own, group=self.group)
         travels = own.numel() * own.element_size() * (self.world - 1)
         self._count(travels, travels, travels * self.world)
@@ -174,6 +190,7 @@ class Wire:
         in_sizes = [0 if rank == self.rank else own.numel() for rank in range(self.world)]
         given = own.repeat(others) if others > 1 else own
         taken = torch.empty(sum(out_sizes), dtype=torch.uint8)
+        self._lend(own, given, taken)
         dist.all_to_all_single(taken, given, out_sizes, in_sizes, group=self.group)
         self._count(given.numel(), taken.numel(), sum(sizes) * others)
         pieces = split(taken, out_sizes)
@@ -215,6 +232,7 @@ class Wire:
     def _time(self, count: int) -> float:
         """The shortest of three, as ranks come to the first at different times. Bytes are not counted: no step sends them."""
         values, times = torch.zeros(count), []
+        self._lend(values)
         for _ in range(3):
             began = time.perf_counter()
             dist.all_reduce(values, group=self.group)
