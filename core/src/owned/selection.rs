@@ -1,7 +1,7 @@
 //! An encode in two steps: one read of the gradient, and then a frame at one of several densities.
 
 use crate::arithmetic::gain::{Gain, SquareSum};
-use crate::codec::{Chosen, EncodeUnit, Nested, UnitInput};
+use crate::codec::{Chosen, EncodeUnit, MultiLevel, UnitInput};
 use crate::codecs::Dense;
 use crate::codecs::topk::{Beside, Whole, capacity, largest_beside};
 use crate::corrected::Corrected;
@@ -123,7 +123,7 @@ impl Selection {
     /// [`Redsync`]: crate::codecs::Redsync
     #[must_use]
     pub fn fits(codec: &Codec) -> bool {
-        codec.as_unit_codec().as_nested().is_some()
+        codec.as_unit_codec().as_multi_level().is_some()
     }
 
     /// Selects at each of the `densities`, which may be none and have any order, and returns as many gains.
@@ -157,7 +157,7 @@ impl Selection {
         densities: &[Density],
     ) -> Result<&[Gain], EncodeError> {
         (self.of, self.is_kept) = (None, false);
-        let nested = codec.as_unit_codec().as_nested().expect("a codec that a selection fits");
+        let levels = codec.as_unit_codec().as_multi_level().expect("a codec that a selection fits");
         check(codec, key, layout, units, grad, memory, densities)?;
         self.gains.clear();
         self.gains.resize(densities.len(), Gain::default());
@@ -169,7 +169,7 @@ impl Selection {
             let entries = if unit.dense {
                 self.take_dense(unit, &source, densities.len())?
             } else {
-                self.choose((nested, key, unit), &source, densities, &mut filled)?
+                self.choose((levels, key, unit), &source, densities, &mut filled)?
             };
             selected.push(entries);
         }
@@ -293,9 +293,9 @@ impl Selection {
                 let entries = rest.next().expect("as many units as frames have");
                 set_bounds(entries, &mut input);
                 let chosen = entries.places.get(at);
-                match (unit_codec.as_nested(), chosen) {
-                    (Some(nested), Some(place)) => {
-                        self.write_entries(nested, unit_codec, place, input, scratch, writer);
+                match (unit_codec.as_multi_level(), chosen) {
+                    (Some(levels), Some(place)) => {
+                        self.write_entries(levels, unit_codec, place, input, scratch, writer);
                         Ok(())
                     }
                     _ => write_dense(input, scratch, writer),
@@ -308,7 +308,7 @@ impl Selection {
     /// Copies the entries to the scratch memory and writes their body.
     fn write_entries(
         &self,
-        nested: &dyn Nested,
+        levels: &dyn MultiLevel,
         codec: &dyn EncodeUnit,
         place: &Range<usize>,
         input: UnitInput<'_, '_>,
@@ -322,7 +322,7 @@ impl Selection {
         values.copy_from_slice(&self.entries[place.clone()]);
         let len = place.len();
         let scratch = Scratch { words, bytes: scratch.bytes };
-        nested.encode_chosen(input, Candidates { indices, values, len }, scratch, writer);
+        levels.encode_chosen(input, Candidates { indices, values, len }, scratch, writer);
     }
 
     /// Writes p of a unit that is sent dense.
@@ -343,14 +343,14 @@ impl Selection {
     /// Selects the entries of a unit at each density, after the `filled` entries of the units before it.
     fn choose(
         &mut self,
-        (nested, key, unit): (&dyn Nested, StepKey, &Unit),
+        (levels, key, unit): (&dyn MultiLevel, StepKey, &Unit),
         source: &Corrected<'_>,
         densities: &[Density],
         filled: &mut usize,
     ) -> Result<UnitEntries, EncodeError> {
         let len = unit.len;
-        let k = densities.iter().map(|&density| nested.enough(density, len)).max().unwrap_or(0);
-        let spare = densities.iter().map(|&density| nested.spare_len(density, len)).max().unwrap_or(0);
+        let k = densities.iter().map(|&density| levels.enough(density, len)).max().unwrap_or(0);
+        let spare = densities.iter().map(|&density| levels.spare_len(density, len)).max().unwrap_or(0);
         grow(&mut self.spare, spare.max(k));
         let room = if k == 0 { 0 } else { capacity(k, len) };
         self.grow_entries(*filled + room);
@@ -363,7 +363,7 @@ impl Selection {
         *filled = held.end;
         let mut places = Vec::with_capacity(densities.len());
         for (&density, gain) in densities.iter().zip(0..) {
-            let place = self.choose_at((nested, key, unit), density, held.clone(), filled);
+            let place = self.choose_at((levels, key, unit), density, held.clone(), filled);
             self.gains[gain] +=
                 Gain { sent: SquareSum::of(&self.entries[place.clone()]), whole: whole.squares };
             places.push(place);
@@ -374,7 +374,7 @@ impl Selection {
     /// Where the entries at that density are, out of those that are held.
     fn choose_at(
         &mut self,
-        (nested, key, unit): (&dyn Nested, StepKey, &Unit),
+        (levels, key, unit): (&dyn MultiLevel, StepKey, &Unit),
         density: Density,
         held: Range<usize>,
         filled: &mut usize,
@@ -386,7 +386,7 @@ impl Selection {
         let (indices, values) = (&mut self.indices[start..], &mut self.entries[start..]);
         let mut candidates = Candidates { indices, values, len };
         let of = Chosen { density, key, unit: unit.id, p: &self.values[unit.range()] };
-        nested.choose(&of, &mut candidates, &mut self.spare);
+        levels.choose(&of, &mut candidates, &mut self.spare);
         if candidates.len == len {
             return held;
         }

@@ -2,7 +2,7 @@
 
 mod chunks;
 #[cfg(feature = "alloc")]
-mod nested;
+mod multi_level;
 #[cfg(feature = "alloc")]
 mod peek;
 mod reach;
@@ -11,7 +11,7 @@ mod spelling;
 
 use crate::built::Full;
 #[cfg(feature = "alloc")]
-use crate::codec::Nested;
+use crate::codec::MultiLevel;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
@@ -110,7 +110,7 @@ impl Sparsifier for TopK {
 
     /// Without chunks: what is largest in the unit may be nothing in its chunk.
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         self.chunk.is_none().then_some(self)
     }
 

@@ -2,14 +2,14 @@
 
 use super::Dgc;
 use super::select::{lower_until_enough, sampled_threshold, samples};
-use crate::codec::{Chosen, Nested, UnitInput};
+use crate::codec::{Chosen, MultiLevel, UnitInput};
 use crate::gradient::density::Density;
 use crate::kernels::{self, Candidates, Isa};
 use crate::scratch::Scratch;
 use crate::sparse::{Sparsifier, encode_selected};
 use crate::wire::writer::Writer;
 
-impl Nested for Dgc {
+impl MultiLevel for Dgc {
     fn enough(&self, density: Density, len: usize) -> usize {
         self.with_density(density).quota(len).one_too_many(len)
     }

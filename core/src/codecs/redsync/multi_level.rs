@@ -1,17 +1,18 @@
 //! The entries at several densities, from one selection.
 
-use super::TopK;
-use super::select::{compact, cut};
-use crate::codec::{Chosen, Nested, UnitInput};
+use super::{Redsync, magnitudes};
+use crate::codec::{Chosen, MultiLevel, UnitInput};
+use crate::corrected::Pass;
 use crate::gradient::density::Density;
+use crate::gradient::grad::Grad;
 use crate::kernels::{Candidates, Isa};
 use crate::scratch::Scratch;
 use crate::sparse::{Sparsifier, encode_selected};
 use crate::wire::writer::Writer;
 
-impl Nested for TopK {
+impl MultiLevel for Redsync {
     fn enough(&self, density: Density, len: usize) -> usize {
-        density.count(len)
+        self.with_density(density).quota(len).one_too_many(len)
     }
 
     fn spare_len(&self, density: Density, len: usize) -> usize {
@@ -19,11 +20,12 @@ impl Nested for TopK {
     }
 
     fn choose(&self, of: &Chosen<'_>, candidates: &mut Candidates<'_>, spare: &mut [u32]) {
-        let k = of.density.count(of.p.len());
-        if candidates.len > k {
-            let cut = cut(Isa::best(), &candidates.values[..candidates.len], k, spare);
-            compact(Isa::best(), candidates, cut, k);
-        }
+        let (redsync, isa) = (self.with_density(of.density), Isa::best());
+        let quota = redsync.quota(of.p.len());
+        // The selection has checked all values.
+        let mut pass = Pass::new(Grad::F32(of.p), None, 0, f32::INFINITY);
+        let Ok(magnitudes) = magnitudes(isa, &mut pass) else { return };
+        quota.choose(isa, candidates, spare, |reach| redsync.halve_until_enough(quota, &magnitudes, reach));
     }
 
     fn encode_chosen(

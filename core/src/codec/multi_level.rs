@@ -19,7 +19,7 @@ pub struct Chosen<'c> {
 
 /// A sparsifier whose entries are always among the largest values of the unit: as many as
 /// [`enough`](Self::enough) says for its density, and so for every lower density.
-pub trait Nested {
+pub trait MultiLevel {
     /// How many of the largest values of a unit of `len` elements hold all entries at `density`.
     fn enough(&self, density: Density, len: usize) -> usize;
 

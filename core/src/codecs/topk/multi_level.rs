@@ -1,18 +1,17 @@
 //! The entries at several densities, from one selection.
 
-use super::{Redsync, magnitudes};
-use crate::codec::{Chosen, Nested, UnitInput};
-use crate::corrected::Pass;
+use super::TopK;
+use super::select::{compact, cut};
+use crate::codec::{Chosen, MultiLevel, UnitInput};
 use crate::gradient::density::Density;
-use crate::gradient::grad::Grad;
 use crate::kernels::{Candidates, Isa};
 use crate::scratch::Scratch;
 use crate::sparse::{Sparsifier, encode_selected};
 use crate::wire::writer::Writer;
 
-impl Nested for Redsync {
+impl MultiLevel for TopK {
     fn enough(&self, density: Density, len: usize) -> usize {
-        self.with_density(density).quota(len).one_too_many(len)
+        density.count(len)
     }
 
     fn spare_len(&self, density: Density, len: usize) -> usize {
@@ -20,12 +19,11 @@ impl Nested for Redsync {
     }
 
     fn choose(&self, of: &Chosen<'_>, candidates: &mut Candidates<'_>, spare: &mut [u32]) {
-        let (redsync, isa) = (self.with_density(of.density), Isa::best());
-        let quota = redsync.quota(of.p.len());
-        // The selection has checked all values.
-        let mut pass = Pass::new(Grad::F32(of.p), None, 0, f32::INFINITY);
-        let Ok(magnitudes) = magnitudes(isa, &mut pass) else { return };
-        quota.choose(isa, candidates, spare, |reach| redsync.halve_until_enough(quota, &magnitudes, reach));
+        let k = of.density.count(of.p.len());
+        if candidates.len > k {
+            let cut = cut(Isa::best(), &candidates.values[..candidates.len], k, spare);
+            compact(Isa::best(), candidates, cut, k);
+        }
     }
 
     fn encode_chosen(
