@@ -190,7 +190,7 @@ pub trait EncodeUnit: Send + Sync {
         None
     }
 
-    /// The codec as [`MultiLevel`], if its entries at several densities follow from one selection.
+    /// The codec as [`MultiLevel`], if its entries at several densities follow from one read.
     #[cfg(feature = "alloc")]
     fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         None

@@ -54,7 +54,7 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
-    /// The codec as [`MultiLevel`], if its entries at several densities follow from one selection.
+    /// The codec as [`MultiLevel`], if its entries at several densities follow from one read.
     #[cfg(feature = "alloc")]
     fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         None

@@ -24,7 +24,7 @@ use chunks::Chunks;
 use core::num::NonZeroU32;
 
 #[cfg(feature = "alloc")]
-pub(crate) use peek::{Beside, Whole, largest_beside};
+pub(crate) use peek::largest_beside;
 pub(crate) use reach::{Quota, least_above};
 pub(crate) use select::{capacity, radix_cut};
 
@@ -108,10 +108,9 @@ impl Sparsifier for TopK {
         self.chunks().map_or_else(|| capacity(self.density.count(len), len), |chunks| chunks.capacity(len))
     }
 
-    /// Without chunks: what is largest in the unit may be nothing in its chunk.
     #[cfg(feature = "alloc")]
     fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
-        self.chunk.is_none().then_some(self)
+        Some(self)
     }
 
     fn refuses_in_pass(&self) -> bool {
