@@ -721,9 +721,9 @@ impl Exchange {
     }
 
     /// As [`start`](Self::start) with the codec of the [`Selection`] at the density with position `at`, which
-    /// it [sets](Self::set_codec) first. Frames, memory and mean are the same, bit for bit; the gradient is
-    /// not read again. The selection was made with this exchange's layout and [`units`](Self::units), with
-    /// the key of the step, and with this memory, and was not kept yet.
+    /// it [sets](Self::set_codec) first. Frames or payloads, memory and mean are the same, bit for bit; the
+    /// gradient is not read again. The selection was made with this exchange's layout and
+    /// [`units`](Self::units), with the key of the step, and with this memory, and was not kept yet.
     ///
     /// # Errors
     /// Those of [`set_codec`](Self::set_codec), and then the memory is as it was; those of
@@ -731,8 +731,7 @@ impl Exchange {
     ///
     /// # Panics
     /// When nothing is selected, when there is no such density, for a selection of other units or another
-    /// layout, by [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`], and with packets, which are
-    /// cut from the gradient.
+    /// layout, and with packets, which are cut from the gradient.
     pub fn start_selected(
         &mut self,
         transport: &mut dyn Transport,
@@ -741,17 +740,18 @@ impl Exchange {
         mut memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        let is_framed = !matches!(self.route, State::AllReduce(_)) && self.spec.packets.is_none();
-        assert!(is_framed, "a selection is sent in frames");
+        assert!(self.spec.packets.is_none(), "packets are cut from the gradient");
         let (key, codec) = (selection.key(), selection.codec(at));
         let (key, codec) = key.zip(codec).expect("a selection, and one of its densities");
         self.set_codec(codec)?;
         self.note_before(memory.as_deref());
-        if let Some(memory) = memory.as_deref_mut() {
+        // Rounds change the memory when the mean is complete.
+        let is_summed = matches!(self.route, State::AllReduce(_));
+        if let Some(memory) = memory.as_deref_mut().filter(|_| !is_summed) {
             selection.keep(memory);
         }
         // What is measured without a memory is measured against these values.
-        let values = if memory.is_none() { selection.values() } else { &[] };
+        let values = if is_summed || memory.is_none() { selection.values() } else { &[] };
         self.begin(transport, (key, Grad::F32(values), Some((selection, at))), memory, deadline)
     }
 
