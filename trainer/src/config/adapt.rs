@@ -2,7 +2,7 @@
 
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;
-use gradwire::{Density, Spec};
+use gradwire::{Density, Selection, Spec};
 
 use super::check::refuse;
 use super::{ConfigError, RunConfig};
@@ -136,7 +136,8 @@ fn unit_conflicts(
     )
 }
 
-/// GraVAC measures gains of residual + gradient, so the codec's choice may depend on nothing else.
+/// GraVAC measures gains of residual + gradient at two densities, so the codec's choice may depend on nothing
+/// else.
 fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
     refuse(
         spec.memory == MemoryChoice::None,
@@ -145,7 +146,7 @@ fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
         ),
     )?;
     refuse(
-        spec.codec.capabilities().adapts,
+        !Selection::fits(&spec.codec),
         format!("adapt = gravac with codec = {codec}: the codec adapts its own thresholds from step to step"),
     )
 }

@@ -3,7 +3,6 @@
 mod adapt;
 mod carried;
 mod evaluate;
-mod gains;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;

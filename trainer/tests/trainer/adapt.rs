@@ -94,9 +94,16 @@ fn a_list_by_epochs_changes_where_epochs_begin() {
 #[test]
 fn gravac_sends_what_the_gains_allow_with_every_sparsifier() {
     let mut seen = BTreeSet::new();
-    for (codec, eps) in
-        [("topk", 0.8), ("topk", 0.97), ("dgc", 0.8), ("redsync", 0.5), ("redsync", 0.95), ("randomk", 0.4)]
-    {
+    for (codec, eps) in [
+        ("topk", 0.8),
+        ("topk", 0.97),
+        ("topk:chunk=64", 0.8),
+        ("dgc", 0.8),
+        ("redsync", 0.5),
+        ("redsync", 0.95),
+        ("sidco:stages=2", 0.8),
+        ("randomk", 0.4),
+    ] {
         let adapt = GRAVAC.replace("eps=0.8", &format!("eps={eps}"));
         let outcome = outcome(&adaptive(codec, 24, &adapt));
         let mut least = 0.5;
@@ -135,6 +142,8 @@ fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
         ("topk", "all-gather", GRAVAC),
         ("topk", "sparse", GRAVAC),
         ("randomk", "tree", &easy),
+        ("randomk:unit=tensor,dense_1d=true", "server", &easy),
+        ("topk:chunk=64", "server", GRAVAC),
         ("dgc", "server", GRAVAC),
     ] {
         let job = adaptive_with(codec, 16, adapt, |settings| settings.exchange = Some(exchange.to_owned()));

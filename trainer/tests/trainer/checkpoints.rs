@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 24] {
+fn cases() -> [(&'static str, Change); 26] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -82,6 +82,9 @@ fn cases() -> [(&'static str, Change); 24] {
     let gravac = |settings: &mut Settings| {
         let adapt = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=3,policy=geometric,clock=none";
         settings.adapt = Some(adapt.to_owned());
+    };
+    let easy = |settings: &mut Settings| {
+        settings.adapt = Some("gravac:min=2,max=100,eps=0.2,window=3,clock=none".to_owned());
     };
     let accordion = |settings: &mut Settings| {
         // Two steps an epoch.
@@ -119,6 +122,8 @@ fn cases() -> [(&'static str, Change); 24] {
         ("powersgd:rank=1", delayed),
         ("topk", gravac),
         ("dgc", gravac),
+        ("topk:chunk=64", gravac),
+        ("randomk", easy),
         ("redsync", accordion),
         ("topk:unit=tensor", accordion),
         ("powersgd:rank=2", ranks),
