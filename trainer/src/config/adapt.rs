@@ -104,12 +104,6 @@ fn by_layer_conflicts(settings: &AccordionSettings, codec: &str, spec: &Spec) ->
         return Ok(());
     }
     refuse(
-        spec.codec.rank().is_some(),
-        format!(
-            "adapt = accordion, by=layer with codec = {codec}: all its matrices have one rank; use by=model"
-        ),
-    )?;
-    refuse(
         !spec.units.per_tensor,
         format!(
             "adapt = accordion, by=layer with codec = {codec}: all tensors are one unit; use unit=tensor, or by=model"

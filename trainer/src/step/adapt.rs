@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::gain::Gain;
-use gradwire::{Density, Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
+use gradwire::registry::LinearCodec;
+use gradwire::{Codec, Density, Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::{Fold, Scalar};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
 
 use super::{NO_DEADLINE, StepError, Worker};
-use crate::adapt::{Accordion, Agreed, ByLoss, Choice, Decided, Gravac, List, Plan};
+use crate::adapt::{
+    Accordion, AccordionSettings, Agreed, By, ByLoss, Choice, Decided, Gravac, Level, List, Plan,
+};
 use crate::agreement::Agreement;
 use crate::job::Job;
 use crate::record::StepRecord;
@@ -54,7 +57,8 @@ impl<'a> Steering<'a> {
                 agreed: Duration::ZERO,
             })),
             Plan::Accordion(settings) => {
-                Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, &job.units())))
+                let units = units_of(job, settings);
+                Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, &units)))
             }
             Plan::Loss(list) => {
                 Self::Loss(LossSteering { by_loss: ByLoss::new(list), agreed: Duration::ZERO })
@@ -104,17 +108,13 @@ impl<'a> Steering<'a> {
         Ok(())
     }
 
-    /// The rank at which the step before this one was sent, if ranks are set; before the first step, that of
-    /// the first.
-    pub(super) fn rank_before(&self, next_step: u64) -> Option<u16> {
-        let decided = match self {
-            Self::List(list) => list.at(next_step.saturating_sub(1)).clone(),
-            Self::Accordion(accordion) => accordion.now(),
-            Self::Gravac(_) | Self::Loss(_) => return None,
-        };
-        match decided {
-            Decided::Rank { rank, .. } => Some(rank),
-            _ => None,
+    /// What the step before this one was sent with, if that may be ranks; before the first step, what the
+    /// first is sent with.
+    pub(super) fn before(&self, next_step: u64) -> Option<Decided> {
+        match self {
+            Self::List(list) => Some(list.at(next_step.saturating_sub(1)).clone()),
+            Self::Accordion(accordion) => Some(accordion.now()),
+            Self::Gravac(_) | Self::Loss(_) => None,
         }
     }
 
@@ -142,6 +142,22 @@ impl<'a> Steering<'a> {
             steering.seconds = elapsed.saturating_sub(spared).as_secs_f64();
         }
     }
+}
+
+/// The units of a run. A tensor that is sent whole at both ranks counts as sent dense, because it has no
+/// regime.
+fn units_of(job: &Job, settings: &AccordionSettings) -> Vec<Unit> {
+    let mut units = job.units();
+    let (By::Layer, Level::Rank(lowest), Codec::Linear(LinearCodec::PowerSgd(codec))) =
+        (settings.by, settings.high, job.spec.codec)
+    else {
+        return units;
+    };
+    let compresses = |shape: &[usize]| codec.with_rank(lowest).is_some_and(|codec| codec.compresses(shape));
+    for (unit, tensor) in units.iter_mut().zip(job.layout.tensors()) {
+        unit.dense |= !compresses(&tensor.shape);
+    }
+    units
 }
 
 impl GravacSteering {
@@ -195,19 +211,23 @@ impl<T: Transport> Worker<'_, T> {
         Ok(())
     }
 
-    /// Continues at that rank, with the same residual.
-    pub(super) fn set_rank(&mut self, rank: u16) -> Result<(), ExchangeError> {
-        match (&mut self.agreement, &mut self.memory) {
-            (Agreement::Mean(means), Some(memory)) => means.set_rank(rank, memory),
-            // A codec with a rank has a memory.
-            _ => Ok(()),
+    /// Continues at the ranks that were decided, if they are ranks, with the same residual.
+    pub(super) fn set_ranks(&mut self, decided: &Decided) -> Result<(), ExchangeError> {
+        // A codec with a rank has a memory.
+        let (Agreement::Mean(means), Some(memory)) = (&mut self.agreement, &mut self.memory) else {
+            return Ok(());
+        };
+        match decided {
+            Decided::Rank { rank, .. } => means.set_rank(*rank, memory),
+            Decided::Ranks { ranks, .. } => means.set_ranks(ranks, memory),
+            Decided::Density(_) | Decided::Densities { .. } => Ok(()),
         }
     }
 
     /// Gives the memory, before anything is loaded into it, the form that it had before a step.
     pub(super) fn reshape_memory(&mut self, next_step: u64) -> Result<(), ExchangeError> {
-        let rank = self.steering.as_ref().and_then(|steering| steering.rank_before(next_step));
-        rank.map_or(Ok(()), |rank| self.set_rank(rank))
+        let decided = self.steering.as_ref().and_then(|steering| steering.before(next_step));
+        decided.map_or(Ok(()), |decided| self.set_ranks(&decided))
     }
 
     /// Writes down what was decided for a step that began then, and what deciding took.

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 26] {
+fn cases() -> [(&'static str, Change); 28] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -102,6 +102,15 @@ fn cases() -> [(&'static str, Change); 26] {
         settings.batch = Some(480);
         settings.adapt = Some("accordion:low=5,high=1,eta=10000,window=2".to_owned());
     };
+    let ranks_by_layer = |settings: &mut Settings| {
+        settings.batch = Some(480);
+        settings.adapt = Some("accordion:low=3,high=1,eta=0.2,window=1,by=layer".to_owned());
+    };
+    let late_ranks_by_layer = |settings: &mut Settings| {
+        settings.delayed = Some(true);
+        settings.batch = Some(480);
+        settings.adapt = Some("accordion:low=3,high=1,eta=0.2,window=1,by=layer".to_owned());
+    };
     let by_loss = |settings: &mut Settings| settings.adapt = Some("loss:inf=0.2,2=0.05,1.5=0.01".to_owned());
     [
         ("none", momentum),
@@ -128,6 +137,8 @@ fn cases() -> [(&'static str, Change); 26] {
         ("topk:unit=tensor", accordion),
         ("powersgd:rank=2", ranks),
         ("powersgd:rank=1", late_ranks),
+        ("powersgd:unit=tensor", ranks_by_layer),
+        ("powersgd:unit=tensor", late_ranks_by_layer),
         ("topk", by_loss),
         ("dgc", by_loss),
     ]
