@@ -1,11 +1,14 @@
 //! What it takes to know two gains before an encode: encode alone; gains, dropped, and then the encode of the
-//! whole gradient; gains, and then the frame of what was selected.
+//! whole gradient; gains, and then the frame of what was selected. For random-k also as a sum: the rounds of
+//! a single worker, from the gradient to the mean.
 //!
 //! Densities 0.1 and 0.01 of 4 M elements, sent at 0.01. The three take turns, so that each round compares
 //! them under the same load; printed are the medians of the rounds, and of their ratios to the encode.
 
 use std::time::Instant;
 
+use gradwire::registry::LinearCodec;
+use gradwire::rounds::{Round, RoundBuffers};
 use gradwire::{Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepKey, Unit};
 use gradwire_benches::{Gradient, Input, Settings};
 
@@ -16,8 +19,18 @@ fn main() {
     println!("| codec | encode, ms | gains and encode | gains and what was selected |");
     println!("| --- | --- | --- | --- |");
     let gradient = Gradient::new(Input::Heavy, LEN, &Settings::from_env());
-    for spelling in ["topk", "dgc:momentum=0", "dgc", "redsync"] {
-        let mut ways = [(); 3].map(|()| Way::new(spelling, &gradient));
+    for (spelling, is_summed) in [
+        ("topk", false),
+        ("topk:chunk=4096", false),
+        ("topk:chunk=64", false),
+        ("dgc:momentum=0", false),
+        ("dgc", false),
+        ("redsync", false),
+        ("sidco:stages=2", false),
+        ("randomk", false),
+        ("randomk", true),
+    ] {
+        let mut ways = [(); 3].map(|()| Way::new(spelling, is_summed, &gradient));
         let mut rounds = Vec::new();
         for step in 0..ROUNDS {
             let [alone, twice, reused] = &mut ways;
@@ -26,7 +39,8 @@ fn main() {
         assert!(ways.iter().all(|way| way.memory.residual() == ways[0].memory.residual()), "{spelling}");
         let ratio = |at: usize| median(rounds.iter().map(|round| round[at] / round[0]).collect());
         let alone = median(rounds.iter().map(|round| round[0]).collect());
-        println!("| `{spelling}` | {:.1} | {:.2} × | {:.2} × |", alone * 1e3, ratio(1), ratio(2));
+        let how = if is_summed { ", summed" } else { "" };
+        println!("| `{spelling}`{how} | {:.1} | {:.2} × | {:.2} × |", alone * 1e3, ratio(1), ratio(2));
     }
 }
 
@@ -37,15 +51,41 @@ struct Way<'g> {
     encoder: Encoder,
     selection: Selection,
     densities: [Density; 2],
+    /// If payloads are summed.
+    sum: Option<Sum>,
+}
+
+/// The rounds of a single worker, at the density that is sent.
+struct Sum {
+    codec: LinearCodec,
+    buffers: RoundBuffers,
+    mean: Vec<f32>,
+}
+
+impl Sum {
+    fn new(codec: LinearCodec) -> Self {
+        let mut buffers = RoundBuffers::new();
+        buffers.grow(codec.rounds().round_scratch_len(LEN));
+        Self { codec, buffers, mean: vec![0.0; LEN] }
+    }
+
+    /// Ends the rounds; the payload is the sum.
+    fn end(&mut self, round: Round, memory: &mut Memory<'_>) {
+        let (layout, scratch) = (LayoutRef::flat(LEN), &mut self.buffers.scratch());
+        let next = self.codec.rounds().advance(&layout, round, scratch, 1, &mut self.mean, Some(memory));
+        assert!(next.is_none(), "one round");
+    }
 }
 
 impl<'g> Way<'g> {
-    fn new(spelling: &str, gradient: &'g Gradient) -> Self {
+    fn new(spelling: &str, is_summed: bool, gradient: &'g Gradient) -> Self {
         let spec = Spec::parse(spelling).expect("a spelling");
         let memory = Memory::for_spec(&spec, &LayoutRef::flat(LEN)).expect("a memory");
         let densities = [0.1, 0.01].map(|share| Density::new(share).expect("a density"));
         let (encoder, selection) = (Encoder::new(), Selection::new());
-        Self { spec, gradient, memory, encoder, selection, densities }
+        let codec = spec.codec.with_density(densities[1]);
+        let sum = is_summed.then(|| Sum::new(codec.as_linear().expect("a linear codec")));
+        Self { spec, gradient, memory, encoder, selection, densities, sum }
     }
 
     fn encode(&mut self, step: u64) -> f64 {
@@ -62,17 +102,29 @@ impl<'g> Way<'g> {
     fn select_and_send(&mut self, step: u64) -> f64 {
         timed(|| {
             self.select(step);
-            self.selection.keep(&mut self.memory);
             let (layout, units) = (LayoutRef::flat(LEN), [Unit::whole(LEN)]);
-            self.selection.encode(&mut self.encoder, 1, &layout, &units, Some(&mut self.memory));
+            let Self { memory, encoder, selection, sum, .. } = self;
+            if let Some(sum) = sum {
+                let round = selection.begin(1, &layout, &units[0], &mut sum.buffers.scratch());
+                return sum.end(round.expect("buffers that are large enough"), memory);
+            }
+            selection.keep(memory);
+            selection.encode(encoder, 1, &layout, &units, Some(memory));
         })
     }
 
     fn encode_whole(&mut self, step: u64) {
-        let codec = self.spec.codec.with_density(self.densities[1]);
         let (layout, units, grad) =
             (LayoutRef::flat(LEN), [Unit::whole(LEN)], Grad::F32(self.gradient.step(step)));
-        let frame = self.encoder.encode(&codec, key(step), &layout, &units, grad, Some(&mut self.memory));
+        let Self { spec, memory, encoder, densities, sum, .. } = self;
+        if let Some(sum) = sum {
+            let (codec, view) = (sum.codec.rounds(), memory.view(0..LEN));
+            let round =
+                codec.begin(key(step), &layout, &units[0], grad, Some(view), &mut sum.buffers.scratch());
+            return sum.end(round.expect("a gradient of finite values"), memory);
+        }
+        let codec = spec.codec.with_density(densities[1]);
+        let frame = encoder.encode(&codec, key(step), &layout, &units, grad, Some(memory));
         frame.expect("a gradient of finite values");
     }
 

@@ -1,9 +1,14 @@
 //! PowerSGD over several workers: against the naive reference, what is kept, and what travels whole.
 
+use gradwire::codecs::{PowerSgd, PowerSgdByUnit};
+use gradwire::format::Field;
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView};
 use gradwire::state::Keeper;
-use gradwire::{Codec, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Codec, DecodeError, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey,
+    TensorRef, Unit,
+};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
 use gradwire_tests::{rounds, run};
@@ -225,6 +230,184 @@ fn units_of_one_layout_do_not_touch_each_others_factors() {
     assert!(apart.factors()[40..72].iter().any(|&q| q != 0.0));
     assert!(apart.factors()[72..].iter().all(|&q| q == 0.0), "a tensor that is cut");
     assert_eq!(apart.residual()[461..], vec![0.0; n - 461]);
+}
+
+/// A unit for each tensor.
+fn units_of(layout: &Layout) -> Vec<Unit> {
+    let layout = layout.as_ref();
+    let unit = |(id, tensor): (u32, TensorRef<'_>)| {
+        let len = tensor.shape.iter().product();
+        Unit { id, start: tensor.offset, len, dense: false }
+    };
+    (0..).zip(layout.tensors()).map(unit).collect()
+}
+
+fn part(grads: &[Vec<f32>], unit: &Unit) -> Vec<Vec<f32>> {
+    grads.iter().map(|grad| grad[unit.range()].to_vec()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Ranks that change from step to step, and differ from tensor to tensor. Each tensor is as it is alone
+    /// in a model at its ranks, bit for bit, and nothing is lost: kept = fl(p − mean).
+    #[test]
+    fn every_unit_goes_on_at_its_own_ranks_as_it_would_alone(
+        ranks in prop::collection::vec(prop::array::uniform5(1u16..6), 1..5),
+        workers in 1usize..4,
+        min_rate in 1u32..3,
+        seed in 0u64..1000,
+    ) {
+        // The third is too small for any rank but 1, the fourth has none; the fifth is sent dense.
+        let shapes = [vec![14, 20], vec![9], vec![5, 3, 2], vec![16, 12], vec![10, 10]];
+        let layout = run::layout(&shapes);
+        let mut units = units_of(&layout);
+        units[4].dense = true;
+        let (first, n) = (PowerSgd::new(1).unwrap().with_min_rate(min_rate), layout.len());
+        let layout = layout.as_ref();
+        let by_unit = |ranks: &[u16]| PowerSgdByUnit::new(&first, ranks, &units, &layout).unwrap();
+        let fresh = |codec: &PowerSgd, layout: &LayoutRef<'_>| {
+            let spec = format!("powersgd:rank={},min_rate={}", codec.rank(), codec.min_rate());
+            let spec = Spec::parse(Box::leak(spec.into_boxed_str())).unwrap();
+            (0..workers).map(|_| Memory::for_spec(&spec, layout).unwrap()).collect::<Vec<_>>()
+        };
+        let mut memories = fresh(&first, &layout);
+        let alone: Vec<Layout> = shapes.iter().map(|shape| run::layout(std::slice::from_ref(shape))).collect();
+        let mut apart: Vec<_> = alone.iter().map(|layout| fresh(&first, &layout.as_ref())).collect();
+        let (mut now, mut last) = (by_unit(&[1; 5]), [1; 5]);
+        for (step, ranks) in (0..).zip(&ranks) {
+            let next = by_unit(ranks);
+            for memory in &mut memories {
+                let before = run::bits(memory.residual());
+                now.hand_over(&next, &layout, memory).unwrap();
+                prop_assert_eq!(run::bits(memory.residual()), before);
+            }
+            let grads = grads(workers, n, seed + step);
+            let mut factors = Vec::new();
+            for (at, unit) in units.iter().enumerate() {
+                let [was, is] = [last[at], ranks[at]].map(|rank| first.with_rank(rank).unwrap());
+                let layout_of_unit = alone[at].as_ref();
+                apart[at].iter_mut().for_each(|memory| was.hand_over(&is, &layout_of_unit, memory).unwrap());
+                let own = part(&grads, unit);
+                let p: Vec<Vec<f32>> = memories.iter().zip(&own).map(|(memory, grad)| {
+                    memory.residual()[unit.range()].iter().zip(grad).map(|(kept, g)| kept + g).collect()
+                }).collect();
+                let codec = next.rounds_of(unit);
+                let (mean, payloads) = rounds::step(codec, key(step), &layout, unit, &own, &mut memories, false);
+                let (linear, unit_alone) = (LinearCodec::PowerSgd(is), Unit { start: 0, ..*unit });
+                let expected = rounds::step(
+                    linear.rounds_of(unit), key(step), &layout_of_unit, &unit_alone, &own, &mut apart[at], false,
+                );
+                prop_assert_eq!((run::bits(&mean), payloads), (run::bits(&expected.0), expected.1));
+                for ((memory, p), other) in memories.iter().zip(&p).zip(&apart[at]) {
+                    let kept = run::bits(&memory.residual()[unit.range()]);
+                    prop_assert_eq!(&kept, &run::bits(other.residual()));
+                    let rest: Vec<f32> = p.iter().zip(&mean).map(|(p, mean)| p - mean).collect();
+                    prop_assert!(kept == run::bits(&rest) || kept.iter().all(|&bits| bits == 0));
+                }
+                factors.extend_from_slice(apart[at][0].factors());
+            }
+            prop_assert_eq!(run::bits(memories[0].factors()), run::bits(&factors));
+            (now, last) = (next, *ranks);
+        }
+    }
+}
+
+/// Units that hold several tensors, cut one, leave one out, or hold nothing.
+#[test]
+fn equal_ranks_are_one_rank() {
+    let shapes = [vec![10, 20], vec![5], vec![16, 16], vec![9, 30], vec![12, 12]];
+    let layout = run::layout(&shapes);
+    let (n, layout) = (layout.len(), layout.as_ref());
+    let unit = |(id, (start, end, dense)): (u32, (usize, usize, bool))| Unit {
+        id: 2 * id,
+        start,
+        len: end - start,
+        dense,
+    };
+    let cuts = [
+        vec![(0, n, false)],
+        vec![(0, 205, false), (205, 500, false), (500, 500, false), (500, n, false)],
+        vec![(0, 200, false), (205, 461, true), (731, n, false)],
+    ];
+    for rank in [1, 2, 4] {
+        let codec = PowerSgd::new(rank).unwrap();
+        let spelling = Box::leak(format!("powersgd:rank={rank}").into_boxed_str());
+        for cut in &cuts {
+            let units: Vec<Unit> = (0..).zip(cut.iter().copied()).map(unit).collect();
+            let by_unit = PowerSgdByUnit::new(&codec, &vec![rank; units.len()], &units, &layout).unwrap();
+            assert!(by_unit.ranks().all(|known| known == rank));
+            let mut runs = [(); 2].map(|()| Run::new(spelling, &shapes, 2));
+            for step in 0..3 {
+                let grads = grads(2, n, step);
+                for unit in &units {
+                    let own = part(&grads, unit);
+                    let [plain, apart] = &mut runs;
+                    let rounds = [plain.codec.rounds_of(unit), by_unit.rounds_of(unit)];
+                    let expected =
+                        rounds::step(rounds[0], key(step), &layout, unit, &own, &mut plain.memories, false);
+                    let mean =
+                        rounds::step(rounds[1], key(step), &layout, unit, &own, &mut apart.memories, false);
+                    assert_eq!((run::bits(&mean.0), mean.1), (run::bits(&expected.0), expected.1));
+                }
+                for (plain, apart) in runs[0].memories.iter().zip(&runs[1].memories) {
+                    assert_eq!(run::bits(plain.residual()), run::bits(apart.residual()));
+                    assert_eq!(run::bits(plain.factors()), run::bits(apart.factors()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_out_of_range_and_memories_of_other_ranks_are_refused() {
+    let layout = run::layout(&[vec![10, 20], vec![16, 16]]);
+    let (units, codec) = (units_of(&layout), PowerSgd::new(1).unwrap());
+    let layout = layout.as_ref();
+    let by_unit = |ranks: [u16; 2]| PowerSgdByUnit::new(&codec, &ranks, &units, &layout);
+    assert_eq!([by_unit([0, 1]), by_unit([1, 257])], [None, None]);
+    let [one, other] = [[1, 2], [2, 2]].map(|ranks| by_unit(ranks).unwrap());
+    let mut memory = Memory::new(vec![0.5; 456]).with_factors(vec![1.0; 20 + 2 * 16]);
+    assert_eq!(other.hand_over(&one, &layout, &mut memory), Err(EncodeError::MemoryIncomplete));
+    assert_eq!((memory.factors(), memory.residual()), (&[1.0; 52][..], &[0.5; 456][..]));
+    assert_eq!(one.hand_over(&other, &layout, &mut memory), Ok(()));
+    assert_eq!(memory.factors(), [[1.0; 20].as_slice(), &[0.0; 20], &[1.0; 32]].concat());
+}
+
+/// A saved memory does not say which ranks it has, as it did not before: their number of factors must agree.
+#[test]
+fn a_memory_of_different_ranks_is_saved_and_loaded_bit_for_bit() {
+    let layout = run::layout(&[vec![10, 20], vec![16, 16]]);
+    let (units, codec) = (units_of(&layout), PowerSgd::new(1).unwrap());
+    let layout = layout.as_ref();
+    let by_unit = PowerSgdByUnit::new(&codec, &[2, 1], &units, &layout).unwrap();
+    let alike = PowerSgdByUnit::new(&codec, &[1, 1], &units, &layout).unwrap();
+    let fresh = || {
+        let spec = Spec::parse("powersgd").unwrap();
+        (0..2).map(|_| Memory::for_spec(&spec, &layout).unwrap()).collect::<Vec<_>>()
+    };
+    let (mut memories, mut resumed) = (fresh(), fresh());
+    memories.iter_mut().for_each(|memory| alike.hand_over(&by_unit, &layout, memory).unwrap());
+    let run = |step: u64, memories: &mut [Memory<'_>]| {
+        let grads = grads(2, 456, step);
+        let of = |unit: &Unit| {
+            let own = part(&grads, unit);
+            run::bits(
+                &rounds::step(by_unit.rounds_of(unit), key(step), &layout, unit, &own, memories, false).0,
+            )
+        };
+        units.iter().map(of).collect::<Vec<_>>()
+    };
+    run(0, &mut memories);
+    for (from, to) in memories.iter().zip(&mut resumed) {
+        let mut saved = vec![0xa5; from.saved_bytes().unwrap()];
+        assert_eq!(from.save(&layout, &mut saved), Ok(saved.len()));
+        let refused = to.load(&layout, &saved);
+        assert_eq!(refused, Err(DecodeError::InvalidField(Field::Memory)), "ranks 1 and 1");
+        alike.hand_over(&by_unit, &layout, to).unwrap();
+        to.load(&layout, &saved).unwrap();
+    }
+    assert_eq!(run(1, &mut resumed), run(1, &mut memories));
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! An encode in two steps is the encode at the density that was decided on, bit for bit, and nothing changes
-//! before that.
+//! before that. Likewise with rounds in place of a frame.
 
 use gradwire::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
+use gradwire::codecs::ValueChoice;
 use gradwire::registry::CODECS;
+use gradwire::rounds::LinearScratch;
 use gradwire::{
     Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::gain::of_density;
+use gradwire_tests::rounds;
 use gradwire_tests::run::{self, Gradient, Kept, bits};
 use proptest::prelude::*;
 
@@ -32,8 +35,9 @@ fn units(n: usize) -> Vec<Unit> {
     ranges.into_iter().enumerate().map(unit).collect()
 }
 
-const CODINGS: [&str; 8] = [
+const CODINGS: [&str; 9] = [
     "",
+    ",index=chunks",
     ",index=raw",
     ",index=context",
     ",values=f16",
@@ -43,9 +47,12 @@ const CODINGS: [&str; 8] = [
     ",values=q4,rounding=stochastic,memory=none",
 ];
 
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 17] = [
     "topk:density=1",
     "topk:density=1,memory=none",
+    "topk:density=1,chunk=64",
+    "topk:density=1,chunk=256,memory=none",
+    "topk:density=1,chunk=4096",
     "dgc:density=1,momentum=0",
     "dgc:density=1",
     "dgc:density=1,momentum=0.75,nesterov,sample=0.2",
@@ -53,6 +60,11 @@ const METHODS: [&str; 9] = [
     "redsync:density=1",
     "redsync:density=1,width=0.001",
     "redsync:density=1,width=0.01,memory=none",
+    "randomk:density=1",
+    "randomk:density=1,estimator=unbiased",
+    "sidco:density=1,stages=1",
+    "sidco:density=1,stages=3,fit=exp",
+    "sidco:density=1,stages=2,fit=gamma,cap=exact,memory=none",
 ];
 
 /// Not with a memory and stochastic rounding, or with a memory that is stated twice.
@@ -161,8 +173,7 @@ proptest! {
                 }
             };
             for ((gain, frame), kept) in selected.unwrap().into_iter().zip(&frames).zip(&others) {
-                let values = spec.codec.sparse_values().unwrap();
-                if values == gradwire::codecs::ValueChoice::F32 {
+                if spec.codec.sparse_values().is_none_or(|values| values == ValueChoice::F32) {
                     let of_frame = gain_of(frame.as_ref().unwrap(), &layout, grad, kept.as_ref());
                     prop_assert_eq!(gain, of_frame, "{}", spec);
                 }
@@ -190,6 +201,76 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    /// Two or three workers, three steps, unit by unit; the last step is abandoned.
+    #[test]
+    fn rounds_of_a_selection_are_the_rounds_at_that_density(
+        method in prop::sample::select(vec!["randomk", "randomk:memory=none", "randomk:estimator=unbiased"]),
+        n in prop_oneof![0usize..300, 0usize..9000],
+        gradients in prop::collection::vec(inputs(), 2..4),
+        before in inputs(),
+        shares in prop::collection::vec(
+            prop::sample::select(vec![1e-9, 0.001, 0.01, 0.3, 0.5, 0.9, 1.0]), 1..4),
+        is_cut in any::<bool>(),
+    ) {
+        let (spec, layout) = (Spec::parse(method).unwrap(), LayoutRef::flat(n));
+        let units = if is_cut { units(n) } else { vec![Unit::whole(n)] };
+        let (densities, workers) = (densities(&shares), gradients.len());
+        let residual = || before.values(n).iter().map(|value| value / 4.0).collect::<Vec<f32>>();
+        let memories = || -> Vec<Memory<'static>> {
+            let keeps = Kept::new(&spec, n, &units).is_some();
+            (0..workers).filter(|_| keeps).map(|_| Memory::new(residual())).collect()
+        };
+        let (mut plain, mut selected) = (memories(), memories());
+        let mut selections = vec![Selection::new(); workers];
+        for step in 0..3 {
+            let (at, abandons) = (step % densities.len(), step == 2);
+            let grads: Vec<Vec<f32>> = (0..workers)
+                .map(|rank| gradients[(rank + step) % workers].values(n).iter().map(|v| v / 8.0).collect())
+                .collect();
+            let key = |rank| StepKey { seed: 3, step: step as u64, source: Source::Rank(rank as u32) };
+            for (rank, selection) in selections.iter_mut().enumerate() {
+                let (grad, memory) = (Grad::F32(&grads[rank]), selected.get(rank));
+                let done = selection.select(&spec.codec, key(rank), &layout, &units, grad, memory, &densities);
+                prop_assert!(done.is_ok());
+            }
+            let codec = spec.codec.with_density(densities[at]).as_linear().unwrap();
+            for unit in &units {
+                let codec = codec.rounds_of(unit);
+                let parts: Vec<Vec<f32>> = grads.iter().map(|grad| grad[unit.range()].to_vec()).collect();
+                let expected = rounds::step(codec, key(0), &layout, unit, &parts, &mut plain, abandons);
+                let begun = selections.iter().map(|selection| {
+                    rounds::begin_by(codec, unit, |scratch| selection.begin(at, &layout, unit, scratch).unwrap())
+                });
+                let mean = rounds::finish(codec, &layout, begun.collect(), &mut selected, abandons);
+                prop_assert_eq!(bits(&mean.0), bits(&expected.0));
+                prop_assert_eq!(mean.1, expected.1);
+            }
+            for (plain, selected) in plain.iter().zip(&selected) {
+                prop_assert_eq!(words(Some(plain)), words(Some(selected)), "step {}", step);
+            }
+        }
+    }
+}
+
+#[test]
+fn rounds_need_the_scratch_memory_that_the_codec_needs() {
+    let (codec, layout, unit) = (Spec::parse("randomk").unwrap().codec, LayoutRef::flat(9), Unit::whole(9));
+    let (densities, mut selection) = (densities(&[0.5, 0.2]), Selection::new());
+    selection.select(&codec, key(1), &layout, &[unit], Grad::F32(&[1.0; 9]), None, &densities).unwrap();
+    let begin = |at: usize, less: usize| {
+        let needed = codec.with_density(densities[at]).as_linear().unwrap().rounds().round_scratch_len(9);
+        let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
+        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
+        let begun = selection.begin(at, &layout, &unit, &mut scratch).map(|round| round.payload_len);
+        (begun, needed)
+    };
+    assert_eq!([begin(0, 0).0, begin(1, 0).0], [Ok(5), Ok(2)]);
+    let (begun, needed) = begin(1, 1);
+    assert_eq!(begun, Err(EncodeError::LinearScratchTooSmall { needed }));
+}
+
 /// Long enough for samples that mislead: the largest values are neighbours, or all lie at the end.
 #[test]
 fn long_gradients_are_selected_as_an_encode_selects_them() {
@@ -201,7 +282,17 @@ fn long_gradients_are_selected_as_an_encode_selects_them() {
     let densities = densities(&[0.0001, 0.1, 0.001, 0.01, 0.004, 0.01]);
     let (layout, units) = (LayoutRef::flat(n), [Unit::whole(n)]);
     for values in [rising, clustered, Input::Heavy(3).values(n), Input::Ties(4).values(n)] {
-        for spelling in ["topk", "dgc:momentum=0", "redsync", "redsync:width=0.0001"] {
+        for spelling in [
+            "topk",
+            "topk:chunk=65536",
+            "topk:chunk=64",
+            "dgc:momentum=0",
+            "redsync",
+            "redsync:width=0.0001",
+            "sidco:stages=1",
+            "sidco:stages=4",
+            "randomk",
+        ] {
             let spec = Spec::parse(spelling).unwrap();
             let (grad, mut selection) = (Grad::F32(&values), Selection::new());
             let mut kept = Some(Kept { residual: Input::Normal(9).values(n), ..Kept::default() });
@@ -302,17 +393,23 @@ fn everything_can_be_taken_out_of_the_memory_at_once() {
 }
 
 #[test]
-fn sparsifiers_of_the_largest_values_fit_and_no_others() {
-    let fits: Vec<&str> = CODECS
-        .iter()
-        .flat_map(|entry| entry.examples)
-        .filter(|example| Selection::fits(&Spec::parse(example).unwrap().codec))
-        .map(|example| example.split(':').next().unwrap())
-        .collect();
-    let expected = ["topk", "dgc", "redsync"];
-    assert!(expected.iter().all(|name| fits.contains(name)), "{fits:?}");
-    assert!(fits.iter().all(|name| expected.contains(name)), "{fits:?}");
-    assert!(!Selection::fits(&Spec::parse("topk:chunk=1024").unwrap().codec));
+fn codecs_with_a_density_fit_unless_they_adapt() {
+    for example in CODECS.iter().flat_map(|entry| entry.examples) {
+        let codec = Spec::parse(example).unwrap().codec;
+        let adapts = codec.capabilities().adapts;
+        assert_eq!(Selection::fits(&codec), codec.density().is_some() && !adapts, "{example}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "a linear codec")]
+fn a_codec_of_frames_has_no_rounds() {
+    let (codec, layout, unit) = (Spec::parse("topk").unwrap().codec, LayoutRef::flat(4), Unit::whole(4));
+    let mut selection = Selection::new();
+    let grad = Grad::F32(&[1.0, 2.0, 3.0, 4.0]);
+    selection.select(&codec, key(1), &layout, &[unit], grad, None, &densities(&[0.5])).unwrap();
+    let mut scratch = LinearScratch { words: &mut [0; 20], floats: &mut [0.0; 20], ints: &mut [] };
+    let _ = selection.begin(0, &layout, &unit, &mut scratch);
 }
 
 #[test]

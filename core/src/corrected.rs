@@ -31,7 +31,11 @@ const NARROW_BLOCK: usize = if Full::build().is_some() { 256 } else { 64 };
 
 /// The values of one unit: its gradient, and its residual if it has one.
 #[derive(Clone, Copy)]
-pub(crate) struct Corrected<'a> {
+#[cfg_attr(
+    not(feature = "alloc"),
+    allow(unreachable_pub, reason = "codecs name it in a trait of builds with a heap")
+)]
+pub struct Corrected<'a> {
     grad: Grad<'a>,
     /// No magnitude of the gradient is above this; infinite where nothing is known.
     largest_gradient: FullBound,

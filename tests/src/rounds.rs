@@ -4,8 +4,9 @@ use gradwire::rounds::{LinearScratch, Payload, Reduction, Round};
 use gradwire::{Grad, LayoutRef, Linear, Memory, Source, StepKey, Unit};
 
 /// One worker: its round and its working memory, filled with rubbish before the first.
-struct Worker {
-    round: Round,
+pub struct Worker {
+    /// The round under way.
+    pub round: Round,
     words: Vec<u32>,
     floats: Vec<f32>,
     ints: Vec<i32>,
@@ -78,17 +79,42 @@ pub fn step(
     memories: &mut [Memory<'_>],
     abandon: bool,
 ) -> (Vec<f32>, Vec<usize>) {
-    let needed = codec.round_scratch_len(unit.len);
+    let views: Vec<_> = memories.iter().map(|memory| memory.view(unit.range())).collect();
     let begin = |(rank, grad): (usize, &Vec<f32>)| {
-        let (mut words, mut floats) = (vec![7u32; needed.words], vec![7.0f32; needed.floats]);
-        let mut ints = vec![7i32; needed.ints];
-        let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
-        let key = StepKey { source: Source::Rank(rank as u32), ..key };
-        let memory = memories.get(rank).map(|memory| memory.view(unit.range()));
-        let round = codec.begin(key, layout, unit, Grad::F32(grad), memory, &mut scratch).unwrap();
-        Worker { round, words, floats, ints }
+        begin_by(codec, unit, |scratch| {
+            let key = StepKey { source: Source::Rank(rank as u32), ..key };
+            codec.begin(key, layout, unit, Grad::F32(grad), views.get(rank).copied(), scratch).unwrap()
+        })
     };
-    let mut workers: Vec<Worker> = grads.iter().enumerate().map(begin).collect();
+    let workers = grads.iter().enumerate().map(begin).collect();
+    finish(codec, layout, workers, memories, abandon)
+}
+
+/// A worker whose rounds `begin` begins, in working memory of exactly the stated size.
+pub fn begin_by(
+    codec: &dyn Linear,
+    unit: &Unit,
+    begin: impl FnOnce(&mut LinearScratch<'_>) -> Round,
+) -> Worker {
+    let needed = codec.round_scratch_len(unit.len);
+    let (mut words, mut floats) = (vec![7u32; needed.words], vec![7.0f32; needed.floats]);
+    let mut ints = vec![7i32; needed.ints];
+    let round = begin(&mut LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints });
+    Worker { round, words, floats, ints }
+}
+
+/// The rounds of workers that have begun, as [`step`] goes on with them.
+///
+/// # Panics
+/// When the workers do not agree.
+pub fn finish(
+    codec: &dyn Linear,
+    layout: &LayoutRef<'_>,
+    mut workers: Vec<Worker>,
+    memories: &mut [Memory<'_>],
+    abandon: bool,
+) -> (Vec<f32>, Vec<usize>) {
+    let (unit, count) = (workers[0].round.unit, workers.len() as u32);
     let mut payloads = Vec::new();
     loop {
         payloads.push(workers[0].round.payload_len);
@@ -96,7 +122,7 @@ pub fn step(
         let (mut means, mut last) = (Vec::new(), true);
         for (rank, worker) in workers.iter_mut().enumerate() {
             let mut mean = vec![f32::NAN; unit.len];
-            let (round, count) = (worker.round, grads.len() as u32);
+            let round = worker.round;
             let mut memory = memories.get_mut(rank).map(|memory| memory.slice(unit.range()));
             let next = codec.advance(layout, round, &mut worker.scratch(), count, &mut mean, memory.as_mut());
             if next.is_none() && abandon {

@@ -160,6 +160,11 @@ impl Means {
         self.exchange.set_rank(rank, memory)
     }
 
+    /// The same with a rank for each unit.
+    pub(crate) fn set_ranks(&mut self, ranks: &[u16], memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
+        self.exchange.set_ranks(ranks, memory)
+    }
+
     /// Begins a step with this codec; without one, with that of the step before.
     pub(crate) fn start(
         &mut self,

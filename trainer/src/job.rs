@@ -182,7 +182,7 @@ impl Job {
                 let target: usize = self.units().iter().zip(densities).map(of).sum::<Option<usize>>()?;
                 Some(target as f64 / self.layout.len() as f64)
             }
-            Decided::Rank { .. } => None,
+            Decided::Rank { .. } | Decided::Ranks { .. } => None,
         }
     }
 

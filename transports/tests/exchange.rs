@@ -359,6 +359,60 @@ fn a_rank_is_set_between_steps_and_the_residual_stays() {
     }
 }
 
+/// Each unit at its ranks is as in a model whose units all have them.
+#[test]
+fn ranks_of_units_are_set_between_steps() {
+    let ranks = [[2, 2, 2], [3, 1, 2], [1, 1, 4], [1, 1, 1], [5, 9, 2]];
+    let steps = ranks.len() as u64;
+    let ring = || Route::AllReduce { wire: Wire::F32 };
+    for (route, parts) in [(ring(), 1), (ring(), 3), (Route::Tree { wire: Wire::F32 }, 1)] {
+        let spec = "powersgd:rank=1,min_rate=1,unit=tensor";
+        let run = |ranks: &(dyn Fn(usize) -> [u16; 3] + Sync)| {
+            on_threads(workers(3, spec, &route), |worker: Worker| {
+                let Worker { mut transport, exchange, wait, .. } = worker;
+                let mut exchange = if parts > 1 { exchange.pipelined(parts).unwrap() } else { exchange };
+                let (layout, rank) = (layout(), transport.rank().0);
+                let mut memory = Memory::for_spec(&Spec::parse(spec).unwrap(), &layout.as_ref()).unwrap();
+                let step = |step: u64| {
+                    let before = bits(memory.residual());
+                    exchange.set_ranks(&ranks(step as usize), &mut memory).unwrap();
+                    assert_eq!(bits(memory.residual()), before);
+                    let (grad, mut mean) = (gradient(rank, step, layout.len()), vec![0.0; layout.len()]);
+                    let (of, by) = (Grad::F32(&grad), Deadline::after(wait));
+                    let transport = transport.as_mut();
+                    exchange.start(transport, key(rank, step), of, Some(&mut memory), by).unwrap();
+                    exchange.finish(transport, &mut mean, Some(&mut memory), by).unwrap();
+                    (bits(&mean), bits(memory.residual()), memory.factors().len())
+                };
+                (0..steps).map(step).collect::<Vec<_>>()
+            })
+        };
+        let apart = run(&|step| ranks[step]);
+        let (layout, units) = (layout(), Spec::parse(spec).unwrap().units);
+        for (at, unit) in units.units(&layout.as_ref()).enumerate() {
+            let alike = run(&|step| [ranks[step][at]; 3]);
+            for (apart, alike) in apart.iter().flatten().zip(alike.iter().flatten()) {
+                assert_eq!(apart.0[unit.range()], alike.0[unit.range()], "unit {at} by {route:?}");
+                assert_eq!(apart.1[unit.range()], alike.1[unit.range()], "unit {at} by {route:?}");
+            }
+        }
+        // 33 columns of `w`, and 11 of `v` unless its factors are longer than it is.
+        let factors: Vec<usize> = apart[0].iter().map(|step| step.2).collect();
+        assert_eq!(factors, [66 + 22, 99 + 22, 33 + 44, 33 + 11, 165 + 22]);
+    }
+}
+
+#[test]
+fn while_ranks_differ_no_other_codec_is_taken() {
+    let spec = Spec::parse("powersgd:rank=1,min_rate=1,unit=tensor").unwrap();
+    let mut exchange = Exchange::new(spec, layout(), Route::AllReduce { wire: Wire::F32 }).unwrap();
+    let mut memory = Memory::for_spec(&spec, &layout().as_ref()).unwrap();
+    exchange.set_ranks(&[2, 1, 1], &mut memory).unwrap();
+    assert_eq!(exchange.set_codec(spec.codec), Err(ExchangeError::OtherMemory { codec: "powersgd" }));
+    exchange.set_ranks(&[1, 1, 1], &mut memory).unwrap();
+    assert_eq!(exchange.set_codec(spec.codec), Ok(()));
+}
+
 #[test]
 fn a_rank_that_cannot_be_set_is_refused_and_changes_nothing() {
     let ring = Route::AllReduce { wire: Wire::F32 };

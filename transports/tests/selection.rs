@@ -4,7 +4,8 @@ use std::thread;
 
 use gradwire::random::Stream;
 use gradwire::{Density, Grad, Layout, Memory, Selection, Source, Spec, StepKey};
-use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
+use gradwire_transports::collective::Wire;
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::{Deadline, Transport, local};
 
 const RANKS: u32 = 3;
@@ -81,7 +82,8 @@ fn run(spelling: &'static str, route: &Route, parts: usize, undoes: bool, select
 
 #[test]
 fn a_selected_step_is_the_step_of_its_gradient() {
-    let server = Route::Server(ServerOptions::default());
+    let server = || Route::Server(ServerOptions::default());
+    let ring = || Route::AllReduce { wire: Wire::F32 };
     for (spelling, route, parts, undoes) in [
         ("topk:unit=model", Route::AllGather, 1, false),
         ("topk:unit=tensor,values=q8", Route::AllGather, 3, false),
@@ -90,7 +92,18 @@ fn a_selected_step_is_the_step_of_its_gradient() {
         ("topk:unit=tensor,memory=none", Route::AllGather, 1, false),
         ("dgc:unit=tensor", Route::SparseAllReduce, 1, false),
         ("topk:unit=tensor,dense_1d=true", Route::SparseAllReduce, 3, false),
-        ("topk:unit=tensor", server, 1, false),
+        ("topk:unit=tensor", server(), 1, false),
+        ("topk:chunk=64", Route::AllGather, 1, false),
+        ("topk:chunk=64,unit=tensor,dense_1d=true", Route::SparseAllReduce, 2, true),
+        ("sidco:stages=2", Route::AllGather, 1, false),
+        ("randomk:unit=tensor", Route::AllGather, 2, false),
+        ("randomk:unit=tensor,dense_1d=true", server(), 1, true),
+        ("randomk", ring(), 1, false),
+        ("randomk:unit=tensor,dense_1d=true", ring(), 3, true),
+        ("randomk:unit=tensor,memory=none", ring(), 1, false),
+        ("randomk:unit=tensor,estimator=unbiased", ring(), 2, false),
+        ("randomk:unit=tensor", Route::AllReduce { wire: Wire::Bf16 }, 1, false),
+        ("randomk:unit=tensor", Route::Tree { wire: Wire::F32 }, 1, false),
     ] {
         let [plain, selected] = [false, true].map(|selects| run(spelling, &route, parts, undoes, selects));
         assert_eq!(selected, plain, "{spelling} by {route:?} in {parts}");
@@ -103,10 +116,25 @@ fn a_selected_step_is_the_step_of_its_gradient() {
 }
 
 #[test]
-#[should_panic(expected = "a selection is sent in frames")]
-fn sums_take_no_selection() {
-    let route = Route::AllReduce { wire: gradwire_transports::collective::Wire::F32 };
-    let spec = Spec::parse("none").unwrap();
+fn sums_take_no_selection_of_a_codec_of_frames() {
+    let (layout, route) = (layout(), Route::AllReduce { wire: Wire::F32 });
+    let mut exchange = Exchange::new(Spec::parse("randomk").unwrap(), layout.clone(), route).unwrap();
+    let (mut end, mut selection) = (local::world(1).remove(0), Selection::new());
+    let (codec, layout) = (Spec::parse("topk").unwrap().codec, layout.as_ref());
+    let (values, tenth) = (gradient(0, 0, layout.len()), Density::new(0.1).unwrap());
+    let (key, grad) = (StepKey { seed: 1, step: 0, source: Source::Rank(0) }, Grad::F32(&values));
+    let mut memory = Memory::new(vec![0.5; layout.len()]);
+    selection.select(&codec, key, &layout, exchange.units(), grad, Some(&memory), &[tenth]).unwrap();
+    let started = exchange.start_selected(&mut end, &mut selection, 0, Some(&mut memory), Deadline::NEVER);
+    assert_eq!(started, Err(ExchangeError::NotLinear { codec: "topk" }));
+    assert_eq!(memory.residual(), vec![0.5; layout.len()]);
+}
+
+#[test]
+#[should_panic(expected = "packets are cut from the gradient")]
+fn packets_take_no_selection() {
+    let spec = Spec::parse("topk:max_packet_bytes=500").unwrap();
+    let route = Route::Server(ServerOptions::default());
     let mut exchange = Exchange::new(spec, layout(), route).unwrap();
     let mut end = local::world(1).remove(0);
     let _ = exchange.start_selected(&mut end, &mut Selection::new(), 0, None, Deadline::NEVER);

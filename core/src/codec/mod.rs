@@ -10,7 +10,7 @@ mod body;
 mod cut;
 mod experiment;
 #[cfg(feature = "alloc")]
-mod nested;
+mod multi_level;
 mod spelled;
 mod unit;
 
@@ -30,7 +30,7 @@ pub(crate) use cut::{Cut, Cuts, Decided, Piece};
 pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
 pub(crate) use experiment::{ExperimentBody, Parser};
 #[cfg(feature = "alloc")]
-pub(crate) use nested::{Chosen, Nested};
+pub(crate) use multi_level::{Beside, Chosen, MultiLevel, Whole, read_beside};
 pub use spelled::CodecEntry;
 pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
 pub use unit::{Capabilities, Law};

@@ -3,7 +3,7 @@
 use crate::built::Full;
 use crate::codec::cut::Cut;
 #[cfg(feature = "alloc")]
-use crate::codec::nested::Nested;
+use crate::codec::multi_level::MultiLevel;
 use crate::corrected::{Corrected, Pass};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -190,9 +190,9 @@ pub trait EncodeUnit: Send + Sync {
         None
     }
 
-    /// The codec as [`Nested`], if its entries at several densities follow from one selection.
+    /// The codec as [`MultiLevel`], if its entries at several densities follow from one read.
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         None
     }
 

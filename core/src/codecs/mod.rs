@@ -26,6 +26,8 @@ pub use dpsgd::Dpsgd;
 pub use efsign::EfSign;
 pub use maxnorm::MaxNorm;
 pub use powersgd::PowerSgd;
+#[cfg(feature = "alloc")]
+pub use powersgd::PowerSgdByUnit;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
 pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;

@@ -1,9 +1,8 @@
-//! An encode in two steps: one read of the gradient, and then a frame at one of several densities.
+//! An encode in two steps: one read of the gradient, and then a frame or rounds at one of several densities.
 
 use crate::arithmetic::gain::{Gain, SquareSum};
-use crate::codec::{Chosen, EncodeUnit, Nested, UnitInput};
+use crate::codec::{Beside, Chosen, EncodeUnit, MultiLevel, Round, UnitInput, Whole, read_beside};
 use crate::codecs::Dense;
-use crate::codecs::topk::{Beside, Whole, capacity, largest_beside};
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::frame::message::{
@@ -18,7 +17,7 @@ use crate::memory::Memory;
 use crate::owned::buffers::{Encoder, grow};
 use crate::registry::codecs::{AsUnitCodec, Codec};
 use crate::rng::key::StepKey;
-use crate::scratch::Scratch;
+use crate::scratch::{LinearScratch, Scratch};
 use crate::wire::writer::Writer;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -28,15 +27,18 @@ use core::ops::Range;
 ///
 /// 1. [`select`](Self::select) reads the gradient and the memory, changes neither, and gives the gain of each
 ///    density. It keeps p = fl(residual + gradient) or, with momentum, fl(residual + step), and the entries
-///    that the codec sends at each density. Those of lower densities are chosen among those that are enough
-///    for the highest one.
+///    that the codec sends at each density. Where these are the largest values, those of lower densities are
+///    chosen among those that are enough for the highest one; otherwise they are chosen out of p.
 /// 2. [`keep`](Self::keep) moves p into the memory, as if nothing were sent. Without a memory it is left out.
 /// 3. [`encode`](Self::encode) writes the frame of one density and takes what it holds out of the memory.
 ///
-/// Frame, memory and mean are then those of an [encode](crate::Gather::encode) with the codec at that
-/// density, bit for bit. Up to the second step a selection can be dropped, and nothing has happened. A caller
-/// that sends everything calls [`take_all`](Self::take_all) in place of the second and third step, and sends
-/// [`values`](Self::values).
+/// For a [`Linear`](crate::Linear) codec, [`begin`](Self::begin) takes the place of the second and third step
+/// if payloads are to be summed.
+///
+/// Frame, payload, memory and mean are then those of an [encode](crate::Gather::encode), or of
+/// [rounds](crate::Linear::begin), with the codec at that density, bit for bit. Up to the second step a
+/// selection can be dropped, and nothing has happened. A caller that sends everything calls
+/// [`take_all`](Self::take_all) in place of the second and third step, and sends [`values`](Self::values).
 ///
 /// It works with the codecs that [`fits`](Self::fits) allows; for others,
 /// [`Trial`](crate::arithmetic::gain::Trial) gives the gain. It holds 4 bytes a coordinate, 8 with momentum,
@@ -114,16 +116,18 @@ impl Selection {
         Self::default()
     }
 
-    /// Whether entries of this codec at several densities follow from one selection: [`TopK`] over whole
-    /// units, [`Dgc`], and [`Redsync`]. Not `TopK` with chunks, because what is largest in the unit may be
-    /// small in its chunk, and no codec that does not send the largest values.
+    /// Whether entries of this codec at several densities follow from one read of the gradient: [`TopK`],
+    /// [`Dgc`], [`Redsync`], [`RandomK`], and [`Sidco`] with a fixed number of stages. With stages that
+    /// adapt, they also depend on what earlier steps sent. No codec without a density fits.
     ///
     /// [`TopK`]: crate::codecs::TopK
     /// [`Dgc`]: crate::codecs::Dgc
     /// [`Redsync`]: crate::codecs::Redsync
+    /// [`RandomK`]: crate::codecs::RandomK
+    /// [`Sidco`]: crate::codecs::Sidco
     #[must_use]
     pub fn fits(codec: &Codec) -> bool {
-        codec.as_unit_codec().as_nested().is_some()
+        codec.as_unit_codec().as_multi_level().is_some()
     }
 
     /// Selects at each of the `densities`, which may be none and have any order, and returns as many gains.
@@ -157,7 +161,7 @@ impl Selection {
         densities: &[Density],
     ) -> Result<&[Gain], EncodeError> {
         (self.of, self.is_kept) = (None, false);
-        let nested = codec.as_unit_codec().as_nested().expect("a codec that a selection fits");
+        let levels = codec.as_unit_codec().as_multi_level().expect("a codec that a selection fits");
         check(codec, key, layout, units, grad, memory, densities)?;
         self.gains.clear();
         self.gains.resize(densities.len(), Gain::default());
@@ -167,9 +171,9 @@ impl Selection {
         for unit in units {
             let source = source_of(codec, unit, grad, memory, densities);
             let entries = if unit.dense {
-                self.take_dense(unit, &source, densities.len())?
+                self.take_whole(unit, &source, densities.len())?
             } else {
-                self.choose((nested, key, unit), &source, densities, &mut filled)?
+                self.choose((levels, key, unit), &source, densities, &mut filled)?
             };
             selected.push(entries);
         }
@@ -293,9 +297,9 @@ impl Selection {
                 let entries = rest.next().expect("as many units as frames have");
                 set_bounds(entries, &mut input);
                 let chosen = entries.places.get(at);
-                match (unit_codec.as_nested(), chosen) {
-                    (Some(nested), Some(place)) => {
-                        self.write_entries(nested, unit_codec, place, input, scratch, writer);
+                match (unit_codec.as_multi_level(), chosen) {
+                    (Some(levels), Some(place)) => {
+                        self.write_entries(levels, unit_codec, place, input, scratch, writer);
                         Ok(())
                     }
                     _ => write_dense(input, scratch, writer),
@@ -305,10 +309,50 @@ impl Selection {
         written.expect("the selection has checked what can fail")
     }
 
+    /// Begins the rounds of one of the units at the density with position `at`, as
+    /// [`Linear::begin`](crate::Linear::begin) does with the codec at that density. The rounds go on as with
+    /// [`rounds_of`](crate::registry::LinearCodec::rounds_of) of that codec, and the memory as it was for
+    /// [`select`](Self::select). `layout` and `unit` are as for [`encode`](Self::encode). Copies p to the
+    /// scratch memory; reads neither gradient nor memory.
+    ///
+    /// # Errors
+    /// `LinearScratchTooSmall`: `scratch` has less than the codec needs at that density. The selection has
+    /// checked everything else.
+    ///
+    /// # Panics
+    /// When nothing is selected, when there is no such density, for another unit or another layout than were
+    /// selected, for a codec that is not linear, and when p was [kept](Self::keep).
+    ///
+    /// # Determinism
+    /// Payload, mean and memory of [`Linear::begin`](crate::Linear::begin) and what follows it.
+    pub fn begin(
+        &self,
+        at: usize,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        let of = self.of.as_ref().expect("a selection");
+        assert_eq!(layout.len(), of.layout_len, "another layout than that of the selection");
+        let [entries] = of.run(core::slice::from_ref(unit)) else { unreachable!("one for each unit") };
+        let linear = self.codec(at).expect("a density of the selection").as_linear().expect("a linear codec");
+        let (codec, p) = (linear.rounds_of(unit), &self.values()[unit.range()]);
+        let needed = codec.round_scratch_len(unit.len);
+        if !scratch.holds(needed) {
+            return Err(EncodeError::LinearScratchTooSmall { needed });
+        }
+        let levels = linear.as_unit_codec().as_multi_level();
+        let Some((levels, place)) = levels.zip(entries.places.get(at)) else {
+            return codec.begin(of.key, layout, unit, Grad::F32(p), None, scratch);
+        };
+        let entries = (&self.indices[place.clone()], &self.entries[place.clone()]);
+        Ok(levels.begin_chosen(unit, p, entries, scratch).expect("the rounds of a linear codec"))
+    }
+
     /// Copies the entries to the scratch memory and writes their body.
     fn write_entries(
         &self,
-        nested: &dyn Nested,
+        levels: &dyn MultiLevel,
         codec: &dyn EncodeUnit,
         place: &Range<usize>,
         input: UnitInput<'_, '_>,
@@ -322,48 +366,44 @@ impl Selection {
         values.copy_from_slice(&self.entries[place.clone()]);
         let len = place.len();
         let scratch = Scratch { words, bytes: scratch.bytes };
-        nested.encode_chosen(input, Candidates { indices, values, len }, scratch, writer);
+        levels.encode_chosen(input, Candidates { indices, values, len }, scratch, writer);
     }
 
-    /// Writes p of a unit that is sent dense.
-    fn take_dense(
+    /// Writes p of a unit whose entries need not be chosen: it is sent dense, or at no density.
+    fn take_whole(
         &mut self,
         unit: &Unit,
         source: &Corrected<'_>,
         densities: usize,
     ) -> Result<UnitEntries, EncodeError> {
-        let mut beside = Beside { p: &mut self.values[unit.range()], momentum: &mut [] };
-        let mut none = Candidates { indices: &mut [], values: &mut [], len: 0 };
-        let whole = largest_beside(source, 0, &mut beside, &mut none, &mut [])?;
+        let whole = read_beside(source, &mut beside(&mut self.values, &mut self.momentum, unit), |_, _| {})?;
         let gain = Gain { sent: whole.squares, whole: whole.squares };
         self.gains[..densities].iter_mut().for_each(|sum| *sum += gain);
         Ok(UnitEntries { unit: *unit, whole, places: Vec::new() })
     }
 
-    /// Selects the entries of a unit at each density, after the `filled` entries of the units before it.
+    /// Chooses the entries of a unit at each density, after the `filled` entries of the units before it.
     fn choose(
         &mut self,
-        (nested, key, unit): (&dyn Nested, StepKey, &Unit),
+        (levels, key, unit): (&dyn MultiLevel, StepKey, &Unit),
         source: &Corrected<'_>,
         densities: &[Density],
         filled: &mut usize,
     ) -> Result<UnitEntries, EncodeError> {
-        let len = unit.len;
-        let k = densities.iter().map(|&density| nested.enough(density, len)).max().unwrap_or(0);
-        let spare = densities.iter().map(|&density| nested.spare_len(density, len)).max().unwrap_or(0);
-        grow(&mut self.spare, spare.max(k));
-        let room = if k == 0 { 0 } else { capacity(k, len) };
+        let Some(&most) = densities.iter().max() else { return self.take_whole(unit, source, 0) };
+        let (room, spares) = (levels.held_len(most, unit.len), densities.iter());
+        let spare = spares.map(|&density| levels.spare_len(density, unit.len)).max().unwrap_or(0);
+        grow(&mut self.spare, spare);
         self.grow_entries(*filled + room);
-        let momentum = if self.momentum.is_empty() { &mut [] } else { &mut self.momentum[unit.range()] };
-        let mut beside = Beside { p: &mut self.values[unit.range()], momentum };
+        let mut beside = beside(&mut self.values, &mut self.momentum, unit);
         let (indices, values) = (&mut self.indices[*filled..], &mut self.entries[*filled..]);
         let mut held = Candidates { indices: &mut indices[..room], values: &mut values[..room], len: 0 };
-        let whole = largest_beside(source, k, &mut beside, &mut held, &mut self.spare)?;
+        let whole = levels.hold(most, source, &mut beside, &mut held, &mut self.spare)?;
         let held = *filled..*filled + held.len;
         *filled = held.end;
         let mut places = Vec::with_capacity(densities.len());
         for (&density, gain) in densities.iter().zip(0..) {
-            let place = self.choose_at((nested, key, unit), density, held.clone(), filled);
+            let place = self.choose_at((levels, key, unit), density, held.clone(), filled);
             self.gains[gain] +=
                 Gain { sent: SquareSum::of(&self.entries[place.clone()]), whole: whole.squares };
             places.push(place);
@@ -374,19 +414,19 @@ impl Selection {
     /// Where the entries at that density are, out of those that are held.
     fn choose_at(
         &mut self,
-        (nested, key, unit): (&dyn Nested, StepKey, &Unit),
+        (levels, key, unit): (&dyn MultiLevel, StepKey, &Unit),
         density: Density,
         held: Range<usize>,
         filled: &mut usize,
     ) -> Range<usize> {
         let (start, len) = (*filled, held.len());
-        self.grow_entries(start + len + CANDIDATE_SLACK);
+        self.grow_entries(start + len.max(levels.choice_len(density, unit.len)) + CANDIDATE_SLACK);
         self.indices.copy_within(held.clone(), start);
         self.entries.copy_within(held.clone(), start);
         let (indices, values) = (&mut self.indices[start..], &mut self.entries[start..]);
         let mut candidates = Candidates { indices, values, len };
         let of = Chosen { density, key, unit: unit.id, p: &self.values[unit.range()] };
-        nested.choose(&of, &mut candidates, &mut self.spare);
+        levels.choose(&of, &mut candidates, &mut self.spare);
         if candidates.len == len {
             return held;
         }
@@ -461,6 +501,13 @@ fn source_of<'a>(
     let momentum = momentum_of(codec).zip(view.and_then(|view| view.momentum));
     let (grad, residual) = (grad.slice(unit.start, unit.len), view.map(|view| view.residual));
     Corrected::new(grad, residual, unit.start, bound).with_momentum(momentum)
+}
+
+/// Where p and the momentum of a unit go. A unit that is sent dense has no momentum to write.
+fn beside<'b>(values: &'b mut [f32], momentum: &'b mut [f32], unit: &Unit) -> Beside<'b> {
+    let is_moved = !unit.dense && !momentum.is_empty();
+    let momentum = if is_moved { &mut momentum[unit.range()] } else { &mut [] };
+    Beside { p: &mut values[unit.range()], momentum }
 }
 
 /// Copies what lies outside of the units.

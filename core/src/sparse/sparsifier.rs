@@ -6,7 +6,7 @@ use super::pieces::{self, Entries};
 use super::view::SparseFields;
 use crate::built::Full;
 #[cfg(feature = "alloc")]
-use crate::codec::Nested;
+use crate::codec::MultiLevel;
 use crate::codec::{Body, Capabilities, Cut, Cuts, Decided, EncodeUnit, Law, PacketSize, Piece, UnitInput};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -54,9 +54,9 @@ pub(crate) trait Sparsifier: Send + Sync {
         false
     }
 
-    /// The codec as [`Nested`], if its entries at several densities follow from one selection.
+    /// The codec as [`MultiLevel`], if its entries at several densities follow from one read.
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         None
     }
 
@@ -108,8 +108,8 @@ impl<S: Sparsifier> EncodeUnit for S {
     }
 
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
-        Sparsifier::as_nested(self)
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
+        Sparsifier::as_multi_level(self)
     }
 
     fn encode_body(

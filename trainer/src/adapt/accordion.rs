@@ -55,7 +55,7 @@ pub struct AccordionSettings {
     pub eta: f64,
     /// Epochs of a window, at least 1.
     pub window: u64,
-    /// What has a regime of its own; ranks are by model.
+    /// What has a regime of its own.
     pub by: By,
 }
 
@@ -67,8 +67,8 @@ impl AccordionSettings {
     }
 
     /// The paper's: ranks 4 and 1, and a look every ten epochs.
-    pub fn ranks() -> Self {
-        Self { low: Level::Rank(4), high: Level::Rank(1), ..Self::densities(By::Model) }
+    pub fn ranks(by: By) -> Self {
+        Self { low: Level::Rank(4), high: Level::Rank(1), ..Self::densities(by) }
     }
 }
 
@@ -124,7 +124,7 @@ pub struct Accordion {
 struct Regime {
     start: usize,
     len: usize,
-    /// Whether the unit is sent dense, whatever its regime.
+    /// Whether the unit is sent whole, whatever its regime.
     is_dense: bool,
     is_critical: bool,
     /// Norm of the window before.
@@ -177,6 +177,7 @@ impl Accordion {
                 let of = |at: usize| if self.regimes[at].is_critical { low } else { high };
                 Decided::by_unit(&self.units(), self.choice(), of)
             }
+            (Level::Rank(low), Level::Rank(high), By::Layer) => self.by_rank(low, high),
             (low, high, _) => {
                 let choice = self.choice();
                 let level = if choice == Choice::Critical { low } else { high };
@@ -185,6 +186,17 @@ impl Accordion {
                     Level::Rank(rank) => Decided::Rank { rank, choice },
                 }
             }
+        }
+    }
+
+    /// One rank, or one for each unit if some are critical and others calm. Nothing uses the rank of a unit
+    /// that is sent whole.
+    fn by_rank(&self, low: u16, high: u16) -> Decided {
+        let of = |regime: &Regime| if regime.is_critical && !regime.is_dense { low } else { high };
+        match self.choice() {
+            choice @ Choice::Mixed => Decided::Ranks { ranks: self.regimes.iter().map(of).collect(), choice },
+            choice @ Choice::Critical => Decided::Rank { rank: low, choice },
+            choice => Decided::Rank { rank: high, choice },
         }
     }
 
@@ -283,22 +295,28 @@ mod tests {
         assert_eq!(critical, expected);
     }
 
-    /// Three layers, one of them sent dense, in windows of one step.
+    /// Three layers, one of them sent dense.
+    fn layers() -> [Unit; 3] {
+        let unit = |id, start, len, dense| Unit { id, start, len, dense };
+        [unit(0, 0, 2, false), unit(1, 2, 1, true), unit(2, 3, 3, false)]
+    }
+
+    /// Their means, in windows of one step.
+    const MEANS: [[f32; 6]; 5] = [
+        [3.0, 4.0, 1.0, 1.0, 2.0, 2.0], // norms 5 and 3
+        [0.0, 4.0, 9.0, 1.0, 0.0, 0.0], // 4 and 1: the second differs by two thirds
+        [0.0, 1.0, 0.0, 0.0, 1.0, 0.0], // 1 and 1: the first by three quarters
+        [0.0, 1.0, 5.0, 0.0, 0.0, 1.0], // 1 and 1
+        [0.0, 0.0, 5.0, 0.0, 0.0, 0.0],
+    ];
+
     #[test]
     fn each_layer_has_a_norm_a_regime_and_a_density_of_its_own() {
-        let unit = |id, start, len, dense| Unit { id, start, len, dense };
-        let units = [unit(0, 0, 2, false), unit(1, 2, 1, true), unit(2, 3, 3, false)];
+        let units = layers();
         let settings = AccordionSettings { window: 1, ..AccordionSettings::densities(By::Layer) };
         let mut accordion = Accordion::new(settings, 1, &units);
-        let means = [
-            [3.0, 4.0, 1.0, 1.0, 2.0, 2.0], // norms 5 and 3
-            [0.0, 4.0, 9.0, 1.0, 0.0, 0.0], // 4 and 1: the second differs by two thirds
-            [0.0, 1.0, 0.0, 0.0, 1.0, 0.0], // 1 and 1: the first by three quarters
-            [0.0, 1.0, 5.0, 0.0, 0.0, 1.0], // 1 and 1
-            [0.0; 6],
-        ];
         let mut seen = Vec::new();
-        for (step, mean) in means.iter().enumerate() {
+        for (step, mean) in MEANS.iter().enumerate() {
             let decided = accordion.decide(step as u64, if step == 4 { 0.01 } else { 0.1 });
             assert_eq!(decided, accordion.now());
             let Decided::Densities { whole, densities } = decided else { panic!("{decided:?}") };
@@ -319,9 +337,34 @@ mod tests {
         assert_eq!(seen, expected);
     }
 
+    /// As above: the ranks differ where the densities do, and the vector has no part in it.
+    #[test]
+    fn each_matrix_has_a_norm_a_regime_and_a_rank_of_its_own() {
+        let units = layers();
+        let settings = AccordionSettings { window: 1, ..AccordionSettings::ranks(By::Layer) };
+        let mut accordion = Accordion::new(settings, 1, &units);
+        let mut seen = Vec::new();
+        for (step, mean) in MEANS.iter().enumerate() {
+            seen.push(accordion.decide(step as u64, 0.1));
+            assert_eq!(seen.last(), Some(&accordion.now()));
+            accordion.observe(mean);
+        }
+        let of = |rank, choice| Decided::Rank { rank, choice };
+        let mixed = |ranks: [u16; 3]| Decided::Ranks { ranks: ranks.to_vec(), choice: Choice::Mixed };
+        let expected = [
+            of(4, Choice::Critical),
+            of(4, Choice::Critical),
+            mixed([1, 1, 4]),
+            mixed([4, 1, 1]),
+            // Neither has changed.
+            of(1, Choice::Calm),
+        ];
+        assert_eq!(seen, expected);
+    }
+
     #[test]
     fn ranks_take_the_place_of_densities() {
-        let settings = AccordionSettings { window: 1, ..AccordionSettings::ranks() };
+        let settings = AccordionSettings { window: 1, ..AccordionSettings::ranks(By::Model) };
         let mut accordion = Accordion::new(settings, 1, &[Unit::whole(1)]);
         assert_eq!(accordion.now(), Decided::Rank { rank: 4, choice: Choice::Critical });
         let mut ranks = Vec::new();

@@ -58,6 +58,7 @@ impl Decision {
 ///     r#"{"density":0.1,"decision":"listed"}"#,
 ///     r#"{"density":0.04,"decision":"mixed","densities":[0.1,0.01]}"#,
 ///     r#"{"decision":"critical","rank":4}"#,
+///     r#"{"decision":"mixed","ranks":[4,1]}"#,
 /// ] {
 ///     let decided: Decided = serde_json::from_str(text)?;
 ///     assert_eq!(serde_json::to_string(&decided)?, text);
@@ -80,6 +81,13 @@ pub enum Decided {
     Rank {
         /// From 1 to 256.
         rank: u16,
+        /// Why.
+        choice: Choice,
+    },
+    /// One for each unit, in order.
+    Ranks {
+        /// From 1 to 256.
+        ranks: Vec<u16>,
         /// Why.
         choice: Choice,
     },
@@ -109,15 +117,15 @@ impl Decided {
     pub fn choice(&self) -> Choice {
         match self {
             Self::Density(decision) | Self::Densities { whole: decision, .. } => decision.choice,
-            Self::Rank { choice, .. } => *choice,
+            Self::Rank { choice, .. } | Self::Ranks { choice, .. } => *choice,
         }
     }
 
-    /// The share of the coordinates that is to be sent; none for a rank.
+    /// The share of the coordinates that is to be sent; none for ranks.
     pub fn density(&self) -> Option<Density> {
         match self {
             Self::Density(decision) | Self::Densities { whole: decision, .. } => Some(decision.density),
-            Self::Rank { .. } => None,
+            Self::Rank { .. } | Self::Ranks { .. } => None,
         }
     }
 }
@@ -136,23 +144,29 @@ struct Line {
     densities: Option<Vec<f64>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rank: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranks: Option<Vec<u16>>,
+}
+
+impl Line {
+    fn of_ranks(decision: Choice, rank: Option<u16>, ranks: Option<Vec<u16>>) -> Self {
+        Self { density: None, decision, gain_min: None, gain: None, densities: None, rank, ranks }
+    }
 }
 
 impl From<Decided> for Line {
     fn from(decided: Decided) -> Self {
         let of = |Decision { density, choice, gain_min, gain }: Decision| {
             let density = Some(density.fraction());
-            Self { density, decision: choice, gain_min, gain, densities: None, rank: None }
+            Self { density, gain_min, gain, ..Self::of_ranks(choice, None, None) }
         };
         match decided {
             Decided::Density(decision) => of(decision),
             Decided::Densities { whole, densities } => {
                 Self { densities: Some(densities.into_iter().map(Density::fraction).collect()), ..of(whole) }
             }
-            Decided::Rank { rank, choice } => {
-                let (density, gain_min, gain, densities) = (None, None, None, None);
-                Self { density, decision: choice, gain_min, gain, densities, rank: Some(rank) }
-            }
+            Decided::Rank { rank, choice } => Self::of_ranks(choice, Some(rank), None),
+            Decided::Ranks { ranks, choice } => Self::of_ranks(choice, None, Some(ranks)),
         }
     }
 }
@@ -161,17 +175,21 @@ impl TryFrom<Line> for Decided {
     type Error = String;
 
     fn try_from(line: Line) -> Result<Self, String> {
-        let Line { density, decision: choice, gain_min, gain, densities, rank } = line;
+        let Line { density, decision: choice, gain_min, gain, densities, rank, ranks } = line;
         let whole = |density| Ok::<_, String>(Decision { density: read(density)?, choice, gain_min, gain });
-        match (density, densities, rank) {
-            (Some(density), None, None) => Ok(Self::Density(whole(density)?)),
-            (Some(density), Some(each), None) => {
+        let is_rank = |rank: &u16| (1..=256).contains(rank);
+        if let Some(rank) = rank.iter().chain(ranks.iter().flatten()).find(|rank| !is_rank(rank)) {
+            return Err(format!("rank = {rank}: expected a whole number from 1 to 256"));
+        }
+        match (density, densities, rank, ranks) {
+            (Some(density), None, None, None) => Ok(Self::Density(whole(density)?)),
+            (Some(density), Some(each), None, None) => {
                 let densities = each.into_iter().map(read).collect::<Result<_, _>>()?;
                 Ok(Self::Densities { whole: whole(density)?, densities })
             }
-            (None, None, Some(rank @ 1..=256)) => Ok(Self::Rank { rank, choice }),
-            (None, None, Some(rank)) => Err(format!("rank = {rank}: expected a whole number from 1 to 256")),
-            _ => Err("expected a density, with densities or without, or a rank".to_owned()),
+            (None, None, Some(rank), None) => Ok(Self::Rank { rank, choice }),
+            (None, None, None, Some(ranks)) => Ok(Self::Ranks { ranks, choice }),
+            _ => Err("expected a density, with densities or without, a rank, or ranks".to_owned()),
         }
     }
 }
@@ -217,7 +235,9 @@ mod tests {
         for (text, why) in [
             (r#"{"decision":"calm"}"#, "expected a density"),
             (r#"{"decision":"calm","rank":0}"#, "rank = 0: expected a whole number"),
+            (r#"{"decision":"calm","ranks":[1,300]}"#, "rank = 300: expected a whole number"),
             (r#"{"decision":"calm","rank":2,"density":0.1}"#, "expected a density"),
+            (r#"{"decision":"calm","rank":2,"ranks":[2]}"#, "expected a density"),
             (r#"{"decision":"calm","densities":[0.1]}"#, "expected a density"),
             (
                 r#"{"decision":"calm","density":0.1,"densities":[0.1,2.0]}"#,

@@ -102,9 +102,12 @@ impl List {
     pub fn require_fit(&self, spec: &Spec, units: usize) -> Result<(), ListError> {
         let Some(path) = &self.log else { return Ok(()) };
         let why = |decided: &Decided| match decided {
-            Decided::Rank { .. } => {
-                spec.codec.rank().is_none().then(|| format!("a rank, and {spec} has none"))
+            Decided::Rank { .. } | Decided::Ranks { .. } if spec.codec.rank().is_none() => {
+                Some(format!("a rank, and {spec} has none"))
             }
+            Decided::Rank { .. } => None,
+            Decided::Ranks { ranks, .. } => (ranks.len() != units)
+                .then(|| format!("ranks of {} units, and here are {units}", ranks.len())),
             _ if spec.codec.density().is_none() => Some(format!("a density, and {spec} has none")),
             Decided::Densities { densities, .. } if densities.len() != units => {
                 Some(format!("densities of {} units, and here are {units}", densities.len()))
@@ -241,9 +244,12 @@ mod tests {
             list.require_fit(&Spec::parse(codec).unwrap(), 2).map_err(|error| error.to_string())
         };
         assert_eq!(fit("\"rank\":2", "powersgd"), Ok(()));
+        assert_eq!(fit("\"ranks\":[2,1]", "powersgd"), Ok(()));
         assert_eq!(fit("\"density\":0.1,\"densities\":[0.1,0.1]", "topk"), Ok(()));
         for (adapt, codec, why) in [
             ("\"rank\":2", "topk", "step 3 has a rank, and topk:density=0.01 has none"),
+            ("\"ranks\":[2,1]", "topk", "step 3 has a rank, and topk:density=0.01 has none"),
+            ("\"ranks\":[2,1,1]", "powersgd", "ranks of 3 units, and here are 2"),
             ("\"density\":0.1", "powersgd", "step 3 has a density, and powersgd:rank=1 has none"),
             ("\"density\":0.1,\"densities\":[0.1]", "topk", "densities of 1 units, and here are 2"),
         ] {

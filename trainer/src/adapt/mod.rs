@@ -6,7 +6,7 @@
 //! | `layers:*.bias=1,*=0.01` | [`List`]: each tensor as the list says |
 //! | `loss:inf=0.1,3.0=0.01` | [`ByLoss`]: what the list says once the training loss was below that value |
 //! | `gravac:min=10,max=1000,…` | [`Gravac`]: the highest compression whose gain is large enough |
-//! | `accordion:low=0.1,high=0.01,…` | [`Accordion`]: the low compression while gradients change much; also of the rank of `powersgd` |
+//! | `accordion:low=0.1,high=0.01,…` | [`Accordion`]: the low compression while gradients change much; also of the ranks of `powersgd` |
 //! | `replay:FILE` | [`List`]: as `metrics.jsonl` of another run has it |
 //!
 //! Controllers are pure: the same numbers give the same decisions, and nothing here measures, sends or waits.

@@ -182,8 +182,8 @@ fn gravac(text: &str) -> Result<GravacSettings, String> {
 
 fn accordion(text: &str, spec: &Spec) -> Result<AccordionSettings, String> {
     let has_rank = spec.codec.rank().is_some();
-    let by = if spec.units.per_tensor && !has_rank { By::Layer } else { By::Model };
-    let mut settings = if has_rank { AccordionSettings::ranks() } else { AccordionSettings::densities(by) };
+    let by = if spec.units.per_tensor { By::Layer } else { By::Model };
+    let mut settings = if has_rank { AccordionSettings::ranks(by) } else { AccordionSettings::densities(by) };
     let level = |pair| match has_rank {
         true => value(pair, "a rank from 1 to 256", |rank| (1..=256).contains(rank)).map(Level::Rank),
         false => fraction(pair).map(Level::Density),
@@ -281,7 +281,7 @@ mod tests {
             ("topk", "accordion:low=0.1,high=0.01,eta=0.5,window=10,by=model"),
             ("topk:unit=tensor", "accordion:low=0.1,high=0.01,eta=0.5,window=10,by=layer"),
             ("powersgd", "accordion:low=4,high=1,eta=0.5,window=10,by=model"),
-            ("powersgd:unit=tensor", "accordion:low=4,high=1,eta=0.5,window=10,by=model"),
+            ("powersgd:unit=tensor", "accordion:low=4,high=1,eta=0.5,window=10,by=layer"),
         ] {
             assert_eq!(read("accordion", codec).unwrap().to_string(), printed, "{codec}");
         }

@@ -2,7 +2,7 @@
 
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;
-use gradwire::{Density, Spec};
+use gradwire::{Density, Selection, Spec};
 
 use super::check::refuse;
 use super::{ConfigError, RunConfig};
@@ -104,12 +104,6 @@ fn by_layer_conflicts(settings: &AccordionSettings, codec: &str, spec: &Spec) ->
         return Ok(());
     }
     refuse(
-        spec.codec.rank().is_some(),
-        format!(
-            "adapt = accordion, by=layer with codec = {codec}: all its matrices have one rank; use by=model"
-        ),
-    )?;
-    refuse(
         !spec.units.per_tensor,
         format!(
             "adapt = accordion, by=layer with codec = {codec}: all tensors are one unit; use unit=tensor, or by=model"
@@ -136,7 +130,8 @@ fn unit_conflicts(
     )
 }
 
-/// GraVAC measures gains of residual + gradient, so the codec's choice may depend on nothing else.
+/// GraVAC measures gains of residual + gradient at two densities, so the codec's choice may depend on nothing
+/// else.
 fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
     refuse(
         spec.memory == MemoryChoice::None,
@@ -145,7 +140,7 @@ fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
         ),
     )?;
     refuse(
-        spec.codec.capabilities().adapts,
+        !Selection::fits(&spec.codec),
         format!("adapt = gravac with codec = {codec}: the codec adapts its own thresholds from step to step"),
     )
 }

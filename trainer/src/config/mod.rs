@@ -210,7 +210,7 @@ pub struct Settings {
     /// What sets the density of each step in place of the codec: steps:0=0.1,500=0.01; epochs:0=0.1,4=0.01;
     /// layers:*.bias=1,*=0.01; loss:inf=0.1,3=0.01;
     /// gravac:min=10,max=1000,eps=0.7,omega=0.01,window=500,policy=exponential;
-    /// accordion:low=0.1,high=0.01,eta=0.5,window=10,by=layer, with powersgd low=4,high=1 for its rank;
+    /// accordion:low=0.1,high=0.01,eta=0.5,window=10,by=layer, with powersgd low=4,high=1 for its ranks;
     /// replay:FILE, the metrics.jsonl of another run [default: the codec's density]
     #[arg(long, value_name = "SPEC", help_heading = EXCHANGE)]
     pub adapt: Option<String>,

@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
+use gradwire::arithmetic::gain::Gain;
+use gradwire::registry::LinearCodec;
+use gradwire::{Codec, Density, Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::{Fold, Scalar};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
 
-use super::gains::{Gains, Gradient};
 use super::{NO_DEADLINE, StepError, Worker};
-use crate::adapt::{Accordion, Agreed, ByLoss, Choice, Decided, Gravac, List, Plan};
+use crate::adapt::{
+    Accordion, AccordionSettings, Agreed, By, ByLoss, Choice, Decided, Gravac, Level, List, Plan,
+};
 use crate::agreement::Agreement;
 use crate::job::Job;
 use crate::record::StepRecord;
@@ -33,7 +36,6 @@ pub(super) struct LossSteering {
 
 pub(super) struct GravacSteering {
     gravac: Gravac,
-    gains: Gains,
     units: Vec<Unit>,
     /// Seconds of the step before, 0 if they are not known.
     seconds: f64,
@@ -49,14 +51,14 @@ impl<'a> Steering<'a> {
             Plan::List(list) => Self::List(list),
             Plan::Gravac(settings) => Self::Gravac(Box::new(GravacSteering {
                 gravac: Gravac::new(*settings, job.config.workers),
-                gains: Gains::default(),
                 units: job.spec.units.units(&job.layout.as_ref()).collect(),
                 seconds: 0.0,
                 measured: Duration::ZERO,
                 agreed: Duration::ZERO,
             })),
             Plan::Accordion(settings) => {
-                Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, &job.units())))
+                let units = units_of(job, settings);
+                Self::Accordion(Box::new(Accordion::new(*settings, job.steps_per_epoch, &units)))
             }
             Plan::Loss(list) => {
                 Self::Loss(LossSteering { by_loss: ByLoss::new(list), agreed: Duration::ZERO })
@@ -106,17 +108,13 @@ impl<'a> Steering<'a> {
         Ok(())
     }
 
-    /// The rank at which the step before this one was sent, if ranks are set; before the first step, that of
-    /// the first.
-    pub(super) fn rank_before(&self, next_step: u64) -> Option<u16> {
-        let decided = match self {
-            Self::List(list) => list.at(next_step.saturating_sub(1)).clone(),
-            Self::Accordion(accordion) => accordion.now(),
-            Self::Gravac(_) | Self::Loss(_) => return None,
-        };
-        match decided {
-            Decided::Rank { rank, .. } => Some(rank),
-            _ => None,
+    /// What the step before this one was sent with, if that may be ranks; before the first step, what the
+    /// first is sent with.
+    pub(super) fn before(&self, next_step: u64) -> Option<Decided> {
+        match self {
+            Self::List(list) => Some(list.at(next_step.saturating_sub(1)).clone()),
+            Self::Accordion(accordion) => Some(accordion.now()),
+            Self::Gravac(_) | Self::Loss(_) => None,
         }
     }
 
@@ -146,10 +144,26 @@ impl<'a> Steering<'a> {
     }
 }
 
+/// The units of a run. A tensor that is sent whole at both ranks counts as sent dense, because it has no
+/// regime.
+fn units_of(job: &Job, settings: &AccordionSettings) -> Vec<Unit> {
+    let mut units = job.units();
+    let (By::Layer, Level::Rank(lowest), Codec::Linear(LinearCodec::PowerSgd(codec))) =
+        (settings.by, settings.high, job.spec.codec)
+    else {
+        return units;
+    };
+    let compresses = |shape: &[usize]| codec.with_rank(lowest).is_some_and(|codec| codec.compresses(shape));
+    for (unit, tensor) in units.iter_mut().zip(job.layout.tensors()) {
+        unit.dense |= !compresses(&tensor.shape);
+    }
+    units
+}
+
 impl GravacSteering {
     /// This worker's gain at the two levels, and the time of its last step. What was selected for them stays
-    /// in `selection`, if the codec fits. A gradient that cannot be encoded has the gain 0: the exchange
-    /// tells all others what is wrong with it.
+    /// in `selection`, to be sent. A gradient that cannot be encoded has the gain 0: the exchange tells all
+    /// others what is wrong with it.
     fn measure(
         &mut self,
         (spec, layout): (&Spec, &LayoutRef<'_>),
@@ -158,11 +172,11 @@ impl GravacSteering {
         memory: Option<&Memory<'static>>,
         selection: &mut Selection,
     ) -> [f64; 3] {
-        let started = Instant::now();
+        let (started, levels) = (Instant::now(), self.gravac.levels());
         let grad = Grad::F32(grad);
-        let gradient = Gradient { codec: &spec.codec, key, layout, units: &self.units, grad, memory };
-        let gains = self.gains.of(&gradient, self.gravac.levels(), selection);
-        let [gain_min, gain] = gains.unwrap_or_default();
+        let gains = selection.select(&spec.codec, key, layout, &self.units, grad, memory, &levels);
+        let of = |gains: &[Gain], at: usize| sent_at(levels[at], gains[at]).ratio();
+        let [gain_min, gain] = gains.map_or([0.0; 2], |gains| [0, 1].map(|at| of(gains, at)));
         self.measured = started.elapsed();
         [gain_min, gain, self.seconds]
     }
@@ -197,19 +211,23 @@ impl<T: Transport> Worker<'_, T> {
         Ok(())
     }
 
-    /// Continues at that rank, with the same residual.
-    pub(super) fn set_rank(&mut self, rank: u16) -> Result<(), ExchangeError> {
-        match (&mut self.agreement, &mut self.memory) {
-            (Agreement::Mean(means), Some(memory)) => means.set_rank(rank, memory),
-            // A codec with a rank has a memory.
-            _ => Ok(()),
+    /// Continues at the ranks that were decided, if they are ranks, with the same residual.
+    pub(super) fn set_ranks(&mut self, decided: &Decided) -> Result<(), ExchangeError> {
+        // A codec with a rank has a memory.
+        let (Agreement::Mean(means), Some(memory)) = (&mut self.agreement, &mut self.memory) else {
+            return Ok(());
+        };
+        match decided {
+            Decided::Rank { rank, .. } => means.set_rank(*rank, memory),
+            Decided::Ranks { ranks, .. } => means.set_ranks(ranks, memory),
+            Decided::Density(_) | Decided::Densities { .. } => Ok(()),
         }
     }
 
     /// Gives the memory, before anything is loaded into it, the form that it had before a step.
     pub(super) fn reshape_memory(&mut self, next_step: u64) -> Result<(), ExchangeError> {
-        let rank = self.steering.as_ref().and_then(|steering| steering.rank_before(next_step));
-        rank.map_or(Ok(()), |rank| self.set_rank(rank))
+        let decided = self.steering.as_ref().and_then(|steering| steering.before(next_step));
+        decided.map_or(Ok(()), |decided| self.set_ranks(&decided))
     }
 
     /// Writes down what was decided for a step that began then, and what deciding took.
@@ -221,6 +239,12 @@ impl<T: Transport> Worker<'_, T> {
         record.encode += measured;
         record.exchange += agreed;
     }
+}
+
+/// A step at density 1 is dense. Redsync's frame at that density would not be: its threshold is above the
+/// mean.
+fn sent_at(density: Density, gain: Gain) -> Gain {
+    if density.fraction() == 1.0 { Gain { sent: gain.whole, ..gain } } else { gain }
 }
 
 /// The mean of all workers' gains and the longest time, the same bits at each of them.
@@ -248,9 +272,73 @@ fn mean_loss(transport: &mut dyn Transport, step: u64, loss: f32) -> Result<f64,
 
 #[cfg(test)]
 mod tests {
+    use gradwire::arithmetic::gain::Trial;
+    use gradwire::{Layout, Source};
     use gradwire_transports::local;
 
     use super::*;
+    use crate::adapt::GravacSettings;
+    use crate::rng::{Draws, Purpose};
+
+    const LEN: usize = 4000;
+
+    /// The gains that are measured at these densities, and those of the frames that the codec would write.
+    fn gains(codec: &str, [first, second]: [f64; 2]) -> [[f64; 2]; 2] {
+        let spec = Spec::parse(codec).unwrap();
+        let layout = Layout::packed([("w", vec![40, 99]), ("b", vec![40])]).unwrap();
+        let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
+        let mut draws = Draws::new(5, Purpose::Shuffle, 0, 0);
+        let mut normal = || (0..LEN).map(|_| draws.normal_f32()).collect::<Vec<f32>>();
+        let (grad, before) = (normal(), normal());
+        let mut kept = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+        kept.residual_mut().copy_from_slice(&before);
+        let (key, layout) = (StepKey { seed: 3, step: 8, source: Source::Rank(1) }, layout.as_ref());
+        let settings = GravacSettings { min: 1.0 / first, max: 1.0 / second, ..GravacSettings::default() };
+        let (gravac, zero) = (Gravac::new(settings, 4), Duration::ZERO);
+        let levels = gravac.levels();
+        let mut steering =
+            GravacSteering { gravac, units: units.clone(), seconds: 2.0, measured: zero, agreed: zero };
+        let mut selection = Selection::new();
+        let [gain_min, gain, seconds] =
+            steering.measure((&spec, &layout), key, &grad, Some(&kept), &mut selection);
+        assert_eq!((seconds, kept.residual()), (2.0, &before[..]), "{codec}");
+        assert!(levels.iter().all(|&level| selection.position(level).is_some()), "{codec}");
+        let encoded = levels.map(|density| {
+            let (mut trial, codec) = (Trial::new(), spec.codec.with_density(density));
+            let tried = trial.encode(&codec, key, &layout, &units, Grad::F32(&grad), Some(&kept));
+            tried.unwrap().gain.ratio()
+        });
+        [[gain_min, gain], encoded]
+    }
+
+    /// Also where the two densities are so near each other that little is lost from one to the next.
+    #[test]
+    fn gains_are_those_of_the_frames_that_would_be_sent() {
+        for codec in [
+            "topk",
+            "topk:unit=tensor",
+            "topk:dense_1d=true",
+            "topk:chunk=1024",
+            "dgc:momentum=0",
+            "redsync",
+            "sidco:stages=2",
+            "randomk",
+            "randomk:unit=tensor,dense_1d=true",
+        ] {
+            for levels in [[0.1, 0.05], [0.1, 0.06], [0.1, 0.1]] {
+                let [measured, encoded] = gains(codec, levels);
+                assert_eq!(measured, encoded, "{codec} at {levels:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_has_the_gain_1() {
+        for codec in ["topk", "topk:chunk=64", "redsync", "randomk"] {
+            let [measured, _] = gains(codec, [1.0, 1.0]);
+            assert!(measured.iter().all(|gain| (gain - 1.0).abs() < 1e-12), "{codec}: {measured:?}");
+        }
+    }
 
     /// The longest time counts, not the mean; a worker that does not know its own says 0.
     #[test]

@@ -3,7 +3,6 @@
 mod adapt;
 mod carried;
 mod evaluate;
-mod gains;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
@@ -245,15 +244,15 @@ impl<'a, T: Transport> Worker<'a, T> {
 
     /// Sends the gradient as it was decided.
     fn send_as(&mut self, key: StepKey, decided: Decided) -> Result<(), ExchangeError> {
-        match decided {
+        match &decided {
             Decided::Density(decision) if decision.density.fraction() == 1.0 => return self.send_all(key),
             Decided::Density(decision) => return self.send_at(key, Some(decision.density)),
             Decided::Densities { densities, .. } => {
                 if let Agreement::Mean(means) = &mut self.agreement {
-                    means.set_densities(&densities)?;
+                    means.set_densities(densities)?;
                 }
             }
-            Decided::Rank { rank, .. } => self.set_rank(rank)?,
+            Decided::Rank { .. } | Decided::Ranks { .. } => self.set_ranks(&decided)?,
         }
         self.send_at(key, None)
     }

@@ -94,9 +94,16 @@ fn a_list_by_epochs_changes_where_epochs_begin() {
 #[test]
 fn gravac_sends_what_the_gains_allow_with_every_sparsifier() {
     let mut seen = BTreeSet::new();
-    for (codec, eps) in
-        [("topk", 0.8), ("topk", 0.97), ("dgc", 0.8), ("redsync", 0.5), ("redsync", 0.95), ("randomk", 0.4)]
-    {
+    for (codec, eps) in [
+        ("topk", 0.8),
+        ("topk", 0.97),
+        ("topk:chunk=64", 0.8),
+        ("dgc", 0.8),
+        ("redsync", 0.5),
+        ("redsync", 0.95),
+        ("sidco:stages=2", 0.8),
+        ("randomk", 0.4),
+    ] {
         let adapt = GRAVAC.replace("eps=0.8", &format!("eps={eps}"));
         let outcome = outcome(&adaptive(codec, 24, &adapt));
         let mut least = 0.5;
@@ -135,6 +142,8 @@ fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
         ("topk", "all-gather", GRAVAC),
         ("topk", "sparse", GRAVAC),
         ("randomk", "tree", &easy),
+        ("randomk:unit=tensor,dense_1d=true", "server", &easy),
+        ("topk:chunk=64", "server", GRAVAC),
         ("dgc", "server", GRAVAC),
     ] {
         let job = adaptive_with(codec, 16, adapt, |settings| settings.exchange = Some(exchange.to_owned()));
@@ -166,6 +175,8 @@ fn a_run_is_replayed_from_its_log_to_the_same_bits() {
         ("topk:unit=tensor", layers, false),
         ("powersgd", ranks, false),
         ("powersgd", ranks, true),
+        ("powersgd:unit=tensor", ranks, false),
+        ("powersgd:unit=tensor", ranks, true),
         ("topk", by_loss, true),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -352,6 +363,48 @@ fn accordion_sets_the_rank_of_powersgd() {
     }
 }
 
+/// As for densities: payloads are P and Q of each matrix at its own rank, and all of every vector.
+#[test]
+fn accordion_by_layer_gives_each_matrix_its_own_rank() {
+    for (exchange, pipeline) in [("all-reduce", None), ("all-reduce", Some(2)), ("tree", None)] {
+        let adapt = "accordion:low=3,high=1,eta=0.2,window=1";
+        let job = adaptive_with("powersgd:unit=tensor", 16, adapt, |settings| {
+            (settings.batch, settings.exchange) = (Some(480), Some(exchange.to_owned()));
+            settings.pipeline = pipeline;
+        });
+        assert!(job.config.adapt.as_ref().unwrap().ends_with(",by=layer"), "{:?}", job.config.adapt);
+        let outcome = outcome(&job);
+        let mut seen = BTreeSet::new();
+        for line in &outcome.metrics {
+            let shapes = || job.layout.tensors().iter().map(|tensor| tensor.shape.as_slice());
+            let ranks = match line.adapt.clone().unwrap() {
+                Decided::Rank { rank, choice } => {
+                    assert_eq!(rank, if choice == Choice::Critical { 3 } else { 1 });
+                    vec![rank; shapes().count()]
+                }
+                Decided::Ranks { ranks, choice } => {
+                    assert_eq!(choice, Choice::Mixed);
+                    let of_matrices = ranks.iter().zip(shapes()).filter(|(_, shape)| shape.len() > 1);
+                    assert_eq!(of_matrices.map(|(rank, _)| rank).collect::<BTreeSet<_>>().len(), 2);
+                    ranks
+                }
+                other => panic!("{other:?}"),
+            };
+            let sent = shapes().zip(&ranks).map(|(shape, rank)| match *shape {
+                [rows, cols] => usize::from(*rank) * (rows + cols),
+                _ => shape.iter().product(),
+            });
+            let (ratio, sent) = (line.ratio.unwrap(), sent.sum::<usize>() as f64);
+            assert!((ratio * sent / job.layout.len() as f64 - 1.0).abs() < 1e-9, "{ranks:?} by {exchange}");
+            seen.insert(format!("{:?}", line.adapt.as_ref().unwrap().choice()));
+        }
+        assert!(seen.contains("Critical") && seen.contains("Mixed"), "{seen:?}");
+        let led = led(&job);
+        assert_eq!(decisions(&led.metrics), decisions(&outcome.metrics));
+        assert_eq!(led.summary.params_hash, outcome.summary.params_hash);
+    }
+}
+
 #[test]
 fn gains_and_decisions_are_in_the_log_under_their_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -392,7 +445,7 @@ fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
     names(refused("sidco", "gravac", |_| ()), &["codec = sidco", "adapts its own"]);
     names(refused("none", "steps:0=0.1", |_| ()), &["codec = none", "no density", "topk"]);
     names(refused("powersgd", "gravac", |_| ()), &["codec = powersgd", "rank and no density", "accordion"]);
-    names(refused("powersgd", "accordion:by=layer", |_| ()), &["codec = powersgd", "one rank", "by=model"]);
+    names(refused("powersgd", "accordion:by=layer", |_| ()), &["codec = powersgd", "one unit", "by=model"]);
     names(refused("topk", "accordion:by=layer", |_| ()), &["one unit", "unit=tensor", "by=model"]);
     names(refused("topk", "layers:*=0.1", |_| ()), &["one unit", "unit=tensor"]);
     let whole = refused("redsync:unit=tensor", "layers:*.bias=1,*=0.1", |_| ());

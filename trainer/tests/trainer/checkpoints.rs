@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 24] {
+fn cases() -> [(&'static str, Change); 28] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let schedule = |settings: &mut Settings| {
@@ -82,6 +82,9 @@ fn cases() -> [(&'static str, Change); 24] {
     let gravac = |settings: &mut Settings| {
         let adapt = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=3,policy=geometric,clock=none";
         settings.adapt = Some(adapt.to_owned());
+    };
+    let easy = |settings: &mut Settings| {
+        settings.adapt = Some("gravac:min=2,max=100,eps=0.2,window=3,clock=none".to_owned());
     };
     let accordion = |settings: &mut Settings| {
         // Two steps an epoch.
@@ -98,6 +101,15 @@ fn cases() -> [(&'static str, Change); 24] {
         settings.delayed = Some(true);
         settings.batch = Some(480);
         settings.adapt = Some("accordion:low=5,high=1,eta=10000,window=2".to_owned());
+    };
+    let ranks_by_layer = |settings: &mut Settings| {
+        settings.batch = Some(480);
+        settings.adapt = Some("accordion:low=3,high=1,eta=0.2,window=1,by=layer".to_owned());
+    };
+    let late_ranks_by_layer = |settings: &mut Settings| {
+        settings.delayed = Some(true);
+        settings.batch = Some(480);
+        settings.adapt = Some("accordion:low=3,high=1,eta=0.2,window=1,by=layer".to_owned());
     };
     let by_loss = |settings: &mut Settings| settings.adapt = Some("loss:inf=0.2,2=0.05,1.5=0.01".to_owned());
     [
@@ -119,10 +131,14 @@ fn cases() -> [(&'static str, Change); 24] {
         ("powersgd:rank=1", delayed),
         ("topk", gravac),
         ("dgc", gravac),
+        ("topk:chunk=64", gravac),
+        ("randomk", easy),
         ("redsync", accordion),
         ("topk:unit=tensor", accordion),
         ("powersgd:rank=2", ranks),
         ("powersgd:rank=1", late_ranks),
+        ("powersgd:unit=tensor", ranks_by_layer),
+        ("powersgd:unit=tensor", late_ranks_by_layer),
         ("topk", by_loss),
         ("dgc", by_loss),
     ]

@@ -219,10 +219,15 @@ impl<C: HasRounds> InParts for AllReduce<C> {
             for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
                 let codec = self.codec.rounds_of(unit);
                 state.buffers.grow(codec.round_scratch_len(unit.len));
-                let grad = grad.slice(unit.start, unit.len);
-                let memory = memory.as_deref().map(|memory| memory.view(unit.range()));
-                state.first =
-                    Some(codec.begin(key, &layout, unit, grad, memory, &mut state.buffers.scratch())?);
+                let mut scratch = state.buffers.scratch();
+                let first = if let Some((selection, at)) = step.selected {
+                    selection.begin(at, &layout, unit, &mut scratch)?
+                } else {
+                    let grad = grad.slice(unit.start, unit.len);
+                    let memory = memory.as_deref().map(|memory| memory.view(unit.range()));
+                    codec.begin(key, &layout, unit, grad, memory, &mut scratch)?
+                };
+                state.first = Some(first);
                 (state.round, state.hop) = (state.first, 0);
                 self.held += codec.held(unit.len);
             }

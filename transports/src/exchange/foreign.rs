@@ -3,7 +3,7 @@
 use std::any::type_name;
 use std::fmt;
 
-use gradwire::codecs::DenseSum;
+use gradwire::codecs::{DenseSum, PowerSgdByUnit};
 use gradwire::registry::LinearCodec;
 use gradwire::{Gather, Linear, Unit};
 
@@ -49,6 +49,8 @@ pub(super) enum Rounds {
     Listed(LinearCodec),
     /// One for each unit, by identifier; they differ in their densities alone.
     ByUnit(Vec<LinearCodec>),
+    /// The units differ in their ranks.
+    ByRank(PowerSgdByUnit),
     /// With the name of its type, for errors.
     Foreign(Box<dyn Linear>, &'static str),
 }
@@ -61,7 +63,7 @@ impl Rounds {
     /// The name of a codec of another crate; `None` for a codec that has a spelling.
     pub(super) fn foreign_name(&self) -> Option<&'static str> {
         match self {
-            Self::Listed(_) | Self::ByUnit(_) => None,
+            Self::Listed(_) | Self::ByUnit(_) | Self::ByRank(_) => None,
             Self::Foreign(_, name) => Some(name),
         }
     }
@@ -71,6 +73,7 @@ impl Rounds {
         match self {
             Self::Listed(codec) => codec.rounds_of(unit),
             Self::ByUnit(codecs) => codecs[unit.id as usize].rounds_of(unit),
+            Self::ByRank(codec) => codec.rounds_of(unit),
             Self::Foreign(..) if unit.dense => &DenseSum,
             Self::Foreign(codec, _) => &**codec,
         }
@@ -82,6 +85,7 @@ impl fmt::Debug for Rounds {
         match self {
             Self::Listed(codec) => codec.fmt(f),
             Self::ByUnit(codecs) => codecs.fmt(f),
+            Self::ByRank(codec) => codec.fmt(f),
             Self::Foreign(_, name) => f.debug_tuple("Foreign").field(name).finish(),
         }
     }

@@ -119,7 +119,7 @@ mod verdict;
 mod void;
 
 use gradwire::arithmetic::gain::Gain;
-use gradwire::codecs::ValueChoice;
+use gradwire::codecs::{PowerSgd, PowerSgdByUnit, ValueChoice};
 use gradwire::format::Divisor;
 use gradwire::registry::LinearCodec;
 use gradwire::rules::ByUnit;
@@ -189,6 +189,8 @@ pub struct Exchange {
     foreign: Option<Foreign>,
     /// The codec at the densities of the units, if these have densities of their own.
     by_unit: Option<ByUnit>,
+    /// The codec at the ranks of the units, if these differ.
+    by_rank: Option<PowerSgdByUnit>,
     layout: Layout,
     units: Vec<Unit>,
     route: State,
@@ -321,8 +323,21 @@ impl Exchange {
 
     fn of(spec: Spec, foreign: Option<Foreign>, layout: Layout, units: Vec<Unit>, route: State) -> Self {
         let (divisor, underway) = Default::default();
-        let (by_unit, before, started, measure) = Default::default();
-        Self { spec, foreign, by_unit, layout, units, route, divisor, underway, before, started, measure }
+        let (by_unit, by_rank, before, started, measure) = Default::default();
+        Self {
+            spec,
+            foreign,
+            by_unit,
+            by_rank,
+            layout,
+            units,
+            route,
+            divisor,
+            underway,
+            before,
+            started,
+            measure,
+        }
     }
 
     /// An exchange of gradients of that layout with frames of any codec, including codecs of other crates:
@@ -525,7 +540,9 @@ impl Exchange {
         let parts = |codec: &Codec| {
             (codec.capabilities().adapts, codec.state_len(&layout, self.units.len(), Keeper::Worker))
         };
-        if self.spec.memory != MemoryChoice::None && parts(&codec) != parts(&self.spec.codec) {
+        // No codec of one rank has the factors of several.
+        let is_other = self.by_rank.is_some() || parts(&codec) != parts(&self.spec.codec);
+        if self.spec.memory != MemoryChoice::None && is_other {
             return Err(ExchangeError::OtherMemory { codec: name });
         }
         let next = Spec { codec, ..self.spec };
@@ -537,7 +554,7 @@ impl Exchange {
         if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, linear) {
             reduce.route.set_codec(Rounds::Listed(linear));
         }
-        (self.spec.codec, self.by_unit) = (codec, None);
+        (self.spec.codec, self.by_unit, self.by_rank) = (codec, None, None);
         Ok(())
     }
 
@@ -577,13 +594,27 @@ impl Exchange {
     }
 
     /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
-    /// into those of that rank: see [`PowerSgd::hand_over`](gradwire::codecs::PowerSgd::hand_over). The
-    /// residual stays as it is, bit for bit. Every member must set the same rank for the same steps.
+    /// into those of that rank: see [`PowerSgd::hand_over`]. The residual stays as it is, bit for bit. Every
+    /// member must set the same rank for the same steps.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
     /// rank that it does not have; `Encode` for a memory of another rank. Nothing has changed then.
     pub fn set_rank(&mut self, rank: u16, memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
+        self.set_ranks(&vec![rank; self.units.len()], memory)
+    }
+
+    /// The same with a rank for each unit: `ranks` has one for each of the [`units`](Self::units), in order.
+    /// What is sent whole at its rank, and a unit that is sent dense, stays so. Until all ranks are equal
+    /// again, [`set_codec`](Self::set_codec) refuses every codec, because none has these factors.
+    ///
+    /// # Errors
+    /// As [`set_rank`](Self::set_rank).
+    ///
+    /// # Panics
+    /// When there are more or fewer ranks than units.
+    pub fn set_ranks(&mut self, ranks: &[u16], memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
+        assert_eq!(ranks.len(), self.units.len(), "one rank for each unit");
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
         }
@@ -592,15 +623,25 @@ impl Exchange {
             let name = self.foreign.as_ref().map_or(self.spec.codec.name(), Foreign::name);
             return refused(name, "it has no rank");
         };
-        let Some(next) = codec.with_rank(rank) else {
+        let layout = self.layout.as_ref();
+        let of = |codec: &PowerSgd, ranks: &[u16]| PowerSgdByUnit::new(codec, ranks, &self.units, &layout);
+        let Some(next) = of(&codec, ranks) else {
             return refused(self.spec.codec.name(), "a rank is from 1 to 256");
         };
-        codec.hand_over(&next, &self.layout.as_ref(), memory)?;
-        let next = LinearCodec::PowerSgd(next);
+        let alike = || of(&codec, &vec![codec.rank(); ranks.len()]);
+        let now = self.by_rank.clone().or_else(alike).expect("the codec's own rank");
+        now.hand_over(&next, &layout, memory)?;
+        let one = ranks.first().filter(|first| ranks.iter().all(|rank| rank == *first));
+        let rounds = if let Some(codec) = one.and_then(|rank| codec.with_rank(*rank)) {
+            (self.spec.codec, self.by_rank) = (Codec::Linear(LinearCodec::PowerSgd(codec)), None);
+            Rounds::Listed(LinearCodec::PowerSgd(codec))
+        } else {
+            self.by_rank = Some(next.clone());
+            Rounds::ByRank(next)
+        };
         if let State::AllReduce(reduce) = &mut self.route {
-            reduce.route.set_codec(Rounds::Listed(next));
+            reduce.route.set_codec(rounds);
         }
-        self.spec.codec = Codec::Linear(next);
         Ok(())
     }
 
@@ -721,9 +762,9 @@ impl Exchange {
     }
 
     /// As [`start`](Self::start) with the codec of the [`Selection`] at the density with position `at`, which
-    /// it [sets](Self::set_codec) first. Frames, memory and mean are the same, bit for bit; the gradient is
-    /// not read again. The selection was made with this exchange's layout and [`units`](Self::units), with
-    /// the key of the step, and with this memory, and was not kept yet.
+    /// it [sets](Self::set_codec) first. Frames or payloads, memory and mean are the same, bit for bit; the
+    /// gradient is not read again. The selection was made with this exchange's layout and
+    /// [`units`](Self::units), with the key of the step, and with this memory, and was not kept yet.
     ///
     /// # Errors
     /// Those of [`set_codec`](Self::set_codec), and then the memory is as it was; those of
@@ -731,8 +772,7 @@ impl Exchange {
     ///
     /// # Panics
     /// When nothing is selected, when there is no such density, for a selection of other units or another
-    /// layout, by [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`], and with packets, which are
-    /// cut from the gradient.
+    /// layout, and with packets, which are cut from the gradient.
     pub fn start_selected(
         &mut self,
         transport: &mut dyn Transport,
@@ -741,17 +781,18 @@ impl Exchange {
         mut memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        let is_framed = !matches!(self.route, State::AllReduce(_)) && self.spec.packets.is_none();
-        assert!(is_framed, "a selection is sent in frames");
+        assert!(self.spec.packets.is_none(), "packets are cut from the gradient");
         let (key, codec) = (selection.key(), selection.codec(at));
         let (key, codec) = key.zip(codec).expect("a selection, and one of its densities");
         self.set_codec(codec)?;
         self.note_before(memory.as_deref());
-        if let Some(memory) = memory.as_deref_mut() {
+        // Rounds change the memory when the mean is complete.
+        let is_summed = matches!(self.route, State::AllReduce(_));
+        if let Some(memory) = memory.as_deref_mut().filter(|_| !is_summed) {
             selection.keep(memory);
         }
         // What is measured without a memory is measured against these values.
-        let values = if memory.is_none() { selection.values() } else { &[] };
+        let values = if is_summed || memory.is_none() { selection.values() } else { &[] };
         self.begin(transport, (key, Grad::F32(values), Some((selection, at))), memory, deadline)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | | memory | one pass over the gradient gives |
 //! | --- | --- | --- |
-//! | `Selection` | is only read | the gain of top-k or DGC at several densities, and the frame at one of them |
+//! | `Selection` | is only read | the gain at several densities, and the frame or the payload at one of them |
 //! | `Trial` | is copied | frame and gain of one encode with any gather codec |
 //! | [`of_frame_and_residual`], [`of_frame_and_gradient`] | was changed by an encode | the gain of that encode |
 //!

@@ -15,9 +15,9 @@ use alloc::vec::Vec;
 /// Encodes with a copy of the memory, and leaves the memory itself as it is. This shows the frame that a
 /// codec would send, its length and its gain. Works with any codec that makes frames.
 ///
-/// A trial copies the memory, encodes, decodes its own frame and reads the residual that it left. For top-k
-/// and DGC, [`Selection`](crate::Selection) takes less time. Allocates on the first call,
-/// and later only when the gradient grows.
+/// A trial copies the memory, encodes, decodes its own frame and reads the residual that it left. For codecs
+/// that it [fits](crate::Selection::fits), a [`Selection`](crate::Selection) takes less time. Allocates on
+/// the first call, and later only when the gradient grows.
 ///
 /// # Examples
 /// ```

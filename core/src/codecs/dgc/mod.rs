@@ -1,12 +1,12 @@
 //! Deep Gradient Compression: momentum before the residual, and a threshold taken from a sample.
 
 #[cfg(feature = "alloc")]
-mod nested;
+mod multi_level;
 mod select;
 mod spelling;
 
 #[cfg(feature = "alloc")]
-use crate::codec::Nested;
+use crate::codec::MultiLevel;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::Quota;
 use crate::coding::index::IndexChoice;
@@ -132,7 +132,7 @@ impl Sparsifier for Dgc {
     }
 
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         Some(self)
     }
 

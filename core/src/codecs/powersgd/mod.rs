@@ -2,6 +2,8 @@
 
 mod basis;
 mod blocks;
+#[cfg(feature = "alloc")]
+mod by_unit;
 mod spelling;
 
 use crate::built::Full;
@@ -9,7 +11,7 @@ use crate::codec::{Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, 
 use crate::codecs::dense::Dense;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
+use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
 use crate::memory::{Keeper, Memory, MemoryView, StateLen};
@@ -20,6 +22,8 @@ use core::ops::Range;
 
 use basis::{complete, orthonormalise};
 use blocks::{Blocks, Factors};
+#[cfg(feature = "alloc")]
+pub use by_unit::PowerSgdByUnit;
 
 /// PowerSGD: the mean of the workers' matrices M of n × m, as a product P·Qᵀ of rank r, by one step of the
 /// power iteration. Two rounds, both sums of f32: M·Q, whose columns all workers then make orthonormal in the
@@ -105,10 +109,20 @@ impl PowerSgd {
         self.start
     }
 
+    /// Whether a tensor of this shape is compressed, in a unit that does not cut it.
+    #[must_use]
+    pub fn compresses(&self, shape: &[usize]) -> bool {
+        Factors::of(self, shape).is_some()
+    }
+
+    /// Elements of the factors of a tensor.
+    fn q_len(&self, tensor: &TensorRef<'_>) -> usize {
+        Factors::of(self, tensor.shape).map_or(0, |factors| factors.q_len())
+    }
+
     /// Elements of the factors of all matrices that start before `end`.
     fn factors_before(&self, layout: &LayoutRef<'_>, end: usize) -> usize {
-        let tensors = layout.tensors().take_while(|tensor| tensor.offset < end);
-        tensors.filter_map(|tensor| Factors::of(self, tensor.shape)).map(|factors| factors.q_len()).sum()
+        layout.tensors().take_while(|tensor| tensor.offset < end).map(|tensor| self.q_len(&tensor)).sum()
     }
 
     /// Turns the factors in a memory of this codec into those of `next`, which may have another rank. Every
@@ -143,27 +157,13 @@ impl PowerSgd {
         layout: &LayoutRef<'_>,
         memory: &mut Memory<'_>,
     ) -> Result<(), EncodeError> {
-        let last = memory.factors();
-        if last.len() != self.factors_before(layout, layout.len()) {
-            return Err(EncodeError::MemoryIncomplete);
-        }
-        let mut factors = alloc::vec![0.0; next.factors_before(layout, layout.len())];
-        let (mut from, mut to) = (0, 0);
-        for tensor in layout.tensors() {
-            // Column after column, so the first columns are the first elements.
-            let [had, has] =
-                [self, next].map(|codec| Factors::of(codec, tensor.shape).map_or(0, |f| f.q_len()));
-            let kept = had.min(has);
-            factors[to..to + kept].copy_from_slice(&last[from..from + kept]);
-            (from, to) = (from + had, to + has);
-        }
-        memory.set_factors(factors);
-        Ok(())
+        by_unit::hand_over(layout, memory, |tensor| [self.q_len(tensor), next.q_len(tensor)])
     }
 
-    /// Where the factors of the unit's matrices are stored among those of the layout.
-    fn factors_of(&self, layout: &LayoutRef<'_>, unit: &Unit) -> Range<usize> {
-        self.factors_before(layout, unit.start)..self.factors_before(layout, unit.start + unit.len)
+    /// The codec of a unit, if all units have its rank.
+    fn placed(&self, layout: &LayoutRef<'_>, unit: &Unit) -> Placed {
+        let factors = self.factors_before(layout, unit.start)..self.factors_before(layout, unit.range().end);
+        Placed { codec: *self, factors }
     }
 
     /// The blocks of a unit in a round. If `is_whole`, none of them is a matrix.
@@ -219,17 +219,24 @@ impl EncodeUnit for PowerSgd {
     }
 }
 
+/// The codec of one unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placed {
+    codec: PowerSgd,
+    /// Where the factors of the unit's matrices are stored among those of the layout.
+    factors: Range<usize>,
+}
+
 /// First round: M·Q and the tensors that are sent whole. Second round: Mᵀ·P. Scratch floats: the first
 /// payload at the front, the second at the end. Abandoning a step leaves the warm start as it is, because the
 /// next step can begin with any Q.
-impl Linear for PowerSgd {
+impl Linear for Placed {
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        // Both factors of a matrix together have fewer elements than the matrix.
-        LinearScratchLen { words: len, floats: len, ints: 0 }
+        self.codec.round_scratch_len(len)
     }
 
     fn held(&self, len: usize) -> usize {
-        len
+        self.codec.held(len)
     }
 
     fn begin(
@@ -243,11 +250,11 @@ impl Linear for PowerSgd {
     ) -> Result<Round, EncodeError> {
         Full::build().ok_or(EncodeError::NotBuilt)?;
         let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
-        let last = memory.factors.get(self.factors_of(layout, unit)).ok_or(EncodeError::MemoryIncomplete)?;
+        let last = memory.factors.get(self.factors.clone()).ok_or(EncodeError::MemoryIncomplete)?;
         begin_unit(self.round_scratch_len(unit.len), unit, grad, Some(memory.residual), BOUND, scratch)?;
         let p = &scratch.words[..unit.len];
-        let (draws, is_whole) = (key.shared_selection(unit.id), key.step < self.start);
-        let blocks = || self.blocks(layout, unit, is_whole);
+        let (draws, is_whole) = (key.shared_selection(unit.id), key.step < self.codec.start);
+        let blocks = || self.codec.blocks(layout, unit, is_whole);
         let (first, q) = split(&mut scratch.floats[..unit.len], blocks().q_len());
         let mut payload_len = 0;
         for block in blocks() {
@@ -267,11 +274,7 @@ impl Linear for PowerSgd {
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
-        let floats = &mut scratch.floats[..round.unit.len];
-        Payload::F32(match round.index {
-            0 => &mut floats[..round.payload_len],
-            _ => split(floats, round.payload_len).1,
-        })
+        payload(round, scratch)
     }
 
     fn advance(
@@ -288,12 +291,12 @@ impl Linear for PowerSgd {
         sum.iter_mut().for_each(|sum| *sum /= contributors as f32);
         // Factors have fewer elements than their matrix, so a payload as long as the unit holds no factors.
         let is_whole = round.index == 0 && round.payload_len == round.unit.len;
-        let blocks = || self.blocks(layout, &round.unit, is_whole);
+        let blocks = || self.codec.blocks(layout, &round.unit, is_whole);
         let p = &scratch.words[..round.unit.len];
         let q_len = blocks().q_len();
         let (first, q) = split(&mut scratch.floats[..round.unit.len], q_len);
         if round.index == 0 && q_len > 0 {
-            Self::project_back(blocks(), p, first, q);
+            PowerSgd::project_back(blocks(), p, first, q);
             return Some(Round { index: 1, payload_len: q_len, ..round });
         }
         for block in blocks() {
@@ -311,11 +314,59 @@ impl Linear for PowerSgd {
             }
             // If a value is not finite, it came from another worker, and the mean will be refused.
             if !is_whole && q.iter().all(|value| value.is_finite()) {
-                memory.factors_mut()[self.factors_of(layout, &round.unit)][..q_len].copy_from_slice(q);
+                memory.factors_mut()[self.factors.clone()][..q_len].copy_from_slice(q);
             }
         }
         None
     }
+}
+
+impl Linear for PowerSgd {
+    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+        // Both factors of a matrix together have fewer elements than the matrix.
+        LinearScratchLen { words: len, floats: len, ints: 0 }
+    }
+
+    fn held(&self, len: usize) -> usize {
+        len
+    }
+
+    fn begin(
+        &self,
+        key: StepKey,
+        layout: &LayoutRef<'_>,
+        unit: &Unit,
+        grad: Grad<'_>,
+        memory: Option<MemoryView<'_>>,
+        scratch: &mut LinearScratch<'_>,
+    ) -> Result<Round, EncodeError> {
+        self.placed(layout, unit).begin(key, layout, unit, grad, memory, scratch)
+    }
+
+    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+        payload(round, scratch)
+    }
+
+    fn advance(
+        &self,
+        layout: &LayoutRef<'_>,
+        round: Round,
+        scratch: &mut LinearScratch<'_>,
+        contributors: u32,
+        mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
+    ) -> Option<Round> {
+        self.placed(layout, &round.unit).advance(layout, round, scratch, contributors, mean, memory)
+    }
+}
+
+/// The payload of a round, whatever the rank.
+fn payload<'s>(round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
+    let floats = &mut scratch.floats[..round.unit.len];
+    Payload::F32(match round.index {
+        0 => &mut floats[..round.payload_len],
+        _ => split(floats, round.payload_len).1,
+    })
 }
 
 /// The last `q_len` elements, and those before them.

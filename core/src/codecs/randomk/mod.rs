@@ -1,9 +1,13 @@
 //! Random-k with a shared seed: every worker chooses the same coordinates, so it sends only their values, and
 //! all-reduce can sum them.
 
+#[cfg(feature = "alloc")]
+mod multi_level;
 mod spelling;
 mod view;
 
+#[cfg(feature = "alloc")]
+use crate::codec::MultiLevel;
 use crate::codec::{
     Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, begin_unit,
 };
@@ -149,6 +153,11 @@ impl EncodeUnit for RandomK {
         self.bound()
     }
 
+    #[cfg(feature = "alloc")]
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
+        Some(self)
+    }
+
     fn encode_body(
         &self,
         input: UnitInput<'_, '_>,
@@ -161,19 +170,23 @@ impl EncodeUnit for RandomK {
         let k = self.density.count(len);
         let (indices, words) = words.split_at_mut(k);
         sample(&input.key.shared_selection(input.unit.id), len, indices, &mut words[..bitmap_words(len)]);
-        writer.bytes(&input.key.seed.to_le_bytes());
-        writer.varint(k as u64);
-        writer.u8(ValueFormat::F32.number());
         let factor = self.factor(k, len);
-        let values = writer.reserve(4 * k).as_chunks_mut::<4>().0;
-        for (value, &index) in values.iter_mut().zip(&*indices) {
-            *value = (f32::from_bits(p[index as usize]) * factor).to_le_bytes();
-        }
+        write(input.key, indices.iter().map(|&index| f32::from_bits(p[index as usize]) * factor), writer);
         if let Some(memory) = input.memory {
             commit(p, indices, memory);
         }
         Ok(())
     }
+}
+
+/// Writes the body with these values. The positions follow from the key.
+fn write(key: StepKey, values: impl ExactSizeIterator<Item = f32>, writer: &mut Writer<'_>) {
+    let k = values.len();
+    writer.bytes(&key.seed.to_le_bytes());
+    writer.varint(k as u64);
+    writer.u8(ValueFormat::F32.number());
+    let places = writer.reserve(4 * k).as_chunks_mut::<4>().0;
+    places.iter_mut().zip(values).for_each(|(place, value)| *place = value.to_le_bytes());
 }
 
 /// Sets the residual to p, and to zero at the coordinates sent.

@@ -1,11 +1,11 @@
 //! Redsync: a threshold between the mean and the largest magnitude, found by halving.
 
 #[cfg(feature = "alloc")]
-mod nested;
+mod multi_level;
 mod spelling;
 
 #[cfg(feature = "alloc")]
-use crate::codec::Nested;
+use crate::codec::MultiLevel;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::{Quota, least_above};
 use crate::coding::index::IndexChoice;
@@ -152,7 +152,7 @@ impl Sparsifier for Redsync {
     }
 
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
         Some(self)
     }
 

@@ -4,8 +4,12 @@ mod adapt;
 mod estimate;
 mod fit;
 mod moments;
+#[cfg(feature = "alloc")]
+mod multi_level;
 mod spelling;
 
+#[cfg(feature = "alloc")]
+use crate::codec::MultiLevel;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::topk::{Quota, least_above};
 use crate::coding::index::IndexChoice;
@@ -170,6 +174,12 @@ impl Sparsifier for Sidco {
 
     fn adapts(&self) -> bool {
         self.stages.is_none()
+    }
+
+    /// With stages that adapt, the entries also depend on the state of the unit.
+    #[cfg(feature = "alloc")]
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
+        self.stages.is_some().then_some(self)
     }
 
     fn select(

@@ -1,9 +1,15 @@
 //! Selects the same number of coordinates from every chunk.
 
 use super::select::{compact, cut};
+#[cfg(feature = "alloc")]
+use crate::codec::{Beside, Whole, read_beside};
+#[cfg(feature = "alloc")]
+use crate::corrected::Corrected;
 use crate::corrected::Pass;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
+#[cfg(feature = "alloc")]
+use crate::kernels::{self, Sums};
 use crate::kernels::{CANDIDATE_SLACK, Candidates, Isa};
 
 /// A unit cut into chunks of equal length, each with its own number of entries. The last chunk may be
@@ -41,17 +47,69 @@ impl Chunks {
     ) -> Result<(), EncodeError> {
         candidates.len = 0;
         for first in (0..pass.len()).step_by(self.len) {
-            let len = self.len.min(pass.len() - first);
-            let (k, before) = (self.density.count(len), candidates.len);
-            let (indices, values) = (&mut candidates.indices[before..], &mut candidates.values[before..]);
-            let mut own = Candidates { indices, values, len: 0 };
-            pass.add_and_select(isa, (first, len), 1, &mut own)?;
-            if own.len > k {
-                let cut = cut(isa, &own.values[..own.len], k, spare);
-                compact(isa, &mut own, cut, k);
-            }
-            candidates.len = before + own.len;
+            let (len, begin) = (self.len.min(pass.len() - first), candidates.len);
+            pass.add_and_select(isa, (first, len), 1, candidates)?;
+            leave(isa, candidates, begin, self.density.count(len), spare);
         }
         Ok(())
+    }
+
+    /// The same, beside the memory. Reads the source once.
+    ///
+    /// # Errors
+    /// The errors of [`Corrected::fold`].
+    #[cfg(feature = "alloc")]
+    pub(super) fn hold(
+        self,
+        isa: Isa,
+        source: &Corrected<'_>,
+        beside: &mut Beside<'_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<Whole, EncodeError> {
+        candidates.len = 0;
+        let mut begin = 0;
+        read_beside(source, beside, |first, p| {
+            // A run holds several chunks, or a chunk several runs: the lengths of both are powers of two.
+            for (at, p) in (first..).step_by(self.len).zip(p.chunks(self.len)) {
+                kernels::keep_from(isa, p, Sums::None, at as u32, 1, candidates);
+                let end = at + p.len();
+                if end.is_multiple_of(self.len) || end == source.len() {
+                    let len = end - (end - 1) / self.len * self.len;
+                    leave(isa, candidates, begin, self.density.count(len), spare);
+                    begin = candidates.len;
+                }
+            }
+        })
+    }
+
+    /// Leaves what [`select`](Self::select) leaves of a unit of `len` elements, out of what it leaves at this
+    /// density or a higher one: what is largest in a chunk is among more of its largest.
+    #[cfg(feature = "alloc")]
+    pub(super) fn choose(self, isa: Isa, len: usize, candidates: &mut Candidates<'_>, spare: &mut [u32]) {
+        let (mut begin, mut at, held) = (0, 0, candidates.len);
+        while at < held {
+            let first = candidates.indices[at] as usize / self.len * self.len;
+            let chunk = first..len.min(first + self.len);
+            let rest = &candidates.indices[at..held];
+            let end = at + rest.iter().take_while(|&&index| chunk.contains(&(index as usize))).count();
+            candidates.indices.copy_within(at..end, begin);
+            candidates.values.copy_within(at..end, begin);
+            candidates.len = begin + (end - at);
+            leave(isa, candidates, begin, self.density.count(chunk.len()), spare);
+            (begin, at) = (candidates.len, end);
+        }
+    }
+}
+
+/// Leaves the `k` largest of the candidates from number `begin` on, and all before them.
+fn leave(isa: Isa, candidates: &mut Candidates<'_>, begin: usize, k: usize, spare: &mut [u32]) {
+    let len = candidates.len - begin;
+    if len > k {
+        let (indices, values) = (&mut candidates.indices[begin..], &mut candidates.values[begin..]);
+        let mut own = Candidates { indices, values, len };
+        let cut = cut(isa, &own.values[..len], k, spare);
+        compact(isa, &mut own, cut, k);
+        candidates.len = begin + own.len;
     }
 }

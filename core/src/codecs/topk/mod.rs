@@ -2,7 +2,7 @@
 
 mod chunks;
 #[cfg(feature = "alloc")]
-mod nested;
+mod multi_level;
 #[cfg(feature = "alloc")]
 mod peek;
 mod reach;
@@ -11,7 +11,7 @@ mod spelling;
 
 use crate::built::Full;
 #[cfg(feature = "alloc")]
-use crate::codec::Nested;
+use crate::codec::MultiLevel;
 use crate::codec::{EncodeUnit, UnitInput};
 use crate::coding::index::IndexChoice;
 use crate::coding::values::ValueChoice;
@@ -24,7 +24,7 @@ use chunks::Chunks;
 use core::num::NonZeroU32;
 
 #[cfg(feature = "alloc")]
-pub(crate) use peek::{Beside, Whole, largest_beside};
+pub(crate) use peek::largest_beside;
 pub(crate) use reach::{Quota, least_above};
 pub(crate) use select::{capacity, radix_cut};
 
@@ -108,10 +108,9 @@ impl Sparsifier for TopK {
         self.chunks().map_or_else(|| capacity(self.density.count(len), len), |chunks| chunks.capacity(len))
     }
 
-    /// Without chunks: what is largest in the unit may be nothing in its chunk.
     #[cfg(feature = "alloc")]
-    fn as_nested(&self) -> Option<&dyn Nested> {
-        self.chunk.is_none().then_some(self)
+    fn as_multi_level(&self) -> Option<&dyn MultiLevel> {
+        Some(self)
     }
 
     fn refuses_in_pass(&self) -> bool {

@@ -1,31 +1,14 @@
 //! Selection beside the memory: p goes elsewhere, and residual and momentum stay as they are.
 
 use super::select::{compact, cut, sampled_bound};
+use crate::codec::{Beside, Whole, read_beside};
 use crate::corrected::{BLOCK, Corrected, RUN};
 use crate::error::EncodeError;
-use crate::kernels::scalar::sums::Squares;
-use crate::kernels::scalar::total_of;
-use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, Largest, Sums};
-
-/// Where a selection writes p and, if there is momentum, what it is after the step.
-pub(crate) struct Beside<'b> {
-    pub(crate) p: &'b mut [f32],
-    /// Empty without momentum.
-    pub(crate) momentum: &'b mut [f32],
-}
-
-/// Sums over all elements.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Whole {
-    /// Of the squares of p.
-    pub(crate) squares: f64,
-    /// Largest magnitude bits.
-    pub(crate) largest: Largest,
-}
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates, Isa, Sums};
 
 /// Leaves the `k` largest magnitudes of p in `candidates`, of [`capacity`](super::capacity), or all that are
 /// not zero if there are fewer. The choice is that of [`top_k`](super::select::top_k). Reads the source once.
-/// `spare` is working memory; `k` elements are enough. With k = 0 it chooses nothing, and needs no room.
+/// `spare` is working memory; `k` elements are enough.
 ///
 /// # Errors
 /// The errors of [`Corrected::fold`].
@@ -43,20 +26,10 @@ pub(crate) fn largest_beside(
         let _ = source.fold(Isa::Baseline, first, &mut values);
         values
     };
-    let least = if k == 0 { 1 } else { sampled_bound(source.len(), k, candidates.values, values_at) };
-    let (mut sums, mut largest): (Squares, _) = ([0.0; 8], Largest::default());
+    let least = sampled_bound(source.len(), k, candidates.values, values_at);
     let mut collect = Collect { isa, k, least, candidates, spare };
     collect.candidates.len = 0;
-    for first in (0..source.len()).step_by(BLOCK) {
-        let range = first..source.len().min(first + BLOCK);
-        let p = &mut beside.p[range.clone()];
-        let momentum = beside.momentum.get_mut(range).unwrap_or_default();
-        let of_block = source.write(isa, first, p, momentum)?;
-        largest.residual = largest.residual.max(of_block.residual);
-        largest.momentum = largest.momentum.max(of_block.momentum);
-        kernels::add_squares(isa, kernels::bits_of(p), &mut sums);
-        collect.add(first, p);
-    }
+    let whole = read_beside(source, beside, |first, p| collect.add(first, p))?;
     if collect.candidates.len < k && least > 1 {
         (collect.least, collect.candidates.len) = (1, 0);
         for (at, p) in beside.p.chunks(BLOCK).enumerate() {
@@ -64,7 +37,7 @@ pub(crate) fn largest_beside(
         }
     }
     collect.reduce();
-    Ok(Whole { squares: total_of(sums), largest })
+    Ok(whole)
 }
 
 /// The candidates so far.
@@ -80,9 +53,6 @@ struct Collect<'c, 'v> {
 impl Collect<'_, '_> {
     /// Appends the elements of a block of p that reach the bound.
     fn add(&mut self, first: usize, p: &[f32]) {
-        if self.k == 0 {
-            return;
-        }
         if self.candidates.indices.len() - self.candidates.len < p.len() + CANDIDATE_SLACK {
             self.reduce();
         }

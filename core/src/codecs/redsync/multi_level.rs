@@ -1,8 +1,10 @@
-//! The entries at several densities, from one selection.
+//! The entries at several densities, from one read of the gradient.
 
 use super::{Redsync, magnitudes};
-use crate::codec::{Chosen, Nested, UnitInput};
-use crate::corrected::Pass;
+use crate::codec::{Beside, Chosen, MultiLevel, UnitInput, Whole};
+use crate::codecs::topk::{capacity, largest_beside};
+use crate::corrected::{Corrected, Pass};
+use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::kernels::{Candidates, Isa};
@@ -10,13 +12,32 @@ use crate::scratch::Scratch;
 use crate::sparse::{Sparsifier, encode_selected};
 use crate::wire::writer::Writer;
 
-impl Nested for Redsync {
-    fn enough(&self, density: Density, len: usize) -> usize {
-        self.with_density(density).quota(len).one_too_many(len)
+impl Redsync {
+    /// How many of the largest values of a unit hold all entries.
+    fn enough(&self, len: usize) -> usize {
+        self.quota(len).one_too_many(len)
+    }
+}
+
+impl MultiLevel for Redsync {
+    fn held_len(&self, most: Density, len: usize) -> usize {
+        capacity(self.with_density(most).enough(len), len)
     }
 
     fn spare_len(&self, density: Density, len: usize) -> usize {
-        density.count(len)
+        self.with_density(density).enough(len)
+    }
+
+    fn hold(
+        &self,
+        most: Density,
+        source: &Corrected<'_>,
+        beside: &mut Beside<'_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<Whole, EncodeError> {
+        let k = self.with_density(most).enough(source.len());
+        largest_beside(source, k, beside, candidates, spare)
     }
 
     fn choose(&self, of: &Chosen<'_>, candidates: &mut Candidates<'_>, spare: &mut [u32]) {

@@ -1,22 +1,44 @@
-//! The entries at several densities, from one selection.
+//! The entries at several densities, from one read of the gradient.
 
 use super::Dgc;
 use super::select::{lower_until_enough, sampled_threshold, samples};
-use crate::codec::{Chosen, Nested, UnitInput};
+use crate::codec::{Beside, Chosen, MultiLevel, UnitInput, Whole};
+use crate::codecs::topk::{capacity, largest_beside};
+use crate::corrected::Corrected;
+use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::kernels::{self, Candidates, Isa};
 use crate::scratch::Scratch;
 use crate::sparse::{Sparsifier, encode_selected};
 use crate::wire::writer::Writer;
 
-impl Nested for Dgc {
-    fn enough(&self, density: Density, len: usize) -> usize {
-        self.with_density(density).quota(len).one_too_many(len)
+impl Dgc {
+    /// How many of the largest values of a unit hold all entries.
+    fn enough(&self, len: usize) -> usize {
+        self.quota(len).one_too_many(len)
+    }
+}
+
+impl MultiLevel for Dgc {
+    fn held_len(&self, most: Density, len: usize) -> usize {
+        capacity(self.with_density(most).enough(len), len)
     }
 
     fn spare_len(&self, density: Density, len: usize) -> usize {
         let dgc = self.with_density(density);
-        samples(&dgc, len).max(dgc.quota(len).k)
+        samples(&dgc, len).max(dgc.enough(len))
+    }
+
+    fn hold(
+        &self,
+        most: Density,
+        source: &Corrected<'_>,
+        beside: &mut Beside<'_>,
+        candidates: &mut Candidates<'_>,
+        spare: &mut [u32],
+    ) -> Result<Whole, EncodeError> {
+        let k = self.with_density(most).enough(source.len());
+        largest_beside(source, k, beside, candidates, spare)
     }
 
     fn choose(&self, of: &Chosen<'_>, candidates: &mut Candidates<'_>, spare: &mut [u32]) {
