@@ -92,8 +92,8 @@ impl<'t, T: Transport> Ring<'t, T> {
         Ok(median(times?))
     }
 
-    /// The slowest rank's time of a message. A rank sends the next one when the one before it has come, so none
-    /// is shorter than its travel.
+    /// The slowest rank's time of a message. A rank sends the next one when the one before it has come, so
+    /// none is shorter than its travel.
     fn turn(&mut self, message: &[u8], hops: u32) -> Result<f64, TransportError> {
         let tag = self.next_tag();
         self.transport.barrier(tag, Deadline::NEVER)?;

@@ -350,6 +350,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "full")]
     #[test]
     fn a_sample_is_as_small_as_the_room_for_candidates_allows() {
         let elements = |k, len| Sample::best(k, len, capacity(k, len)).runs * RUN;
