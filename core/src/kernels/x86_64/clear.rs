@@ -13,11 +13,13 @@ fn clear_avx512(values: &mut [f32]) {
     // SAFETY: zeros are f32, and any bits of f32 are a vector.
     let (head, vectors, tail) = unsafe { values.align_to_mut::<__m512>() };
     head.fill(0.0);
-    for vector in vectors {
-        // SAFETY: a reference is aligned.
-        unsafe { _mm512_stream_ps((&raw mut *vector).cast(), _mm512_setzero_ps()) };
+    // SAFETY: a reference is aligned.
+    unsafe {
+        for vector in vectors {
+            _mm512_stream_ps((&raw mut *vector).cast(), _mm512_setzero_ps());
+        }
+        _mm_sfence();
     }
-    _mm_sfence();
     tail.fill(0.0);
 }
 
@@ -32,10 +34,12 @@ fn clear_avx2(values: &mut [f32]) {
     // SAFETY: zeros are f32, and any bits of f32 are a vector.
     let (head, vectors, tail) = unsafe { values.align_to_mut::<__m256>() };
     head.fill(0.0);
-    for vector in vectors {
-        // SAFETY: a reference is aligned.
-        unsafe { _mm256_stream_ps((&raw mut *vector).cast(), _mm256_setzero_ps()) };
+    // SAFETY: a reference is aligned.
+    unsafe {
+        for vector in vectors {
+            _mm256_stream_ps((&raw mut *vector).cast(), _mm256_setzero_ps());
+        }
+        _mm_sfence();
     }
-    _mm_sfence();
     tail.fill(0.0);
 }

@@ -88,7 +88,8 @@ class Lent:
 
 def flat_of(gradient: torch.Tensor) -> Array:
     """The elements of a plain gradient, in the same memory."""
-    return gradient.detach().numpy().reshape(-1)
+    elements: Array = gradient.detach().numpy().reshape(-1)
+    return elements
 
 
 def _tensors(arrays: dict[tuple[int, int, int, bool], Array]) -> _Tensors:
