@@ -42,6 +42,7 @@ from torch_plan import (
     MODELS,
     MOST_OTHERS,
     NOTHING,
+    PATIENCE,
     QUICK_METHODS,
     RANKS,
     ROUNDS,
@@ -50,8 +51,6 @@ from torch_plan import (
 
 HERE = Path(__file__).resolve().parent
 PORT = 29500
-# For one cell; the longest are the steps of a dense LSTM at 100 Mbit/s, and trainings.
-PATIENCE = {"time": 180, "train": 3600}
 DIGITS = 5
 ACCURACY_RANKS = 4
 # Of a line, while it is measured.
@@ -104,10 +103,13 @@ class Ranks:
             self._processes.append(self._network.start(host, command, **pipes))
 
     def _end(self):
+        """Ends the processes; returns the codes that they ended with."""
         for process in self._processes:
             process.kill()
             process.communicate()
+        codes = [process.returncode for process in self._processes]
         self._processes = []
+        return codes
 
     def warm_up(self):
         """Starts the processes, unless they have, and lets them read what they need."""
@@ -132,16 +134,19 @@ class Ranks:
                 time.sleep(0.02)
                 if any(one.done() and "error" in (one.result() or "error") for one in reading):
                     break
-            is_late = not all(one.done() for one in reading)
-            if is_late:
+            silent = [rank for rank, one in enumerate(reading) if not one.done()]
+            late = silent if time.monotonic() >= end else []
+            if silent:
                 for process in self._processes:
                     process.kill()
             lines = [one.result() for one in reading]
         answers = [json.loads(line) for line in lines if line]
         errors = [answer["error"] for answer in answers if "error" in answer]
+        errors += [f"rank {rank}: no answer within {PATIENCE[what]} s" for rank in late]
         if errors or len(answers) < self.count:
-            self._end()
-            return [{"error": errors[0] if errors else f"no answer within {PATIENCE[what]} s"}]
+            codes = self._end()
+            errors += [f"rank {rank} ended: {codes[rank]}" for rank, line in enumerate(lines) if not line and rank not in silent]
+            return [{"error": errors[0]}]
         return answers
 
 

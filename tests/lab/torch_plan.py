@@ -94,6 +94,8 @@ TIMED_SECONDS, FEWEST_STEPS, MOST_STEPS = 2.0, 5, 60
 WARM_UP_STEPS, WARM_UP_STEPS_OF_OURS = 5, 12
 # Steps of compute alone, before the steps of a cell and again behind them.
 COMPUTE_STEPS = 10
+# Seconds for one cell; the longest are the steps of a dense LSTM at 100 Mbit/s, and trainings.
+PATIENCE = {"time": 180, "train": 3600}
 # Cores that other programs may use while a cell is timed. With more it is timed again by the next start.
 MOST_OTHERS = 0.1
 

@@ -6,6 +6,7 @@ Reads what it is to do from the standard input, one JSON object a line, and answ
 or {"error": …}, after which it ends. All ranks are asked the same.
 """
 
+import faulthandler
 import json
 import os
 import statistics
@@ -32,6 +33,7 @@ from torch_plan import (
     METHODS,
     MODELS,
     MOST_STEPS,
+    PATIENCE,
     WARM_UP_STEPS,
     WARM_UP_STEPS_OF_OURS,
 )
@@ -43,6 +45,8 @@ EXCHANGES = 30
 EXCHANGE_PORT = 27000
 CLIP = 5.0
 EVALUATIONS = 2
+# A rank says where it stands so long before it is killed for being late.
+DUMP_SECONDS = 30
 # Ranks wait for an evaluation of rank 0, and for what else a machine does.
 TIMEOUT = timedelta(minutes=10)
 
@@ -214,6 +218,7 @@ def answer(rank, ranks, asked):
 
 def main():
     rank, ranks = map(int, sys.argv[1:])
+    faulthandler.enable()
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
@@ -222,13 +227,16 @@ def main():
     # Of a newer torch, whose other name torch 2.4 does not have.
     warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     for line in sys.stdin:
+        asked = json.loads(line)
+        faulthandler.dump_traceback_later(PATIENCE[asked["what"]] - DUMP_SECONDS)
         try:
-            found = answer(rank, ranks, json.loads(line))
+            found = answer(rank, ranks, asked)
         except Exception as error:
             traceback.print_exc()
             print(json.dumps({"error": f"rank {rank}: {type(error).__name__}: {error}"[:300]}), flush=True)
             # Threads of others may wait for ever.
             os._exit(1)
+        faulthandler.cancel_dump_traceback_later()
         print(json.dumps(found), flush=True)
 
 
