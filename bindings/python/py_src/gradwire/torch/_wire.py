@@ -112,7 +112,10 @@ class Wire:
             time.sleep(_GRACE_SECONDS)
             return
         ends = time.monotonic() + _PATIENCE_SECONDS
-        while any(lent() is not None for lent in self._lent) and time.monotonic() < ends:
+        mails = (tensor for mail in self._mails.values() for tensor in (mail.given_tensor, mail.taken_tensor))
+        lent = [*self._lent, *map(weakref.ref, mails)]
+        self._mails.clear()
+        while any(one() is not None for one in lent) and time.monotonic() < ends:
             time.sleep(0.001)
         # If the program has destroyed all groups, this is the last reference.
         with contextlib.suppress(ValueError, AssertionError):
