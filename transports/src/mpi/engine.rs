@@ -140,6 +140,9 @@ impl Engine {
             };
             self.sending.push(Sending { to, transfer, end });
         }
+        if moved {
+            self.hand_over.handed();
+        }
         moved
     }
 

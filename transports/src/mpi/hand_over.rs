@@ -12,6 +12,9 @@ use crate::rank::Rank;
 use crate::spares::Spares;
 use crate::tag::{Deadline, Tag};
 
+/// How long a caller lets the communication thread have its core.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// Something to send.
 #[derive(Debug)]
 pub(super) enum Parcel {
@@ -34,6 +37,8 @@ pub(super) struct HandOver {
 #[derive(Debug)]
 struct Slot {
     outgoing: Vec<(usize, Parcel)>,
+    /// Whether the communication thread is handing messages to the library.
+    is_handing: bool,
     /// By receiver: messages that wait here or are in flight.
     unsent: Vec<Unsent>,
     spares: Spares,
@@ -54,10 +59,18 @@ struct Unsent {
     bytes: usize,
 }
 
+impl Slot {
+    /// Whether there are messages that the library does not have yet.
+    fn is_posted(&self) -> bool {
+        self.is_handing || !self.outgoing.is_empty()
+    }
+}
+
 impl HandOver {
     pub(super) fn new(world: usize, limits: InboxLimits) -> Self {
         let slot = Slot {
             outgoing: Vec::new(),
+            is_handing: false,
             unsent: vec![Unsent::default(); world],
             spares: Spares::new(limits.bytes),
             lent: None,
@@ -96,6 +109,16 @@ impl HandOver {
         self.lock().outgoing.push((position, Parcel::Message(buffer)));
         self.work.notify_one();
         Ok(())
+    }
+
+    /// Waits until the library has all messages that were posted, at most for a moment. A caller that has what
+    /// it waited for goes on to compute. If it shares its core with the communication thread, its last message
+    /// would lie here for as long as the system lets it compute at a stretch, and others wait for that message.
+    pub(super) fn let_go(&self) {
+        let (deadline, mut slot) = (Deadline::after(MOMENT), self.lock());
+        while slot.is_posted() && !deadline.has_passed() {
+            slot = self.wait(slot, deadline);
+        }
     }
 
     fn wait_for_room(
@@ -198,9 +221,17 @@ impl HandOver {
 
     // --- the communication thread's side ------------------------------------------
 
-    /// Moves the messages to be sent into `parcels`, in the order of `send`.
+    /// Moves the messages to be sent into `parcels`, in the order of `send`. [`handed`](Self::handed) follows.
     pub(super) fn collect(&self, parcels: &mut Vec<(usize, Parcel)>) {
-        parcels.append(&mut self.lock().outgoing);
+        let mut slot = self.lock();
+        parcels.append(&mut slot.outgoing);
+        slot.is_handing = !parcels.is_empty();
+    }
+
+    /// The library has what was collected.
+    pub(super) fn handed(&self) {
+        self.lock().is_handing = false;
+        self.done.notify_all();
     }
 
     pub(super) fn lent(&self) -> Option<Loan> {
@@ -266,6 +297,8 @@ impl HandOver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Instant;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -288,6 +321,37 @@ mod tests {
             assert!(doze(&hand_over) < LONG);
         });
         assert!(!hand_over.is_awaited());
+    }
+
+    #[test]
+    fn who_has_posted_lets_the_thread_hand_it_on() {
+        let hand_over = HandOver::new(2, InboxLimits { messages: 1, bytes: 1 });
+        hand_over.let_go();
+        hand_over.post(Rank(1), Tag::default(), &[1], Deadline::now()).unwrap();
+        let is_handed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Its moments end if the thread is late, so it asks for another one.
+            let caller = scope.spawn(|| {
+                while hand_over.lock().is_posted() {
+                    hand_over.let_go();
+                }
+                assert!(is_handed.load(Relaxed));
+            });
+            while !hand_over.is_awaited() {
+                std::thread::yield_now();
+            }
+            let mut parcels = Vec::new();
+            hand_over.collect(&mut parcels);
+            assert_eq!(parcels.len(), 1);
+            assert!(hand_over.lock().is_posted());
+            is_handed.store(true, Relaxed);
+            hand_over.handed();
+            caller.join().unwrap();
+        });
+        // A thread that never comes is not waited for.
+        hand_over.post(Rank(0), Tag::default(), &[2], Deadline::now()).unwrap();
+        hand_over.let_go();
+        assert!(hand_over.lock().is_posted());
     }
 
     #[test]

@@ -285,6 +285,7 @@ impl Transport for MpiTransport {
             taken => taken,
         };
         taken?;
+        self.hand_over.let_go();
         self.counters.down += Traffic::message(into.len(), ENVELOPE_BYTES);
         Ok(())
     }
