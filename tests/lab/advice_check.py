@@ -32,7 +32,7 @@ sys.dont_write_bytecode = True
 
 import programs
 import sandbox
-from advice_plan import EXCHANGES, METHODS, MODELS, RATES, ROUNDS, SEEN, WORKERS
+from advice_plan import AFTERWARDS, EXCHANGES, METHODS, MODELS, ROUNDS, SEEN
 from network import Network
 from wallclock import EAGER, PIPE, Results, seconds_a_step
 
@@ -97,7 +97,7 @@ def measure_inputs(results, key, folder, path):
         assert job.returncode == 0, told
     cell = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
     compute = statistics.median(seconds_alone(key, Path(folder) / str(turn)) for turn in range(TURNS_ALONE))
-    link = {"gbps": cell["gbps"], "latency_us": cell["latency_us"]}
+    link = {name: cell[name] for name in ("gbps", "latency_us", "burst_bytes")}
     results.add(kind="inputs", **key, **link, compute=compute, costs=json.loads(costs.read_text()))
 
 
@@ -116,7 +116,7 @@ def predict(results, key, folder):
     costs = Path(folder) / "inputs.json"
     costs.write_text(json.dumps(inputs["costs"]))
     ask = ["--costs", costs, "--compute-ms", 1e3 * inputs["compute"], "--workers", key["workers"]]
-    ask += ["--gbps", inputs["gbps"], "--latency-us", inputs["latency_us"], "--json"]
+    ask += ["--gbps", inputs["gbps"], "--latency-us", inputs["latency_us"], "--burst-bytes", inputs["burst_bytes"], "--json"]
     told = subprocess.run(trainer("advise", *ask), check=True, capture_output=True, text=True).stdout
     cell = json.loads(told)
     return {row["codec"]: row for row in [cell["dense"], cell["bf16"], *cell["codecs"]]}
@@ -162,8 +162,8 @@ def report(results):
     print("| --- | --- | --- | --- | --- |")
     for what, chosen in [
         ("all", rows),
-        ("chosen before the model was frozen", [row for row in rows if row[0][:3] in SEEN]),
-        ("chosen afterwards", [row for row in rows if row[0][:3] not in SEEN]),
+        ("looked at while the model was made", [row for row in rows if row[0][:3] in SEEN]),
+        ("measured after it was frozen", [row for row in rows if row[0][:3] in AFTERWARDS]),
     ]:
         if chosen:
             errors = [abs(row[4]) for row in chosen]
@@ -178,11 +178,11 @@ def main():
     paths = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     results = Results(Path(paths[0]))
     is_quick = "--quick" in sys.argv
-    models, rates, workers, rounds = (["mlp"], [100], [2], 1) if is_quick else (MODELS, RATES, WORKERS, ROUNDS)
+    places, rounds = ([("mlp", 100, 2)], 1) if is_quick else ([*SEEN, *AFTERWARDS], ROUNDS)
     with tempfile.TemporaryDirectory() as folder:
-        gradients = {model: gradient(model, folder) for model in models}
+        gradients = {model: gradient(model, folder) for model in {model for model, *_ in places}}
         for turn in range(1, rounds + 1):
-            for model, rate, count in ((m, r, w) for m in models for r in rates for w in workers):
+            for model, rate, count in places:
                 key = {"model": model, "rate": rate, "workers": count, "round": turn}
                 with tempfile.TemporaryDirectory() as scratch:
                     measure_inputs(results, key, scratch, gradients[model])

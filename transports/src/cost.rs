@@ -4,6 +4,9 @@
 //! α the one-way latency and BW the bandwidth. All links are full duplex and equally fast, and nothing
 //! overlaps unless the name of a function says so. The results are lower bounds: they leave out packet
 //! headers, ramp-up and the arithmetic of a reduction.
+//!
+//! A link with a [burst](Link::burst_bytes) passes so many bytes of an exchange at once; B and b in the
+//! formulas of times are then what is left.
 
 /// A link of the cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,30 +15,38 @@ pub struct Link {
     pub latency_s: f64,
     /// BW in each direction, in bytes per second.
     pub bytes_per_s: f64,
+    /// Bytes that pass at once after a pause, before BW counts: the depth of a token bucket, by which kernels
+    /// and clouds limit a rate. 0 for a link that is as slow as it is.
+    pub burst_bytes: f64,
 }
 
 impl Link {
     /// A link of `gbps` · 10^9 bit/s.
     pub fn from_gbps(gbps: f64, latency_s: f64) -> Self {
-        Self { latency_s, bytes_per_s: gbps * 1e9 / 8.0 }
+        Self { latency_s, bytes_per_s: gbps * 1e9 / 8.0, burst_bytes: 0.0 }
+    }
+
+    /// Seconds for which all bytes that go over the link after one pause keep it busy.
+    pub fn busy_s(&self, bytes: f64) -> f64 {
+        (bytes - self.burst_bytes).max(0.0) / self.bytes_per_s
     }
 
     /// Seconds of a ring all-reduce: 2(N−1)·α + 2(N−1)/N · B/BW.
     pub fn ring_all_reduce_s(&self, world: usize, dense_bytes: f64) -> f64 {
         let hops = 2.0 * peers(world);
-        hops * self.latency_s + ring_bytes(world, dense_bytes) / self.bytes_per_s
+        hops * self.latency_s + self.busy_s(ring_bytes(world, dense_bytes))
     }
 
     /// Seconds of an all-reduce along a binomial tree: 2⌈log2 N⌉·(α + B/BW).
     pub fn tree_all_reduce_s(&self, world: usize, dense_bytes: f64) -> f64 {
         let hops = 2.0 * f64::from(world.next_power_of_two().ilog2());
-        hops * (self.latency_s + dense_bytes / self.bytes_per_s)
+        hops * self.latency_s + self.busy_s(hops * dense_bytes)
     }
 
     /// Seconds until every rank has the frames of all: α + (N−1)·b/BW. All are sent at once, so that the
     /// latency counts once.
     pub fn all_gather_s(&self, world: usize, frame_bytes: f64) -> f64 {
-        self.if_any(world) + peers(world) * frame_bytes / self.bytes_per_s
+        self.if_any(world) + self.busy_s(all_gather_bytes(world, frame_bytes))
     }
 
     /// Seconds of a sparse all-reduce of n coordinates at density ρ: 2α + (N−1)/N · (F(ρ) + F(ρ′))/BW,
@@ -43,7 +54,7 @@ impl Link {
     /// ([`fill_in`]).
     pub fn sparse_all_reduce_s(&self, world: usize, n: usize, density: f64) -> f64 {
         let bytes = sparse_all_reduce_bytes(world, n, density);
-        2.0 * self.if_any(world) + bytes / self.bytes_per_s
+        2.0 * self.if_any(world) + self.busy_s(bytes)
     }
 
     /// α, if there is anybody to send to.
@@ -55,13 +66,13 @@ impl Link {
     /// N·(up + down)/BW. N is `workers`, which does not count the server. The one link of the server carries
     /// everything.
     pub fn parameter_server_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
-        2.0 * self.latency_s + workers as f64 * (up_bytes + down_bytes) / self.bytes_per_s
+        2.0 * self.latency_s + self.busy_s(workers as f64 * (up_bytes + down_bytes))
     }
 
     /// Seconds of an exchange through a parameter server that sends while it receives: 2α + N·max(up,
     /// down)/BW.
     pub fn parameter_server_overlapped_s(&self, workers: usize, up_bytes: f64, down_bytes: f64) -> f64 {
-        2.0 * self.latency_s + workers as f64 * up_bytes.max(down_bytes) / self.bytes_per_s
+        2.0 * self.latency_s + self.busy_s(workers as f64 * up_bytes.max(down_bytes))
     }
 }
 
@@ -162,9 +173,18 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_passes_at_once() {
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6, burst_bytes: 3e3 };
+        // 2 · 1 ms, and 2 · 1/2 · 4 kB without the first 3 kB; shorter vectors take latencies alone.
+        assert_close(link.ring_all_reduce_s(2, 4e3), 2e-3 + 1e-3);
+        assert_close(link.ring_all_reduce_s(2, 2e3), 2e-3);
+        assert_close(link.all_gather_s(3, 4e3), 1e-3 + 5e-3);
+    }
+
+    #[test]
     fn ring_time_matches_a_value_computed_by_hand() {
         // 4 ranks, 10 MB, 12.5 MB/s, 1 ms: 6 hops of 1 ms and 1.5 · 10 MB / 12.5 MB/s = 0.006 + 1.2 s.
-        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
         assert_close(link.ring_all_reduce_s(4, 10e6), 1.206);
         assert_eq!(ring_bytes(4, 10e6), 15e6);
     }
@@ -172,7 +192,7 @@ mod tests {
     #[test]
     fn tree_time_matches_a_value_computed_by_hand() {
         // 5 ranks: 3 hops up and 3 down, of 1 ms and 1 kB / 1 MB/s each.
-        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6, burst_bytes: 0.0 };
         assert_close(link.tree_all_reduce_s(5, 1e3), 0.012);
         assert_eq!(link.tree_all_reduce_s(1, 1e3), 0.0);
         // Short vectors are the tree's, long ones the ring's.
@@ -183,7 +203,7 @@ mod tests {
     #[test]
     fn gather_time_matches_a_value_computed_by_hand() {
         // 8 ranks, 100 kB frames, 12.5 MB/s, 1 ms: 1 ms + 7 · 8 ms.
-        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
         assert_close(link.all_gather_s(8, 100e3), 0.057);
         assert_eq!(all_gather_bytes(8, 100e3), 700e3);
     }
@@ -191,7 +211,7 @@ mod tests {
     #[test]
     fn server_time_matches_values_computed_by_hand() {
         // 3 workers, 10 MB up, 5 MB down, 12.5 MB/s, 1 ms: 2 ms + 45/12.5 s, overlapped 2 ms + 30/12.5 s.
-        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
         assert_close(link.parameter_server_s(3, 10e6, 5e6), 3.602);
         assert_close(link.parameter_server_overlapped_s(3, 10e6, 5e6), 2.402);
     }
@@ -219,7 +239,7 @@ mod tests {
         // Two ranks at 1/2: the union is 3/4, H = 0.811278…; half of (1 + 16)/8 + (0.811278… + 24)/8.
         let bytes = 1000.0 * (17.0 + 24.811_278_124_459_13) / 16.0;
         assert_close(sparse_all_reduce_bytes(2, 1000, 0.5), bytes);
-        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6, burst_bytes: 0.0 };
         assert_close(link.sparse_all_reduce_s(2, 1000, 0.5), 2e-3 + bytes / 1e6);
         assert_eq!((sparse_all_reduce_bytes(1, 9, 0.5), sparse_all_reduce_bytes(4, 0, 0.5)), (0.0, 0.0));
     }
@@ -243,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_world_of_one_moves_nothing_and_never_breaks_even() {
-        let link = Link { latency_s: 1.0, bytes_per_s: 1.0 };
+        let link = Link { latency_s: 1.0, bytes_per_s: 1.0, burst_bytes: 0.0 };
         assert_eq!((link.ring_all_reduce_s(1, 9.0), link.all_gather_s(1, 9.0)), (0.0, 0.0));
         assert_eq!((ring_bytes(0, 9.0), all_gather_bytes(0, 9.0)), (0.0, 0.0));
         assert_eq!(break_even_gather_gbps(1, 9.0, 1.0, 1.0, 1.0), 0.0);

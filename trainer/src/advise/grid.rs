@@ -16,6 +16,8 @@ pub(crate) struct Question {
     pub(crate) gbps: Vec<f64>,
     /// One-way latency of the links.
     pub(crate) latency_s: f64,
+    /// Bytes that a link passes at once after a pause.
+    pub(crate) burst_bytes: f64,
     /// Seconds of a step without an exchange.
     pub(crate) compute_s: f64,
     /// How much of an exchange runs beside the backward pass.
@@ -26,7 +28,7 @@ pub(crate) struct Question {
 
 impl Question {
     fn setup(&self, workers: usize, gbps: f64) -> Setup {
-        let link = Link::from_gbps(gbps, self.latency_s);
+        let link = Link { burst_bytes: self.burst_bytes, ..Link::from_gbps(gbps, self.latency_s) };
         Setup { workers, link, compute_s: self.compute_s, overlap: self.overlap }
     }
 }
@@ -44,6 +46,7 @@ pub(crate) struct Cell {
     pub(crate) workers: usize,
     pub(crate) gbps: f64,
     pub(crate) latency_us: f64,
+    pub(crate) burst_bytes: f64,
     /// What to take: the codec of one of the rows below, `none` or `none, wire=bf16` if none pays.
     #[serde(rename = "choice")]
     pub(crate) codec: String,
@@ -122,9 +125,9 @@ fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
         Choice::Codec(number) => &codecs[number],
     };
     let speed_up = dense.step_ms / chosen.step_ms;
-    let latency_us = 1e6 * question.latency_s;
+    let (latency_us, burst_bytes) = (1e6 * question.latency_s, question.burst_bytes);
     let (codec, exchange) = (chosen.codec.clone(), chosen.exchange);
-    Cell { workers, gbps, latency_us, codec, exchange, choice, speed_up, dense, bf16, codecs }
+    Cell { workers, gbps, latency_us, burst_bytes, codec, exchange, choice, speed_up, dense, bf16, codecs }
 }
 
 /// The fastest codec, if it is faster than dense f32 and bf16 by the least gain. Otherwise bf16, if it is
@@ -198,6 +201,7 @@ mod tests {
             workers: vec![2, 8],
             gbps: vec![0.001, 1.0, 1000.0],
             latency_s: 0.0,
+            burst_bytes: 0.0,
             compute_s: 0.1,
             overlap: Overlap { buckets: 1, slowdown: 1.0 },
             least_gain: 0.05,

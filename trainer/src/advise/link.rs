@@ -1,6 +1,7 @@
 //! How fast the links between the workers of a job are.
 
 use std::ops::RangeInclusive;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::collective::{Fold, Scalar};
@@ -19,25 +20,44 @@ const MOST: usize = 1 << 24;
 /// How many times as long as a short message it should take, so that its length shows.
 const CLEARLY: f64 = 5.0;
 
-/// Messages of a turn, each sent when the one before it has come: as many as there is time for, within these
-/// limits. Ranks leave a barrier one after the other, so the first message of a turn also waits for the rank
-/// that left it last.
+/// Messages of the longer kind of turn, each sent when the one before it has come: as many as there is time
+/// for, within these limits. The shorter kind has one.
 const TIME_OF_TURN: Duration = Duration::from_millis(250);
-const HOPS: RangeInclusive<u32> = 1..=8;
+const HOPS: RangeInclusive<u32> = 2..=9;
 
-/// How often each length is sent: as often as there is time for, within these limits.
+/// How often each turn is made: as often as there is time for, within these limits.
 const TIME: Duration = Duration::from_secs(2);
 const TURNS: RangeInclusive<u32> = 3..=9;
+
+/// Before each turn nothing is sent for so long, as while a step is computed.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How much longer than a short message the one takes that shows a burst: long beside what times differ by,
+/// and short beside a step.
+const LONGER: Duration = Duration::from_millis(10);
+
+/// What messages take, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// One after a pause, with the wait for the rank that begins last.
+    one_s: f64,
+    /// One that follows another one.
+    hop_s: f64,
+}
 
 /// Measures the links of a world: every rank sends to the next one around a ring while it receives from the
 /// one before, as an exchange does, so that links of both directions are busy at all ranks.
 ///
-/// The latency is the time of a message of 64 bytes. The bandwidth follows from a message as long as the one
-/// that a dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB and at most 16
-/// MiB: libraries send long messages in another way than short ones. On a link on which such a message takes
-/// hardly longer than a short one, its length is doubled until it does. Each time is a median over turns. A
-/// turn is several messages, one after the other as around a ring, and its time is that of its slowest rank
-/// over their number. All ranks get the same result. `None` for one rank, which has no link.
+/// A turn is one message, or several that follow one another, after a pause. The difference is what a message
+/// takes: the latency is that of 64 bytes. The bandwidth follows from a message as long as the one that a
+/// dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB and at most 16 MiB:
+/// libraries send long messages in another way than short ones. On a link on which such a message takes
+/// hardly longer than a short one, its length is doubled until it does.
+///
+/// The burst is what single messages after a pause save: one that should take 10 ms longer than a short one,
+/// at most 16 MiB, and does not. It is 0 if they save less than a latency.
+///
+/// Each time is a median over turns. All ranks get the same result. `None` for one rank, which has no link.
 ///
 /// # Errors
 /// Those of [`Transport::send`] and [`Transport::recv`].
@@ -49,16 +69,25 @@ pub(crate) fn measure(
     if ring.next == ring.rank {
         return Ok(None);
     }
-    let latency_s = ring.seconds(SHORT)?;
+    let short = ring.times(SHORT)?;
     let mut len = (dense_bytes / ring.transport.membership().world()).clamp(LEAST, MOST);
-    let mut seconds = ring.seconds(len)?;
-    while seconds < CLEARLY * latency_s && 2 * len <= MOST {
+    let mut long = ring.times(len)?;
+    while long.hop_s < CLEARLY * short.hop_s && 2 * len <= MOST {
         len *= 2;
-        seconds = ring.seconds(len)?;
+        long = ring.times(len)?;
     }
     // If the clock stood still, the bandwidth would be infinite.
-    let bytes_per_s = (len - SHORT) as f64 / (seconds - latency_s).max(1e-9);
-    Ok(Some(Link { latency_s, bytes_per_s }))
+    let bytes_per_s = (len - SHORT) as f64 / (long.hop_s - short.hop_s).max(1e-9);
+    let more = ((bytes_per_s * LONGER.as_secs_f64()) as usize).min(MOST);
+    let link = Link { latency_s: short.hop_s, bytes_per_s, burst_bytes: 0.0 };
+    let longer_s = ring.times(SHORT + more)?.one_s - short.one_s;
+    Ok(Some(Link { burst_bytes: burst(&link, more, longer_s), ..link }))
+}
+
+/// What a message saves that has `more` bytes than a short one, and takes so much longer.
+fn burst(link: &Link, more: usize, longer_s: f64) -> f64 {
+    let saved = more as f64 - link.bytes_per_s * longer_s;
+    if saved > link.bytes_per_s * link.latency_s { saved.min(more as f64) } else { 0.0 }
 }
 
 /// A rank between its neighbours.
@@ -81,28 +110,33 @@ impl<'t, T: Transport> Ring<'t, T> {
         Self { transport, rank, next, previous, tag: Tag::new(membership.epoch, 0), inbox: Vec::new() }
     }
 
-    /// The median over some turns. The first turn warms up: buffers, and the tokens of a link that was idle,
-    /// come to their usual level. It also tells for how many turns there is time.
-    fn seconds(&mut self, len: usize) -> Result<f64, TransportError> {
+    /// Of messages of so many bytes. The first turn warms buffers up, and tells for how many others there is
+    /// time.
+    fn times(&mut self, len: usize) -> Result<Times, TransportError> {
         let message = vec![0x5a; len];
         let first = self.turn(&message, 1)?;
-        let hops = fitting(TIME_OF_TURN, first, HOPS);
-        let turns = fitting(TIME, first * f64::from(hops), TURNS);
-        let times: Result<_, _> = (0..turns).map(|_| self.turn(&message, hops)).collect();
-        Ok(median(times?))
+        let many = fitting(TIME_OF_TURN, first, HOPS);
+        let turns = fitting(TIME, first * f64::from(1 + many), TURNS);
+        let (mut of_one, mut of_many) = (Vec::new(), Vec::new());
+        for _ in 0..turns {
+            of_one.push(self.turn(&message, 1)?);
+            of_many.push(self.turn(&message, many)?);
+        }
+        let (one_s, many_s) = (median(of_one), median(of_many));
+        Ok(Times { one_s, hop_s: (many_s - one_s) / f64::from(many - 1) })
     }
 
-    /// The slowest rank's time of a message. A rank sends the next one when the one before it has come, so
-    /// none is shorter than its travel.
+    /// The slowest rank's time.
     fn turn(&mut self, message: &[u8], hops: u32) -> Result<f64, TransportError> {
         let tag = self.next_tag();
+        thread::sleep(PAUSE);
         self.transport.barrier(tag, Deadline::NEVER)?;
         let start = Instant::now();
         for hop in 0..hops {
             self.transport.send(self.next, tag.chunk(hop), message, Deadline::NEVER)?;
             self.transport.recv(self.previous, tag.chunk(hop), &mut self.inbox, Deadline::NEVER)?;
         }
-        let mut slowest = [(Fold::Max, Scalar::F64(start.elapsed().as_secs_f64() / f64::from(hops)))];
+        let mut slowest = [(Fold::Max, Scalar::F64(start.elapsed().as_secs_f64()))];
         self.transport.retire(tag);
         let tag = self.next_tag();
         self.transport.agree(tag, &mut slowest, Deadline::NEVER)?;
@@ -136,11 +170,21 @@ mod tests {
         let speed = LinkSpeed::new(1e9, one_way_latency);
         let ranks = Throttle::network(local::world(3), speed)
             .into_iter()
-            .map(|mut end| std::thread::spawn(move || measure(&mut end, 4_000).unwrap().unwrap()));
+            .map(|mut end| thread::spawn(move || measure(&mut end, 4_000).unwrap().unwrap()));
         let ranks: Vec<_> = ranks.collect();
         let links: Vec<Link> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         assert!(links[0].latency_s >= 3e-3 && links[0].bytes_per_s > 0.0, "{links:?}");
         assert!(links[1] == links[0] && links[2] == links[0], "{links:?}");
+    }
+
+    #[test]
+    fn what_a_bucket_passes_at_once_is_what_a_message_saves() {
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e5, burst_bytes: 0.0 };
+        // A kilobyte more should take 10 ms more.
+        assert_eq!(burst(&link, 1000, 6e-3).round(), 400.0);
+        assert_eq!(burst(&link, 1000, -1e-3), 1000.0);
+        // To save less than a latency is what repeats differ by.
+        assert_eq!(burst(&link, 1000, 9.5e-3), 0.0);
     }
 
     #[test]

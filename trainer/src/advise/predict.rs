@@ -183,27 +183,24 @@ fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -
     Parts {
         exchange: Exchange::Sparse,
         coding_s: cost.encode_s + (1.0 + growth) * cost.decode_s,
-        moving_s: 2.0 * setup.link.all_gather_s(setup.workers, 0.0) + bytes / setup.link.bytes_per_s,
+        moving_s: 2.0 * setup.link.all_gather_s(setup.workers, 0.0) + setup.link.busy_s(bytes),
         bytes,
     }
 }
 
 fn summed_rounds(cost: &Cost, rounds: u32, setup: &Setup) -> [Parts; 2] {
-    let (link, bytes, rounds) = (setup.link, cost.bytes as f64, f64::from(rounds));
-    let coding_s = cost.encode_s + cost.decode_s;
-    let ring = Parts {
-        exchange: Exchange::Ring,
-        coding_s,
-        moving_s: rounds * hops(setup) * link.latency_s + ring_bytes(setup.workers, bytes) / link.bytes_per_s,
-        bytes: ring_bytes(setup.workers, bytes),
+    let (link, bytes, levels) = (setup.link, cost.bytes as f64, tree_levels(setup));
+    let parts = |exchange, hops: f64, moved: f64, bytes| Parts {
+        exchange,
+        coding_s: cost.encode_s + cost.decode_s,
+        moving_s: f64::from(rounds) * hops * link.latency_s + link.busy_s(moved),
+        bytes,
     };
-    let tree = Parts {
-        exchange: Exchange::Tree,
-        coding_s,
-        moving_s: rounds * link.tree_all_reduce_s(setup.workers, bytes / rounds),
-        bytes: tree_bytes(setup, bytes),
-    };
-    [ring, tree]
+    let around = ring_bytes(setup.workers, bytes);
+    [
+        parts(Exchange::Ring, hops(setup), around, around),
+        parts(Exchange::Tree, 2.0 * levels, 2.0 * levels * bytes, tree_bytes(setup, bytes)),
+    ]
 }
 
 /// Messages that follow each other around a ring, there and back.
@@ -218,7 +215,12 @@ fn share_of_others(setup: &Setup) -> f64 {
 
 /// The root sends and receives most: once down each of ⌈log2 N⌉ branches.
 fn tree_bytes(setup: &Setup, bytes: f64) -> f64 {
-    (setup.workers as f64).log2().ceil() * bytes
+    tree_levels(setup) * bytes
+}
+
+/// ⌈log₂ N⌉.
+fn tree_levels(setup: &Setup) -> f64 {
+    (setup.workers as f64).log2().ceil()
 }
 
 /// Computing and an exchange, which overlap as far as the setup says.
@@ -256,7 +258,7 @@ mod tests {
 
     /// Four workers on 100 Mbit/s with 1 ms of latency, 50 ms of computing.
     fn setup() -> Setup {
-        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
         Setup { workers: 4, link, compute_s: 0.05, overlap: Overlap { buckets: 1, slowdown: 1.0 } }
     }
 

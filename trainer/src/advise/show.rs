@@ -62,7 +62,11 @@ fn assumptions(question: &Question) -> String {
         ),
     };
     let (compute, latency) = (number(1e3 * question.compute_s), number(1e6 * question.latency_s));
-    format!("A step computes for {compute} ms. Links have {latency} µs of latency. {overlap}")
+    let burst = match question.burst_bytes {
+        0.0 => String::new(),
+        bytes => format!(", and pass {} bytes at once after a pause", grouped(bytes.round())),
+    };
+    format!("A step computes for {compute} ms. Links have {latency} µs of latency{burst}. {overlap}")
 }
 
 /// One number of workers on one link: every codec.

@@ -63,6 +63,10 @@ pub(super) struct AdviseArgs {
     /// 50; under mpirun, as measured]
     #[arg(long, value_name = "X", value_parser = not_negative)]
     latency_us: Option<f64>,
+    /// Bytes that a link passes at once after a pause, before its rate counts: the depth of a token bucket,
+    /// at least 0 [default: 0; under mpirun, as measured]
+    #[arg(long, value_name = "N", value_parser = not_negative)]
+    burst_bytes: Option<f64>,
     /// Buckets in which a framework sends the gradient. All but the last travel during the backward pass, so
     /// with 1 nothing overlaps
     #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN)]
@@ -182,14 +186,16 @@ fn answer(
 
 fn question(args: &AdviseArgs, model: &Model, measured: Option<(usize, Link)>) -> Question {
     let workers: Vec<usize> = args.workers.iter().map(|workers| workers.get()).collect();
-    let (usual_workers, usual_gbps, usual_latency) = match measured {
-        Some((world, link)) => (vec![world], vec![8e-9 * link.bytes_per_s], link.latency_s),
-        None => (DEFAULT_WORKERS.to_vec(), DEFAULT_GBPS.to_vec(), DEFAULT_LATENCY_S),
+    let (usual_workers, usual_gbps) = match measured {
+        Some((world, link)) => (vec![world], vec![8e-9 * link.bytes_per_s]),
+        None => (DEFAULT_WORKERS.to_vec(), DEFAULT_GBPS.to_vec()),
     };
+    let usual = measured.map_or(Link::from_gbps(1.0, DEFAULT_LATENCY_S), |(_, link)| link);
     Question {
         workers: if workers.is_empty() { usual_workers } else { workers },
         gbps: if args.gbps.is_empty() { usual_gbps } else { args.gbps.clone() },
-        latency_s: args.latency_us.map_or(usual_latency, |latency_us| 1e-6 * latency_us),
+        latency_s: args.latency_us.map_or(usual.latency_s, |latency_us| 1e-6 * latency_us),
+        burst_bytes: args.burst_bytes.unwrap_or(usual.burst_bytes),
         compute_s: model.compute_ms / 1e3,
         overlap: Overlap { buckets: args.buckets.get(), slowdown: model.slowdown },
         least_gain: args.least_gain / 100.0,

@@ -15,7 +15,7 @@ use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
 use super::json;
 use super::list::codecs_help;
-use super::measure::{Measurement, Sent, measure, rehearse};
+use super::measure::{Measurement, Often, Sent, measure, rehearse};
 use super::quality::finite;
 use super::rounds::is_summed;
 use super::table::{Table, grouped, optional, significant};
@@ -141,7 +141,7 @@ fn best_row(
 ) -> Result<Row, CliError> {
     let gbps = args.link_gbps.unwrap_or(f64::INFINITY);
     let timed_row = |spec: Spec| {
-        let measured = measure(Job::new(spec, gradient, args.seed), args.iters.get())?;
+        let measured = measure(Job::new(spec, gradient, args.seed), Often::turns(args.iters.get()))?;
         let traffic = traffic(&spec, gradient, &measured, args.workers.get());
         Ok((traffic.seconds_over(gbps), Row::new(&spec, gradient, &measured, &traffic)))
     };

@@ -1,15 +1,20 @@
 //! What a codec costs one worker on a gradient, for whoever asks where it pays.
 
+use std::time::Duration;
+
 use gradwire::{Codec, Spec};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
-use super::measure::{Sent, measure};
+use super::measure::{Expected, Often, Sent, measure};
 use super::rounds::is_summed;
 
-/// A codec on a gradient, measured: sizes in bytes, median times in seconds.
+/// For how long a codec is measured at least: many turns of those who share a core.
+const LEAST_TIME: Duration = Duration::from_millis(200);
+
+/// A codec on a gradient, measured: sizes in bytes, typical times in seconds, on a core that may be shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cost {
     /// Its canonical spelling.
@@ -43,21 +48,22 @@ pub(crate) enum CostKind {
     Rounds(u32),
 }
 
-/// Measures a codec on a gradient, over `iters` turns.
+/// Measures a codec on a gradient, over at least `iters` turns.
 ///
 /// # Errors
 /// [`CliError::Spec`]; [`CliError::File`] for a gradient that the codec cannot encode.
 pub(crate) fn cost(spelling: &str, gradient: &Gradient, iters: u32) -> Result<Cost, CliError> {
     let spec = parse_spec(spelling)?;
-    let measured = measure(Job::new(spec, gradient, 0), iters)?;
+    let measured = measure(Job::new(spec, gradient, 0), Often { turns: iters, time: LEAST_TIME })?;
     let density = measured.entries.sent as f64 / gradient.values.len() as f64;
+    let Expected { encode, decode, memcpy } = measured.expected;
     Ok(Cost {
         codec: spec.to_string(),
         kind: kind(&spec, measured.sent, density),
         bytes: measured.bytes,
-        encode_s: measured.times.encode,
-        decode_s: measured.times.decode,
-        memcpy_s: measured.times.memcpy,
+        encode_s: encode,
+        decode_s: decode,
+        memcpy_s: memcpy,
     })
 }
 

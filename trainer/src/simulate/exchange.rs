@@ -153,7 +153,7 @@ mod tests {
     /// On links that are alike, simulation and formula are the same.
     #[test]
     fn exchanges_of_equal_workers_take_what_the_cost_model_says() {
-        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6 };
+        let link = Link { latency_s: 1e-3, bytes_per_s: 1e6, burst_bytes: 0.0 };
         let load = Load { bytes: 10_000.0, take_in_s: 0.0, sums: Sums { bytes: 3.0, entries: 3.5 } };
         for workers in [2, 3, 4, 7, 16] {
             let begin = vec![0.0; workers];

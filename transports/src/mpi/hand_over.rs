@@ -111,9 +111,10 @@ impl HandOver {
         Ok(())
     }
 
-    /// Waits until the library has all messages that were posted, at most for a moment. A caller that has what
-    /// it waited for goes on to compute. If it shares its core with the communication thread, its last message
-    /// would lie here for as long as the system lets it compute at a stretch, and others wait for that message.
+    /// Waits until the library has all messages that were posted, at most for a moment. A caller that has
+    /// what it waited for goes on to compute. If it shares its core with the communication thread, its last
+    /// message would lie here for as long as the system lets it compute at a stretch, and others wait for
+    /// that message.
     pub(super) fn let_go(&self) {
         let (deadline, mut slot) = (Deadline::after(MOMENT), self.lock());
         while slot.is_posted() && !deadline.has_passed() {
@@ -221,7 +222,8 @@ impl HandOver {
 
     // --- the communication thread's side ------------------------------------------
 
-    /// Moves the messages to be sent into `parcels`, in the order of `send`. [`handed`](Self::handed) follows.
+    /// Moves the messages to be sent into `parcels`, in the order of `send`. [`handed`](Self::handed)
+    /// follows.
     pub(super) fn collect(&self, parcels: &mut Vec<(usize, Parcel)>) {
         let mut slot = self.lock();
         parcels.append(&mut slot.outgoing);
