@@ -178,7 +178,11 @@ fn bad_questions_are_refused_in_one_line() {
             &["advise", "--params", "64", "--compute-ms", "5", "--codec", "topk:density=7"],
             "--codec topk:density=7: density=7: expected a fraction from 1e-9 to 1",
         ),
-        (&["advise", "--params", "1", "--compute-ms", "-1"], "unexpected argument '-1' found"),
+        (&["advise", "--params", "1", "--compute-ms", "-1"], "invalid value '-1' for '--compute-ms <X>': "),
+        (
+            &["advise", "--params", "1", "--compute-ms", "1", "--burst-bytes", "-1"],
+            "invalid value '-1' for '--burst-bytes <N>': ",
+        ),
         (
             &["advise", "--costs", "wrong.json", "--compute-ms", "1"],
             "wrong.json: not a file of costs: missing field",
