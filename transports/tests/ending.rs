@@ -302,14 +302,17 @@ fn a_void_step_is_undone_by_a_rank_that_the_void_frame_did_not_reach() {
         let after = step(&mut workers, 0, |rank| grads[rank as usize].clone());
         for (rank, (outcome, residual)) in after.into_iter().enumerate() {
             let error = outcome.unwrap_err();
-            assert!(residual.iter().all(|bits| *bits == 0) || rank == 2, "{case:?}, rank {rank}: {error}");
-            match rank {
-                0 => assert!(matches!(error, ExchangeError::Encode(_)), "{case:?}: {error}"),
-                1 => assert_eq!(error, ExchangeError::Void { rank: Rank(0), index: 5 }, "{case:?}"),
-                // Whether the word of rank 1 is there already is a matter of time; the step failed in any
-                // case.
-                _ => assert!(error.is_void() || residual == bits(&grads[2]), "{case:?}: {error}"),
-            }
+            let void = ExchangeError::Void { rank: Rank(0), index: 5 };
+            // Whether rank 0 or rank 2 is heard of first is a matter of time; the step failed in any case.
+            let is_told = match rank {
+                0 => matches!(error, ExchangeError::Encode(_)),
+                1 => error == void || error == ExchangeError::NotAgreed { rank: Rank(2) },
+                _ => true,
+            };
+            // What is void is dropped, and all else is kept.
+            let kept =
+                if rank == 0 || error.is_void() { vec![0; residual.len()] } else { bits(&grads[rank]) };
+            assert!(is_told && residual == kept, "{case:?}, rank {rank}: {error}");
         }
     }
 }
