@@ -100,8 +100,8 @@ PRE_RUNS = [pre_run(codec, rate) for codec in FAMILIES.values() for rate in RATE
 ONE_WORKER = [Cell(codec, 1, 0, EPOCHS) for codec in CODECS]
 FOUR_WORKERS = [Cell(codec, 4, 0, EPOCHS) for codec in ["none", "top-k 0.01", "top-k 0.0001", "DGC 0.01", "DGC 0.0001"]]
 MORE_SEEDS = [Cell(codec, 1, seed, EPOCHS) for codec in ["none", "top-k 0.01", "DGC 0.01"] for seed in [1, 2]]
-# Between the best rates of top-k and of dense gradients.
-MORE_RATES = [Cell("top-k 0.01", 1, 0, EPOCHS, 30)]
+# Between the best rates of top-k and of dense gradients; and below that of quantisation with 16 levels, for noisier ones.
+MORE_RATES = [Cell("top-k 0.01", 1, 0, EPOCHS, 30), *(Cell("QSGD 4", 1, 0, EPOCHS, rate) for rate in [20, 10])]
 # The order in which they are run: what answers most comes first.
 PARTS = {"pre": PRE_RUNS, "one": ONE_WORKER, "four": FOUR_WORKERS, "seeds": MORE_SEEDS, "rates": MORE_RATES}
 # What takes how long, which needs a quiet machine and few steps.
