@@ -45,6 +45,14 @@ struct Times {
     hop_s: f64,
 }
 
+impl Times {
+    /// From one message, and `many` that follow one another. On a fast link the difference may drown in what
+    /// repeats differ by, and be negative.
+    fn of(one_s: f64, many_s: f64, many: u32) -> Self {
+        Self { one_s, hop_s: ((many_s - one_s) / f64::from(many - 1)).max(0.0) }
+    }
+}
+
 /// Measures the links of a world: every rank sends to the next one around a ring while it receives from the
 /// one before, as an exchange does, so that links of both directions are busy at all ranks.
 ///
@@ -122,8 +130,7 @@ impl<'t, T: Transport> Ring<'t, T> {
             of_one.push(self.turn(&message, 1)?);
             of_many.push(self.turn(&message, many)?);
         }
-        let (one_s, many_s) = (median(of_one), median(of_many));
-        Ok(Times { one_s, hop_s: (many_s - one_s) / f64::from(many - 1) })
+        Ok(Times::of(median(of_one), median(of_many), many))
     }
 
     /// The slowest rank's time.
@@ -175,6 +182,12 @@ mod tests {
         let links: Vec<Link> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         assert!(links[0].latency_s >= 3e-3 && links[0].bytes_per_s > 0.0, "{links:?}");
         assert!(links[1] == links[0] && links[2] == links[0], "{links:?}");
+    }
+
+    #[test]
+    fn no_latency_is_negative() {
+        assert_eq!(Times::of(1.0, 5.0, 9).hop_s, 0.5);
+        assert_eq!(Times::of(1.5e-3, 1e-3, 9).hop_s, 0.0);
     }
 
     #[test]
