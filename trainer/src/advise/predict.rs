@@ -98,7 +98,7 @@ pub(crate) struct Step {
 
 /// Dense training: the fastest of its exchanges, with elements of f32 all the way.
 pub(crate) fn dense(costs: &Costs, setup: &Setup) -> Step {
-    let (n, link, bytes) = (setup.workers as f64, setup.link, costs.dense_bytes());
+    let (link, bytes) = (setup.link, costs.dense_bytes());
     let ring = Parts {
         exchange: Exchange::Ring,
         coding_s: share_of_others(setup) * costs.add_s,
@@ -107,7 +107,7 @@ pub(crate) fn dense(costs: &Costs, setup: &Setup) -> Step {
     };
     let tree = Parts {
         exchange: Exchange::Tree,
-        coding_s: n.log2().ceil() * costs.add_s,
+        coding_s: tree_levels(setup) * costs.add_s,
         moving_s: link.tree_all_reduce_s(setup.workers, bytes),
         bytes: tree_bytes(setup, bytes),
     };
@@ -189,23 +189,23 @@ fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -
 }
 
 fn summed_rounds(cost: &Cost, rounds: u32, setup: &Setup) -> [Parts; 2] {
-    let (link, bytes, levels) = (setup.link, cost.bytes as f64, tree_levels(setup));
-    let parts = |exchange, hops: f64, moved: f64, bytes| Parts {
-        exchange,
-        coding_s: cost.encode_s + cost.decode_s,
-        moving_s: f64::from(rounds) * hops * link.latency_s + link.busy_s(moved),
-        bytes,
+    let (link, workers, bytes) = (setup.link, setup.workers, cost.bytes as f64);
+    let coding_s = cost.encode_s + cost.decode_s;
+    // The bytes count once. What each further round adds is the latency of a round without any.
+    let further = f64::from(rounds) - 1.0;
+    let ring = Parts {
+        exchange: Exchange::Ring,
+        coding_s,
+        moving_s: link.ring_all_reduce_s(workers, bytes) + further * link.ring_all_reduce_s(workers, 0.0),
+        bytes: ring_bytes(workers, bytes),
     };
-    let around = ring_bytes(setup.workers, bytes);
-    [
-        parts(Exchange::Ring, hops(setup), around, around),
-        parts(Exchange::Tree, 2.0 * levels, 2.0 * levels * bytes, tree_bytes(setup, bytes)),
-    ]
-}
-
-/// Messages that follow each other around a ring, there and back.
-fn hops(setup: &Setup) -> f64 {
-    2.0 * setup.workers.saturating_sub(1) as f64
+    let tree = Parts {
+        exchange: Exchange::Tree,
+        coding_s,
+        moving_s: link.tree_all_reduce_s(workers, bytes) + further * link.tree_all_reduce_s(workers, 0.0),
+        bytes: tree_bytes(setup, bytes),
+    };
+    [ring, tree]
 }
 
 /// (N−1)/N: the part of a gradient that is summed or kept elsewhere.
