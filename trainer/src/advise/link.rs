@@ -88,7 +88,7 @@ pub(crate) fn measure(
     let bytes_per_s = (len - SHORT) as f64 / (long.hop_s - short.hop_s).max(1e-9);
     let more = ((bytes_per_s * LONGER.as_secs_f64()) as usize).min(MOST);
     let link = Link { latency_s: short.hop_s, bytes_per_s, burst_bytes: 0.0 };
-    let longer_s = ring.times(SHORT + more)?.one_s - short.one_s;
+    let longer_s = ring.single_s(SHORT + more)? - short.one_s;
     Ok(Some(Link { burst_bytes: burst(&link, more, longer_s), ..link }))
 }
 
@@ -131,6 +131,14 @@ impl<'t, T: Transport> Ring<'t, T> {
             of_many.push(self.turn(&message, many)?);
         }
         Ok(Times::of(median(of_one), median(of_many), many))
+    }
+
+    /// One message of so many bytes, after a pause.
+    fn single_s(&mut self, len: usize) -> Result<f64, TransportError> {
+        let message = vec![0x5a; len];
+        let turns = fitting(TIME, self.turn(&message, 1)?, TURNS);
+        let times: Result<_, _> = (0..turns).map(|_| self.turn(&message, 1)).collect();
+        times.map(median)
     }
 
     /// The slowest rank's time.
