@@ -90,6 +90,25 @@ fn a_choice_is_a_codec_and_its_exchange() {
 }
 
 #[test]
+fn what_a_link_passes_at_once_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("costs.json"), COSTS).unwrap();
+    let asked =
+        ["advise", "--costs", "costs.json", "--compute-ms", "50", "--workers", "2", "--gbps", "0.008"];
+    let ask = |more: &[&str]| trainer(folder.path(), &[&asked[..], &["--latency-us", "1000"], more].concat());
+    // 1 ms, and 10 kB at 1 MB/s, of which 4 kB pass at once.
+    for (burst, moving_ms) in [("0", 11.0), ("4000", 7.0), ("10001", 1.0)] {
+        let cell = &lines(&ask(&["--burst-bytes", burst, "--json"]))[0];
+        let found = cell["codecs"][0]["moving_ms"].as_f64().unwrap();
+        assert!((found - moving_ms).abs() < 1e-9, "{burst}: {found}");
+        assert_eq!(cell["burst_bytes"].as_f64(), burst.parse().ok());
+    }
+    let told = String::from_utf8(ask(&["--burst-bytes", "4000"]).stdout).unwrap();
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("and pass 4,000 bytes at once after a pause."), "{told}");
+}
+
+#[test]
 fn codecs_of_a_file_are_narrowed() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("costs.json"), two_codecs()).unwrap();

@@ -334,12 +334,14 @@ mod tests {
         std::thread::scope(|scope| {
             // Its moments end if the thread is late, so it asks for another one.
             let caller = scope.spawn(|| {
-                while hand_over.lock().is_posted() {
+                let end = Deadline::after(LONG);
+                while hand_over.lock().is_posted() && !end.has_passed() {
                     hand_over.let_go();
                 }
                 assert!(is_handed.load(Relaxed));
             });
             while !hand_over.is_awaited() {
+                assert!(!caller.is_finished());
                 std::thread::yield_now();
             }
             let mut parcels = Vec::new();
