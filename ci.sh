@@ -596,7 +596,8 @@ fuzz_all_for() {
   fuzz/seed.sh
   cargo +nightly fuzz build --fuzz-dir fuzz
   for target in "${targets[@]}"; do
-    cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- -max_total_time="$1" -timeout=10 -print_final_stats=1
+    cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- \
+      -dict=fuzz/floats.dict -max_total_time="$1" -timeout=10 -print_final_stats=1
   done
 }
 

@@ -369,6 +369,7 @@ fn every_refused_gradient_leaves_the_memory_as_it_was() {
         ("topk:values=bf16", -f32::MAX),
         ("qsgd:rounding=nearest", power_of_two(126)),
         ("qsgd:bits=8,norm=l2,bucket=128,rounding=nearest,memory=ef", power_of_two(111)),
+        ("efsign", power_of_two(126)),
     ] {
         for units in [&whole[..], &two] {
             let mut kept = residual.clone();

@@ -274,7 +274,7 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
         Codec::Gather(GatherCodec::Threshold(threshold)) => {
             values::bound(threshold.values(), threshold.rounding())
         }
-        Codec::Linear(LinearCodec::MaxNorm(_)) => power(126),
+        Codec::Linear(LinearCodec::MaxNorm(_)) | Codec::Gather(GatherCodec::EfSign(_)) => power(126),
         Codec::Gather(GatherCodec::Dgc(dgc)) => values::bound(dgc.values(), dgc.rounding()),
         Codec::Gather(GatherCodec::Sidco(sidco)) => values::bound(sidco.values(), sidco.rounding()),
         Codec::Gather(GatherCodec::Redsync(codec)) => values::bound(codec.values(), codec.rounding()),

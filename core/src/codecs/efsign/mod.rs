@@ -36,6 +36,10 @@ pub(crate) use view::SignsFields;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EfSign;
 
+/// A frame may be given back: fl(fl(p − sent) + sent) can exceed p by a rounding, which overflows if p is as
+/// large as an f32 can be.
+const BOUND: f32 = f32::from_bits((127 + 126) << 23);
+
 /// Bytes of the scale.
 const SCALE_BYTES: usize = 4;
 
@@ -95,6 +99,10 @@ impl EncodeUnit for EfSign {
 
     fn unit_scratch_len(&self, _len: usize) -> ScratchLen {
         ScratchLen::default()
+    }
+
+    fn overflow_bound(&self) -> f32 {
+        BOUND
     }
 
     fn as_cut(&self) -> Option<&dyn Cut> {
