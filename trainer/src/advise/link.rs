@@ -26,7 +26,7 @@ const TIME_OF_TURN: Duration = Duration::from_millis(250);
 const HOPS: RangeInclusive<u32> = 2..=9;
 
 /// How often each turn is made: as often as there is time for, within these limits.
-const TIME: Duration = Duration::from_secs(2);
+const TIME: Duration = Duration::from_secs(4);
 const TURNS: RangeInclusive<u32> = 3..=9;
 
 /// Before each turn nothing is sent for so long, as while a step is computed.
@@ -77,6 +77,7 @@ pub(crate) fn measure(
     if ring.next == ring.rank {
         return Ok(None);
     }
+    ring.meet()?;
     let short = ring.times(SHORT)?;
     let mut len = (dense_bytes / ring.transport.membership().world()).clamp(LEAST, MOST);
     let mut long = ring.times(len)?;
@@ -118,13 +119,22 @@ impl<'t, T: Transport> Ring<'t, T> {
         Self { transport, rank, next, previous, tag: Tag::new(membership.epoch, 0), inbox: Vec::new() }
     }
 
-    /// Of messages of so many bytes. The first turn warms buffers up, and tells for how many others there is
-    /// time.
+    /// Waits until all ranks are there, so that no turn is measured while one of them starts.
+    fn meet(&mut self) -> Result<(), TransportError> {
+        let tag = self.next_tag();
+        self.transport.barrier(tag, Deadline::NEVER)?;
+        self.transport.retire(tag);
+        Ok(())
+    }
+
+    /// Of messages of so many bytes. The first two turns are not counted: buffers grow, the link's protocol
+    /// learns how fast it is, and it shows for how many other turns there is time.
     fn times(&mut self, len: usize) -> Result<Times, TransportError> {
         let message = vec![0x5a; len];
         let first = self.turn(&message, 1)?;
         let many = fitting(TIME_OF_TURN, first, HOPS);
         let turns = fitting(TIME, first * f64::from(1 + many), TURNS);
+        self.turn(&message, many)?;
         let (mut of_one, mut of_many) = (Vec::new(), Vec::new());
         for _ in 0..turns {
             of_one.push(self.turn(&message, 1)?);
@@ -143,9 +153,10 @@ impl<'t, T: Transport> Ring<'t, T> {
 
     /// The slowest rank's time.
     fn turn(&mut self, message: &[u8], hops: u32) -> Result<f64, TransportError> {
-        let tag = self.next_tag();
+        // The turn before ended at all ranks at once. A barrier here would let all begin in the same instant,
+        // as steps never do: all queues on the way then overflow together.
         thread::sleep(PAUSE);
-        self.transport.barrier(tag, Deadline::NEVER)?;
+        let tag = self.next_tag();
         let start = Instant::now();
         for hop in 0..hops {
             self.transport.send(self.next, tag.chunk(hop), message, Deadline::NEVER)?;
