@@ -58,9 +58,10 @@ impl Times {
 ///
 /// A turn is one message, or several that follow one another, after a pause. The difference is what a message
 /// takes: the latency is that of 64 bytes. The bandwidth follows from a message as long as the one that a
-/// dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB and at most 16 MiB:
-/// libraries send long messages in another way than short ones. On a link on which such a message takes
-/// hardly longer than a short one, its length is doubled until it does.
+/// dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB and at most what passes
+/// in a quarter of a second, or 16 MiB: libraries send long messages in another way than short ones, and nobody
+/// waits for minutes. On a link on which such a message takes hardly longer than a short one, its length is
+/// doubled until it does.
 ///
 /// The burst is what single messages after a pause save: one that should take 10 ms longer than a short one,
 /// at most 16 MiB, and does not. It is 0 if they save less than a latency.
@@ -79,7 +80,8 @@ pub(crate) fn measure(
     }
     ring.meet()?;
     let short = ring.times(SHORT)?;
-    let mut len = (dense_bytes / ring.transport.membership().world()).clamp(LEAST, MOST);
+    let of_ring = dense_bytes / ring.transport.membership().world();
+    let mut len = of_ring.clamp(LEAST, ring.longest()?);
     let mut long = ring.times(len)?;
     while long.hop_s < CLEARLY * short.hop_s && 2 * len <= MOST {
         len *= 2;
@@ -125,6 +127,15 @@ impl<'t, T: Transport> Ring<'t, T> {
         self.transport.barrier(tag, Deadline::NEVER)?;
         self.transport.retire(tag);
         Ok(())
+    }
+
+    /// The bytes of a message that takes as long as a turn should, within the limits.
+    fn longest(&mut self) -> Result<usize, TransportError> {
+        let message = vec![0x5a; LEAST];
+        // The first one is not counted: buffers grow.
+        self.turn(&message, 1)?;
+        let bytes_per_s = LEAST as f64 / self.turn(&message, 1)?;
+        Ok(((bytes_per_s * TIME_OF_TURN.as_secs_f64()) as usize).clamp(LEAST, MOST))
     }
 
     /// Of messages of so many bytes. The first two turns are not counted: buffers grow, the link's protocol
@@ -201,6 +212,19 @@ mod tests {
         let links: Vec<Link> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         assert!(links[0].latency_s >= 3e-3 && links[0].bytes_per_s > 0.0, "{links:?}");
         assert!(links[1] == links[0] && links[2] == links[0], "{links:?}");
+    }
+
+    #[test]
+    fn a_message_is_no_longer_than_what_passes_in_a_quarter_of_a_second() {
+        // 4 MB/s.
+        let ends = Throttle::network(local::world(2), LinkSpeed::new(32e6, Duration::ZERO));
+        let ranks: Vec<_> = ends
+            .into_iter()
+            .map(|mut end| thread::spawn(move || Ring::new(&mut end).longest().unwrap()))
+            .collect();
+        let longest: Vec<usize> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert!((LEAST..=1_000_000).contains(&longest[0]), "{longest:?}");
+        assert_eq!(longest[0], longest[1]);
     }
 
     #[test]
