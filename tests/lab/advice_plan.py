@@ -27,7 +27,7 @@ EXCHANGES = {
     "sparse": "sparse",
 }
 
-ROUNDS = 3
+ROUNDS = 2
 
 
 def places(rates, workers):

@@ -65,10 +65,10 @@ impl Times {
 ///
 /// A turn is one message, or several that follow one another, after a pause. The difference is what a message
 /// takes: the latency is that of 64 bytes. The bandwidth follows from a message as long as the one that a
-/// dense ring would send, `dense_bytes` over the number of ranks, but at least 64 KiB, because libraries send
-/// long messages in another way than short ones, and at most what passes in 60 ms, or 16 MiB: several of them
-/// then fit into a turn. On a link on which such a message takes hardly longer than a short one, its length is
-/// doubled until it does.
+/// dense ring would send, `dense_bytes` over the number of ranks. It has at least 64 KiB, because libraries
+/// send long messages in another way than short ones, and at most 16 MiB or what passes in 60 ms, so that
+/// several of them fit into a turn. On a link on which such a message takes hardly longer than a short one,
+/// its length is doubled until it does.
 ///
 /// The burst is what single messages after a pause save: one that should take 10 ms longer than a short one,
 /// at most 16 MiB, and does not. It is 0 if they save less than a latency.
