@@ -469,6 +469,18 @@ fn an_encode_that_fails_changes_nothing_whichever_unit_is_to_blame() {
 }
 
 #[test]
+fn what_would_overflow_when_it_is_given_back_is_refused() {
+    let mut grad = vec![0.0; layout().len()];
+    // Of 31 values in unit 4: fl(fl(p − sent) + sent) is past the largest float.
+    grad[129..132].fill(f32::MAX);
+    let mut memory = Memory::new(vec![0.0; grad.len()]);
+    let result = encode(&Experimental(Halves), Grad::F32(&grad), Some(&mut memory), 0);
+    let why = "what it sends and keeps would not add up";
+    assert_eq!(result, Err(EncodeError::Experiment { unit: 4, index: 129, why }));
+    assert!(memory.residual().iter().all(|kept| kept.to_bits() == 0), "the memory is as it was");
+}
+
+#[test]
 fn buffers_that_are_too_small_and_units_that_do_not_fit_are_refused() {
     let codec = Experimental(Peaks::default());
     let (layout, units, grad) = (layout(), units(), values(1, layout().len()));

@@ -432,11 +432,12 @@ fn refused(unit: &Unit, Refused(why): Refused) -> EncodeError {
     EncodeError::Experiment { unit: unit.id, index: unit.start, why }
 }
 
-/// Whether p less the sent value obeys the law: it is exactly an f32, or is rounded to one.
+/// Whether p less the sent value obeys the law: it is exactly an f32, or is rounded to one. Rounded, it may
+/// exceed p by a rounding when it is given back, which must not overflow.
 fn keeps(law: Law, p: f32, sent: f32) -> bool {
     let kept = p - sent;
     if law != Law::Exact {
-        return kept.is_finite();
+        return kept.is_finite() && (kept + sent).is_finite();
     }
     // The error of a difference of two floats is a float, and this is it.
     let subtracted = kept - p;
