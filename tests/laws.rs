@@ -5,7 +5,7 @@ use gradwire::state::MemoryChoice;
 use gradwire::{
     Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepKey, Unit,
 };
-use gradwire_tests::inputs::Input;
+use gradwire_tests::inputs::{Input, power_of_two};
 use gradwire_tests::run;
 
 /// Two matrices and a vector.
@@ -67,11 +67,6 @@ fn inputs(n: usize) -> Vec<(Vec<f32>, Vec<f32>)> {
     ]
 }
 
-/// The largest number below 2^exponent.
-fn below(exponent: i32) -> f32 {
-    f32::from_bits(2f32.powi(exponent).to_bits() - 1)
-}
-
 fn bits(values: &[f32]) -> Vec<u32> {
     // A −0.0 in a residual counts as 0.
     values.iter().map(|value| (value + 0.0).to_bits()).collect()
@@ -96,7 +91,7 @@ fn what_is_kept_is_the_rounded_difference_where_that_is_the_law() {
     let n = layout().len();
     // The largest values that these codecs take: what is given back must not overflow.
     let mut large = Input::Normal(5).values(n);
-    large.iter_mut().step_by(9).for_each(|value| *value = below(126).copysign(*value));
+    large.iter_mut().step_by(9).for_each(|value| *value = power_of_two(126).next_down().copysign(*value));
     let inputs = inputs(n).into_iter().chain([(vec![0.0; n], large)]);
     for (residual, grad) in inputs {
         for spec in examples(Law::Rounded) {
