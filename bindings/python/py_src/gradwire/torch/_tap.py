@@ -114,6 +114,7 @@ class Tap:
             and not torch.is_grad_enabled()
             and len(parameter._backward_hooks or ()) == 1
             and not parameter._post_accumulate_grad_hooks
+            and _becomes_grad(parameter)
         )
 
     def _backward_now(self) -> _Backward:
@@ -123,3 +124,13 @@ class Tap:
             backward = self._backwards[number] = _Backward()
             torch.autograd.Variable._execution_engine.queue_callback(backward)
         return backward
+
+
+def _becomes_grad(parameter: torch.nn.Parameter) -> bool:
+    """Whether the backward under way adds to the `grad` of the parameter; :func:`torch.autograd.grad` returns the gradient."""
+    node = torch.autograd.graph.get_gradient_edge(parameter).node
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:
+        # This is how it says that the gradient of a leaf was asked for.
+        return False
