@@ -6,11 +6,12 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python)
-nightly=(lab miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full)
+ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python)
+nightly=(lab miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
+  [workflows]="zizmor has nothing to say about the workflows; each check is in one job of theirs; versions agree"
   [words]="the text holds no machine paths, no unfinished work and no issue numbers"
   [documents]="links lead somewhere, and prose and comments keep the length of line that rustfmt.toml states"
   [tree]="the codec crate depends on its four libraries alone; Cargo.lock is up to date"
@@ -42,6 +43,8 @@ declare -A purpose=(
   [instructions]="no main path takes 1 % more instructions than benches/results/instructions.md records"
   [fuzz-long]="every fuzz target runs for minutes"
   [bench-full]="all benches, measured"
+  [semver]="the interfaces of the crates have changed since the last release only as its number allows"
+  [release]="the files of a release are made, and work for somebody without Rust: wheels, sdist, static binaries, checksums"
 )
 
 published=(gradwire gradwire-transports gradwire-trainer)
@@ -78,6 +81,27 @@ check_shell() {
   local scripts
   mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
   shellcheck "${scripts[@]}"
+}
+
+# GitHub alone can run them; what can be checked here is what they may do, and that no check is forgotten.
+check_workflows() {
+  need_command python3 python3 python3-venv
+  packaging/versions.sh
+  local file
+  jobs_hold_all_of checks "${ordinary[@]}"
+  jobs_hold_all_of nightly "${nightly[@]}"
+  for file in .github/workflows/*.yml; do ! grep -nE 'uses: [^#]*@(v[0-9]|main|master)' "$file" || fail "$file: pin the commit"; done
+  # shellcheck source=packaging/venv.sh
+  . packaging/venv.sh
+  "$venv/bin/zizmor" --offline --no-progress .github/workflows
+}
+
+# jobs_hold_all_of WORKFLOW CHECKS…: each of them once among the words of its matrix.
+jobs_hold_all_of() {
+  local file=.github/workflows/$1.yml listed
+  shift
+  listed=$(sed -nE '/^ *checks:/,/^ *runs-on:/ { s/^ *(- |checks: \[)([a-z_ ,-]+)\]?$/\2/p }' "$file" | tr -s ', ' '\n' | sort)
+  diff <(printf '%s\n' "$@" | sort) <(sed '/^$/d' <<<"$listed") || fail "$file has other checks than ci.sh (<: not in it)"
 }
 
 # Brackets in the patterns keep this file from matching itself.
@@ -498,6 +522,26 @@ check_instructions() {
 check_bench_full() {
   need_c_compiler
   cargo bench -p gradwire-benches
+}
+
+# Before the first release there is nothing to compare with.
+check_semver() {
+  need_c_compiler
+  need_command git git
+  local last
+  last=$(git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null) || { note "no release yet: nothing to compare with"; return; }
+  need_cargo_tool cargo-semver-checks 0.51.0
+  cargo semver-checks --baseline-rev "$last" -p gradwire -p gradwire-transports
+}
+
+check_release() {
+  need_c_compiler
+  need_command python3 python3 python3-venv
+  need_rustup
+  local files=$CARGO_TARGET_DIR/release-files
+  rm -rf "$files"
+  packaging/build.sh "$files"
+  packaging/try.sh "$files"
 }
 
 # --- parts of checks -------------------------------------------------------------------------------------------------

@@ -40,6 +40,28 @@ fn the_naive_reference_reads_and_writes_them_too() {
     });
 }
 
+/// The byte of the version is the third, in every version.
+#[test]
+fn every_version_that_is_read_has_golden_frames() {
+    let mut versions = std::collections::BTreeSet::new();
+    for_each(|golden| {
+        versions.insert(golden.frame()[2]);
+    });
+    assert_eq!(versions.into_iter().collect::<Vec<_>>(), gradwire::format::VERSIONS);
+}
+
+/// The last row of the table of section 16 is about this release.
+#[test]
+fn format_md_states_which_versions_this_release_reads() {
+    let page = std::fs::read_to_string(manifest::folder("..").join("FORMAT.md")).unwrap();
+    let table = page.split("| release | reads frames |").nth(1).expect("the table of support");
+    let row = table.lines().skip(2).take_while(|line| line.starts_with('|')).last().expect("a release");
+    let list = |versions: &[u8]| versions.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+    let (frames, memories) = (list(gradwire::format::VERSIONS), list(gradwire::state::SAVED_VERSIONS));
+    let release = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    assert!(row.starts_with(&format!("| {release} | {frames} | {memories} | ")), "{row}");
+}
+
 #[test]
 fn every_file_has_its_line() {
     for (folder, names) in [

@@ -152,7 +152,7 @@ pub mod experiments {
 /// The parts of a message, for readers that inspect before they decode.
 pub mod format {
     pub use crate::error::{Field, Limit};
-    pub use crate::frame::header::{Divisor, HEADER_BYTES, Header};
+    pub use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSIONS};
     pub use crate::frame::outline::Outline;
     pub use crate::frame::void::VoidFrame;
     pub use crate::frame::{FrameUnit, UnitInfo, frame_extent, frame_scratch_len};
@@ -201,6 +201,7 @@ pub mod state {
     #[cfg(feature = "alloc")]
     pub use crate::memory::Snapshot;
     pub use crate::memory::{
-        ArrayLen, DecayError, Dropped, Keeper, Moved, Remapped, SaveError, StateLen, Storage, UnitState,
+        ArrayLen, DecayError, Dropped, Keeper, Moved, Remapped, SAVED_VERSIONS, SaveError, StateLen, Storage,
+        UnitState,
     };
 }

@@ -18,6 +18,7 @@ mod view;
 #[pyo3::pymodule]
 mod _core {
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
 
     #[pymodule_export]
     use super::codec::Codec;
@@ -38,9 +39,13 @@ mod _core {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-    /// Names of the codecs that spellings begin with.
+    /// Names of the codecs that spellings begin with, and the versions of frames and saved memories that this
+    /// build reads.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("CODECS", super::names::codecs())
+        module.add("CODECS", super::names::codecs())?;
+        let tuple = |versions: &[u8]| PyTuple::new(module.py(), versions);
+        module.add("FORMAT_VERSIONS", tuple(gradwire::format::VERSIONS)?)?;
+        module.add("SAVED_MEMORY_VERSIONS", tuple(gradwire::state::SAVED_VERSIONS)?)
     }
 }

@@ -29,7 +29,7 @@ def documented(thing: Any, name: str) -> Iterator[tuple[str, str]]:
 
 DOCS = dict(documented(gradwire, "gradwire"))
 for public in gradwire.__all__:
-    if public not in ("CODECS", "__version__"):
+    if public not in ("CODECS", "FORMAT_VERSIONS", "SAVED_MEMORY_VERSIONS", "__version__"):
         DOCS |= documented(getattr(gradwire, public), public)
 
 

@@ -17,8 +17,12 @@ pub const HEADER_BYTES: usize = 24;
 /// ASCII "GW".
 pub(crate) const MAGIC: [u8; 2] = *b"GW";
 
-/// The one version this reader knows.
+/// The version that is written.
 pub(crate) const VERSION: u8 = 1;
+
+/// The versions of the wire format that this build reads, ascending. It writes the last. A frame of another
+/// version is refused: `UnsupportedVersion`. FORMAT.md, section 16, says for how long a version is read.
+pub const VERSIONS: &[u8] = &[VERSION];
 
 /// The checksum covers the header before it and the body after it.
 const CHECKED_HEADER_BYTES: usize = 20;
@@ -125,7 +129,7 @@ impl Header {
             return Err(DecodeError::BadMagic);
         }
         let version = reader.u8()?;
-        if version != VERSION {
+        if !VERSIONS.contains(&version) {
             return Err(DecodeError::UnsupportedVersion(version));
         }
         let number = reader.u8()?;

@@ -15,6 +15,7 @@ pub use arrays::{ArrayLen, Keeper, StateLen};
 use core::ops::Range;
 pub use error::{DecayError, SaveError};
 pub use remap::{Dropped, Moved, Remapped};
+pub use saved::SAVED_VERSIONS;
 #[cfg(feature = "alloc")]
 pub use snapshot::Snapshot;
 pub use storage::Storage;

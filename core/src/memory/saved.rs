@@ -14,6 +14,10 @@ const VERSION: u8 = 1;
 /// Of memories that have arrays. 2 is never assigned: a file that must be refused has it.
 const VERSION_WITH_ARRAYS: u8 = 3;
 
+/// The versions of saved memories that this build reads, ascending. A memory with named arrays is written as
+/// the last, every other one as the first. FORMAT.md, section 16, says for how long a version is read.
+pub const SAVED_VERSIONS: &[u8] = &[VERSION, VERSION_WITH_ARRAYS];
+
 /// Bits of the kind: what the memory holds. The residual is always there.
 const HAS_RESIDUAL: u8 = 1;
 const HAS_MOMENTUM: u8 = 2;
@@ -183,7 +187,7 @@ impl Memory<'_> {
             return Err(DecodeError::BadMagic);
         }
         let version = reader.u8()?;
-        if ![VERSION, VERSION_WITH_ARRAYS].contains(&version) {
+        if !SAVED_VERSIONS.contains(&version) {
             return Err(DecodeError::UnsupportedVersion(version));
         }
         if (version, reader.u8()?) != (self.version(), self.kind()) {

@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// Marks the file as one of this program's.
 pub(super) const FORMAT: &str = "gradwire checkpoint";
-/// The one version this reader knows.
+/// The version that is written.
 pub(super) const VERSION: u32 = 1;
+
+/// The versions of checkpoints that this build reads, ascending. It writes the last.
+pub const VERSIONS: &[u32] = &[VERSION];
 
 /// Sums over the steps done, which the summary of the run is made of. Whole numbers, which every reader of
 /// JSON gives back as they were.

@@ -31,7 +31,7 @@ mod store;
 
 pub use best::Best;
 pub use error::CheckpointError;
-pub use manifest::{Away, Single, Totals};
+pub use manifest::{Away, Single, Totals, VERSIONS};
 pub use replica::{Replica, ReplicaError};
 #[cfg(feature = "mpi")]
 pub(crate) use store::after;

@@ -8,7 +8,7 @@ use gradwire::Layout;
 
 use super::best::Best;
 use super::error::{at, at_part};
-use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION};
+use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION, VERSIONS};
 use super::replica::Replica;
 use super::{Checkpoint, CheckpointError, memory, norms};
 use crate::config::{RunConfig, Settings};
@@ -303,7 +303,7 @@ impl Found {
         let content = fs::read(&file).map_err(at(&file))?;
         let manifest: Manifest = serde_json::from_slice(&content)
             .map_err(|error| CheckpointError::corrupt(&file, error.to_string()))?;
-        let is_ours = manifest.format == FORMAT && manifest.version == VERSION;
+        let is_ours = manifest.format == FORMAT && VERSIONS.contains(&manifest.version);
         let claim = || {
             let Manifest { format, version, .. } = &manifest;
             format!("{format:?} version {version} instead of {FORMAT:?} version {VERSION}")

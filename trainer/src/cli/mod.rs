@@ -12,6 +12,7 @@ mod simulate;
 mod train;
 
 use std::io::Write;
+use std::sync::LazyLock;
 
 #[cfg(not(feature = "zmq"))]
 use clap::error::ErrorKind;
@@ -24,6 +25,7 @@ use self::remote_args::RemoteArgs;
 use self::report::{ReportArgs, report};
 use self::simulate::{SimulateArgs, simulate};
 use self::train::{TrainArgs, train};
+use crate::checkpoint;
 use crate::codec_cli::{self, CodecArgs};
 pub use crate::command::Failure;
 use crate::command::{Output, unless_nobody_reads};
@@ -37,7 +39,7 @@ use crate::remote;
 /// with four workers in this process, in about a minute. It then prints a table and writes a report to open
 /// in a browser.
 #[derive(Debug, Parser)]
-#[command(name = "trainer", version, args_conflicts_with_subcommands = true)]
+#[command(name = "trainer", version, long_version = FORMATS.as_str(), args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// Print source, licence and attribution of the shipped data, and exit
     #[arg(long)]
@@ -47,6 +49,18 @@ pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 }
+
+/// What `--version` prints: the release, and which versions of every format it reads.
+static FORMATS: LazyLock<String> = LazyLock::new(|| {
+    fn list<N: ToString>(versions: &[N]) -> String {
+        versions.iter().map(N::to_string).collect::<Vec<_>>().join(", ")
+    }
+    let (wire, memories) = (list(gradwire::format::VERSIONS), list(gradwire::state::SAVED_VERSIONS));
+    let (release, checkpoints) = (env!("CARGO_PKG_VERSION"), list(checkpoint::VERSIONS));
+    format!(
+        "{release}\nreads frames of version {wire}, saved memories of {memories}, checkpoints of {checkpoints}"
+    )
+});
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -22,6 +22,8 @@ if _sysconfig.get_config_var("Py_GIL_DISABLED"):
 
 from ._core import (
     CODECS,
+    FORMAT_VERSIONS,
+    SAVED_MEMORY_VERSIONS,
     VERSION,
     Codec,
     DecodeError,
@@ -41,6 +43,8 @@ __version__ = VERSION
 
 __all__ = [
     "CODECS",
+    "FORMAT_VERSIONS",
+    "SAVED_MEMORY_VERSIONS",
     "Codec",
     "DecodeError",
     "EncodeError",

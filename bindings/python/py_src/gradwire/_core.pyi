@@ -57,6 +57,8 @@ class _State(TypedDict):
 
 __all__ = [
     "CODECS",
+    "FORMAT_VERSIONS",
+    "SAVED_MEMORY_VERSIONS",
     "VERSION",
     "Codec",
     "DecodeError",
@@ -78,6 +80,8 @@ __all__ = [
 ]
 
 CODECS: Final[str]
+FORMAT_VERSIONS: Final[tuple[int, ...]]
+SAVED_MEMORY_VERSIONS: Final[tuple[int, ...]]
 VERSION: Final[str]
 
 class EncodeError(ValueError): ...

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# try.sh FOLDER: uses the files of a release as somebody does who has this machine and no Rust. With the Python that is found
+# as python3, and every other one that is found as python3.N.
+set -euo pipefail
+dist=$(cd "$1" && pwd)
+packaging=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+(cd "$dist" && sha256sum --check --quiet SHA256SUMS)
+
+# Nothing but the system's own programs: no cargo, no rustc.
+export PATH=/usr/bin:/bin PYTHONNOUSERSITE=1
+! command -v cargo rustc || { echo "Rust is on the system's path" >&2; exit 1; }
+
+try_wheel() {
+  local python=$1 venv=$scratch/venv-$2
+  "$python" -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check numpy
+  # From the folder alone: what the registry has under this name is not meant.
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$dist" --only-binary :all: --no-deps gradwire
+  "$venv/bin/python" "$packaging/first_frame.py"
+  "$venv/bin/python" -m gradwire list >/dev/null
+  echo "the wheel works with $("$python" --version)"
+}
+
+try_binary() {
+  local machine name version
+  machine=$(uname -m)
+  name=$(cd "$dist" && echo gradwire-trainer-*-"$machine"-linux.tar.gz)
+  tar -xzf "$dist/$name"
+  version=${name#gradwire-trainer-}
+  version=${version%"-$machine-linux.tar.gz"}
+  # Static, so that it also runs where there is no libc at all.
+  if ldd "./${name%.tar.gz}/trainer" 2>/dev/null | grep -q '=>'; then
+    echo "the binary needs shared libraries" >&2
+    exit 1
+  fi
+  [[ $("./${name%.tar.gz}/trainer" -V) == "trainer $version" ]]
+  [[ -s ${name%.tar.gz}/man/trainer.1 && -s ${name%.tar.gz}/completions/trainer.bash ]]
+  "./${name%.tar.gz}/trainer" train --codec topk:density=0.01 --steps 5 --workers 2 --out run >/dev/null
+  [[ -s run/summary.json ]]
+  echo "the binary trains"
+}
+
+tried=0
+for python in "${PYTHON:-}" python3 python3.{11..14}; do
+  python=$(PATH=$PATH:${OTHER_PYTHONS:-} type -P "${python:-none}") || continue
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || continue
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [[ -e $scratch/venv-$version ]] && continue
+  try_wheel "$python" "$version"
+  tried=$((tried + 1))
+done
+((tried > 0)) || { echo "no Python from 3.11 on was found" >&2; exit 1; }
+try_binary
