@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey, Unit};
-use gradwire_transports::collective::{Fold, Scalar};
+use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::{Deadline, Tag, Transport, local};
 
@@ -42,7 +42,7 @@ fn train(mut transport: impl Transport) -> Outcome<(Vec<f32>, u32)> {
         // One gradient that is not finite would stop the step at one rank; so all look first, and skip it
         // together.
         let mut vote = [(Fold::Min, Scalar::I64(first_non_finite(&grad).is_none().into()))];
-        transport.agree(Tag::new(0, step), &mut vote, deadline)?;
+        collective::agree(&mut transport, Tag::new(0, step), &mut vote, deadline)?;
         if vote[0].1 != Scalar::I64(1) {
             skipped += 1;
             continue;

@@ -1,9 +1,7 @@
 //! A box or a mutable reference of a transport is a transport. It forwards every call, so overrides of the
 //! inner transport run too.
 
-use std::ops::Range;
-
-use crate::collective::{Gathered, Reduce, Scratch};
+use crate::collective::Reduce;
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -53,14 +51,13 @@ macro_rules! forward {
                 (**self).send_packet(to, tag, payload, until)
             }
 
-            fn recv(
+            fn recv_any(
                 &mut self,
-                from: Rank,
-                tag: Tag,
+                wanted: &[(Rank, Tag)],
                 into: &mut Vec<u8>,
                 by: Deadline,
-            ) -> Result<(), TransportError> {
-                (**self).recv(from, tag, into, by)
+            ) -> Result<(Rank, Tag), TransportError> {
+                (**self).recv_any(wanted, into, by)
             }
 
             fn try_progress(&mut self) -> Result<(), TransportError> {
@@ -77,61 +74,6 @@ macro_rules! forward {
 
             fn counters(&self) -> Counters {
                 (**self).counters()
-            }
-
-            fn barrier(&mut self, tag: Tag, by: Deadline) -> Result<RankSet, TransportError> {
-                (**self).barrier(tag, by)
-            }
-
-            fn broadcast(
-                &mut self,
-                root: Rank,
-                tag: Tag,
-                data: &mut Vec<u8>,
-                by: Deadline,
-            ) -> Result<(), TransportError> {
-                (**self).broadcast(root, tag, data, by)
-            }
-
-            fn gather(
-                &mut self,
-                root: Rank,
-                tag: Tag,
-                payload: &[u8],
-                out: &mut Gathered,
-                by: Deadline,
-            ) -> Result<RankSet, TransportError> {
-                (**self).gather(root, tag, payload, out, by)
-            }
-
-            fn all_gather(
-                &mut self,
-                tag: Tag,
-                payload: &[u8],
-                out: &mut Gathered,
-                by: Deadline,
-            ) -> Result<RankSet, TransportError> {
-                (**self).all_gather(tag, payload, out, by)
-            }
-
-            fn reduce_scatter(
-                &mut self,
-                tag: Tag,
-                data: Reduce<'_>,
-                scratch: &mut Scratch,
-                by: Deadline,
-            ) -> Result<(RankSet, Range<usize>), TransportError> {
-                (**self).reduce_scatter(tag, data, scratch, by)
-            }
-
-            fn all_reduce(
-                &mut self,
-                tag: Tag,
-                data: Reduce<'_>,
-                scratch: &mut Scratch,
-                by: Deadline,
-            ) -> Result<RankSet, TransportError> {
-                (**self).all_reduce(tag, data, scratch, by)
             }
 
             fn native_all_reduce(

@@ -134,6 +134,11 @@ impl Inbox {
         Some(self.remove(at))
     }
 
+    /// Hands out the first of these messages that is here.
+    pub fn take_any(&mut self, wanted: &[(Rank, Tag)]) -> Option<((Rank, Tag), Vec<u8>)> {
+        wanted.iter().find_map(|&(from, tag)| Some(((from, tag), self.take(from, tag)?)))
+    }
+
     /// Hands out the message with `tag` of the lowest rank; called again, they come in rank order.
     pub fn take_first(&mut self, tag: Tag) -> Option<(Rank, Vec<u8>)> {
         let at = self.held.partition_point(|held| held.key.0 < tag);

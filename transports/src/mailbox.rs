@@ -25,8 +25,8 @@ struct Slot {
     owner_gone: bool,
     /// By position of the sender.
     senders_gone: Vec<bool>,
-    /// The message for which the owner waits.
-    awaited: Option<(Rank, Tag)>,
+    /// The messages for any of which the owner waits.
+    awaited: Vec<(Rank, Tag)>,
 }
 
 impl Mailbox {
@@ -36,7 +36,7 @@ impl Mailbox {
             spares: Spares::new(limits.bytes),
             owner_gone: false,
             senders_gone: vec![false; world],
-            awaited: None,
+            awaited: Vec::new(),
         };
         Self { slot: Mutex::new(slot), arrived: Condvar::new(), room: Condvar::new() }
     }
@@ -83,33 +83,37 @@ impl Mailbox {
         }
     }
 
-    /// Waits for the message of `from`, whose position is `position`.
+    /// Waits for any of the messages, which come from senders at the positions that `position` tells.
     pub(crate) fn take(
         &self,
-        (from, position): (Rank, usize),
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
+        position: impl Fn(Rank) -> Result<usize, TransportError>,
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
+    ) -> Result<(Rank, Tag), TransportError> {
+        wanted.iter().try_for_each(|(from, _)| position(*from).map(|_| ()))?;
         let mut slot = self.lock();
         loop {
-            if let Some(bytes) = slot.inbox.take(from, tag) {
+            if let Some((found, bytes)) = slot.inbox.take_any(wanted) {
                 slot.hand_over(bytes, into);
                 self.room.notify_all();
-                return Ok(());
+                return Ok(found);
             }
-            if slot.inbox.is_retired(tag) {
-                return Err(TransportError::Retired { tag });
-            }
-            if slot.senders_gone[position] {
-                return Err(TransportError::Disconnected { rank: from });
+            for &(from, tag) in wanted {
+                if slot.inbox.is_retired(tag) {
+                    return Err(TransportError::Retired { tag });
+                }
+                if slot.senders_gone[position(from)?] {
+                    return Err(TransportError::Disconnected { rank: from });
+                }
             }
             if deadline.has_passed() {
+                let (from, tag) = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
-            slot.awaited = Some((from, tag));
+            slot.awaited.extend_from_slice(wanted);
             slot = wait(&self.arrived, slot, deadline);
-            slot.awaited = None;
+            slot.awaited.clear();
         }
     }
 
@@ -132,9 +136,9 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Wakes the owner if it waits for this message.
+    /// Wakes the owner if it waits for this message, among others.
     fn tell(&self, slot: &Slot, from: Rank, tag: Tag) {
-        if slot.awaited == Some((from, tag)) {
+        if slot.awaited.contains(&(from, tag)) {
             self.arrived.notify_one();
         }
     }

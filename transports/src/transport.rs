@@ -1,8 +1,6 @@
 //! The contract of everything that moves bytes between ranks.
 
-use std::ops::Range;
-
-use crate::collective::{self, Endpoint, Fold, Gathered, Reduce, Scalar, Scratch};
+use crate::collective::{Endpoint, Reduce};
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -13,8 +11,9 @@ use crate::tag::{Deadline, Tag};
 /// # Messages
 /// - A message is any byte string up to [`max_message_bytes`](Self::max_message_bytes), including the empty
 ///   one. Sender, receiver and [`Tag`] identify it. It arrives whole or not at all.
-/// - `recv` asks for one sender and one tag. A message with another tag stays in an inbox of bounded size
-///   until it is requested. A `recv` never returns a message with another tag, however late it comes.
+/// - [`recv`](Self::recv) asks for one message by sender and tag, [`recv_any`](Self::recv_any) for the first
+///   of several. A message that is not asked for stays in an inbox of bounded size until it is. No call
+///   returns a message that it did not ask for, however late it comes.
 /// - A message whose sender and tag equal those of a message in the inbox, or of one taken recently, is a
 ///   duplicate and is dropped. The first one counts.
 /// - `send` does not wait for the receiver to call `recv`, only for room in its inbox: an inbox that holds
@@ -29,13 +28,8 @@ use crate::tag::{Deadline, Tag};
 /// [`TransportError::Timeout`] if that is not known.
 ///
 /// # Collectives
-/// The provided collectives use only `send` and `recv`. A transport may override them, but only with
-/// functions of the same result, bit for bit. Every member calls the same collectives with the same tag. Two
-/// calls of one collective in the same step and unit need different chunks below [`Tag::COLLECTIVE_CHUNKS`].
-///
-/// # Determinism
-/// No result depends on the order in which messages arrive. Sums have the written order of
-/// [`collective::reduce_scatter`].
+/// Barriers, gathers and sums are functions of [`collective`](crate::collective) that use only `send` and
+/// `recv`, so their results are the same on every transport, bit for bit.
 ///
 /// # Examples
 /// A message with another tag waits until it is requested.
@@ -103,23 +97,43 @@ pub trait Transport: Send {
         }
     }
 
-    /// Waits for the message of `from` with `tag` and puts it in `into`, which it clears first.
+    /// Waits for any of the messages `wanted`, each named by its sender and tag, and puts it in `into`, which
+    /// it clears first. Returns which one it is. If several are here, the one that `wanted` names first.
+    ///
+    /// Messages are asked for by name, because others use the transport too: a message of a rank that is one
+    /// collective ahead waits for that collective.
     ///
     /// A transport may swap the vector's storage for its own, so its capacity can change. If the vector is
-    /// reused, `recv` allocates nothing once buffers are large enough. With a deadline that has passed, it
-    /// takes a message that has arrived and does not wait.
+    /// reused, `recv_any` allocates nothing once buffers are large enough. With a deadline that has passed,
+    /// it takes a message that has arrived and does not wait.
     ///
     /// # Errors
-    /// `Timeout`; `NotAPeer`; `Disconnected` if the sender is gone and this message is not in the inbox;
-    /// `Retired` for a tag older than the mark of [`retire`](Self::retire); `Closed`. `into` is then
-    /// unchanged.
+    /// `Timeout` with the first of the messages; `NotAPeer`; `Disconnected` if one of the senders is gone and
+    /// none of the messages is in the inbox; `Retired` for a tag older than the mark of
+    /// [`retire`](Self::retire); `Closed`. `into` is then unchanged.
+    ///
+    /// # Panics
+    /// When nothing is wanted.
+    fn recv_any(
+        &mut self,
+        wanted: &[(Rank, Tag)],
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(Rank, Tag), TransportError>;
+
+    /// Waits for the message of `from` with `tag`: [`recv_any`](Self::recv_any) of that message.
+    ///
+    /// # Errors
+    /// See [`recv_any`](Self::recv_any).
     fn recv(
         &mut self,
         from: Rank,
         tag: Tag,
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError>;
+    ) -> Result<(), TransportError> {
+        self.recv_any(&[(from, tag)], into, deadline).map(|_| ())
+    }
 
     /// Moves messages without waiting. Calls during a computation let messages travel meanwhile.
     ///
@@ -142,119 +156,6 @@ pub trait Transport: Send {
     /// What this rank has sent and received so far.
     fn counters(&self) -> Counters;
 
-    /// Waits until every member has called it; returns the members.
-    ///
-    /// # Errors
-    /// See [`collective::barrier`].
-    fn barrier(&mut self, tag: Tag, deadline: Deadline) -> Result<RankSet, TransportError> {
-        collective::barrier(self, tag, deadline)
-    }
-
-    /// Copies `data` of `root` to every member.
-    ///
-    /// # Errors
-    /// See [`collective::broadcast`].
-    fn broadcast(
-        &mut self,
-        root: Rank,
-        tag: Tag,
-        data: &mut Vec<u8>,
-        deadline: Deadline,
-    ) -> Result<(), TransportError> {
-        collective::broadcast(self, root, tag, data, deadline)
-    }
-
-    /// Collects at `root` the payloads that arrive before the deadline; returns the ranks whose payloads
-    /// `root` has.
-    ///
-    /// # Errors
-    /// See [`collective::gather`].
-    fn gather(
-        &mut self,
-        root: Rank,
-        tag: Tag,
-        payload: &[u8],
-        out: &mut Gathered,
-        deadline: Deadline,
-    ) -> Result<RankSet, TransportError> {
-        collective::gather(self, root, tag, payload, out, deadline)
-    }
-
-    /// Gives every member the payloads of all, of any lengths; returns the ranks that sent them.
-    ///
-    /// # Errors
-    /// See [`collective::all_gather`].
-    fn all_gather(
-        &mut self,
-        tag: Tag,
-        payload: &[u8],
-        out: &mut Gathered,
-        deadline: Deadline,
-    ) -> Result<RankSet, TransportError> {
-        collective::all_gather(self, tag, payload, out, deadline)
-    }
-
-    /// Folds a few scalars of all ranks, so that all make the same decision; every member ends with the same
-    /// bits.
-    ///
-    /// # Errors
-    /// See [`collective::agree`].
-    ///
-    /// # Examples
-    /// ```
-    /// use gradwire_transports::collective::{Fold, Scalar};
-    /// use gradwire_transports::{Deadline, Tag, Transport, local};
-    ///
-    /// let ends = local::world(3).into_iter().map(|mut end| {
-    ///     std::thread::spawn(move || {
-    ///         let rank = end.rank().0;
-    ///         let mut votes = [(Fold::Min, Scalar::I64(i64::from(rank != 1))), (Fold::Sum, Scalar::F64(rank.into()))];
-    ///         end.agree(Tag::new(0, 1), &mut votes, Deadline::NEVER).unwrap();
-    ///         votes.map(|(_, scalar)| scalar)
-    ///     })
-    /// });
-    /// for end in ends.collect::<Vec<_>>() {
-    ///     assert_eq!(end.join().unwrap(), [Scalar::I64(0), Scalar::F64(3.0)]);
-    /// }
-    /// ```
-    fn agree(
-        &mut self,
-        tag: Tag,
-        scalars: &mut [(Fold, Scalar)],
-        deadline: Deadline,
-    ) -> Result<RankSet, TransportError> {
-        collective::agree(self, tag, scalars, deadline)
-    }
-
-    /// Reduces equal-length vectors; each member ends with the result in its own segment, whose range is
-    /// returned.
-    ///
-    /// # Errors
-    /// See [`collective::reduce_scatter`].
-    fn reduce_scatter(
-        &mut self,
-        tag: Tag,
-        data: Reduce<'_>,
-        scratch: &mut Scratch,
-        deadline: Deadline,
-    ) -> Result<(RankSet, Range<usize>), TransportError> {
-        collective::reduce_scatter(self, tag, data, scratch, deadline)
-    }
-
-    /// Reduces equal-length vectors; every member ends with the same bits. Returns the contributors.
-    ///
-    /// # Errors
-    /// See [`collective::all_reduce`].
-    fn all_reduce(
-        &mut self,
-        tag: Tag,
-        data: Reduce<'_>,
-        scratch: &mut Scratch,
-        deadline: Deadline,
-    ) -> Result<RankSet, TransportError> {
-        collective::all_reduce(self, tag, data, scratch, deadline)
-    }
-
     /// Reduces equal-length vectors with the library's own all-reduce, in an order that only the library
     /// knows.
     ///
@@ -262,7 +163,8 @@ pub trait Transport: Send {
     /// the library adds.
     ///
     /// # Errors
-    /// `Unsupported` if there is no such library; otherwise those of [`all_reduce`](Self::all_reduce).
+    /// `Unsupported` if there is no such library; otherwise those of
+    /// [`collective::all_reduce`](crate::collective::all_reduce).
     ///
     /// # Determinism
     /// Every member ends with the same bits, as far as the library follows the MPI standard's recommendation;

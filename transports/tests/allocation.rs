@@ -7,7 +7,7 @@ use std::thread;
 
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout as Tensors, Memory, Source, Spec, StepKey};
-use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::layer::Meter;
@@ -75,13 +75,15 @@ impl Warm {
             .iter()
             .for_each(|from| self.transport.recv(*from, tag, &mut self.received, never).unwrap());
         let shorter = LEN + step as usize * 300 % LEN;
-        self.transport.all_gather(tag, &self.payload[..shorter], &mut self.gathered, never).unwrap();
+        collective::all_gather(&mut self.transport, tag, &self.payload[..shorter], &mut self.gathered, never)
+            .unwrap();
         assert_eq!(self.gathered.len(), self.others.len() + 1);
         for (unit, wire) in [Wire::F32, Wire::Bf16].into_iter().enumerate() {
             let sum = Reduce::SumF32(&mut self.vector, wire);
-            self.transport.all_reduce(tag.unit(unit as u32), sum, &mut self.scratch, never).unwrap();
+            collective::all_reduce(&mut self.transport, tag.unit(unit as u32), sum, &mut self.scratch, never)
+                .unwrap();
         }
-        self.transport.barrier(tag, never).unwrap();
+        collective::barrier(&mut self.transport, tag, never).unwrap();
         self.transport.retire(tag);
     }
 }
@@ -97,7 +99,7 @@ fn prime(transport: &mut dyn Transport, step: u64, sizes: &[usize]) {
         let payload = vec![1; size];
         others().for_each(|to| transport.send(to, tag(chunk), &payload, Deadline::NEVER).unwrap());
     }
-    transport.barrier(Tag::new(0, step), Deadline::NEVER).unwrap();
+    collective::barrier(transport, Tag::new(0, step), Deadline::NEVER).unwrap();
     for (_, chunk) in messages() {
         others().for_each(|from| transport.recv(from, tag(chunk), &mut received, Deadline::NEVER).unwrap());
     }

@@ -99,17 +99,24 @@ impl Transport for Breaking {
         Ok(())
     }
 
-    fn recv(&mut self, from: Rank, tag: Tag, into: &mut Vec<u8>, by: Deadline) -> Result<(), TransportError> {
+    fn recv_any(
+        &mut self,
+        wanted: &[(Rank, Tag)],
+        into: &mut Vec<u8>,
+        by: Deadline,
+    ) -> Result<(Rank, Tag), TransportError> {
         loop {
             // Asked before the look: what came before the break is in the inbox then.
-            let is_broken = self.wires.lock().unwrap().is_broken(from, self.inner.rank());
+            let (wires, me) = (self.wires.lock().unwrap(), self.inner.rank());
+            let broken = wanted.iter().find(|(from, _)| wires.is_broken(*from, me)).copied();
+            drop(wires);
             let until = by.earlier(Deadline::after(Duration::from_millis(1)));
-            match self.inner.recv(from, tag, into, until) {
-                Err(TransportError::Timeout { .. }) if is_broken => {
-                    return Err(TransportError::Disconnected { rank: from });
+            match (self.inner.recv_any(wanted, into, until), broken) {
+                (Err(TransportError::Timeout { .. }), Some((rank, _))) => {
+                    return Err(TransportError::Disconnected { rank });
                 }
-                Err(TransportError::Timeout { .. }) if !by.has_passed() => {}
-                other => return other,
+                (Err(TransportError::Timeout { .. }), None) if !by.has_passed() => {}
+                (other, _) => return other,
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::cost::Link;
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::layer::{FaultInjector, FaultPlan, FaultTally, LinkSpeed, Meter, Throttle};
@@ -43,8 +43,8 @@ fn a_meter_counts_every_byte_of_every_peer_and_agrees_with_the_transport_inside(
     let metered = local::world(3).into_iter().map(Meter::new).collect();
     let meters = together(metered, |mut meter| {
         let payload = vec![0; 100 * (meter.rank().0 as usize + 1)];
-        meter.all_gather(STEP, &payload, &mut Gathered::new(), NEVER).unwrap();
-        meter.barrier(STEP, NEVER).unwrap();
+        collective::all_gather(&mut meter, STEP, &payload, &mut Gathered::new(), NEVER).unwrap();
+        collective::barrier(&mut meter, STEP, NEVER).unwrap();
         meter
     });
     for (me, meter) in meters.iter().enumerate() {
@@ -115,12 +115,12 @@ fn a_throttled_ring_and_gather_take_what_the_cost_model_says() {
     together(throttled(4, speed), |mut rank| {
         let mut data = vec![1.0_f32; 500_000];
         let sum = Reduce::SumF32(&mut data, Wire::F32);
-        rank.all_reduce(STEP, sum, &mut Scratch::new(), NEVER).unwrap();
+        collective::all_reduce(&mut rank, STEP, sum, &mut Scratch::new(), NEVER).unwrap();
     });
     assert_takes(start.elapsed(), link.ring_all_reduce_s(4, 2e6));
     let start = Instant::now();
     together(throttled(4, speed), |mut rank| {
-        rank.all_gather(STEP, &[0; 500_000], &mut Gathered::new(), NEVER).unwrap();
+        collective::all_gather(&mut rank, STEP, &[0; 500_000], &mut Gathered::new(), NEVER).unwrap();
     });
     assert_takes(start.elapsed(), link.all_gather_s(4, 500e3));
 }
@@ -130,7 +130,7 @@ fn a_server_is_as_slow_as_its_one_link() {
     let speed = LinkSpeed::new(80e6, Duration::from_millis(1));
     let start = Instant::now();
     let times = together(throttled(4, speed), move |mut rank| {
-        rank.gather(Rank(0), STEP, &[0; 500_000], &mut Gathered::new(), NEVER).unwrap();
+        collective::gather(&mut rank, Rank(0), STEP, &[0; 500_000], &mut Gathered::new(), NEVER).unwrap();
         start.elapsed()
     });
     assert_takes(times[0], 0.151);
@@ -222,7 +222,7 @@ fn collectives_under_drops_end_with_the_right_result_or_a_timeout() {
             let mut data = [rank.rank().0 as f32 + 1.0; 5];
             let (tag, by) = (Tag::new(0, step), Deadline::after(Duration::from_millis(60)));
             let sum = Reduce::SumF32(&mut data, Wire::F32);
-            match rank.all_reduce(tag, sum, &mut Scratch::new(), by) {
+            match collective::all_reduce(&mut rank, tag, sum, &mut Scratch::new(), by) {
                 Ok(_) => right += usize::from(data == [6.0; 5]),
                 Err(TransportError::Timeout { .. }) => late += 1,
                 Err(other) => panic!("{other}"),
@@ -245,12 +245,13 @@ fn duplicates_are_harmless_to_collectives() {
         let mut out = Gathered::new();
         for step in 0..50 {
             let tag = Tag::new(0, step);
-            rank.all_gather(tag, &[step as u8], &mut out, NEVER).unwrap();
+            collective::all_gather(&mut rank, tag, &[step as u8], &mut out, NEVER).unwrap();
             assert!(out.iter().all(|(_, payload)| payload == [step as u8]));
             let mut data = [1_i32; 7];
-            rank.all_reduce(tag, Reduce::SumI32(&mut data), &mut Scratch::new(), NEVER).unwrap();
+            collective::all_reduce(&mut rank, tag, Reduce::SumI32(&mut data), &mut Scratch::new(), NEVER)
+                .unwrap();
             assert_eq!(data, [3; 7]);
-            rank.barrier(tag, NEVER).unwrap();
+            collective::barrier(&mut rank, tag, NEVER).unwrap();
         }
         rank.tally().duplicated
     });
@@ -310,7 +311,7 @@ fn a_rank_that_waits_first_sends_what_it_held_back() {
     let plan = FaultPlan { reorder: 1.0, ..FaultPlan::default() };
     let ranks = local::world(2).into_iter().map(|rank| FaultInjector::new(rank, plan)).collect();
     let held = together(ranks, |mut rank| {
-        rank.barrier(STEP, Deadline::after(Duration::from_secs(20))).unwrap();
+        collective::barrier(&mut rank, STEP, Deadline::after(Duration::from_secs(20))).unwrap();
         rank.tally().reordered
     });
     assert_eq!(held, [1, 1]);
@@ -336,7 +337,7 @@ fn a_truncated_message_of_a_ring_is_an_error_and_not_a_sum() {
     let errors = together(ranks, |mut rank| {
         let mut data = [1.0_f32; 8];
         let sum = Reduce::SumF32(&mut data, Wire::F32);
-        let error = rank.all_reduce(STEP, sum, &mut Scratch::new(), NEVER).unwrap_err();
+        let error = collective::all_reduce(&mut rank, STEP, sum, &mut Scratch::new(), NEVER).unwrap_err();
         (error, rank)
     });
     for (error, _) in errors {

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::local::{self, LocalLimits, LocalTransport};
 use gradwire_transports::{Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError};
@@ -93,19 +93,22 @@ fn survivors_go_on_in_a_new_epoch_and_old_messages_stay_out_of_it() {
     let threads = [a, c].map(|mut transport| {
         thread::spawn(move || {
             let (mut out, old) = (Gathered::new(), Tag::new(4, 7));
-            let gone = transport.all_gather(old, b"old", &mut out, Deadline::NEVER);
+            let gone = collective::all_gather(&mut transport, old, b"old", &mut out, Deadline::NEVER);
             assert_eq!(gone, Err(TransportError::Disconnected { rank: Rank(5) }));
             let survivors: RankSet = [ranks[0], ranks[2]].into_iter().collect();
             transport.adopt(Membership { epoch: 5, ranks: survivors.clone() }).unwrap();
             transport.retire(Tag::new(5, 7));
             let now = Tag::new(5, 7);
-            let refused = transport.all_gather(old, b"old", &mut out, Deadline::NEVER);
+            let refused = collective::all_gather(&mut transport, old, b"old", &mut out, Deadline::NEVER);
             assert_eq!(refused, Err(TransportError::WrongEpoch { tag: old, current: 5 }));
-            assert_eq!(transport.all_gather(now, b"new", &mut out, Deadline::NEVER), Ok(survivors));
+            assert_eq!(
+                collective::all_gather(&mut transport, now, b"new", &mut out, Deadline::NEVER),
+                Ok(survivors)
+            );
             assert!(out.iter().all(|(_, payload)| payload == b"new"));
             let mut data = [transport.rank().0 as f32];
             let sum = Reduce::SumF32(&mut data, Wire::F32);
-            transport.all_reduce(now, sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
+            collective::all_reduce(&mut transport, now, sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
             assert_eq!(data, [11.0]);
         })
     });
@@ -140,10 +143,16 @@ fn a_message_that_does_not_fit_a_collective_is_an_error_that_says_where() {
     let damaged = thread::spawn(move || {
         let mut short = [1.0_f32; 3];
         let data = Reduce::SumF32(&mut short, Wire::F32);
-        let _ = b.all_reduce(STEP, data, &mut Scratch::new(), soon());
+        let _ = collective::all_reduce(&mut b, STEP, data, &mut Scratch::new(), soon());
     });
     let mut data = sum;
-    let result = a.all_reduce(STEP, Reduce::SumF32(&mut data, Wire::F32), &mut scratch, Deadline::NEVER);
+    let result = collective::all_reduce(
+        &mut a,
+        STEP,
+        Reduce::SumF32(&mut data, Wire::F32),
+        &mut scratch,
+        Deadline::NEVER,
+    );
     let text = result.unwrap_err().to_string();
     assert_eq!(text, "message from rank 1 has 4 bytes instead of 8 (epoch 0 step 1 unit 0 chunk 0xd0000000)");
     damaged.join().unwrap();

@@ -321,11 +321,16 @@ impl Transport for Recorder {
         self.0.send(to, tag, payload, by)
     }
 
-    fn recv(&mut self, from: Rank, tag: Tag, into: &mut Vec<u8>, by: Deadline) -> Result<(), TransportError> {
+    fn recv_any(
+        &mut self,
+        wanted: &[(Rank, Tag)],
+        into: &mut Vec<u8>,
+        by: Deadline,
+    ) -> Result<(Rank, Tag), TransportError> {
         // A wait is cut into pieces, to look for notes in between: only the one that ends it counts.
-        self.0.recv(from, tag, into, by)?;
+        let found = self.0.recv_any(wanted, into, by)?;
         self.1.lock().unwrap().push('r');
-        Ok(())
+        Ok(found)
     }
 
     fn try_progress(&mut self) -> Result<(), TransportError> {

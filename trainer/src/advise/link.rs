@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::collective::{Fold, Scalar};
+use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::cost::Link;
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
@@ -131,7 +131,7 @@ impl<'t, T: Transport> Ring<'t, T> {
     /// Waits until all ranks are there, so that no turn is measured while one of them starts.
     fn meet(&mut self) -> Result<(), TransportError> {
         let tag = self.next_tag();
-        self.transport.barrier(tag, Deadline::NEVER)?;
+        collective::barrier(self.transport, tag, Deadline::NEVER)?;
         self.transport.retire(tag);
         Ok(())
     }
@@ -184,7 +184,7 @@ impl<'t, T: Transport> Ring<'t, T> {
         let mut slowest = [(Fold::Max, Scalar::F64(start.elapsed().as_secs_f64()))];
         self.transport.retire(tag);
         let tag = self.next_tag();
-        self.transport.agree(tag, &mut slowest, Deadline::NEVER)?;
+        collective::agree(self.transport, tag, &mut slowest, Deadline::NEVER)?;
         self.transport.retire(tag);
         match slowest[0].1 {
             Scalar::F64(seconds) => Ok(seconds),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gradwire::arithmetic::gain::Gain;
 use gradwire::registry::LinearCodec;
 use gradwire::{Codec, Density, Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
-use gradwire_transports::collective::{Fold, Scalar};
+use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
 
@@ -253,7 +253,8 @@ fn agreed(transport: &mut dyn Transport, step: u64, own: [f64; 3]) -> Result<Agr
     let (tag, world) = (Tag::new(membership.epoch, step).unit(UNIT_OF_DECISIONS), membership.world() as f64);
     let [gain_min, gain, seconds] = own.map(Scalar::F64);
     let mut scalars = [(Fold::Sum, gain_min), (Fold::Sum, gain), (Fold::Max, seconds)];
-    transport.agree(tag, &mut scalars, NO_DEADLINE).map_err(|error| StepError::Exchange(error.into()))?;
+    collective::agree(transport, tag, &mut scalars, NO_DEADLINE)
+        .map_err(|error| StepError::Exchange(error.into()))?;
     let [(_, Scalar::F64(gain_min)), (_, Scalar::F64(gain)), (_, Scalar::F64(seconds))] = scalars else {
         unreachable!("scalars keep their types");
     };
@@ -265,7 +266,8 @@ fn mean_loss(transport: &mut dyn Transport, step: u64, loss: f32) -> Result<f64,
     let membership = transport.membership();
     let (tag, world) = (Tag::new(membership.epoch, step).unit(UNIT_OF_DECISIONS), membership.world() as f64);
     let mut scalars = [(Fold::Sum, Scalar::F64(loss.into()))];
-    transport.agree(tag, &mut scalars, NO_DEADLINE).map_err(|error| StepError::Exchange(error.into()))?;
+    collective::agree(transport, tag, &mut scalars, NO_DEADLINE)
+        .map_err(|error| StepError::Exchange(error.into()))?;
     let [(_, Scalar::F64(sum))] = scalars else { unreachable!("scalars keep their types") };
     Ok(sum / world)
 }

@@ -1,6 +1,6 @@
 //! What models carry beside their parameters, where workers take the mean of it.
 
-use gradwire_transports::collective::Gathered;
+use gradwire_transports::collective::{self, Gathered};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
 
@@ -21,7 +21,8 @@ impl<T: Transport> Worker<'_, T> {
         let epoch = self.transport.membership().epoch;
         let tag = Tag { epoch, step, unit: UNIT, chunk: 0 };
         let mut all = Gathered::new();
-        self.transport.all_gather(tag, &own, &mut all, NO_DEADLINE).map_err(ExchangeError::from)?;
+        collective::all_gather(&mut self.transport, tag, &own, &mut all, NO_DEADLINE)
+            .map_err(ExchangeError::from)?;
         let mean = mean(all.iter().map(|(_, payload)| payload));
         Ok(self.model.carry(&mean).map_err(ModelError::Batch)?)
     }

@@ -1,6 +1,6 @@
 //! How good a worker's model is, and whether it still gets better.
 
-use gradwire_transports::collective::{Fold, Scalar};
+use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::{Rank, Tag, Transport};
 
 use super::{NO_DEADLINE, StepError, Worker};
@@ -121,8 +121,7 @@ impl<T: Transport> Worker<'_, T> {
     fn sum_of(&mut self, own: Score, tag: Tag) -> Result<Score, StepError> {
         let count = |count: u64| (Fold::Sum, Scalar::I64(count.cast_signed()));
         let mut scores = [(Fold::Sum, Scalar::F64(own.loss_sum)), count(own.correct), count(own.count)];
-        self.transport
-            .agree(tag, &mut scores, NO_DEADLINE)
+        collective::agree(&mut self.transport, tag, &mut scores, NO_DEADLINE)
             .map_err(|error| StepError::Exchange(error.into()))?;
         let [(_, Scalar::F64(loss_sum)), (_, Scalar::I64(correct)), (_, Scalar::I64(count))] = scores else {
             unreachable!("scalars keep their types");

@@ -1,4 +1,8 @@
-//! Collectives made of `send` and `recv`. They define the results that every override has to match.
+//! Collectives made of `send` and `recv`: the same result on every transport, bit for bit.
+//!
+//! Every member calls the same collectives with the same tag. They work on the membership at their start and
+//! refuse a tag of another epoch. Two calls of one collective in the same step and unit need different chunks
+//! below [`Tag::COLLECTIVE_CHUNKS`](crate::Tag::COLLECTIVE_CHUNKS).
 //!
 //! Positions are the places of ranks in the sorted membership, 0 … N−1. A collective sends at most one
 //! message at a time over each link, so the room in an inbox that [`Transport`](crate::Transport) promises is

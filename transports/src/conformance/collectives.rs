@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::peer::{Check, Peer, briefly, patience};
-use crate::collective::Gathered;
+use crate::collective::{self, Gathered};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
@@ -45,7 +45,7 @@ fn barrier_waits(peer: &mut Peer<'_>) {
             thread::sleep(LATE);
             peer.others().into_iter().for_each(|to| peer.send(to, came, b""));
         }
-        assert_eq!(peer.transport.barrier(barrier, patience()).unwrap().as_slice(), ranks);
+        assert_eq!(collective::barrier(peer.transport, barrier, patience()).unwrap().as_slice(), ranks);
         if peer.rank() != late {
             // A rank that leaves the barrier too early would wait for this message beyond the deadline.
             let by = Deadline::after(LATE / 3);
@@ -60,12 +60,14 @@ fn all_gather(peer: &mut Peer<'_>) {
     let mut out = Gathered::new();
     for step in 0..3 {
         let own = payload(peer.rank(), step);
-        let contributors = peer.transport.all_gather(peer.tag(step), &own, &mut out, patience()).unwrap();
+        let tag = peer.tag(step);
+        let contributors = collective::all_gather(peer.transport, tag, &own, &mut out, patience()).unwrap();
         assert_eq!(contributors.as_slice(), peer.ranks());
         assert_gathered(&out, &peer.ranks(), step);
     }
     let long = vec![peer.rank().0 as u8; (1 << 20) + peer.position()];
-    peer.transport.all_gather(peer.tag(3), &long, &mut out, patience()).unwrap();
+    let tag = peer.tag(3);
+    collective::all_gather(peer.transport, tag, &long, &mut out, patience()).unwrap();
     for (position, (rank, bytes)) in out.iter().enumerate() {
         assert!(bytes.len() == (1 << 20) + position && bytes.iter().all(|byte| *byte == rank.0 as u8));
     }
@@ -73,7 +75,8 @@ fn all_gather(peer: &mut Peer<'_>) {
 
 fn all_gather_empty(peer: &mut Peer<'_>) {
     let mut out = Gathered::new();
-    let contributors = peer.transport.all_gather(peer.tag(0), &[], &mut out, patience()).unwrap();
+    let tag = peer.tag(0);
+    let contributors = collective::all_gather(peer.transport, tag, &[], &mut out, patience()).unwrap();
     assert_eq!(contributors.as_slice(), peer.ranks());
     assert!(out.iter().eq(peer.ranks().into_iter().map(|rank| (rank, &[][..]))));
 }
@@ -82,7 +85,8 @@ fn all_gather_is_strict(peer: &mut Peer<'_>) {
     let absent = peer.ranks()[0];
     if peer.rank() != absent {
         let mut out = Gathered::new();
-        let missing = peer.transport.all_gather(peer.tag(0), b"here", &mut out, briefly()).unwrap_err();
+        let tag = peer.tag(0);
+        let missing = collective::all_gather(peer.transport, tag, b"here", &mut out, briefly()).unwrap_err();
         assert!(matches!(missing, TransportError::Timeout { from, .. } if from == absent), "{missing:?}");
     }
 }
@@ -91,7 +95,8 @@ fn gather(peer: &mut Peer<'_>) {
     let mut out = Gathered::new();
     for (step, root) in peer.ranks().into_iter().enumerate() {
         let (step, own) = (step as u64, payload(peer.rank(), step as u64));
-        let contributors = peer.transport.gather(root, peer.tag(step), &own, &mut out, patience()).unwrap();
+        let tag = peer.tag(step);
+        let contributors = collective::gather(peer.transport, root, tag, &own, &mut out, patience()).unwrap();
         if peer.rank() == root {
             assert_eq!(contributors.as_slice(), peer.ranks());
             assert_gathered(&out, &peer.ranks(), step);
@@ -113,7 +118,7 @@ fn gather_is_partial(peer: &mut Peer<'_>) {
     // the late one.
     if peer.rank() != root {
         let own = payload(peer.rank(), 0);
-        let sent = peer.transport.gather(root, tag, &own, &mut out, patience()).unwrap();
+        let sent = collective::gather(peer.transport, root, tag, &own, &mut out, patience()).unwrap();
         assert!(sent.is_empty());
         if peer.rank() != late {
             peer.send(root, go_on, b"sent");
@@ -122,7 +127,8 @@ fn gather_is_partial(peer: &mut Peer<'_>) {
     }
     let in_time: Vec<Rank> = peer.ranks().into_iter().filter(|rank| *rank != late || late == root).collect();
     in_time.iter().filter(|rank| **rank != root).for_each(|from| drop(peer.recv(*from, go_on)));
-    let contributors = peer.transport.gather(root, tag, &payload(root, 0), &mut out, briefly()).unwrap();
+    let contributors =
+        collective::gather(peer.transport, root, tag, &payload(root, 0), &mut out, briefly()).unwrap();
     assert_eq!(contributors.as_slice(), in_time);
     assert_gathered(&out, &in_time, 0);
     if late != root {
@@ -136,7 +142,8 @@ fn broadcast(peer: &mut Peer<'_>) {
         for len in [0, 1, 300_000] {
             let original = vec![root.0 as u8 ^ len as u8; len];
             let mut data = if peer.rank() == root { original.clone() } else { b"something else".to_vec() };
-            peer.transport.broadcast(root, peer.tag(step), &mut data, patience()).unwrap();
+            let tag = peer.tag(step);
+            collective::broadcast(peer.transport, root, tag, &mut data, patience()).unwrap();
             assert!(data == original, "{len} bytes of {root} were damaged");
             step += 1;
         }
@@ -149,12 +156,14 @@ fn many_steps(peer: &mut Peer<'_>) {
         let own = payload(peer.rank(), step);
         for unit in 0..2 {
             let tag = peer.tag(step).unit(unit);
-            peer.transport.all_gather(tag, &own, &mut out, patience()).unwrap();
+            collective::all_gather(peer.transport, tag, &own, &mut out, patience()).unwrap();
             assert_gathered(&out, &peer.ranks(), step);
-            peer.transport.all_gather(tag.chunk(1), &[unit as u8], &mut out, patience()).unwrap();
+            collective::all_gather(peer.transport, tag.chunk(1), &[unit as u8], &mut out, patience())
+                .unwrap();
             assert!(out.iter().all(|(_, bytes)| bytes == [unit as u8]));
         }
-        peer.transport.barrier(peer.tag(step), patience()).unwrap();
+        let tag = peer.tag(step);
+        collective::barrier(peer.transport, tag, patience()).unwrap();
         let done = peer.tag(step);
         peer.transport.retire(done);
     }
@@ -165,11 +174,11 @@ fn foreign_tags(peer: &mut Peer<'_>) {
     let other = Tag { epoch: current + 1, ..tag };
     let wide = tag.chunk(Tag::COLLECTIVE_CHUNKS);
     let mut out = Gathered::new();
-    let refused = peer.transport.all_gather(other, b"", &mut out, patience());
+    let refused = collective::all_gather(peer.transport, other, b"", &mut out, patience());
     assert_eq!(refused, Err(TransportError::WrongEpoch { tag: other, current }));
-    let refused = peer.transport.all_gather(wide, b"", &mut out, patience());
+    let refused = collective::all_gather(peer.transport, wide, b"", &mut out, patience());
     assert_eq!(refused, Err(TransportError::TagOutOfRange { tag: wide }));
     let stranger = Rank(peer.ranks().iter().map(|rank| rank.0).max().unwrap_or(0) + 1);
-    let refused = peer.transport.broadcast(stranger, tag, &mut Vec::new(), patience());
+    let refused = collective::broadcast(peer.transport, stranger, tag, &mut Vec::new(), patience());
     assert_eq!(refused, Err(TransportError::NotAPeer { rank: stranger }));
 }

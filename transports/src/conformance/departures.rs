@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::peer::{Check, Peer, SLACK, patience};
-use crate::collective::{Gathered, Reduce, Scratch, Wire};
+use crate::collective::{self, Gathered, Reduce, Scratch, Wire};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 
@@ -32,7 +32,12 @@ fn last_messages(peer: &mut Peer<'_>) {
     }
     let start = Instant::now();
     assert_eq!(peer.transport.recv(leaver, never, &mut Vec::new(), patience()), disconnected(leaver));
-    assert_eq!(peer.recv(leaver, tag), b"last words");
+    let mut payload = Vec::new();
+    let both = [(leaver, never), (leaver, tag)];
+    assert_eq!(peer.transport.recv_any(&both, &mut payload, patience()), Ok((leaver, tag)));
+    assert_eq!(payload, b"last words");
+    let any = peer.transport.recv_any(&both, &mut payload, patience());
+    assert_eq!(any.map(|_| ()), disconnected(leaver));
     assert_eq!(peer.transport.send(leaver, never, b"", patience()), disconnected(leaver));
     assert!(start.elapsed() < SLACK, "a departure was noticed late");
 }
@@ -52,18 +57,24 @@ fn all_fail(peer: &mut Peer<'_>, collective: impl FnOnce(&mut Peer<'_>) -> Resul
 }
 
 fn barrier_ends(peer: &mut Peer<'_>) {
-    all_fail(peer, |peer| peer.transport.barrier(peer.tag(0), patience()));
+    all_fail(peer, |peer| {
+        let tag = peer.tag(0);
+        collective::barrier(peer.transport, tag, patience())
+    });
 }
 
 fn all_gather_ends(peer: &mut Peer<'_>) {
-    all_fail(peer, |peer| peer.transport.all_gather(peer.tag(0), b"x", &mut Gathered::new(), patience()));
+    all_fail(peer, |peer| {
+        let tag = peer.tag(0);
+        collective::all_gather(peer.transport, tag, b"x", &mut Gathered::new(), patience())
+    });
 }
 
 fn all_reduce_ends(peer: &mut Peer<'_>) {
     all_fail(peer, |peer| {
         let (tag, mut data) = (peer.tag(0), [1.0_f32; 9]);
         let sum = Reduce::SumF32(&mut data, Wire::F32);
-        peer.transport.all_reduce(tag, sum, &mut Scratch::new(), patience())
+        collective::all_reduce(peer.transport, tag, sum, &mut Scratch::new(), patience())
     });
 }
 
@@ -73,7 +84,8 @@ fn gather_goes_on(peer: &mut Peer<'_>) {
         return peer.transport.close(patience()).unwrap();
     }
     let mut out = Gathered::new();
-    let contributors = peer.transport.gather(root, tag, &me.0.to_le_bytes(), &mut out, patience()).unwrap();
+    let contributors =
+        collective::gather(peer.transport, root, tag, &me.0.to_le_bytes(), &mut out, patience()).unwrap();
     if me == root {
         let stayed: Vec<Rank> =
             peer.ranks().into_iter().filter(|rank| *rank != leaver || me == leaver).collect();

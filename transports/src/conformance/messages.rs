@@ -14,6 +14,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "all ranks may send long messages before any receives", run: send_does_not_wait_for_recv },
     Check { name: "messages come out by tag, whatever their order", run: interleaved_tags },
     Check { name: "a message for a later step waits until it is asked for", run: early_messages_wait },
+    Check { name: "the first of several messages is whichever is there", run: any_of_several },
+    Check { name: "of several that are there the one named first comes", run: first_of_several },
     Check { name: "the first of two messages with one tag counts, the other is dropped", run: duplicates },
     Check { name: "a late message of an older step answers no newer recv", run: late_messages },
     Check { name: "what was retired is gone and can no longer be asked for", run: retired_messages },
@@ -102,6 +104,48 @@ fn early_messages_wait(peer: &mut Peer<'_>) {
     }
 }
 
+fn any_of_several(peer: &mut Peer<'_>) {
+    let (first, others, unasked) = (peer.tag(0), peer.others(), peer.tag(2));
+    let me = peer.rank();
+    for &to in &others {
+        peer.send(to, unasked, b"unasked");
+        peer.send(to, first, &me.0.to_le_bytes());
+    }
+    // One that never comes is asked for beside those that do.
+    let mut wanted: Vec<_> = others.iter().flat_map(|&from| [(from, peer.tag(1)), (from, first)]).collect();
+    while wanted.len() > others.len() {
+        let mut payload = Vec::new();
+        let (from, tag) = peer.transport.recv_any(&wanted, &mut payload, super::peer::patience()).unwrap();
+        assert_eq!((tag, payload.as_slice()), (first, &from.0.to_le_bytes()[..]));
+        wanted.retain(|message| *message != (from, tag));
+    }
+    if let Some(&(from, tag)) = wanted.first() {
+        let mut payload = vec![7; 5];
+        let late = peer.transport.recv_any(&wanted, &mut payload, briefly());
+        assert_eq!((late.map(|_| ()), payload), (timeout(from, tag), vec![7; 5]));
+    }
+    for &from in &others {
+        assert_eq!(peer.recv(from, unasked), b"unasked");
+    }
+}
+
+fn first_of_several(peer: &mut Peer<'_>) {
+    let tags = [2, 0, 1].map(|step| peer.tag(step));
+    for to in peer.others() {
+        tags.iter().for_each(|tag| peer.send(to, *tag, b""));
+        peer.send(to, peer.tag(3), b"all are there");
+    }
+    for from in peer.others() {
+        peer.recv(from, peer.tag(3));
+        let mut wanted: Vec<_> = tags.iter().rev().map(|tag| (from, *tag)).collect();
+        while let Some(&expected) = wanted.first() {
+            let found = peer.transport.recv_any(&wanted, &mut Vec::new(), super::peer::patience());
+            assert_eq!(found, Ok(expected));
+            wanted.remove(0);
+        }
+    }
+}
+
 fn duplicates(peer: &mut Peer<'_>) {
     let (tag, after) = (peer.tag(0), peer.tag(1));
     for to in peer.others() {
@@ -175,6 +219,9 @@ fn strangers(peer: &mut Peer<'_>) {
         let tag = peer.tag(0);
         assert_eq!(peer.transport.send(rank, tag, b"", briefly()), refused);
         assert_eq!(peer.transport.recv(rank, tag, &mut Vec::new(), briefly()), refused);
+        let several: Vec<_> = peer.others().into_iter().chain([rank]).map(|rank| (rank, tag)).collect();
+        let several = peer.transport.recv_any(&several, &mut Vec::new(), briefly());
+        assert_eq!(several, Err(TransportError::NotAPeer { rank }));
     }
 }
 

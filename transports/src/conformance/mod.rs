@@ -28,6 +28,7 @@ pub use peer::{Check, Peer};
 use peer::{STEPS, patience};
 pub use reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32};
 
+use crate::collective;
 use crate::transport::Transport;
 
 /// Makes the transports of a new world, in rank order.
@@ -85,7 +86,7 @@ fn run_together(peer: &mut Peer<'_>, check: Check) {
     (check.run)(peer);
     let end = peer.tag(STEPS - 1);
     peer.transport.retire(end);
-    peer.transport.barrier(end, patience()).unwrap();
+    collective::barrier(peer.transport, end, patience()).unwrap();
 }
 
 fn run_threads(

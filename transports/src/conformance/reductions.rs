@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use super::peer::{Check, Peer, patience};
 use super::reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32};
-use crate::collective::{Fold, Reduce, Scalar, Scratch, Wire, segment, tree_all_reduce};
+use crate::collective::{self, Fold, Reduce, Scalar, Scratch, Wire, segment, tree_all_reduce};
 use crate::counters::Traffic;
 use crate::error::TransportError;
 
@@ -49,7 +49,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 fn all_reduce(peer: &mut Peer<'_>, step: u64, data: Reduce<'_>) {
     let (tag, mut scratch) = (peer.tag(step), Scratch::new());
-    let contributors = peer.transport.all_reduce(tag, data, &mut scratch, patience()).unwrap();
+    let contributors = collective::all_reduce(peer.transport, tag, data, &mut scratch, patience()).unwrap();
     assert_eq!(contributors.as_slice(), peer.ranks());
 }
 
@@ -143,7 +143,14 @@ fn min_and_masks(peer: &mut Peer<'_>) {
         assert_same([ring, tree], [least.clone(), least], inputs, peer);
         let (mut ring, mut tree) = (masks(peer.position()), masks(peer.position()));
         let (first, second) = (peer.tag(step).chunk(2), peer.tag(step).chunk(3));
-        peer.transport.all_reduce(first, Reduce::And(&mut ring), &mut Scratch::new(), patience()).unwrap();
+        collective::all_reduce(
+            peer.transport,
+            first,
+            Reduce::And(&mut ring),
+            &mut Scratch::new(),
+            patience(),
+        )
+        .unwrap();
         tree_all_reduce(peer.transport, second, Reduce::And(&mut tree), &mut Scratch::new(), patience())
             .unwrap();
         assert_same([ring, tree], [common.clone(), common], inputs, peer);
@@ -167,7 +174,7 @@ fn scalars(peer: &mut Peer<'_>) {
             })
             .collect();
         let tag = peer.tag(at as u64);
-        let members = peer.transport.agree(tag, &mut scalars, patience()).unwrap();
+        let members = collective::agree(peer.transport, tag, &mut scalars, patience()).unwrap();
         assert_eq!(members.as_slice(), peer.ranks());
         for (fold, scalar) in scalars {
             match scalar {
@@ -232,7 +239,7 @@ fn other_scalars(peer: &mut Peer<'_>) {
         let mut scalars = if is_first { other.clone() } else { vec![same] };
         let before = scalars.clone();
         let tag = peer.tag(step as u64);
-        let agreed = peer.transport.agree(tag, &mut scalars, patience());
+        let agreed = collective::agree(peer.transport, tag, &mut scalars, patience());
         assert!(matches!(agreed, Err(TransportError::OtherScalars { .. })), "{agreed:?}");
         assert_eq!(scalars, before);
     }
@@ -245,7 +252,7 @@ fn reduce_scatter(peer: &mut Peer<'_>) {
             let (tag, mut scratch) = (peer.tag(step).chunk(chunk as u32), Scratch::new());
             let sum = Reduce::SumF32(&mut data, wire);
             let (contributors, own) =
-                peer.transport.reduce_scatter(tag, sum, &mut scratch, patience()).unwrap();
+                collective::reduce_scatter(peer.transport, tag, sum, &mut scratch, patience()).unwrap();
             assert_eq!(contributors.as_slice(), peer.ranks());
             assert_eq!(own, segment(inputs.len, peer.world(), peer.position()));
             let expected = expected_sum_f32(&all(peer, |position| inputs.f32(position)), wire, false);
@@ -280,7 +287,7 @@ fn different_lengths(peer: &mut Peer<'_>) {
     let mut data = vec![1.0_f32; 100 << peer.position()];
     let (tag, mut scratch) = (peer.tag(0), Scratch::new());
     let sum = Reduce::SumF32(&mut data, Wire::F32);
-    let error = peer.transport.all_reduce(tag, sum, &mut scratch, patience()).unwrap_err();
+    let error = collective::all_reduce(peer.transport, tag, sum, &mut scratch, patience()).unwrap_err();
     let expected = segment(
         100 << peer.position(),
         peer.world(),
@@ -350,8 +357,9 @@ fn native_of(peer: &mut Peer<'_>, step: u64, chunk: u32, data: Reduce<'_>) -> bo
 /// sum of magnitudes.
 fn assert_replicas_agree(peer: &mut Peer<'_>, step: u64, data: &[f32], inputs: Inputs, bound: f64) {
     let own: Vec<u8> = data.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let mut out = crate::collective::Gathered::new();
-    peer.transport.all_gather(peer.tag(step), &own, &mut out, patience()).unwrap();
+    let mut out = collective::Gathered::new();
+    let tag = peer.tag(step);
+    collective::all_gather(peer.transport, tag, &own, &mut out, patience()).unwrap();
     assert!(out.iter().all(|(_, bytes)| bytes == own));
     for (at, value) in data.iter().enumerate() {
         let column: Vec<f64> = all(peer, |position| f64::from(inputs.f32(position)[at]));

@@ -223,17 +223,6 @@ impl<T: Transport> FaultInjector<T> {
             }
         }
     }
-
-    /// Waits while `from` is cut off.
-    fn wait_for_healing(&self, from: Rank, tag: Tag, deadline: Deadline) -> Result<(), TransportError> {
-        while self.partition.is_cut(from) {
-            if deadline.has_passed() {
-                return Err(TransportError::Timeout { from, tag });
-            }
-            thread::sleep(deadline.remaining().map_or(HEAL_POLL, |left| left.min(HEAL_POLL)));
-        }
-        Ok(())
-    }
 }
 
 impl<T: Transport> Transport for FaultInjector<T> {
@@ -282,16 +271,33 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inject(to, tag, payload, (until, true))
     }
 
-    fn recv(
+    fn recv_any(
         &mut self,
-        from: Rank,
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
+    ) -> Result<(Rank, Tag), TransportError> {
         self.release(None);
-        self.wait_for_healing(from, tag, deadline)?;
-        self.inner.recv(from, tag, into, deadline)
+        loop {
+            let is_cut = |(from, _): &&(Rank, Tag)| self.partition.is_cut(*from);
+            let Some(&(from, tag)) = wanted.iter().find(is_cut) else {
+                return self.inner.recv_any(wanted, into, deadline);
+            };
+            // Messages of the others arrive meanwhile.
+            let open: Vec<_> = wanted.iter().filter(|wanted| !is_cut(wanted)).copied().collect();
+            let until = deadline.earlier(Deadline::after(HEAL_POLL));
+            if open.is_empty() {
+                thread::sleep(until.remaining().unwrap_or(HEAL_POLL));
+            } else {
+                match self.inner.recv_any(&open, into, until) {
+                    Err(TransportError::Timeout { .. }) => {}
+                    received => return received,
+                }
+            }
+            if deadline.has_passed() {
+                return Err(TransportError::Timeout { from, tag });
+            }
+        }
     }
 
     fn try_progress(&mut self) -> Result<(), TransportError> {

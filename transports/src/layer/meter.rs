@@ -118,17 +118,16 @@ impl<T: Transport> Transport for Meter<T> {
         Ok(())
     }
 
-    fn recv(
+    fn recv_any(
         &mut self,
-        from: Rank,
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
-        self.inner.recv(from, tag, into, deadline)?;
+    ) -> Result<(Rank, Tag), TransportError> {
+        let found = self.inner.recv_any(wanted, into, deadline)?;
         let message = self.message(into.len());
-        self.account(from).down += message;
-        Ok(())
+        self.account(found.0).down += message;
+        Ok(found)
     }
 
     fn try_progress(&mut self) -> Result<(), TransportError> {

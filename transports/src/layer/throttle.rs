@@ -122,8 +122,12 @@ impl<T: Transport> Throttle<T> {
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn due(&self, from: Rank, tag: Tag) -> Option<Instant> {
-        self.shared().due.get(&(self.inner.rank(), tag, from)).copied()
+    /// Which of the messages that the inner transport has delivered arrives first here, and when.
+    fn next_due(&self, wanted: &[(Rank, Tag)]) -> Option<(Instant, (Rank, Tag))> {
+        let (network, me, now) = (self.shared(), self.inner.rank(), Instant::now());
+        let here = wanted.iter().filter(|(from, tag)| self.early.contains_key(&(*tag, *from)));
+        let due = |&(from, tag): &(Rank, Tag)| network.due.get(&(me, tag, from)).copied().unwrap_or(now);
+        here.map(|message| (due(message), *message)).min_by_key(|(due, _)| *due)
     }
 }
 
@@ -159,28 +163,48 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.send(to, tag, payload, deadline)
     }
 
-    fn recv(
+    fn recv_any(
         &mut self,
-        from: Rank,
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
-        if !self.early.contains_key(&(tag, from)) {
+    ) -> Result<(Rank, Tag), TransportError> {
+        loop {
+            let next = self.next_due(wanted);
+            let now = Instant::now();
+            if let Some((_, found)) = next.filter(|(due, _)| *due <= now) {
+                let (from, tag) = found;
+                self.shared().due.remove(&(self.inner.rank(), tag, from));
+                *into = self.early.remove(&(tag, from)).unwrap_or_default();
+                return Ok(found);
+            }
+            let missing: Vec<_> = wanted
+                .iter()
+                .filter(|(from, tag)| !self.early.contains_key(&(*tag, *from)))
+                .copied()
+                .collect();
+            let until = next.map_or(deadline, |(due, _)| deadline.earlier(Deadline::at(due)));
             let mut message = Vec::new();
-            self.inner.recv(from, tag, &mut message, deadline)?;
-            self.early.insert((tag, from), message);
+            let received = match (missing.as_slice(), next) {
+                ([], _) => None,
+                (missing, next) => match self.inner.recv_any(missing, &mut message, until) {
+                    Ok(found) => Some(found),
+                    Err(TransportError::Timeout { .. }) if next.is_some() => None,
+                    // The last message of a rank that is gone may still be on its way.
+                    Err(TransportError::Disconnected { .. }) if next.is_some() => None,
+                    Err(error) => return Err(error),
+                },
+            };
+            if let Some((from, tag)) = received {
+                self.early.insert((tag, from), message);
+                continue;
+            }
+            thread::sleep(until.remaining().unwrap_or_default());
+            if deadline.has_passed() && next.is_none_or(|(due, _)| due > Instant::now()) {
+                let (from, tag) = wanted[0];
+                return Err(TransportError::Timeout { from, tag });
+            }
         }
-        let due = self.due(from, tag);
-        let in_time = deadline.instant().zip(due).is_none_or(|(by, due)| due <= by.max(Instant::now()));
-        let until = if in_time { due } else { deadline.instant() };
-        thread::sleep(until.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now())));
-        if !in_time {
-            return Err(TransportError::Timeout { from, tag });
-        }
-        self.shared().due.remove(&(self.inner.rank(), tag, from));
-        *into = self.early.remove(&(tag, from)).unwrap_or_default();
-        Ok(())
     }
 
     fn try_progress(&mut self) -> Result<(), TransportError> {

@@ -183,18 +183,16 @@ impl Transport for LocalTransport {
         Ok(())
     }
 
-    fn recv(
+    fn recv_any(
         &mut self,
-        from: Rank,
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
+    ) -> Result<(Rank, Tag), TransportError> {
         self.ensure_open()?;
-        let position = self.peer(from)?;
-        self.own_mailbox().take((from, position), tag, into, deadline)?;
+        let found = self.own_mailbox().take(wanted, |rank| self.peer(rank), into, deadline)?;
         self.counters.down += Traffic::message(into.len(), ENVELOPE_BYTES);
-        Ok(())
+        Ok(found)
     }
 
     /// Does nothing: a message is in the receiver's inbox when `send` returns.

@@ -63,7 +63,7 @@ pub use self::exit_code::{DROPPED_EXIT_CODE, PANIC_EXIT_CODE, WATCHDOG_EXIT_CODE
 use self::hand_over::HandOver;
 use self::library::{Library, Loan};
 pub use self::options::MpiOptions;
-use crate::collective::{Reduce, Scratch, Wire, segment};
+use crate::collective::{self, Reduce, Scratch, Wire, segment};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::mailbox::Mailbox;
@@ -156,11 +156,11 @@ impl MpiTransport {
     }
 
     /// Waits until the caller's deadline, but not longer than the patience of the job allows.
-    fn watched(
+    fn watched<R>(
         &self,
         deadline: Deadline,
-        wait: impl FnOnce(Deadline) -> Result<(), TransportError>,
-    ) -> Result<(), TransportError> {
+        wait: impl FnOnce(Deadline) -> Result<R, TransportError>,
+    ) -> Result<R, TransportError> {
         let result = wait(deadline.earlier(Deadline::after(self.patience)));
         let waited = matches!(result, Err(TransportError::Timeout { .. } | TransportError::NoRoom { .. }));
         match result {
@@ -268,26 +268,24 @@ impl Transport for MpiTransport {
         Ok(())
     }
 
-    fn recv(
+    fn recv_any(
         &mut self,
-        from: Rank,
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
+    ) -> Result<(Rank, Tag), TransportError> {
         self.ensure_open()?;
-        let position = self.peer(from)?;
-        let mut take = |by| self.mailbox.take((from, position), tag, into, by);
+        let mut take = |by| self.mailbox.take(wanted, |rank| self.peer(rank), into, by);
         let taken = match take(Deadline::now()) {
             Err(TransportError::Timeout { .. }) => {
                 self.hand_over.while_waiting(|| self.watched(deadline, take))
             }
             taken => taken,
         };
-        taken?;
+        let found = taken?;
         self.hand_over.let_go();
         self.counters.down += Traffic::message(into.len(), ENVELOPE_BYTES);
-        Ok(())
+        Ok(found)
     }
 
     /// Makes the communication thread poll at once. It also polls often by itself.
@@ -340,7 +338,7 @@ impl Transport for MpiTransport {
             Reduce::SumI32(data) => self.sum(Loan::i32(data), tag, deadline),
             exact @ (Reduce::MaxF32(_) | Reduce::MinI32(_) | Reduce::And(_) | Reduce::SumU8(_)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
-                let result = self.all_reduce(tag, exact, &mut scratch, deadline);
+                let result = collective::all_reduce(self, tag, exact, &mut scratch, deadline);
                 self.scratch = scratch;
                 return result;
             }

@@ -374,18 +374,17 @@ impl Transport for ZmqTransport {
         }
     }
 
-    fn recv(
+    fn recv_any(
         &mut self,
-        from: Rank,
-        tag: Tag,
+        wanted: &[(Rank, Tag)],
         into: &mut Vec<u8>,
         deadline: Deadline,
-    ) -> Result<(), TransportError> {
+    ) -> Result<(Rank, Tag), TransportError> {
         self.ensure_open()?;
         let mut state = self.shared.lock();
-        let at = self.peer(&state, from, tag)?;
-        loop {
-            if let Some(bytes) = state.arrivals.inbox.take(from, tag) {
+        wanted.iter().try_for_each(|&(from, tag)| self.peer(&state, from, tag).map(|_| ()))?;
+        let found = loop {
+            if let Some((found, bytes)) = state.arrivals.inbox.take_any(wanted) {
                 let old = if bytes.is_empty() {
                     into.clear();
                     bytes
@@ -393,29 +392,33 @@ impl Transport for ZmqTransport {
                     mem::replace(into, bytes)
                 };
                 state.arrivals.spares.put(old);
+                let at = self.peer(&state, found.0, found.1)?;
                 if state.peers[at].link.as_ref().is_some_and(|link| link.incoming.is_held_back()) {
                     self.bell.ring(&mut state);
                 }
-                break;
+                break found;
             }
-            if state.arrivals.inbox.is_retired(tag) {
+            if let Some(&(_, tag)) = wanted.iter().find(|(_, tag)| state.arrivals.inbox.is_retired(*tag)) {
                 return Err(TransportError::Retired { tag });
             }
             if state.is_stopped {
                 return Err(TransportError::Closed);
             }
-            let peer = &state.peers[at];
-            if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != EPOCH {
-                return Err(TransportError::Disconnected { rank: from });
+            for &(rank, tag) in wanted {
+                let peer = &state.peers[self.peer(&state, rank, tag)?];
+                if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != EPOCH {
+                    return Err(TransportError::Disconnected { rank });
+                }
             }
             if deadline.has_passed() {
+                let (from, tag) = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
             state = self.shared.wait(state, deadline);
-        }
+        };
         drop(state);
         self.counters.down += Traffic::message(into.len(), self.envelope_bytes(into.len()));
-        Ok(())
+        Ok(found)
     }
 
     /// Does nothing, because the transport has a thread of its own.

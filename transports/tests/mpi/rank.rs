@@ -6,7 +6,7 @@ use std::{env, fs, process, thread};
 
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
-use gradwire_transports::collective::{Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::conformance::{self, Peer};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::inbox::InboxLimits;
@@ -185,7 +185,14 @@ fn native() {
         assert!(pairs.map(|(a, b)| (a - b).abs()).all(|off| off <= error * largest), "{wire:?}");
         let own: Vec<u8> = native.iter().flat_map(|bits| bits.to_le_bytes()).collect();
         let mut all = Gathered::new();
-        transport.all_gather(Tag::new(0, first_step + 19), &own, &mut all, Deadline::after(SOON)).unwrap();
+        collective::all_gather(
+            &mut transport,
+            Tag::new(0, first_step + 19),
+            &own,
+            &mut all,
+            Deadline::after(SOON),
+        )
+        .unwrap();
         assert!(all.iter().all(|(_, theirs)| theirs == own), "replicas differ with {wire:?}");
     }
     transport.close(Deadline::after(SOON)).unwrap();
@@ -260,7 +267,7 @@ fn big() {
 fn ring_step(transport: &mut MpiTransport, step: u64) {
     let mut data = [1.0; 1000];
     let sum = Reduce::SumF32(&mut data, Wire::F32);
-    transport.all_reduce(Tag::new(0, step), sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
+    collective::all_reduce(transport, Tag::new(0, step), sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
 }
 
 fn native_step(transport: &mut MpiTransport, step: u64) {
