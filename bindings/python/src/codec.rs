@@ -94,8 +94,14 @@ impl Codec {
         frame
     }
 
-    /// The memory has to be the one that the spelling asks for.
+    /// The memory has to be the one that the spelling asks for. What only the caller can do is refused.
     pub(crate) fn check_memory(&self, memory: Option<&Memory>, layout: &Layout) -> PyResult<()> {
+        if self.spec.codec.local_clip(1).is_some() {
+            return Err(value(format!(
+                "{}: clip: it depends on the number of workers, which is not known here; leave clip out, and shorten gradients to a norm of at most clip / sqrt(workers) before",
+                self.spec
+            )));
+        }
         let keeps = self.spec.memory != MemoryChoice::None;
         match memory {
             None if keeps => Err(value(format!(

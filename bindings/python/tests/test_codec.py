@@ -307,3 +307,14 @@ def test_dense_frames_of_any_length_are_whole_objects(spelling: str) -> None:
     bad[-1] = np.nan
     with pytest.raises(EncodeError, match="coordinate 1199999"):
         codec.encode(bad)
+
+
+@pytest.mark.parametrize("spelling", ["dgc:clip=1", "dgc:density=0.01,clip=0.000001,nesterov"])
+def test_a_codec_that_would_clip_refuses_to_encode(spelling: str) -> None:
+    """How much depends on the number of workers, and nobody says how many there are."""
+    codec, gradient = Codec(spelling), np.ones(100, np.float32)
+    memory = Memory(codec, 100)
+    for call in (codec.encode, lambda *args, **kwargs: codec.packets(*args, max_packet_bytes=64, **kwargs)):
+        with pytest.raises(ValueError, match="clip: it depends on the number of workers"):
+            call(gradient, memory=memory)
+    assert not memory.residual.any()

@@ -18,11 +18,10 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from ._engine import Options
-from ._engine import _Scaler as _Scaler
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
-from ._hook import Hook
+from ._hook import Hook, Registered
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
+from ._options import Options, Scaler
 from ._stats import Stats
 
 __all__ = [
@@ -50,14 +49,15 @@ def compress(
     timeout: float = 60.0,
     start_step: int = 0,
     check_every: int = 100,
-    scaler: _Scaler | None = None,
+    scaler: Scaler | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     density: Callable[[int], float] | None = None,
     allow_untested: bool = False,
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
-    With several models, all ranks call it in the same order: it makes a gloo process group of its own.
+    With several models, all ranks call it in the same order: it makes a gloo process group of its own. That, two threads and
+    the memories stay until :meth:`Hook.close`, or the end of the program. Copies of the model have no hook.
 
     :param codec: the spelling of the codec. Every tensor is a unit of its own. Tensors of fewer than ``dense_below`` elements
         are sent as they are.
@@ -77,7 +77,7 @@ def compress(
         raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")
     options = Options(
         codec,
-        rules or {},
+        rules,
         dense_below,
         seed,
         timeout,
@@ -89,9 +89,14 @@ def compress(
         allow_untested=allow_untested,
     )
     hook = Hook(ddp, options)
-    ddp.register_comm_hook(hook, _on_bucket)
+    try:
+        ddp.register_comm_hook(Registered(hook), _on_bucket)
+    except BaseException:
+        # It has another hook. What was made for this one goes.
+        hook.close()
+        raise
     return hook
 
 
-def _on_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    return state._submit(bucket)
+def _on_bucket(state: Registered, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    return state.submit(bucket)

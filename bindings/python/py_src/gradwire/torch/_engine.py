@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -35,8 +35,10 @@ from ._errors import (
 )
 from ._joins import END, Joins
 from ._lent import Array, Lent, Share, flat_of
-from ._plan import Group, Named, Part, Plan, Slot, bytes_of
+from ._options import Options, real, whole
+from ._plan import CPU, Group, Named, Part, Plan, Slot, bytes_of
 from ._stage import stage_of
+from ._state import KEPT, VERSION, State, for_this_rank, memory_from, of_group
 from ._stats import Stats
 from ._watch import Store, Watch
 from ._wire import View, Wire, split
@@ -52,10 +54,6 @@ _BITS = 62
 _TEXT_BYTES = 512
 # These end a step at all ranks alike. Of any other exception, the rank that raised it tells the others.
 _KNOWN_TO_ALL = (PeerLostError, PeerFailedError, OutOfStepError, ReplicasDifferError)
-
-
-class _Scaler(Protocol):
-    def get_scale(self) -> float: ...
 
 
 @dataclass
@@ -94,29 +92,13 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the user asked for; see :func:`gradwire.torch.compress`."""
+class Loaded:
+    """A state that was checked, and what becomes of it here."""
 
-    codec: str
-    rules: Mapping[str, str]
-    dense_below: int
-    seed: int
-    timeout: float
-    start_step: int
-    check_every: int
-    scaler: _Scaler | None
-    #: The optimizer whose learning rate is followed.
-    optimizer: torch.optim.Optimizer | None
-    density: Callable[[int], float] | None
-    allow_untested: bool = False
-
-    def check(self) -> None:
-        """Refuses numbers out of range."""
-        if not 0 < self.timeout < math.inf:
-            raise ValueError(f"timeout={self.timeout}: expected seconds, more than 0")
-        for key in ("start_step", "check_every", "dense_below"):
-            if getattr(self, key) < 0:
-                raise ValueError(f"{key}={getattr(self, key)}: expected 0 or more")
+    state: State
+    memories: list[tuple[Group, Memory]]
+    #: What is kept for tensors that are not sent here.
+    apart: dict[str, dict[str, torch.Tensor]]
 
 
 class Engine:
@@ -137,19 +119,19 @@ class Engine:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """All ranks of `parent` make theirs in the same order, and with the same further settings."""
-        options.check()
+        rules = dict(options.rules or {})
         self._device = tensors[0].parameter.device
         self._stage = stage_of(self._device)
         self._tensors = list(tensors)
         self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
-        self._plan = Plan(self._tensors, options.codec, options.rules, options.dense_below)
+        self._plan = Plan(self._tensors, options.codec, rules, options.dense_below)
         self._dense = Plan(self._tensors, "none", {}, 0) if options.start_step else self._plan
         if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self._tensors):
             warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=4)
-        self._codec, self._rules = str(Codec(options.codec)), dict(options.rules)
+        self._codec, self._rules = str(Codec(options.codec)), rules
         self._seed, self._timeout, self._start_step = options.seed, options.timeout, options.start_step
         self._check_every = options.check_every
-        self._scaler, self._optimizer, self._density = options.scaler, options.optimizer, options.density
+        self._scaler, self._optimizer, self._options = options.scaler, options.optimizer, options
         self._step = 0
         # `None` until `set_epoch` was called: codecs are then as they are after their warm-up.
         self._epoch: int | None = None
@@ -190,6 +172,8 @@ class Engine:
         self._failure: BaseException | None = None
         self._expected = 0
         self._is_bad = self._is_closed = self._is_known = self._is_failing = False
+        # Whether a step has begun that does not hold yet.
+        self._is_under_way = False
         self._agreed = self._done = 0
         # The collective that the other ranks call next: that of this bucket, or with None the one that ends the step.
         self._awaited: int | None = 0
@@ -220,6 +204,7 @@ class Engine:
             job.done()
             return
         with self._changed:
+            self._is_under_way = True
             self._pending += 1
             self._unresolved += 1
             self._moved = time.monotonic()
@@ -234,19 +219,43 @@ class Engine:
                 job.scale = float(self._scaler.get_scale())
             if self._optimizer is not None:
                 job.lr = float(self._optimizer.param_groups[0]["lr"])
-            if self._density is not None:
-                job.density = float(self._density(self._step))
+            job.density = self._options.density_at(self._step)
 
     def _finish(self) -> None:
         started = time.perf_counter()
-        self._wait(lambda: self._unresolved)
+        self._await_means()
         self._times["exposed"] += time.perf_counter() - started
-        if self._failure is not None:
-            raise self._failure
         if self.advice is not None and not self._is_advised:
             self._is_advised = True
             if self._wire.rank == 0:
                 warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
+
+    def _await_means(self) -> None:
+        """Waits until the gradients of all buckets are means, and raises what came in the way of it."""
+        try:
+            self._wait(lambda: self._unresolved)
+        except BaseException:
+            self._break_off()
+            raise
+        if self._failure is not None:
+            raise self._failure
+
+    def _break_off(self) -> None:
+        """Nobody waits any longer (Ctrl-C): the step comes to nothing, unless it holds already. No thread is waited for."""
+        with self._coding:
+            if not self._is_under_way:
+                return
+            self._is_failing = self._is_known = True
+            if self._expected:
+                self._undo()
+        with self._changed:
+            if self._failure is None:
+                self._failure = ExchangeError(f"step {self._step}: the wait for it was interrupted")
+            self._changed.notify_all()
+
+    def _settle(self) -> None:
+        """Waits for what the threads do behind a step; not for a step under way, whose buckets or ranks may never come."""
+        self._wait(lambda: 0 if self._is_under_way else self._pending)
 
     def _wait(self, left: Callable[[], int] | None = None) -> None:
         """Waits until the threads have nothing left to do, or have failed, or make no progress."""
@@ -338,13 +347,14 @@ class Engine:
             # Backward does not wait for this work, but whoever changes memories does.
             if job.is_last and self._failure is None:
                 try:
-                    for group in self._active.groups:
-                        group.end_step()
+                    with self._coding:
+                        for group in self._active.groups:
+                            group.end_step()
                     self._judge(job)
                 except BaseException as failure:
                     self._fail(failure)
                 if self._log is not None:
-                    self._write_line()
+                    self._write_line(self._log)
             self._rest()
 
     def _rest(self) -> None:
@@ -435,8 +445,7 @@ class Engine:
         if not failed:
             return
         text = f"{type(failure).__name__}: {failure}".encode() if failure is not None else b""
-        own = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
-        own[: len(text[:_TEXT_BYTES])] = torch.tensor(list(text[:_TEXT_BYTES]), dtype=torch.uint8)
+        own = torch.frombuffer(bytearray(text[:_TEXT_BYTES].ljust(_TEXT_BYTES, bytes(1))), dtype=torch.uint8)
         texts = self._wire.all_gather(own)
         if failure is None:
             told = (f"rank {rank}: {bytes(texts[rank].tolist()).rstrip(bytes(1)).decode(errors='replace')}" for rank in failed)
@@ -446,7 +455,7 @@ class Engine:
         if self._expected:
             warnings.warn(f"step {self._step} ended before all gradients were there, and is repeated", stacklevel=1)
             self._undo()
-        self._expected, self._is_bad, self._agreed = 0, False, 0
+        self._expected, self._is_bad, self._agreed, self._is_under_way = 0, False, 0, True
         self._active = self._dense if self._step < self._start_step else self._plan
         self._rescale(job)
         for group in self._active.groups:
@@ -475,6 +484,7 @@ class Engine:
         for group in self._active.groups:
             group.undo_step()
         self._expected = 0
+        self._is_under_way = False
 
     def _exchange(self, jobs: Sequence[Bucket]) -> None:
         """Exchanges buckets by one message, all but the last of which have waited for it."""
@@ -490,12 +500,23 @@ class Engine:
         self._dense_bytes += 4 * sum(self._sizes[position] for one in jobs for position in one.positions)
         if job.is_last:
             self._end_step(job)
-            if self._is_bad:
-                self._skipped += 1
-                self._undo()
-            self._expected = 0
-            self._step += 1
-            self._done += 1
+            with self._coding:
+                self._hold()
+
+    def _hold(self) -> None:
+        """From here on the step holds."""
+        self._refuse_if_failing()
+        if self._is_bad:
+            self._skipped += 1
+            self._undo()
+        self._expected = 0
+        self._step += 1
+        self._done += 1
+        self._is_under_way = False
+
+    def _refuse_if_failing(self) -> None:
+        if self._is_failing:
+            raise ExchangeError(f"step {self._step}: it was broken off")
 
     def _end_step(self, job: Bucket) -> None:
         """Ends the step: all ranks have the means of all buckets, or hear of a failure now and not in their next step."""
@@ -517,7 +538,7 @@ class Engine:
             if gradient is not None:
                 self._stage.fill(gradient, math.nan)
             elif position in job.used:
-                job.gradients[place] = torch.full(self._shapes[position], math.nan)
+                job.gradients[place] = torch.full(self._shapes[position], math.nan, dtype=torch.float32, device=CPU)
 
     def _reduce(self, jobs: Sequence[Bucket]) -> bool:
         """Replaces the buckets' gradients by their mean over all ranks; returns whether all of it is finite."""
@@ -730,7 +751,7 @@ class Engine:
 
     def _first_difference(self, job: Bucket) -> str:
         hashes = (zlib.crc32(bytes_of(self._stage.to_host(tensor.parameter))) for tensor in self._tensors)
-        own = torch.tensor([-1 if job.is_idle else value for value in hashes], dtype=torch.int64)
+        own = torch.tensor([-1 if job.is_idle else value for value in hashes], dtype=torch.int64, device=CPU)
         all_hashes = torch.stack(self._collective(job, lambda: self._wire.all_gather(own)))
         for number, tensor in enumerate(self._tensors):
             column = all_hashes[:, number].tolist()
@@ -814,11 +835,15 @@ class Engine:
         rounds: list[LinearRound] = []
         failure: BaseException | None
         status, failure = _FINE, None
+        with self._coding:
+            # From here on the memory of the step, and no other, whatever becomes of the step.
+            self._refuse_if_failing()
+            memory = group.memory
         try:
             rounds = codec.begin(
                 group.array,
                 group.layout,
-                group.memory,
+                memory,
                 step=self._step,
                 seed=self._seed,
                 rank=self._wire.rank,
@@ -831,7 +856,7 @@ class Engine:
             status, failure = _FAILED, error
         self._clock("encode", began)
         began = time.perf_counter()
-        own = torch.tensor([status])
+        own = torch.tensor([status], device=CPU)
         states = self._collective(job, lambda: [(int(state),) for state in self._wire.all_gather(own)])
         self._hear(states, failure)
         if failure is not None:
@@ -875,7 +900,7 @@ class Engine:
 
     def stats(self) -> Stats:
         """Bytes and times so far."""
-        self._wait()
+        self._settle()
         wire, world = self._wire, self._wire.world
         moved = wire.sent + wire.received
         ring = 4 * self._dense_bytes * (world - 1) / world
@@ -905,36 +930,26 @@ class Engine:
 
         Every rank saves its own after a step, together with the state of the model and of the optimizer.
         """
-        self._wait()
-        residual, momentum, groups = dict(self._kept_apart["residual"]), dict(self._kept_apart["momentum"]), []
-        for group in self._plan.groups:
-            if group.memory is None:
-                continue
-            state = group.memory.state_dict()
-            residual |= {name: torch.from_numpy(array) for name, array in state["residual"].items()}
-            if state["momentum"] is not None:
-                momentum |= {name: torch.from_numpy(array) for name, array in state["momentum"].items()}
-            groups.append(
-                {
-                    "codec": state["codec"],
-                    "names": group.names,
-                    "factors": torch.from_numpy(state["factors"]),
-                    "states": [list(words) for words in state["states"]],
-                }
-            )
+        self._settle()
+        with self._coding:
+            kept = [state for state in map(of_group, self._plan.groups) if state is not None]
+            apart, step, epoch, scale, lr = self._kept_apart, self._step, self._epoch, self._scale, self._lr
+        both = {what: dict(apart[what]) for what in KEPT}
+        for state in kept:
+            for what in KEPT:
+                both[what] |= state.pop(what)
         return {
-            "version": 1,
+            "version": VERSION,
             "codec": self._codec,
             "rank": self._wire.rank,
             "world": self._wire.world,
             "seed": self._seed,
-            "step": self._step,
-            "epoch": self._epoch,
-            "scale": self._scale,
-            "lr": self._lr,
-            "residual": residual,
-            "momentum": momentum,
-            "groups": groups,
+            "step": step,
+            "epoch": epoch,
+            "scale": scale,
+            "lr": lr,
+            **both,
+            "groups": kept,
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -944,54 +959,42 @@ class Engine:
         goes to new rank i modulo the new number, weighted so that the residuals add the same to the mean. Residuals of tensors
         that are not in the model, not trained or sent dense stay under their names, and a warning gives their norms.
         """
-        self._wait()
-        state = _for_this_rank(state, self._wire.rank, self._wire.world)
+        self._take(self._read(state))
+
+    def _read(self, given: object) -> Loaded:
+        """All that there is to check of a state."""
+        state = for_this_rank(given, self._wire.rank, self._wire.world)
         if state["seed"] != self._seed:
             raise ValueError(f"state: seed {state['seed']}: expected {self._seed}, as it was passed to compress")
-        loaded = [(group, self._from_state(group, state)) for group in self._plan.groups if group.memory is not None]
-        for group, (memory, _) in loaded:
-            group.replace(memory)
-        taken = {name for group, (_, names) in loaded for name in names}
-        self._kept_apart = {
-            what: {name: tensor.clone() for name, tensor in state[what].items() if name not in taken}
-            for what in ("residual", "momentum")
-        }
-        for name, tensor in self._kept_apart["residual"].items():
-            if norm := float(tensor.norm()):
-                warnings.warn(f"state: {name} is not sent here; what was kept for it, of norm {norm:.3g}, stays", stacklevel=2)
-        self._step, self._epoch = int(state["step"]), state["epoch"]
-        self._scale, self._lr = state["scale"], state["lr"]
+        memories, taken = [], set()
+        for group in self._plan.groups:
+            if group.memory is not None:
+                memory, names = memory_from(group, state)
+                memories.append((group, memory))
+                taken.update(names)
+        apart = {what: {name: one.clone() for name, one in state[what].items() if name not in taken} for what in KEPT}
+        return Loaded(state, memories, apart)
 
-    def _from_state(self, group: Group, state: Mapping[str, Any]) -> tuple[Memory, list[str]]:
-        """A new memory for a group, and the names of the tensors that were found."""
-        memory = Memory(group.codec, group.layout, units=group.units)
-        new = memory.state_dict()
-        taken = []
-        for slot in group.slots:
-            name = slot.tensor.name
-            kept = state["residual"].get(name)
-            if kept is None:
-                continue
-            if tuple(kept.shape) != slot.tensor.shape:
-                raise ValueError(f"state: {name}: expected shape {slot.tensor.shape}, got {tuple(kept.shape)}")
-            new["residual"][name] = kept.numpy()
-            if new["momentum"] is not None and name in state["momentum"]:
-                new["momentum"][name] = state["momentum"][name].numpy()
-            taken.append(name)
-        for old in state["groups"]:
-            if old["names"] == group.names and Codec(old["codec"]).name == group.codec.name:
-                if len(old["factors"]) == len(new["factors"]):
-                    new["factors"] = old["factors"].numpy()
-                if len(old["states"]) == len(new["states"]):
-                    new["states"] = [list(words) for words in old["states"]]
-        memory.load_state_dict(new)
-        return memory, taken
+    def _take(self, loaded: Loaded) -> None:
+        """Goes on from there. A step that backward has left in the middle comes to nothing."""
+        for name, tensor in loaded.apart["residual"].items():
+            if norm := float(tensor.norm()):
+                warnings.warn(f"state: {name} is not sent here; what was kept for it, of norm {norm:.3g}, stays", stacklevel=3)
+        self._wait()
+        with self._coding:
+            if self._expected:
+                self._undo()
+            for group, memory in loaded.memories:
+                group.replace(memory)
+            state, self._kept_apart = loaded.state, loaded.apart
+            self._step, self._epoch, self._scale, self._lr = (state[key] for key in ("step", "epoch", "scale", "lr"))
 
     def rescale(self, ratio: float) -> None:
         """Multiplies the residuals: by the old learning rate over the new one when it changes. All ranks call it alike.
 
         With ``optimizer=`` the hook does it by itself.
         """
+        ratio = real("ratio", ratio, math.isfinite, "a finite number")
         self._wait()
         for group in self._plan.groups:
             group.rescale(ratio)
@@ -1001,21 +1004,23 @@ class Engine:
 
         Until it is called there is no warm-up.
         """
+        epoch = whole("epoch", epoch)
         self._wait()
         self._epoch = epoch
 
     def residual(self, name: str) -> torch.Tensor:
         """A copy of the residual of one tensor."""
-        self._wait()
-        for group in self._plan.groups:
-            if group.memory is not None and name in group.names:
-                return torch.tensor(group.memory.tensor(name))
-        raise KeyError(name)
+        self._settle()
+        with self._coding:
+            for group in self._plan.groups:
+                if group.kept is not None and name in group.names:
+                    return torch.from_numpy(group.kept.tensor(name).copy())
+        raise KeyError(f"{name!r}: nothing is kept for a tensor of this name; see the keys of state_dict()['residual']")
 
     @property
     def step(self) -> int:
         """The number of the next step."""
-        self._wait()
+        self._settle()
         return self._step
 
     def log(self, path: str | Path) -> None:
@@ -1024,7 +1029,8 @@ class Engine:
         Bytes are sums over all ranks; times and the norm are those of rank 0. ``hook.loss`` is the loss of the line.
         """
         if self._wire.rank == 0:
-            self._log = Path(path)
+            with Path(path).open("a"):
+                self._log = Path(path)
 
     def _counts(self) -> dict[str, float]:
         return {
@@ -1036,18 +1042,28 @@ class Engine:
             **self._times,
         }
 
-    def _write_line(self) -> None:
+    def _write_line(self, log: Path) -> None:
+        """The training goes on whatever comes of it: a full disk, or a loss that is no number."""
+        try:
+            line = json.dumps(self._line())
+            with log.open("a") as file:
+                file.write(line + "\n")
+        except Exception as error:
+            self._log = None
+            warnings.warn(f"the log ends: {type(error).__name__}: {error}", stacklevel=1)
+
+    def _line(self) -> dict[str, Any]:
         now = self._counts()
         delta = {key: value - self._last[key] for key, value in now.items()}
         self._last = now
         world, dense = self._wire.world, delta["dense"]
         densities = [codec.density for codec in self._codecs if codec.density is not None]
-        loss = self.loss if self.loss is not None and math.isfinite(self.loss) else None
-        line = {
+        loss = None if self.loss is None else float(self.loss)
+        return {
             "step": self._step - 1,
             "codec": self._codec,
             "epoch": self._epoch or 0,
-            "loss": loss,
+            "loss": loss if loss is not None and math.isfinite(loss) else None,
             "lr": self._lr or 0.0,
             "bytes_up": int(delta["bytes"]),
             "bytes_down": int(delta["bytes"]),
@@ -1061,13 +1077,6 @@ class Engine:
             "density": delta["held"] / (world * dense / 4) if dense else 0.0,
             "target_density": densities[0] if densities else None,
         }
-        try:
-            if self._log is not None:
-                with self._log.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            self._log = None
-            warnings.warn(f"the log ends: {error}", stacklevel=1)
 
     def close(self) -> None:
         """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
@@ -1084,6 +1093,9 @@ class Engine:
                 thread.join(timeout=max(ends - time.monotonic(), 0))
         if not any(thread.is_alive() for thread in self._threads):
             self._wire.close(is_idle=self._failure is None)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__}: it has threads, and is neither copied nor pickled: save its state_dict()")
 
     def _agree(self, dense_below: int, settings: Mapping[str, Any]) -> None:
         """Checks that all ranks were asked for the same."""
@@ -1136,30 +1148,3 @@ def _store_of(group: dist.ProcessGroup) -> Store | None:
     except (AttributeError, KeyError, IndexError):
         return None
     return store
-
-
-def _for_this_rank(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], rank: int, world: int) -> Mapping[str, Any]:
-    """The state from which a rank continues, with those of the old ranks that are no more."""
-    states: list[Mapping[str, Any]] = [state] if isinstance(state, Mapping) else list(state)
-    for one in states:
-        if one.get("version") != 1:
-            raise ValueError(f"state: version {one.get('version')}: expected 1")
-    if len(states) == 1 and isinstance(state, Mapping):
-        if (states[0]["rank"], states[0]["world"]) == (rank, world):
-            return states[0]
-        raise ValueError(
-            f"state: it is of rank {states[0]['rank']} of {states[0]['world']}, this is rank {rank} of {world}; "
-            "expected that of the same rank, or a list of the states of all old ranks"
-        )
-    if [(one["rank"], one["world"]) for one in states] != [(old, len(states)) for old in range(len(states))]:
-        raise ValueError("state: expected the states of all old ranks, in rank order")
-    if len(states) == world:
-        return states[rank]
-    merged = dict(states[rank % len(states)])
-    for what in ("residual", "momentum"):
-        total = {name: torch.zeros_like(tensor) for name, tensor in states[0][what].items()}
-        for old in range(rank, len(states), world):
-            for name, tensor in states[old][what].items():
-                total[name] += tensor * (world / len(states))
-        merged[what] = total
-    return merged

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gradwire._core import _Tensors
 
-from ._plan import Part, Slot, is_plain
+from ._plan import CPU, Part, Slot, is_plain
 
 Gradients = list[torch.Tensor | None]
 Array = NDArray[np.float32]
@@ -66,10 +66,11 @@ class Share:
     def targets(self) -> _Tensors:
         """Where means are written."""
         if self._targets is None:
-            self.means = {slot.tensor.position: torch.empty(slot.unit[2]) for slot, _ in (*self.copied, *self.absent)}
+            made = (*self.copied, *self.absent)
+            self.means = {slot.tensor.position: torch.empty(slot.unit[2], dtype=torch.float32, device=CPU) for slot, _ in made}
             if self.means or self.gradients is None:
                 arrays = {slot.unit: array for slot, _, array in self.plain}
-                for slot, _ in (*self.copied, *self.absent):
+                for slot, _ in made:
                     arrays[slot.unit] = self.means[slot.tensor.position].numpy()
                 self._targets = _tensors(arrays)
             else:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ._engine import Bucket, Engine, Options, _Scaler
+from ._engine import Bucket, Engine
+from ._options import Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, trained
 
 _KEY = "gradwire"
@@ -61,24 +62,25 @@ class DistributedOptimizer(torch.optim.Optimizer):
         timeout: float = 60.0,
         start_step: int = 0,
         check_every: int = 100,
-        scaler: _Scaler | None = None,
+        scaler: Scaler | None = None,
         density: Callable[[int], float] | None = None,
         allow_untested: bool = False,
     ) -> None:
         """The base class is not called: what it holds is the wrapped optimizer's."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"expected an Optimizer, got {type(optimizer).__name__}")
-        if backward_passes_per_step < 1:
-            raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected 1 or more")
-        if not bucket_cap_mb > 0:
-            raise ValueError(f"bucket_cap_mb={bucket_cap_mb}: expected more than 0")
+        whole("backward_passes_per_step", backward_passes_per_step, least=1)
+        real("bucket_cap_mb", bucket_cap_mb, lambda value: value > 0, "megabytes, more than 0")
+        flag("rescale", rescale)
+        if group is not None and not isinstance(group, dist.ProcessGroup):
+            raise TypeError(f"group={group!r}: expected a process group that this rank is in, got {type(group).__name__}")
         self._inner = optimizer
         self._passes_per_step = backward_passes_per_step
-        tensors = trained(_own(optimizer, list(named_parameters)), allow_untested=allow_untested)
+        tensors = trained(_own(optimizer, _pairs(named_parameters)), allow_untested=allow_untested)
         followed = optimizer if rescale else None
         options = Options(
             codec,
-            rules or {},
+            rules,
             dense_below,
             seed,
             timeout,
@@ -199,7 +201,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _check_parameters(self) -> None:
         for group in self._inner.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and id(parameter) not in self._at:
+                if parameter.grad is not None and parameter.numel() and id(parameter) not in self._at:
                     raise RuntimeError(
                         f"a parameter of shape {tuple(parameter.shape)} has a gradient, but was frozen or missing when "
                         "DistributedOptimizer was made: make a new one, and load its state"
@@ -219,13 +221,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Also accepts the state of the wrapped optimizer alone. The memories then stay as they are.
         """
-        states = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
+        states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
+        if not isinstance(states, list | tuple) or not states or not all(isinstance(state, Mapping) for state in states):
+            raise type_error("state", state_dict, "what state_dict() returned, or a list of the states of all old ranks")
         kept = [state[_KEY] for state in states if _KEY in state]
         if kept and len(kept) != len(states):
             raise ValueError(f"state: {len(states) - len(kept)} of {len(states)} have no '{_KEY}'")
-        if kept:
-            self.exchange.load_state_dict(kept[0] if isinstance(state_dict, Mapping) else kept)
+        loaded = self.exchange._read(kept[0] if isinstance(state_dict, Mapping) else kept) if kept else None
+        # This checks what it is given before it changes anything, too.
         self._inner.load_state_dict({key: value for key, value in states[0].items() if key != _KEY})
+        if loaded is not None:
+            self.exchange._take(loaded)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused, because the gradients of a new group would not be exchanged."""
@@ -257,6 +263,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self._inner!r})"
+
+
+def _pairs(named_parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[tuple[str, torch.nn.Parameter]]:
+    expected = "named_parameters: expected pairs of a name and a parameter, as model.named_parameters() gives"
+    try:
+        pairs = list(named_parameters)
+    except TypeError:
+        raise TypeError(f"{expected}, got {type(named_parameters).__name__}") from None
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f"{expected}; one of them is {type(pair).__name__}")
+    return pairs
 
 
 def _own(

@@ -16,6 +16,8 @@ from gradwire._core import _carry_over
 
 Unit: TypeAlias = tuple[int, int, int, bool]
 Kind: TypeAlias = Literal["frames", "rounds", "sum"]
+#: Where tensors of this package are made, whatever torch.set_default_device says. Types are said everywhere, too.
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,11 @@ def codec_of(spelling: str, dense_below: int) -> Codec:
     if codec.max_packet_bytes is not None:
         raise ValueError(f"{spelling}: max_packet_bytes: frames are not cut into packets here")
     keys = {part.split("=")[0] for part in spelling.partition(":")[2].split(",") if part}
+    if "clip" in keys:
+        raise ValueError(
+            f"{spelling}: clip: it bounds the norm of a rank's whole gradient, which is not known when the first part is sent; "
+            "leave clip out"
+        )
     if "unit=model" in spelling.partition(":")[2].split(","):
         raise ValueError(f"{spelling}: unit=model: DDP cuts the model into buckets; expected unit=tensor")
     wanted = [] if "unit" in keys else ["unit=tensor"]
@@ -68,6 +75,13 @@ def codec_of(spelling: str, dense_below: int) -> Codec:
         return codec  # it has no units: none, f16, bf16
 
 
+def _ruled(pattern: str, spelling: str, dense_below: int) -> Codec:
+    try:
+        return codec_of(spelling, dense_below)
+    except ValueError as error:
+        raise ValueError(f"rules: '{pattern}': {error}") from None
+
+
 class Group:
     """Tensors that are sent with one codec: their flat gradient, and what is kept for them."""
 
@@ -78,7 +92,7 @@ class Group:
         self.layout = Layout([(tensor.name, tensor.shape) for tensor in tensors])
         units = {unit[1]: unit for unit in codec.units(self.layout)}
         self.slots: list[Slot] = []
-        self.flat = torch.zeros(sum(tensor.parameter.numel() for tensor in tensors))
+        self.flat = torch.zeros(sum(tensor.parameter.numel() for tensor in tensors), dtype=torch.float32, device=CPU)
         self.array: NDArray[np.float32] = self.flat.numpy()
         start = 0
         for tensor in tensors:
@@ -94,6 +108,8 @@ class Group:
         #: Whether a step writes its residual to a memory of its own, and leaves the memory that it began with as it was. With
         #: error feedback it can: a frame is that of gradient + residual, in whichever memory either of them stands.
         self.is_beside = self.kind == "frames" and codec.memory == "ef"
+        # Whether a step is under way: `before` holds what was kept when it began, until it holds or is undone.
+        self._is_open = False
         # Otherwise: whether both memories hold the same.
         self._is_kept = True
         # In a step under way that writes beside: the units, by number, that it has not written yet.
@@ -105,8 +121,14 @@ class Group:
         """The names of its tensors, in the order of the model."""
         return [slot.tensor.name for slot in self.slots]
 
+    @property
+    def kept(self) -> Memory | None:
+        """What is kept after the last step that holds, also while another one is under way."""
+        return self.before if self._is_open else self.memory
+
     def begin_step(self) -> None:
         """From here on the memory changes. What it held stays in `before`, for a step that comes to nothing."""
+        self._is_open = True
         if self.is_beside:
             self.memory, self.before = self.before, self.memory
             self._left = self._numbers
@@ -126,10 +148,12 @@ class Group:
             self._left = frozenset()
         elif not self.is_beside:
             self._copy()
+        self._is_open = False
 
     def undo_step(self) -> None:
         """Returns to what the memory held when the step began."""
         self.memory, self.before = self.before, self.memory
+        self._is_open = False
         self._left = frozenset()
         self._is_kept = False
         if self.is_beside and self.before is not None:
@@ -180,13 +204,14 @@ class Plan:
         """Sorts tensors into groups: the first rule whose pattern fits a name says how it is sent."""
         matched: set[str] = set()
         sorted_out: dict[str, tuple[Codec, list[Named]]] = {}
+        default = codec_of(spelling, dense_below)
+        ruled = {pattern: _ruled(pattern, rule, dense_below) for pattern, rule in rules.items()}
         for tensor in tensors:
             pattern = next((pattern for pattern in rules if fnmatchcase(tensor.name, pattern)), None)
             matched.add(pattern or "")
-            codec = codec_of(spelling if pattern is None else rules[pattern], dense_below)
+            codec = default if pattern is None else ruled[pattern]
             sorted_out.setdefault(str(codec), (codec, []))[1].append(tensor)
-        for pattern, rule in rules.items():
-            codec_of(rule, dense_below)
+        for pattern in rules:
             if pattern not in matched:
                 raise ValueError(f"rules: '{pattern}' is the first to fit no parameter that is trained")
         self.groups = [Group(codec, members) for codec, members in sorted_out.values()]
@@ -212,7 +237,7 @@ class Plan:
 
     def memories(self) -> Iterable[Memory]:
         """What is kept, group by group."""
-        return (group.memory for group in self.groups if group.memory is not None)
+        return (group.kept for group in self.groups if group.kept is not None)
 
 
 def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel, *, allow_untested: bool = False) -> list[Named]:
@@ -220,7 +245,14 @@ def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel, *, allow_untested
     module: torch.nn.Module = ddp.module
     ignored: set[str] = set(getattr(ddp, "parameters_to_ignore", ()))
     places = enumerate(module.named_parameters())
-    kept = ((position, name, parameter) for position, (name, parameter) in places if name not in ignored)
+    kept = [(position, name, parameter) for position, (name, parameter) in places if name not in ignored]
+    lookups = (one for one in module.modules() if isinstance(one, torch.nn.Embedding | torch.nn.EmbeddingBag))
+    sparse = {id(one.weight) for one in lookups if one.sparse}
+    for _, name, parameter in kept:
+        if parameter.requires_grad and id(parameter) in sparse:
+            raise ValueError(
+                f"{name}: its layer has sparse=True, and sparse gradients are not supported; expected sparse=False"
+            )
     return trained(kept, allow_untested=allow_untested)
 
 

@@ -164,7 +164,7 @@ class CudaStreams:
 
     def pinned(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Page-locked."""
-        return torch.empty(elements, dtype=dtype, pin_memory=True)
+        return torch.empty(elements, dtype=dtype, pin_memory=True, device="cpu")
 
     def future(self) -> torch.futures.Future[torch.Tensor]:
         """Whoever waits for it waits for the device too."""

@@ -12,6 +12,8 @@ from typing import Any, Literal, Self, TypeAlias
 import torch
 import torch.distributed as dist
 
+from ._plan import CPU
+
 # Below, all values go to all ranks, which takes one message time. Above, each rank sums a part, which takes fewer bytes.
 _ALL_TO_ALL_ABOVE_BYTES = 32 << 10
 # Above that, they go in segments, of this size at least, so that a link has something to carry in both directions at any
@@ -50,7 +52,7 @@ class _Segment:
         share = -(-values.numel() // wire.world)
         self._whole = values
         if share * wire.world != values.numel():
-            self._whole = torch.zeros(share * wire.world, dtype=values.dtype)
+            self._whole = torch.zeros(share * wire.world, dtype=values.dtype, device=values.device)
             self._whole[: values.numel()] = values
         self._taken = torch.empty_like(self._whole)
         wire._lend(values, self._whole, self._taken)
@@ -89,7 +91,7 @@ class Wire:
         self.received = 0
         # Bytes of all ranks.
         self.total = 0
-        self._kept = torch.empty(0, dtype=torch.uint8)
+        self._kept = torch.empty(0, dtype=torch.uint8, device=CPU)
         self._mails: dict[int, _Mail] = {}
         self._lent: deque[weakref.ref[torch.Tensor]] = deque(maxlen=_LENT)
 
@@ -176,7 +178,7 @@ class Wire:
     def _mail_for(self, size: int) -> _Mail:
         """Memory for so many bytes each way, kept from call to call."""
         if size > self._kept.numel() // 2:
-            self._kept = torch.zeros(2 * (size + size // 8), dtype=torch.uint8)
+            self._kept = torch.zeros(2 * (size + size // 8), dtype=torch.uint8, device=CPU)
             self._mails.clear()
         # Of each bucket, and of the message that ends a step; lengths of frames may change from step to step.
         if len(self._mails) > _MAILS:
@@ -192,7 +194,7 @@ class Wire:
         out_sizes = [0 if rank == self.rank else size for rank, size in enumerate(sizes)]
         in_sizes = [0 if rank == self.rank else own.numel() for rank in range(self.world)]
         given = own.repeat(others) if others > 1 else own
-        taken = torch.empty(sum(out_sizes), dtype=torch.uint8)
+        taken = torch.empty(sum(out_sizes), dtype=torch.uint8, device=CPU)
         self._lend(own, given, taken)
         dist.all_to_all_single(taken, given, out_sizes, in_sizes, group=self.group)
         self._count(given.numel(), taken.numel(), sum(sizes) * others)
@@ -234,7 +236,7 @@ class Wire:
 
     def _time(self, count: int) -> float:
         """The shortest of three, as ranks come to the first at different times. Bytes are not counted: no step sends them."""
-        values, times = torch.zeros(count), []
+        values, times = torch.zeros(count, dtype=torch.float32, device=CPU), []
         self._lend(values)
         for _ in range(3):
             began = time.perf_counter()
