@@ -13,7 +13,9 @@ use crate::config::link_rate;
 use crate::config::{ConfigError, RunConfig};
 use crate::data::{DataError, Dataset, Part, Source};
 use crate::model::{Evaluating, Model, ModelConfig, ModelError};
-use crate::optim::{AdamWConfig, Decay, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig};
+use crate::optim::{
+    AdamWConfig, Decay, Moments, MomentsConfig, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig,
+};
 use crate::range::{RangeError, require};
 
 /// Why a run cannot begin. The text is one line; nothing was written.
@@ -66,10 +68,12 @@ pub struct Job {
     pub adapt: Option<Plan>,
     /// The tensors of the flat gradient.
     pub layout: Layout,
-    /// The rate of every step.
+    /// The rate of every step; with local steps, of each of them.
     pub schedule: Schedule,
-    /// The optimizer, at rest.
+    /// The optimizer that applies means, at rest.
     pub optimizer: OptimizerConfig,
+    /// That of each worker's own steps between two exchanges, if it takes any.
+    pub local_optimizer: Option<OptimizerConfig>,
     /// Length of the run.
     pub steps: u64,
     /// Steps until all training data was seen once.
@@ -104,13 +108,15 @@ impl Job {
         way.begin(spec, layout.clone(), config.pipeline)?;
         let share = config.batch / config.workers;
         let batches = model.batches(&dataset, config.seed, share, 0, config.workers);
-        let steps_per_epoch =
-            batches.map_err(|error| about_data(error, &config, &dataset))?.steps_per_epoch() as u64;
+        let batches = batches.map_err(|error| about_data(error, &config, &dataset))?.steps_per_epoch() as u64;
+        let steps_per_epoch = batches / config.batches_per_step();
+        let enough = format!("at most {batches}, the batches of an epoch");
+        require(steps_per_epoch > 0, "local_steps", config.batches_per_step(), enough)?;
         require(dataset.examples(Part::Test) > 0, "data", &config.data, "a data set with a test part")?;
         let steps =
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
         let schedule = schedule(&config, steps)?;
-        let optimizer = optimizer(&config, &spec);
+        let (optimizer, local_optimizer) = optimizers(&config, &spec);
         let adapt = config.adapt()?;
         let adapt = adapt.map(|adapt| Plan::of(&adapt, &spec, &layout, steps_per_epoch)).transpose()?;
         let evaluating = Arc::default();
@@ -124,11 +130,14 @@ impl Job {
             layout,
             schedule,
             optimizer,
+            local_optimizer,
             steps,
             steps_per_epoch,
             evaluating,
         };
         job.build_optimizer()?;
+        job.own_moments()?;
+        job.build_local_optimizer()?;
         if let Some(Plan::List(list)) = &job.adapt {
             job.require_decisions(list)?;
         }
@@ -156,6 +165,42 @@ impl Job {
                 Ok(Box::new(Sgd::new(self.layout.len(), config)?.with_momentum_in(dense.collect())))
             }
             config => config.build(self.layout.len()),
+        }
+    }
+
+    /// What a worker turns its own gradient into an update with, if the optimizer wants that.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range.
+    pub fn own_moments(&self) -> Result<Option<Moments>, RangeError> {
+        self.optimizer.own_moments(self.layout.len())
+    }
+
+    /// The optimizer of a worker's own steps, if it takes any.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range.
+    pub fn build_local_optimizer(&self) -> Result<Option<Box<dyn Optimizer>>, RangeError> {
+        self.local_optimizer.map(|config| config.build(self.layout.len())).transpose()
+    }
+
+    /// Batches that each worker trains on in a step.
+    pub fn batches_per_step(&self) -> u64 {
+        self.config.batches_per_step()
+    }
+
+    /// The rate of a step; of several local ones, that of the first.
+    pub fn lr(&self, step: u64) -> f32 {
+        self.schedule.lr(step * self.batches_per_step())
+    }
+
+    /// The rate at which the mean of a step is applied.
+    pub fn outer_lr(&self, step: u64) -> f32 {
+        match self.local_optimizer {
+            Some(_) => self.config.outer_lr.unwrap_or(1.0) as f32,
+            None => self.lr(step),
         }
     }
 
@@ -295,15 +340,27 @@ fn about_data(error: RangeError, config: &RunConfig, dataset: &Dataset) -> Range
 }
 
 fn schedule(config: &RunConfig, steps: u64) -> Result<Schedule, RangeError> {
+    let batches = |steps: u64| steps.saturating_mul(config.batches_per_step());
     let decay = match config.schedule.as_str() {
-        "cosine" => Decay::Cosine { end: steps, floor: 0.0 },
+        "cosine" => Decay::Cosine { end: batches(steps), floor: 0.0 },
         "step" => Decay::Step {
-            every: config.decay_every.unwrap_or(0),
+            every: batches(config.decay_every.unwrap_or(0)),
             factor: config.decay_factor.unwrap_or(0.0) as f32,
         },
         _ => Decay::Constant,
     };
-    Schedule::new(config.lr as f32, config.warmup, decay)
+    Schedule::new(config.lr as f32, batches(config.warmup), decay)
+}
+
+/// The optimizer that applies means, and that of local steps.
+fn optimizers(config: &RunConfig, spec: &Spec) -> (OptimizerConfig, Option<OptimizerConfig>) {
+    let optimizer = optimizer(config, spec);
+    if config.local_steps.is_none() {
+        return (optimizer, None);
+    }
+    let momentum = config.outer_momentum.unwrap_or(0.0) as f32;
+    let outer = SgdConfig { momentum, nesterov: momentum > 0.0, weight_decay: 0.0 };
+    (OptimizerConfig::Sgd(outer), Some(optimizer))
 }
 
 fn optimizer(config: &RunConfig, spec: &Spec) -> OptimizerConfig {
@@ -312,12 +369,16 @@ fn optimizer(config: &RunConfig, spec: &Spec) -> OptimizerConfig {
         return OptimizerConfig::Sgd(SgdConfig { momentum, nesterov, weight_decay: 0.0 });
     }
     let weight_decay = config.weight_decay as f32;
-    if config.optimizer == "adamw" {
-        return OptimizerConfig::AdamW(AdamWConfig { weight_decay, ..AdamWConfig::default() });
+    let moments = MomentsConfig::default();
+    let beta2 = config.beta2.map_or(moments.beta2, |beta2| beta2 as f32);
+    let adamw = AdamWConfig { moments: MomentsConfig { beta2, ..moments }, weight_decay };
+    match config.optimizer.as_str() {
+        "adamw" => OptimizerConfig::AdamW(adamw),
+        "adamw-updates" => OptimizerConfig::AdamWUpdates(adamw),
+        _ => OptimizerConfig::Sgd(SgdConfig {
+            momentum: config.momentum.unwrap_or(0.0) as f32,
+            nesterov: config.nesterov.unwrap_or(false),
+            weight_decay,
+        }),
     }
-    OptimizerConfig::Sgd(SgdConfig {
-        momentum: config.momentum.unwrap_or(0.0) as f32,
-        nesterov: config.nesterov.unwrap_or(false),
-        weight_decay,
-    })
 }

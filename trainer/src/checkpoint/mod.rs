@@ -4,8 +4,10 @@
 //! checkpoints/step-00000120/
 //!     model.safetensors     params/NAME, and NAME of each slice of the optimizer, in the tensors' shapes; steps of the optimizer
 //!     model-1.safetensors   the same of rank 1, where replicas differ
-//!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory; gradient: in a delayed run, what it
-//!                           has not sent yet; carried: what its model carries beside its parameters
+//!     rank-0.safetensors    memory: what rank 0 keeps back, as FORMAT.md's saved memory, or with the optimizer
+//!                           adamw-updates a safetensors file of that memory and of the moments of rank 0; gradient: in
+//!                           a delayed run, what it has not sent yet; carried: what its model carries beside its
+//!                           parameters
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
 //!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
 //!     best.safetensors      params/NAME: those with the smallest validation loss, in a run that may end early; that loss, and
@@ -53,8 +55,8 @@ pub struct Checkpoint {
     pub worker: Option<Single>,
     /// The state of every replica; if replicas differ, that of each rank.
     pub replicas: Vec<Replica>,
-    /// The memory of each rank, as saved memories, by rank; empty if the codec keeps nothing. A run over the
-    /// network has only that of the server.
+    /// What each rank alone has, by rank: its memory as a saved memory, with its moments if it has any of its
+    /// own; empty if it has neither. A run over the network has only that of the server.
     pub memories: Vec<Vec<u8>>,
     /// The gradient that each rank has not sent yet, by rank; empty except in a delayed run.
     pub gradients: Vec<Vec<f32>>,

@@ -79,10 +79,14 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         workers: or(&settings.workers, 4),
         batch: or(&settings.batch, 128),
         accumulate: settings.accumulate,
+        local_steps: settings.local_steps,
         epochs: settings.epochs.or((settings.steps.is_none()).then_some(20)),
         steps: settings.steps,
         momentum: settings.momentum.or(is_sgd.then_some(0.0)),
         nesterov: settings.nesterov.or(is_sgd.then_some(false)),
+        beta2: settings.beta2,
+        outer_lr: settings.outer_lr,
+        outer_momentum: settings.outer_momentum,
         weight_decay: or(&settings.weight_decay, if is_sgd { 0.0 } else { 0.01 }),
         lr: or(&settings.lr, default_rate(&model, source, is_sgd)),
         schedule: word(&settings.schedule, "constant"),
@@ -152,7 +156,7 @@ fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     require(latency.is_finite() && latency >= 0.0, "link_latency_us", latency, "not negative")?;
     require(config.pipeline != Some(0), "pipeline", 0, "at least 1")?;
     require(config.patience != Some(0), "patience", 0, "at least 1")?;
-    one_of("optimizer", &config.optimizer, &["sgd", "adamw"])?;
+    one_of("optimizer", &config.optimizer, &["sgd", "adamw", "adamw-updates"])?;
     one_of("schedule", &config.schedule, &["constant", "cosine", "step"])?;
     let workers = config.workers;
     require((1..=MAX_WORKERS).contains(&workers), "workers", workers, format!("1 to {MAX_WORKERS}"))?;
@@ -160,6 +164,12 @@ fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     require(shared, "batch", config.batch, format!("a multiple of the {workers} workers"))?;
     batch_in_parts(config)?;
     require(config.early_stop != Some(0), "early_stop", 0, "at least 1")?;
+    let local_steps = config.local_steps.unwrap_or(2);
+    require(local_steps >= 2, "local_steps", local_steps, "at least 2")?;
+    let outer_lr = config.outer_lr.unwrap_or(1.0);
+    require(outer_lr.is_finite() && outer_lr > 0.0, "outer_lr", outer_lr, "above 0")?;
+    let outer_momentum = config.outer_momentum.unwrap_or(0.0);
+    require((0.0..1.0).contains(&outer_momentum), "outer_momentum", outer_momentum, "at least 0, below 1")?;
     require(config.epochs != Some(0), "epochs", 0, "at least 1")?;
     require(config.steps != Some(0), "steps", 0, "at least 1")?;
     if let Some(loss) = config.packet_loss {
@@ -189,7 +199,6 @@ pub(super) fn refuse(holds: bool, why: impl Into<String>) -> Result<(), ConfigEr
 
 /// Keys that are each allowed, but not together.
 fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
-    let is_adamw = config.optimizer == "adamw";
     refuse(config.epochs.is_some() && config.steps.is_some(), "epochs and steps: give one of them")?;
     let is_lstm = config.model == "lstm";
     let is_resnet = config.model == "resnet20";
@@ -213,14 +222,8 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         !is_lstm && (config.bptt.is_some() || config.dropout.is_some()),
         format!("bptt, dropout with model = {}: they belong to lstm", config.model),
     )?;
-    refuse(
-        is_adamw && config.momentum.is_some(),
-        "momentum with optimizer = adamw: adamw has moments of its own; momentum belongs to sgd",
-    )?;
-    refuse(
-        is_adamw && config.nesterov.is_some(),
-        "nesterov with optimizer = adamw: it is a form of the momentum of sgd",
-    )?;
+    optimizer_conflicts(config)?;
+    local_conflicts(config)?;
     let steps_down = config.schedule == "step";
     refuse(steps_down && config.decay_every.is_none(), "schedule = step: decay_every is missing")?;
     refuse(
@@ -238,6 +241,68 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     own_momentum_conflicts(config, &config.spec()?.codec)?;
     adapt_conflicts(config)?;
     transport_conflicts(config)
+}
+
+/// What belongs to one optimizer alone.
+fn optimizer_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let optimizer = config.optimizer.as_str();
+    let is_sgd = optimizer == "sgd";
+    refuse(
+        !is_sgd && config.momentum.is_some(),
+        format!("momentum with optimizer = {optimizer}: it has moments of its own; momentum belongs to sgd"),
+    )?;
+    refuse(
+        !is_sgd && config.nesterov.is_some(),
+        format!("nesterov with optimizer = {optimizer}: it is a form of the momentum of sgd"),
+    )?;
+    refuse(
+        is_sgd && config.beta2.is_some(),
+        "beta2 with optimizer = sgd: it belongs to adamw and adamw-updates",
+    )?;
+    let sends_updates = optimizer == "adamw-updates";
+    refuse(
+        sends_updates && is_gossip(&config.codec),
+        format!("optimizer = {optimizer} with codec = {}: gossip exchanges models; use adamw", config.codec),
+    )?;
+    refuse(
+        sends_updates && config.clip_mean.is_some(),
+        format!(
+            "clip_mean with optimizer = {optimizer}: the mean is one of updates; clip shortens gradients"
+        ),
+    )
+}
+
+/// What does not go with several steps between two exchanges.
+fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
+    let Some(count) = config.local_steps else {
+        return refuse(
+            config.outer_lr.is_some() || config.outer_momentum.is_some(),
+            "outer_lr, outer_momentum: they belong to local_steps",
+        );
+    };
+    let codec = config.spec()?.codec;
+    refuse(
+        is_gossip(&config.codec) || codec.accumulates_steps(),
+        format!(
+            "local_steps = {count} with codec = {}: what is exchanged are ways of several steps; use a codec for gradients, without a momentum of its own",
+            config.codec
+        ),
+    )?;
+    refuse(
+        config.optimizer == "adamw-updates",
+        format!(
+            "local_steps = {count} with optimizer = adamw-updates: local steps exchange no updates; use adamw"
+        ),
+    )?;
+    refuse(
+        config.clip_mean.is_some(),
+        format!("clip_mean with local_steps = {count}: the mean is one of ways; clip shortens gradients"),
+    )?;
+    refuse(
+        config.is_delayed(),
+        format!("delayed with local_steps = {count}: workers would begin without their own last steps"),
+    )?;
+    refuse(config.adapt.is_some(), format!("adapt with local_steps = {count}: controllers judge gradients"))
 }
 
 /// What a run that may end early needs: evaluations, and workers that all know of them.
@@ -395,10 +460,10 @@ fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 /// What does not work with a codec that owns the momentum.
 fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), ConfigError> {
     refuse(
-        config.optimizer == "adamw" && codec.accumulates_steps(),
+        config.optimizer != "sgd" && codec.accumulates_steps(),
         format!(
-            "optimizer = adamw with codec = {}: the codec accumulates the steps of sgd with momentum; use sgd",
-            config.codec
+            "optimizer = {} with codec = {}: the codec accumulates the steps of sgd with momentum; use sgd",
+            config.optimizer, config.codec
         ),
     )?;
     let has_momentum =
@@ -422,7 +487,10 @@ fn notes(config: &RunConfig) -> Vec<String> {
     let is_sparse = spec.codec.sparse_values().is_some() || matches!(spec.codec, Codec::Linear(_));
     let mut notes = Vec::new();
     if config.optimizer == "adamw" && is_sparse {
-        notes.push(format!("adamw on the sparse means of {}: no guarantee that it converges", config.codec));
+        notes.push(format!(
+            "adamw on the sparse means of {} trains worse than on dense ones; optimizer = adamw-updates compresses its updates instead: docs/optimizers.md",
+            config.codec
+        ));
     }
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
         notes.push(format!("{}: without a memory, values that are not sent are lost", config.codec));

@@ -117,13 +117,18 @@ pub struct Settings {
     /// and send the mean. A step then needs the memory of one part [default: 1]
     #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub accumulate: Option<usize>,
+    /// Let each worker take N steps alone, with a batch each, before all exchange how far these led; at least
+    /// 2. All that counts steps then counts exchanges [default: exchange after every batch]
+    #[arg(long = "local-steps", alias = "local_steps", value_name = "N", help_heading = LENGTH)]
+    pub local_steps: Option<u64>,
     /// Passes over the training data, at least 1 [default: 20, unless --steps is given]
     #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub epochs: Option<u64>,
     /// Number of steps, at least 1; instead of --epochs
     #[arg(long, value_name = "N", help_heading = LENGTH)]
     pub steps: Option<u64>,
-    /// Optimizer: sgd, adamw [default: sgd]
+    /// Optimizer: sgd, adamw, or adamw-updates, in which each worker has moments of its own, and codecs
+    /// compress the updates instead of the gradients [default: sgd]
     #[arg(long, value_name = "NAME", help_heading = OPTIMIZER)]
     pub optimizer: Option<String>,
     /// Momentum of sgd, applied to the mean of all workers, 0 to below 1 [default: 0]
@@ -137,8 +142,30 @@ pub struct Settings {
         help_heading = OPTIMIZER
     )]
     pub nesterov: Option<bool>,
-    /// Weight decay, at least 0: added to the gradient in sgd, decoupled in adamw [default: 0, or 0.01 for
-    /// adamw]
+    /// Rate at which the mean of what local steps led to is applied, above 0. Needs --local-steps [default:
+    /// 1]
+    #[arg(
+        long = "outer-lr",
+        alias = "outer_lr",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = OPTIMIZER
+    )]
+    pub outer_lr: Option<f64>,
+    /// Nesterov's momentum of that mean, 0 to below 1. Needs --local-steps [default: 0]
+    #[arg(
+        long = "outer-momentum",
+        alias = "outer_momentum",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = OPTIMIZER
+    )]
+    pub outer_momentum: Option<f64>,
+    /// Share of the mean square that adamw and adamw-updates keep, at least 0, below 1 [default: 0.999]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
+    pub beta2: Option<f64>,
+    /// Weight decay, at least 0: added to the gradient in sgd, decoupled in adamw and adamw-updates [default:
+    /// 0, or 0.01 where it is decoupled]
     #[arg(
         long = "weight-decay",
         alias = "weight_decay",
@@ -148,7 +175,7 @@ pub struct Settings {
     )]
     pub weight_decay: Option<f64>,
     /// Learning rate, above 0 [default with sgd: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and
-    /// gpt, 4 for lstm; with adamw: 0.003 (0.001 for mlp on cifar-10)]
+    /// gpt, 4 for lstm; with adamw, adamw-updates: 0.003 (0.001 for mlp on cifar-10)]
     #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
     pub lr: Option<f64>,
     /// Learning rate after the warm-up: constant, cosine (down to 0 at the last step), step (drops every
@@ -290,13 +317,16 @@ pub struct RunConfig {
     /// Parts of a worker's share of the batch, one after the other; `None` if the user did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accumulate: Option<usize>,
+    /// Steps that each worker takes between two exchanges; `None` if the user did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_steps: Option<u64>,
     /// Passes over the training data; not with `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u64>,
     /// Number of steps; not with `epochs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// `sgd` or `adamw`
+    /// `sgd`, `adamw` or `adamw-updates`
     pub optimizer: String,
     /// Momentum; for `sgd`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,6 +334,16 @@ pub struct RunConfig {
     /// Nesterov's form; for `sgd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nesterov: Option<bool>,
+    /// Rate of the mean of local steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer_lr: Option<f64>,
+    /// Nesterov's momentum of that mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer_momentum: Option<f64>,
+    /// Share of the mean square that is kept; for `adamw` and `adamw-updates`; `None` if the user did not
+    /// say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta2: Option<f64>,
     /// Weight decay.
     pub weight_decay: f64,
     /// Learning rate.
@@ -395,8 +435,8 @@ impl Settings {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate epochs steps optimizer momentum
-            nesterov weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
+        first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate local_steps epochs steps optimizer momentum
+            nesterov outer_lr outer_momentum beta2 weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
             adapt clip clip_mean codec)
     }
 }
@@ -427,6 +467,11 @@ impl RunConfig {
     /// Parts that a worker cuts its share of a batch into: at least 1.
     pub fn micro_batches(&self) -> usize {
         self.accumulate.unwrap_or(1)
+    }
+
+    /// Batches that each worker trains on between two exchanges: at least 1.
+    pub fn batches_per_step(&self) -> u64 {
+        self.local_steps.unwrap_or(1)
     }
 
     /// Whether means are applied one step late.

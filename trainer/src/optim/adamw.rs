@@ -2,54 +2,40 @@
 
 use gradwire::arithmetic::{Loop, vectorised};
 
-use super::{Optimizer, StateError, only, saved};
+use super::moments::{Moments, MomentsConfig, NextMoments};
+use super::{Optimizer, StateError};
 use crate::range::{RangeError, require};
 
 /// Settings of [`AdamW`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
-    /// Share of the mean gradient that is kept: at least 0, below 1.
-    pub beta1: f32,
-    /// Share of the mean square that is kept: at least 0, below 1.
-    pub beta2: f32,
-    /// Keeps the step finite where gradients vanish.
-    pub epsilon: f32,
+    /// How gradients become directions.
+    pub moments: MomentsConfig,
     /// Shrinks the parameters, times the rate.
     pub weight_decay: f32,
 }
 
 impl Default for AdamWConfig {
-    /// The values of the paper: 0.9, 0.999, 1e-8, 0.01.
+    /// The values of the papers; a weight decay of 0.01.
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+        Self { moments: MomentsConfig::default(), weight_decay: 0.01 }
     }
 }
 
-/// Adam with decoupled weight decay.
+/// Adam with decoupled weight decay: [`Moments`] of the mean gradient give a direction, and
 ///
 /// ```text
-/// mean = beta1 * mean + (1 - beta1) * g
-/// square = beta2 * square + (1 - beta2) * g * g
-/// params = params * (1 - rate * weight_decay)
-///        - rate * (mean / (1 - beta1^t)) / (sqrt(square / (1 - beta2^t)) + epsilon)
+/// params = params * (1 - rate * weight_decay) - rate * direction
 /// ```
 ///
 /// # Source
 ///
-/// Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv:1711.05101, algorithm 2. The powers
-/// are products in `f64`, one factor per step.
+/// Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv:1711.05101, algorithm 2.
 #[derive(Clone, Debug)]
 pub struct AdamW {
-    config: AdamWConfig,
-    steps: u64,
-    /// `beta1^steps` and `beta2^steps`.
-    powers: [f64; 2],
-    mean: Vec<f32>,
-    square: Vec<f32>,
+    weight_decay: f32,
+    moments: Moments,
 }
-
-const MEAN: &str = "mean";
-const SQUARE: &str = "square";
 
 impl AdamW {
     /// The optimizer of `len` parameters, at rest.
@@ -58,29 +44,23 @@ impl AdamW {
     ///
     /// If a setting is out of range.
     pub fn new(len: usize, config: AdamWConfig) -> Result<Self, RangeError> {
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = config;
-        require((0.0..1.0).contains(&beta1), "beta1", beta1, "at least 0, below 1")?;
-        require((0.0..1.0).contains(&beta2), "beta2", beta2, "at least 0, below 1")?;
-        require(epsilon.is_finite() && epsilon > 0.0, "epsilon", epsilon, "above 0")?;
-        require(weight_decay.is_finite() && weight_decay >= 0.0, "weight_decay", weight_decay, "at least 0")?;
-        Ok(Self { config, steps: 0, powers: [1.0; 2], mean: vec![0.0; len], square: vec![0.0; len] })
+        let AdamWConfig { moments, weight_decay } = config;
+        require_decay(weight_decay)?;
+        Ok(Self { weight_decay, moments: Moments::new(len, moments)? })
     }
+}
 
-    fn advance_powers(&mut self) {
-        self.powers[0] *= f64::from(self.config.beta1);
-        self.powers[1] *= f64::from(self.config.beta2);
-    }
+pub(super) fn require_decay(weight_decay: f32) -> Result<(), RangeError> {
+    require(weight_decay.is_finite() && weight_decay >= 0.0, "weight_decay", weight_decay, "at least 0")
 }
 
 /// One step of the moments and of the parameters.
 struct Step<'a> {
     params: &'a mut [f32],
     grad: &'a [f32],
-    mean: &'a mut [f32],
-    square: &'a mut [f32],
-    scales: [f32; 2],
+    moments: NextMoments<'a>,
     rate: f32,
-    config: AdamWConfig,
+    weight_decay: f32,
 }
 
 impl Loop for Step<'_> {
@@ -88,64 +68,42 @@ impl Loop for Step<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { rate, scales: [mean_scale, square_scale], .. } = self;
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.config;
+        let Self { params, grad, moments: NextMoments { mean, square, law }, rate, weight_decay } = self;
         let shrink = 1.0 - rate * weight_decay;
-        let moments = self.mean.iter_mut().zip(self.square);
-        for ((param, &g), (mean, square)) in self.params.iter_mut().zip(self.grad).zip(moments) {
-            *mean = beta1 * *mean + (1.0 - beta1) * g;
-            *square = beta2 * *square + (1.0 - beta2) * (g * g);
-            let direction = (*mean * mean_scale) / ((*square * square_scale).sqrt() + epsilon);
-            *param = *param * shrink - rate * direction;
+        for ((param, &g), (mean, square)) in params.iter_mut().zip(grad).zip(mean.iter_mut().zip(square)) {
+            *param = *param * shrink - rate * law.direction(g, mean, square);
         }
     }
 }
 
 impl Optimizer for AdamW {
     fn step(&mut self, params: &mut [f32], grad: &[f32], rate: f32) {
-        let len = self.mean.len();
-        assert_eq!((params.len(), grad.len()), (len, len), "lengths of parameters and gradient");
-        self.steps += 1;
-        self.advance_powers();
-        let scales = self.powers.map(|power| (1.0 / (1.0 - power)) as f32);
-        let (config, mean, square) = (self.config, &mut self.mean[..], &mut self.square[..]);
-        vectorised(Step { params, grad, mean, square, scales, rate, config });
+        assert_eq!(params.len(), grad.len(), "lengths of parameters and gradient");
+        let weight_decay = self.weight_decay;
+        vectorised(Step { params, grad, moments: self.moments.next(grad.len()), rate, weight_decay });
     }
 
     fn steps(&self) -> u64 {
-        self.steps
+        self.moments.steps()
     }
 
     fn state(&self) -> Vec<(&'static str, &[f32])> {
-        vec![(MEAN, &self.mean), (SQUARE, &self.square)]
+        self.moments.state()
     }
 
     fn restore(&mut self, steps: u64, state: &[(&str, &[f32])]) -> Result<(), StateError> {
-        let len = self.mean.len();
-        only(&[MEAN, SQUARE], state)?;
-        let (mean, square) = (saved(state, MEAN, len)?, saved(state, SQUARE, len)?);
-        self.mean.copy_from_slice(mean);
-        self.square.copy_from_slice(square);
-        self.steps = steps;
-        self.powers = [1.0; 2];
-        for _ in 0..steps {
-            let before = self.powers;
-            self.advance_powers();
-            // Powers that no longer change, at zero or at the smallest number, never will again.
-            if self.powers == before {
-                break;
-            }
-        }
-        Ok(())
+        self.moments.restore(steps, state)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::moments::Law;
     use super::super::tests::fastest;
     use super::*;
 
-    const HALVES: AdamWConfig = AdamWConfig { beta1: 0.5, beta2: 0.75, epsilon: 0.5, weight_decay: 0.5 };
+    const MOMENTS: MomentsConfig = MomentsConfig { beta1: 0.5, beta2: 0.75, epsilon: 0.5 };
+    const HALVES: AdamWConfig = AdamWConfig { moments: MOMENTS, weight_decay: 0.5 };
 
     #[test]
     fn steps_are_those_computed_by_hand() {
@@ -179,15 +137,17 @@ mod tests {
         let mut adam = AdamW::new(1, AdamWConfig::default()).unwrap();
         adam.restore(u64::MAX, &[("mean", &[0.0]), ("square", &[0.0])]).unwrap();
         // Halving rounds 3 to 4 and 4 to 4 times the smallest number, so the power need not reach zero.
-        assert!(adam.powers.iter().all(|&power| power < 1e-300), "{:?}", adam.powers);
+        let powers = adam.moments.powers;
+        assert!(powers.iter().all(|&power| power < 1e-300), "{powers:?}");
     }
 
     #[test]
     fn settings_out_of_range_are_named() {
+        let with = |moments| AdamWConfig { moments, ..HALVES };
         for (config, key) in [
-            (AdamWConfig { beta1: 1.0, ..HALVES }, "beta1"),
-            (AdamWConfig { beta2: -0.1, ..HALVES }, "beta2"),
-            (AdamWConfig { epsilon: 0.0, ..HALVES }, "epsilon"),
+            (with(MomentsConfig { beta1: 1.0, ..MOMENTS }), "beta1"),
+            (with(MomentsConfig { beta2: -0.1, ..MOMENTS }), "beta2"),
+            (with(MomentsConfig { epsilon: 0.0, ..MOMENTS }), "epsilon"),
             (AdamWConfig { weight_decay: f32::INFINITY, ..HALVES }, "weight_decay"),
         ] {
             assert_eq!(AdamW::new(1, config).unwrap_err().key, key);
@@ -201,10 +161,14 @@ mod tests {
         for len in [1 << 12, 1 << 22] {
             let mut buffers = [(); 3].map(|()| vec![0.5_f32; len]);
             let gradient = vec![0.25_f32; len];
+            let law = Law { scales: [1.5, 2.5], config: MomentsConfig::default() };
             let mut time = |run: fn(Step<'_>)| {
                 let [params, mean, square] = &mut buffers;
-                let (grad, config) = (&gradient[..], AdamWConfig::default());
-                fastest(|| run(Step { params, grad, mean, square, scales: [1.5, 2.5], rate: 1e-3, config }))
+                let (grad, rate, weight_decay) = (&gradient[..], 1e-3, 0.01);
+                fastest(|| {
+                    let moments = NextMoments { mean, square, law };
+                    run(Step { params, grad, moments, rate, weight_decay });
+                })
             };
             let (plain, wide) = (time(|step| step.run()), time(|step| vectorised(step)));
             println!("AdamW, {len} parameters: {:.2} times as fast", plain / wide);

@@ -6,12 +6,16 @@
 //! same gradients give the same parameters on every machine. Powers are products; cosines come from `libm`.
 
 mod adamw;
+mod moments;
 mod schedule;
 mod sgd;
+mod updates;
 
 pub use adamw::{AdamW, AdamWConfig};
+pub use moments::{Moments, MomentsConfig};
 pub use schedule::{Decay, Schedule};
 pub use sgd::{Sgd, SgdConfig};
+pub use updates::Updates;
 
 /// Changes parameters along a gradient.
 pub trait Optimizer: Send {
@@ -59,6 +63,8 @@ pub enum OptimizerConfig {
     Sgd(SgdConfig),
     /// Adam with decoupled weight decay.
     AdamW(AdamWConfig),
+    /// The same, of which workers exchange the updates instead of the gradients.
+    AdamWUpdates(AdamWConfig),
 }
 
 impl OptimizerConfig {
@@ -71,7 +77,20 @@ impl OptimizerConfig {
         Ok(match self {
             Self::Sgd(config) => Box::new(Sgd::new(len, *config)?),
             Self::AdamW(config) => Box::new(AdamW::new(len, *config)?),
+            Self::AdamWUpdates(config) => Box::new(Updates::new(len, config.weight_decay)?),
         })
+    }
+
+    /// What each worker turns its own gradient into an update with, before the exchange, if it does.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range.
+    pub fn own_moments(&self, len: usize) -> Result<Option<Moments>, crate::range::RangeError> {
+        match self {
+            Self::AdamWUpdates(config) => Moments::new(len, config.moments).map(Some),
+            Self::Sgd(_) | Self::AdamW(_) => Ok(None),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gradwire::arithmetic::{Loop, vectorised};
 
+use super::adamw::require_decay;
 use super::{Optimizer, StateError, only, saved};
 use crate::range::{RangeError, require};
 
@@ -52,7 +53,7 @@ impl Sgd {
     pub fn new(len: usize, config: SgdConfig) -> Result<Self, RangeError> {
         let SgdConfig { momentum, nesterov, weight_decay } = config;
         require((0.0..1.0).contains(&momentum), "momentum", momentum, "at least 0, below 1")?;
-        require(weight_decay.is_finite() && weight_decay >= 0.0, "weight_decay", weight_decay, "at least 0")?;
+        require_decay(weight_decay)?;
         require(!nesterov || momentum > 0.0, "nesterov", nesterov, "false, or a momentum above 0")?;
         let velocity = if momentum > 0.0 { vec![0.0; len] } else { Vec::new() };
         let whole = 0..len;

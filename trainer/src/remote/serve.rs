@@ -384,7 +384,7 @@ impl<'a> Run<'a> {
             Err(other) => return Err(other.into()),
         };
         let mut record = StepRecord::refused(void.to_string());
-        record.set_step(SERVER, step, f32::NAN, self.job.schedule.lr(step), Duration::ZERO);
+        record.set_step(SERVER, step, f32::NAN, self.job.lr(step), Duration::ZERO);
         record.hash = Some(self.worker.hash());
         Ok(record)
     }

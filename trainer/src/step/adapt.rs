@@ -190,7 +190,7 @@ impl<T: Transport> Worker<'_, T> {
             None => return Ok(None),
             Some(Steering::List(list)) => list.at(step).clone(),
             Some(Steering::Loss(steering)) => steering.by_loss.decide().into(),
-            Some(Steering::Accordion(accordion)) => accordion.decide(step, job.schedule.lr(step)),
+            Some(Steering::Accordion(accordion)) => accordion.decide(step, job.lr(step)),
             Some(Steering::Gravac(steering)) => {
                 let (of, memory) = ((&job.spec, &job.layout.as_ref()), self.memory.as_ref());
                 let own = steering.measure(of, key, &self.grad, memory, &mut self.selection);

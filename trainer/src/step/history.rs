@@ -1,17 +1,14 @@
-//! A worker's residuals before earlier steps, for a server that was started again from a checkpoint.
+//! What a worker kept before earlier steps, for a server that was started again from a checkpoint.
 
 use std::collections::VecDeque;
 
-use gradwire::Memory;
-
-use super::kept::saved;
 use crate::job::Job;
 
 /// Number of steps that are remembered: those of the two checkpoints that a server keeps, of one that it
 /// holds until it knows that its workers have theirs, and of the next.
 const REMEMBERED: usize = 4;
 
-/// Saved memories by the step that follows them, oldest first.
+/// What was kept, by the step that follows them, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct History(VecDeque<Note>);
 
@@ -36,9 +33,9 @@ pub(crate) enum Recalled {
 
 impl History {
     /// Records the residual after a step, if the server makes a checkpoint there.
-    pub(super) fn note_if_due(&mut self, job: &Job, step: u64, memory: Option<&Memory<'_>>) {
+    pub(super) fn note_if_due(&mut self, job: &Job, step: u64, kept: impl FnOnce() -> Vec<u8>) {
         if job.is_checkpoint_due(step) {
-            self.note(step + 1, saved(memory, &job.layout), None);
+            self.note(step + 1, kept(), None);
         }
     }
 

@@ -6,6 +6,7 @@ mod evaluate;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
+mod own;
 mod state;
 
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 use self::adapt::Steering;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
+#[cfg(feature = "zmq")]
+use self::kept::saved;
+use self::own::Own;
 use crate::adapt::Decided;
 use crate::agreement::Agreement;
 use crate::checkpoint::Best;
@@ -74,7 +78,10 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     agreement: Agreement,
     /// The memory that the spelling asks for, if any.
     memory: Option<Memory<'static>>,
+    /// What turns the gradients of this worker into what it sends, if that is not a gradient.
+    own: Option<Own>,
     params: Vec<f32>,
+    /// What this worker sends: its gradient, the update that it made of it, or how far its own steps led.
     grad: Vec<f32>,
     /// The sum over the parts of a batch; empty where there is one part.
     sum: Vec<f32>,
@@ -119,6 +126,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             optimizer: job.build_optimizer()?,
             agreement: job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?,
             memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
+            own: Own::of(job)?,
             params,
             grad: vec![0.0; len],
             sum: if parts > 1 { vec![0.0; len] } else { Vec::new() },
@@ -139,7 +147,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// travels while that of this step is computed, which waits for the next step in its turn: x(t+1) = x(t)
     /// − lr(t)·mean(t−1).
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
-        let (started, lr) = (Instant::now(), self.job.schedule.lr(step));
+        let (started, lr) = (Instant::now(), self.job.lr(step));
         let before = self.transport.counters();
         self.rescale_residual(step);
         let is_delayed = self.job.config.is_delayed();
@@ -152,7 +160,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             self.send(step)?;
         }
         let is_first = is_delayed && step == 0;
-        let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step, lr)? };
+        let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step)? };
         self.model.set_params(&self.params);
         self.average_carried(step)?;
         self.note_decision(&mut record, started);
@@ -167,26 +175,59 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(record)
     }
 
-    /// The gradient that this worker sends for a step, its loss, and the time that it took.
+    /// What this worker sends for a step, its loss, and the time that it took.
     fn local_gradient(&mut self, step: u64) -> Result<(f32, Duration), ModelError> {
         let started = Instant::now();
-        let loss = self.forward_backward(step)?;
-        self.decay_weights();
-        if let Some(limit) = self.job.local_clip() {
-            clip_norm(&mut self.grad, limit);
+        let loss = match &self.own {
+            Some(Own::Local { .. }) => self.take_local_steps(step)?,
+            _ => self.clipped_gradient(step)?,
+        };
+        if let Some(Own::Updates(moments)) = &mut self.own {
+            moments.direct(&mut self.grad);
         }
         Ok((loss, started.elapsed()))
     }
 
-    /// Loss and gradient on this worker's share of the step's batch.
-    fn forward_backward(&mut self, step: u64) -> Result<f32, ModelError> {
+    /// The gradient of one batch, decayed and clipped where that is the worker's part, and its loss.
+    fn clipped_gradient(&mut self, batch: u64) -> Result<f32, ModelError> {
+        let loss = self.forward_backward(batch)?;
+        self.decay_weights();
+        if let Some(limit) = self.job.local_clip() {
+            clip_norm(&mut self.grad, limit);
+        }
+        Ok(loss)
+    }
+
+    /// This worker's own steps from the parameters that all have. What it sends is how far they led, with the
+    /// sign of a gradient. Returns the mean of their losses.
+    fn take_local_steps(&mut self, step: u64) -> Result<f32, ModelError> {
+        let (count, mut loss) = (self.job.batches_per_step(), 0.0);
+        if let Some(Own::Local { params, .. }) = &mut self.own {
+            params.copy_from_slice(&self.params);
+        }
+        for batch in step * count..(step + 1) * count {
+            loss += self.clipped_gradient(batch)?;
+            if let Some(Own::Local { optimizer, params }) = &mut self.own {
+                optimizer.step(params, &self.grad, self.job.schedule.lr(batch));
+                self.model.set_params(params);
+            }
+        }
+        if let Some(Own::Local { params, .. }) = &self.own {
+            let led = self.params.iter().zip(params);
+            self.grad.iter_mut().zip(led).for_each(|(way, (from, to))| *way = from - to);
+        }
+        Ok(loss / count as f32)
+    }
+
+    /// Loss and gradient on this worker's share of a batch, counted from the beginning of the run.
+    fn forward_backward(&mut self, batch: u64) -> Result<f32, ModelError> {
         if self.batches.len() == 1 {
-            return self.part_of_batch(step, 0);
+            return self.part_of_batch(batch, 0);
         }
         let (mut loss, parts) = (0.0, self.batches.len());
         self.sum.fill(0.0);
         for part in 0..parts {
-            loss += self.part_of_batch(step, part)?;
+            loss += self.part_of_batch(batch, part)?;
             self.sum.iter_mut().zip(&self.grad).for_each(|(sum, g)| *sum += g);
         }
         // A sum that is not finite makes the mean so, too, and is refused with it.
@@ -196,13 +237,14 @@ impl<'a, T: Transport> Worker<'a, T> {
     }
 
     /// Loss and gradient on one part of this worker's share.
-    fn part_of_batch(&mut self, step: u64, part: usize) -> Result<f32, ModelError> {
-        let (epoch, place) = (step / self.job.steps_per_epoch, step % self.job.steps_per_epoch);
+    fn part_of_batch(&mut self, number: u64, part: usize) -> Result<f32, ModelError> {
+        let per_epoch = self.job.steps_per_epoch * self.job.batches_per_step();
+        let (epoch, place) = (number / per_epoch, number % per_epoch);
         let batch = self.batches[part].batch(epoch, place as usize);
         // The rank that one of as many more workers would have, so that the draws are the same.
         let rank = self.rank().0 * self.batches.len() as u32 + part as u32;
         let seed = self.job.config.seed;
-        self.model.begin(Moment { seed, rank, step, starts_epoch: place == 0 });
+        self.model.begin(Moment { seed, rank, step: number, starts_epoch: place == 0 });
         self.model.forward_backward(&batch, &mut self.grad)
     }
 
@@ -214,8 +256,12 @@ impl<'a, T: Transport> Worker<'a, T> {
         }
     }
 
-    /// A residual kept at another rate moves the parameters as far as it would have then.
+    /// A residual kept at another rate moves the parameters as far as it would have then. What is kept of
+    /// local steps is a distance, which needs no rate.
     fn rescale_residual(&mut self, step: u64) {
+        if matches!(self.own, Some(Own::Local { .. })) {
+            return;
+        }
         if let Some(memory) = &mut self.memory {
             memory.rescale(self.job.schedule.ratio(step));
         }
@@ -237,7 +283,8 @@ impl<'a, T: Transport> Worker<'a, T> {
         // The server may take this frame in, and be gone before it says so.
         #[cfg(feature = "zmq")]
         if let Some(history) = &mut self.history {
-            history.note_if_due(self.job, step, self.memory.as_ref());
+            let kept = || saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout);
+            history.note_if_due(self.job, step, kept);
         }
         Ok(())
     }
@@ -292,7 +339,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// Applies the mean to the parameters and returns the record of the step. Every worker refuses a mean
     /// that is not finite, and skips the step: the record says why, and everything is given back to the
     /// memory.
-    fn agree(&mut self, step: u64, lr: f32) -> Result<StepRecord, StepError> {
+    fn agree(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
         match &mut self.agreement {
             Agreement::Mean(means) => {
@@ -304,7 +351,7 @@ impl<'a, T: Transport> Worker<'a, T> {
                         if let Some(limit) = self.job.config.clip_mean {
                             clip_norm(&mut self.mean, limit);
                         }
-                        self.optimizer.step(&mut self.params, &self.mean, lr);
+                        self.optimizer.step(&mut self.params, &self.mean, self.job.outer_lr(step));
                         Ok(StepRecord::delivered(&report))
                     }
                     Err(error @ ExchangeError::NonFiniteMean { .. }) => {
@@ -314,7 +361,7 @@ impl<'a, T: Transport> Worker<'a, T> {
                 }
             }
             Agreement::Gossip(mixer) => {
-                self.optimizer.step(&mut self.params, &self.grad, lr);
+                self.optimizer.step(&mut self.params, &self.grad, self.job.lr(step));
                 let mixed =
                     mixer.mix(transport, key, &mut self.params, NO_DEADLINE).map_err(diverged_or_failed)?;
                 Ok(StepRecord::mixed(rank, &mixed, self.params.len()))

@@ -7,7 +7,9 @@ use super::Worker;
 use super::adapt::Steering;
 #[cfg(feature = "zmq")]
 use super::history::{History, Recalled};
-use super::kept::{load, saved};
+use super::kept::{load, load_memory, saved, saved_memory};
+#[cfg(feature = "zmq")]
+use super::own::Own;
 use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
 use crate::model::hash::params_hash;
 use crate::optim::StateError;
@@ -29,14 +31,14 @@ impl<T: Transport> Worker<'_, T> {
         Ok(())
     }
 
-    /// This worker's memory, as a saved memory; empty if the codec keeps nothing.
+    /// What this worker alone has: its memory, and the state of its own optimizer; empty if neither.
     pub(crate) fn kept(&self) -> Vec<u8> {
-        saved(self.memory.as_ref(), &self.job.layout)
+        saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout)
     }
 
     /// Restores what [`kept`](Self::kept) returned. The error says why it does not fit this codec and model.
     pub(crate) fn keep(&mut self, kept: &[u8]) -> Result<(), String> {
-        load(self.memory.as_mut(), &self.job.layout, kept)
+        load(self.memory.as_mut(), self.own.as_mut(), &self.job.layout, kept)
     }
 
     /// Everything on which the next step depends, except what follows from its number. One replica is enough
@@ -45,7 +47,7 @@ impl<T: Transport> Worker<'_, T> {
         let is_first = self.rank() == Rank(0);
         let tells = is_first || self.job.config.replicas() > 1;
         let downlink = self.agreement.downlink_memory().filter(|_| is_first);
-        let downlink = saved(downlink.as_deref(), &self.job.layout);
+        let downlink = saved_memory(downlink.as_deref(), &self.job.layout);
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
         let norms = self.agreement.norms();
         let best = self.best.clone().filter(|_| is_first);
@@ -69,7 +71,7 @@ impl<T: Transport> Worker<'_, T> {
         }
         self.model.carry(checkpoint.carried.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
-        load(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
+        load_memory(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         self.agreement.restore_norms(&checkpoint.norms);
         self.best.clone_from(&checkpoint.best);
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
@@ -99,8 +101,14 @@ pub(crate) struct Sums {
 /// For workers that come and go.
 #[cfg(feature = "zmq")]
 impl<T: Transport> Worker<'_, T> {
-    /// Multiplies this worker's residual by a weight; 0 forgets it. Returns the norm that is lost.
+    /// Multiplies this worker's residual by a weight; 0 forgets it, and what its own optimizer has seen.
+    /// Returns the norm that is lost.
     pub(crate) fn weigh_residual(&mut self, weight: f32) -> f64 {
+        if weight == 0.0
+            && let Ok(fresh) = Own::of(self.job)
+        {
+            self.own = fresh;
+        }
         let Some(memory) = self.memory.as_mut().filter(|_| weight != 1.0) else { return 0.0 };
         let before = memory.norm();
         if weight == 0.0 {
@@ -148,7 +156,8 @@ impl<T: Transport> Worker<'_, T> {
     /// Records the residual after a step, if the server makes a checkpoint there.
     pub(crate) fn remember_if_due(&mut self, step: u64) {
         if let Some(history) = &mut self.history {
-            history.note_if_due(self.job, step, self.memory.as_ref());
+            let kept = || saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout);
+            history.note_if_due(self.job, step, kept);
         }
     }
 

@@ -82,6 +82,8 @@ fn a_server_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_is_remem
         ("topk:density=0.01", &["--schedule", "cosine", "--warmup", "5"], None),
         ("topk:density=0.02", &[], Some(["--downlink", "topk:density=0.05,values=q8"])),
         ("threshold:value=0.01", &["--optimizer", "adamw"], None),
+        ("topk:density=0.02", &["--optimizer", "adamw-updates", "--beta2", "0.95"], None),
+        ("topk:density=0.02", &["--optimizer", "adamw", "--local-steps", "2"], None),
         ("qsgd:bits=4", &["--momentum", "0.9"], None),
         ("randomk:density=0.05", &[], None),
         ("bf16:memory=ef", &[], Some(["--downlink", "bf16:memory=ef"])),

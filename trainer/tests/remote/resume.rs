@@ -107,6 +107,8 @@ fn a_worker_and_its_server_that_are_killed_go_on_to_the_same_bits_whatever_is_re
         (&["--codec", "dgc:density=0.02", "--schedule", "cosine", "--warmup", "5"], &[2, 0]),
         (&["--codec", "qsgd:bits=4", "--optimizer", "adamw"], &[1, 2, 0]),
         (&["--codec", "bf16:memory=ef", "--momentum", "0.9"], &[0, 1, 2]),
+        (&["--codec", "topk:density=0.02", "--optimizer", "adamw-updates"], &[2, 0]),
+        (&["--codec", "topk:density=0.02", "--local-steps", "2", "--momentum", "0.9"], &[2, 0]),
     ];
     for (number, (codec, killed)) in cases.into_iter().enumerate() {
         let settings = settings("120", "1", codec);

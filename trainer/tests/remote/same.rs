@@ -40,7 +40,12 @@ pub(crate) fn in_one_process(
 #[test]
 fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process() {
     let keys = Keys::new(4);
-    for (codec, optimizer) in [("topk:density=0.01,values=q8", "sgd"), ("qsgd:bits=4", "adamw")] {
+    let cases = [
+        ("topk:density=0.01,values=q8", "sgd"),
+        ("qsgd:bits=4", "adamw"),
+        ("topk:density=0.02,values=q4", "adamw-updates"),
+    ];
+    for (codec, optimizer) in cases {
         let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40", "--downlink", "none"];
         let (server, endpoint) = serve(&keys, None, &run);
         let workers: Vec<_> = (1..4).map(|rank| join(&keys, &endpoint, rank, &run)).collect();

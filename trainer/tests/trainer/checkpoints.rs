@@ -70,9 +70,33 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 28] {
+fn cases() -> [(&'static str, Change); 37] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
+    let updates = |settings: &mut Settings| {
+        settings.optimizer = Some("adamw-updates".to_owned());
+        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
+    };
+    let late_updates = |settings: &mut Settings| {
+        settings.optimizer = Some("adamw-updates".to_owned());
+        settings.delayed = Some(true);
+    };
+    let local = |settings: &mut Settings| {
+        (settings.optimizer, settings.local_steps) = (Some("adamw".to_owned()), Some(3));
+        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(2));
+    };
+    let nesterov = |settings: &mut Settings| {
+        (settings.optimizer, settings.local_steps) = (Some("adamw".to_owned()), Some(2));
+        (settings.outer_lr, settings.outer_momentum) = (Some(0.7), Some(0.9));
+    };
+    let local_sgd = |settings: &mut Settings| {
+        (settings.momentum, settings.local_steps) = (Some(0.9), Some(2));
+        (settings.exchange, settings.accumulate) = (Some("server".to_owned()), Some(2));
+    };
+    let updates_by_server = |settings: &mut Settings| {
+        settings.optimizer = Some("adamw-updates".to_owned());
+        settings.exchange = Some("server".to_owned());
+    };
     let schedule = |settings: &mut Settings| {
         (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
     };
@@ -118,6 +142,15 @@ fn cases() -> [(&'static str, Change); 28] {
         ("topk:density=0.01,values=q4", schedule),
         ("topk:density=0.02,unit=tensor,dense_1d=true", server),
         ("threshold:value=0.01", adamw),
+        ("topk:density=0.02,values=q4", updates),
+        ("none", updates),
+        ("powersgd:rank=2", late_updates),
+        ("topk:density=0.02", late_updates),
+        ("qsgd:bits=4", updates_by_server),
+        ("topk:density=0.02,values=q4", local),
+        ("none", nesterov),
+        ("efsign", nesterov),
+        ("topk:density=0.02", local_sgd),
         ("qsgd:bits=4", momentum),
         ("qsgd:bits=4,rounding=nearest", adamw),
         ("randomk:density=0.05", schedule),

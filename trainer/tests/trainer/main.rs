@@ -16,6 +16,7 @@ mod failures;
 mod gossip;
 mod gradients;
 mod loaders;
+mod local_steps;
 mod longer;
 mod means;
 mod naive;
@@ -25,6 +26,7 @@ mod real_data;
 mod recurrent;
 mod runs;
 mod training;
+mod updates;
 
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::job::Job;

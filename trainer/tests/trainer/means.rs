@@ -7,17 +7,17 @@ use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::{Model, ModelError, Parameters, Score};
-use gradwire_trainer::run::{Control, run, run_with_models};
+use gradwire_trainer::run::{Control, Observer, run, run_with_models};
 use gradwire_transports::Rank;
 
 use crate::{Quiet, digits_job};
 
 /// What one worker computed and was given, step by step.
 #[derive(Clone, Default)]
-struct Heard {
-    grads: Vec<Vec<f32>>,
+pub(crate) struct Heard {
+    pub(crate) grads: Vec<Vec<f32>>,
     /// The parameters before the first step, and after every step.
-    params: Vec<Vec<f32>>,
+    pub(crate) params: Vec<Vec<f32>>,
 }
 
 /// A model that writes down its gradients and parameters.
@@ -65,12 +65,17 @@ impl Model for Recorder<'_> {
 
 /// What every worker computed and was given, by rank.
 fn heard(job: &Job) -> Vec<Heard> {
+    heard_by(job, &mut Quiet::default())
+}
+
+/// The same, of a run that this observer follows.
+pub(crate) fn heard_by(job: &Job, observer: &mut impl Observer) -> Vec<Heard> {
     let heard = Mutex::new(vec![Heard::default(); job.config.workers]);
     let heard: &'static Mutex<Vec<Heard>> = Box::leak(Box::new(heard));
     let model = |rank: Rank| -> Result<Box<dyn Model>, ModelError> {
         Ok(Box::new(Recorder { inner: job.build_model()?, heard, rank: rank.0 as usize }))
     };
-    run_with_models(job, &model, Control::default(), &mut Quiet::default()).unwrap();
+    run_with_models(job, &model, Control::default(), observer).unwrap();
     std::mem::take(&mut heard.lock().unwrap())
 }
 

@@ -178,8 +178,17 @@ fn what_dgc_does_not_go_with_is_refused_in_words() {
         change(&mut settings);
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
-    let adamw = refused("dgc", |settings| settings.optimizer = Some("adamw".to_owned()));
-    assert!(adamw.contains("adamw") && adamw.contains("dgc") && adamw.contains("sgd"), "{adamw}");
+    for optimizer in ["adamw", "adamw-updates"] {
+        let change: fn(&mut Settings) = match optimizer {
+            "adamw" => |settings| settings.optimizer = Some("adamw".to_owned()),
+            _ => |settings| settings.optimizer = Some("adamw-updates".to_owned()),
+        };
+        let message = refused("dgc", change);
+        assert!(
+            message.contains(optimizer) && message.contains("dgc") && message.contains("use sgd"),
+            "{message}"
+        );
+    }
     let momentum = refused("dgc", |settings| settings.momentum = Some(0.9));
     assert!(momentum.contains("the codec has its own momentum"), "{momentum}");
     let clip = refused("dgc:clip=1", |settings| settings.clip = Some(1.0));
