@@ -4,6 +4,7 @@ import io
 import statistics
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 from cells import CODECS, NOMINAL, PARTS, STEPS_AN_EPOCH, THESIS, TIMES
 
@@ -54,15 +55,15 @@ def times(study):
         row([cell.codec, f"{1e-9 * compute:.0f}", *(f"{1e-6 * value:.0f}" for value in others)])
 
 
-def export(runs, path):
+def export(runs, path, content=Path.read_bytes):
     """All that was recorded, in one order and without dates, so that the same cells give the same bytes."""
     with tarfile.open(path, "w:xz", preset=9) as archive:
         for file in [*sorted(runs.folder.glob("*/*")), *runs.folder.glob("study.json")]:
             if file.name in [*KEPT, "study.json"]:
-                content = file.read_bytes()
+                kept = content(file)
                 about = tarfile.TarInfo(str(file.relative_to(runs.folder)))
-                about.size = len(content)
-                archive.addfile(about, io.BytesIO(content))
+                about.size = len(kept)
+                archive.addfile(about, io.BytesIO(kept))
 
 
 def head(columns):

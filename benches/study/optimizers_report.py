@@ -1,0 +1,103 @@
+"""What the runs of optimizers.py say.
+
+The ratio is the bytes of an f32 ring over the bytes sent, over the whole run, frames with their headers and whatever else the
+steps exchange; a rank of N sends 2(N-1)/N of the gradient around a ring.
+"""
+
+import json
+import math
+import statistics
+
+from optimizers_cells import METHODS, SEEDS, TASKS, WORKERS
+from report import head, row
+
+# A candidate that trails dense training by more than this after tuning is not followed up.
+STOP = 0.05
+# Upper 5 % points of Student's t, by degrees of freedom.
+T = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895}
+TRAIN_BATCHES = 50
+
+
+# What is kept of a step, and how many digits of a loss.
+KEPT, DIGITS = ["step", "loss", "bytes_up", "eval_loss"], 5
+
+
+def thinned(file):
+    """What the tables need of a file: thousands of steps would be megabytes of times."""
+    if file.name != "metrics.jsonl":
+        return file.read_bytes()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = [{key: shown(line[key]) for key in KEPT if line.get(key) is not None} for line in lines]
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+
+
+def shown(value):
+    """A number with the digits that are kept."""
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+def table(runs):
+    """A row for each method of each task, and one for each finalist with fresh seeds."""
+    for task in TASKS:
+        print(f"{task}, one seed, each method at its best rate", end="\n\n")
+        head(["method", "rates tried", "best", "inside", "validation loss", "to dense", "train loss", "ratio f32, bf16", "batches to dense's end"])
+        dense = runs.best(task, next(iter(METHODS)))
+        for method in METHODS:
+            if best := runs.best(task, method):
+                row(screened(runs, task, best, dense))
+        finals(runs, task)
+
+
+def screened(runs, task, cell, dense):
+    """A method at its best rate."""
+    tuned, loss = runs.tuned(task, cell.method), runs.loss(cell)
+    if math.isinf(loss):
+        return [f"`{cell.method}`", len(tuned), "-", "-", "diverged", "-", "-", "-", "-"]
+    inside = "yes" if cell not in (tuned[0], tuned[-1]) else "no"
+    behind = loss / runs.loss(dense) - 1
+    is_tuned = inside == "yes" and len(tuned) >= len(TASKS[task].rates)
+    verdict = f"{behind:+.1%}{', stopped' if behind > STOP and is_tuned else ''}"
+    tried = f"{tuned[0].rate:g} to {tuned[-1].rate:g}"
+    parts = [f"{loss:.4f}", verdict, f"{train_loss(runs, cell):.4f}", ratios(runs, cell), steps_to(runs, cell, runs.loss(dense))]
+    return [f"`{cell.method}`", tried, f"{cell.rate:g}", inside, *parts]
+
+
+def train_loss(runs, cell):
+    """Of the last steps."""
+    return statistics.mean(line["loss"] for line in runs.metrics(cell)[-TRAIN_BATCHES // METHODS[cell.method].local_steps:])
+
+
+def ratios(runs, cell):
+    """To a ring of f32, and to one of bf16."""
+    summary = runs.summary(cell)
+    batches = summary["steps"] * METHODS[cell.method].local_steps
+    ring = 2 * (WORKERS - 1) * 4 * summary["params"] * batches
+    return f"{ring / summary['bytes_up']:.1f} ×, {ring / 2 / summary['bytes_up']:.1f} ×"
+
+
+def steps_to(runs, cell, wanted):
+    """Batches until the first evaluation that is as good as dense training's last."""
+    return next((step for step, loss in runs.evaluations(cell) if loss <= wanted), "-")
+
+
+def finals(runs, task):
+    """Paired differences to dense training, with the seeds that tuned nothing."""
+    dense = paired(runs, task, next(iter(METHODS)))
+    if not dense:
+        return
+    print("", f"{task}, fresh seeds", "", sep="\n")
+    head(["method", "seeds", "validation loss", "paired difference", "upper end of the one-sided 95 % interval"])
+    for method in METHODS:
+        losses = paired(runs, task, method)
+        shared = sorted(losses.keys() & dense.keys())
+        if len(shared) > 1:
+            differences = [losses[seed] / dense[seed] - 1 for seed in shared]
+            mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(shared))
+            upper = f"{mean + T[len(shared) - 1] * error:+.2%}"
+            row([f"`{method}`", len(shared), f"{statistics.mean(losses[seed] for seed in shared):.4f}", f"{mean:+.2%}", upper])
+
+
+def paired(runs, task, method):
+    """Losses by seed."""
+    cells = [cell for seed in SEEDS for cell in runs.seeded(task, method, seed)]
+    return {cell.seed: runs.loss(cell) for cell in cells}
