@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -65,3 +66,23 @@ def closes_after_a_failure(rank: int, world: int) -> float:
 
 def test_a_hook_that_has_failed_is_closed_at_once() -> None:
     assert max(results(2, closes_after_a_failure)) < 2.5
+
+
+def forks(rank: int, world: int) -> tuple[int, int]:
+    """How a process ends that is forked from one with a hook, and runs what is registered for its exit; steps afterwards."""
+    parallel = ddp(Net())
+    hook = gradwire.torch.compress(parallel, "topk:density=0.1", timeout=15)
+    for step in range(2):
+        loss_of(parallel, step, rank).backward()
+    child = os.fork()
+    if child == 0:
+        # Not all that torch has registered survives a fork; what the hook has is what is looked at.
+        hook.close()
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    loss_of(parallel, 2, rank).backward()
+    return os.waitstatus_to_exitcode(status), hook.step
+
+
+def test_a_forked_process_leaves_the_hook_alone() -> None:
+    assert results(2, forks) == [(7, 3)] * 2

@@ -239,3 +239,92 @@ def test_a_layer_that_thaws_is_refused_by_name() -> None:
         assert isinstance(result, Raised)
         assert result.name == "ExchangeError"
         assert "sometimes.weight: it was frozen when compress was called, and no longer is" in result.text
+
+
+class Bug(nn.Module):
+    def forward(self, *_: Any, **__: Any) -> torch.Tensor:
+        raise KeyError("a bug of the user")
+
+
+def forward_fails(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    """An exception in forward, after which the step is made all the same."""
+    whole, model.norm = model.norm, Bug()
+    with pytest.raises(KeyError):
+        loss_of(parallel, step, rank)
+    model.norm = whole
+
+
+def loss_is_dropped(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    loss_of(parallel, step + 50, rank)
+
+
+def layer_is_frozen(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    model.inner.weight.requires_grad_(False)
+
+
+def layer_is_frozen_for_a_step(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    model.inner.weight.requires_grad_(step != 2)
+
+
+def memory_is_replaced(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+
+
+def gradients_are_kept(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+
+
+def model_is_evaluated(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    parallel.eval()
+    with torch.no_grad():
+        loss_of(parallel, step, rank)
+    with torch.inference_mode():
+        loss_of(parallel, step, rank)
+    parallel.train()
+
+
+def state_is_loaded(model: nn.Module, parallel: Any, step: int, rank: int) -> None:
+    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=False)
+
+
+#: What happens before each step from the third one on.
+EVENTS = [
+    forward_fails,
+    loss_is_dropped,
+    layer_is_frozen,
+    layer_is_frozen_for_a_step,
+    memory_is_replaced,
+    gradients_are_kept,
+    model_is_evaluated,
+    state_is_loaded,
+]
+
+
+def lived_through(rank: int, world: int) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for event in EVENTS:
+        for codec in (None, "none", "topk:density=0.1"):
+            model = Net()
+            parallel = ddp(model, find_unused_parameters=True, gradient_as_bucket_view=codec == "none")
+            hook = codec and gradwire.torch.compress(parallel, codec, check_every=1, timeout=8)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(5):
+                optimizer.zero_grad()
+                if step >= 2:
+                    event(model, parallel, step, rank)
+                loss_of(parallel, step, rank).backward()
+                optimizer.step()
+            if hook:
+                assert (hook.step, hook.stats().hash_checks) == (5, 5), event.__name__
+                hook.close()
+            found.setdefault(event.__name__, []).append(parameters(model))
+    return found
+
+
+def test_events_of_a_training_do_what_they_do_with_plain_ddp() -> None:
+    first, second = results(2, lived_through)
+    assert first == second
+    for event, (plain, dense, _) in first.items():
+        torch.testing.assert_close(floats(dense), floats(plain), msg=lambda text, event=event: f"{event}: {text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import os
 import queue
 import struct
 import threading
@@ -192,6 +193,7 @@ class Engine:
         ]
         for thread in self._threads:
             thread.start()
+        self._pid = os.getpid()
         atexit.register(self.close)
 
     # What the calling thread does.
@@ -1080,6 +1082,9 @@ class Engine:
 
     def close(self) -> None:
         """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
+        if os.getpid() != self._pid:
+            # A process that was forked from this one has neither its threads nor its connections.
+            return
         if not self._is_closed:
             with self._changed:
                 self._is_closed = True
