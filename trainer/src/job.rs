@@ -308,6 +308,7 @@ fn model(config: &RunConfig, dataset: &Dataset) -> Result<ModelConfig, RangeErro
             lstm.context = config.bptt.unwrap_or(lstm.context);
             lstm.dropout = config.dropout.unwrap_or(lstm.dropout);
         }
+        (ModelConfig::Gpt(gpt), Some(hidden)) => *gpt = gpt.with_blocks(hidden),
         (ModelConfig::ResNet20(resnet), _) => resnet.augment = config.augment.unwrap_or(false),
         _ => {}
     }

@@ -87,6 +87,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         beta2: settings.beta2,
         outer_lr: settings.outer_lr,
         outer_momentum: settings.outer_momentum,
+        residual_decay: settings.residual_decay,
         weight_decay: or(&settings.weight_decay, if is_sgd { 0.0 } else { 0.01 }),
         lr: or(&settings.lr, default_rate(&model, source, is_sgd)),
         schedule: word(&settings.schedule, "constant"),
@@ -170,6 +171,13 @@ fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     require(outer_lr.is_finite() && outer_lr > 0.0, "outer_lr", outer_lr, "above 0")?;
     let outer_momentum = config.outer_momentum.unwrap_or(0.0);
     require((0.0..1.0).contains(&outer_momentum), "outer_momentum", outer_momentum, "at least 0, below 1")?;
+    let residual_decay = config.residual_decay.unwrap_or(1.0);
+    require(
+        residual_decay > 0.0 && residual_decay <= 1.0,
+        "residual_decay",
+        residual_decay,
+        "above 0, at most 1",
+    )?;
     require(config.epochs != Some(0), "epochs", 0, "at least 1")?;
     require(config.steps != Some(0), "steps", 0, "at least 1")?;
     if let Some(loss) = config.packet_loss {
@@ -211,12 +219,17 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         "model = resnet20 with transport = zmq: workers that come and go have no common statistics",
     )?;
     refuse(
-        config.hidden.is_some() && config.model != "mlp" && !is_lstm,
-        format!("hidden with model = {}: it belongs to mlp and lstm", config.model),
+        config.hidden.is_some() && !["mlp", "gpt", "lstm"].contains(&config.model.as_str()),
+        format!("hidden with model = {}: it belongs to mlp, gpt and lstm", config.model),
     )?;
     refuse(
         is_lstm && config.hidden.as_ref().is_some_and(|widths| widths.len() != 1),
         "hidden with model = lstm: give one width, which all its layers have",
+    )?;
+    let widths = config.hidden.as_deref().unwrap_or_default();
+    refuse(
+        config.model == "gpt" && widths.windows(2).any(|pair| pair[0] != pair[1]),
+        "hidden with model = gpt: give the same width for each block",
     )?;
     refuse(
         !is_lstm && (config.bptt.is_some() || config.dropout.is_some()),
@@ -276,8 +289,8 @@ fn optimizer_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let Some(count) = config.local_steps else {
         return refuse(
-            config.outer_lr.is_some() || config.outer_momentum.is_some(),
-            "outer_lr, outer_momentum: they belong to local_steps",
+            config.outer_lr.is_some() || config.outer_momentum.is_some() || config.residual_decay.is_some(),
+            "outer_lr, outer_momentum, residual_decay: they belong to local_steps",
         );
     };
     let codec = config.spec()?.codec;
@@ -486,9 +499,11 @@ fn notes(config: &RunConfig) -> Vec<String> {
     let Ok(spec) = config.spec() else { return Vec::new() };
     let is_sparse = spec.codec.sparse_values().is_some() || matches!(spec.codec, Codec::Linear(_));
     let mut notes = Vec::new();
-    if config.optimizer == "adamw" && is_sparse {
+    let codec = &spec.codec;
+    let lacks = codec.density().is_some() || codec.sparse_values().is_some() || codec.rank().is_some();
+    if config.optimizer == "adamw" && config.local_steps.is_none() && lacks {
         notes.push(format!(
-            "adamw on the sparse means of {} trains worse than on dense ones; optimizer = adamw-updates compresses its updates instead: docs/optimizers.md",
+            "adamw trains worse on what {} leaves of gradients; optimizer = adamw-updates compresses its updates instead: docs/optimizers.md",
             config.codec
         ));
     }

@@ -42,7 +42,8 @@ pub struct Settings {
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     pub model: Option<String>,
     /// Width of each inner layer of mlp, such as 512,256; 1 to 65536 [default: 512,256 for images of more
-    /// than 256 values, otherwise 128]. For lstm one width, 1 to 4096, for all its layers [default: 100]
+    /// than 256 values, otherwise 128]. For lstm one width, 1 to 4096, for all its layers [default: 100]. For
+    /// gpt the same width for each block, such as 256,256,256,256; a multiple of 4 [default: 64,64]
     #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = DATA)]
     pub hidden: Option<Vec<usize>>,
     /// Tokens through which the gradient of lstm flows back, 1 to 4096 [default: 35]
@@ -161,6 +162,16 @@ pub struct Settings {
         help_heading = OPTIMIZER
     )]
     pub outer_momentum: Option<f64>,
+    /// Share of the residual that is kept from one exchange of local steps to the next, above 0, at most 1.
+    /// Needs --local-steps [default: 1]
+    #[arg(
+        long = "residual-decay",
+        alias = "residual_decay",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = OPTIMIZER
+    )]
+    pub residual_decay: Option<f64>,
     /// Share of the mean square that adamw and adamw-updates keep, at least 0, below 1 [default: 0.999]
     #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
     pub beta2: Option<f64>,
@@ -340,6 +351,9 @@ pub struct RunConfig {
     /// Nesterov's momentum of that mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer_momentum: Option<f64>,
+    /// Share of the residual that is kept from one exchange of local steps to the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residual_decay: Option<f64>,
     /// Share of the mean square that is kept; for `adamw` and `adamw-updates`; `None` if the user did not
     /// say.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -436,7 +450,7 @@ impl Settings {
             (below.epochs, below.steps) = (None, None);
         }
         first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate local_steps epochs steps optimizer momentum
-            nesterov outer_lr outer_momentum beta2 weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
+            nesterov outer_lr outer_momentum residual_decay beta2 weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
             adapt clip clip_mean codec)
     }
 }

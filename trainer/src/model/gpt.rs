@@ -50,6 +50,17 @@ impl Default for GptConfig {
     }
 }
 
+/// Values of a head of wide blocks, as GPT-2 has them.
+const HEAD: usize = 64;
+
+impl GptConfig {
+    /// The same with a block for each of these widths, which are equal. Wide blocks have more heads.
+    pub(crate) fn with_blocks(&self, widths: &[usize]) -> Self {
+        let width = widths.first().copied().unwrap_or(0);
+        Self { width, heads: self.heads.max(width / HEAD), layers: widths.len(), ..self.clone() }
+    }
+}
+
 /// The network.
 pub(super) struct Gpt {
     config: GptConfig,

@@ -84,6 +84,7 @@ fn cases() -> [(&'static str, Change); 37] {
     let local = |settings: &mut Settings| {
         (settings.optimizer, settings.local_steps) = (Some("adamw".to_owned()), Some(3));
         (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(2));
+        settings.residual_decay = Some(0.95);
     };
     let nesterov = |settings: &mut Settings| {
         (settings.optimizer, settings.local_steps) = (Some("adamw".to_owned()), Some(2));

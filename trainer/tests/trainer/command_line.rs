@@ -59,7 +59,11 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--nesterov"], "nesterov = true: expected false, or a momentum above 0"),
         (
             &["train", "--hidden", "8", "--model", "cnn"],
-            "hidden with model = cnn: it belongs to mlp and lstm",
+            "hidden with model = cnn: it belongs to mlp, gpt and lstm",
+        ),
+        (
+            &["train", "--data", "tiny-shakespeare", "--hidden", "64,32"],
+            "hidden with model = gpt: give the same width for each block",
         ),
         (
             &["train", "--data", "characters", "--model", "lstm", "--hidden", "8,8"],
@@ -274,7 +278,7 @@ fn licences_and_version_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let said = |argument| String::from_utf8(trainer(folder.path(), &[argument]).stdout).unwrap();
     assert!(said("--licenses").contains("CC BY 4.0"));
-    assert_eq!(said("--version"), format!("trainer {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(said("--version").lines().next(), Some(concat!("trainer ", env!("CARGO_PKG_VERSION"))));
     assert!(said("--help").contains("compare"));
 }
 

@@ -118,6 +118,32 @@ fn what_is_kept_back_and_what_moves_the_parameters_is_the_sum_of_all_ways() {
     }
 }
 
+/// The largest of residual and way is sent; what is kept counts less with each exchange.
+#[test]
+fn a_residual_that_decays_takes_the_steps_of_a_naive_form() {
+    let job = job("topk:density=0.03", 6, |settings| {
+        (settings.workers, settings.batch, settings.residual_decay) = (Some(1), Some(8), Some(0.5));
+    });
+    let heard = &heard_by(&job, &mut Quiet::default())[0];
+    let (places, len) = (shared(heard), job.layout.len());
+    let mut kept = vec![0.0; len];
+    for exchange in 0..6 {
+        let [from, after] = [0, 1].map(|more| places[exchange + more]);
+        let end = &heard.params[exchange * (LOCAL + 1) + LOCAL];
+        let ways = from.iter().zip(end).map(|(from, to)| f64::from(from - to));
+        kept.iter_mut().zip(ways).for_each(|(kept, way)| *kept = 0.5 * *kept + way);
+        let moved = |at: usize| f64::from(from[at]) - f64::from(after[at]);
+        let (sent, others): (Vec<usize>, Vec<usize>) = (0..len).partition(|&at| moved(at) != 0.0);
+        assert_eq!(sent.len(), (0.03 * len as f64).round() as usize, "exchange {exchange}");
+        let largest = others.iter().map(|&at| kept[at].abs()).fold(0.0, f64::max);
+        for at in sent {
+            assert!((moved(at) - kept[at]).abs() < 1e-6, "exchange {exchange}: {} {}", moved(at), kept[at]);
+            assert!(kept[at].abs() > largest - 1e-6, "exchange {exchange}: {} {largest}", kept[at]);
+            kept[at] = 0.0;
+        }
+    }
+}
+
 #[test]
 fn an_epoch_of_local_steps_is_one_pass_over_the_data() {
     let steps = |local| digits_job("none", 1, |settings| settings.local_steps = local).steps_per_epoch;
@@ -136,8 +162,13 @@ fn what_does_not_go_with_local_steps_is_refused_in_words() {
         change(&mut settings);
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
-    let cases: [(Change, &str); 9] = [
+    let cases: [(Change, &str); 11] = [
         (|settings| settings.local_steps = Some(1), "local_steps = 1: expected at least 2"),
+        (|settings| settings.residual_decay = Some(1.5), "residual_decay = 1.5: expected above 0, at most 1"),
+        (
+            |settings| (settings.local_steps, settings.residual_decay) = (None, Some(0.5)),
+            "belong to local_steps",
+        ),
         (|settings| settings.outer_lr = Some(0.0), "outer_lr = 0: expected above 0"),
         (|settings| settings.outer_momentum = Some(1.0), "outer_momentum = 1: expected at least 0, below 1"),
         (

@@ -309,3 +309,22 @@ fn who_leads_and_who_follows_train_as_threads_do() {
     };
     assert_eq!(steps(&led), steps(&expected));
 }
+
+#[test]
+fn a_transformer_has_the_blocks_that_are_asked_for() {
+    let job = |hidden: &[usize]| {
+        let (data, hidden) = (Some("tiny-shakespeare".to_owned()), Some(hidden.to_vec()));
+        let settings = Settings { data, hidden, steps: Some(1), ..Settings::default() };
+        Job::prepare(RunConfig::resolve(&settings).unwrap())
+    };
+    let default = Settings { data: Some("tiny-shakespeare".to_owned()), ..Settings::default() };
+    let default = Job::prepare(RunConfig::resolve(&default).unwrap()).unwrap();
+    assert_eq!(job(&[64, 64]).unwrap().model, default.model);
+    // Two embeddings and a head, blocks of 12 w² + 13 w, and the last norm.
+    for (width, blocks) in [(32, 1), (256, 4)] {
+        let expected = (65 + 32 + 65 + 2) * width + blocks * (12 * width * width + 13 * width);
+        assert_eq!(job(&vec![width; blocks]).unwrap().layout.len(), expected, "{blocks} of {width}");
+    }
+    let refused = job(&[30]).unwrap_err().to_string();
+    assert_eq!(refused, "heads = 4: expected a divisor of the width 30");
+}

@@ -176,6 +176,25 @@ fn top_k_of_updates_takes_the_steps_of_a_naive_form() {
 }
 
 #[test]
+fn a_note_says_which_codecs_adamw_does_not_go_with_and_what_does() {
+    let notes = |codec: &str, optimizer: &str, local_steps| {
+        let [codec, optimizer] = [codec, optimizer].map(|word| Some(word.to_owned()));
+        let settings = Settings { codec, optimizer, local_steps, ..Settings::default() };
+        RunConfig::resolve(&settings).unwrap().notes().join("; ")
+    };
+    let says = |notes: String| notes.contains("optimizer = adamw-updates");
+    for codec in ["topk", "randomk", "threshold:value=1", "sidco", "redsync", "powersgd"] {
+        assert!(says(notes(codec, "adamw", None)), "{codec}");
+        assert!(!says(notes(codec, "adamw-updates", None)), "{codec}");
+        assert!(!says(notes(codec, "adamw", Some(4))), "{codec}: local steps exchange no gradients");
+        assert!(!says(notes(codec, "sgd", None)), "{codec}");
+    }
+    for codec in ["none", "qsgd", "maxnorm", "bf16", "efsign"] {
+        assert!(!says(notes(codec, "adamw", None)), "{codec}");
+    }
+}
+
+#[test]
 fn what_does_not_go_with_updates_is_refused_in_words() {
     let refused = |optimizer: &str, change: fn(&mut Settings)| {
         let mut settings = Settings { optimizer: Some(optimizer.to_owned()), ..Settings::default() };
